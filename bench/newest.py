@@ -89,7 +89,7 @@ def event(number: int, dice: random.Random, *, messages: bool) -> Event:
 @contextmanager
 def kept(path: Path, durability: str) -> Iterator[Apply]:
     with Once(f"sqlite:///{path}?synchronous={durability}") as once:
-        yield once.state("trucks", ahead=None).apply_many
+        yield once.state("trucks", max_clock_skew=None).apply_many
 
 
 @contextmanager

@@ -68,7 +68,7 @@ def cases(plan: Plan) -> Cases:
 @contextmanager
 def kept(url: str) -> Iterator[Apply]:
     with Once(PostgresStore(url, schema=new_schema(url))) as once:
-        yield once.state("trucks", ahead=None).apply_many
+        yield once.state("trucks", max_clock_skew=None).apply_many
 
 
 @contextmanager

@@ -61,7 +61,7 @@ def cases(plan: Plan) -> Cases:
 @contextmanager
 def kept(server: RedisServer, prefix: str) -> Iterator[Apply]:
     with Once(server.url(f"&prefix={prefix}")) as once:
-        yield once.state("trucks", ahead=None).apply_many
+        yield once.state("trucks", max_clock_skew=None).apply_many
 
 
 @contextmanager

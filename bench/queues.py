@@ -188,7 +188,7 @@ async def consumed(server: RedisServer, queue: Queue, times: int, work: Handler)
             if not left:
                 done.set()
 
-        consumer = Consumer(book, Counted(queue, heard), at_once=BATCH)
+        consumer = Consumer(book, Counted(queue, heard), concurrency=BATCH)
         consuming = asyncio.create_task(consumer.consume())
         await done.wait()
         consuming.cancel()

@@ -14,21 +14,21 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from onceward.engine.attempt import _current, current
-from tests.faces import clock, colour, face, place, sqlite_face
+from tests.clients import client, clock, mode, place, sqlite_client
 from tests.servers.pgbouncer import pgbouncer
 from tests.servers.postgres import own_postgres, postgres, postgres_template, schema
 
 __all__ = [
+    "client",
     "clock",
-    "colour",
-    "face",
+    "mode",
     "own_postgres",
     "pgbouncer",
     "place",
     "postgres",
     "postgres_template",
     "schema",
-    "sqlite_face",
+    "sqlite_client",
 ]  # fixtures of every test, told here so that pytest finds them
 
 # The same examples on every machine: a red build can be repeated, a green one was not luck.

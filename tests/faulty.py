@@ -15,7 +15,7 @@ from onceward.protocol.ports import Filter, Page, Store
 from onceward.protocol.record import RecordState
 from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Renewal
 from onceward.protocol.runtime import Runtime
-from tests.faces import Place
+from tests.clients import Place
 
 Verb = Literal["claim", "renew", "settle", "read"]
 DOWN = 1_000_000
@@ -71,8 +71,8 @@ class FaultyStore:
         twin = self.inner.twin()
         return self if twin is self.inner else FaultyStore(twin, self.wire)
 
-    async def open(self, world: Runtime) -> None:
-        await self.inner.open(world)
+    async def open(self, runtime: Runtime) -> None:
+        await self.inner.open(runtime)
 
     async def close(self) -> None:
         await self.inner.close()
@@ -131,8 +131,8 @@ class FaultyStore:
         stop: Callable[[], None] = self.inner.watch(id, wake)
         return stop
 
-    def join(self, connection: Any, world: Runtime) -> JoinedStore:
-        joined: JoinedStore = self.inner.join(connection, world)
+    def join(self, connection: Any, runtime: Runtime) -> JoinedStore:
+        joined: JoinedStore = self.inner.join(connection, runtime)
         return joined
 
 

@@ -51,7 +51,7 @@ def named(folder: Path, what: str = "processed_documents") -> str:
 
 
 @cache
-def client() -> firestore.Client:
+def firestore_client() -> firestore.Client:
     """An official client, beside the store; on the emulator itself, whatever a test has put in between."""
     found = firestore.Client(project=PROJECT, credentials=AnonymousCredentials())  # type: ignore[no-untyped-call]
     found._emulator_host = shared()
@@ -60,5 +60,5 @@ def client() -> firestore.Client:
 
 def document(collection: str, name: str) -> dict[str, Any] | None:
     """As the console shows it."""
-    found: dict[str, Any] | None = client().collection(collection).document(name).get().to_dict()
+    found: dict[str, Any] | None = firestore_client().collection(collection).document(name).get().to_dict()
     return found

@@ -10,7 +10,7 @@ from onceward.schedules.definition import Missed, Ran
 from onceward.schedules.runner import ScheduleRunner
 from onceward.schedules.slots import instant_of
 from onceward.testing.clock import FakeClock
-from tests.faces import Face
+from tests.clients import SyncClient
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 
@@ -20,9 +20,9 @@ def start_at(clock: FakeClock, at: datetime) -> None:
     clock.advance_microseconds(instant_of(at) - clock.now())
 
 
-def stand_still(face: Face) -> None:
+def stand_still(client: SyncClient) -> None:
     """Time moves with the test's clock alone, so that a runner wakes up at a slot and not a moment before it."""
-    face.once.engine.world.monotonic = face.keeper._monotonic = lambda: face.clock.elapsed / 1_000_000
+    client.once.engine.runtime.monotonic = client.heartbeat._monotonic = lambda: client.clock.elapsed / 1_000_000
 
 
 class Waiting:
@@ -42,35 +42,35 @@ class Waiting:
 class Runner:
     """One machine that looks after one schedule, on the test's clock."""
 
-    def __init__(self, face: Face, fn: Callable[..., Any], pattern: str, **choices: Any) -> None:
-        self.face = face
-        stand_still(face)
-        self.planned: Any = face.once.schedule(pattern, **choices)(face._work(fn))
+    def __init__(self, client: SyncClient, fn: Callable[..., Any], pattern: str, **choices: Any) -> None:
+        self.client = client
+        stand_still(client)
+        self.planned: Any = client.once.schedule(pattern, **choices)(client._work(fn))
         self.told: list[Ran | Missed] = []
-        self.crew = Waiting()
+        self.pool = Waiting()
         self.watch: ScheduleRunner = self.planned.watch(self.told.append)
 
     def look(self) -> None:
         """One look; what is due waits in the crew."""
-        self.face.drive(self.watch.look(self.crew))
+        self.client.drive(self.watch.look(self.pool))
 
     def work(self) -> None:
         """Do what was started, one after another."""
-        works, self.crew.works = self.crew.works, []
+        works, self.pool.works = self.pool.works, []
         for work in works:
-            self.face.drive(work())
+            self.client.drive(work())
 
     def turn(self) -> None:
         """Look and work until nothing is left to do now."""
         self.look()
-        while self.crew.works:
+        while self.pool.works:
             self.work()
             self.look()
 
     def sleep_until(self, at: datetime) -> None:
         """Live on until then, working whenever the watch wants to look."""
         end = instant_of(at)
-        clock = self.face.clock
+        clock = self.client.clock
         while True:
             left = max(1, round(self.watch.seconds_left() * 1_000_000))
             if clock.now() + left > end:

@@ -84,7 +84,7 @@ class Documents:
             Step("extract", self._extract, undo=_nothing, not_applied=(Exception, TimeoutError), **tries),
             Step("upload", self._upload, undo=self._remove, **tries),
             Step("load", self._load, kind="pivot", **tries),
-            takes=Arrival,
+            input_type=Arrival,
             key=Content("path"),  # a renamed file is the same file
             window="forever",
             on_running="raise",

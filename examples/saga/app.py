@@ -86,6 +86,6 @@ publish = once.saga(
     "publish",
     Step("upload", upload, undo=remove),
     Step("insert", insert, kind="pivot", final=RowRefused, after_crash=verify(find_row)),
-    takes=Document,
+    input_type=Document,
     key="document:{number}",
 )

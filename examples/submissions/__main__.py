@@ -78,7 +78,7 @@ def show(store: str) -> int:
 async def emptied(desk: Desk, queue: MemoryQueue) -> None:
     """Everything that is in the queue, in tasks."""
     app = consumer(desk, queue)
-    app.glance = 0.05
+    app.lookup = 0.05
     consuming = asyncio.create_task(app.consume())
     while len(queue):  # noqa: ASYNC110 (a queue of a broker has no event for that either)
         await asyncio.sleep(0.01)

@@ -39,11 +39,11 @@ def cursor_before_the_claim() -> None:
     """A slot counts as considered before anybody owns it: who dies then takes it along."""
     start = core.ScheduleRunner._start
 
-    def hasty(self: Any, crew: Any, slot: int, *, late: bool) -> None:
+    def hasty(self: Any, pool: Any, slot: int, *, late: bool) -> None:
         store, keys = self.engine.store, self.schedule.cursors
         seen = cursor_of(run(store.read([key.id for key in keys], timeout=5)))
         run(move(self.engine, self.schedule, seen, slot, 0))
-        start(self, crew, slot, late=late)
+        start(self, pool, slot, late=late)
 
     core.ScheduleRunner._start = hasty  # type: ignore[method-assign]  # as above
 

@@ -83,7 +83,7 @@ def stored_by_process(url: str) -> dict[str, int]:
         run(store.close())
 
 
-def complaints(crew: list[Worked]) -> list[str]:
+def complaints(pool: list[Worked]) -> list[str]:
     """A call may be counted and killed before it is said: so one more may be stored than was said to be done."""
-    found = [f"counted twice: {one}" for one in crew if one.stored > one.done + 1]
-    return found + [f"lost although the store had it: {one}" for one in crew if one.stored < one.written]
+    found = [f"counted twice: {one}" for one in pool if one.stored > one.done + 1]
+    return found + [f"lost although the store had it: {one}" for one in pool if one.stored < one.written]

@@ -95,34 +95,34 @@ def run_crew(server: Postgres, folder: Path, *, keys: int, kills: int, pauses: i
     with Once(PostgresStore(server.url, migrate=True)) as once:
         once.run("ready", lambda: None)
     execute("CREATE TABLE effects (number bigint)", url=server.url)
-    crew = [
+    pool = [
         subprocess.Popen([sys.executable, "-m", __name__, server.url, str(n), str(keys), str(folder / f"{n}")])
         for n in range(WORKERS)
     ]
     try:
         for disturbance in range(1, kills + pauses + 1):
-            await_done(server, crew, folder, disturbance * 2 * keys // (kills + pauses + 1))
+            await_done(server, pool, folder, disturbance * 2 * keys // (kills + pauses + 1))
             if disturbance % 2 and disturbance // 2 < pauses:
                 with server.paused():
                     time.sleep(1.2)  # longer than a call may take
             else:
                 server.kill()
                 server.start()
-        for one in crew:
+        for one in pool:
             assert one.wait(PATIENCE) == 0, "a worker ended with an error of its own"
     finally:
-        for one in crew:
+        for one in pool:
             one.send_signal(signal.SIGKILL)
             one.wait()
     return audit(server, folder, keys)
 
 
-def await_done(server: Postgres, crew: list[subprocess.Popen[bytes]], folder: Path, deliveries: int) -> None:
+def await_done(server: Postgres, pool: list[subprocess.Popen[bytes]], folder: Path, deliveries: int) -> None:
     """Until so many deliveries were acknowledged: disturbances come in the middle, however quick the machine is."""
     deadline = time.monotonic() + PATIENCE
     while sum(len(acknowledged(folder / f"{n}")) for n in range(WORKERS)) < deliveries:
         assert time.monotonic() < deadline, "the crew does not get on"
-        assert any(one.poll() is None for one in crew), "the crew is gone"
+        assert any(one.poll() is None for one in pool), "the crew is gone"
         time.sleep(0.02)
 
 

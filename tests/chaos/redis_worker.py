@@ -76,9 +76,9 @@ class Worker:
 
 
 def main() -> None:
-    url, folder, colour, keys = sys.argv[1:]
+    url, folder, mode, keys = sys.argv[1:]
     worker = Worker(url, Path(folder), keys.split(","))
-    if colour == "async":
+    if mode == "async":
         asyncio.run(worker.loop())
     else:
         worker.block()

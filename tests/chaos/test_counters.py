@@ -19,12 +19,12 @@ def checked(url: str, folder: Path) -> None:
     for seed in range(ROUNDS):
         place = folder / f"round {seed}"
         place.mkdir()
-        crew = killed_crew(url, place, seed, CALLS)
-        assert complaints(crew) == []
-        assert len(crew) == WORKERS
-        assert any(one.written for one in crew), "nobody wrote anything, so nothing was seen"
-        done, stored = sum(one.done for one in crew), sum(one.stored for one in crew)
-        print(f"{done} calls, {stored} counted in the store, {sum(max(one.done - one.stored, 0) for one in crew)} lost")
+        pool = killed_crew(url, place, seed, CALLS)
+        assert complaints(pool) == []
+        assert len(pool) == WORKERS
+        assert any(one.written for one in pool), "nobody wrote anything, so nothing was seen"
+        done, stored = sum(one.done for one in pool), sum(one.stored for one in pool)
+        print(f"{done} calls, {stored} counted in the store, {sum(max(one.done - one.stored, 0) for one in pool)} lost")
 
 
 def test_on_sqlite(tmp_path: Path) -> None:

@@ -97,17 +97,17 @@ def path(tmp_path: Path) -> str:
 
 
 @pytest.fixture(params=["blocking", "async"])
-def colour(request: pytest.FixtureRequest) -> str:
+def mode(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def survivor(colour: str, path: str, **settings: Any) -> Any:
+def survivor(mode: str, path: str, **settings: Any) -> Any:
     """A client in this process, of the same application."""
-    return client(colour, SQLiteStore(path), **settings)
+    return client(mode, SQLiteStore(path), **settings)
 
 
-def close(colour: str, once: Any) -> None:
-    if colour == "blocking":
+def close(mode: str, once: Any) -> None:
+    if mode == "blocking":
         once.close(timeout=0)
     else:
         asyncio.run(once.close(timeout=0))
@@ -131,34 +131,34 @@ def make_table(path: str) -> None:
 
 @pytest.mark.fault("F30")
 @pytest.mark.mission("B1")
-def test_killed_before_the_record_under_rerun_the_next_delivery_runs_again(colour: str, path: str) -> None:
+def test_killed_before_the_record_under_rerun_the_next_delivery_runs_again(mode: str, path: str) -> None:
     """At least once: that is what `rerun` says, and the attempts are counted."""
-    with started("die_completing", colour, path, "rerun") as one:
+    with started("die_completing", mode, path, "rerun") as one:
         one.until("completing")
         one.kill()
     assert entries(path) == ["sent"]
-    once = survivor(colour, path)
-    outcome = call(colour, once, "order 7", send, path)
+    once = survivor(mode, path)
+    outcome = call(mode, once, "order 7", send, path)
     assert (outcome.kind, outcome.value, outcome.attempt) == ("executed", "receipt", 2)
     assert entries(path) == ["sent", "sent"]
-    assert call(colour, once, "order 7", send, path).replayed
-    close(colour, once)
+    assert call(mode, once, "order 7", send, path).replayed
+    close(mode, once)
 
 
 @pytest.mark.fault("F30")
 def test_killed_before_the_record_under_park_nothing_runs_until_somebody_who_knows_says_so(
-    colour: str, path: str
+    mode: str, path: str
 ) -> None:
-    with started("die_completing", colour, path, "park") as one:
+    with started("die_completing", mode, path, "park") as one:
         one.until("completing")
         one.kill()
     time.sleep(LEASE)
-    once = survivor(colour, path)  # its own policy is rerun: the stricter one, of the record, holds
+    once = survivor(mode, path)  # its own policy is rerun: the stricter one, of the record, holds
     for _ in range(2):
         with pytest.raises(OutcomeParked):
-            call(colour, once, "order 7", send, path).unwrap()
+            call(mode, once, "order 7", send, path).unwrap()
     assert entries(path) == ["sent"]
-    close(colour, once)
+    close(mode, once)
     with Once(SQLiteStore(path), app="chaos") as person:
         person.resolve("order 7", applied("receipt"))
         outcome = person.outcome("order 7", send, path)
@@ -167,30 +167,30 @@ def test_killed_before_the_record_under_park_nothing_runs_until_somebody_who_kno
 
 
 @pytest.mark.fault("F30")
-def test_killed_before_the_record_under_verify_the_effect_is_found_and_not_repeated(colour: str, path: str) -> None:
-    with started("die_completing", colour, path, "verify") as one:
+def test_killed_before_the_record_under_verify_the_effect_is_found_and_not_repeated(mode: str, path: str) -> None:
+    with started("die_completing", mode, path, "verify") as one:
         one.until("completing")
         one.kill()
-    once = survivor(colour, path, after_crash=policy("verify"))
-    outcome = call(colour, once, "order 7", send, path)
+    once = survivor(mode, path, after_crash=policy("verify"))
+    outcome = call(mode, once, "order 7", send, path)
     assert (outcome.kind, outcome.reason, outcome.value) == ("replayed", "verified", "receipt")
     assert entries(path) == ["sent"]
-    assert call(colour, once, "order 7", send, path).reason == "replayed"
-    close(colour, once)
+    assert call(mode, once, "order 7", send, path).reason == "replayed"
+    close(mode, once)
 
 
 @pytest.mark.fault("F30")
-def test_killed_before_the_effect_under_verify_it_is_not_found_and_done_once(colour: str, path: str) -> None:
-    with started("die_before", colour, path, "verify") as one:
+def test_killed_before_the_effect_under_verify_it_is_not_found_and_done_once(mode: str, path: str) -> None:
+    with started("die_before", mode, path, "verify") as one:
         one.until("about")
         one.kill()
     assert entries(path) == []
-    once = survivor(colour, path, after_crash=policy("verify"))
-    outcome = call(colour, once, "order 7", send, path)
+    once = survivor(mode, path, after_crash=policy("verify"))
+    outcome = call(mode, once, "order 7", send, path)
     assert (outcome.kind, outcome.attempt) == ("executed", 2)
     assert entries(path) == ["sent"]
     assert find(path) == applied("receipt")
-    close(colour, once)
+    close(mode, once)
 
 
 @pytest.mark.fault("F30")
@@ -267,23 +267,23 @@ def test_a_worker_that_is_killed_again_and_again_at_any_moment_does_every_item_e
 @pytest.mark.fault("F32", "F33")
 @pytest.mark.rival(9)
 def test_stopped_and_replaced_its_result_is_refused_and_a_fenced_resource_refuses_its_write(
-    colour: str, path: str
+    mode: str, path: str
 ) -> None:
-    with started("pause_in_work", colour, path, "fenced") as one:
+    with started("pause_in_work", mode, path, "fenced") as one:
         (token,) = one.until("working")
         one.send(signal.SIGSTOP)
         time.sleep(LEASE + 0.2)
-        once = survivor(colour, path)
+        once = survivor(mode, path)
         mine: list[int] = []
 
         def work() -> str:
-            held = current_claim() if colour == "blocking" else current_async_claim()
+            held = current_claim() if mode == "blocking" else current_async_claim()
             mine.append(held.token)
             assert write_fenced(path, held.token, "survivor") == 1
             return "survivor's"
 
         work.__module__, work.__qualname__ = victim.HERE, "work"
-        outcome = call(colour, once, "order 7", work)
+        outcome = call(mode, once, "order 7", work)
         assert (outcome.kind, outcome.attempt) == ("executed", 2)
         assert mine[0] > int(token)
         one.send(signal.SIGCONT)
@@ -291,13 +291,13 @@ def test_stopped_and_replaced_its_result_is_refused_and_a_fenced_resource_refuse
         said, err = one.last_words()
         assert said == ["written 0", "unknown True"], err
         assert "lost" in err
-        assert call(colour, once, "order 7", work).value == "survivor's"
-        close(colour, once)
+        assert call(mode, once, "order 7", work).value == "survivor's"
+        close(mode, once)
 
 
 @pytest.mark.fault("F32")
-def test_stopped_but_not_replaced_its_result_counts_as_late(colour: str, path: str) -> None:
-    with started("pause_in_work", colour, path, "plain") as one:
+def test_stopped_but_not_replaced_its_result_counts_as_late(mode: str, path: str) -> None:
+    with started("pause_in_work", mode, path, "plain") as one:
         one.until("working")
         one.send(signal.SIGSTOP)
         time.sleep(2 * LEASE)
@@ -311,24 +311,24 @@ def test_stopped_but_not_replaced_its_result_counts_as_late(colour: str, path: s
 
 @pytest.mark.fault("F52", "F56")
 def test_a_process_that_is_stopped_while_it_holds_the_write_lock_makes_the_others_fail_in_time(
-    colour: str, path: str
+    mode: str, path: str
 ) -> None:
     make_table(path)
-    once = survivor(colour, path)
-    assert call(colour, once, "before", send, path).executed
-    with started("hold_the_lock", colour, path, "") as one:
+    once = survivor(mode, path)
+    assert call(mode, once, "before", send, path).executed
+    with started("hold_the_lock", mode, path, "") as one:
         one.until("locked")
         one.send(signal.SIGSTOP)
         began = time.monotonic()
         with pytest.raises(StoreUnavailable):
-            call(colour, once, "order 7", send, path)
+            call(mode, once, "order 7", send, path)
         assert time.monotonic() - began < 3
         assert entries(path) == ["sent"], "only the one from before"
         one.send(signal.SIGCONT)
         one.go()
         one.last_words()
-        assert call(colour, once, "order 7", send, path).executed
-    close(colour, once)
+        assert call(mode, once, "order 7", send, path).executed
+    close(mode, once)
 
 
 @pytest.mark.fault("F34")

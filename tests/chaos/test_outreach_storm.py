@@ -45,15 +45,15 @@ def test_without_onceward_the_same_storm_sends_and_charges_twice_although_everyb
 @pytest.mark.mission("C3")
 def test_a_run_of_cron_whose_only_mail_was_not_taken_is_done_when_it_is_delivered_again(tmp_path: Path) -> None:
     """Else a storm would wait for it for ever: a slot that failed is run again only if somebody asks for it."""
-    with opened(tmp_path) as world:
-        outreach = world.worker()
+    with opened(tmp_path) as runtime:
+        outreach = runtime.worker()
         outreach.import_prospect(**ANNA)
-        world.clock.advance("8h5m")
+        runtime.clock.advance("8h5m")
         run = Event("cron-2026-01-01 08:05", "2026-01-01T08:05:00+00:00")
-        world.outside.refuses_mail = True
+        runtime.outside.refuses_mail = True
         with pytest.raises(OSError, match="450"):
             delivered(outreach, run)
-        world.outside.refuses_mail = False
+        runtime.outside.refuses_mail = False
         assert delivered(outreach, run) == {"done": True}
         assert delivered(outreach, run) == {"duplicate": True}
-        assert len(world.kept("SELECT 1 FROM mails")) == 1
+        assert len(runtime.kept("SELECT 1 FROM mails")) == 1

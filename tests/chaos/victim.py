@@ -71,9 +71,9 @@ def policy(word: str) -> Any:
     return verify(find) if word == "verify" else word
 
 
-def call(colour: str, once: Any, key: str, fn: Callable[..., Any], *args: Any) -> Any:
+def call(mode: str, once: Any, key: str, fn: Callable[..., Any], *args: Any) -> Any:
     """The outcome, by either face."""
-    if colour == "blocking":
+    if mode == "blocking":
         return once.outcome(key, fn, *args)
 
     @functools.wraps(fn)
@@ -83,29 +83,29 @@ def call(colour: str, once: Any, key: str, fn: Callable[..., Any], *args: Any) -
     return asyncio.run(once.outcome(key, awaited, *args))
 
 
-def client(colour: str, store: SQLiteStore, **settings: Any) -> Any:
-    return (Once if colour == "blocking" else AsyncOnce)(store, app="chaos", lease=LEASE, **settings)
+def client(mode: str, store: SQLiteStore, **settings: Any) -> Any:
+    return (Once if mode == "blocking" else AsyncOnce)(store, app="chaos", lease=LEASE, **settings)
 
 
 # ── scenes ──
 
 
-def die_completing(colour: str, path: str, after_crash: str) -> None:
-    call(colour, client(colour, Hanging(path), after_crash=policy(after_crash)), "order 7", send, path)
+def die_completing(mode: str, path: str, after_crash: str) -> None:
+    call(mode, client(mode, Hanging(path), after_crash=policy(after_crash)), "order 7", send, path)
 
 
-def die_before(colour: str, path: str, after_crash: str) -> None:
-    once = client(colour, SQLiteStore(path), after_crash=policy(after_crash))
+def die_before(mode: str, path: str, after_crash: str) -> None:
+    once = client(mode, SQLiteStore(path), after_crash=policy(after_crash))
     stop_before_sending.__qualname__ = send.__qualname__
-    call(colour, once, "order 7", stop_before_sending, path)
+    call(mode, once, "order 7", stop_before_sending, path)
 
 
-def pause_in_work(colour: str, path: str, fenced: str) -> None:
+def pause_in_work(mode: str, path: str, fenced: str) -> None:
     """Print how it ended, and whether a resource that checks tokens took the write."""
-    once = client(colour, SQLiteStore(path))
+    once = client(mode, SQLiteStore(path))
 
     def work() -> str:
-        claim = current_claim() if colour == "blocking" else current_async_claim()
+        claim = current_claim() if mode == "blocking" else current_async_claim()
         say("working", claim.token)
         pause()
         if fenced == "fenced":
@@ -113,7 +113,7 @@ def pause_in_work(colour: str, path: str, fenced: str) -> None:
         return "victim's"
 
     work.__module__, work.__qualname__ = HERE, "work"
-    outcome = call(colour, once, "order 7", work)
+    outcome = call(mode, once, "order 7", work)
     say(outcome.kind, getattr(outcome, "lost", False))
 
 
@@ -132,11 +132,11 @@ def insert(connection: sqlite3.Connection, item: str) -> str:
     return item
 
 
-def joined(colour: str, path: str, where: str) -> None:
+def joined(mode: str, path: str, where: str) -> None:
     """Claim, effect and result in one transaction; stop before or after its commit."""
     connection = sqlite3.connect(path)
     once = Once(SQLiteStore(path), app="chaos", lease=LEASE, fingerprint="none")
-    assert colour == "blocking"
+    assert mode == "blocking"
     with once.within(connection) as transaction:
         transaction.run("order 7", insert, connection, "order 7")
     if where == "before":
@@ -147,11 +147,11 @@ def joined(colour: str, path: str, where: str) -> None:
     pause()
 
 
-def completed_in(colour: str, path: str, where: str) -> None:
+def completed_in(mode: str, path: str, where: str) -> None:
     """A leased claim, completed inside the transaction; stop before or after its commit."""
     connection = sqlite3.connect(path)
     once = Once(SQLiteStore(path), app="chaos", lease=LEASE)
-    assert colour == "blocking"
+    assert mode == "blocking"
     with once.claim("order 7") as claim:
         insert(connection, "order 7")
         claim.complete_in(connection, "order 7")
@@ -163,18 +163,18 @@ def completed_in(colour: str, path: str, where: str) -> None:
         pause()
 
 
-def hold_the_lock(colour: str, path: str, _: str) -> None:
+def hold_the_lock(mode: str, path: str, _: str) -> None:
     """Stand inside of an open write transaction."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("BEGIN IMMEDIATE")
-    say("locked", colour)
+    say("locked", mode)
     pause()
     connection.execute("COMMIT")
 
 
-def stream(colour: str, path: str, count: str) -> None:
+def stream(mode: str, path: str, count: str) -> None:
     """Do many items, each in one transaction of its own, by both modes in turn."""
-    assert colour == "blocking"
+    assert mode == "blocking"
     connection = sqlite3.connect(path, timeout=10)
     once = Once(SQLiteStore(path), app="chaos", lease="300ms", wait="2s", fingerprint="none")
     say("ready")

@@ -112,19 +112,19 @@ class Sleeper(ThreadRuntime):
 class SleepersGate(ThreadGate):
     """Nobody opens it: the others are other processes."""
 
-    def __init__(self, world: Sleeper) -> None:
+    def __init__(self, runtime: Sleeper) -> None:
         super().__init__()
-        self._world = world
+        self._runtime = runtime
 
     async def wait(self, seconds: float) -> None:
-        self._world.doze(seconds)
+        self._runtime.doze(seconds)
 
 
 class OneAfterAnother:
     """A crew that does each run where it stands, which takes no time."""
 
-    def __init__(self, world: Sleeper) -> None:
-        self._world = world
+    def __init__(self, runtime: Sleeper) -> None:
+        self._runtime = runtime
         self._again = False
 
     def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -135,7 +135,7 @@ class OneAfterAnother:
 
     async def rest(self, seconds: float, stopping: Callable[[], bool]) -> None:
         if seconds and not self._again:
-            self._world.doze(seconds)
+            self._runtime.doze(seconds)
         self._again = False
 
     async def finish(self) -> None: ...
@@ -147,10 +147,10 @@ def store(plan: Plan, folder: Path, clock: SharedClock) -> Store:
     return SQLiteStore(folder / "once.db", clock=clock, synchronous="NORMAL")
 
 
-def client(plan: Plan, folder: Path, clock: SharedClock, world: ThreadRuntime) -> Once:
+def client(plan: Plan, folder: Path, clock: SharedClock, runtime: ThreadRuntime) -> Once:
     once = Once(store(plan, folder, clock))
-    once.engine.world = world
-    once.keeper._start = lambda: None  # type: ignore[method-assign]  # no lease lapses while its owner works
+    once.engine.runtime = runtime
+    once.heartbeat._start = lambda: None  # type: ignore[method-assign]  # no lease lapses while its owner works
     doomed = {instant_of(plan.since) + hour * HOUR for hour in plan.deaths}
     effects = os.open(folder / "effects", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
@@ -172,9 +172,9 @@ def client(plan: Plan, folder: Path, clock: SharedClock, world: ThreadRuntime) -
 def runner(plan: Plan, folder: Path, clock: SharedClock, line: socket.socket) -> None:
     """One runner, until the simulation hangs up."""
     broken_schedules.break_(plan.variant)
-    world = Sleeper(clock, line)
-    once = client(plan, folder, clock, world)
-    run(keep(once.engine, watches(once, None), OneAfterAnother(world), longest_rest=400 * 86_400))
+    runtime = Sleeper(clock, line)
+    once = client(plan, folder, clock, runtime)
+    run(keep(once.engine, watches(once, None), OneAfterAnother(runtime), longest_rest=400 * 86_400))
 
 
 class Simulation:

@@ -44,9 +44,9 @@ def silent_claims(once: Once, leases: dict[str, str], lapse: float = 0.06) -> No
     for key, lease in leases.items():
         silent = once.claim(key, lease=lease, note={"page": "3"})
         contextvars.Context().run(silent.__enter__)
-    once.keeper.close()  # nobody renews any more
+    once.heartbeat.close()  # nobody renews any more
     time.sleep(lapse)
-    once.keeper._holds.clear()
+    once.heartbeat._holds.clear()
 
 
 def line(result: Result) -> str:

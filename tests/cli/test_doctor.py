@@ -148,7 +148,7 @@ def test_a_lock_that_nobody_released_needs_no_person() -> None:
     with Once(STORE) as once:
         lock = once.try_lock("sync", lease="50ms")
         assert lock is not None
-        once.keeper._holds.clear()  # as if its process had been killed
+        once.heartbeat._holds.clear()  # as if its process had been killed
         time.sleep(0.06)
         result = call("doctor")
         said = {one["name"]: (one["status"], one["detail"]) for one in json.loads(result.stdout)}

@@ -155,7 +155,7 @@ def test_what_old_pending_tells_to_look_at_shows_workers_that_hang_and_go_on_ren
     (folder / "onceward.toml").write_text("[rules]\nold_pending = 0\nold_pending_age = '5ms'\n")
     with Once(STORE) as once, once.claim("hangs", name="charge"):
         time.sleep(0.02)
-        for hold in tuple(once.keeper._holds.values()):
+        for hold in tuple(once.heartbeat._holds.values()):
             renewal = Renewal(hold.record.id, hold.record.token, hold.nonce, hold.lease)
             run(once.store.renew([renewal], timeout=5))
         [broken] = json.loads(call("check").stdout)["broken"]

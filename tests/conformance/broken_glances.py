@@ -15,7 +15,7 @@ class Glancing(MemoryStore):
     def shows(self, record: Record, fingerprint: bytes, now: int) -> bool:
         return transitions.replays(record, fingerprint, now)
 
-    def glance(self, id: bytes, fingerprint: bytes) -> Record | None:
+    def lookup(self, id: bytes, fingerprint: bytes) -> Record | None:
         record = self._records.get(id)
         return record if record and self.shows(record, fingerprint, self._clock.now()) else None
 
@@ -72,16 +72,16 @@ class GlanceShowsNothing(Glancing):
 class GlanceLosesResults(Glancing):
     """Shows that it was done, but not what came of it."""
 
-    def glance(self, id: bytes, fingerprint: bytes) -> Record | None:
-        record = super().glance(id, fingerprint)
+    def lookup(self, id: bytes, fingerprint: bytes) -> Record | None:
+        record = super().lookup(id, fingerprint)
         return record and replace(record, result=None)
 
 
 class GlanceWrites(Glancing):
     """Counts who looked."""
 
-    def glance(self, id: bytes, fingerprint: bytes) -> Record | None:
+    def lookup(self, id: bytes, fingerprint: bytes) -> Record | None:
         record = self._records.get(id)
         if record is not None:
             self._records[id] = replace(record, note={**record.note, "looks": f"{record.note.get('looks', '')}."})
-        return super().glance(id, fingerprint)
+        return super().lookup(id, fingerprint)

@@ -28,11 +28,11 @@ T = TypeVar("T", ClaimRequest, AnySettlement)
 class Hesitant(MemoryStore):
     """Can stop for a moment in the middle, in either colour, while others go on."""
 
-    async def open(self, world: Runtime) -> None:
-        self._world = world
+    async def open(self, runtime: Runtime) -> None:
+        self._runtime = runtime
 
     async def hesitate(self) -> None:
-        await self._world.sleep(A_MOMENT)
+        await self._runtime.sleep(A_MOMENT)
 
 
 class GetThenPut(Hesitant):

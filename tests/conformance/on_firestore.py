@@ -12,7 +12,7 @@ from onceward.protocol.ports import Clock
 from onceward.stores.clock import WallClock
 from onceward.stores.firestore import FirestoreStore
 from onceward.testing.conformance import StoreConformance, StoreFactory
-from tests.firestore_places import PROJECT, client
+from tests.firestore_places import PROJECT, firestore_client
 from tests.servers.firestore import shared
 
 LONG = os.environ.get("ONCEWARD_HYPOTHESIS_PROFILE") == "soak"
@@ -31,7 +31,7 @@ class Hooks(StoreFactory):
         return FirestoreStore(f"firestore://{PROJECT}/{collection(place)}", clock=None if own_time else clock)
 
     def raw(self, place: Path, id: bytes) -> Mapping[str, object] | None:
-        snapshot = client().collection(collection(place)).document(id.hex()).get()
+        snapshot = firestore_client().collection(collection(place)).document(id.hex()).get()
         data = snapshot.to_dict()
         if data is None:
             return None
@@ -45,13 +45,13 @@ class Hooks(StoreFactory):
         """Of all collections of this place: which documents there are, and their versions."""
         seen = hashlib.sha256()
         for suffix in ("", "_audit"):
-            for one in client().collection(collection(place) + suffix).stream():
+            for one in firestore_client().collection(collection(place) + suffix).stream():
                 seen.update(f"{one.id} {one.update_time}".encode())
         return int.from_bytes(seen.digest()[:8], "big")
 
     def plant(self, place: Path, id: bytes, **fields: Any) -> None:
         assert list(fields) == ["min_reader"], f"{fields}: only the version can be planted"
-        document = client().collection(collection(place)).document(id.hex())
+        document = firestore_client().collection(collection(place)).document(id.hex())
         document.update({"onceward.min_reader": fields["min_reader"]})
 
 

@@ -25,28 +25,28 @@ def test_a_fake_clock_moves_only_when_told() -> None:
 @pytest.mark.fault("F44")
 def test_monotonic_time_does_not_follow_a_clock_that_is_set_back() -> None:
     clock = FakeClock()
-    world: Runtime = FakeRuntime(clock)
+    runtime: Runtime = FakeRuntime(clock)
     clock.advance("10s")
     clock.set_back("1h")
-    assert world.monotonic() == 10.0
+    assert runtime.monotonic() == 10.0
 
 
 def test_sleeping_in_a_fake_world_moves_the_clock_instead() -> None:
     clock = FakeClock()
-    world = FakeRuntime(clock)
-    bridge.run(world.sleep(3600))
-    assert world.monotonic() == 3600.0
+    runtime = FakeRuntime(clock)
+    bridge.run(runtime.sleep(3600))
+    assert runtime.monotonic() == 3600.0
     assert clock.now() == NEW_YEAR_2026 + 3600 * SECOND
 
 
 def test_an_open_gate_takes_no_time_and_a_closed_one_all_of_it() -> None:
-    world = FakeRuntime(FakeClock())
-    gate = world.gate()
+    runtime = FakeRuntime(FakeClock())
+    gate = runtime.gate()
     gate.open()
     bridge.run(gate.wait(30))
-    assert world.monotonic() == 0.0
+    assert runtime.monotonic() == 0.0
     bridge.run(gate.wait(30))
-    assert world.monotonic() == 30.0
+    assert runtime.monotonic() == 30.0
 
 
 def test_the_kit_imports_neither_pytest_nor_hypothesis_by_itself() -> None:

@@ -40,7 +40,7 @@ class TestFirestore(OnFirestore):
         if only is None:
             super().pytest_generate_tests(metafunc)
         else:
-            metafunc.parametrize("colour", [only])
+            metafunc.parametrize("mode", [only])
 
 
 class TestFirestoreInItsOwnTime(Hooks, FencingChecks, ReplyChecks, WindowChecks):
@@ -49,8 +49,8 @@ class TestFirestoreInItsOwnTime(Hooks, FencingChecks, ReplyChecks, WindowChecks)
     fake_clock = False
 
     def pytest_generate_tests(self, metafunc: Any) -> None:
-        if "colour" in metafunc.fixturenames:
-            metafunc.parametrize("colour", ["asyncio"])
+        if "mode" in metafunc.fixturenames:
+            metafunc.parametrize("mode", ["asyncio"])
 
 
 @pytest.mark.parametrize(
@@ -80,13 +80,13 @@ def test_calls_that_take_two_at_a_time_go_on_where_they_ended(
 
 @pytest.mark.rival(18)
 @pytest.mark.parametrize("shared", [False, True], ids=["each its own", "one for all"])
-@pytest.mark.parametrize("colour", ["blocking", "asyncio"])
-def test_what_many_are_told_at_once_fits_into_one_order(colour: str, shared: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["blocking", "asyncio"])
+def test_what_many_are_told_at_once_fits_into_one_order(mode: str, shared: bool, tmp_path: Path) -> None:
     """On the server's own clock. A settlement's time is told from an earlier answer, so it may be a little behind."""
     hooks = Hooks()
     told = storm(
         lambda: hooks.open(tmp_path, WallClock()),
-        seed=18, workers=4, steps=25, keys=3, moment=MOMENT, colour=colour, shared=shared,
+        seed=18, workers=4, steps=25, keys=3, moment=MOMENT, mode=mode, shared=shared,
     )  # fmt: skip
     report = check(told, tolerance=BEHIND)
     assert report.linearizable, str(report)

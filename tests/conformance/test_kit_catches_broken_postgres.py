@@ -242,10 +242,10 @@ def test_what_is_spoilt_is_still_said(what: str) -> None:
 @pytest.mark.usefixtures("postgres")
 @pytest.mark.rival(1, 18, 20, 22)
 @pytest.mark.fault("F36", "F40", "F41", "F42", "F66")
-@pytest.mark.parametrize("colour", ["blocking", "asyncio"])
+@pytest.mark.parametrize("mode", ["blocking", "asyncio"])
 @pytest.mark.parametrize("what", WRONG)
-def test_the_kit_catches(what: str, colour: str, tmp_path: Path) -> None:
+def test_the_kit_catches(what: str, mode: str, tmp_path: Path) -> None:
     kit = type("Kit", (Broken,), {"wrong": WRONG[what]})()
     check = getattr(kit, f"test_{WRONG[what][-1]}")
     with pytest.raises((AssertionError, StoreError)):
-        check(colour=colour, tmp_path=tmp_path)
+        check(mode=mode, tmp_path=tmp_path)

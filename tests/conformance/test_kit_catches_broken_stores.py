@@ -15,7 +15,7 @@ from tests.conformance import (
     broken,
     broken_counts,
     broken_glances,
-    broken_newest,
+    broken_latest,
     broken_trails,
     broken_ways,
     broken_windows,
@@ -176,56 +176,56 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
     broken_trails.ResolvesUnseen: ("nobody_forgets_or_resolves_what_they_did_not_see",),
     broken_windows.NothingIsForEver: ("a_window_of_nothing_is_over_at_once_and_its_key_starts_anew",),
     broken_windows.CountsFromTheEnd: ("a_window_may_count_from_the_attempt_whether_it_succeeds_or_fails",),
-    broken_newest.ComparesTimestampsOnly: (
+    broken_latest.ComparesTimestampsOnly: (
         "any_order_and_repetition_of_a_history_ends_in_the_same_state",
         "concurrent_deliveries_of_a_history_end_in_the_same_state",
         "parts_decide_in_their_order_and_a_missing_one_is_lowest",
         "a_tie_is_decided_by_content_whichever_comes_first",
     ),
-    broken_newest.TiesGoToTheLastArrival: (
+    broken_latest.TiesGoToTheLastArrival: (
         "any_order_and_repetition_of_a_history_ends_in_the_same_state",
         "a_tie_is_decided_by_content_whichever_comes_first",
     ),
-    broken_newest.ComparesAsText: ("orders_are_compared_byte_by_byte",),
-    broken_newest.StopsAtNul: (
+    broken_latest.ComparesAsText: ("orders_are_compared_byte_by_byte",),
+    broken_latest.StopsAtNul: (
         "orders_are_compared_byte_by_byte",
         "any_order_and_repetition_of_a_history_ends_in_the_same_state",
     ),
-    broken_newest.LastArrivalWins: (
+    broken_latest.LastArrivalWins: (
         "a_newer_event_is_applied_and_an_older_one_is_stale",
         "of_different_events_at_once_the_newest_stays",
     ),
-    broken_newest.DuplicatesDoNotPass: (
+    broken_latest.DuplicatesDoNotPass: (
         "an_event_that_is_published_again_is_a_duplicate_and_still_passes_the_guard",
         "any_order_and_repetition_of_a_history_ends_in_the_same_state",
         "a_message_that_is_known_is_a_duplicate_and_with_other_content_a_mismatch",
     ),
-    broken_newest.DeletesOutright: (
+    broken_latest.DeletesOutright: (
         "a_deleted_entity_is_not_brought_back_by_older_events",
         "any_order_and_repetition_of_a_history_ends_in_the_same_state",
     ),
-    broken_newest.StaleEventsClaimNothing: ("a_stale_event_claims_its_message_too",),
-    broken_newest.IgnoresOtherContent: ("a_message_that_is_known_is_a_duplicate_and_with_other_content_a_mismatch",),
-    broken_newest.SharesMessages: ("entities_do_not_share_messages",),
-    broken_newest.OneTierOnly: ("an_event_that_is_published_again_is_a_duplicate_and_still_passes_the_guard",),
-    broken_newest.TheSameAgainIsStale: ("events_without_any_id_are_known_by_their_order",),
-    broken_newest.AppliesTheFuture: ("an_event_of_the_future_is_parked_and_leaves_nothing_behind",),
-    broken_newest.ClaimsWhatItParks: ("an_event_of_the_future_is_parked_and_leaves_nothing_behind",),
-    broken_newest.KeepsMarksForEver: ("marks_expire_and_are_deleted_in_batches",),
-    broken_newest.KeepsDeletedForEver: ("what_is_left_of_a_deleted_entity_expires",),
-    broken_newest.ExpiresWhatCameBack: ("what_is_left_of_a_deleted_entity_expires",),
-    broken_newest.NeverSweeps: ("a_store_in_use_does_not_only_grow",),
-    broken_newest.JudgesByWhatWasThereBefore: (
+    broken_latest.StaleEventsClaimNothing: ("a_stale_event_claims_its_message_too",),
+    broken_latest.IgnoresOtherContent: ("a_message_that_is_known_is_a_duplicate_and_with_other_content_a_mismatch",),
+    broken_latest.SharesMessages: ("entities_do_not_share_messages",),
+    broken_latest.OneTierOnly: ("an_event_that_is_published_again_is_a_duplicate_and_still_passes_the_guard",),
+    broken_latest.TheSameAgainIsStale: ("events_without_any_id_are_known_by_their_order",),
+    broken_latest.AppliesTheFuture: ("an_event_of_the_future_is_parked_and_leaves_nothing_behind",),
+    broken_latest.ClaimsWhatItParks: ("an_event_of_the_future_is_parked_and_leaves_nothing_behind",),
+    broken_latest.KeepsMarksForEver: ("marks_expire_and_are_deleted_in_batches",),
+    broken_latest.KeepsDeletedForEver: ("what_is_left_of_a_deleted_entity_expires",),
+    broken_latest.ExpiresWhatCameBack: ("what_is_left_of_a_deleted_entity_expires",),
+    broken_latest.NeverSweeps: ("a_store_in_use_does_not_only_grow",),
+    broken_latest.JudgesByWhatWasThereBefore: (
         "a_batch_is_the_same_as_one_after_the_other",
         "any_order_and_repetition_of_a_history_ends_in_the_same_state",
     ),
-    broken_newest.AnswersByEntity: ("a_batch_is_the_same_as_one_after_the_other",),
-    broken_newest.LooksAtTheFirstThousand: ("large_batches_and_none_at_all",),
-    broken_newest.ListsEverybodys: ("entities_of_the_scope_that_have_a_value_are_listed_in_pages",),
-    broken_newest.ListsTheDead: ("entities_of_the_scope_that_have_a_value_are_listed_in_pages",),
-    broken_newest.ListsAsWritten: ("entities_of_the_scope_that_have_a_value_are_listed_in_pages",),
-    broken_newest.ShowsWhatHasExpired: ("a_message_and_an_event_are_shown_as_long_as_they_are_known",),
-    broken_newest.LooksThenWrites: (
+    broken_latest.AnswersByEntity: ("a_batch_is_the_same_as_one_after_the_other",),
+    broken_latest.LooksAtTheFirstThousand: ("large_batches_and_none_at_all",),
+    broken_latest.ListsEverybodys: ("entities_of_the_scope_that_have_a_value_are_listed_in_pages",),
+    broken_latest.ListsTheDead: ("entities_of_the_scope_that_have_a_value_are_listed_in_pages",),
+    broken_latest.ListsAsWritten: ("entities_of_the_scope_that_have_a_value_are_listed_in_pages",),
+    broken_latest.ShowsWhatHasExpired: ("a_message_and_an_event_are_shown_as_long_as_they_are_known",),
+    broken_latest.LooksThenWrites: (
         "of_many_who_bring_the_same_message_one_applies_it",
         "of_different_events_at_once_the_newest_stays",
     ),
@@ -259,7 +259,7 @@ NEED_ANOTHER_FACTORY = {
 
 CASES = [(kind, name) for kind, names in CAUGHT_BY.items() for name in names]
 
-both_colours = pytest.mark.parametrize("colour", ["blocking", "asyncio"])
+both_colours = pytest.mark.parametrize("mode", ["blocking", "asyncio"])
 
 
 @pytest.fixture(autouse=True)
@@ -276,12 +276,12 @@ def _without_shrinking() -> Iterator[None]:
 @pytest.mark.fault("F36", "F40", "F41", "F42", "F66")
 @both_colours
 @pytest.mark.parametrize(("kind", "name"), CASES, ids=[f"{kind.__name__}-{name}" for kind, name in CASES])
-def test_the_kit_catches(kind: type[MemoryStore], name: str, colour: str, tmp_path: Path) -> None:
+def test_the_kit_catches(kind: type[MemoryStore], name: str, mode: str, tmp_path: Path) -> None:
     class Kit(InMemory):
         pass
 
     Kit.kind = kind
-    assert_caught(Kit(), name, colour, tmp_path)
+    assert_caught(Kit(), name, mode, tmp_path)
 
 
 @pytest.mark.rival(1)
@@ -302,7 +302,7 @@ def test_every_broken_store_is_shown_to_the_kit_and_every_check_is_shown_a_broke
             broken,
             broken_counts,
             broken_glances,
-            broken_newest,
+            broken_latest,
             broken_trails,
             broken_ways,
             broken_windows,
@@ -311,7 +311,7 @@ def test_every_broken_store_is_shown_to_the_kit_and_every_check_is_shown_a_broke
         if isinstance(kind, type)
     }
     kinds = {kind for kind in stores if issubclass(kind, MemoryStore) and not kind.__subclasses__()}
-    apart = {broken_ways.UnlockedFiles, broken_ways.AnswersAtOnceInTwoSteps, broken_newest.SpelledRightly}
+    apart = {broken_ways.UnlockedFiles, broken_ways.AnswersAtOnceInTwoSteps, broken_latest.SpelledRightly}
     assert set(CAUGHT_BY) | apart == kinds
     at_once = {"of_many_who_are_answered_at_once_exactly_one_acquires"}
     assert {name for _, name in CASES} | NEED_ANOTHER_FACTORY | at_once == checks
@@ -337,8 +337,8 @@ class Strangers(InMemory):
         "counters_outlive_the_store",
     ],
 )
-def test_the_kit_catches_stores_that_share_nothing(name: str, colour: str, tmp_path: Path) -> None:
-    assert_caught(Strangers(), name, colour, tmp_path)
+def test_the_kit_catches_stores_that_share_nothing(name: str, mode: str, tmp_path: Path) -> None:
+    assert_caught(Strangers(), name, mode, tmp_path)
 
 
 class Unlocked(InMemory):
@@ -362,25 +362,25 @@ class Unlocked(InMemory):
         "processes_that_deliver_a_history_end_in_the_same_state",
     ],
 )
-def test_the_kit_catches_processes_that_share_files_without_a_lock(name: str, colour: str, tmp_path: Path) -> None:
-    assert_caught(Unlocked(), name, colour, tmp_path)
+def test_the_kit_catches_processes_that_share_files_without_a_lock(name: str, mode: str, tmp_path: Path) -> None:
+    assert_caught(Unlocked(), name, mode, tmp_path)
 
 
 class SpelledRightly(InMemory):
     """What the broken guards alter is sound before they do: all checks of the guard pass."""
 
-    kind: ClassVar[type[MemoryStore]] = broken_newest.SpelledRightly
+    kind: ClassVar[type[MemoryStore]] = broken_latest.SpelledRightly
 
 
 @pytest.mark.parametrize("name", sorted({name for kind, names in CAUGHT_BY.items() for name in names
-                                         if issubclass(kind, broken_newest.Spelled)}))  # fmt: skip
+                                         if issubclass(kind, broken_latest.Spelled)}))  # fmt: skip
 def test_the_guard_that_the_broken_ones_alter_is_sound(name: str, tmp_path: Path) -> None:
     getattr(SpelledRightly(), f"test_{name}")("blocking", tmp_path)
 
 
-def assert_caught(kit: InMemory, name: str, colour: str, place: Path) -> None:
+def assert_caught(kit: InMemory, name: str, mode: str, place: Path) -> None:
     with pytest.raises(AssertionError) as caught:
-        getattr(kit, f"test_{name}")(colour, place)
+        getattr(kit, f"test_{name}")(mode, place)
     said = str(caught.value).partition("\n")[0]
     assert said, "a check must say what is wrong"
-    print(f"{kit.kind.__name__}: {kit.kind.__doc__} Caught by {name} ({colour}): {said:.160}")
+    print(f"{kit.kind.__name__}: {kit.kind.__doc__} Caught by {name} ({mode}): {said:.160}")

@@ -29,8 +29,8 @@ class InOneColour(WithoutTheLongOnes):
     """How calls get there was seen on Valkey: here it is about what the server does with them."""
 
     def pytest_generate_tests(self, metafunc: Any) -> None:
-        if "colour" in metafunc.fixturenames:
-            metafunc.parametrize("colour", ["blocking"])
+        if "mode" in metafunc.fixturenames:
+            metafunc.parametrize("mode", ["blocking"])
 
 
 class TestRedis7(InOneColour):

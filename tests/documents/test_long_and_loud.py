@@ -12,8 +12,8 @@ import pytest
 
 from onceward import Once, StoreUnavailable
 from onceward.testing import FakeClock
+from tests.clients import TOO_LONG, Place, SyncClient
 from tests.documents.stage import CHEAP, FILE, HASH, PDF, api, invoice, staged
-from tests.faces import TOO_LONG, Face, Place
 from tests.moved_time import in_thread
 
 
@@ -24,10 +24,10 @@ def place(tmp_path: Path, clock: FakeClock) -> Place:
 
 
 @pytest.fixture
-def face(place: Place) -> Iterator[Face]:
+def client(place: Place) -> Iterator[SyncClient]:
     """Fake time, and no heartbeat but those that a test asks for."""
-    with closing(Face(place, app="documents", counters=True)) as face:
-        yield face
+    with closing(SyncClient(place, app="documents", counters=True)) as client:
+        yield client
 
 
 def during(work: Callable[[], object]) -> api.Rules:
@@ -44,23 +44,25 @@ def during(work: Callable[[], object]) -> api.Rules:
 
 
 @pytest.mark.mission("A4", "A7")
-def test_a_model_may_take_hours_because_the_lease_of_600_s_is_extended_every_120_s(tmp_path: Path, face: Face) -> None:
+def test_a_model_may_take_hours_because_the_lease_of_600_s_is_extended_every_120_s(
+    tmp_path: Path, client: SyncClient
+) -> None:
     told: list[str] = []
 
     def two_hours() -> None:
         for _ in range(60):
-            face.clock.advance("110s")  # real time passes, too, while the machine is busy
-            face.heartbeat()
-            before = len(face.told("renewed"))
-            face.clock.advance("10s")
-            face.heartbeat()
-            told.append(f"{len(face.told('renewed')) - before}")
-            entry = face.read(HASH, name="processed_documents")
+            client.clock.advance("110s")  # real time passes, too, while the machine is busy
+            client.renew_leases()
+            before = len(client.told("renewed"))
+            client.clock.advance("10s")
+            client.renew_leases()
+            told.append(f"{len(client.told('renewed')) - before}")
+            entry = client.read(HASH, name="processed_documents")
             assert (entry.lease_until - entry.updated_at).total_seconds() == 600
         told.append(beside.deliver(name="again.pdf").kind)
 
-    with staged(tmp_path, face.once, rules=during(two_hours)) as stage:
-        beside = stage.another(face.another(app="documents").once)
+    with staged(tmp_path, client.once, rules=during(two_hours)) as stage:
+        beside = stage.another(client.another(app="documents").once)
         assert stage.deliver().executed
         assert told == ["1"] * 60 + ["running"]
         assert (stage.calls(), stage.files(), stage.rows()) == ([CHEAP], {FILE: PDF}, [(HASH, FILE)])
@@ -87,10 +89,10 @@ def test_a_model_that_really_blocks_for_longer_than_the_lease_is_asked_once(tmp_
 
 
 @pytest.mark.mission("A1", "A3")
-def test_a_document_of_last_year_is_known(tmp_path: Path, face: Face) -> None:
-    with staged(tmp_path, face.once) as stage:
+def test_a_document_of_last_year_is_known(tmp_path: Path, client: SyncClient) -> None:
+    with staged(tmp_path, client.once) as stage:
         assert stage.deliver().executed
-        face.clock.advance("400d")
+        client.clock.advance("400d")
         assert (stage.deliver(name="again.pdf").kind, stage.calls()) == ("replayed", [CHEAP])
 
 
@@ -100,7 +102,7 @@ def test_a_document_of_last_year_is_known(tmp_path: Path, face: Face) -> None:
 @pytest.mark.mission("A7")
 @pytest.mark.fault("F32")
 def test_an_owner_that_comes_back_late_writes_nothing_more_and_asks_no_more(
-    tmp_path: Path, face: Face, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, client: SyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It fell silent at the model; another took the document over and finished it before the answer came."""
     kinds: list[str] = []
@@ -109,12 +111,12 @@ def test_an_owner_that_comes_back_late_writes_nothing_more_and_asks_no_more(
     def fall_silent() -> None:
         if not silent.is_set():
             silent.set()
-            face.clock.advance("601s")
+            client.clock.advance("601s")
             kinds.append(beside.deliver(printed, "again.pdf").kind)
 
     printed = invoice(date="01.03.2026")  # the cheap model has to be asked twice
-    with staged(tmp_path, face.once, rules=during(fall_silent)) as stage:
-        beside = stage.another(face.another(app="documents").once)
+    with staged(tmp_path, client.once, rules=during(fall_silent)) as stage:
+        beside = stage.another(client.another(app="documents").once)
         late = stage.deliver(printed)
         assert (kinds, late.kind) == (["executed"], "unknown")
         assert stage.calls() == [CHEAP] * 3, "two by the winner, one by the late one"
@@ -126,14 +128,14 @@ def test_an_owner_that_comes_back_late_writes_nothing_more_and_asks_no_more(
 @pytest.mark.mission("A7", "A9")
 @pytest.mark.fault("F50")
 def test_while_the_store_is_away_nothing_runs_unless_that_was_chosen_and_then_it_is_listed_for_a_person(
-    tmp_path: Path, face: Face, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, client: SyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     listed = tmp_path / "for-a-person.txt"
-    with staged(tmp_path, face.once) as closed:
-        reckless = face.another(app="documents").once
+    with staged(tmp_path, client.once) as closed:
+        reckless = client.another(app="documents").once
         bold = closed.another(reckless, on_store_down="run", for_a_person=listed)
-        face.read("opens the store")
-        with face.store_trouble("claim"):
+        client.read("opens the store")
+        with client.store_trouble("claim"):
             with pytest.raises(StoreUnavailable):
                 closed.deliver()
             assert (closed.calls(), closed.files(), listed.exists()) == ([], {}, False)
@@ -151,37 +153,37 @@ def test_while_the_store_is_away_nothing_runs_unless_that_was_chosen_and_then_it
 
 @pytest.mark.mission("A8")
 def test_the_rules_tell_of_claims_without_an_answer_failed_heartbeats_and_stale_locks(
-    tmp_path: Path, face: Face
+    tmp_path: Path, client: SyncClient
 ) -> None:
     """Each only beyond its threshold: 10 and 5 in an hour, 3 records."""
 
     def broken() -> list[str]:
-        face.once.counters.write()
-        return [one.rule for one in face.once.check()]
+        client.once.counters.write()
+        return [one.rule for one in client.once.check()]
 
     def failing_heartbeats() -> None:
         for times in (5, 1):
-            with face.store_trouble("renew", times=times):
+            with client.store_trouble("renew", times=times):
                 for _ in range(times):
-                    face.clock.advance("121s")
-                    face.heartbeat()
-            face.heartbeat()
+                    client.clock.advance("121s")
+                    client.renew_leases()
+            client.renew_leases()
             seen.append(broken())
 
     seen: list[list[str]] = []
-    with staged(tmp_path, face.once, rules=during(failing_heartbeats)) as stage:
+    with staged(tmp_path, client.once, rules=during(failing_heartbeats)) as stage:
         for times in (10, 1):
-            with face.store_trouble("claim"):
+            with client.store_trouble("claim"):
                 for _ in range(times):
                     with pytest.raises(StoreUnavailable):
                         stage.deliver()
             seen.append(broken())
-        face.clock.advance("3h")
+        client.clock.advance("3h")
         assert stage.deliver().executed
-        face.clock.advance("3h")
+        client.clock.advance("3h")
         for number in range(4):
-            face.silent_owner(f"sha256:{number}", name="processed_documents")
-            face.clock.advance("31m")
+            client.silent_owner(f"sha256:{number}", name="processed_documents")
+            client.clock.advance("31m")
             seen.append(broken())
     assert seen == [[], ["claim_errors"], [], ["renewal_failures"], [], [], [], ["old_pending"]]
 
@@ -200,17 +202,17 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[Line]:
 
 
 @pytest.mark.mission("A9")
-def test_the_log_of_a_document(tmp_path: Path, face: Face, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_of_a_document(tmp_path: Path, client: SyncClient, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "documents")
 
     def a_while() -> None:
-        face.clock.advance("121s")
-        with face.store_trouble("renew", times=1):
-            face.heartbeat()
-        face.clock.advance("40s")
-        face.heartbeat()
+        client.clock.advance("121s")
+        with client.store_trouble("renew", times=1):
+            client.renew_leases()
+        client.clock.advance("40s")
+        client.renew_leases()
 
-    with staged(tmp_path, face.once, rules=during(a_while)) as stage:
+    with staged(tmp_path, client.once, rules=during(a_while)) as stage:
         stage.deliver()
         assert logged(caplog) == [
             ("lock_acquired", "INFO", HASH, "PENDING"),

@@ -399,10 +399,10 @@ def test_of_many_deliveries_at_once_one_is_processed(tmp_path: Path, once: Once)
         kinds.append(stage.documents.process(path).kind)
 
     with staged(tmp_path, once) as stage:
-        crew = [threading.Thread(target=deliver, args=(number,)) for number in range(6)]
-        for one in crew:
+        pool = [threading.Thread(target=deliver, args=(number,)) for number in range(6)]
+        for one in pool:
             one.start()
-        for one in crew:
+        for one in pool:
             one.join()
         assert kinds.count("executed") == 1
         assert set(kinds) <= {"executed", "running", "replayed"}

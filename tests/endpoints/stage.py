@@ -17,7 +17,7 @@ import uvicorn
 from onceward.http.messages import InboundRequest, Response
 from onceward.http.push import AsyncCloudEventsPush, AsyncPubSubPush, CloudEventsPush, PubSubPush
 from onceward.http.webhooks import AsyncWebhook, Webhook
-from tests.faces import TOO_LONG, Face
+from tests.clients import TOO_LONG, SyncClient
 
 PATIENCE = 0.01
 
@@ -25,19 +25,19 @@ PATIENCE = 0.01
 class Stand:
     """An endpoint of either colour, called as blocking code."""
 
-    def __init__(self, face: Face, endpoint: Any) -> None:
-        self.face = face
+    def __init__(self, client: SyncClient, endpoint: Any) -> None:
+        self.client = client
         self.endpoint = endpoint
 
     def on(self, *args: Any, **kwargs: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def decorate(fn: Callable[..., Any]) -> Callable[..., Any]:
-            self.endpoint.on(*args, **kwargs)(self.face._work(fn))
+            self.endpoint.on(*args, **kwargs)(self.client._work(fn))
             return fn
 
         return decorate
 
     def send(self, request: InboundRequest) -> Response:
-        answer: Response = self.face._wait(self.endpoint.respond(request))
+        answer: Response = self.client._wait(self.endpoint.respond(request))
         return answer
 
     def post(self, request: InboundRequest) -> tuple[int, Any]:
@@ -46,19 +46,19 @@ class Stand:
         return answer.status, json.loads(answer.body) if answer.body else None
 
 
-def pubsub_of(face: Face, name: str = "orders", *, check: Any = None, **choices: Any) -> Stand:
-    kind = PubSubPush if face.colour == "blocking" else AsyncPubSubPush
-    return Stand(face, kind(face.once, name, check=check, **choices))
+def pubsub_of(client: SyncClient, name: str = "orders", *, check: Any = None, **choices: Any) -> Stand:
+    kind = PubSubPush if client.mode == "blocking" else AsyncPubSubPush
+    return Stand(client, kind(client.once, name, check=check, **choices))
 
 
-def cloudevents_of(face: Face, name: str = "orders", *, check: Any = None, **choices: Any) -> Stand:
-    kind = CloudEventsPush if face.colour == "blocking" else AsyncCloudEventsPush
-    return Stand(face, kind(face.once, name, check=check, **choices))
+def cloudevents_of(client: SyncClient, name: str = "orders", *, check: Any = None, **choices: Any) -> Stand:
+    kind = CloudEventsPush if client.mode == "blocking" else AsyncCloudEventsPush
+    return Stand(client, kind(client.once, name, check=check, **choices))
 
 
-def webhook_of(face: Face, scheme: Any, handler: Callable[..., Any], **details: Any) -> Stand:
-    kind = Webhook if face.colour == "blocking" else AsyncWebhook
-    return Stand(face, kind(face.once, scheme, face._work(handler), **details))
+def webhook_of(client: SyncClient, scheme: Any, handler: Callable[..., Any], **details: Any) -> Stand:
+    kind = Webhook if client.mode == "blocking" else AsyncWebhook
+    return Stand(client, kind(client.once, scheme, client._work(handler), **details))
 
 
 def push(payload: Any, id: str = "m1", *, headers: dict[str, str] | None = None, **message: Any) -> InboundRequest:

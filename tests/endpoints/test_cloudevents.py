@@ -14,8 +14,8 @@ from cloudevents.http import CloudEvent
 from onceward import RecordState
 from onceward.http.push import InboundRequest, PushMessage
 from onceward.testing import FakeClock
+from tests.clients import Place, SyncClient, place_of
 from tests.endpoints.stage import cloudevents_of
-from tests.faces import Face, Place, place_of
 
 APPLIED = (200, {"applied": True, "reason": "applied"})
 DUPLICATE = (200, {"applied": False, "reason": "duplicate_message_noop"})
@@ -41,8 +41,8 @@ modes = pytest.mark.parametrize("mode", ["structured", "binary"])
 
 @pytest.mark.mission("E1")
 @modes
-def test_an_event_is_handled_once(face: Face, mode: str) -> None:
-    stand = cloudevents_of(face)
+def test_an_event_is_handled_once(client: SyncClient, mode: str) -> None:
+    stand = cloudevents_of(client)
     seen: list[PushMessage[Any]] = []
     stand.on({"order"}, attributes={"type": "order.paid"})(seen.append)
     assert [stand.post(event({"order": 7}, mode, shop="é")) for _ in range(2)] == [APPLIED, DUPLICATE]
@@ -51,8 +51,8 @@ def test_an_event_is_handled_once(face: Face, mode: str) -> None:
     assert (one.source, one.attributes["shop"]) == ("/shops/ä b", "é")
 
 
-def test_both_modes_bring_the_same_event(face: Face) -> None:
-    stand = cloudevents_of(face)
+def test_both_modes_bring_the_same_event(client: SyncClient) -> None:
+    stand = cloudevents_of(client)
     seen: list[PushMessage[Any]] = []
     stand.on()(seen.append)
     assert stand.post(event({"order": 7}, "structured"))[0] == 200
@@ -61,16 +61,16 @@ def test_both_modes_bring_the_same_event(face: Face) -> None:
 
 
 @modes
-def test_an_id_belongs_to_its_source(face: Face, mode: str) -> None:
-    stand = cloudevents_of(face)
+def test_an_id_belongs_to_its_source(client: SyncClient, mode: str) -> None:
+    stand = cloudevents_of(client)
     stand.on()(lambda message: None)
     assert stand.post(event({"order": 7}, mode)) == APPLIED
     assert stand.post(event({"order": 7}, mode, source="/other")) == APPLIED
     assert stand.post(event({"order": 7}, mode, traceparent="00-1-2-3")) == DUPLICATE, "a hop may add what it likes"
 
 
-def test_data_may_come_as_base64(face: Face) -> None:
-    stand = cloudevents_of(face)
+def test_data_may_come_as_base64(client: SyncClient) -> None:
+    stand = cloudevents_of(client)
     seen: list[PushMessage[Any]] = []
     stand.on()(seen.append)
     body = {**ATTRIBUTES, "specversion": "1.0", "data_base64": base64.b64encode(b'{"order": 7}').decode()}
@@ -98,27 +98,27 @@ NO_EVENTS = [
 ]
 
 
-def test_what_is_no_event_or_has_no_id_is_a_bad_request(face: Face) -> None:
-    stand = cloudevents_of(face)
+def test_what_is_no_event_or_has_no_id_is_a_bad_request(client: SyncClient) -> None:
+    stand = cloudevents_of(client)
     stand.on()(lambda message: None)
     for request in NO_EVENTS:
-        with face.store_trouble("claim") as asked:
+        with client.store_trouble("claim") as asked:
             status, told = stand.post(request)
         assert (status, told["code"], asked) == (400, "no_envelope", []), request.body
 
 
 @modes
-def test_data_that_is_no_object_is_recorded_and_acknowledged(face: Face, mode: str) -> None:
-    stand = cloudevents_of(face)
+def test_data_that_is_no_object_is_recorded_and_acknowledged(client: SyncClient, mode: str) -> None:
+    stand = cloudevents_of(client)
     stand.on()(lambda message: None)
     for id, data in (("text", "a text"), ("list", [1])):
         assert stand.send(event(data, mode, id=id)).status == 204
-        assert face.read((ATTRIBUTES["source"], id), name="orders").state is RecordState.FAILED
+        assert client.read((ATTRIBUTES["source"], id), name="orders").state is RecordState.FAILED
 
 
 @modes
-def test_an_event_without_data_finds_its_handler_by_its_type(face: Face, mode: str) -> None:
-    stand = cloudevents_of(face)
+def test_an_event_without_data_finds_its_handler_by_its_type(client: SyncClient, mode: str) -> None:
+    stand = cloudevents_of(client)
     seen: list[Any] = []
     stand.on({"order"})(seen.append)
     stand.on(attributes={"type": ATTRIBUTES["type"]})(seen.append)
@@ -126,11 +126,11 @@ def test_an_event_without_data_finds_its_handler_by_its_type(face: Face, mode: s
     assert [(one.id, one.payload, one.data) for one in seen] == [("none", {}, b"")]
 
 
-def test_a_body_that_is_not_even_said_to_be_json(face: Face) -> None:
-    stand = cloudevents_of(face)
+def test_a_body_that_is_not_even_said_to_be_json(client: SyncClient) -> None:
+    stand = cloudevents_of(client)
     stand.on()(lambda message: None)
     request = InboundRequest(
         "POST", {**{f"ce-{n}": "x" for n in ("id", "source", "type", "specversion")}, "content-type": "text/xml"}, b"{}"
     )
     assert stand.send(request).status == 204
-    assert face.once.counts["rejected"] == 1
+    assert client.once.counts["rejected"] == 1

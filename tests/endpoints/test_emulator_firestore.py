@@ -15,7 +15,7 @@ from onceward import Once
 from onceward.http.endpoint import AsyncEndpoint
 from onceward.http.messages import InboundRequest, Response
 from tests.endpoints.stage import asgi_served, wait_until
-from tests.firestore_places import PROJECT, SERVICES_URL, client, document, named
+from tests.firestore_places import PROJECT, SERVICES_URL, document, firestore_client, named
 from tests.servers.firestore import shared
 from tests.servers.pubsub_push import emulator
 
@@ -80,5 +80,5 @@ def test_failures_duplicates_and_republished_events_leave_the_right_state_and_ar
     assert reasons["applied"] >= len(SERVICES)
     assert counted["applied"] == reasons["applied"]
     assert counted["stale"] == reasons["stale_event_ignored"]
-    marks = list(client().collection(dedupe).stream())
+    marks = list(firestore_client().collection(dedupe).stream())
     assert len(marks) == len(ids) + len(events), "one a message, and one an event however often it is published"

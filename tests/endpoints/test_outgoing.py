@@ -19,8 +19,8 @@ from onceward.http.client_keys import IdempotencyKeys, step
 from onceward.http.push import PushMessage
 from onceward.sagas import Step, StepContext
 from onceward.testing import FakeClock, disabled
+from tests.clients import Place, SyncClient, place_of
 from tests.endpoints.stage import pubsub_of, push
-from tests.faces import Face, Place, place_of
 
 URL = "https://api.example/charges"
 
@@ -54,18 +54,18 @@ def remote() -> Remote:
     return Remote()
 
 
-def client(remote: Remote, **choices: Any) -> httpx.Client:
+def http_client(remote: Remote, **choices: Any) -> httpx.Client:
     return httpx.Client(transport=httpx.MockTransport(remote), auth=IdempotencyKeys(**choices))
 
 
 @pytest.mark.mission("C8")
-def test_every_attempt_of_a_charge_has_the_same_key(face: Face, remote: Remote) -> None:
+def test_every_attempt_of_a_charge_has_the_same_key(client: SyncClient, remote: Remote) -> None:
     """The reply is lost after the charge; the next delivery asks again with the same key, and nothing is new."""
     remote.answers = [httpx.ReadTimeout("lost"), 503, 200]
 
-    @face(key="order:{order}")
+    @client(key="order:{order}")
     def pay(order: int) -> int:
-        with client(remote) as http:
+        with http_client(remote) as http:
             return http.post(URL, json={"order": order}).raise_for_status().status_code
 
     for raised in (httpx.ReadTimeout, httpx.HTTPStatusError):
@@ -80,15 +80,15 @@ def test_every_attempt_of_a_charge_has_the_same_key(face: Face, remote: Remote) 
 
 @pytest.mark.mission("C8")
 def test_several_requests_of_one_piece_of_work_have_keys_of_their_own_on_every_attempt(
-    face: Face, remote: Remote
+    client: SyncClient, remote: Remote
 ) -> None:
     attempts: list[list[str | None]] = []
 
-    @face(key="order:{order}")
+    @client(key="order:{order}")
     def ship(order: int) -> None:
         remote.keys = []
         attempts.append(remote.keys)
-        with client(remote) as http:
+        with http_client(remote) as http:
             http.post(URL, json={"n": 1})
             http.post(URL, json={"n": 2})
             http.put(URL, json={"n": 1})
@@ -107,14 +107,14 @@ def test_several_requests_of_one_piece_of_work_have_keys_of_their_own_on_every_a
 
 
 @pytest.mark.mission("C8")
-def test_the_order_counts_only_among_requests_to_the_same_url(face: Face, remote: Remote) -> None:
+def test_the_order_counts_only_among_requests_to_the_same_url(client: SyncClient, remote: Remote) -> None:
     attempts: list[dict[str, str | None]] = []
 
-    @face(key="order:{order}")
+    @client(key="order:{order}")
     def ship(order: int) -> None:
         sent: dict[str, str | None] = {}
         attempts.append(sent)
-        with client(remote) as http:
+        with http_client(remote) as http:
             for name in ("a", "b") if len(attempts) == 1 else ("b", "a"):
                 http.post(f"{URL}/{name}")
                 sent[name] = remote.keys[-1]
@@ -128,13 +128,13 @@ def test_the_order_counts_only_among_requests_to_the_same_url(face: Face, remote
 
 
 @pytest.mark.mission("C8", "E1")
-def test_a_pushed_message_is_charged_once_however_often_it_is_delivered(face: Face, remote: Remote) -> None:
+def test_a_pushed_message_is_charged_once_however_often_it_is_delivered(client: SyncClient, remote: Remote) -> None:
     remote.answers = [httpx.ReadTimeout("lost"), 502, 200]
-    stand = pubsub_of(face)
+    stand = pubsub_of(client)
 
     @stand.on({"order"})
     def pay(message: PushMessage[Any]) -> None:
-        with client(remote) as http:
+        with http_client(remote) as http:
             http.post(URL, json=message.payload).raise_for_status()
 
     assert [stand.send(push({"order": 7})).status for _ in range(5)] == [500, 500, 200, 200, 200]
@@ -142,8 +142,8 @@ def test_a_pushed_message_is_charged_once_however_often_it_is_delivered(face: Fa
     assert len(remote.charged) == 1
 
 
-def test_safe_requests_have_no_key_and_a_key_of_your_own_is_kept(face: Face, remote: Remote) -> None:
-    with face.claim("order:7"), client(remote) as http:
+def test_safe_requests_have_no_key_and_a_key_of_your_own_is_kept(client: SyncClient, remote: Remote) -> None:
+    with client.claim("order:7"), http_client(remote) as http:
         http.get(URL)
         http.head(URL)
         http.options(URL)
@@ -152,10 +152,12 @@ def test_safe_requests_have_no_key_and_a_key_of_your_own_is_kept(face: Face, rem
 
 
 @pytest.mark.parametrize("failure", [500, 503, 429, 409, 408, 425, httpx.ConnectError("down")])
-def test_a_retry_inside_an_attempt_has_the_same_key(face: Face, remote: Remote, failure: int | Exception) -> None:
+def test_a_retry_inside_an_attempt_has_the_same_key(
+    client: SyncClient, remote: Remote, failure: int | Exception
+) -> None:
     """The trap of counting: a loop that tries again must not become a second charge."""
     remote.answers = [failure, failure, 200, 200]
-    with face.claim("order:7"), client(remote) as http:
+    with client.claim("order:7"), http_client(remote) as http:
         for _ in range(3):
             with contextlib.suppress(httpx.ConnectError):
                 http.post(URL, json={"n": 1})
@@ -165,17 +167,17 @@ def test_a_retry_inside_an_attempt_has_the_same_key(face: Face, remote: Remote, 
 
 
 @pytest.mark.parametrize("refused", [400, 402, 404, 422])
-def test_a_refusal_is_an_answer(face: Face, remote: Remote, refused: int) -> None:
+def test_a_refusal_is_an_answer(client: SyncClient, remote: Remote, refused: int) -> None:
     remote.answers = [refused, 200]
-    with face.claim("order:7"), client(remote) as http:
+    with client.claim("order:7"), http_client(remote) as http:
         http.post(URL, json={"card": 1})
         http.post(URL, json={"card": 2})
     assert len(set(remote.keys)) == 2
 
 
-def test_whether_it_is_a_retry_or_another_request_must_be_clear(face: Face, remote: Remote) -> None:
+def test_whether_it_is_a_retry_or_another_request_must_be_clear(client: SyncClient, remote: Remote) -> None:
     remote.answers = [500, 200]
-    with face.claim("order:7"), client(remote) as http:
+    with client.claim("order:7"), http_client(remote) as http:
         http.post(URL, json={"n": 1})
         with pytest.raises(ConfigurationError, match=r"a retry, or another request.*name the step"):
             http.post(URL, json={"n": 2})
@@ -184,9 +186,9 @@ def test_whether_it_is_a_retry_or_another_request_must_be_clear(face: Face, remo
     assert len(remote.keys) == 2
 
 
-def test_a_stream_cannot_be_compared_so_its_retry_needs_a_name(face: Face, remote: Remote) -> None:
+def test_a_stream_cannot_be_compared_so_its_retry_needs_a_name(client: SyncClient, remote: Remote) -> None:
     remote.answers = [500]
-    with face.claim("order:7"), client(remote) as http:
+    with client.claim("order:7"), http_client(remote) as http:
         http.post(URL, content=iter([b"a", b"b"]))
         with pytest.raises(ConfigurationError, match="name the step"):
             http.post(URL, content=iter([b"a", b"b"]))
@@ -224,8 +226,8 @@ async def test_two_at_once_need_names(remote: Remote) -> None:
 
 
 @pytest.mark.mission("C8")
-def test_a_named_step_has_the_key_that_the_claim_derives_for_it(face: Face, remote: Remote) -> None:
-    with face.claim("order:7") as claim, client(remote) as http:
+def test_a_named_step_has_the_key_that_the_claim_derives_for_it(client: SyncClient, remote: Remote) -> None:
+    with client.claim("order:7") as claim, http_client(remote) as http:
         for body in ({"at": 1}, {"at": 2}):
             with step("charge"):
                 http.post(URL, json=body)
@@ -241,7 +243,7 @@ def test_a_named_step_has_the_key_that_the_claim_derives_for_it(face: Face, remo
 
 
 def test_outside_of_a_claim_nothing_is_sent(remote: Remote) -> None:
-    with client(remote) as http:
+    with http_client(remote) as http:
         with pytest.raises(ClaimError, match="outside of a claim") as raised:
             http.post(f"{URL}?token=secret")
         assert "secret" not in str(raised.value)
@@ -250,12 +252,12 @@ def test_outside_of_a_claim_nothing_is_sent(remote: Remote) -> None:
 
 
 def test_outside_of_a_claim_it_is_sent_with_a_warning_if_you_say_so(remote: Remote) -> None:
-    with client(remote, outside="warn") as http, pytest.warns(OncewardWarning, match="outside of a claim"):
+    with http_client(remote, outside="warn") as http, pytest.warns(OncewardWarning, match="outside of a claim"):
         http.post(URL)
     assert remote.keys == [None]
 
 
-def test_the_header_is_what_the_remote_calls_it(face: Face) -> None:
+def test_the_header_is_what_the_remote_calls_it(client: SyncClient) -> None:
     seen: list[httpx.Headers] = []
 
     def remember(request: httpx.Request) -> httpx.Response:
@@ -263,14 +265,14 @@ def test_the_header_is_what_the_remote_calls_it(face: Face) -> None:
         return httpx.Response(200)
 
     auth = IdempotencyKeys(header="PayPal-Request-Id", quoted=True)
-    with face.claim("order:7") as claim, httpx.Client(transport=httpx.MockTransport(remember), auth=auth) as http:
+    with client.claim("order:7") as claim, httpx.Client(transport=httpx.MockTransport(remember), auth=auth) as http:
         with step("charge"):
             http.post(URL)
         assert seen[0]["paypal-request-id"] == f'"{claim.derived_key("charge")}"'
 
 
 @pytest.mark.parametrize("make", [lambda: httpx.BasicAuth("u", "p"), lambda: httpx.DigestAuth("u", "p")])
-def test_another_auth_goes_along(face: Face, make: Callable[[], httpx.Auth]) -> None:
+def test_another_auth_goes_along(client: SyncClient, make: Callable[[], httpx.Auth]) -> None:
     keys: list[str] = []
 
     def guarded(request: httpx.Request) -> httpx.Response:
@@ -280,7 +282,7 @@ def test_another_auth_goes_along(face: Face, make: Callable[[], httpx.Auth]) -> 
         return httpx.Response(401, headers={"www-authenticate": 'Digest realm="r", nonce="n", qop="auth"'})
 
     auth = IdempotencyKeys(auth=make())
-    with face.claim("order:7"), httpx.Client(transport=httpx.MockTransport(guarded), auth=auth) as http:
+    with client.claim("order:7"), httpx.Client(transport=httpx.MockTransport(guarded), auth=auth) as http:
         assert http.post(URL).status_code == 200
         assert len(set(keys)) == 1
         assert http.post(URL).status_code == 200
@@ -293,7 +295,7 @@ def test_another_auth_goes_along(face: Face, make: Callable[[], httpx.Auth]) -> 
         IdempotencyKeys(outside="quietly")  # type: ignore[arg-type]  # that is the point
 
 
-def test_a_request_that_was_challenged_and_then_lost_is_sent_once_more(face: Face) -> None:
+def test_a_request_that_was_challenged_and_then_lost_is_sent_once_more(client: SyncClient) -> None:
     keys: list[str] = []
 
     def guarded(request: httpx.Request) -> httpx.Response:
@@ -305,14 +307,14 @@ def test_a_request_that_was_challenged_and_then_lost_is_sent_once_more(face: Fac
         return httpx.Response(401, headers={"www-authenticate": 'Digest realm="r", nonce="n", qop="auth"'})
 
     auth = IdempotencyKeys(auth=httpx.DigestAuth("u", "p"))
-    with face.claim("order:7"), httpx.Client(transport=httpx.MockTransport(guarded), auth=auth) as http:
+    with client.claim("order:7"), httpx.Client(transport=httpx.MockTransport(guarded), auth=auth) as http:
         with pytest.raises(httpx.ReadTimeout):
             http.post(URL)
         assert http.post(URL).status_code == 200
     assert len(set(keys)) == 1
 
 
-def test_a_redirect_keeps_the_key(face: Face) -> None:
+def test_a_redirect_keeps_the_key(client: SyncClient) -> None:
     keys: list[str] = []
 
     def moved(request: httpx.Request) -> httpx.Response:
@@ -321,16 +323,16 @@ def test_a_redirect_keeps_the_key(face: Face) -> None:
 
     auth = IdempotencyKeys()
     transport = httpx.MockTransport(moved)
-    with face.claim("order:7"), httpx.Client(transport=transport, auth=auth, follow_redirects=True) as http:
+    with client.claim("order:7"), httpx.Client(transport=transport, auth=auth, follow_redirects=True) as http:
         http.post(URL)
     assert len(keys) == 2
     assert len(set(keys)) == 1
 
 
-def test_in_test_mode_requests_have_keys_too(face: Face, remote: Remote) -> None:
-    @face(key="order:{order}")
+def test_in_test_mode_requests_have_keys_too(client: SyncClient, remote: Remote) -> None:
+    @client(key="order:{order}")
     def pay(order: int) -> None:
-        with client(remote) as http:
+        with http_client(remote) as http:
             http.post(URL)
 
     with disabled():
@@ -338,14 +340,14 @@ def test_in_test_mode_requests_have_keys_too(face: Face, remote: Remote) -> None
     assert remote.keys[0] is not None
 
 
-def test_after_the_window_tomorrows_charge_is_not_yesterdays_replay(face: Face, remote: Remote) -> None:
-    @face(key="rent:{flat}", window="24h")
+def test_after_the_window_tomorrows_charge_is_not_yesterdays_replay(client: SyncClient, remote: Remote) -> None:
+    @client(key="rent:{flat}", window="24h")
     def rent(flat: int) -> None:
-        with client(remote) as http:
+        with http_client(remote) as http:
             http.post(URL, json={"flat": flat})
 
     rent(1)
-    face.clock.advance("25h")
+    client.clock.advance("25h")
     rent(1)
     assert len(remote.charged) == 2
 
@@ -357,8 +359,8 @@ class Shop:
     """A saga whose steps all post to the same URL. `trouble` is raised behind the post of that step, in turn; a
     KeyboardInterrupt before it."""
 
-    def __init__(self, face: Face, remote: Remote) -> None:
-        self.face = face
+    def __init__(self, client: SyncClient, remote: Remote) -> None:
+        self.client = client
         self.remote = remote
         self.trouble: dict[str, list[BaseException]] = {}
 
@@ -367,65 +369,65 @@ class Shop:
             trouble = self.trouble[name].pop(0) if self.trouble.get(name) else None
             if isinstance(trouble, KeyboardInterrupt):
                 raise trouble
-            with client(self.remote) as http:
+            with http_client(self.remote) as http:
                 http.post(URL, json=name).raise_for_status()
             if trouble is not None:
                 raise trouble
 
-        return self.face._work(act)
+        return self.client._work(act)
 
-    def order(self, face: Face | None = None) -> Any:
+    def order(self, client: SyncClient | None = None) -> Any:
         steps = (
             Step("charge", self.act("charge"), undo=self.act("undo charge"), retry_delay=0),
             Step("ship", self.act("ship"), undo=self.act("undo ship"), retry_delay=0, final=ValueError),
         )
-        return (face or self.face).once.saga("order", *steps, key="order:{number}")
+        return (client or self.client).once.saga("order", *steps, key="order:{number}")
 
     def charged(self) -> list[str]:
         return [json.loads(body) for body in self.remote.charged.values()]
 
 
-def test_a_step_that_is_done_again_posts_under_the_key_that_it_had(face: Face, remote: Remote) -> None:
-    shop = Shop(face, remote)
+def test_a_step_that_is_done_again_posts_under_the_key_that_it_had(client: SyncClient, remote: Remote) -> None:
+    shop = Shop(client, remote)
     shop.trouble["charge"] = [RuntimeError("behind the charge")]
-    face._wait(shop.order()(number=1))
+    client._wait(shop.order()(number=1))
     assert len(remote.keys) == 3
     assert shop.charged() == ["charge", "ship"], "charged once"
 
 
 def test_another_worker_goes_on_and_its_first_post_is_not_taken_for_an_earlier_steps(
-    face: Face, remote: Remote
+    client: SyncClient, remote: Remote
 ) -> None:
-    shop = Shop(face, remote)
+    shop = Shop(client, remote)
     shop.trouble["ship"] = [KeyboardInterrupt()]
     with pytest.raises(KeyboardInterrupt):
-        face._wait(shop.order()(number=1))
-    other = face.another()
+        client._wait(shop.order()(number=1))
+    other = client.another()
     other._wait(shop.order(other)(number=1))
     assert shop.charged() == ["charge", "ship"], "each once, under a key of its own"
 
 
 def test_an_undo_posts_under_a_key_of_its_own_and_a_saga_that_begins_anew_charges_anew(
-    face: Face, remote: Remote
+    client: SyncClient, remote: Remote
 ) -> None:
-    shop = Shop(face, remote)
+    shop = Shop(client, remote)
     order = shop.order()
     shop.trouble["ship"] = [ValueError("no such address")]
     with pytest.raises(ValueError, match="no such address"):
-        face._wait(order(number=1))
+        client._wait(order(number=1))
     assert shop.charged() == ["charge", "ship", "undo charge"]
-    face._wait(order.retry(number=1))
-    face._wait(order(number=1))
+    client._wait(order.retry(number=1))
+    client._wait(order(number=1))
     assert shop.charged() == ["charge", "ship", "undo charge", "charge", "ship"]
 
 
-def test_a_named_request_belongs_to_its_step_of_the_saga(face: Face, remote: Remote) -> None:
+def test_a_named_request_belongs_to_its_step_of_the_saga(client: SyncClient, remote: Remote) -> None:
     def act(_step: StepContext) -> None:
-        with client(remote) as http, step("pay"):
+        with http_client(remote) as http, step("pay"):
             http.post(URL)
 
-    steps = [Step(name, face._work(act), kind="retriable") for name in ("deposit", "rest")]
-    face._wait(face.once.saga("order", *steps, key="order:{number}")(number=1))
+    steps = [Step(name, client._work(act), kind="retriable") for name in ("deposit", "rest")]
+    client._wait(client.once.saga("order", *steps, key="order:{number}")(number=1))
     assert len(set(remote.keys)) == 2
 
 

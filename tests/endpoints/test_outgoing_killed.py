@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.clients import TOO_LONG
 from tests.endpoints.stage import wait_until, wsgi_served
-from tests.faces import TOO_LONG
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -74,12 +74,12 @@ class Bank:
 
 @pytest.mark.mission("C8")
 @pytest.mark.fault("F30")
-@pytest.mark.parametrize("colour", list(WORKER))
-def test_a_caller_killed_behind_the_charge_leads_to_no_second_one(tmp_path: Path, colour: str) -> None:
+@pytest.mark.parametrize("mode", list(WORKER))
+def test_a_caller_killed_behind_the_charge_leads_to_no_second_one(tmp_path: Path, mode: str) -> None:
     bank = Bank()
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     with wsgi_served(bank) as url:
-        command = [sys.executable, "-c", WORKER[colour], url, str(tmp_path / "once.db")]
+        command = [sys.executable, "-c", WORKER[mode], url, str(tmp_path / "once.db")]
         worker = subprocess.Popen(command, env=environment)
         try:
             wait_until(lambda: bank.keys, "the charge was made")

@@ -11,14 +11,14 @@ from pydantic import BaseModel
 
 from onceward import RecordState
 from onceward.http.push import InboundRequest, PushMessage, Response
+from tests.clients import SyncClient
 from tests.endpoints.push_answers import APPLIED, DUPLICATE, counting
 from tests.endpoints.stage import enveloped, pubsub_of, push
-from tests.faces import Face
 
 
 @pytest.mark.mission("E1", "E3", "B6")
-def test_a_message_is_handled_once_and_every_redelivery_is_acknowledged(face: Face) -> None:
-    stand = pubsub_of(face)
+def test_a_message_is_handled_once_and_every_redelivery_is_acknowledged(client: SyncClient) -> None:
+    stand = pubsub_of(client)
     seen = counting(stand, {"order"})
     request = push({"order": 7}, "m1", attributes={"kind": "new"}, orderingKey="o7")
     assert [stand.post(request) for _ in range(3)] == [APPLIED, DUPLICATE, DUPLICATE]
@@ -30,8 +30,8 @@ def test_a_message_is_handled_once_and_every_redelivery_is_acknowledged(face: Fa
 
 
 @pytest.mark.mission("E1")
-def test_the_message_id_may_be_written_in_both_ways(face: Face) -> None:
-    stand = pubsub_of(face)
+def test_the_message_id_may_be_written_in_both_ways(client: SyncClient) -> None:
+    stand = pubsub_of(client)
     seen = counting(stand, {"order"})
     old = json.loads(enveloped({"order": 7}, "m1"))
     old["message"]["message_id"] = old["message"].pop("messageId")
@@ -60,14 +60,14 @@ NO_ENVELOPES: list[bytes] = [
 
 
 @pytest.mark.mission("E1")
-def test_what_is_no_envelope_or_has_no_id_is_a_bad_request_and_the_store_is_not_asked(face: Face) -> None:
-    stand = pubsub_of(face)
+def test_what_is_no_envelope_or_has_no_id_is_a_bad_request_and_the_store_is_not_asked(client: SyncClient) -> None:
+    stand = pubsub_of(client)
     seen = counting(stand)
     for body in NO_ENVELOPES:
-        with face.store_trouble("claim") as asked:
+        with client.store_trouble("claim") as asked:
             status, told = stand.post(InboundRequest("POST", {}, body))
         assert (status, told["code"], asked, seen) == (400, "no_envelope", [], []), body[:60]
-    assert [event.reason for event in face.told("rejected")] == ["no_envelope"] * len(NO_ENVELOPES)
+    assert [event.reason for event in client.told("rejected")] == ["no_envelope"] * len(NO_ENVELOPES)
 
 
 UNDECODABLE: list[bytes] = [b"", b"not json", b"[1]", b"7", b'"text"', b"\xff", b'{"a": NaN}', b"[" * 100_000]
@@ -75,37 +75,37 @@ UNDECODABLE: list[bytes] = [b"", b"not json", b"[1]", b"7", b'"text"', b"\xff", 
 
 @pytest.mark.mission("E1")
 @pytest.mark.fault("F72")
-def test_undecodable_data_is_recorded_as_failed_for_good_and_acknowledged(face: Face) -> None:
-    stand = pubsub_of(face)
+def test_undecodable_data_is_recorded_as_failed_for_good_and_acknowledged(client: SyncClient) -> None:
+    stand = pubsub_of(client)
     seen = counting(stand)
     for number, data in enumerate(UNDECODABLE):
         assert [stand.send(push(data, f"m{number}")).status for _ in range(2)] == [204, 204], data[:20]
-        record = face.read(f"m{number}", name="orders")
+        record = client.read(f"m{number}", name="orders")
         assert (record.state, record.record.final) == (RecordState.FAILED, True)
         assert record.error.startswith("Rejected: undecodable_data")
-    assert face.once.counts["rejected"] == 2 * len(UNDECODABLE)
-    assert face.once.counts["failed"] == len(UNDECODABLE)
+    assert client.once.counts["rejected"] == 2 * len(UNDECODABLE)
+    assert client.once.counts["failed"] == len(UNDECODABLE)
     assert seen == []
 
 
-def test_data_that_is_not_base64_is_undecodable_too(face: Face) -> None:
-    stand = pubsub_of(face)
+def test_data_that_is_not_base64_is_undecodable_too(client: SyncClient) -> None:
+    stand = pubsub_of(client)
     counting(stand)
     for number, data in enumerate(("%%%", "e30", "é", "e3 0=")):
         body = json.dumps({"message": {"messageId": f"m{number}", "data": data}}).encode()
         assert stand.send(InboundRequest("POST", {}, body)).status == 204
-        assert face.read(f"m{number}", name="orders").state is RecordState.FAILED
+        assert client.read(f"m{number}", name="orders").state is RecordState.FAILED
 
 
 @pytest.mark.mission("E1")
-def test_an_unknown_shape_is_recorded_and_acknowledged_and_no_storm_follows(face: Face) -> None:
-    stand = pubsub_of(face)
+def test_an_unknown_shape_is_recorded_and_acknowledged_and_no_storm_follows(client: SyncClient) -> None:
+    stand = pubsub_of(client)
     seen = counting(stand, {"order"})
     assert [stand.send(push({"weather": "rain"})).status for _ in range(3)] == [204] * 3
-    record = face.read("m1", name="orders")
+    record = client.read("m1", name="orders")
     assert (record.state, record.record.final, record.attempt) == (RecordState.FAILED, True, 1)
     assert record.error == "Rejected: unknown_shape: its members are weather"
-    told = face.told("rejected")
+    told = client.told("rejected")
     assert {(event.reason, event.key, event.scope) for event in told} == {("unknown_shape", "m1", "default/orders")}
     assert "weather" not in str(told), "what is in a message is on its record, and in no log"
     assert stand.post(push({"order": 1}, "m2")) == APPLIED
@@ -131,8 +131,8 @@ class Model(BaseModel):
 
 
 @pytest.mark.mission("E1")
-def test_messages_find_their_handler_by_shape_and_attribute(face: Face) -> None:
-    stand = pubsub_of(face)
+def test_messages_find_their_handler_by_shape_and_attribute(client: SyncClient) -> None:
+    stand = pubsub_of(client)
     urgent = counting(stand, {"service"}, attributes={"urgent": "yes"})
     beats = counting(stand, Heartbeat)
     invoices = counting(stand, Invoice)
@@ -157,9 +157,9 @@ def test_messages_find_their_handler_by_shape_and_attribute(face: Face) -> None:
 
 
 @pytest.mark.mission("E1")
-def test_a_message_without_data_finds_its_handler_by_its_attributes(face: Face) -> None:
+def test_a_message_without_data_finds_its_handler_by_its_attributes(client: SyncClient) -> None:
     """Pub/Sub takes a message with attributes and nothing else. No object has no shape."""
-    stand = pubsub_of(face)
+    stand = pubsub_of(client)
     anything = counting(stand, Whatever)
     closed = counting(stand, attributes={"kind": "closed"})
     sent: list[dict[str, Any]] = [
@@ -174,12 +174,12 @@ def test_a_message_without_data_finds_its_handler_by_its_attributes(face: Face) 
     assert [stand.send(InboundRequest("POST", {}, body)).status for body in bodies] == [200, 200, 200, 204, 204, 200]
     assert [(one.id, one.payload, one.data) for one in closed] == [("m1", {}, b""), ("m2", {}, b"")]
     assert [one.id for one in anything] == ["m5"], "an empty object has every shape whose members may be missing"
-    assert face.read("m3", name="orders").error == "Rejected: unknown_shape: it has no data"
-    assert face.read("m4", name="orders").error.startswith("Rejected: undecodable_data")
+    assert client.read("m3", name="orders").error == "Rejected: unknown_shape: it has no data"
+    assert client.read("m4", name="orders").error.startswith("Rejected: undecodable_data")
 
 
-def test_a_handlers_own_answer_is_stored_and_a_duplicate_gets_the_same(face: Face) -> None:
-    stand = pubsub_of(face)
+def test_a_handlers_own_answer_is_stored_and_a_duplicate_gets_the_same(client: SyncClient) -> None:
+    stand = pubsub_of(client)
     stand.on({"order"})(lambda message: Response(202, message.data, (("x-a", "1"), ("x-a", "2"))))
     first = stand.send(push({"order": 7}))
     assert (first.status, first.body, first.headers) == (202, b'{"order": 7}', (("x-a", "1"), ("x-a", "2")))
@@ -201,9 +201,9 @@ UNSENDABLE: dict[str, Any] = {
 @pytest.mark.rival(13)
 @pytest.mark.fault("F21", "F77")
 @pytest.mark.parametrize("what", UNSENDABLE)
-def test_an_answer_that_no_server_could_send_is_told_and_the_work_counts_as_done(face: Face, what: str) -> None:
+def test_an_answer_that_no_server_could_send_is_told_and_the_work_counts_as_done(client: SyncClient, what: str) -> None:
     """Else the sender would get a server error for work that is done, and deliver it for days."""
-    stand = pubsub_of(face)
+    stand = pubsub_of(client)
     ran: list[str] = []
 
     @stand.on({"order"})
@@ -214,31 +214,31 @@ def test_an_answer_that_no_server_could_send_is_told_and_the_work_counts_as_done
 
     assert [stand.post(push({"order": 7}))[0] for _ in range(2)] == [200, 200]
     assert ran == ["m1"]
-    assert "UnsendableAnswer" in face.told("result_not_stored")[0].reason
+    assert "UnsendableAnswer" in client.told("result_not_stored")[0].reason
 
 
-def test_an_answer_that_settles_nothing_still_does_if_it_cannot_be_sent_as_it_is(face: Face) -> None:
-    stand = pubsub_of(face)
+def test_an_answer_that_settles_nothing_still_does_if_it_cannot_be_sent_as_it_is(client: SyncClient) -> None:
+    stand = pubsub_of(client)
     stand.on({"order"})(lambda message: Response(503, b"later", (("x-a", "Łódź"),)))
     assert [stand.send(push({"order": 7})).status for _ in range(2)] == [503, 503]
-    assert face.read("m1", name="orders").attempt == 2
+    assert client.read("m1", name="orders").attempt == 2
 
 
 @pytest.mark.rival(24)
 @pytest.mark.parametrize("choices", [{"final": Exception}, {"not_applied": Exception}, {"retry": OSError}, {}])
 def test_an_answer_that_settles_nothing_is_no_error_of_which_anything_is_declared(
-    face: Face, choices: dict[str, Any]
+    client: SyncClient, choices: dict[str, Any]
 ) -> None:
     """Else `final=Exception` would acknowledge what the handler has asked to get once more."""
-    stand = pubsub_of(face, **choices)
+    stand = pubsub_of(client, **choices)
     answers = [Response(503), Response(201)]
     stand.on({"order"})(lambda message: answers.pop(0))
     assert [stand.send(push({"order": 7})).status for _ in range(3)] == [503, 201, 201]
 
 
 @pytest.mark.rival(17)
-def test_an_answer_that_settles_nothing_is_sent_but_not_stored(face: Face) -> None:
-    stand = pubsub_of(face, retry=OSError)
+def test_an_answer_that_settles_nothing_is_sent_but_not_stored(client: SyncClient) -> None:
+    stand = pubsub_of(client, retry=OSError)
     vague = [500, 503, 429, 408, 409, 425]
     answers = [*(Response(status, b"not now", (("retry-after", "7"),)) for status in vague), Response(201, b"made")]
     stand.on({"order"})(lambda message: answers.pop(0))
@@ -246,11 +246,11 @@ def test_an_answer_that_settles_nothing_is_sent_but_not_stored(face: Face) -> No
         first = stand.send(push({"order": 7}))
         assert (first.status, first.body, first.headers) == (status, b"not now", (("retry-after", "7"),))
     assert [stand.send(push({"order": 7})).status for _ in range(2)] == [201, 201]
-    assert face.read("m1", name="orders").attempt == len(vague) + 1
+    assert client.read("m1", name="orders").attempt == len(vague) + 1
 
 
-def test_only_posts_are_answered_and_only_up_to_a_limit(face: Face) -> None:
-    stand = pubsub_of(face, limit=300)
+def test_only_posts_are_answered_and_only_up_to_a_limit(client: SyncClient) -> None:
+    stand = pubsub_of(client, limit=300)
     counting(stand)
     for method in ("GET", "HEAD", "PUT", "DELETE", "OPTIONS"):
         answer = stand.send(InboundRequest(method, {}, enveloped({"order": 7})))

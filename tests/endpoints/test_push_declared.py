@@ -10,44 +10,44 @@ import pytest
 
 from onceward import ConfigurationError, Once, OncewardWarning
 from onceward.http.push import AsyncPubSubPush, InboundRequest, PubSubPush, PushMessage, bearer_token, query_token
+from tests.clients import SyncClient
 from tests.endpoints.push_answers import APPLIED, counting
 from tests.endpoints.stage import enveloped, pubsub_of, push
-from tests.faces import Face
 
 # ── who may push ──
 
 
-def test_a_token_that_does_not_hold_never_touches_the_store(face: Face) -> None:
-    stand = pubsub_of(face, check=bearer_token("right", "rotated"))
+def test_a_token_that_does_not_hold_never_touches_the_store(client: SyncClient) -> None:
+    stand = pubsub_of(client, check=bearer_token("right", "rotated"))
     seen = counting(stand)
-    with face.store_trouble("claim") as asked:
+    with client.store_trouble("claim") as asked:
         for given in ("", "Bearer wrong", "Bearer right2", "Basic right", "Bearer rigth", "right", "Bearer é"):
             answer = stand.send(push({"order": 7}, headers={"authorization": given} if given else {}))
             assert (answer.status, dict(answer.headers)["www-authenticate"]) == (401, "Bearer")
     assert (asked, seen) == ([], [])
     assert stand.post(push({"order": 7}, headers={"Authorization": "Bearer rotated"})) == APPLIED
-    assert face.once.counts["rejected"] == 7
+    assert client.once.counts["rejected"] == 7
 
 
-def test_a_token_may_be_in_the_url(face: Face) -> None:
-    stand = pubsub_of(face, check=query_token("right"))
+def test_a_token_may_be_in_the_url(client: SyncClient) -> None:
+    stand = pubsub_of(client, check=query_token("right"))
     counting(stand)
     body = enveloped({"order": 7})
     for query, status in (("", 401), ("token=wrong", 401), ("token=right&token=wrong", 401), ("token=right", 200)):
         assert stand.send(InboundRequest("POST", {}, body, query=query)).status == status
 
 
-def test_a_check_that_raises_lets_nobody_in(face: Face) -> None:
+def test_a_check_that_raises_lets_nobody_in(client: SyncClient) -> None:
     raised: list[Exception] = []
 
     def check(request: InboundRequest) -> bool:
         raise raised[-1]
 
-    stand = pubsub_of(face, check=check)
+    stand = pubsub_of(client, check=check)
     seen = counting(stand)
     for error, status in ((ValueError("expired"), 401), (PermissionError(), 401), (TimeoutError("no network"), 503)):
         raised.append(error)
-        with face.store_trouble("claim") as asked:
+        with client.store_trouble("claim") as asked:
             assert stand.send(push({"order": 7})).status == status
         assert (asked, seen) == ([], [])
 
@@ -74,11 +74,11 @@ class Suspicious:
         return False
 
 
-def test_a_check_whose_answer_has_to_be_awaited_lets_nobody_in_by_accident(face: Face) -> None:
+def test_a_check_whose_answer_has_to_be_awaited_lets_nobody_in_by_accident(client: SyncClient) -> None:
     """The trap: a coroutine is true, whatever it would have said."""
-    stand = pubsub_of(face, check=Suspicious())
+    stand = pubsub_of(client, check=Suspicious())
     seen = counting(stand)
-    assert stand.send(push({"order": 7})).status == (401 if face.colour == "async" else 503)
+    assert stand.send(push({"order": 7})).status == (401 if client.mode == "async" else 503)
     assert seen == []
 
 
@@ -134,7 +134,7 @@ def test_a_window_shorter_than_the_broker_tries_is_warned_about() -> None:
     with Once("memory://") as once, pytest.warns(OncewardWarning, match="retry span"):
         PubSubPush(once, "orders", check=None, window="1h")
     with Once("memory://", window="30d") as once:
-        policy = PubSubPush(once, "orders", check=None)._rejecting.face.policy
+        policy = PubSubPush(once, "orders", check=None)._rejecting.client.policy
         assert (policy.window.length, policy.on_running) == (30 * 86_400_000_000, "raise")
 
 

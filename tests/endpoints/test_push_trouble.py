@@ -11,15 +11,15 @@ from onceward import RecordState
 from onceward.http.envelope import Envelope, pubsub
 from onceward.http.push import PushMessage
 from onceward.keys.fingerprint import fingerprint
+from tests.clients import Pause, SyncClient
 from tests.endpoints.push_answers import APPLIED, DUPLICATE, counting
 from tests.endpoints.stage import pubsub_of, push
-from tests.faces import Face, Pause
 
 
 @pytest.mark.mission("E1", "B5")
 @pytest.mark.rival(24)
-def test_a_handler_that_fails_makes_the_broker_deliver_again_and_then_succeeds(face: Face) -> None:
-    stand = pubsub_of(face)
+def test_a_handler_that_fails_makes_the_broker_deliver_again_and_then_succeeds(client: SyncClient) -> None:
+    stand = pubsub_of(client)
     tries: list[str] = []
 
     @stand.on({"order"})
@@ -32,15 +32,15 @@ def test_a_handler_that_fails_makes_the_broker_deliver_again_and_then_succeeds(f
     assert [answer.status for answer in answers] == [500, 500, 200, 200]
     assert b"secret.internal" not in answers[0].body, "what it raised is nobody's business outside"
     assert len(tries) == 3
-    assert face.read("m1", name="orders").attempt == 3
+    assert client.read("m1", name="orders").attempt == 3
 
 
-def test_while_it_runs_a_second_delivery_is_not_acknowledged(face: Face) -> None:
+def test_while_it_runs_a_second_delivery_is_not_acknowledged(client: SyncClient) -> None:
     """Whoever has it may still die: if the duplicate were acknowledged, nobody would bring the message back."""
-    stand = pubsub_of(face)
+    stand = pubsub_of(client)
     pause = Pause()
     stand.on({"order"})(lambda message: pause.here())
-    first = face.start(stand.post, push({"order": 7}))
+    first = client.start(stand.post, push({"order": 7}))
     pause.reached()
     second = stand.send(push({"order": 7}))
     assert (second.status, json.loads(second.body)["code"]) == (409, "running")
@@ -51,18 +51,18 @@ def test_while_it_runs_a_second_delivery_is_not_acknowledged(face: Face) -> None
 
 
 @pytest.mark.fault("F30")
-def test_after_a_crash_the_next_delivery_runs_it(face: Face) -> None:
-    stand = pubsub_of(face)
+def test_after_a_crash_the_next_delivery_runs_it(client: SyncClient) -> None:
+    stand = pubsub_of(client)
     seen = counting(stand, {"order"}, lease="60s")
-    face.silent_owner("m1", name="orders", lease="60s")
+    client.silent_owner("m1", name="orders", lease="60s")
     assert stand.send(push({"order": 7})).status == 409
-    face.clock.advance("61s")
+    client.clock.advance("61s")
     assert stand.post(push({"order": 7})) == APPLIED
     assert len(seen) == 1
 
 
-def test_a_final_failure_is_acknowledged_and_not_tried_again(face: Face) -> None:
-    stand = pubsub_of(face)
+def test_a_final_failure_is_acknowledged_and_not_tried_again(client: SyncClient) -> None:
+    stand = pubsub_of(client)
     tries: list[int] = []
 
     @stand.on({"order"}, final=LookupError)
@@ -72,34 +72,34 @@ def test_a_final_failure_is_acknowledged_and_not_tried_again(face: Face) -> None
 
     assert [stand.send(push({"order": 7})).status for _ in range(3)] == [204] * 3
     assert len(tries) == 1
-    assert face.read("m1", name="orders").record.final
+    assert client.read("m1", name="orders").record.final
 
 
 @pytest.mark.fault("F72")
-def test_attempts_run_out_and_the_poison_is_acknowledged_but_stays_on_record(face: Face) -> None:
-    stand = pubsub_of(face)
+def test_attempts_run_out_and_the_poison_is_acknowledged_but_stays_on_record(client: SyncClient) -> None:
+    stand = pubsub_of(client)
 
     @stand.on({"order"}, max_attempts=2)
     def handle(message: PushMessage[Any]) -> None:
         raise RuntimeError("always")
 
     assert [stand.send(push({"order": 7})).status for _ in range(4)] == [500, 204, 204, 204]
-    assert face.read("m1", name="orders").state is RecordState.FAILED
+    assert client.read("m1", name="orders").state is RecordState.FAILED
 
 
-def test_attempts_that_are_fewer_now_have_run_out_too(face: Face) -> None:
+def test_attempts_that_are_fewer_now_have_run_out_too(client: SyncClient) -> None:
     """Declared with a limit after it has failed more often: else it would be a server error for ever."""
-    before = pubsub_of(face)
+    before = pubsub_of(client)
     before.on()(raising := lambda _message: 1 / 0)
     assert [before.post(push({"order": 7}))[0] for _ in range(2)] == [500, 500]
-    limited = pubsub_of(face, max_attempts=2)
+    limited = pubsub_of(client, max_attempts=2)
     limited.on()(raising)
     assert limited.post(push({"order": 7})) == (204, None)
-    assert face.read("m1", name="orders").attempt == 2
+    assert client.read("m1", name="orders").attempt == 2
 
 
-def test_a_failure_that_is_not_due_yet_says_when_it_is(face: Face) -> None:
-    stand = pubsub_of(face)
+def test_a_failure_that_is_not_due_yet_says_when_it_is(client: SyncClient) -> None:
+    stand = pubsub_of(client)
 
     @stand.on({"order"}, retry_delay="30s")
     def handle(message: PushMessage[Any]) -> None:
@@ -110,38 +110,38 @@ def test_a_failure_that_is_not_due_yet_says_when_it_is(face: Face) -> None:
         assert (answer.status, dict(answer.headers)["retry-after"]) == (500, "30")
 
 
-def test_what_nobody_knows_the_end_of_stays_with_the_broker(face: Face) -> None:
-    stand = pubsub_of(face)
+def test_what_nobody_knows_the_end_of_stays_with_the_broker(client: SyncClient) -> None:
+    stand = pubsub_of(client)
 
     @stand.on({"order"}, after_crash="park")
     def handle(message: PushMessage[Any]) -> None:
         raise TimeoutError("was it charged?")
 
     assert [stand.send(push({"order": 7})).status for _ in range(2)] == [503, 503]
-    assert face.read("m1", name="orders").state is RecordState.PARKED
+    assert client.read("m1", name="orders").state is RecordState.PARKED
 
 
 @pytest.mark.fault("F18")
-def test_a_message_id_with_another_payload_is_told_and_not_repeated_for_days(face: Face) -> None:
-    stand = pubsub_of(face)
+def test_a_message_id_with_another_payload_is_told_and_not_repeated_for_days(client: SyncClient) -> None:
+    stand = pubsub_of(client)
     seen = counting(stand, {"order"})
     stand.post(push({"order": 7}))
     assert stand.post(push({"order": 8})) == (200, {"applied": False, "reason": "mismatch"})
     assert len(seen) == 1
-    assert face.once.counts["mismatch"] == 1
+    assert client.once.counts["mismatch"] == 1
     stand.post(push(b"not even JSON"))
     told = [push({"order": 8}), push(b"not even JSON")]
     for envelope in map(pubsub, told):
         assert isinstance(envelope, Envelope)
         content = fingerprint(envelope.payload).hex()[:16]
-        assert face.read(("m1", "mismatch", content), name="orders").record.final, "on record, for a person to see"
+        assert client.read(("m1", "mismatch", content), name="orders").record.final, "on record, for a person to see"
 
 
 @pytest.mark.fault("F50")
-def test_while_the_store_is_down_nothing_runs_and_nothing_is_acknowledged(face: Face) -> None:
-    stand = pubsub_of(face)
+def test_while_the_store_is_down_nothing_runs_and_nothing_is_acknowledged(client: SyncClient) -> None:
+    stand = pubsub_of(client)
     seen = counting(stand, {"order"})
-    with face.store_trouble("claim"):
+    with client.store_trouble("claim"):
         for request in (push({"order": 7}), push({"weather": 1}), push(b"?")):
             status, told = stand.post(request)
             assert (status, told["code"]) == (503, "store_unavailable")
@@ -150,9 +150,9 @@ def test_while_the_store_is_down_nothing_runs_and_nothing_is_acknowledged(face: 
 
 
 @pytest.mark.fault("F37")
-def test_a_server_that_is_stopping_acknowledges_nothing(face: Face) -> None:
-    stand = pubsub_of(face)
+def test_a_server_that_is_stopping_acknowledges_nothing(client: SyncClient) -> None:
+    stand = pubsub_of(client)
     seen = counting(stand)
-    face.once.stop()
+    client.once.stop()
     status, told = stand.post(push({"order": 7}))
     assert (status, told["code"], seen) == (503, "stopping", [])

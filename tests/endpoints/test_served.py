@@ -19,8 +19,8 @@ import pytest
 
 from onceward import Once, RecordState
 from onceward.http.push import AsyncPubSubPush, PubSubPush, PushMessage
+from tests.clients import TOO_LONG
 from tests.endpoints.stage import asgi_served, enveloped, wait_until, wsgi_served
-from tests.faces import TOO_LONG
 from tests.servers.process import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,8 +38,8 @@ def test_concurrent_duplicates_under_uvicorn_run_once(tmp_path: Path) -> None:
             ran.append(message.id)
             await asyncio.sleep(0.05)
 
-        with asgi_served(endpoint) as url, httpx.Client() as http, ThreadPoolExecutor(MANY) as crew:
-            posts = [crew.submit(http.post, url, content=enveloped({"order": 7})) for _ in range(MANY)]
+        with asgi_served(endpoint) as url, httpx.Client() as http, ThreadPoolExecutor(MANY) as pool:
+            posts = [pool.submit(http.post, url, content=enveloped({"order": 7})) for _ in range(MANY)]
             answers = [post.result(TOO_LONG) for post in posts]
             last = http.post(url, content=enveloped({"order": 7}))
     assert ran == ["m1"]
@@ -54,8 +54,8 @@ def test_concurrent_duplicates_under_a_threaded_wsgi_server_run_once(tmp_path: P
     with Once(f"sqlite:///{tmp_path / 'once.db'}") as once:
         endpoint = PubSubPush(once, "orders", check=None, on_running="wait")
         endpoint.on({"order"})(lambda message: ran.append(message.id))
-        with wsgi_served(endpoint) as url, httpx.Client() as http, ThreadPoolExecutor(8) as crew:
-            posts = [crew.submit(http.post, url, content=enveloped({"order": 7})) for _ in range(16)]
+        with wsgi_served(endpoint) as url, httpx.Client() as http, ThreadPoolExecutor(8) as pool:
+            posts = [pool.submit(http.post, url, content=enveloped({"order": 7})) for _ in range(16)]
             answers = [post.result(TOO_LONG) for post in posts]
     assert ran == ["m1"]
     assert {answer.status_code for answer in answers} == {200}, "with waiting, everybody is answered"
@@ -133,8 +133,8 @@ def test_a_server_killed_in_the_middle_of_a_request_leaves_the_message_to_the_ne
     with httpx.Client(timeout=TOO_LONG) as http:
         server = start("hang")
         try:
-            with ThreadPoolExecutor(1) as crew:
-                lost = crew.submit(http.post, url, content=enveloped({"order": 7}))
+            with ThreadPoolExecutor(1) as pool:
+                lost = pool.submit(http.post, url, content=enveloped({"order": 7}))
                 wait_until(lambda: lines("begun") == 1, "the handler was entered")
                 server.send_signal(signal.SIGKILL)
                 with pytest.raises(httpx.TransportError):

@@ -10,8 +10,8 @@ import pytest
 from onceward import Outcome, RecordState
 from onceward.http.push import PushMessage
 from onceward.latest import Ordering
+from tests.clients import SyncClient
 from tests.endpoints.stage import pubsub_of, push
-from tests.faces import Face
 
 BEAT = {"service": "billing", "env": "prod", "status": "ok"}
 
@@ -25,9 +25,9 @@ def place(message: PushMessage[Any]) -> Ordering:
 
 
 @pytest.mark.mission("E1", "E2", "E3", "E4")
-def test_the_answers_with_both_tiers_of_dedupe(face: Face) -> None:
-    stand = pubsub_of(face, "ops_dedupe")
-    services = face.once.state("ops_services")
+def test_the_answers_with_both_tiers_of_dedupe(client: SyncClient) -> None:
+    stand = pubsub_of(client, "ops_dedupe")
+    services = client.once.state("ops_services")
 
     @stand.on({"service", "status"}, claim=False)
     def heartbeat(message: PushMessage[Any]) -> Outcome[Any]:
@@ -37,7 +37,7 @@ def test_the_answers_with_both_tiers_of_dedupe(face: Face) -> None:
             message.payload["status"],
             event_id=message.payload["producedAt"],
         )
-        outcome: Outcome[Any] = face._wait(call)
+        outcome: Outcome[Any] = client._wait(call)
         return outcome
 
     def told(request: Any) -> tuple[int, bool, str]:
@@ -50,35 +50,37 @@ def test_the_answers_with_both_tiers_of_dedupe(face: Face) -> None:
     assert told(beat(4, "m4")) == (200, False, "duplicate_message_noop")
     assert told(beat(5, "m6")) == (200, False, "duplicate_event_noop")
     assert told(beat(5, "m5", status="down")) == (200, False, "mismatch")
-    assert face._wait(services.get("billing")) == "ok"
-    assert (face.once.counts["applied"], face.once.counts["stale"], face.once.counts["skipped"]) == (1, 1, 3)
+    assert client._wait(services.get("billing")) == "ok"
+    assert (client.once.counts["applied"], client.once.counts["stale"], client.once.counts["skipped"]) == (1, 1, 3)
 
 
 @pytest.mark.mission("E1")
-def test_an_event_that_can_never_be_applied_is_recorded_and_one_of_the_future_is_not_acknowledged(face: Face) -> None:
-    stand = pubsub_of(face, "ops_dedupe")
-    services = face.once.state("ops_services")
+def test_an_event_that_can_never_be_applied_is_recorded_and_one_of_the_future_is_not_acknowledged(
+    client: SyncClient,
+) -> None:
+    stand = pubsub_of(client, "ops_dedupe")
+    services = client.once.state("ops_services")
 
     @stand.on({"service", "status"}, claim=False)
     def heartbeat(message: PushMessage[Any]) -> Outcome[Any]:
-        outcome: Outcome[Any] = face._wait(services.apply("billing", place(message), message.payload["status"]))
+        outcome: Outcome[Any] = client._wait(services.apply("billing", place(message), message.payload["status"]))
         return outcome
 
     bad = push({**BEAT, "producedAt": "yesterday"}, "m1")
     assert [stand.send(bad).status for _ in range(2)] == [204, 204]
-    record = face.read("m1", name="ops_dedupe")
+    record = client.read("m1", name="ops_dedupe")
     assert (record.state, record.record.final) == (RecordState.FAILED, True)
     assert record.error.startswith("Rejected: unusable_data")
     future = stand.send(push({**BEAT, "producedAt": "2999-01-01T00:00:00Z"}, "m2"))
     assert (future.status, json.loads(future.body)["code"]) == (503, "future_event_parked")
-    with face.store_trouble("keep_newest"):
+    with client.store_trouble("keep_newest"):
         assert stand.send(beat(5, "m5")).status == 503
     assert stand.post(beat(5, "m5"))[0] == 200
 
 
-def test_a_handler_without_a_claim_fails_and_then_succeeds(face: Face) -> None:
-    stand = pubsub_of(face, "ops_dedupe")
-    services = face.once.state("ops_services")
+def test_a_handler_without_a_claim_fails_and_then_succeeds(client: SyncClient) -> None:
+    stand = pubsub_of(client, "ops_dedupe")
+    services = client.once.state("ops_services")
     tries: list[int] = []
 
     @stand.on(claim=False)
@@ -86,9 +88,9 @@ def test_a_handler_without_a_claim_fails_and_then_succeeds(face: Face) -> None:
         tries.append(1)
         if len(tries) == 1:
             raise ConnectionError("not now")
-        return face._wait(services.apply("billing", place(message), "ok")) if len(tries) == 2 else "no outcome"
+        return client._wait(services.apply("billing", place(message), "ok")) if len(tries) == 2 else "no outcome"
 
     assert [stand.send(beat(5, "m5")).status for _ in range(2)] == [500, 200]
-    assert [(event.key, event.error) for event in face.told("failed")] == [("m5", "ConnectionError")]
+    assert [(event.key, event.error) for event in client.told("failed")] == [("m5", "ConnectionError")]
     with pytest.raises(Exception, match="not an Outcome"):
         stand.send(beat(6, "m6"))

@@ -31,8 +31,8 @@ from onceward.http.webhooks import (
     stripe,
 )
 from onceward.testing import FakeClock
+from tests.clients import Place, SyncClient, place_of
 from tests.endpoints.stage import Stand, webhook_of
-from tests.faces import Face, Place, place_of
 
 SECRET = "the secret"
 STANDARD_SECRET = "whsec_" + base64.b64encode(b"a secret of twenty-four b").decode()
@@ -97,25 +97,25 @@ SENDERS: dict[str, tuple[Any, Any, bytes, Any, str]] = {
 senders = pytest.mark.parametrize("sender", list(SENDERS))
 
 
-def stage(face: Face, sender: str, **details: Any) -> tuple[Stand, list[WebhookEvent]]:
+def stage(client: SyncClient, sender: str, **details: Any) -> tuple[Stand, list[WebhookEvent]]:
     seen: list[WebhookEvent] = []
-    return webhook_of(face, SENDERS[sender][0], seen.append, **details), seen
+    return webhook_of(client, SENDERS[sender][0], seen.append, **details), seen
 
 
 @senders
 @pytest.mark.mission("B6")
-def test_an_event_that_its_sender_signed_runs_once(face: Face, sender: str) -> None:
-    stand, seen = stage(face, sender)
+def test_an_event_that_its_sender_signed_runs_once(client: SyncClient, sender: str) -> None:
+    stand, seen = stage(client, sender)
     _, sign, body, id, kind = SENDERS[sender]
     assert [stand.post(sign(body)) for _ in range(3)] == [APPLIED, REPLAYED, REPLAYED]
     [event] = seen
     assert (event.id, event.type, event.body, event.json()) == (id, kind, body, json.loads(body))
-    assert face.read(id, name=f"webhook:{sender}").state is RecordState.COMPLETED
+    assert client.read(id, name=f"webhook:{sender}").state is RecordState.COMPLETED
 
 
 @senders
-def test_a_wrong_signature_never_touches_the_store(face: Face, sender: str) -> None:
-    stand, seen = stage(face, sender)
+def test_a_wrong_signature_never_touches_the_store(client: SyncClient, sender: str) -> None:
+    stand, seen = stage(client, sender)
     _, sign, body, _, _ = SENDERS[sender]
     other = "whsec_" + base64.b64encode(b"another secret of theirs").decode() if sender == "standard" else "other"
     good = sign(body)
@@ -129,19 +129,19 @@ def test_a_wrong_signature_never_touches_the_store(face: Face, sender: str) -> N
         InboundRequest("POST", {name: value + "é" for name, value in good.headers().items()}, body),
         InboundRequest("POST", {name: value[:-1] for name, value in good.headers().items()}, body),
     ]
-    with face.store_trouble("claim") as asked:
+    with client.store_trouble("claim") as asked:
         answers = [stand.send(request) for request in forged]
     assert [answer.status for answer in answers] == [403] * len(forged)
     assert (asked, seen) == ([], [])
-    assert {event.reason for event in face.told("rejected")} <= {"bad_signature", "missing_signature"}
-    assert face.once.counts["rejected"] == len(forged)
+    assert {event.reason for event in client.told("rejected")} <= {"bad_signature", "missing_signature"}
+    assert client.once.counts["rejected"] == len(forged)
     assert stand.post(good) == APPLIED
 
 
 @pytest.mark.parametrize("sender", ["stripe", "slack", "standard"])
-def test_a_signature_counts_for_five_minutes_in_both_directions(face: Face, sender: str) -> None:
+def test_a_signature_counts_for_five_minutes_in_both_directions(client: SyncClient, sender: str) -> None:
     now = 1_800_000_000.0
-    stand, seen = stage(face, sender, clock=lambda: now)
+    stand, seen = stage(client, sender, clock=lambda: now)
     _, sign, body, _, _ = SENDERS[sender]
     for age in (-301, 301, 86_400, -(10**9)):
         status, told = stand.post(sign(body, at=now - age))
@@ -152,7 +152,7 @@ def test_a_signature_counts_for_five_minutes_in_both_directions(face: Face, send
 
 
 @senders
-def test_while_one_secret_replaces_another_both_hold(face: Face, sender: str) -> None:
+def test_while_one_secret_replaces_another_both_hold(client: SyncClient, sender: str) -> None:
     _, sign, body, _, _ = SENDERS[sender]
     new = "whsec_" + base64.b64encode(b"the next secret of theirs").decode() if sender == "standard" else "the next"
     make: dict[str, Any] = {
@@ -160,7 +160,7 @@ def test_while_one_secret_replaces_another_both_hold(face: Face, sender: str) ->
     }  # fmt: skip
     old = STANDARD_SECRET if sender == "standard" else SECRET
     seen: list[WebhookEvent] = []
-    stand = webhook_of(face, make[sender](new, old), seen.append)
+    stand = webhook_of(client, make[sender](new, old), seen.append)
     assert stand.post(sign(body, secret=old)) == APPLIED
     assert stand.post(sign(body, secret=new)) == REPLAYED
 
@@ -200,8 +200,8 @@ def test_the_vectors_that_senders_publish() -> None:
     assert github("It's a secret to Everybody").objection(hello, 0) == "bad_signature"
 
 
-def test_a_retry_of_stripe_differs_in_its_body_and_is_the_same_event(face: Face) -> None:
-    stand, seen = stage(face, "stripe")
+def test_a_retry_of_stripe_differs_in_its_body_and_is_the_same_event(client: SyncClient) -> None:
+    stand, seen = stage(client, "stripe")
     assert stand.post(by_stripe(b'{"id": "evt_1", "pending_webhooks": 2}')) == APPLIED
     assert stand.post(by_stripe(b'{"id": "evt_1", "pending_webhooks": 1}')) == REPLAYED
     assert len(seen) == 1
@@ -209,8 +209,8 @@ def test_a_retry_of_stripe_differs_in_its_body_and_is_the_same_event(face: Face)
 
 @pytest.mark.fault("F18")
 @pytest.mark.parametrize("sender", ["github", "shopify", "standard"])
-def test_an_id_with_another_body_is_a_mismatch(face: Face, sender: str) -> None:
-    stand, seen = stage(face, sender)
+def test_an_id_with_another_body_is_a_mismatch(client: SyncClient, sender: str) -> None:
+    stand, seen = stage(client, sender)
     _, sign, body, _, _ = SENDERS[sender]
     stand.post(sign(body))
     status, told = stand.post(sign(b'{"another": "body"}'))
@@ -218,24 +218,24 @@ def test_an_id_with_another_body_is_a_mismatch(face: Face, sender: str) -> None:
     assert len(seen) == 1
 
 
-def test_an_event_without_an_id_is_a_bad_request(face: Face) -> None:
-    stand, seen = stage(face, "stripe")
+def test_an_event_without_an_id_is_a_bad_request(client: SyncClient) -> None:
+    stand, seen = stage(client, "stripe")
     for body in (b'{"type": "no id"}', b'{"id": ""}', b'{"id": 7}', b"not json", b"[]", b"[" * 100_000):
-        with face.store_trouble("claim") as asked:
+        with client.store_trouble("claim") as asked:
             status, told = stand.post(by_stripe(body))
         assert (status, told["code"], asked, seen) == (400, "no_event_id", [], [])
 
 
-def test_headers_that_must_name_the_event(face: Face) -> None:
+def test_headers_that_must_name_the_event(client: SyncClient) -> None:
     for sender in ("github", "shopify"):
-        stand, _ = stage(face, sender)
+        stand, _ = stage(client, sender)
         assert stand.post(SENDERS[sender][1](b"{}", id=""))[0] == 400
 
 
-def test_slack_is_answered_when_it_asks_whether_we_are_there(face: Face) -> None:
-    stand, seen = stage(face, "slack")
+def test_slack_is_answered_when_it_asks_whether_we_are_there(client: SyncClient) -> None:
+    stand, seen = stage(client, "slack")
     body = b'{"type": "url_verification", "challenge": "3eZbrw1a"}'
-    with face.store_trouble("claim") as asked:
+    with client.store_trouble("claim") as asked:
         assert stand.post(by_slack(body)) == (200, {"challenge": "3eZbrw1a"})
         assert stand.send(by_slack(body, secret="forged")).status == 403
     assert (asked, seen) == ([], [])
@@ -248,16 +248,16 @@ def test_slack_is_answered_when_it_asks_whether_we_are_there(face: Face) -> None
         (b"payload=%7B%22type%22%3A%22block_actions%22%2C%22trigger_id%22%3A%2212.3%22%7D", "12.3", "block_actions"),
     ],
 )
-def test_commands_and_clicks_of_slack_are_forms(face: Face, body: bytes, id: str, kind: str) -> None:
-    stand, seen = stage(face, "slack")
+def test_commands_and_clicks_of_slack_are_forms(client: SyncClient, body: bytes, id: str, kind: str) -> None:
+    stand, seen = stage(client, "slack")
     good = by_slack(body)
     request = InboundRequest("POST", {**good.headers(), "content-type": "application/x-www-form-urlencoded"}, body)
     assert [stand.post(request) for _ in range(2)] == [APPLIED, REPLAYED]
     assert [(event.id, event.type) for event in seen] == [(id, kind)]
 
 
-def test_one_event_of_shopify_under_two_topics_is_two_pieces_of_work(face: Face) -> None:
-    stand, seen = stage(face, "shopify")
+def test_one_event_of_shopify_under_two_topics_is_two_pieces_of_work(client: SyncClient) -> None:
+    stand, seen = stage(client, "shopify")
     request = by_shopify(b"{}")
     other = InboundRequest("POST", {**request.headers(), "x-shopify-topic": "orders/paid"}, b"{}")
     assert [stand.post(one) for one in (request, other, other)] == [APPLIED, APPLIED, REPLAYED]
@@ -265,7 +265,7 @@ def test_one_event_of_shopify_under_two_topics_is_two_pieces_of_work(face: Face)
 
 
 @pytest.mark.mission("B6")
-def test_a_scheme_and_an_id_of_your_own(face: Face) -> None:
+def test_a_scheme_and_an_id_of_your_own(client: SyncClient) -> None:
     """The composite business key: for only the body is signed, the id is best taken from there."""
     scheme = signed(
         SECRET, name="partner", header="X-Sign", prefix="v2:", encoding="base64", digest="sha512",
@@ -273,7 +273,7 @@ def test_a_scheme_and_an_id_of_your_own(face: Face) -> None:
     )  # fmt: skip
     seen: list[WebhookEvent] = []
     stand = webhook_of(
-        face,
+        client,
         scheme,
         seen.append,
         name="partner",
@@ -293,14 +293,14 @@ def test_a_scheme_and_an_id_of_your_own(face: Face) -> None:
 
 
 def test_what_a_handler_raised_is_in_the_log_with_its_traceback_and_not_in_the_answer(
-    face: Face, caplog: pytest.LogCaptureFixture
+    client: SyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     def handle(event: WebhookEvent) -> Response:
         if event.id == "g1":
             raise ConnectionError(f"not {event.id}")
         return Response(503)
 
-    stand = webhook_of(face, github(SECRET), handle)
+    stand = webhook_of(client, github(SECRET), handle)
     assert b"not g1" not in stand.send(by_github(b"{}", id="g1")).body
     assert stand.send(by_github(b"{}", id="g2")).status == 503  # its own answer: nothing was raised
     [record] = [one for one in caplog.records if one.name == "onceward.raised"]
@@ -309,7 +309,7 @@ def test_what_a_handler_raised_is_in_the_log_with_its_traceback_and_not_in_the_a
     assert "not g1" not in caplog.text, "a message may quote what was delivered"
 
 
-def test_a_handler_that_fails_is_delivered_again_and_one_that_answers_is_heard(face: Face) -> None:
+def test_a_handler_that_fails_is_delivered_again_and_one_that_answers_is_heard(client: SyncClient) -> None:
     tries: list[int] = []
 
     def handle(event: WebhookEvent) -> Response:
@@ -318,7 +318,7 @@ def test_a_handler_that_fails_is_delivered_again_and_one_that_answers_is_heard(f
             raise ConnectionError("not now")
         return Response.json({"text": f"thanks for {event.id}"})
 
-    stand = webhook_of(face, github(SECRET), handle)
+    stand = webhook_of(client, github(SECRET), handle)
     request = by_github(b"{}", id="g1")
     assert stand.send(request).status == 500
     assert [stand.post(request) for _ in range(2)] == [(200, {"text": "thanks for g1"})] * 2
@@ -326,15 +326,15 @@ def test_a_handler_that_fails_is_delivered_again_and_one_that_answers_is_heard(f
 
 
 @pytest.mark.fault("F51")
-def test_if_the_record_is_not_confirmed_nothing_is_acknowledged(face: Face) -> None:
+def test_if_the_record_is_not_confirmed_nothing_is_acknowledged(client: SyncClient) -> None:
     seen: list[WebhookEvent] = []
-    stand = webhook_of(face, github(SECRET), seen.append, settle_timeout="50ms", lease="60s")
+    stand = webhook_of(client, github(SECRET), seen.append, settle_timeout="50ms", lease="60s")
     request = by_github(b"{}", id="g1")
-    with face.store_trouble("settle"):
+    with client.store_trouble("settle"):
         status, told = stand.post(request)
     assert (status, told["code"]) == (503, "unknown")
     assert stand.send(request).status == 409, "its lease has to lapse first"
-    face.clock.advance("61s")
+    client.clock.advance("61s")
     assert stand.post(request)[0] == 200
 
 
@@ -360,14 +360,14 @@ def test_what_cannot_work_is_refused_when_it_is_declared() -> None:
         anything(once, "stripe", print)
 
 
-def test_two_senders_with_schemes_of_your_own_do_not_share_their_ids_by_accident(face: Face) -> None:
+def test_two_senders_with_schemes_of_your_own_do_not_share_their_ids_by_accident(client: SyncClient) -> None:
     """Each counts its events from 1: the second sender's first would be taken for the first one's."""
     nameless = signed(SECRET, header="x", event_id="y")
     with pytest.raises(ConfigurationError, match="name="):
-        webhook_of(face, nameless, print)
-    webhook_of(face, nameless, print, name="acme")
+        webhook_of(client, nameless, print)
+    webhook_of(client, nameless, print, name="acme")
     assert (
-        webhook_of(face, signed(SECRET, header="x", event_id="y", name="acme"), print).endpoint.name == "webhook:acme"
+        webhook_of(client, signed(SECRET, header="x", event_id="y", name="acme"), print).endpoint.name == "webhook:acme"
     )
 
 

@@ -45,16 +45,16 @@ KINDS: dict[str, Callable[[Path, SharedClock], Store]] = {
 
 def work(store: Store, dice: random.Random) -> None:
     """Ask for this and that at the port of the store, as long as the fleet sails."""
-    colour = COLOURS["blocking"]
+    mode = COLOURS["blocking"]
     fleet = os.getppid()
 
     async def for_ever() -> None:
-        async with opened(store, colour) as (own, keeper, world):
+        async with opened(store, mode) as (own, heartbeat, runtime):
 
             async def pause(microseconds: int) -> None:
-                await world.sleep(microseconds / 1_000_000 / IDLENESS)
+                await runtime.sleep(microseconds / 1_000_000 / IDLENESS)
 
-            worker = Worker(own, keeper, dice, pause, moment=MOMENT)
+            worker = Worker(own, heartbeat, dice, pause, moment=MOMENT)
             while os.getppid() == fleet:
                 await worker.step()
 

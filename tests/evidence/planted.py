@@ -88,7 +88,7 @@ def hunt(histories: Iterable[list[Operation]], *, tolerance: int = 0) -> Hunt:
     return Hunt(recorded, operations, report)
 
 
-def storms(kind: type[MemoryStore], *, seeds: int, colour: str = "blocking") -> Iterable[list[Operation]]:
+def storms(kind: type[MemoryStore], *, seeds: int, mode: str = "blocking") -> Iterable[list[Operation]]:
     """On a fake clock: pauses cost nothing, and some of them last for hours or for a month, so that purges happen."""
     for seed in range(seeds):
         clock = FakeClock()
@@ -99,7 +99,7 @@ def storms(kind: type[MemoryStore], *, seeds: int, colour: str = "blocking") -> 
 
         store = kind(clock=clock)
         with eager_threads():
-            yield storm(partial(_same, store), seed=seed, steps=100, keys=3, pause=pause, colour=colour)
+            yield storm(partial(_same, store), seed=seed, steps=100, keys=3, pause=pause, mode=mode)
 
 
 def get_then_put_by_threads(folder: Path, *, seeds: int, locked: bool = False) -> Iterable[list[Operation]]:
@@ -130,8 +130,8 @@ class ShowsWhatItOnceShowed(MemoryStore):
         super().__init__(max_records=max_records, clock=clock)
         self._shown: dict[bytes, Record] = {}
 
-    def glance(self, id: bytes, fingerprint: bytes) -> Record | None:
-        shown = self._shown.get(id) or super().glance(id, fingerprint)
+    def lookup(self, id: bytes, fingerprint: bytes) -> Record | None:
+        shown = self._shown.get(id) or super().lookup(id, fingerprint)
         if shown is not None:
             self._shown[id] = shown
         return shown

@@ -121,8 +121,8 @@ class GetThenPut(SQLiteStore):
         super().__init__(path, clock=clock)
         self._file = path
 
-    async def open(self, world: Runtime) -> None:
-        await super().open(world)
+    async def open(self, runtime: Runtime) -> None:
+        await super().open(runtime)
         self._own = sqlite3.connect(self._file, isolation_level=None, check_same_thread=False)
 
     async def close(self) -> None:

@@ -66,7 +66,7 @@ def eager_threads() -> Iterator[None]:
 # ── workers at the port of a store ──────────────────────────────────────────────────────────────────────────────────
 
 
-def memory(colour: str, wrapped: Callable[[Store, int], Store] | None = None, *, tick: int = 1) -> Run:
+def memory(mode: str, wrapped: Callable[[Store, int], Store] | None = None, *, tick: int = 1) -> Run:
     def run(_folder: Path, seed: int, size: float) -> Recorded:
         store = MemoryStore(clock=SharedClock(tick=tick))
 
@@ -74,13 +74,13 @@ def memory(colour: str, wrapped: Callable[[Store, int], Store] | None = None, *,
             return store if wrapped is None else wrapped(store, seed)
 
         with eager_threads():
-            return Recorded(storm(open_store, seed=seed, colour=colour, workers=6, steps=int(200 * size)))
+            return Recorded(storm(open_store, seed=seed, mode=mode, workers=6, steps=int(200 * size)))
 
     return run
 
 
 def sqlite(
-    colour: str,
+    mode: str,
     wrapped: Callable[[Store, int], Store] | None = None,
     *,
     workers: int = 4,
@@ -95,7 +95,7 @@ def sqlite(
             return store if wrapped is None else wrapped(store, seed)
 
         how: dict[str, Any] = {"workers": workers, "steps": int(600 * size / workers), "moment": 10_000}
-        return Recorded(storm(open_store, seed=seed, colour=colour, shared=shared, lingers=lingers, **how))
+        return Recorded(storm(open_store, seed=seed, mode=mode, shared=shared, lingers=lingers, **how))
 
     return run
 
@@ -107,14 +107,14 @@ class Distant(FaultyStore):
         super().__init__(store, Wire())
         self._dice = random.Random(seed)
 
-    async def open(self, world: Runtime) -> None:
-        self._world = world
-        await super().open(world)
+    async def open(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        await super().open(runtime)
 
     async def _through(self, verb: Any, call: Callable[..., Any], requests: Any, timeout: float) -> Any:
-        await self._world.sleep(self._dice.uniform(0, 0.001))
+        await self._runtime.sleep(self._dice.uniform(0, 0.001))
         answers = await super()._through(verb, call, requests, timeout)
-        await self._world.sleep(self._dice.uniform(0, 0.001))
+        await self._runtime.sleep(self._dice.uniform(0, 0.001))
         return answers
 
 

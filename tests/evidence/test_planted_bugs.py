@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from onceward.stores.memory.store import MemoryStore
-from tests.conformance import broken, broken_counts, broken_newest, broken_trails, broken_ways, broken_windows
+from tests.conformance import broken, broken_counts, broken_latest, broken_trails, broken_ways, broken_windows
 from tests.conformance.test_kit_catches_broken_stores import CAUGHT_BY
 from tests.evidence.planted import (
     IN_FILES,
@@ -53,7 +53,7 @@ def test_a_planted_bug_is_found_among_threads(kind: type[MemoryStore]) -> None:
     ],
 )
 def test_a_planted_bug_is_found_among_tasks(kind: type[MemoryStore]) -> None:
-    assert_found(hunt(storms(kind, seeds=SEEDS, colour="asyncio")), kind.__name__)
+    assert_found(hunt(storms(kind, seeds=SEEDS, mode="asyncio")), kind.__name__)
 
 
 @pytest.mark.rival(18)
@@ -73,7 +73,7 @@ def test_a_cache_that_sees_nobody_elses_forget_is_found() -> None:
 
 def test_what_a_history_cannot_show_is_listed_and_everything_else_is_hunted() -> None:
     assert not set(SEEN) & set(UNSEEN)
-    others = (broken_counts, broken_trails, broken_newest, broken_windows)  # no part of the load
+    others = (broken_counts, broken_trails, broken_latest, broken_windows)  # no part of the load
     apart = {module.__name__ for module in others}
     hunted = {kind for kind in CAUGHT_BY if kind.__module__ not in apart}
     by_hand = {broken_ways.UnlockedFiles, broken_ways.AnswersAtOnceInTwoSteps}

@@ -54,8 +54,8 @@ def played(recorder: Store) -> list[Answer]:
         settled = await recorder.settle([Complete(ID, token, b"nonce", result=b"\0\xff", digest=b"d")], timeout=1)
         read = await recorder.read([ID, b"nobody's"], timeout=1)
         assert isinstance(recorder, SupportsLookup)
-        assert recorder.glance(b"nobody's", b"") is None
-        done = recorder.glance(ID, b"")
+        assert recorder.lookup(b"nobody's", b"") is None
+        done = recorder.lookup(ID, b"")
         assert done is not None
         assert (done.state, done.token, done.result) == (RecordState.COMPLETED, token, b"\0\xff")
         glanced = Answer(Verdict.REPLAY, glimpse(ID, done), 0)

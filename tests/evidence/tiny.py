@@ -45,7 +45,7 @@ class TinyStore:
     def twin(self) -> TinyStore:
         return TinyStore(self._path, self._clock, locked=self._locked)
 
-    async def open(self, world: Runtime) -> None:
+    async def open(self, runtime: Runtime) -> None:
         self._connection = sqlite3.connect(self._path, isolation_level=None, timeout=30, check_same_thread=False)
         for statement in OPENING:
             self._insist(statement)

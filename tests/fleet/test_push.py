@@ -201,7 +201,7 @@ def test_on_firestore_the_console_shows_the_documents_of_the_mission(
 ) -> None:
     """Read by the official client, past Onceward."""
     url = store_url("firestore", tmp_path, request)
-    from tests.firestore_places import client as firestore_client  # which takes a second to import
+    from tests.firestore_places import firestore_client  # which takes a second to import
 
     with served(url) as fleet:
         assert fleet.push(beat(5, version="1.2", region="eu", eventId="e5"), "m5") == APPLIED
@@ -241,8 +241,8 @@ def test_the_answers(fleet: Served) -> None:
 
 @pytest.mark.mission("E3")
 def test_many_duplicates_at_once_are_applied_once(fleet: Served) -> None:
-    with ThreadPoolExecutor(8) as crew:
-        said = list(crew.map(lambda _: fleet.push(beat(5), "m5"), range(16)))
+    with ThreadPoolExecutor(8) as pool:
+        said = list(pool.map(lambda _: fleet.push(beat(5), "m5"), range(16)))
     assert sorted(said) == sorted([APPLIED, *[SAME_MESSAGE] * 15])
 
 

@@ -73,7 +73,7 @@ async def given_back(middleware: IdempotencyMiddleware) -> None:
     """Nobody renews its lease. The task of the application, if it was not cancelled, has had its turn."""
     for _ in range(5):
         await asyncio.sleep(0)
-    assert middleware.contract.engine.keeper._holds == {}  # type: ignore[attr-defined]  # a Keeper has them
+    assert middleware.contract.engine.heartbeat._holds == {}  # type: ignore[attr-defined]  # a Keeper has them
 
 
 @pytest.mark.fault("F28")

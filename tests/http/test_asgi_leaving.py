@@ -284,7 +284,7 @@ async def test_a_request_that_is_cancelled_while_it_waits_leaves_no_claim_behind
             await second
         go.set()
         assert (await first).body == b"1"
-        assert middleware.contract.engine.keeper._holds == {}  # type: ignore[attr-defined]  # a Keeper has them
+        assert middleware.contract.engine.heartbeat._holds == {}  # type: ignore[attr-defined]  # a Keeper has them
 
 
 @pytest.mark.fault("F28")

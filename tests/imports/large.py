@@ -21,7 +21,7 @@ MOST = 200_000_000
 WORKER = """
 import sys
 from onceward.imports import import_file
-done = import_file(sys.argv[1], sys.argv[2], tell=lambda progress: print(progress.rows, flush=True))
+done = import_file(sys.argv[1], sys.argv[2], on_progress=lambda progress: print(progress.rows, flush=True))
 print("done", done.resumed_at, done.counts.created, done.counts.rejected, flush=True)
 """
 

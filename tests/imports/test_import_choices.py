@@ -48,7 +48,7 @@ def test_an_import_that_goes_on_in_another_encoding_is_noticed(file: Path, peopl
         raise KeyboardInterrupt(progress)
 
     with pytest.raises(KeyboardInterrupt):
-        import_file(file, people, batch=2, tell=stop)
+        import_file(file, people, batch=2, on_progress=stop)
     with pytest.raises(SourceEdited, match="other choices"):
         import_file(file, people, batch=2, encoding="cp1250")
 

@@ -78,7 +78,7 @@ def test_a_file_without_bad_rows_leaves_no_reject_file(file: Path, people: Peopl
 def test_what_a_crash_left_in_the_reject_file_is_cut_off(file: Path, people: People) -> None:
     write(file, [("bad 1", "", ""), *users(4), ("bad 2", "", "")])
     with pytest.raises(Halt):
-        import_file(file, people, batch=3, tell=crash_at_once)
+        import_file(file, people, batch=3, on_progress=crash_at_once)
     (path,) = file.parent.glob("*.rejected*")
     with path.open("a") as out:
         out.write("7,half a li")
@@ -111,7 +111,7 @@ def test_a_batch_that_others_were_in_the_way_of_is_repeated_and_its_rejects_are_
 def test_a_reject_file_that_is_gone_is_told_and_not_forgotten(file: Path, people: People) -> None:
     write(file, [("bad 1", "", ""), *users(4), ("bad 2", "", "")])
     with pytest.raises(Halt):
-        import_file(file, people, batch=3, tell=crash_at_once)
+        import_file(file, people, batch=3, on_progress=crash_at_once)
     (path,) = file.parent.glob("*.rejected*")
     path.unlink()
     with pytest.raises(SourceError, match="bytes of rejected rows, and does not any more"):

@@ -18,7 +18,7 @@ from tests.imports.files import rejected, users, write
 
 def test_progress_is_told_after_every_batch(file: Path, people: People) -> None:
     told: list[Progress] = []
-    import_file(write(file, users(25)), people, batch=10, tell=told.append)
+    import_file(write(file, users(25)), people, batch=10, on_progress=told.append)
     assert [one.rows for one in told] == [10, 20, 25]
     assert told[-1].share == 1.0
     assert bar(told[-1]).startswith("users.csv  ████")
@@ -46,9 +46,9 @@ def test_an_interrupted_import_goes_on_where_it_stopped(file: Path, people: Peop
             raise Halt
 
     with pytest.raises(Halt):
-        import_file(file, people, batch=5, tell=crash)
+        import_file(file, people, batch=5, on_progress=crash)
     done = told[-1].rows
-    summary = import_file(file, people, batch=5, tell=told.append)
+    summary = import_file(file, people, batch=5, on_progress=told.append)
     assert summary.resumed_at == done == 5 * (at + 1)
     assert told[at + 1 :][0].rows > done if done < len(rows) else True
     assert summary.counts == Counts(created=18, rejected=2)
@@ -61,7 +61,7 @@ def test_an_interrupted_import_goes_on_where_it_stopped(file: Path, people: Peop
 def test_a_file_that_was_edited_between_kill_and_resume_is_noticed(file: Path, people: People) -> None:
     write(file, users(10))
     with pytest.raises(Halt):
-        import_file(file, people, batch=4, tell=crash_at_once)
+        import_file(file, people, batch=4, on_progress=crash_at_once)
     write(file, users(11))
     with pytest.raises(SourceEdited, match=r"users.csv was edited since its import stopped behind row 4 .*restart"):
         import_file(file, people)
@@ -77,7 +77,7 @@ def test_a_file_that_is_edited_while_it_is_imported_is_noticed(file: Path, peopl
 
     write(file, users(10))
     with pytest.raises(SourceEdited, match=r"edited while it was imported: 1\d rows"):
-        import_file(file, people, batch=5, tell=edit)
+        import_file(file, people, batch=5, on_progress=edit)
     with pytest.raises(SourceEdited, match="edited since its import stopped"):
         import_file(file, people)
     lines = len(file.read_text().splitlines()) - 1
@@ -89,7 +89,7 @@ def test_a_file_that_is_edited_while_it_is_imported_is_noticed(file: Path, peopl
 def test_other_columns_than_those_it_was_begun_with_are_noticed(file: Path, people: People) -> None:
     write(file, users(10))
     with pytest.raises(Halt):
-        import_file(file, people, batch=4, tell=crash_at_once)
+        import_file(file, people, batch=4, on_progress=crash_at_once)
     with pytest.raises(SourceEdited, match="with other choices"):
         import_file(file, people, ignore=["Team"])
 
@@ -106,7 +106,7 @@ def test_two_that_import_one_file_at_once_do_nothing_twice(file: Path, people: P
                 other.append(import_file(file, theirs, batch=5).counts)
 
     with pytest.raises(AlreadyRunning, match=r"another import of users\.csv went on behind row 5"):
-        import_file(file, people, batch=5, tell=interfere)
+        import_file(file, people, batch=5, on_progress=interfere)
     assert other == [Counts(created=20, rejected=1)]
     assert len(people) == 20
     assert import_file(file, people).replayed
@@ -125,10 +125,10 @@ def test_one_that_comes_back_while_another_is_still_at_it_stops_before_it_change
 
     def interfere(progress: Progress) -> None:
         with People(f"sqlite:///{database}") as other, pytest.raises(Halt):
-            import_file(file, other, batch=5, tell=a_little)
+            import_file(file, other, batch=5, on_progress=a_little)
 
     with pytest.raises(AlreadyRunning, match="went on behind row 5"):
-        import_file(file, people, batch=5, tell=interfere)
+        import_file(file, people, batch=5, on_progress=interfere)
     assert [one.rows for one in theirs] == [10, 15]
     done = import_file(file, people, batch=5)
     assert (done.resumed_at, done.counts) == (15, Counts(created=19, rejected=1))

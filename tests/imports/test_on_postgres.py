@@ -51,7 +51,7 @@ def test_an_interrupted_import_goes_on_where_it_stopped(url: str, tmp_path: Path
 
     with People(url) as people:
         with pytest.raises(KeyboardInterrupt):
-            import_file(file, people, batch=4, tell=crash)
+            import_file(file, people, batch=4, on_progress=crash)
         done = import_file(file, people, batch=4)
         assert (done.resumed_at, done.counts) == (8, Counts(created=14, rejected=1))
         assert done.rejects is not None
@@ -80,10 +80,10 @@ def test_several_importers_at_once_create_nobody_twice(url: str, tmp_path: Path)
             except BaseException as error:
                 answers.append(error)
 
-    crew = [threading.Thread(target=work, args=(file,)) for file in (*files, files[0])]
-    for one in crew:
+    pool = [threading.Thread(target=work, args=(file,)) for file in (*files, files[0])]
+    for one in pool:
         one.start()
-    for one in crew:
+    for one in pool:
         one.join()
     stopped = [answer for answer in answers if not isinstance(answer, int)]
     assert [type(answer) for answer in stopped] in ([], [AlreadyRunning]), answers
@@ -110,15 +110,15 @@ def test_dry_runs_at_once_wait_for_each_other_and_never_in_a_circle(
 
     def work(file: Path) -> None:
         try:
-            answer: object = import_file(file, url, dry_run=True, batch=1, tell=until_the_other_is_there).counts
+            answer: object = import_file(file, url, dry_run=True, batch=1, on_progress=until_the_other_is_there).counts
         except BaseException as error:
             answer = error
         told[file.name] = answer
 
-    crew = [threading.Thread(target=work, args=(file,)) for file in files]
-    for one in crew:
+    pool = [threading.Thread(target=work, args=(file,)) for file in files]
+    for one in pool:
         one.start()
-    for one in crew:
+    for one in pool:
         one.join()
     assert told == {file.name: Counts(created=2) for file in files}
 
@@ -135,7 +135,7 @@ def test_a_server_that_dies_on_the_way_stops_the_import_which_then_goes_on(
 
     with People(f"{own_postgres.url}?migrate=1") as people:
         with pytest.raises(StoreUnavailable):
-            import_file(file, people, batch=4, tell=strike)
+            import_file(file, people, batch=4, on_progress=strike)
         own_postgres.start()
         done = import_file(file, people, batch=4)
         assert (done.resumed_at, done.counts) == (8, Counts(created=10, rejected=2))

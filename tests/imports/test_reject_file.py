@@ -64,7 +64,7 @@ def test_once_it_has_rows_an_import_goes_on_in_it_wherever_the_next_run_would_pu
     file: Path, people: People, tmp_path: Path
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
-        import_file(file, people, rejects=tmp_path / "one.csv", batch=2, tell=interrupt)
+        import_file(file, people, rejects=tmp_path / "one.csv", batch=2, on_progress=interrupt)
     summary = import_file(file, people, rejects=tmp_path / "other.csv", batch=2)
     assert summary.rejects == str(tmp_path / "one.csv")
     assert len(rejected(tmp_path / "one.csv")) == 2
@@ -90,7 +90,7 @@ def test_a_dry_run_of_an_interrupted_import_leaves_its_reject_file_alone(
 ) -> None:
     path = tmp_path / "rejected.csv"
     with pytest.raises(KeyboardInterrupt):
-        import_file(file, people, rejects=path, batch=1, tell=interrupt)
+        import_file(file, people, rejects=path, batch=1, on_progress=interrupt)
     dry = import_file(file, people, rejects=path, batch=1, dry_run=True)
     assert not path.exists()
     assert dry.rejects == str(tmp_path / "rejected-trial.csv")

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from onceward.protocol.counters import Tally
-from tests.faces import Face
+from tests.clients import SyncClient
 
 
-def counted(face: Face) -> dict[str, int]:
+def counted(client: SyncClient) -> dict[str, int]:
     """All that is in the store, after this client has written its part."""
-    assert face.once.counters.write()
-    return sums(face)
+    assert client.once.counters.write()
+    return sums(client)
 
 
-def sums(face: Face) -> dict[str, int]:
-    tally: Tally = face._wait(face.once.stats())
+def sums(client: SyncClient) -> dict[str, int]:
+    tally: Tally = client._wait(client.once.stats())
     names = {name for counts in tally.hours.values() for cell in counts.values() for name in cell}
     return {name: tally.total(name) for name in sorted(names)}
 
@@ -29,5 +29,5 @@ def break_down() -> None:
 
 
 @pytest.fixture
-def counting(face: Face) -> Face:
-    return face.another(counters=True, app="shop")
+def counting(client: SyncClient) -> SyncClient:
+    return client.another(counters=True, app="shop")

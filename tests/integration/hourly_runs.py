@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from tests.faces import Face
+from tests.clients import SyncClient
 from tests.planned import Runner, utc
 
 NEW_YEAR = utc(2026, 1, 1)
@@ -18,8 +18,8 @@ def ran() -> list[datetime]:
     return []
 
 
-def hourly(face: Face, ran: list[datetime], **choices: object) -> Runner:
-    return Runner(face, ran.append, "0 * * * *", name="hourly", **choices)
+def hourly(client: SyncClient, ran: list[datetime], **choices: object) -> Runner:
+    return Runner(client, ran.append, "0 * * * *", name="hourly", **choices)
 
 
 def both_turn(*runners: Runner) -> None:

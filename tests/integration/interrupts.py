@@ -15,8 +15,8 @@ import onceward
 from onceward import Once
 from onceward.operations.abandoned import lapse
 from onceward.protocol.ports import Store
+from tests.clients import Place
 from tests.collector import resting
-from tests.faces import Place
 
 HOME = Path(onceward.__file__).parent
 OURS = {str(path) for folder in ("core", "worlds") for path in (HOME / folder).glob("*.py")} | {

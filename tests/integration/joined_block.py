@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.faces import Face
+from tests.clients import SyncClient
 
 __all__ = ["Block", "Write", "always_open", "connection", "rows", "since_3_12", "users_connection", "within", "write"]
 
@@ -23,47 +23,47 @@ since_3_12 = pytest.mark.skipif(sys.version_info < (3, 12), reason="autocommit c
 class Block:
     """The transaction that a `with` block has joined."""
 
-    def __init__(self, face: Face, tx: Any) -> None:
-        self._face = face
+    def __init__(self, client: SyncClient, tx: Any) -> None:
+        self._client = client
         self._tx = tx
 
     def run(self, key: Any, fn: Callable[..., Any], *args: Any) -> Any:
-        return self._face._wait(self._tx.run(key, self._face._work(fn), *args))
+        return self._client._wait(self._tx.run(key, self._client._work(fn), *args))
 
     def outcome(self, key: Any, fn: Callable[..., Any], *args: Any) -> Any:
-        return self._face._wait(self._tx.outcome(key, self._face._work(fn), *args))
+        return self._client._wait(self._tx.outcome(key, self._client._work(fn), *args))
 
 
 @contextlib.contextmanager
-def within(face: Face, connection: sqlite3.Connection) -> Iterator[Block]:
-    block = face.once.within(connection)
+def within(client: SyncClient, connection: sqlite3.Connection) -> Iterator[Block]:
+    block = client.once.within(connection)
     context = contextvars.copy_context()
-    tx = face._enter(block, context)
+    tx = client._enter(block, context)
     try:
-        yield Block(face, tx)
+        yield Block(client, tx)
     except BaseException as error:
-        face._leave(block, context, error)
+        client._leave(block, context, error)
         raise
-    face._leave(block, context, None)
+    client._leave(block, context, None)
 
 
-def users_connection(face: Face) -> sqlite3.Connection:
+def users_connection(client: SyncClient) -> sqlite3.Connection:
     """Handlers of the async face run on another thread, one at a time."""
-    face.read("open the store")
-    connection = sqlite3.connect(face.place.path, check_same_thread=False, timeout=0.05)
+    client.read("open the store")
+    connection = sqlite3.connect(client.place.path, check_same_thread=False, timeout=0.05)
     connection.execute("CREATE TABLE IF NOT EXISTS effects (word TEXT)")
     return connection
 
 
-def rows(face: Face) -> list[str]:
+def rows(client: SyncClient) -> list[str]:
     """What is committed."""
-    with contextlib.closing(sqlite3.connect(face.place.path)) as connection:
+    with contextlib.closing(sqlite3.connect(client.place.path)) as connection:
         return [word for (word,) in connection.execute("SELECT word FROM effects ORDER BY rowid")]
 
 
 @pytest.fixture
-def connection(sqlite_face: Face) -> Iterator[sqlite3.Connection]:
-    theirs = users_connection(sqlite_face)
+def connection(sqlite_client: SyncClient) -> Iterator[sqlite3.Connection]:
+    theirs = users_connection(sqlite_client)
     yield theirs
     theirs.close()
 
@@ -77,10 +77,10 @@ def write(connection: sqlite3.Connection) -> Write:
 
 
 @pytest.fixture
-def always_open(sqlite_face: Face) -> Iterator[sqlite3.Connection]:
+def always_open(sqlite_client: SyncClient) -> Iterator[sqlite3.Connection]:
     """With `autocommit=False`, where the end of a transaction is the begin of the next."""
-    users_connection(sqlite_face).close()
+    users_connection(sqlite_client).close()
     connect: Callable[..., sqlite3.Connection] = sqlite3.connect
-    theirs = connect(sqlite_face.place.path, check_same_thread=False, autocommit=False)
+    theirs = connect(sqlite_client.place.path, check_same_thread=False, autocommit=False)
     yield theirs
     theirs.close()

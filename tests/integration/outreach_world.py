@@ -15,7 +15,7 @@ from examples.outreach.evidence import Data
 from examples.outreach.outside import Outside
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing import FakeClock
-from tests.faces import Pause
+from tests.clients import Pause
 
 ANNA = {"name": "Anna Osterholt", "email": "anna@osterholt.example", "city": "Bremen", "country": "Germany"}
 BORIS = {"name": "Boris Wrona", "email": "boris@wrona.example", "city": "Gdansk", "country": "Poland"}

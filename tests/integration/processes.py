@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from onceward.protocol.ports import Store
-from tests.faces import Place
+from tests.clients import Place
 
 INTERRUPTS = [KeyboardInterrupt, SystemExit, GeneratorExit]
 

@@ -70,5 +70,5 @@ async def deliver_on_a_loop(url: str, number: int) -> int:
 
 
 if __name__ == "__main__":
-    where, colour, name = sys.argv[1:]
-    print(deliver(where, int(name)) if colour == "blocking" else asyncio.run(deliver_on_a_loop(where, int(name))))
+    where, mode, name = sys.argv[1:]
+    print(deliver(where, int(name)) if mode == "blocking" else asyncio.run(deliver_on_a_loop(where, int(name))))

@@ -15,7 +15,7 @@ from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.redis import RedisStore
 from onceward.testing.conformance.stage import wanting
-from tests.faces import Place, RealClock
+from tests.clients import Place, RealClock
 from tests.servers.proxy import Proxy
 from tests.servers.redis import RedisServer
 

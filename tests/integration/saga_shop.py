@@ -12,7 +12,7 @@ import pytest
 
 from onceward.sagas import Step, StepContext
 from onceward.testing import FakeClock
-from tests.faces import Face, Place, place_of
+from tests.clients import Place, SyncClient, place_of
 
 
 class Refused(Exception):
@@ -32,31 +32,31 @@ on_every_store = pytest.mark.parametrize("place", ["memory", "sqlite", "postgres
 class Saga:
     """A saga of either colour, called as blocking code."""
 
-    def __init__(self, face: Face, saga: Any) -> None:
-        self._face = face
+    def __init__(self, client: SyncClient, saga: Any) -> None:
+        self._client = client
         self.saga = saga
 
     def __call__(self, **given: Any) -> Any:
-        return self._face._wait(self.saga(**given))
+        return self._client._wait(self.saga(**given))
 
     def outcome(self, **given: Any) -> Any:
-        return self._face._wait(self.saga.outcome(**given))
+        return self._client._wait(self.saga.outcome(**given))
 
     def read(self, **given: Any) -> Any:
-        return self._face._wait(self.saga.read(**given))
+        return self._client._wait(self.saga.read(**given))
 
     def resolve(self, finding: Any, **given: Any) -> None:
-        self._face._wait(self.saga.resolve(finding, **given))
+        self._client._wait(self.saga.resolve(finding, **given))
 
     def retry(self, **given: Any) -> None:
-        self._face._wait(self.saga.retry(**given))
+        self._client._wait(self.saga.retry(**given))
 
 
 class Shop:
     """What the steps do, in the order in which they did it. `trouble` is raised by the act of that name, in turn."""
 
-    def __init__(self, face: Face) -> None:
-        self.face = face
+    def __init__(self, client: SyncClient) -> None:
+        self.client = client
         self.log: list[str] = []
         self.keys: dict[str, set[str]] = {}
         self.trouble: dict[str, list[BaseException]] = {}
@@ -70,7 +70,7 @@ class Shop:
                 raise waiting.pop(0)
             return value
 
-        return self.face._work(act)
+        return self.client._work(act)
 
     def step(self, name: str, value: Any = None, **choices: Any) -> Step:
         choices.setdefault("retry_delay", 0)
@@ -79,7 +79,7 @@ class Shop:
         return Step(name, self.act(name, value), **choices)
 
     def saga(self, *steps: Step, **choices: Any) -> Saga:
-        return Saga(self.face, self.face.once.saga("order", *steps, key="order:{number}", **choices))
+        return Saga(self.client, self.client.once.saga("order", *steps, key="order:{number}", **choices))
 
     def usual(self, **choices: Any) -> Saga:
         steps = (
@@ -92,5 +92,5 @@ class Shop:
 
 
 @pytest.fixture
-def shop(face: Face) -> Shop:
-    return Shop(face)
+def shop(client: SyncClient) -> Shop:
+    return Shop(client)

@@ -47,7 +47,7 @@ def joined(request: pytest.FixtureRequest, store: SQLiteStore, connection: sqlit
 
 
 def call(joined: SQLiteJoined, work: Coroutine[Any, Any, T]) -> T:
-    return run(work) if isinstance(joined._world, ThreadRuntime) else asyncio.run(work)
+    return run(work) if isinstance(joined._runtime, ThreadRuntime) else asyncio.run(work)
 
 
 def ask(joined: SQLiteJoined, word: str = "order 7") -> Answer:

@@ -219,8 +219,8 @@ def fork_after_a_loop(path: str) -> None:
     """The store was opened in the world of an event loop; the child has a loop of its own."""
     store = SQLiteStore(path, synchronous="NORMAL")
 
-    async def use(word: str, world: AsyncioRuntime) -> bool:
-        await store.open(world)
+    async def use(word: str, runtime: AsyncioRuntime) -> bool:
+        await store.open(runtime)
         answer = (await store.claim([request(word)], timeout=5))[0]
         return answer.verdict is Verdict.ACQUIRED
 

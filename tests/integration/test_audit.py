@@ -10,20 +10,20 @@ import pytest
 from onceward import NotAcquired, abandon, applied
 from onceward.client.audit_identity import who
 from onceward.testing import FakeClock
-from tests.faces import Face
+from tests.clients import SyncClient
 
 
-def park(face: Face, key: str) -> None:
-    with pytest.raises(TimeoutError), face.claim(key, after_crash="park"):
+def park(client: SyncClient, key: str) -> None:
+    with pytest.raises(TimeoutError), client.claim(key, after_crash="park"):
         raise TimeoutError("no answer")
 
 
-def test_a_reason_makes_a_change_by_hand_that_can_be_looked_up(face: Face, clock: FakeClock) -> None:
-    park(face, "wire:1")
-    face.resolve("wire:1", applied("sent"), why="the bank says so")
+def test_a_reason_makes_a_change_by_hand_that_can_be_looked_up(client: SyncClient, clock: FakeClock) -> None:
+    park(client, "wire:1")
+    client.resolve("wire:1", applied("sent"), why="the bank says so")
     clock.advance("1h")
-    face.forget("wire:1", why="a test transfer")
-    entries = face.audit("wire:1")
+    client.forget("wire:1", why="a test transfer")
+    entries = client.audit("wire:1")
     assert [(one.verb, one.why, one.detail) for one in entries] == [
         ("forget", "a test transfer", ""),
         ("resolve", "the bank says so", "applied"),
@@ -32,36 +32,36 @@ def test_a_reason_makes_a_change_by_hand_that_can_be_looked_up(face: Face, clock
     assert {one.who for one in entries} == {who()}
     assert (entries[0].when - entries[1].when).total_seconds() == 3600
     assert "sent" not in repr(entries), "a result is nobody's business"
-    assert face.audit("wire:1", within="30m") == entries[:1]
-    assert face.audit(limit=1) == entries[:1]
-    assert face.audit("wire:2") == []
+    assert client.audit("wire:1", within="30m") == entries[:1]
+    assert client.audit(limit=1) == entries[:1]
+    assert client.audit("wire:2") == []
 
 
-def test_a_program_that_gives_no_reason_is_no_person(face: Face) -> None:
-    park(face, "wire:1")
-    face.resolve("wire:1", abandon)
-    face.forget("wire:1")
-    assert face.audit() == []
+def test_a_program_that_gives_no_reason_is_no_person(client: SyncClient) -> None:
+    park(client, "wire:1")
+    client.resolve("wire:1", abandon)
+    client.forget("wire:1")
+    assert client.audit() == []
 
 
-def test_a_purge_with_a_reason_is_counted(face: Face, clock: FakeClock) -> None:
+def test_a_purge_with_a_reason_is_counted(client: SyncClient, clock: FakeClock) -> None:
     for number in range(3):
-        face.run(number, str)
+        client.run(number, str)
     clock.advance("2d")
-    assert face.purge(2, why="the disk is full") == 2
-    assert [(one.verb, one.why, one.count) for one in face.audit()] == [("purge", "the disk is full", 2)]
+    assert client.purge(2, why="the disk is full") == 2
+    assert [(one.verb, one.why, one.count) for one in client.audit()] == [("purge", "the disk is full", 2)]
 
 
-def test_what_was_read_is_forgotten_and_nothing_else(face: Face) -> None:
-    face.run("k", str)
-    seen = face.read("k")
-    face.forget("k")
-    face.run("k", str)
+def test_what_was_read_is_forgotten_and_nothing_else(client: SyncClient) -> None:
+    client.run("k", str)
+    seen = client.read("k")
+    client.forget("k")
+    client.run("k", str)
     with pytest.raises(NotAcquired, match="changed since it was seen"):
-        face.forget("k", seen=seen, why="looked at it")
-    assert face.audit() == []
-    assert face.forget("k", seen=face.read("k"))
-    assert not face.forget("k", seen=seen), "free already, which is what was wanted"
+        client.forget("k", seen=seen, why="looked at it")
+    assert client.audit() == []
+    assert client.forget("k", seen=client.read("k"))
+    assert not client.forget("k", seen=seen), "free already, which is what was wanted"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="a variable decides there")

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from onceward import OncewardError
-from onceward.engine import execute
-from onceward.engine import lookup as glance
+from onceward.engine import execute, lookup
 from onceward.engine.acquire import acquire
 from onceward.engine.attempt import Attempt
 from onceward.locks import flow as lock
@@ -20,7 +19,7 @@ from onceward.operations import table as operations
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Release
 from onceward.testing.clock import FakeClock
-from tests.faces import Face, Place
+from tests.clients import Place, SyncClient
 from tests.integration import lock_calls, test_lock_leases, test_lock_trouble, test_locks
 from tests.integration import test_operations as declared
 
@@ -32,7 +31,7 @@ def frees_for_anybody(patch: pytest.MonkeyPatch) -> None:
 
     async def give_up(held: Attempt) -> None:
         await held.engine.store.forget([held.key.id], force=True, timeout=5)
-        held.let_lapse()
+        held.abandon()
 
     patch.setattr(lock, "give_up", give_up)
 
@@ -50,7 +49,7 @@ def keeps_what_it_gives_up(patch: pytest.MonkeyPatch) -> None:
     """Leaves the lock to its lease."""
 
     async def give_up(held: Attempt) -> None:
-        held.let_lapse()
+        held.abandon()
 
     patch.setattr(lock, "give_up", give_up)
 
@@ -90,17 +89,17 @@ def counts_from_completion(patch: pytest.MonkeyPatch) -> None:
 
 def has_words_of_its_own(patch: pytest.MonkeyPatch) -> None:
     """Replays under the word of the library instead of the operation's."""
-    sound = glance.replayed
+    sound = lookup.replayed
 
     def replayed(job: Any, *details: Any) -> Any:
         outcome = sound(job, *details)
         return type(outcome)(key=outcome.key, value=outcome.value)
 
-    for place in (glance, execute, function):  # each has it by its name
+    for place in (lookup, execute, function):  # each has it by its name
         patch.setattr(place, "replayed", replayed)
 
 
-CASES: list[tuple[Broken, Callable[[Face], None]]] = [
+CASES: list[tuple[Broken, Callable[[SyncClient], None]]] = [
     (
         frees_for_anybody,
         test_lock_leases.test_a_silent_owner_is_replaced_after_its_lease_and_its_late_release_frees_nobody_elses,
@@ -123,31 +122,31 @@ CASES: list[tuple[Broken, Callable[[Face], None]]] = [
 
 
 @contextlib.contextmanager
-def stage(folder: Path) -> Iterator[Face]:
-    face = Face(Place("memory", folder, FakeClock()), operations=declared.OPERATIONS)
+def stage(folder: Path) -> Iterator[SyncClient]:
+    client = SyncClient(Place("memory", folder, FakeClock()), operations=declared.OPERATIONS)
     try:
-        yield face
+        yield client
     finally:
-        face.close()
+        client.close()
 
 
 @pytest.mark.mission("C2", "C6", "C9")
 @pytest.mark.parametrize(("broken", "caught_by"), CASES, ids=lambda one: one.__name__)
 def test_it_is_caught(
-    broken: Broken, caught_by: Callable[[Face], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broken: Broken, caught_by: Callable[[SyncClient], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with stage(tmp_path) as face:
-        caught_by(face)
+    with stage(tmp_path) as client:
+        caught_by(client)
     broken(monkeypatch)
-    with stage(tmp_path) as face, pytest.raises((AssertionError, OncewardError, pytest.fail.Exception)) as caught:
-        caught_by(face)
+    with stage(tmp_path) as client, pytest.raises((AssertionError, OncewardError, pytest.fail.Exception)) as caught:
+        caught_by(client)
     print(f"{broken.__doc__} Caught: {caught.value!r:.200}")
 
 
 def test_a_lock_that_was_given_up_is_completed_and_over(tmp_path: Path) -> None:
     """What the variants above do otherwise, seen in the record."""
-    with stage(tmp_path) as face:
-        with lock_calls.locked(face):
+    with stage(tmp_path) as client:
+        with lock_calls.locked(client):
             pass
-        record = lock_calls.record_of(face)
+        record = lock_calls.record_of(client)
         assert (record.state, record.valid_until) == (RecordState.COMPLETED, record.updated_at)

@@ -10,13 +10,13 @@ import pytest
 from onceward import ConfigurationError, Failed, Once, OutcomeUnknown, RecordState, not_applied, verify
 from onceward.errors import LeaseOverdue
 from onceward.stores import MemoryStore
-from tests.faces import Face, Place
+from tests.clients import Place, SyncClient
 from tests.integration.test_interrupted_looks import a_crash
 
 
 @pytest.mark.parametrize("delay", [lambda _: 1 / 0, lambda _: "soon", lambda _: None, lambda _: -5])
-def test_a_retry_delay_that_makes_no_sense_hides_no_failure(face: Face, delay: Any) -> None:
-    hasty = face.another(retry_delay=delay, lease="1h")
+def test_a_retry_delay_that_makes_no_sense_hides_no_failure(client: SyncClient, delay: Any) -> None:
+    hasty = client.another(retry_delay=delay, lease="1h")
 
     def work() -> None:
         raise ValueError("no such customer")
@@ -26,7 +26,7 @@ def test_a_retry_delay_that_makes_no_sense_hides_no_failure(face: Face, delay: A
     entry = hasty.read("order 7")
     assert (entry.state, entry.record.retry_at) == (RecordState.FAILED, entry.record.updated_at)
     assert len(hasty.told("retry_delay_failed")) == 1
-    assert not hasty.keeper._holds
+    assert not hasty.heartbeat._holds
 
 
 def test_an_async_find_is_refused_where_nothing_can_await_it() -> None:
@@ -49,7 +49,7 @@ def test_an_async_find_is_refused_where_nothing_can_await_it() -> None:
 
 
 def test_a_find_that_gives_an_awaitable_to_a_blocking_call_is_no_answer(place: Place) -> None:
-    face = Face(place)
+    client = SyncClient(place)
 
     async def look() -> Any:
         return not_applied
@@ -57,15 +57,15 @@ def test_a_find_that_gives_an_awaitable_to_a_blocking_call_is_no_answer(place: P
     def find() -> Any:
         return look()
 
-    a_crash(face)
-    outcome = face.another(after_crash=verify(find)).outcome("order 7", lambda: pytest.fail("must not run"))
+    a_crash(client)
+    outcome = client.another(after_crash=verify(find)).outcome("order 7", lambda: pytest.fail("must not run"))
     assert outcome.kind == "parked"
-    face.close()
+    client.close()
 
 
-def test_attempts_used_up_under_verify_are_recorded_under_that_name(face: Face) -> None:
-    a_crash(face)
-    strict = face.another(after_crash=verify(lambda: not_applied), max_attempts=1)
+def test_attempts_used_up_under_verify_are_recorded_under_that_name(client: SyncClient) -> None:
+    a_crash(client)
+    strict = client.another(after_crash=verify(lambda: not_applied), max_attempts=1)
     outcome = strict.outcome("order 7", lambda: pytest.fail("must not run"))
     assert isinstance(outcome, Failed)
     assert (outcome.error_type, outcome.final) == ("AttemptsUsedUp", True)
@@ -73,29 +73,29 @@ def test_attempts_used_up_under_verify_are_recorded_under_that_name(face: Face) 
     assert (record.state, record.error_type, record.final) == (RecordState.FAILED, "AttemptsUsedUp", True)
 
 
-def test_completed_and_then_raised_is_told_as_completed(face: Face) -> None:
-    with pytest.raises(ValueError, match="afterwards"), face.claim("order 7") as claim:
+def test_completed_and_then_raised_is_told_as_completed(client: SyncClient) -> None:
+    with pytest.raises(ValueError, match="afterwards"), client.claim("order 7") as claim:
         claim.complete("done")
         raise ValueError("afterwards")
-    assert [event.name for event in face.events] == ["acquired", "completed"]
+    assert [event.name for event in client.events] == ["acquired", "completed"]
 
 
 @pytest.mark.fault("F51")
-def test_a_completion_that_was_not_confirmed_is_not_overwritten_by_a_failure(face: Face) -> None:
+def test_a_completion_that_was_not_confirmed_is_not_overwritten_by_a_failure(client: SyncClient) -> None:
     """The effect is done: recording the OutcomeUnknown as its failure would run it again."""
-    hasty = face.another(settle_timeout="10ms", lease="1h")
+    hasty = client.another(settle_timeout="10ms", lease="1h")
     with pytest.raises(OutcomeUnknown), hasty.claim("order 7") as claim, hasty.store_trouble("settle"):
         claim.complete("done")
     assert hasty.read("order 7").state is RecordState.PENDING
-    assert not hasty.keeper._holds
+    assert not hasty.heartbeat._holds
 
 
 @pytest.mark.fault("F51")
-def test_complete_in_is_refused_once_the_lease_is_overdue(sqlite_face: Face) -> None:
+def test_complete_in_is_refused_once_the_lease_is_overdue(sqlite_client: SyncClient) -> None:
     """The record is still ours, but somebody may own it before the caller commits."""
-    connection = sqlite3.connect(sqlite_face.place.path, isolation_level=None)
-    with pytest.raises(LeaseOverdue), sqlite_face.claim("order 7", lease="10m") as claim:
-        sqlite_face.clock.advance("11m")
+    connection = sqlite3.connect(sqlite_client.place.path, isolation_level=None)
+    with pytest.raises(LeaseOverdue), sqlite_client.claim("order 7", lease="10m") as claim:
+        sqlite_client.clock.advance("11m")
         connection.execute("BEGIN IMMEDIATE")
         try:
             claim.complete_in(connection, "done")

@@ -14,7 +14,7 @@ from onceward import AsyncOnce, Once, RecordState, Unknown
 from onceward.errors import StoreBroken
 from onceward.protocol.ports import Store
 from onceward.stores import MemoryStore
-from tests.faces import Place
+from tests.clients import Place
 from tests.faulty import FaultyStore, Wire
 from tests.integration.interrupts import store
 
@@ -60,7 +60,7 @@ async def test_cancelled_twice_at_any_turn_leaves_no_key_locked(bulk: bool) -> N
             for one in (key, key + "b"):
                 entry = await once.read(one)
                 assert entry is None or entry.state is not RecordState.PENDING, key
-            assert not once.keeper._holds
+            assert not once.heartbeat._holds
     await once.close()
 
 

@@ -13,38 +13,38 @@ from onceward.observe.rules import Broken
 from onceward.protocol.counters import HOUR, Sheet
 from onceward.protocol.operation_names import ALERT
 from onceward.runtime.bridge import run
-from tests.faces import AsyncFace, Face
+from tests.clients import AsyncClient, SyncClient
 
 
-def plant(face: Face, **numbers: int) -> None:
+def plant(client: SyncClient, **numbers: int) -> None:
     """As if another process had counted this in the current hour."""
-    sheet = Sheet(b"another", face.clock.now() // HOUR, 1, {"shop/charge": numbers})
-    face.drive(face.once.store.keep_counts([sheet], timeout=5))
+    sheet = Sheet(b"another", client.clock.now() // HOUR, 1, {"shop/charge": numbers})
+    client.drive(client.once.store.keep_counts([sheet], timeout=5))
 
 
-def check(face: Face, **how: Any) -> list[Broken]:
-    found: list[Broken] = face._wait(face.once.check(**how))
+def check(client: SyncClient, **how: Any) -> list[Broken]:
+    found: list[Broken] = client._wait(client.once.check(**how))
     return found
 
 
-def sender(face: Face, sent: list[str]) -> Any:
+def sender(client: SyncClient, sent: list[str]) -> Any:
     def send(broken: Broken) -> None:
         sent.append(str(broken))
 
     async def send_async(broken: Broken) -> None:
         send(broken)
 
-    return send_async if isinstance(face, AsyncFace) else send
+    return send_async if isinstance(client, AsyncClient) else send
 
 
 @pytest.fixture
-def opened(face: Face) -> Face:
-    face.run("any", int)
-    return face
+def opened(client: SyncClient) -> SyncClient:
+    client.run("any", int)
+    return client
 
 
 @pytest.mark.mission("A8")
-def test_records_that_are_pending_for_long_are_found_in_the_store(opened: Face) -> None:
+def test_records_that_are_pending_for_long_are_found_in_the_store(opened: SyncClient) -> None:
     for number in range(4):
         opened.silent_owner(f"k{number}")
     assert opened._wait(opened.once.try_lock("leader")) is not None
@@ -59,24 +59,24 @@ def test_records_that_are_pending_for_long_are_found_in_the_store(opened: Face) 
 
 
 @pytest.mark.mission("A8")
-def test_counted_trouble_breaks_a_rule(opened: Face) -> None:
+def test_counted_trouble_breaks_a_rule(opened: SyncClient) -> None:
     plant(opened, claim_errors=11, renewal_failures=6, unprotected=1)
     assert [one.rule for one in check(opened)] == ["claim_errors", "renewal_failures", "unprotected"]
 
 
 @pytest.mark.mission("C10")
-def test_an_alert_is_sent_once_however_often_it_is_looked_for(opened: Face) -> None:
+def test_an_alert_is_sent_once_however_often_it_is_looked_for(opened: SyncClient) -> None:
     plant(opened, claim_errors=11, unprotected=1)
     other = opened.another()
     other.run("any", int)
     sent: list[str] = []
-    for face in (opened, other, opened):
-        assert len(check(face, alert=sender(face, sent))) == 2
+    for client in (opened, other, opened):
+        assert len(check(client, alert=sender(client, sent))) == 2
     assert [one.partition(":")[0] for one in sent] == ["claim_errors", "unprotected"]
 
 
 @pytest.mark.mission("C10")
-def test_an_alert_is_sent_once_although_the_figure_has_grown(opened: Face) -> None:
+def test_an_alert_is_sent_once_although_the_figure_has_grown(opened: SyncClient) -> None:
     sent: list[str] = []
     plant(opened, claim_errors=11)
     check(opened, alert=sender(opened, sent))
@@ -88,7 +88,7 @@ def test_an_alert_is_sent_once_although_the_figure_has_grown(opened: Face) -> No
 
 
 @pytest.mark.mission("C10")
-def test_trouble_that_stays_is_told_again_after_a_day(opened: Face) -> None:
+def test_trouble_that_stays_is_told_again_after_a_day(opened: SyncClient) -> None:
     sent: list[str] = []
     for _ in range(2):
         plant_again(opened)
@@ -100,14 +100,14 @@ def test_trouble_that_stays_is_told_again_after_a_day(opened: Face) -> None:
     assert len(sent) == 2
 
 
-def plant_again(face: Face) -> None:
-    hour = face.clock.now() // HOUR
+def plant_again(client: SyncClient) -> None:
+    hour = client.clock.now() // HOUR
     sheet = Sheet(b"another", hour, 1, {"shop/charge": {"claim_errors": 11}})
-    face.drive(face.once.store.keep_counts([sheet], timeout=5))
+    client.drive(client.once.store.keep_counts([sheet], timeout=5))
 
 
 @pytest.mark.mission("C10")
-def test_scopes_are_told_apart(opened: Face) -> None:
+def test_scopes_are_told_apart(opened: SyncClient) -> None:
     counts = {name: {"replayed": 50, "executed": 50} for name in ("shop/a", "shop/b")}
     sheet = Sheet(b"another", opened.clock.now() // HOUR, 1, counts)
     opened.drive(opened.once.store.keep_counts([sheet], timeout=5))
@@ -118,7 +118,7 @@ def test_scopes_are_told_apart(opened: Face) -> None:
 
 
 @pytest.mark.mission("C10", "B5")
-def test_an_alert_that_could_not_be_sent_is_tried_by_the_next_check(opened: Face) -> None:
+def test_an_alert_that_could_not_be_sent_is_tried_by_the_next_check(opened: SyncClient) -> None:
     plant(opened, claim_errors=11)
     sent: list[str] = []
     well = sender(opened, sent)
@@ -129,7 +129,7 @@ def test_an_alert_that_could_not_be_sent_is_tried_by_the_next_check(opened: Face
     async def refuse_async(broken: Broken) -> None:
         refuse(broken)
 
-    check(opened, alert=refuse_async if isinstance(opened, AsyncFace) else refuse)
+    check(opened, alert=refuse_async if isinstance(opened, AsyncClient) else refuse)
     assert opened.told("failed")[-1].error == "ConnectionError"
     check(opened, alert=well)
     check(opened, alert=well)
@@ -137,8 +137,10 @@ def test_an_alert_that_could_not_be_sent_is_tried_by_the_next_check(opened: Face
 
 
 @pytest.mark.mission("C10")
-def test_what_a_client_declares_about_its_own_work_does_not_keep_an_alert_from_being_tried_again(face: Face) -> None:
-    strict = face.another(max_attempts=1, retry_delay="2h", after_crash="park", retry_span="7d", window="30d")
+def test_what_a_client_declares_about_its_own_work_does_not_keep_an_alert_from_being_tried_again(
+    client: SyncClient,
+) -> None:
+    strict = client.another(max_attempts=1, retry_delay="2h", after_crash="park", retry_span="7d", window="30d")
     strict.run("any", int)
     plant(strict, claim_errors=11)
     sent: list[str] = []
@@ -149,12 +151,12 @@ def test_what_a_client_declares_about_its_own_work_does_not_keep_an_alert_from_b
     async def refuse_async(broken: Broken) -> None:
         refuse(broken)
 
-    check(strict, alert=refuse_async if isinstance(strict, AsyncFace) else refuse)
+    check(strict, alert=refuse_async if isinstance(strict, AsyncClient) else refuse)
     check(strict, alert=sender(strict, sent))
     assert len(sent) == 1
 
 
-def test_an_operation_of_the_users_that_is_called_alert_is_watched_like_any_other(opened: Face) -> None:
+def test_an_operation_of_the_users_that_is_called_alert_is_watched_like_any_other(opened: SyncClient) -> None:
     sheet = Sheet(b"another", opened.clock.now() // HOUR, 1, {"outreach/alert": {"replayed": 50, "executed": 50}})
     opened.drive(opened.once.store.keep_counts([sheet], timeout=5))
     assert [(one.rule, one.scope) for one in check(opened)] == [("replay_rate", "outreach/alert")]
@@ -185,8 +187,8 @@ def test_of_many_who_check_at_once_one_sends(tmp_path: Any) -> None:
 
 
 @pytest.mark.mission("C10")
-def test_the_alerts_themselves_break_no_rule(face: Face) -> None:
-    counting = face.another(counters=True)
+def test_the_alerts_themselves_break_no_rule(client: SyncClient) -> None:
+    counting = client.another(counters=True)
     counting.run("any", int)
     plant(counting, claim_errors=11)
     sent: list[str] = []

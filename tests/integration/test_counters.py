@@ -20,7 +20,7 @@ from onceward.latest import Ordering
 from onceward.protocol.counters import HOUR, Tally
 from onceward.stores import MemoryStore
 from onceward.stores.sqlite import schema
-from tests.faces import Face
+from tests.clients import SyncClient
 from tests.faulty import FaultyStore, Wire
 from tests.integration.counting import break_down, counted, counting, work
 from tests.integration.joined_block import users_connection, within
@@ -33,7 +33,7 @@ __all__ = ["counting"]  # fixtures, told here so that pytest finds them
 
 
 @pytest.mark.mission("B8")
-def test_what_is_done_and_what_is_replayed_is_counted_by_scope(counting: Face) -> None:
+def test_what_is_done_and_what_is_replayed_is_counted_by_scope(counting: SyncClient) -> None:
     counting.run("a", work)
     counting.run("b", work)
     counting.run("a", work)
@@ -43,7 +43,7 @@ def test_what_is_done_and_what_is_replayed_is_counted_by_scope(counting: Face) -
     assert tally.latest == counting.clock.now() // HOUR
 
 
-def test_failures_and_their_replays_parked_work_and_other_payloads_are_counted(counting: Face) -> None:
+def test_failures_and_their_replays_parked_work_and_other_payloads_are_counted(counting: SyncClient) -> None:
     with pytest.raises(ConnectionError):
         counting.run("failing", break_down)
     with pytest.raises(PayloadMismatch):
@@ -55,7 +55,7 @@ def test_failures_and_their_replays_parked_work_and_other_payloads_are_counted(c
 
 
 @pytest.mark.mission("A8")
-def test_somebody_elses_work_is_no_claim_error_unless_it_was_waited_for_in_vain(counting: Face) -> None:
+def test_somebody_elses_work_is_no_claim_error_unless_it_was_waited_for_in_vain(counting: SyncClient) -> None:
     counting.silent_owner("held")
     with pytest.raises(AlreadyRunning), counting.claim("held", on_running="raise"):
         pass
@@ -73,7 +73,7 @@ def test_somebody_elses_work_is_no_claim_error_unless_it_was_waited_for_in_vain(
 
 @pytest.mark.mission("A8")
 def test_whoever_stops_waiting_because_the_process_is_told_to_stop_is_no_claim_error(
-    counting: Face, monkeypatch: pytest.MonkeyPatch
+    counting: SyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counting.silent_owner("held")
     kind: Any = type(counting.once.store)
@@ -91,7 +91,7 @@ def test_whoever_stops_waiting_because_the_process_is_told_to_stop_is_no_claim_e
 
 @pytest.mark.mission("A8", "A9")
 def test_a_store_that_does_not_answer_is_a_claim_error_and_what_runs_all_the_same_is_unprotected(
-    counting: Face,
+    counting: SyncClient,
 ) -> None:
     bold = counting.once.using(on_store_down="run")
     with counting.store_trouble("claim"):
@@ -107,23 +107,23 @@ def test_a_store_that_does_not_answer_is_a_claim_error_and_what_runs_all_the_sam
 
 
 @pytest.mark.mission("A8", "A4")
-def test_a_renewal_that_fails_is_counted(counting: Face) -> None:
+def test_a_renewal_that_fails_is_counted(counting: SyncClient) -> None:
     counting.silent_owner("a", lease="10m")
     counting.clock.advance("3m")
     with counting.store_trouble("renew"):
-        counting.heartbeat()
+        counting.renew_leases()
     assert counted(counting) == {"renewal_failures": 1}
 
 
-def test_a_result_that_was_not_confirmed_is_counted_as_unknown(face: Face) -> None:
-    counting = face.another(counters=True, settle_timeout="20ms")
+def test_a_result_that_was_not_confirmed_is_counted_as_unknown(client: SyncClient) -> None:
+    counting = client.another(counters=True, settle_timeout="20ms")
     with counting.store_trouble("settle"), pytest.raises(OutcomeUnknown):
         counting.run("a", work)
     assert counted(counting) == {"unknown": 1}
 
 
 @pytest.mark.mission("E3")
-def test_events_of_states_are_counted_as_applied_stale_and_replayed(counting: Face) -> None:
+def test_events_of_states_are_counted_as_applied_stale_and_replayed(counting: SyncClient) -> None:
     trucks = counting.once.state("trucks")
 
     def apply(minute: int, message: str) -> None:
@@ -137,21 +137,21 @@ def test_events_of_states_are_counted_as_applied_stale_and_replayed(counting: Fa
     assert counted(counting) == {"applied": 2, "replayed": 1, "stale": 1}
 
 
-def test_a_map_counts_its_items(counting: Face) -> None:
+def test_a_map_counts_its_items(counting: SyncClient) -> None:
     counting.map(work, [1, 2, 2, 3], key="{amount}")
     counting.map(work, [1, 2, 2, 3], key="{amount}")
     assert counted(counting) == {"executed": 3, "replayed": 5}
 
 
 @pytest.mark.mission("A8")
-def test_each_item_of_a_map_that_finds_no_store_at_all_is_a_claim_error(counting: Face) -> None:
+def test_each_item_of_a_map_that_finds_no_store_at_all_is_a_claim_error(counting: SyncClient) -> None:
     with counting.store_trouble("open"), pytest.raises(StoreUnavailable):
         counting.map(work, [1, 2, 2], key="{amount}")
     assert counted(counting) == {"claim_errors": 2}
 
 
 @pytest.mark.mission("A8")
-def test_an_event_of_a_state_that_gets_no_answer_is_a_claim_error(counting: Face) -> None:
+def test_an_event_of_a_state_that_gets_no_answer_is_a_claim_error(counting: SyncClient) -> None:
     trucks = counting.once.state("trucks")
     order = Ordering("2020-01-01T00:00:00Z", message_id="m1")
     for verb in ("open", "keep_newest"):
@@ -166,11 +166,11 @@ def test_an_event_of_a_state_that_gets_no_answer_is_a_claim_error(counting: Face
 
 
 @pytest.fixture
-def joining(sqlite_face: Face) -> Face:
-    return sqlite_face.another(counters=True, app="shop", lease="300ms")
+def joining(sqlite_client: SyncClient) -> SyncClient:
+    return sqlite_client.another(counters=True, app="shop", lease="300ms")
 
 
-def test_work_within_a_transaction_is_counted_like_any_other(joining: Face) -> None:
+def test_work_within_a_transaction_is_counted_like_any_other(joining: SyncClient) -> None:
     connection = users_connection(joining)
     with within(joining, connection) as tx:
         tx.run("a", work)
@@ -182,7 +182,7 @@ def test_work_within_a_transaction_is_counted_like_any_other(joining: Face) -> N
 
 
 @pytest.mark.mission("A8")
-def test_a_claim_within_a_transaction_that_gets_no_answer_is_a_claim_error(joining: Face) -> None:
+def test_a_claim_within_a_transaction_that_gets_no_answer_is_a_claim_error(joining: SyncClient) -> None:
     connection, writer = users_connection(joining), users_connection(joining)
     writer.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreUnavailable), within(joining, connection) as tx:

@@ -15,47 +15,47 @@ from onceward import Once, StoreUnavailable
 from onceward.protocol.counters import HOUR, KEEP_COUNTS, Tally
 from onceward.runtime import counters as writing
 from onceward.stores.sqlite import SQLiteStore
-from tests.faces import Face
+from tests.clients import SyncClient
 from tests.integration.counting import counted, counting, sums, work
 
 __all__ = ["counting"]  # fixtures, told here so that pytest finds them
 
 
-def test_what_is_left_is_written_at_close(counting: Face, face: Face) -> None:
+def test_what_is_left_is_written_at_close(counting: SyncClient, client: SyncClient) -> None:
     counting.run("a", work)
     counting.close()
-    assert sums(face) == {"executed": 1}
+    assert sums(client) == {"executed": 1}
 
 
-def test_where_no_thread_could_be_had_it_is_written_at_close(counting: Face, face: Face) -> None:
+def test_where_no_thread_could_be_had_it_is_written_at_close(counting: SyncClient, client: SyncClient) -> None:
     counting.once.counters.totals._begin = lambda: None
     counting.run("a", work)
     assert counting.once.counters._thread is None
     counting.close()
-    assert sums(face) == {"executed": 1}
+    assert sums(client) == {"executed": 1}
 
 
-def test_clients_are_added_up(face: Face) -> None:
+def test_clients_are_added_up(client: SyncClient) -> None:
     for number in range(3):
-        other = face.another(counters=True)
+        other = client.another(counters=True)
         other.run(f"k{number}", work)
         other.run(f"k{number}", work)
         counted(other)
-    assert sums(face) == {"executed": 3, "replayed": 3}
+    assert sums(client) == {"executed": 3, "replayed": 3}
 
 
-def test_a_client_that_does_not_count_writes_nothing(face: Face) -> None:
-    other = face.another()
+def test_a_client_that_does_not_count_writes_nothing(client: SyncClient) -> None:
+    other = client.another()
     other.run("a", work)
     other.close()
-    assert sums(face) == {}
+    assert sums(client) == {}
     assert other.once.counters is None
 
 
 @contextlib.contextmanager
-def lost_replies(face: Face, *, applied: bool, times: int = 1) -> Iterator[list[int]]:
+def lost_replies(client: SyncClient, *, applied: bool, times: int = 1) -> Iterator[list[int]]:
     """The store gets the sheets, or not; we never hear of it."""
-    kind: Any = type(face.once.store)
+    kind: Any = type(client.once.store)
     sound = kind.keep_counts
     lost: list[int] = []
 
@@ -75,7 +75,7 @@ def lost_replies(face: Face, *, applied: bool, times: int = 1) -> Iterator[list[
 
 
 @pytest.mark.parametrize("applied", [True, False])
-def test_what_was_not_confirmed_is_written_again_and_counts_once(counting: Face, applied: bool) -> None:
+def test_what_was_not_confirmed_is_written_again_and_counts_once(counting: SyncClient, applied: bool) -> None:
     counting.run("a", work)
     with lost_replies(counting, applied=applied) as lost:
         assert not counting.once.counters.write()
@@ -87,7 +87,7 @@ def test_what_was_not_confirmed_is_written_again_and_counts_once(counting: Face,
     assert counted(counting) == {"executed": 2}
 
 
-def test_each_hour_has_its_own(counting: Face) -> None:
+def test_each_hour_has_its_own(counting: SyncClient) -> None:
     counting.run("a", work)
     counted(counting)
     counting.clock.advance("1h")
@@ -100,7 +100,7 @@ def test_each_hour_has_its_own(counting: Face) -> None:
 
 
 def test_less_than_an_hour_is_the_hour_that_is_going_on_and_more_than_is_kept_is_all_of_it(
-    counting: Face,
+    counting: SyncClient,
 ) -> None:
     counting.run("a", work)
     assert counted(counting) == {"executed": 1}
@@ -111,7 +111,7 @@ def test_less_than_an_hour_is_the_hour_that_is_going_on_and_more_than_is_kept_is
     assert kept.latest - kept.since == KEEP_COUNTS // HOUR
 
 
-def test_a_store_that_was_down_over_the_hour_gets_both_hours_later(counting: Face) -> None:
+def test_a_store_that_was_down_over_the_hour_gets_both_hours_later(counting: SyncClient) -> None:
     counting.run("a", work)
     with lost_replies(counting, applied=False, times=2):
         assert not counting.once.counters.write()
@@ -122,7 +122,7 @@ def test_a_store_that_was_down_over_the_hour_gets_both_hours_later(counting: Fac
     assert counting._wait(counting.once.stats("2h")).series(["executed"]) == [1, 1]
 
 
-def test_what_is_counted_after_a_clock_was_set_right_again_is_seen(counting: Face) -> None:
+def test_what_is_counted_after_a_clock_was_set_right_again_is_seen(counting: SyncClient) -> None:
     counting.clock.advance("24h")
     counting.run("a", work)
     assert counted(counting) == {"executed": 1}
@@ -132,7 +132,7 @@ def test_what_is_counted_after_a_clock_was_set_right_again_is_seen(counting: Fac
     assert counting._wait(counting.once.stats("2h")).series(["executed"]) == [0, 1]
 
 
-def test_one_call_of_the_store_writes_everything(counting: Face) -> None:
+def test_one_call_of_the_store_writes_everything(counting: SyncClient) -> None:
     for name in ("a", "b", "c"):
         counting.run(name, work)
         with counting.claim(name, name=f"operation {name}"):
@@ -145,8 +145,8 @@ def test_one_call_of_the_store_writes_everything(counting: Face) -> None:
 
 
 @contextlib.contextmanager
-def counted_calls(face: Face) -> Iterator[list[int]]:
-    kind: Any = type(face.once.store)
+def counted_calls(client: SyncClient) -> Iterator[list[int]]:
+    kind: Any = type(client.once.store)
     sound = kind.keep_counts
     calls: list[int] = []
 
@@ -161,7 +161,7 @@ def counted_calls(face: Face) -> Iterator[list[int]]:
         kind.keep_counts = sound
 
 
-def test_it_is_written_by_itself_once_in_a_while(counting: Face, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_written_by_itself_once_in_a_while(counting: SyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
     assert writing.EVERY == 60, "a minute is what a kill may cost"
     monkeypatch.setattr(writing, "EVERY", 0.005)
     written = threading.Event()
@@ -178,13 +178,13 @@ def test_it_is_written_by_itself_once_in_a_while(counting: Face, monkeypatch: py
     assert sums(counting) == {"executed": 1}
 
 
-def test_old_counters_are_purged(counting: Face, face: Face) -> None:
+def test_old_counters_are_purged(counting: SyncClient, client: SyncClient) -> None:
     counting.run("a", work)
     counted(counting)
-    face.clock.advance_microseconds(KEEP_COUNTS + 2 * HOUR)
-    face.purge()
-    assert face.drive(face.once.store.expire_counts(10, timeout=5)) == 0, "they are gone already"
-    assert face._wait(face.once.stats("1000h")).hours == {}
+    client.clock.advance_microseconds(KEEP_COUNTS + 2 * HOUR)
+    client.purge()
+    assert client.drive(client.once.store.expire_counts(10, timeout=5)) == 0, "they are gone already"
+    assert client._wait(client.once.stats("1000h")).hours == {}
 
 
 def test_old_counters_go_by_the_way_of_new_ones(tmp_path: Path, clock: Any) -> None:

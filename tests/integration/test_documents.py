@@ -29,7 +29,7 @@ from onceward import (
     content_key,
 )
 from onceward.errors import StillRunning
-from tests.faces import Face, Pause
+from tests.clients import Pause, SyncClient
 
 LOCK = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"  # of b"test"
 
@@ -38,10 +38,10 @@ LOCK = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 
 
 @pytest.mark.mission("A1")
-def test_a_renamed_file_is_the_same_file_and_is_processed_once(face: Face, tmp_path: Path) -> None:
+def test_a_renamed_file_is_the_same_file_and_is_processed_once(client: SyncClient, tmp_path: Path) -> None:
     processed = []
 
-    @face(key=Content("path"), window="forever")
+    @client(key=Content("path"), window="forever")
     def process(path: Path) -> str:
         processed.append(path.name)
         return path.name
@@ -58,12 +58,14 @@ def test_a_renamed_file_is_the_same_file_and_is_processed_once(face: Face, tmp_p
 
 
 @pytest.mark.mission("A1")
-def test_bytes_a_path_and_a_stream_of_the_same_content_are_the_same_document(face: Face, tmp_path: Path) -> None:
+def test_bytes_a_path_and_a_stream_of_the_same_content_are_the_same_document(
+    client: SyncClient, tmp_path: Path
+) -> None:
     path = tmp_path / "a.pdf"
     path.write_bytes(b"test")
     read: list[bytes] = []
 
-    @face(key=Content("document"))
+    @client(key=Content("document"))
     def process(document: Any) -> str:
         read.append(document.read())  # the stream was put back to where it stood
         return "processed"
@@ -93,146 +95,148 @@ def test_a_large_file_is_hashed_in_constant_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.mission("A3")
-def test_a_completed_document_is_skipped(face: Face) -> None:
-    with face.claim(LOCK) as claim:
+def test_a_completed_document_is_skipped(client: SyncClient) -> None:
+    with client.claim(LOCK) as claim:
         claim.complete({"rows": 3})
-    with pytest.raises(AlreadyDone) as done, face.claim(LOCK):
+    with pytest.raises(AlreadyDone) as done, client.claim(LOCK):
         pytest.fail("ran again")
     assert done.value.value == {"rows": 3}
 
 
 @pytest.mark.mission("A3", "A7")
-def test_a_pending_document_is_skipped_inside_the_lease_and_taken_over_after_it(face: Face) -> None:
-    face.silent_owner(LOCK, note={"gcs_source_path": "gs://in/a.pdf"})
-    born = face.read(LOCK).created_at
-    face.clock.advance("599s")
-    with pytest.raises(AlreadyRunning) as running, face.claim(LOCK, on_running="raise"):
+def test_a_pending_document_is_skipped_inside_the_lease_and_taken_over_after_it(client: SyncClient) -> None:
+    client.silent_owner(LOCK, note={"gcs_source_path": "gs://in/a.pdf"})
+    born = client.read(LOCK).created_at
+    client.clock.advance("599s")
+    with pytest.raises(AlreadyRunning) as running, client.claim(LOCK, on_running="raise"):
         pytest.fail("ran beside the owner")
     assert running.value.retry_after == pytest.approx(1, abs=0.01)
-    face.clock.advance("1s")
-    with face.claim(LOCK, on_running="raise", note={"gcs_output_path": "gs://out/a.pdf"}) as claim:
+    client.clock.advance("1s")
+    with client.claim(LOCK, on_running="raise", note={"gcs_output_path": "gs://out/a.pdf"}) as claim:
         assert claim.attempt == 2
-    entry = face.read(LOCK)
+    entry = client.read(LOCK)
     assert (entry.created_at, entry.claimed_at > born) == (born, True)
     assert entry.note == {"gcs_source_path": "gs://in/a.pdf", "gcs_output_path": "gs://out/a.pdf"}
 
 
 @pytest.mark.mission("A3")
-def test_a_failed_document_may_run_again_and_remembers_when_it_first_came(face: Face) -> None:
-    with pytest.raises(OSError, match="rate limited"), face.claim(LOCK):
+def test_a_failed_document_may_run_again_and_remembers_when_it_first_came(client: SyncClient) -> None:
+    with pytest.raises(OSError, match="rate limited"), client.claim(LOCK):
         raise OSError("rate limited")
-    born = face.read(LOCK).created_at
-    face.clock.advance("1h")
-    with face.claim(LOCK) as claim:
+    born = client.read(LOCK).created_at
+    client.clock.advance("1h")
+    with client.claim(LOCK) as claim:
         assert claim.attempt == 2
-    entry = face.read(LOCK)
+    entry = client.read(LOCK)
     assert (entry.state, entry.created_at, entry.error) == (RecordState.COMPLETED, born, "")
 
 
 @pytest.mark.mission("A3")
-def test_of_ten_workers_that_acquire_at_once_one_gets_the_document(face: Face) -> None:
-    workers = [face, *(face.another() for _ in range(3))]
+def test_of_ten_workers_that_acquire_at_once_one_gets_the_document(client: SyncClient) -> None:
+    workers = [client, *(client.another() for _ in range(3))]
 
     def acquire() -> Any:
         return workers[0].silent_owner(LOCK, on_running="raise")
 
     for _ in range(5):
-        answers = face.together(10, acquire)
+        answers = client.together(10, acquire)
         refused = [answer for answer in answers if isinstance(answer, AlreadyRunning)]
         assert len(refused) == 9, answers
         workers.append(workers.pop(0))
-        face.clock.advance("601s")  # the winner fell silent: the next round is a race to take over
+        client.clock.advance("601s")  # the winner fell silent: the next round is a race to take over
 
 
 # ── A4: the lease and its heartbeat ─────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.mission("A4")
-def test_the_lease_is_600_s_and_a_heartbeat_every_120_s_extends_it_however_long_the_work_takes(face: Face) -> None:
-    with face.claim(LOCK) as claim:
+def test_the_lease_is_600_s_and_a_heartbeat_every_120_s_extends_it_however_long_the_work_takes(
+    client: SyncClient,
+) -> None:
+    with client.claim(LOCK) as claim:
         for _ in range(60):  # two hours at a rate-limited model
-            face.clock.advance("119s")
-            face.heartbeat()
-            renewed = len(face.told("renewed"))
-            face.clock.advance("1s")
-            face.heartbeat()
-            assert len(face.told("renewed")) == renewed + 1
-            entry = face.read(LOCK)
+            client.clock.advance("119s")
+            client.renew_leases()
+            renewed = len(client.told("renewed"))
+            client.clock.advance("1s")
+            client.renew_leases()
+            assert len(client.told("renewed")) == renewed + 1
+            entry = client.read(LOCK)
             assert (entry.lease_until - entry.updated_at).total_seconds() == 600
         claim.check()
         with pytest.raises(AlreadyRunning):
-            face.another().silent_owner(LOCK, on_running="raise")
-    assert face.read(LOCK).state is RecordState.COMPLETED
+            client.another().silent_owner(LOCK, on_running="raise")
+    assert client.read(LOCK).state is RecordState.COMPLETED
 
 
 @pytest.mark.mission("A4")
 def test_a_failed_heartbeat_is_logged_and_retried_and_never_crashes_the_work(
-    face: Face, caplog: pytest.LogCaptureFixture
+    client: SyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with face.claim(LOCK) as claim:
-        with face.store_trouble("renew", times=4):
-            face.clock.advance("121s")
+    with client.claim(LOCK) as claim:
+        with client.store_trouble("renew", times=4):
+            client.clock.advance("121s")
             for _ in range(4):
-                face.heartbeat()
-                face.clock.advance("40s")  # a retry is due within three tenths of the interval
-        face.heartbeat()
+                client.renew_leases()
+                client.clock.advance("40s")  # a retry is due within three tenths of the interval
+        client.renew_leases()
         claim.check()
     warned = [record for record in caplog.records if record.message.startswith("renewal_failed")]
     assert [record.levelname for record in warned] == ["WARNING"] * 4
-    assert len(face.told("renewed")) == 1
-    assert face.read(LOCK).state is RecordState.COMPLETED
+    assert len(client.told("renewed")) == 1
+    assert client.read(LOCK).state is RecordState.COMPLETED
 
 
 @pytest.mark.mission("A4", "A7")
-def test_the_heartbeat_of_a_replaced_owner_does_not_extend_somebody_elses_lock(face: Face) -> None:
-    face.silent_owner(LOCK)
-    face.clock.advance("601s")
-    face.another().silent_owner(LOCK)
-    before = face.read(LOCK).lease_until
-    face.clock.advance("120s")
-    face.heartbeat()  # of the first one
-    assert face.read(LOCK).lease_until == before
-    assert (len(face.told("lost")), len(face.told("renewed"))) == (1, 0)
-    assert face.leases() == 0
+def test_the_heartbeat_of_a_replaced_owner_does_not_extend_somebody_elses_lock(client: SyncClient) -> None:
+    client.silent_owner(LOCK)
+    client.clock.advance("601s")
+    client.another().silent_owner(LOCK)
+    before = client.read(LOCK).lease_until
+    client.clock.advance("120s")
+    client.renew_leases()  # of the first one
+    assert client.read(LOCK).lease_until == before
+    assert (len(client.told("lost")), len(client.told("renewed"))) == (1, 0)
+    assert client.leases() == 0
 
 
 # ── A5: the block ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.mission("A5")
-def test_a_block_that_ends_well_is_completed_and_one_that_raises_is_failed_with_the_message(face: Face) -> None:
-    with face.claim("good"):
+def test_a_block_that_ends_well_is_completed_and_one_that_raises_is_failed_with_the_message(client: SyncClient) -> None:
+    with client.claim("good"):
         pass
-    with pytest.raises(ValueError, match="no invoice number"), face.claim("bad"):
+    with pytest.raises(ValueError, match="no invoice number"), client.claim("bad"):
         raise ValueError("no invoice number")
-    good, bad = face.read("good"), face.read("bad")
+    good, bad = client.read("good"), client.read("bad")
     assert (good.state, good.error, good.value) == (RecordState.COMPLETED, "", None)
     assert (bad.state, bad.error) == (RecordState.FAILED, "ValueError: no invoice number")
-    assert face.leases() == 0
+    assert client.leases() == 0
 
 
 @pytest.mark.mission("A5")
-def test_who_does_not_get_the_lock_is_told_why_and_all_of_it_is_not_acquired(face: Face) -> None:
-    face.silent_owner("held")
-    with face.claim("done"):
+def test_who_does_not_get_the_lock_is_told_why_and_all_of_it_is_not_acquired(client: SyncClient) -> None:
+    client.silent_owner("held")
+    with client.claim("done"):
         pass
     for key, settings, reason in (
         ("held", {"on_running": "raise"}, AlreadyRunning),
         ("held", {"wait": "20ms"}, StillRunning),
         ("done", {}, AlreadyDone),
     ):
-        with pytest.raises(NotAcquired) as refused, face.claim(key, **settings):
+        with pytest.raises(NotAcquired) as refused, client.claim(key, **settings):
             pytest.fail("ran")
         assert type(refused.value) is reason
         assert refused.value.key == key
 
 
 @pytest.mark.mission("A5")
-def test_a_block_whose_claim_was_lost_changes_nothing_and_raises(face: Face) -> None:
-    with pytest.raises(LeaseLost), face.claim(LOCK):
-        face.clock.advance("601s")
-        face.another().silent_owner(LOCK, note={"by": "the other"})
-    entry = face.read(LOCK)
+def test_a_block_whose_claim_was_lost_changes_nothing_and_raises(client: SyncClient) -> None:
+    with pytest.raises(LeaseLost), client.claim(LOCK):
+        client.clock.advance("601s")
+        client.another().silent_owner(LOCK, note={"by": "the other"})
+    entry = client.read(LOCK)
     assert (entry.state, entry.attempt, entry.note) == (RecordState.PENDING, 2, {"by": "the other"})
 
 
@@ -240,20 +244,20 @@ def test_a_block_whose_claim_was_lost_changes_nothing_and_raises(face: Face) -> 
 
 
 @pytest.mark.mission("A7")
-def test_a_duplicate_after_the_lease_runs_only_if_the_heartbeat_had_stopped(face: Face) -> None:
-    other = face.another()
-    face.silent_owner("beats")
+def test_a_duplicate_after_the_lease_runs_only_if_the_heartbeat_had_stopped(client: SyncClient) -> None:
+    other = client.another()
+    client.silent_owner("beats")
     other.silent_owner("silent")
     for _ in range(6):
-        face.clock.advance("120s")
-        face.heartbeat()
+        client.clock.advance("120s")
+        client.renew_leases()
     with pytest.raises(AlreadyRunning):
         other.silent_owner("beats", on_running="raise")
-    assert face.silent_owner("silent", on_running="raise").attempt == 2
+    assert client.silent_owner("silent", on_running="raise").attempt == 2
 
 
 @pytest.mark.mission("A7")
-def test_a_resource_that_remembers_the_token_refuses_the_late_owners_write(face: Face) -> None:
+def test_a_resource_that_remembers_the_token_refuses_the_late_owners_write(client: SyncClient) -> None:
     output: dict[str, Any] = {"token": 0}
 
     def write(claim: Any, text: str) -> bool:
@@ -262,9 +266,9 @@ def test_a_resource_that_remembers_the_token_refuses_the_late_owners_write(face:
         output.update(token=claim.token, text=text)
         return True
 
-    late = face.silent_owner(LOCK)
-    face.clock.advance("601s")
-    winner = face.another().silent_owner(LOCK)
+    late = client.silent_owner(LOCK)
+    client.clock.advance("601s")
+    winner = client.another().silent_owner(LOCK)
     assert write(winner, "winner's")
     assert not write(late, "late")
     assert output["text"] == "winner's"
@@ -272,21 +276,21 @@ def test_a_resource_that_remembers_the_token_refuses_the_late_owners_write(face:
 
 @pytest.mark.mission("A7")
 def test_while_the_store_is_down_nothing_runs_unless_that_was_chosen(
-    face: Face, caplog: pytest.LogCaptureFixture
+    client: SyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     ran: list[str] = []
 
-    @face(key="doc:{document}", name="closed")
+    @client(key="doc:{document}", name="closed")
     def closed(document: str) -> None:
         ran.append("closed")
 
-    @face(key="doc:{document}", name="open", on_store_down="run")
+    @client(key="doc:{document}", name="open", on_store_down="run")
     def opened(document: str) -> str:
         ran.append("open")
         return "processed"
 
-    face.read("opens the store")
-    with face.store_trouble("claim"):
+    client.read("opens the store")
+    with client.store_trouble("claim"):
         with pytest.raises(StoreUnavailable):
             closed("a.pdf")
         outcome = opened.outcome("a.pdf")
@@ -335,7 +339,7 @@ def test_a_worker_that_is_killed_is_replaced_once_its_lease_has_lapsed_and_not_b
 
 
 @pytest.mark.mission("A7")
-def test_a_duplicate_that_waits_gets_the_result_instead_of_running(face: Face) -> None:
+def test_a_duplicate_that_waits_gets_the_result_instead_of_running(client: SyncClient) -> None:
     pause, ran = Pause(), []
 
     def process(document: str) -> str:
@@ -343,9 +347,9 @@ def test_a_duplicate_that_waits_gets_the_result_instead_of_running(face: Face) -
         pause.here()
         return f"rows of {document}"
 
-    owner = face.start(face.outcome, LOCK, process, "a.pdf")
+    owner = client.start(client.outcome, LOCK, process, "a.pdf")
     pause.reached()
-    duplicate = face.start(face.another().outcome, LOCK, process, "a.pdf")
+    duplicate = client.start(client.another().outcome, LOCK, process, "a.pdf")
     pause.go()
     assert (owner.result().executed, duplicate.result().replayed) == (True, True)
     assert duplicate.result().value == "rows of a.pdf"

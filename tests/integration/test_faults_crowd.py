@@ -14,9 +14,9 @@ import pytest
 
 from onceward import AsyncOnce, Once, StoreUnavailable
 from onceward.stores.sqlite import SQLiteStore
-from tests.faces import Face, Place
+from tests.clients import Place, SyncClient
 from tests.faulty import FaultyStore, Wire
-from tests.integration.faulty_faces import Effect, faulty, wire
+from tests.integration.faulty_clients import Effect, faulty, wire
 
 __all__ = ["faulty", "wire"]  # fixtures, told here so that pytest finds them
 
@@ -152,7 +152,7 @@ async def test_a_thousand_tasks_that_wait_for_one_key_all_get_the_one_result(
 
 
 @pytest.mark.fault("F69")
-def test_waiters_are_woken_by_the_result_and_not_by_their_next_look(faulty: Face, wire: Wire) -> None:
+def test_waiters_are_woken_by_the_result_and_not_by_their_next_look(faulty: SyncClient, wire: Wire) -> None:
     """The pauses have grown to half a second by then; being woken takes a few milliseconds."""
     worker = faulty.another(wait="30s")  # waits on the very store that settles, so that it can be woken
     go = threading.Event()

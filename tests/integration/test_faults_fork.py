@@ -15,7 +15,7 @@ from onceward import AlreadyRunning, AsyncOnce, LeaseLost, Once, Outcome, Record
 from onceward.errors import StoreBroken
 from onceward.stores import MemoryStore
 from onceward.stores.sqlite import SQLiteStore
-from tests.faces import Place
+from tests.clients import Place
 from tests.integration.processes import elsewhere, in_a_forked_child, work
 
 
@@ -25,8 +25,8 @@ def test_a_forked_child_owns_nothing_of_its_parent(place: Place) -> None:
     with once.claim("order 7") as claim:
 
         def child() -> None:
-            assert not once.keeper._holds
-            assert once.keeper._thread is None
+            assert not once.heartbeat._holds
+            assert once.heartbeat._thread is None
             with pytest.raises(LeaseLost, match="parent"):
                 claim.check()
             with pytest.raises(LeaseLost, match="parent"):
@@ -88,16 +88,16 @@ def test_a_forked_child_works_with_the_client_it_inherited_and_has_a_keeper_of_i
 def test_the_nonces_of_parent_and_child_never_meet(tmp_path: Path) -> None:
     seen = tmp_path / "nonces"
     once = Once("memory://")
-    once.engine.world.nonce()
+    once.engine.runtime.nonce()
 
     def child() -> None:
-        seen.write_bytes(b"".join(once.engine.world.nonce() for _ in range(100)))
+        seen.write_bytes(b"".join(once.engine.runtime.nonce() for _ in range(100)))
 
     in_a_forked_child(child)
     raw = seen.read_bytes()
     theirs = {raw[start : start + 16] for start in range(0, len(raw), 16)}
     assert len(theirs) == 100
-    assert not theirs & {once.engine.world.nonce() for _ in range(200)}
+    assert not theirs & {once.engine.runtime.nonce() for _ in range(200)}
 
 
 @pytest.mark.fault("F34")

@@ -13,7 +13,7 @@ import pytest
 from onceward import AsyncOnce, Once, OutcomeParked, RecordState, applied, not_applied, verify
 from onceward.protocol.ports import Store
 from onceward.stores import MemoryStore
-from tests.faces import Face, Place
+from tests.clients import Place, SyncClient
 from tests.faulty import FaultyStore, Wire
 from tests.integration.processes import INTERRUPTS, store, work
 
@@ -25,38 +25,38 @@ __all__ = ["store"]  # a fixture, told here so that pytest finds it
 @pytest.mark.fault("F27")
 @pytest.mark.parametrize("interrupt", INTERRUPTS)
 def test_an_interrupt_is_settled_as_a_failure_that_may_be_repeated_and_raised_again(
-    face: Face, interrupt: type[BaseException]
+    client: SyncClient, interrupt: type[BaseException]
 ) -> None:
     def interrupted() -> None:
         raise interrupt("stop")
 
     with pytest.raises(interrupt, match="stop"):
-        face.run("order 7", interrupted)
-    entry = face.read("order 7")
-    assert (entry.state, entry.record.final, entry.attempt) == (settled(face, interrupt), False, 1)
-    assert not face.keeper._holds
-    face.clock.advance("1h")
+        client.run("order 7", interrupted)
+    entry = client.read("order 7")
+    assert (entry.state, entry.record.final, entry.attempt) == (settled(client, interrupt), False, 1)
+    assert not client.heartbeat._holds
+    client.clock.advance("1h")
     with pytest.raises(interrupt, match="stop"):
-        face.run("order 7", interrupted)
-    assert face.read("order 7").attempt == 2
+        client.run("order 7", interrupted)
+    assert client.read("order 7").attempt == 2
 
 
-def settled(face: Face, interrupt: type[BaseException]) -> RecordState:
+def settled(client: SyncClient, interrupt: type[BaseException]) -> RecordState:
     """A coroutine that is being closed cannot wait for the store any more: there the lease has to lapse."""
-    return RecordState.PENDING if face.colour == "async" and interrupt is GeneratorExit else RecordState.FAILED
+    return RecordState.PENDING if client.mode == "async" and interrupt is GeneratorExit else RecordState.FAILED
 
 
 @pytest.mark.fault("F27")
 @pytest.mark.parametrize("interrupt", INTERRUPTS)
-def test_under_park_an_interrupt_parks_because_nobody_knows(face: Face, interrupt: type[BaseException]) -> None:
-    careful = face.another(after_crash="park")
+def test_under_park_an_interrupt_parks_because_nobody_knows(client: SyncClient, interrupt: type[BaseException]) -> None:
+    careful = client.another(after_crash="park")
 
     def interrupted() -> None:
         raise interrupt
 
     with pytest.raises(interrupt):
         careful.run("order 7", interrupted)
-    if settled(face, interrupt) is RecordState.PENDING:
+    if settled(client, interrupt) is RecordState.PENDING:
         careful.clock.advance("1h")
     with pytest.raises((OutcomeParked, interrupt)) as again:  # a Ctrl-C that gets out would end the whole test run
         careful.run("order 7", interrupted)
@@ -67,7 +67,7 @@ def test_under_park_an_interrupt_parks_because_nobody_knows(face: Face, interrup
 
 
 @pytest.mark.fault("F27")
-def test_under_verify_an_interrupt_is_looked_up_and_raised_again(face: Face) -> None:
+def test_under_verify_an_interrupt_is_looked_up_and_raised_again(client: SyncClient) -> None:
     asked: list[str] = []
 
     def find() -> applied:
@@ -77,7 +77,7 @@ def test_under_verify_an_interrupt_is_looked_up_and_raised_again(face: Face) -> 
     def interrupted() -> str:
         raise KeyboardInterrupt
 
-    sure = face.another(after_crash=verify(find))
+    sure = client.another(after_crash=verify(find))
     with pytest.raises(KeyboardInterrupt):
         sure.run("order 7", interrupted)
     assert asked == ["asked"]
@@ -85,9 +85,9 @@ def test_under_verify_an_interrupt_is_looked_up_and_raised_again(face: Face) -> 
 
 
 @pytest.mark.fault("F27")
-def test_naming_every_exception_as_final_does_not_make_an_interrupt_final(face: Face) -> None:
+def test_naming_every_exception_as_final_does_not_make_an_interrupt_final(client: SyncClient) -> None:
     """`final=BaseException` cannot have meant that pressing Ctrl-C decides about the order."""
-    strict = face.another(final=(Exception, BaseException))
+    strict = client.another(final=(Exception, BaseException))
 
     def interrupted() -> None:
         raise KeyboardInterrupt
@@ -98,8 +98,8 @@ def test_naming_every_exception_as_final_does_not_make_an_interrupt_final(face: 
 
 
 @pytest.mark.fault("F27")
-def test_an_interrupt_that_is_named_itself_is_what_it_was_named(face: Face) -> None:
-    strict = face.another(final=SystemExit)
+def test_an_interrupt_that_is_named_itself_is_what_it_was_named(client: SyncClient) -> None:
+    strict = client.another(final=SystemExit)
 
     def interrupted() -> None:
         raise SystemExit(2)
@@ -111,10 +111,12 @@ def test_an_interrupt_that_is_named_itself_is_what_it_was_named(face: Face) -> N
 
 @pytest.mark.fault("F27")
 @pytest.mark.parametrize("interrupt", INTERRUPTS)
-def test_an_interrupt_inside_a_block_is_settled_and_raised_again(face: Face, interrupt: type[BaseException]) -> None:
-    with pytest.raises(interrupt), face.claim("order 7"):
+def test_an_interrupt_inside_a_block_is_settled_and_raised_again(
+    client: SyncClient, interrupt: type[BaseException]
+) -> None:
+    with pytest.raises(interrupt), client.claim("order 7"):
         raise interrupt
-    assert face.read("order 7").state is RecordState.FAILED
+    assert client.read("order 7").state is RecordState.FAILED
 
 
 @pytest.mark.fault("F27")
@@ -167,7 +169,7 @@ def test_work_whose_loop_was_torn_down_is_not_kept_alive_for_ever(place: Place) 
 
     loop = asyncio.new_event_loop()
     loop.run_until_complete(begin())
-    assert len(once.keeper._holds) == 1
+    assert len(once.heartbeat._holds) == 1
     loop.call_exception_handler = lambda _context: None  # type: ignore[method-assign,assignment]
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")
@@ -175,9 +177,9 @@ def test_work_whose_loop_was_torn_down_is_not_kept_alive_for_ever(place: Place) 
         loop.close()
         del once.waiting  # type: ignore[attr-defined]
         gc.collect()
-    assert not once.keeper._holds
-    once.keeper.close()
-    once.engine.world.close()  # type: ignore[attr-defined]
+    assert not once.heartbeat._holds
+    once.heartbeat.close()
+    once.engine.runtime.close()  # type: ignore[attr-defined]
 
 
 class Interrupting(MemoryStore):
@@ -193,10 +195,10 @@ def test_an_interrupt_while_completing_leaves_no_lease_that_is_renewed_for_ever(
     once = Once(Interrupting())
     with pytest.raises(KeyboardInterrupt):
         once.run("order 7", work)
-    assert not once.keeper._holds
+    assert not once.heartbeat._holds
     with pytest.raises(KeyboardInterrupt), once.claim("order 8"):
         pass
-    assert not once.keeper._holds
+    assert not once.heartbeat._holds
     assert once.run("order 7", work) == "done"
     once.close()
 
@@ -229,7 +231,7 @@ async def test_work_that_is_cancelled_is_settled_by_policy_and_the_cancellation_
         entry = await once.read("order 7")
         assert entry is not None
         assert (entry.state, entry.error.rstrip(": ")) == (state, "CancelledError")
-        assert not once.keeper._holds
+        assert not once.heartbeat._holds
 
 
 @pytest.mark.fault("F28")
@@ -292,7 +294,7 @@ async def test_a_cancellation_while_completing_waits_for_the_result_to_be_record
         await cancel_and_let_go(slow, once.run("order 7", counted), times)
         assert await once.run("order 7", counted) == "done"
         assert calls == [1]
-        assert not once.keeper._holds
+        assert not once.heartbeat._holds
 
 
 @pytest.mark.fault("F28")
@@ -338,7 +340,7 @@ async def test_a_cancellation_while_completing_is_not_swallowed_by_a_store_that_
             return "done"
 
         await cancel_and_let_go(slow, once.run("order 7", quick))
-        assert not once.keeper._holds, "it must not be renewed: its outcome is unknown, so it has to lapse"
+        assert not once.heartbeat._holds, "it must not be renewed: its outcome is unknown, so it has to lapse"
         assert told[-1] == "unknown"
 
 
@@ -384,9 +386,9 @@ async def test_a_timeout_around_the_call_is_still_a_timeout_when_it_hits_the_com
     ids=str,
 )
 def test_a_timeout_inside_the_effect_is_unknown_unless_it_is_named_itself(
-    face: Face, settings: dict[str, Any], state: RecordState, final: bool
+    client: SyncClient, settings: dict[str, Any], state: RecordState, final: bool
 ) -> None:
-    chosen = face.another(**settings)
+    chosen = client.another(**settings)
 
     def slow() -> None:
         raise TimeoutError("the remote did not answer")
@@ -401,8 +403,8 @@ def test_a_timeout_inside_the_effect_is_unknown_unless_it_is_named_itself(
 @pytest.mark.parametrize(
     ("finding", "kind"), [(applied("sent"), "executed"), (not_applied, "failed"), (None, "parked")]
 )
-def test_under_verify_a_timeout_asks_whether_the_effect_happened(face: Face, finding: Any, kind: str) -> None:
-    sure = face.another(after_crash=verify(lambda: finding), final=Exception)
+def test_under_verify_a_timeout_asks_whether_the_effect_happened(client: SyncClient, finding: Any, kind: str) -> None:
+    sure = client.another(after_crash=verify(lambda: finding), final=Exception)
 
     def slow() -> str:
         raise TimeoutError

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from onceward import AlreadyRunning, AsyncOnce, ConfigurationError, LeaseLost, Once, RecordState, Running, Unknown
 from onceward.protocol.ports import Store
 from onceward.stores import MemoryStore
-from tests.faces import Face, Place
+from tests.clients import Place, SyncClient
 from tests.faulty import Wire
-from tests.integration.faulty_faces import store, wire
+from tests.integration.faulty_clients import store, wire
 from tests.integration.processes import elsewhere
 
 __all__ = ["store", "wire"]  # fixtures, told here so that pytest finds them
@@ -34,13 +34,13 @@ async def async_work() -> str:
 
 
 @pytest.mark.fault("F40")
-def test_of_many_who_take_over_one_lapsed_lease_one_wins(face: Face) -> None:
-    face.silent_owner("order 7")
-    face.clock.advance("1h")
-    workers = [face.another(on_running="raise") for _ in range(6)]
+def test_of_many_who_take_over_one_lapsed_lease_one_wins(client: SyncClient) -> None:
+    client.silent_owner("order 7")
+    client.clock.advance("1h")
+    workers = [client.another(on_running="raise") for _ in range(6)]
     line = threading.Barrier(len(workers))
 
-    def take_over(worker: Face) -> int:
+    def take_over(worker: SyncClient) -> int:
         line.wait(10)
         return int(worker.silent_owner("order 7").attempt)
 
@@ -52,28 +52,28 @@ def test_of_many_who_take_over_one_lapsed_lease_one_wins(face: Face) -> None:
 
 @pytest.mark.fault("F41")
 @pytest.mark.rival(1)
-def test_a_replaced_owner_is_refused_with_whatever_it_tries_and_changes_nothing(face: Face) -> None:
-    late = face.silent_owner("order 7", lease="10m")
-    face.clock.advance("11m")
-    other = face.another()
+def test_a_replaced_owner_is_refused_with_whatever_it_tries_and_changes_nothing(client: SyncClient) -> None:
+    late = client.silent_owner("order 7", lease="10m")
+    client.clock.advance("11m")
+    other = client.another()
     with other.claim("order 7") as winner:
         assert winner.token > late.token
-        before = face.read("order 7").record
+        before = client.read("order 7").record
         with pytest.raises(LeaseLost):
             late.complete("late")
         with pytest.raises(LeaseLost):
             late.annotate(step="late")
-        assert face.read("order 7").record == before
+        assert client.read("order 7").record == before
         winner.complete("theirs")
-    assert face.read("order 7").value == "theirs"
+    assert client.read("order 7").value == "theirs"
 
 
 @pytest.mark.fault("F41")
-def test_a_handler_that_was_replaced_is_told_that_its_result_does_not_count(face: Face) -> None:
-    other = face.another()
+def test_a_handler_that_was_replaced_is_told_that_its_result_does_not_count(client: SyncClient) -> None:
+    other = client.another()
 
     def slow() -> str:
-        face.clock.advance("11m")
+        client.clock.advance("11m")
         assert other.start(elsewhere, lambda: other.run("order 7", fresh)).result(10) == "theirs"
         return "late"
 
@@ -81,22 +81,22 @@ def test_a_handler_that_was_replaced_is_told_that_its_result_does_not_count(face
         return "theirs"
 
     fresh.__qualname__ = slow.__qualname__
-    outcome = face.outcome("order 7", slow)
+    outcome = client.outcome("order 7", slow)
     assert isinstance(outcome, Unknown)
     assert (outcome.lost, outcome.value) == (True, "late")
     with pytest.raises(LeaseLost):
         outcome.unwrap()
-    entry = face.read("order 7")
+    entry = client.read("order 7")
     assert (entry.value, entry.attempt) == ("theirs", 2)
-    assert [event.reason for event in face.told("lost")] == ["result refused"]
+    assert [event.reason for event in client.told("lost")] == ["result refused"]
 
 
 @pytest.mark.fault("F41")
-def test_a_handler_that_was_replaced_cannot_fail_the_winners_work(face: Face) -> None:
-    other = face.another()
+def test_a_handler_that_was_replaced_cannot_fail_the_winners_work(client: SyncClient) -> None:
+    other = client.another()
 
     def slow() -> str:
-        face.clock.advance("11m")
+        client.clock.advance("11m")
         other.start(elsewhere, lambda: other.run("order 7", fresh)).result(10)
         raise ConnectionError
 
@@ -105,18 +105,18 @@ def test_a_handler_that_was_replaced_cannot_fail_the_winners_work(face: Face) ->
 
     fresh.__qualname__ = slow.__qualname__
     with pytest.raises(ConnectionError):
-        face.run("order 7", slow)
-    assert face.read("order 7").value == "theirs"
-    assert [event.reason for event in face.told("lost")] == ["failure refused"]
+        client.run("order 7", slow)
+    assert client.read("order 7").value == "theirs"
+    assert [event.reason for event in client.told("lost")] == ["failure refused"]
 
 
 @pytest.mark.fault("F32", "F41")
-def test_a_late_owner_whom_nobody_replaced_still_counts(face: Face) -> None:
+def test_a_late_owner_whom_nobody_replaced_still_counts(client: SyncClient) -> None:
     """Refusing it would only cause a second effect."""
-    late = face.silent_owner("order 7", lease="10m")
-    face.clock.advance("5h")
+    late = client.silent_owner("order 7", lease="10m")
+    client.clock.advance("5h")
     late.complete("late")
-    assert face.read("order 7").value == "late"
+    assert client.read("order 7").value == "late"
 
 
 # ── F42: a missing lease ──
@@ -124,19 +124,19 @@ def test_a_late_owner_whom_nobody_replaced_still_counts(face: Face) -> None:
 
 @pytest.mark.fault("F42")
 @pytest.mark.rival(11)
-def test_a_record_without_a_lease_is_held_for_ever(face: Face) -> None:
-    face.silent_owner("order 7")
-    id = face.read("order 7").record.id
-    if face.place.kind == "memory":
-        records = face.place._memory._records
+def test_a_record_without_a_lease_is_held_for_ever(client: SyncClient) -> None:
+    client.silent_owner("order 7")
+    id = client.read("order 7").record.id
+    if client.place.kind == "memory":
+        records = client.place._memory._records
         records[id] = replace(records[id], lease_until=None)
-    elif face.place.kind != "sqlite":
+    elif client.place.kind != "sqlite":
         pytest.skip("the conformance kit asks for a claim without a lease instead")
     else:
-        with closing(sqlite3.connect(face.place.path)) as connection, connection:
+        with closing(sqlite3.connect(client.place.path)) as connection, connection:
             connection.execute("UPDATE onceward_records SET lease_until = NULL WHERE id = ?", (id,))
-    face.clock.advance("365d")
-    impatient = face.another(on_running="raise", app="default")
+    client.clock.advance("365d")
+    impatient = client.another(on_running="raise", app="default")
     with pytest.raises(AlreadyRunning), impatient.claim("order 7"):
         pass
 
@@ -153,13 +153,13 @@ def test_a_caller_whose_own_clock_is_hours_off_neither_steals_nor_loses_anything
     right = Once(place.open(), lease="10m")
     held = elsewhere(right.claim("order 7").__enter__)
     wrong = Once(place.open(), on_running="raise", lease="10m")
-    monkeypatch.setattr(wrong.engine.world, "monotonic", lambda: time.monotonic() + hours * 3600)
-    wrong.keeper._monotonic = wrong.engine.world.monotonic
+    monkeypatch.setattr(wrong.engine.runtime, "monotonic", lambda: time.monotonic() + hours * 3600)
+    wrong.heartbeat._monotonic = wrong.engine.runtime.monotonic
     with pytest.raises(AlreadyRunning) as refused:
         wrong.claim("order 7").__enter__()
     assert refused.value.retry_after == pytest.approx(600, abs=1)
     with wrong.claim("order 8") as claim:
-        wrong.keeper.tick()
+        wrong.heartbeat.tick()
         claim.check()
     assert wrong.outcome("order 9", work).executed
     held.complete("done")
@@ -168,17 +168,17 @@ def test_a_caller_whose_own_clock_is_hours_off_neither_steals_nor_loses_anything
 
 
 @pytest.mark.fault("F44")
-def test_a_wall_clock_that_jumps_back_frees_nobody_and_tokens_still_grow(face: Face) -> None:
-    with face.claim("order 7", lease="10m") as claim:
+def test_a_wall_clock_that_jumps_back_frees_nobody_and_tokens_still_grow(client: SyncClient) -> None:
+    with client.claim("order 7", lease="10m") as claim:
         first = claim.token
-        face.clock.set_back("30m")
+        client.clock.set_back("30m")
         claim.check()
         with pytest.raises(AlreadyRunning):
-            elsewhere(lambda: face.another(on_running="raise").silent_owner("order 7"))
+            elsewhere(lambda: client.another(on_running="raise").silent_owner("order 7"))
         claim.complete("done")
-    assert face.read("order 7").value == "done"
-    face.forget("order 7")
-    with face.claim("order 7") as again:
+    assert client.read("order 7").value == "done"
+    client.forget("order 7")
+    with client.claim("order 7") as again:
         assert again.token > first
 
 

@@ -14,9 +14,9 @@ from onceward import AsyncOnce, LeaseLost, Once, Unknown, current_async_claim
 from onceward.errors import LeaseOverdue
 from onceward.protocol.ports import Store
 from onceward.testing.clock import FakeClock
-from tests.faces import Face
+from tests.clients import SyncClient
 from tests.faulty import FaultyStore, Wire
-from tests.integration.faulty_faces import store, wire
+from tests.integration.faulty_clients import store, wire
 from tests.integration.processes import elsewhere
 
 __all__ = ["store", "wire"]  # fixtures, told here so that pytest finds them
@@ -46,17 +46,17 @@ def test_a_store_that_is_silent_beyond_the_lease_makes_the_claim_overdue_and_it_
 
 
 @pytest.mark.fault("F41")
-def test_work_that_was_taken_over_is_told_at_once_by_the_next_heartbeat(face: Face) -> None:
-    claim = face.silent_owner("order 7", lease="10m")
-    face.clock.advance("11m")
+def test_work_that_was_taken_over_is_told_at_once_by_the_next_heartbeat(client: SyncClient) -> None:
+    claim = client.silent_owner("order 7", lease="10m")
+    client.clock.advance("11m")
     with pytest.raises(LeaseOverdue):
         claim.check()
-    with face.another().claim("order 7"):
-        face.heartbeat()
+    with client.another().claim("order 7"):
+        client.renew_leases()
         with pytest.raises(LeaseLost) as lost:
             claim.check()
         assert type(lost.value) is LeaseLost
-    assert len(face.told("lost")) == 1
+    assert len(client.told("lost")) == 1
 
 
 async def lose(once: AsyncOnce, clock: FakeClock, store: Store, key: Any) -> None:
@@ -65,12 +65,12 @@ async def lose(once: AsyncOnce, clock: FakeClock, store: Store, key: Any) -> Non
     other = AsyncOnce(store)
     await asyncio.create_task(other.claim(key).__aenter__(), context=contextvars.Context())
     await asyncio.to_thread(tick_late, once)
-    await asyncio.to_thread(other.keeper.close)
+    await asyncio.to_thread(other.heartbeat.close)
 
 
 def tick_late(once: AsyncOnce) -> None:
-    once.keeper._monotonic = lambda: time.monotonic() + 660
-    once.keeper.tick()
+    once.heartbeat._monotonic = lambda: time.monotonic() + 660
+    once.heartbeat.tick()
 
 
 @pytest.mark.fault("F41")
@@ -143,15 +143,15 @@ async def test_a_cancellation_of_the_users_own_is_not_swallowed_with_the_one_for
         other = AsyncOnce(store)
         key = once.key("order 7")
         await asyncio.create_task(other.claim(key).__aenter__(), context=contextvars.Context())
-        keeper = asyncio.get_running_loop().run_in_executor(None, tick_late, once)
-        while once.keeper._holds:
+        heartbeat = asyncio.get_running_loop().run_in_executor(None, tick_late, once)
+        while once.heartbeat._holds:
             time.sleep(0.001)  # noqa: ASYNC251 (the loop must not run yet: both cancellations arrive together)
         task.cancel()
-        await keeper
+        await heartbeat
         with pytest.raises(asyncio.CancelledError):
             await task
         assert task.cancelled()
-        await asyncio.to_thread(other.keeper.close)
+        await asyncio.to_thread(other.heartbeat.close)
 
 
 @pytest.mark.fault("F41")
@@ -167,14 +167,14 @@ async def test_a_task_that_lost_its_lease_after_its_work_was_done_is_not_cancell
             worker = threading.Thread(target=elsewhere, args=(lambda: takes_over(key),))
             worker.start()
             worker.join(10)  # the loop is blocked: the cancellation is on its way, but cannot arrive yet
-            assert not once.keeper._holds
+            assert not once.heartbeat._holds
             return "late"
 
         def takes_over(key: Any) -> None:
             with Once(store.twin()) as other:
                 other.claim(key).__enter__()
                 tick_late(once)
-                other.keeper._holds.clear()
+                other.heartbeat._holds.clear()
 
         outcome = await once.outcome("order 7", blocking)
         assert isinstance(outcome, Unknown)

@@ -15,7 +15,7 @@ import pytest
 from onceward import AsyncOnce, Once
 from onceward.errors import ClaimError, ConfigurationError, StillRunning, Stopping
 from onceward.stores.sqlite import SQLiteStore
-from tests.faces import Face, Place
+from tests.clients import Place, SyncClient
 from tests.integration.processes import work
 
 # ── F33: a blocked event loop ──
@@ -91,19 +91,19 @@ def test_sigterm_stops_claiming_finishes_what_runs_and_joins_the_keeper(tmp_path
 
 
 @pytest.mark.fault("F37")
-def test_a_stopped_client_claims_nothing_but_lets_running_work_record_its_result(face: Face) -> None:
-    with face.claim("order 7") as claim:
-        face.once.stop()
+def test_a_stopped_client_claims_nothing_but_lets_running_work_record_its_result(client: SyncClient) -> None:
+    with client.claim("order 7") as claim:
+        client.once.stop()
         with pytest.raises(Stopping):
-            face.run("order 8", work)
+            client.run("order 8", work)
         claim.complete("done")
-    assert len(face.told("completed")) == 1
+    assert len(client.told("completed")) == 1
 
 
 @pytest.mark.fault("F37")
-def test_whoever_waits_for_somebody_else_stops_waiting(face: Face) -> None:
-    face.silent_owner("order 7")
-    waiting = face.another(wait="1m")
+def test_whoever_waits_for_somebody_else_stops_waiting(client: SyncClient) -> None:
+    client.silent_owner("order 7")
+    waiting = client.another(wait="1m")
     answer = waiting.start(lambda: waiting.claim("order 7").__enter__())
     time.sleep(0.1)
     began = time.monotonic()
@@ -127,10 +127,10 @@ def test_closing_waits_for_running_work_and_then_joins_the_keeper(place: Place) 
     thread = threading.Thread(target=lambda: kinds.append(once.outcome("order 7", slow).kind))
     thread.start()
     assert begun.wait(5)
-    keeper = once.keeper._thread
+    heartbeat = once.heartbeat._thread
     once.close()
-    assert keeper is not None
-    assert not keeper.is_alive()
+    assert heartbeat is not None
+    assert not heartbeat.is_alive()
     thread.join(5)
     assert kinds == ["executed"]
 
@@ -140,9 +140,9 @@ def test_closing_waits_for_running_work_and_then_joins_the_keeper(place: Place) 
 
 @pytest.mark.fault("F38")
 def test_without_a_thread_to_renew_it_the_claim_is_given_back_before_the_effect(
-    face: Face, monkeypatch: pytest.MonkeyPatch
+    client: SyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert face.read("order 7") is None  # connected; the event loop's helpers are started
+    assert client.read("order 7") is None  # connected; the event loop's helpers are started
     start = threading.Thread.start
 
     def cannot_start(thread: threading.Thread) -> None:
@@ -158,18 +158,18 @@ def test_without_a_thread_to_renew_it_the_claim_is_given_back_before_the_effect(
 
     monkeypatch.setattr(threading.Thread, "start", cannot_start)
     with pytest.raises(ClaimError, match="can't start"):
-        face.run("order 7", counted)
-    with pytest.raises(ClaimError, match="can't start"), face.claim("order 8"):
+        client.run("order 7", counted)
+    with pytest.raises(ClaimError, match="can't start"), client.claim("order 8"):
         calls.append(2)
-    outcomes = face.start(lambda: face.map(counted_item, [1, 2], key=lambda item: f"item {item}"))
+    outcomes = client.start(lambda: client.map(counted_item, [1, 2], key=lambda item: f"item {item}"))
     with pytest.raises(ClaimError, match="can't start"):
         outcomes.result(20)
     assert calls == []
-    assert not face.keeper._holds
+    assert not client.heartbeat._holds
     monkeypatch.setattr(threading.Thread, "start", start)
-    outcome = face.another(on_running="raise").outcome("order 7", counted)
+    outcome = client.another(on_running="raise").outcome("order 7", counted)
     assert (outcome.kind, outcome.attempt) == ("executed", 1)
-    items = face.another(on_running="raise").map(counted_item, [1, 2], key=lambda item: f"item {item}")
+    items = client.another(on_running="raise").map(counted_item, [1, 2], key=lambda item: f"item {item}")
     assert [one.kind for one in items] == ["executed", "executed"], "each key of the batch was given back"
 
 
@@ -182,7 +182,7 @@ def counted_item(item: int) -> int:
 
 @pytest.mark.fault("F39")
 @pytest.mark.timeout(60)
-def test_batches_in_opposite_orders_neither_deadlock_nor_run_anything_twice(face: Face) -> None:
+def test_batches_in_opposite_orders_neither_deadlock_nor_run_anything_twice(client: SyncClient) -> None:
     runs: list[int] = []
 
     def counted(item: int) -> int:
@@ -191,7 +191,7 @@ def test_batches_in_opposite_orders_neither_deadlock_nor_run_anything_twice(face
         return item * item
 
     items = list(range(40))
-    workers = [face, face.another(), face.another(), face.another()]
+    workers = [client, client.another(), client.another(), client.another()]
     orders = [items, items[::-1], items[20:] + items[:20], items[::2] + items[1::2]]
     answers = [worker.start(worker.map, counted, order) for worker, order in zip(workers, orders, strict=True)]
     for answer, order in zip(answers, orders, strict=True):

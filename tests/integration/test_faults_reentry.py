@@ -17,7 +17,7 @@ from onceward.errors import AlreadyCompleted, Reentrant
 from onceward.runtime.bridge import run
 from onceward.stores import MemoryStore
 from onceward.stores.sqlite import SQLiteStore
-from tests.faces import Face
+from tests.clients import SyncClient
 from tests.integration.processes import work
 
 # ── F35: re-entry ──
@@ -25,13 +25,13 @@ from tests.integration.processes import work
 
 @pytest.mark.fault("F35")
 @pytest.mark.timeout(30)
-def test_work_that_calls_itself_under_the_same_key_is_told_instead_of_waiting_for_itself(face: Face) -> None:
+def test_work_that_calls_itself_under_the_same_key_is_told_instead_of_waiting_for_itself(client: SyncClient) -> None:
     def outer() -> str:
         with pytest.raises(Reentrant, match="already held by the call"):
-            face.run("order 7", outer)
+            client.run("order 7", outer)
         with pytest.raises(Reentrant):
-            face.map(outer_item, ["order 7"], key=lambda item: item, name="shared")[0].unwrap()
-        assert face.run("order 8", outer_other) == "other key"
+            client.map(outer_item, ["order 7"], key=lambda item: item, name="shared")[0].unwrap()
+        assert client.run("order 8", outer_other) == "other key"
         return "done"
 
     def outer_item(item: str) -> None:
@@ -40,23 +40,23 @@ def test_work_that_calls_itself_under_the_same_key_is_told_instead_of_waiting_fo
     def outer_other() -> str:
         return "other key"
 
-    assert face.run("order 7", outer) == "done"
+    assert client.run("order 7", outer) == "done"
 
 
 @pytest.mark.fault("F35")
 @pytest.mark.timeout(30)
-def test_a_block_inside_a_block_of_the_same_key_is_told_also_through_one_in_between(face: Face) -> None:
-    with face.claim("order 7"), face.claim("order 8"):
-        with pytest.raises(Reentrant), face.claim("order 7"):
+def test_a_block_inside_a_block_of_the_same_key_is_told_also_through_one_in_between(client: SyncClient) -> None:
+    with client.claim("order 7"), client.claim("order 8"):
+        with pytest.raises(Reentrant), client.claim("order 7"):
             pass
-        assert face.read("order 7").state is RecordState.PENDING
+        assert client.read("order 7").state is RecordState.PENDING
 
 
 @pytest.mark.fault("F35")
-def test_a_key_that_was_completed_inside_its_block_may_be_asked_for_again_there(face: Face) -> None:
-    with face.claim("order 7") as claim:
+def test_a_key_that_was_completed_inside_its_block_may_be_asked_for_again_there(client: SyncClient) -> None:
+    with client.claim("order 7") as claim:
         claim.complete("done")
-        with pytest.raises(AlreadyDone), face.claim("order 7"):
+        with pytest.raises(AlreadyDone), client.claim("order 7"):
             pass
 
 
@@ -176,30 +176,30 @@ def test_a_storm_of_signals_whose_handler_claims_never_deadlocks(tmp_path: Path,
 
 
 @pytest.mark.fault("F36")
-def test_completing_twice_with_the_same_result_is_fine_and_with_another_an_error(face: Face) -> None:
-    with face.claim("order 7") as claim:
+def test_completing_twice_with_the_same_result_is_fine_and_with_another_an_error(client: SyncClient) -> None:
+    with client.claim("order 7") as claim:
         claim.complete({"total": 12})
         claim.complete({"total": 12})
         with pytest.raises(AlreadyCompleted):
             claim.complete({"total": 13})
-    entry = face.read("order 7")
+    entry = client.read("order 7")
     assert (entry.state, entry.value) == (RecordState.COMPLETED, {"total": 12})
 
 
 @pytest.mark.fault("F36")
-def test_completing_after_the_block_has_ended_changes_nothing(face: Face) -> None:
-    with face.claim("order 7") as claim:
+def test_completing_after_the_block_has_ended_changes_nothing(client: SyncClient) -> None:
+    with client.claim("order 7") as claim:
         pass
     claim.complete(None)
     with pytest.raises(AlreadyCompleted):
         claim.complete("late")
-    assert face.read("order 7").value is None
+    assert client.read("order 7").value is None
 
 
 @pytest.mark.fault("F36")
-def test_a_failure_after_the_result_was_recorded_does_not_undo_it(face: Face) -> None:
-    with pytest.raises(ValueError, match="afterwards"), face.claim("order 7") as claim:
+def test_a_failure_after_the_result_was_recorded_does_not_undo_it(client: SyncClient) -> None:
+    with pytest.raises(ValueError, match="afterwards"), client.claim("order 7") as claim:
         claim.complete("sent")
         raise ValueError("afterwards")
-    entry = face.read("order 7")
+    entry = client.read("order 7")
     assert (entry.state, entry.value) == (RecordState.COMPLETED, "sent")

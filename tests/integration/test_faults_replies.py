@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from onceward import Executed, RecordState, Replayed
-from tests.faces import Face
+from tests.clients import SyncClient
 from tests.faulty import Wire
-from tests.integration.faulty_faces import Effect, faulty, wire
+from tests.integration.faulty_clients import Effect, faulty, wire
 
 __all__ = ["faulty", "wire"]  # fixtures, told here so that pytest finds them
 
@@ -15,7 +15,7 @@ __all__ = ["faulty", "wire"]  # fixtures, told here so that pytest finds them
 @pytest.mark.fault("F53")
 @pytest.mark.rival(20)
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_claim_whose_reply_was_lost_is_recognised_as_our_own(faulty: Face, wire: Wire, times: int) -> None:
+def test_a_claim_whose_reply_was_lost_is_recognised_as_our_own(faulty: SyncClient, wire: Wire, times: int) -> None:
     effect = Effect()
     wire.lose_replies("claim", times)
     outcome = faulty.outcome("order 7", effect)
@@ -25,7 +25,7 @@ def test_a_claim_whose_reply_was_lost_is_recognised_as_our_own(faulty: Face, wir
 
 
 @pytest.mark.fault("F53")
-def test_a_batch_whose_reply_was_lost_runs_each_item_once(faulty: Face, wire: Wire) -> None:
+def test_a_batch_whose_reply_was_lost_runs_each_item_once(faulty: SyncClient, wire: Wire) -> None:
     runs: list[int] = []
 
     def counted(item: int) -> int:
@@ -42,7 +42,7 @@ def test_a_batch_whose_reply_was_lost_runs_each_item_once(faulty: Face, wire: Wi
 
 @pytest.mark.fault("F53")
 @pytest.mark.parametrize("times", [1, 3])
-def test_a_completion_whose_reply_was_lost_is_repeated_and_fine(faulty: Face, wire: Wire, times: int) -> None:
+def test_a_completion_whose_reply_was_lost_is_repeated_and_fine(faulty: SyncClient, wire: Wire, times: int) -> None:
     effect = Effect()
     wire.lose_replies("settle", times)
     assert isinstance(faulty.outcome("order 7", effect), Executed)
@@ -52,7 +52,7 @@ def test_a_completion_whose_reply_was_lost_is_repeated_and_fine(faulty: Face, wi
 
 
 @pytest.mark.fault("F53")
-def test_a_failure_whose_reply_was_lost_is_repeated_and_counts_once(faulty: Face, wire: Wire) -> None:
+def test_a_failure_whose_reply_was_lost_is_repeated_and_counts_once(faulty: SyncClient, wire: Wire) -> None:
     def breaks() -> None:
         raise ConnectionError("no route")
 
@@ -64,7 +64,7 @@ def test_a_failure_whose_reply_was_lost_is_repeated_and_counts_once(faulty: Face
 
 
 @pytest.mark.fault("F53")
-def test_a_parking_whose_reply_was_lost_is_repeated_and_fine(faulty: Face, wire: Wire) -> None:
+def test_a_parking_whose_reply_was_lost_is_repeated_and_fine(faulty: SyncClient, wire: Wire) -> None:
     careful = faulty.another(after_crash="park")
 
     def breaks() -> None:
@@ -78,14 +78,14 @@ def test_a_parking_whose_reply_was_lost_is_repeated_and_fine(faulty: Face, wire:
 
 
 @pytest.mark.fault("F53")
-def test_a_renewal_whose_reply_was_lost_costs_nothing(faulty: Face, wire: Wire) -> None:
+def test_a_renewal_whose_reply_was_lost_costs_nothing(faulty: SyncClient, wire: Wire) -> None:
     with faulty.claim("order 7", lease="10m") as claim:
         faulty.clock.advance("3m")
         wire.lose_replies("renew", 1)
-        faulty.heartbeat()
+        faulty.renew_leases()
         claim.check()
         faulty.clock.advance("1m")
-        faulty.heartbeat()
+        faulty.renew_leases()
         faulty.clock.advance("9m")
         claim.check()
     assert len(faulty.told("renewal_failed")) == 1
@@ -93,7 +93,7 @@ def test_a_renewal_whose_reply_was_lost_costs_nothing(faulty: Face, wire: Wire) 
 
 
 @pytest.mark.fault("F53")
-def test_every_reply_of_every_verb_lost_once_still_gives_one_effect(faulty: Face, wire: Wire) -> None:
+def test_every_reply_of_every_verb_lost_once_still_gives_one_effect(faulty: SyncClient, wire: Wire) -> None:
     effect = Effect()
     for verb in ("claim", "settle", "renew"):
         wire.lose_replies(verb, 1)

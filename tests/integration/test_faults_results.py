@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from onceward import AlreadyDone, ConfigurationError, Executed, Failed, PreviouslyFailed, RecordState, Replayed
 from onceward.errors import ResultCorrupt, ResultNotStored, UnknownCodec
-from tests.faces import Face
+from tests.clients import SyncClient
 
 
 class Counted:
@@ -30,17 +30,17 @@ class Counted:
         return self._make()
 
 
-def overwrite_result(face: Face, id: bytes, change: Callable[[bytes], bytes]) -> None:
+def overwrite_result(client: SyncClient, id: bytes, change: Callable[[bytes], bytes]) -> None:
     """Damage the stored bytes behind the store's back."""
-    if face.place.kind == "memory":
-        records = face.place._memory._records
+    if client.place.kind == "memory":
+        records = client.place._memory._records
         stored = records[id]
         assert stored.result is not None
         records[id] = replace(stored, result=change(stored.result))
         return
-    if face.place.kind != "sqlite":
+    if client.place.kind != "sqlite":
         pytest.skip("a result is bytes like any other, whatever holds them")
-    with closing(sqlite3.connect(face.place.path)) as connection, connection:
+    with closing(sqlite3.connect(client.place.path)) as connection, connection:
         (before,) = connection.execute("SELECT result FROM onceward_records WHERE id = ?", (id,)).fetchone()
         connection.execute("UPDATE onceward_records SET result = ? WHERE id = ?", (change(before), id))
 
@@ -48,9 +48,9 @@ def overwrite_result(face: Face, id: bytes, change: Callable[[bytes], bytes]) ->
 @pytest.mark.fault("F20")
 @pytest.mark.rival(19)
 @pytest.mark.parametrize("value", [None, 0, 0.0, "", b"", [], (), {}, False], ids=repr)
-def test_a_result_that_is_empty_is_replayed_like_any_other(face: Face, value: Any) -> None:
+def test_a_result_that_is_empty_is_replayed_like_any_other(client: SyncClient, value: Any) -> None:
     fn = Counted(lambda: value)
-    first, second = face.outcome("order 7", fn), face.outcome("order 7", fn)
+    first, second = client.outcome("order 7", fn), client.outcome("order 7", fn)
     assert isinstance(first, Executed)
     assert isinstance(second, Replayed)
     assert second.stored
@@ -89,30 +89,30 @@ async def _coroutine() -> int:
     ids=["object", "generator", "coroutine", "nested", "function", "cannot be looked at", "nor what it is in"],
 )
 def test_a_result_that_cannot_be_stored_is_done_all_the_same_and_never_run_again(
-    face: Face, make: Callable[[], Any]
+    client: SyncClient, make: Callable[[], Any]
 ) -> None:
     fn = Counted(make)
-    if make is _coroutine and face.colour == "blocking":
+    if make is _coroutine and client.mode == "blocking":
         with pytest.raises(ConfigurationError, match="coroutine"):  # not begun, and nobody here could await it
-            face.run("order 7", fn)
+            client.run("order 7", fn)
         return
-    first = face.outcome("order 7", fn)
+    first = client.outcome("order 7", fn)
     assert isinstance(first, Executed), "the caller of the effect gets its result"
     getattr(first.value, "close", int)()  # a coroutine that nobody awaits would warn
-    second = face.outcome("order 7", fn)
+    second = client.outcome("order 7", fn)
     assert isinstance(second, Replayed)
     assert not second.stored
     with pytest.raises(ResultNotStored):
-        face.run("order 7", fn)
+        client.run("order 7", fn)
     assert fn.calls == 1
-    assert len(face.told("result_not_stored")) == 1
-    entry = face.read("order 7")
+    assert len(client.told("result_not_stored")) == 1
+    entry = client.read("order 7")
     assert (entry.state, entry.stored) == (RecordState.COMPLETED, False)
 
 
 @pytest.mark.fault("F22")
-def test_a_result_over_the_limit_is_left_out_before_the_write(face: Face) -> None:
-    limited = face.another(max_result_bytes=1000, compress_from=None)
+def test_a_result_over_the_limit_is_left_out_before_the_write(client: SyncClient) -> None:
+    limited = client.another(max_result_bytes=1000, compress_from=None)
     fn = Counted(lambda: "x" * 2000)
     assert limited.run("order 7", fn) == "x" * 2000
     second = limited.outcome("order 7", fn)
@@ -121,8 +121,8 @@ def test_a_result_over_the_limit_is_left_out_before_the_write(face: Face) -> Non
 
 
 @pytest.mark.fault("F22")
-def test_a_large_result_that_compresses_below_the_limit_is_stored(face: Face) -> None:
-    limited = face.another(max_result_bytes=1000)
+def test_a_large_result_that_compresses_below_the_limit_is_stored(client: SyncClient) -> None:
+    limited = client.another(max_result_bytes=1000)
     fn = Counted(lambda: "x" * 100_000)
     limited.run("order 7", fn)
     assert limited.run("order 7", fn) == "x" * 100_000
@@ -130,8 +130,8 @@ def test_a_large_result_that_compresses_below_the_limit_is_stored(face: Face) ->
 
 
 @pytest.mark.fault("F22", "F21")
-def test_a_result_that_was_declared_away_replays_as_none_without_complaint(face: Face) -> None:
-    quiet = face.another(store_result=False)
+def test_a_result_that_was_declared_away_replays_as_none_without_complaint(client: SyncClient) -> None:
+    quiet = client.another(store_result=False)
     fn = Counted(Unencodable)
     quiet.run("order 7", fn)
     assert quiet.run("order 7", fn) is None
@@ -141,8 +141,8 @@ def test_a_result_that_was_declared_away_replays_as_none_without_complaint(face:
 
 @pytest.mark.fault("F23")
 @pytest.mark.rival(1)
-def test_a_retryable_failure_is_kept_and_due_after_its_delay(face: Face) -> None:
-    patient = face.another(retry_delay="10m")
+def test_a_retryable_failure_is_kept_and_due_after_its_delay(client: SyncClient) -> None:
+    patient = client.another(retry_delay="10m")
     down = iter([True, False])
 
     def make() -> str:
@@ -166,8 +166,8 @@ def test_a_retryable_failure_is_kept_and_due_after_its_delay(face: Face) -> None
 
 
 @pytest.mark.fault("F23")
-def test_a_final_failure_replays_as_a_typed_error_and_never_runs_again(face: Face) -> None:
-    strict = face.another(final=ValueError)
+def test_a_final_failure_replays_as_a_typed_error_and_never_runs_again(client: SyncClient) -> None:
+    strict = client.another(final=ValueError)
 
     def make() -> None:
         raise ValueError("no such order")
@@ -187,8 +187,8 @@ def test_a_final_failure_replays_as_a_typed_error_and_never_runs_again(face: Fac
 
 
 @pytest.mark.fault("F23")
-def test_attempts_that_run_out_make_the_failure_final(face: Face) -> None:
-    limited = face.another(max_attempts=2)
+def test_attempts_that_run_out_make_the_failure_final(client: SyncClient) -> None:
+    limited = client.another(max_attempts=2)
 
     def make() -> None:
         raise ConnectionError("no route")
@@ -202,31 +202,33 @@ def test_attempts_that_run_out_make_the_failure_final(face: Face) -> None:
 
 @pytest.mark.fault("F23")
 @pytest.mark.parametrize("error", [StopIteration("over"), StopAsyncIteration("over")], ids=repr)
-def test_even_an_error_that_python_gives_a_meaning_of_its_own_arrives_as_it_was(face: Face, error: Exception) -> None:
-    if face.colour == "async" and isinstance(error, StopIteration):
+def test_even_an_error_that_python_gives_a_meaning_of_its_own_arrives_as_it_was(
+    client: SyncClient, error: Exception
+) -> None:
+    if client.mode == "async" and isinstance(error, StopIteration):
         pytest.skip("Python itself does not let StopIteration out of a coroutine")
 
     def make() -> None:
         raise error
 
     with pytest.raises(type(error), match="over"):
-        face.run("order 7", Counted(make))
+        client.run("order 7", Counted(make))
 
 
 @pytest.mark.fault("F24")
-def test_a_caller_that_edits_its_result_does_not_edit_the_replay(face: Face) -> None:
+def test_a_caller_that_edits_its_result_does_not_edit_the_replay(client: SyncClient) -> None:
     fn = Counted(lambda: {"lines": [1, 2]})
-    first = face.run("order 7", fn)
+    first = client.run("order 7", fn)
     first["lines"].append("edited")
-    second = face.run("order 7", fn)
+    second = client.run("order 7", fn)
     assert second == {"lines": [1, 2]}
     second["lines"].clear()
-    assert face.run("order 7", fn) == {"lines": [1, 2]}
+    assert client.run("order 7", fn) == {"lines": [1, 2]}
 
 
 @pytest.mark.fault("F24")
-def test_a_result_edited_in_front_of_a_cache_does_not_edit_the_replay_either(face: Face) -> None:
-    cached = face.another(cache=10)
+def test_a_result_edited_in_front_of_a_cache_does_not_edit_the_replay_either(client: SyncClient) -> None:
+    cached = client.another(cache=10)
     fn = Counted(lambda: {"lines": [1, 2]})
     cached.run("order 7", fn)["lines"].append("edited")
     cached.run("order 7", fn)["lines"].append("edited")
@@ -244,32 +246,32 @@ def flip_last(data: bytes) -> bytes:
     ids=["flipped bit", "one byte short", "cut in the header", "empty", "one byte more"],
 )
 def test_a_damaged_result_is_an_error_and_never_a_reason_to_run_again(
-    face: Face, damage: Callable[[bytes], bytes]
+    client: SyncClient, damage: Callable[[bytes], bytes]
 ) -> None:
     fn = Counted(lambda: {"total": 12})
-    face.run("order 7", fn)
-    before = face.read("order 7").record
-    overwrite_result(face, before.id, damage)
+    client.run("order 7", fn)
+    before = client.read("order 7").record
+    overwrite_result(client, before.id, damage)
     for _ in range(2):
         with pytest.raises(ResultCorrupt, match=r"\[key order 7\]"):
-            face.run("order 7", fn)
+            client.run("order 7", fn)
     assert fn.calls == 1
-    after = face.read("order 7").record
+    after = client.read("order 7").record
     assert (after.state, after.token, after.attempt) == (RecordState.COMPLETED, before.token, 1)
 
 
 @pytest.mark.fault("F25")
-def test_one_damaged_result_in_a_batch_stops_no_other(face: Face) -> None:
+def test_one_damaged_result_in_a_batch_stops_no_other(client: SyncClient) -> None:
     runs: list[int] = []
 
     def double(item: int) -> int:
         runs.append(item)
         return item * 2
 
-    guarded = face(double)
+    guarded = client(double)
     guarded(2)
-    overwrite_result(face, guarded.key(2).id, flip_last)
-    outcomes = face.map(guarded, [1, 2, 3])
+    overwrite_result(client, guarded.key(2).id, flip_last)
+    outcomes = client.map(guarded, [1, 2, 3])
     assert [outcome.kind for outcome in outcomes] == ["executed", "failed", "executed"]
     with pytest.raises(ResultCorrupt):
         outcomes[1].unwrap()
@@ -278,15 +280,15 @@ def test_one_damaged_result_in_a_batch_stops_no_other(face: Face) -> None:
 
 @pytest.mark.fault("F26")
 @pytest.mark.parametrize("byte", [0, 1, 2], ids=["codec", "version", "flags"])
-def test_a_result_of_a_codec_from_the_future_is_closed(face: Face, byte: int) -> None:
+def test_a_result_of_a_codec_from_the_future_is_closed(client: SyncClient, byte: int) -> None:
     fn = Counted(lambda: {"total": 12})
-    face.run("order 7", fn)
-    id = face.read("order 7").record.id
-    overwrite_result(face, id, lambda data: data[:byte] + b"\x7f" + data[byte + 1 :])
+    client.run("order 7", fn)
+    id = client.read("order 7").record.id
+    overwrite_result(client, id, lambda data: data[:byte] + b"\x7f" + data[byte + 1 :])
     with pytest.raises(UnknownCodec):
-        face.run("order 7", fn)
+        client.run("order 7", fn)
     assert fn.calls == 1
-    assert face.read("order 7").state is RecordState.COMPLETED
+    assert client.read("order 7").state is RecordState.COMPLETED
 
 
 @dataclasses.dataclass
@@ -305,18 +307,18 @@ class Receipt:
     ids=["not annotated", "too large", "not storable"],
 )
 def test_a_result_that_was_not_kept_says_why_whoever_asks_and_whenever(
-    face: Face, make: Callable[[], Any], reason: str, cure: str
+    client: SyncClient, make: Callable[[], Any], reason: str, cure: str
 ) -> None:
     """The log of the first call may be gone, or on another machine."""
     fn = Counted(make)
-    face.another(max_result_bytes=100).run("order 7", fn)
+    client.another(max_result_bytes=100).run("order 7", fn)
     with pytest.raises(ResultNotStored) as missed:
-        face.another(max_result_bytes=100).run("order 7", fn)
+        client.another(max_result_bytes=100).run("order 7", fn)
     assert reason in str(missed.value)
     assert cure in str(missed.value)
-    entry = face.read("order 7")
+    entry = client.read("order 7")
     assert (reason in entry.unstored, entry.note) == (True, {})
     assert "secret" not in entry.unstored, "keys of a dict are the user's own data"
-    with pytest.raises(AlreadyDone, match=re.escape(reason)), face.claim("order 7"):
+    with pytest.raises(AlreadyDone, match=re.escape(reason)), client.claim("order 7"):
         pytest.fail("entered")
     assert fn.calls == 1

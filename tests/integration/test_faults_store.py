@@ -13,9 +13,9 @@ import pytest
 
 from onceward import Executed, Once, OutcomeUnknown, RecordState, StoreUnavailable, Unknown
 from onceward.errors import StoreBroken, StoreError, StoreFull, VersionSkew
-from tests.faces import Face, Place
+from tests.clients import Place, SyncClient
 from tests.faulty import FaultyPlace, Wire
-from tests.integration.faulty_faces import Effect, faulty, wire
+from tests.integration.faulty_clients import Effect, faulty, wire
 
 __all__ = ["faulty", "wire"]  # fixtures, told here so that pytest finds them
 
@@ -24,7 +24,7 @@ __all__ = ["faulty", "wire"]  # fixtures, told here so that pytest finds them
 
 
 @pytest.mark.fault("F50")
-def test_a_store_that_is_down_closes_the_door_by_default(faulty: Face, wire: Wire) -> None:
+def test_a_store_that_is_down_closes_the_door_by_default(faulty: SyncClient, wire: Wire) -> None:
     effect = Effect()
     wire.lose_requests("claim")
     with pytest.raises(StoreUnavailable):
@@ -34,7 +34,7 @@ def test_a_store_that_is_down_closes_the_door_by_default(faulty: Face, wire: Wir
     with pytest.raises(StoreUnavailable):
         faulty.map(effect_of_item, ["order 9"])
     assert effect.times == 0
-    assert not faulty.keeper._holds
+    assert not faulty.heartbeat._holds
     assert faulty.told("unprotected") == []
     wire.heal()
     assert faulty.run("order 7", effect) == "sent"
@@ -45,7 +45,7 @@ def effect_of_item(item: str) -> None:
 
 
 @pytest.mark.fault("F50")
-def test_failing_quickly_a_store_that_is_down_is_asked_three_times_and_no_more(faulty: Face, wire: Wire) -> None:
+def test_failing_quickly_a_store_that_is_down_is_asked_three_times_and_no_more(faulty: SyncClient, wire: Wire) -> None:
     wire.lose_requests("claim")
     began = time.monotonic()
     with pytest.raises(StoreUnavailable):
@@ -57,7 +57,7 @@ def test_failing_quickly_a_store_that_is_down_is_asked_three_times_and_no_more(f
 
 @pytest.mark.fault("F50")
 def test_running_without_protection_must_be_declared_and_is_loud(
-    faulty: Face, wire: Wire, caplog: pytest.LogCaptureFixture
+    faulty: SyncClient, wire: Wire, caplog: pytest.LogCaptureFixture
 ) -> None:
     effect = Effect()
     reckless = faulty.another(on_store_down="run")
@@ -74,7 +74,7 @@ def test_running_without_protection_must_be_declared_and_is_loud(
 
 
 @pytest.mark.fault("F50")
-def test_a_failure_of_unprotected_work_is_the_callers(faulty: Face, wire: Wire) -> None:
+def test_a_failure_of_unprotected_work_is_the_callers(faulty: SyncClient, wire: Wire) -> None:
     reckless = faulty.another(on_store_down="run")
     wire.lose_requests("claim")
 
@@ -87,7 +87,7 @@ def test_a_failure_of_unprotected_work_is_the_callers(faulty: Face, wire: Wire) 
 
 @pytest.mark.fault("F50")
 @pytest.mark.parametrize("error", [StoreFull, StoreBroken])
-def test_a_store_that_is_full_or_broken_closes_the_door_too(faulty: Face, error: type[StoreError]) -> None:
+def test_a_store_that_is_full_or_broken_closes_the_door_too(faulty: SyncClient, error: type[StoreError]) -> None:
     store = faulty.once.store
 
     async def refuse(*_: object, **__: object) -> Any:
@@ -103,12 +103,12 @@ def test_a_store_that_is_full_or_broken_closes_the_door_too(faulty: Face, error:
 
 
 @pytest.mark.fault("F50", "F67")
-def test_a_record_of_a_newer_version_is_never_run_unprotected(sqlite_face: Face) -> None:
+def test_a_record_of_a_newer_version_is_never_run_unprotected(sqlite_client: SyncClient) -> None:
     """The store is not down: it holds something that we must not touch."""
     effect = Effect()
-    reckless = sqlite_face.another(on_store_down="run")
+    reckless = sqlite_client.another(on_store_down="run")
     reckless.run("order 7", effect)
-    with closing(sqlite3.connect(sqlite_face.place.path)) as connection, connection:
+    with closing(sqlite3.connect(sqlite_client.place.path)) as connection, connection:
         connection.execute("UPDATE onceward_records SET min_reader = 99")
     with pytest.raises(VersionSkew):
         reckless.run("order 7", effect)
@@ -119,7 +119,7 @@ def test_a_record_of_a_newer_version_is_never_run_unprotected(sqlite_face: Face)
 
 
 @pytest.mark.fault("F51")
-def test_a_store_that_is_down_at_completion_is_asked_until_it_is_back(faulty: Face, wire: Wire) -> None:
+def test_a_store_that_is_down_at_completion_is_asked_until_it_is_back(faulty: SyncClient, wire: Wire) -> None:
     effect = Effect()
     wire.lose_requests("settle", 4)
     outcome = faulty.outcome("order 7", effect)
@@ -134,7 +134,7 @@ def test_a_store_that_is_down_at_completion_is_asked_until_it_is_back(faulty: Fa
 
 @pytest.mark.fault("F51")
 def test_a_completion_that_is_never_answered_is_unknown_with_the_value_and_no_false_success(
-    faulty: Face, wire: Wire, caplog: pytest.LogCaptureFixture
+    faulty: SyncClient, wire: Wire, caplog: pytest.LogCaptureFixture
 ) -> None:
     effect = Effect({"receipt": 7})
     worker = faulty.another(settle_timeout="80ms", lease="10m")
@@ -148,7 +148,7 @@ def test_a_completion_that_is_never_answered_is_unknown_with_the_value_and_no_fa
     assert len(worker.told("unknown")) == 1
     assert worker.told("completed") == []
     assert [record.levelno for record in caplog.records if record.getMessage().startswith("unknown")] == [logging.ERROR]
-    assert not worker.keeper._holds, "it must lapse: only then `after_crash` can decide"
+    assert not worker.heartbeat._holds, "it must lapse: only then `after_crash` can decide"
     wire.heal()
     entry = worker.read("order 7")
     assert entry.state is RecordState.PENDING
@@ -158,7 +158,7 @@ def test_a_completion_that_is_never_answered_is_unknown_with_the_value_and_no_fa
 
 
 @pytest.mark.fault("F51")
-def test_the_patience_for_a_completion_is_one_lease_unless_declared(faulty: Face, wire: Wire) -> None:
+def test_the_patience_for_a_completion_is_one_lease_unless_declared(faulty: SyncClient, wire: Wire) -> None:
     worker = faulty.another(lease="200ms")
     wire.lose_requests("settle")
     began = time.monotonic()
@@ -167,7 +167,7 @@ def test_the_patience_for_a_completion_is_one_lease_unless_declared(faulty: Face
 
 
 @pytest.mark.fault("F51")
-def test_a_block_whose_completion_is_never_answered_raises_outcome_unknown(faulty: Face, wire: Wire) -> None:
+def test_a_block_whose_completion_is_never_answered_raises_outcome_unknown(faulty: SyncClient, wire: Wire) -> None:
     worker = faulty.another(settle_timeout="50ms")
     wire.lose_requests("settle")
     with pytest.raises(OutcomeUnknown), worker.claim("order 7"):
@@ -175,11 +175,11 @@ def test_a_block_whose_completion_is_never_answered_raises_outcome_unknown(fault
     with pytest.raises(OutcomeUnknown) as unknown, worker.claim("order 8") as claim:
         claim.complete("receipt")
     assert unknown.value.value == "receipt"
-    assert not worker.keeper._holds
+    assert not worker.heartbeat._holds
 
 
 @pytest.mark.fault("F51")
-def test_a_failure_that_cannot_be_recorded_still_reaches_the_caller(faulty: Face, wire: Wire) -> None:
+def test_a_failure_that_cannot_be_recorded_still_reaches_the_caller(faulty: SyncClient, wire: Wire) -> None:
     worker = faulty.another(settle_timeout="50ms")
     wire.lose_requests("settle")
 
@@ -189,7 +189,7 @@ def test_a_failure_that_cannot_be_recorded_still_reaches_the_caller(faulty: Face
     with pytest.raises(ConnectionError):
         worker.run("order 7", breaks)
     assert [event.reason for event in worker.told("unknown")] == ["failure not recorded"]
-    assert not worker.keeper._holds
+    assert not worker.heartbeat._holds
 
 
 @pytest.mark.fault("F51")

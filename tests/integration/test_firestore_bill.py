@@ -22,7 +22,7 @@ from onceward.stores.firestore import FirestoreStore
 from onceward.stores.firestore.address import parse
 from onceward.stores.firestore.async_transport import FirestoreAsyncTransport
 from onceward.stores.firestore.transport import FirestoreThreadTransport
-from tests.faces import AsyncFace, Colour, Face, Place
+from tests.clients import AsyncClient, Mode, Place, SyncClient
 from tests.firestore_places import PROJECT, named
 from tests.moved_time import TOO_LONG, RealClock
 from tests.servers.firestore import EMULATOR, shared
@@ -56,45 +56,45 @@ class At(Place):
 
 
 @pytest.fixture
-def face(store: FirestoreStore, colour: Colour) -> Iterator[Face]:
-    face = Face(At(store)) if colour == "blocking" else AsyncFace(At(store))
-    yield face
-    face.close()
+def client(store: FirestoreStore, mode: Mode) -> Iterator[SyncClient]:
+    client = SyncClient(At(store)) if mode == "blocking" else AsyncClient(At(store))
+    yield client
+    client.close()
 
 
 # ── the bill ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_fresh_run_is_one_read_and_two_writes_and_a_replay_is_one_read(tap: Tap, face: Face) -> None:
+def test_a_fresh_run_is_one_read_and_two_writes_and_a_replay_is_one_read(tap: Tap, client: SyncClient) -> None:
     with tap.billed() as bill:
-        assert face.outcome("invoice 7", lambda: "sent").executed
+        assert client.outcome("invoice 7", lambda: "sent").executed
     assert bill() == (1, 2, {"BatchGetDocuments": 1, "Commit": 2})
     with tap.billed() as bill:
-        assert face.outcome("invoice 7", lambda: "sent").replayed
+        assert client.outcome("invoice 7", lambda: "sent").replayed
     assert bill() == (1, 0, {"BatchGetDocuments": 1})
 
 
-def test_a_renewal_and_a_note_are_one_write_each_and_cost_the_settlement_nothing(tap: Tap, face: Face) -> None:
-    with tap.billed() as bill, face.claim("invoice 7") as claim:
+def test_a_renewal_and_a_note_are_one_write_each_and_cost_the_settlement_nothing(tap: Tap, client: SyncClient) -> None:
+    with tap.billed() as bill, client.claim("invoice 7") as claim:
         claim.annotate(page="1")
         claim.annotate(page="2")
         claim.complete("sent")
     assert bill()[:2] == (1, 4)
 
 
-def test_a_failure_and_its_retry_are_two_writes_each(tap: Tap, face: Face) -> None:
+def test_a_failure_and_its_retry_are_two_writes_each(tap: Tap, client: SyncClient) -> None:
     def fails() -> None:
         raise ConnectionError("not now")
 
     with tap.billed() as bill:
-        face.outcome("invoice 7", fails)
-        face.outcome("invoice 7", fails)
+        client.outcome("invoice 7", fails)
+        client.outcome("invoice 7", fails)
     assert bill()[:2] == (2, 4)
 
 
-def test_a_batch_of_claims_is_billed_as_its_items_and_travels_together(tap: Tap, face: Face) -> None:
+def test_a_batch_of_claims_is_billed_as_its_items_and_travels_together(tap: Tap, client: SyncClient) -> None:
     with tap.billed() as bill:
-        assert all(one.executed for one in face.map(_double, range(20)))
+        assert all(one.executed for one in client.map(_double, range(20)))
     reads, writes, calls = bill()
     assert (reads, writes) == (20, 40)
     assert (calls["BatchGetDocuments"], calls["BatchWrite"]) == (1, 1), "two round trips for twenty claims"
@@ -105,12 +105,14 @@ def _double(number: int) -> int:
 
 
 @pytest.mark.mission("E2", "E4")
-def test_the_two_tiers_of_the_fleet_are_three_reads_and_three_writes_in_one_commit(tap: Tap, face: Face) -> None:
-    services = face.once.state("ops_services")
+def test_the_two_tiers_of_the_fleet_are_three_reads_and_three_writes_in_one_commit(
+    tap: Tap, client: SyncClient
+) -> None:
+    services = client.once.state("ops_services")
 
     def applied(minute: int, message: str, event: str) -> str:
         place = Ordering(f"2026-03-01T08:{minute:02}:00Z", None, None, message)
-        return str(face._wait(services.apply("prod__api", place, {"minute": minute}, event_id=event)).reason)
+        return str(client._wait(services.apply("prod__api", place, {"minute": minute}, event_id=event)).reason)
 
     with tap.billed() as bill:
         assert applied(5, "m1", "e1") == "applied"
@@ -135,55 +137,55 @@ def test_the_two_tiers_of_the_fleet_are_three_reads_and_three_writes_in_one_comm
 @pytest.mark.rival(20)
 @pytest.mark.fault("F53")
 @pytest.mark.parametrize("times", [1, 2, 3])
-def test_a_claim_whose_answer_is_lost_is_found_by_its_nonce(tap: Tap, face: Face, times: int) -> None:
+def test_a_claim_whose_answer_is_lost_is_found_by_its_nonce(tap: Tap, client: SyncClient, times: int) -> None:
     runs: list[int] = []
     tap.lose("Commit", times)
-    assert face.outcome("invoice 7", lambda: runs.append(1)).executed
-    assert face.outcome("invoice 7", lambda: runs.append(1)).replayed
+    assert client.outcome("invoice 7", lambda: runs.append(1)).executed
+    assert client.outcome("invoice 7", lambda: runs.append(1)).replayed
     assert runs == [1]
-    assert face.read("invoice 7").attempt == 1
+    assert client.read("invoice 7").attempt == 1
 
 
 @pytest.mark.fault("F53")
 @pytest.mark.parametrize("on_running", ["raise", "wait"])
 def test_a_claim_whose_answer_never_comes_does_not_keep_its_own_caller_out(
-    tap: Tap, store: FirestoreStore, colour: Colour, on_running: str
+    tap: Tap, store: FirestoreStore, mode: Mode, on_running: str
 ) -> None:
     """Told that somebody is at it, nobody has begun: not even `park` may wait for a lease, or for a person."""
     runs: list[int] = []
-    face = (Face if colour == "blocking" else AsyncFace)(
+    client = (SyncClient if mode == "blocking" else AsyncClient)(
         At(store), lease="6s", on_running=on_running, after_crash="park"
     )
-    face.outcome("warm", lambda: None)
+    client.outcome("warm", lambda: None)
     tap.hold("Commit")
-    first = face.outcome("invoice 7", lambda: runs.append(1))
+    first = client.outcome("invoice 7", lambda: runs.append(1))
     if on_running == "raise":
         assert (type(first).__name__, runs) == ("Running", [])
-        first = face.outcome("invoice 7", lambda: runs.append(1))
+        first = client.outcome("invoice 7", lambda: runs.append(1))
     assert first.executed
-    assert (runs, face.read("invoice 7").attempt) == ([1], 1)
-    face.close()
+    assert (runs, client.read("invoice 7").attempt) == ([1], 1)
+    client.close()
 
 
 @pytest.mark.fault("F51", "F53")
-def test_a_completion_whose_answer_is_lost_is_asked_for_again(tap: Tap, face: Face) -> None:
-    with face.claim("invoice 7") as claim:
+def test_a_completion_whose_answer_is_lost_is_asked_for_again(tap: Tap, client: SyncClient) -> None:
+    with client.claim("invoice 7") as claim:
         tap.lose("Commit")
         claim.complete("sent")
-    assert face.outcome("invoice 7", lambda: "again").value == "sent"
+    assert client.outcome("invoice 7", lambda: "again").value == "sent"
 
 
 @pytest.mark.fault("F53")
-def test_answers_to_reads_may_be_lost_too(tap: Tap, face: Face) -> None:
+def test_answers_to_reads_may_be_lost_too(tap: Tap, client: SyncClient) -> None:
     tap.lose("BatchGetDocuments", 2)
-    assert face.outcome("invoice 7", lambda: "sent").executed
+    assert client.outcome("invoice 7", lambda: "sent").executed
 
 
 @pytest.mark.fault("F53")
-def test_a_batch_whose_answer_is_lost_is_found_by_its_nonces(tap: Tap, face: Face) -> None:
+def test_a_batch_whose_answer_is_lost_is_found_by_its_nonces(tap: Tap, client: SyncClient) -> None:
     tap.lose("BatchWrite", 2)
-    assert all(one.executed for one in face.map(_double, range(5)))
-    assert all(one.replayed for one in face.map(_double, range(5)))
+    assert all(one.executed for one in client.map(_double, range(5)))
+    assert all(one.replayed for one in client.map(_double, range(5)))
 
 
 @pytest.mark.fault("F53")
@@ -264,8 +266,8 @@ def test_the_time_between_two_answers_is_never_ahead_of_the_servers(store: Fires
 
 
 @pytest.mark.fault("F50")
-@pytest.mark.parametrize("colour", ["blocking", "asyncio"])
-def test_a_server_that_is_back_is_asked_within_a_second(colour: Colour, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mode", ["blocking", "asyncio"])
+def test_a_server_that_is_back_is_asked_within_a_second(mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
     """gRPC by itself waits for up to two minutes before it looks again, and refuses every call until then."""
     told: list[dict[str, int]] = []
 
@@ -273,32 +275,32 @@ def test_a_server_that_is_back_is_asked_within_a_second(colour: Colour, monkeypa
         told.append(dict(options))
         raise ConnectionError
 
-    monkeypatch.setattr(grpc if colour == "blocking" else grpc.aio, "insecure_channel", opened)
+    monkeypatch.setattr(grpc if mode == "blocking" else grpc.aio, "insecure_channel", opened)
     monkeypatch.setenv(EMULATOR, "127.0.0.1:1")
     place = parse("firestore://p/c")
-    wire: Any = FirestoreThreadTransport(place) if colour == "blocking" else FirestoreAsyncTransport(place)
+    wire: Any = FirestoreThreadTransport(place) if mode == "blocking" else FirestoreAsyncTransport(place)
 
     async def ask() -> None:
         await wire.one("commit", None, 1.0)
 
     with pytest.raises(ConnectionError):
-        run(ask()) if colour == "blocking" else asyncio.run(ask())
+        run(ask()) if mode == "blocking" else asyncio.run(ask())
     assert told[0]["grpc.max_reconnect_backoff_ms"] <= 1_000
 
 
 def test_what_the_keeper_renews_is_remembered_by_the_store_that_claimed(tap: Tap, store: FirestoreStore) -> None:
-    keeper = store.twin()
-    for one in (store, keeper):
+    heartbeat = store.twin()
+    for one in (store, heartbeat):
         run(one.open(ThreadRuntime()))
     [held] = run(store.claim([ClaimRequest(ID, "s", "k", b"n" * 16, 600_000_000)], timeout=20))
     assert held.record is not None
     token, nonce = held.record.token, held.record.nonce
     with tap.billed() as bill:
-        [renewed] = run(keeper.renew([Renewal(ID, token, nonce, 600_000_000)], timeout=20))
+        [renewed] = run(heartbeat.renew([Renewal(ID, token, nonce, 600_000_000)], timeout=20))
         [done] = run(store.settle([Complete(ID, token, nonce, b"done")], timeout=20))
     assert (renewed.verdict, done.verdict) == (Verdict.OK, Verdict.OK)
     assert bill()[:2] == (0, 2)
-    for one in (store, keeper):
+    for one in (store, heartbeat):
         run(one.close())
 
 

@@ -18,8 +18,8 @@ from onceward.protocol.requests import ClaimRequest, Verdict
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.firestore import FirestoreStore
-from tests.faces import AsyncFace, Colour, Face, Place
-from tests.firestore_places import PROJECT, client, document, named
+from tests.clients import AsyncClient, Mode, Place, SyncClient
+from tests.firestore_places import PROJECT, document, firestore_client, named
 from tests.moved_time import RealClock
 from tests.servers.firestore import EMULATOR, shared
 from tests.servers.firestore_tap import Tap, tapped
@@ -43,15 +43,15 @@ TRIES = 30  # the client's own five are soon used up where two meet on a slow em
 class Bank:
     """A caller with transactions of their own, of either colour, called as blocking code."""
 
-    def __init__(self, face: Face, collection: str) -> None:
-        self.face = face
+    def __init__(self, client: SyncClient, collection: str) -> None:
+        self.client = client
         self.accounts = f"{collection}-accounts"
-        kind = firestore.Client if face.colour == "blocking" else firestore.AsyncClient
-        self.client: Any = kind(project=PROJECT)
+        kind = firestore.Client if client.mode == "blocking" else firestore.AsyncClient
+        self.firestore_client: Any = kind(project=PROJECT)
         self.bodies = 0
 
     def account(self, name: str = "anna") -> Any:
-        return self.client.collection(self.accounts).document(name)
+        return self.firestore_client.collection(self.accounts).document(name)
 
     def balance(self, name: str = "anna") -> int:
         found = document(self.accounts, name)
@@ -63,13 +63,15 @@ class Bank:
 
     def transact(self, body: Callable[[Any], Any]) -> Any:
         """The body gives what is to be awaited, if anything is."""
-        if self.face.colour == "blocking":
-            return firestore.transactional(self._counted(body))(self.client.transaction(max_attempts=TRIES))
+        if self.client.mode == "blocking":
+            return firestore.transactional(self._counted(body))(self.firestore_client.transaction(max_attempts=TRIES))
 
         async def whole() -> Any:
-            return await firestore.async_transactional(self._counted(body))(self.client.transaction(max_attempts=TRIES))
+            return await firestore.async_transactional(self._counted(body))(
+                self.firestore_client.transaction(max_attempts=TRIES)
+            )
 
-        return self.face._wait(whole())
+        return self.client._wait(whole())
 
     def _counted(self, body: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def counted(tx: Any) -> Any:
@@ -79,8 +81,8 @@ class Bank:
         return counted
 
     def _once(self, tx: Any, key: str, work: Callable[[Any], Any], after: Callable[[Any], Any]) -> Any:
-        once = self.face.once
-        if self.face.colour == "blocking":
+        once = self.client.once
+        if self.client.mode == "blocking":
             with once.within(tx) as here:
                 outcome = here.outcome(key, work, tx)
                 after(tx)
@@ -107,12 +109,12 @@ def tap(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tap]:
 
 
 @pytest.fixture
-def bank(tap: Tap, tmp_path: Path, colour: Colour) -> Iterator[Bank]:
+def bank(tap: Tap, tmp_path: Path, mode: Mode) -> Iterator[Bank]:
     place = At(tmp_path)
     settings: dict[str, Any] = {"fingerprint": "none"}  # a transaction is another object each time
-    face = Face(place, **settings) if colour == "blocking" else AsyncFace(place, **settings)
-    yield Bank(face, place.collection)
-    face.close()
+    client = SyncClient(place, **settings) if mode == "blocking" else AsyncClient(place, **settings)
+    yield Bank(client, place.collection)
+    client.close()
 
 
 def pays(bank: Bank, amount: int = 100) -> Callable[[Any], int]:
@@ -133,7 +135,7 @@ def test_claim_and_effect_are_committed_together_and_a_duplicate_changes_nothing
     with tap.billed() as bill:
         assert bank.run("payment 1", pays(bank)).executed
     assert bill()[:2] == (1, 2), "the record and the account: claim and result are one write"
-    assert bank.face.read("payment 1").state == "COMPLETED"
+    assert bank.client.read("payment 1").state == "COMPLETED"
     with tap.billed() as bill:
         outcome = bank.run("payment 1", pays(bank))
     assert (outcome.replayed, outcome.value, bank.balance()) == (True, 100, 100)
@@ -152,7 +154,7 @@ def test_a_handler_that_raises_leaves_neither_and_the_transaction_stays_usable(b
     outcome = bank.run("payment 1", fails, after=notes)
     assert isinstance(outcome, Failed)
     assert (bank.balance(), bank.balance("log")) == (0, 1)
-    assert bank.face.read("payment 1") is None
+    assert bank.client.read("payment 1") is None
     assert bank.run("payment 1", pays(bank)).executed
 
 
@@ -163,7 +165,7 @@ def test_a_rollback_after_the_claim_undoes_it(bank: Bank) -> None:
 
     with pytest.raises(RuntimeError, match="changed our mind"):
         bank.run("payment 1", pays(bank), after=gives_up)
-    assert (bank.balance(), bank.face.read("payment 1")) == (0, None)
+    assert (bank.balance(), bank.client.read("payment 1")) == (0, None)
 
 
 def test_the_client_may_run_the_body_again_and_the_effect_is_one(tap: Tap, bank: Bank) -> None:
@@ -186,14 +188,14 @@ def test_a_commit_whose_answer_is_lost_is_not_applied_twice(tap: Tap, bank: Bank
 @pytest.mark.rival(18)
 @pytest.mark.mission("E2")
 def test_of_two_transactions_at_once_one_has_the_effect(bank: Bank) -> None:
-    outcomes = bank.face.together(2, lambda: bank.run("payment 1", pays(bank)))
+    outcomes = bank.client.together(2, lambda: bank.run("payment 1", pays(bank)))
     assert sorted(type(one).__name__ for one in outcomes) == ["Executed", "Replayed"], outcomes
     assert bank.balance() == 100
 
 
 def test_two_jobs_in_one_transaction_and_the_first_is_known_to_the_second(bank: Bank) -> None:
     def body(tx: Any) -> Any:
-        if bank.face.colour == "blocking":
+        if bank.client.mode == "blocking":
             return [bank._once(tx, key, pays(bank), lambda _: None) for key in ("one", "two", "one")]
 
         async def whole() -> list[Any]:
@@ -210,7 +212,7 @@ def test_the_handler_may_read_because_nothing_is_written_before_it_is_done(tmp_p
     place = At(tmp_path)
     shared()
     with Once(place.open()) as once:
-        account = client().collection(f"{place.collection}-accounts").document("anna")
+        account = firestore_client().collection(f"{place.collection}-accounts").document("anna")
         account.set({"balance": 5})
 
         @firestore.transactional
@@ -223,7 +225,7 @@ def test_the_handler_may_read_because_nothing_is_written_before_it_is_done(tmp_p
             with once.within(tx) as here:
                 return here.run("doubled", doubles)
 
-        assert [body(client().transaction()) for _ in range(3)] == [10, 10, 10]
+        assert [body(firestore_client().transaction()) for _ in range(3)] == [10, 10, 10]
         assert account.get().to_dict() == {"balance": 10}
 
 
@@ -242,7 +244,7 @@ def test_a_key_in_an_open_transaction_is_running_for_everybody_else(tmp_path: Pa
             with once.within(tx) as here:
                 return here.run("k", lambda: run(other.claim([request], timeout=0.3))[0].verdict.value)
 
-        assert body(client().transaction()) == "running"
+        assert body(firestore_client().transaction()) == "running"
     [after] = run(other.claim([request], timeout=20))
     assert after.verdict is Verdict.REPLAY
     run(other.close())
@@ -253,25 +255,25 @@ def test_a_key_in_an_open_transaction_is_running_for_everybody_else(tmp_path: Pa
 
 @pytest.mark.fault("F31")
 def test_a_leased_claim_is_completed_in_the_transaction_of_its_effect(bank: Bank) -> None:
-    with bank.face.claim("payment 1") as claim:
+    with bank.client.claim("payment 1") as claim:
 
         def body(tx: Any) -> Any:
             pays(bank)(tx)
             return claim._claim.complete_in(tx, 100)
 
         bank.transact(body)
-    entry = bank.face.read("payment 1")
+    entry = bank.client.read("payment 1")
     assert (entry.state, entry.attempt, bank.balance()) == ("COMPLETED", 1, 100)
 
 
 @pytest.mark.rival(1)
 @pytest.mark.fault("F41")
 def test_who_was_replaced_cannot_complete_in_a_transaction(bank: Bank) -> None:
-    late = bank.face.silent_owner("payment 1", lease="1s")
+    late = bank.client.silent_owner("payment 1", lease="1s")
     stolen = threading.Event()
 
     def steals() -> None:
-        bank.face.forget("payment 1", force=True)
+        bank.client.forget("payment 1", force=True)
         stolen.set()
 
     steals()
@@ -299,7 +301,7 @@ def test_a_job_that_failed_is_not_written_down_with_the_next_one(tmp_path: Path)
                 assert isinstance(here.outcome("one", fails), Failed)
                 assert here.outcome("two", lambda: 2).executed
 
-        body(client().transaction())
+        body(firestore_client().transaction())
         assert once.read("one") is None, "or it would be held by nobody"
         assert once.read("two") is not None
 
@@ -317,7 +319,7 @@ def test_a_claim_that_is_no_longer_remembered_is_found_by_its_transaction(tmp_pa
             def body(tx: Any) -> None:
                 claim.complete_in(tx, 3)
 
-            body(client().transaction())
+            body(firestore_client().transaction())
         assert once.outcome(key, lambda: 4).value == 3
 
 
@@ -326,7 +328,7 @@ def test_a_claim_that_is_no_longer_remembered_is_found_by_its_transaction(tmp_pa
 
 @pytest.mark.mission("E2", "E3")
 def test_an_event_and_the_callers_own_document_are_committed_together(tap: Tap, bank: Bank) -> None:
-    services = bank.face.once.state("services")
+    services = bank.client.once.state("services")
 
     def deliver(minute: int, message: str) -> Any:
         def body(tx: Any) -> Any:
@@ -338,7 +340,7 @@ def test_an_event_and_the_callers_own_document_are_committed_together(tap: Tap, 
                     tx.set(bank.account(), {"balance": minute})
                 return outcome
 
-            if bank.face.colour == "blocking":
+            if bank.client.mode == "blocking":
                 return row(applied)
 
             async def whole() -> Any:
@@ -369,9 +371,9 @@ def test_what_cannot_be_joined_says_why(tmp_path: Path) -> None:
                 pass
             return str(caught.value)
 
-        assert "not begun" in refused(client().transaction())
+        assert "not begun" in refused(firestore_client().transaction())
         assert "not a transaction" in refused(object())
-        begun = client().transaction(read_only=True)
+        begun = firestore_client().transaction(read_only=True)
         begun._begin()
         assert "read-only" in refused(begun)
         begun._rollback()

@@ -19,8 +19,8 @@ from onceward.latest import Ordering
 from onceward.runtime.bridge import run
 from onceward.stores.firestore import FirestoreStore, Layout
 from onceward.testing import FakeClock
-from tests.faces import Face, Place
-from tests.firestore_places import LOCKS, PROJECT, SERVICES, SERVICES_URL, client, document, documents, named
+from tests.clients import Place
+from tests.firestore_places import LOCKS, PROJECT, SERVICES, SERVICES_URL, document, documents, firestore_client, named
 from tests.integration.test_documents import (
     LOCK,
     test_a_completed_document_is_skipped,
@@ -120,7 +120,9 @@ def test_a_failure_is_shown_with_its_message_and_is_gone_after_the_next_attempt(
 def test_what_others_keep_in_the_document_stays_there(locks: Once, tmp_path: Path) -> None:
     """As the seed's own code does it: it writes to the document while it holds the lock."""
     with locks.claim(LOCK) as claim:
-        client().collection(named(tmp_path)).document(LOCK).update({"gcs_output_path": "gs://out/a.pdf", "pages": 7})
+        firestore_client().collection(named(tmp_path)).document(LOCK).update(
+            {"gcs_output_path": "gs://out/a.pdf", "pages": 7}
+        )
         claim.complete()
     done = document(named(tmp_path), LOCK)
     assert done is not None
@@ -139,7 +141,7 @@ def test_locks_that_were_written_by_hand_before_are_taken_over_as_they_are(locks
     def lock(name: str, status: str, **more: Any) -> str:
         key = content_key(name.encode())
         written = {"hash": key, "status": status, "created_at": born, "updated_at": born, **more}
-        client().collection(named(tmp_path)).document(key).set(written)
+        firestore_client().collection(named(tmp_path)).document(key).set(written)
         return key
 
     hour = dt.timedelta(hours=1)
@@ -171,7 +173,7 @@ def test_every_other_key_is_its_hash(locks: Once, tmp_path: Path) -> None:
     for key in keys:
         assert locks.outcome(key, str, "x").executed
         assert locks.outcome(key, str, "x").replayed
-    names = {one.id for one in client().collection(named(tmp_path)).stream()}
+    names = {one.id for one in firestore_client().collection(named(tmp_path)).stream()}
     assert names == {locks.key(key).id.hex() for key in keys}
 
 
@@ -312,12 +314,12 @@ def test_a_state_called_after_its_entity_is_found_in_a_transaction_too(tmp_path:
 
         @firestore.transactional
         def look(transaction: Any) -> list[str | None]:
-            joined = cast("FirestoreStore", once.store).join(transaction, once.engine.world)
+            joined = cast("FirestoreStore", once.store).join(transaction, once.engine.runtime)
             ids = [make_key(state.scope, entity).id for entity in entities]
             found = run(joined.newest(ids, timeout=30))
             return [None if one is None else one.entity for one in found]
 
-        assert look(client().transaction()) == ["prod__api", "prod/api", None]
+        assert look(firestore_client().transaction()) == ["prod__api", "prod/api", None]
 
 
 @pytest.mark.fault("F66", "F67")
@@ -327,7 +329,7 @@ def test_what_no_purge_may_delete_does_not_stand_in_its_way(tmp_path: Path, cloc
     with Once(FirestoreStore(f"firestore://{PROJECT}/{named(tmp_path)}", clock=clock), window="1h") as once:
         for number in range(3):
             theirs = {"state": "COMPLETED", "expire_at": old}
-            client().collection(named(tmp_path)).document(f"theirs {number}").set(theirs)
+            firestore_client().collection(named(tmp_path)).document(f"theirs {number}").set(theirs)
             once.run(f"ours {number}", lambda: None)
         clock.advance(dt.timedelta(days=2))
         assert [once.purge(2), once.purge(2), once.purge(2)] == [2, 1, 0]
@@ -356,13 +358,13 @@ def test_a_url_that_cannot_be_meant_says_so(wrong: str) -> None:
 
 
 def test_a_client_of_the_users_own_says_where_and_who(tmp_path: Path) -> None:
-    with Once(FirestoreStore(client(), named(tmp_path), layout=Layout())) as once:
+    with Once(FirestoreStore(firestore_client(), named(tmp_path), layout=Layout())) as once:
         assert once.outcome("k", str, "x").executed
     assert len(list(_all(named(tmp_path)))) == 1
 
 
 def _all(collection: str) -> Any:
-    return client().collection(collection).stream()
+    return firestore_client().collection(collection).stream()
 
 
-__all__ += ["Face", "Kept"]
+__all__ += ["Kept"]

@@ -20,7 +20,7 @@ from onceward.protocol.requests import Answer, AnyRequest
 from onceward.stores.clock import WallClock
 from onceward.stores.sqlite import SQLiteStore
 from tests.moved_time import TOO_LONG, in_thread
-from tests.unit.lane_calls import until
+from tests.unit.batcher_calls import until
 
 WORDS = [f"order {number}" for number in range(12)]
 
@@ -113,7 +113,7 @@ async def behind_a_writer(once: AsyncOnce, store: Watched, path: Path, effects: 
     first = asyncio.ensure_future(once.outcome("first", work, "first"))
     await soon(lambda: len(store.begun) > begun)
     others = [asyncio.ensure_future(once.outcome(word, work, word)) for word in WORDS]
-    runway = store._lane._runways[asyncio.get_running_loop()]  # type: ignore[union-attr]
+    runway = store._batcher._runways[asyncio.get_running_loop()]  # type: ignore[union-attr]
     await soon(lambda: len(runway.waiting) == len(WORDS))
     return writer, first, others
 
@@ -188,7 +188,7 @@ def test_replies_lost_for_whole_batches_are_resolved_by_nonce_for_threads(
         first = in_thread(once.outcome, "first", effects.update, ["first"])
         until(lambda: len(store.begun) > begun)
         others = [in_thread(once.outcome, word, effects.update, [word]) for word in WORDS]
-        until(lambda: len(store._lane._queue._waiting) == len(WORDS))  # type: ignore[union-attr]
+        until(lambda: len(store._batcher._queue._waiting) == len(WORDS))  # type: ignore[union-attr]
         writer.end()
         outcomes = [one.result(TOO_LONG) for one in [first, *others]]
     assert all(isinstance(one, Executed) for one in outcomes)
@@ -218,7 +218,7 @@ def test_an_interrupted_thread_leaves_no_key_locked_and_disturbs_nobody(
         others = [in_thread(once.outcome, WORDS[0], effects.update, [WORDS[0]])]
         until(lambda: len(store.begun) > begun)
         others += [in_thread(once.outcome, word, effects.update, [word]) for word in WORDS[1:]]
-        queue = store._lane._queue._waiting  # type: ignore[union-attr]
+        queue = store._batcher._queue._waiting  # type: ignore[union-attr]
         until(lambda: len(queue) == len(WORDS) - 1)
 
         def come_between() -> None:
@@ -320,14 +320,14 @@ def test_loops_one_after_the_other_and_two_at_a_time_share_a_client(store: Watch
     assert set(effects.values()) == {1}
 
 
-@pytest.mark.parametrize("colour", ["threads", "tasks"])
+@pytest.mark.parametrize("mode", ["threads", "tasks"])
 def test_closing_while_others_wait_leaves_nobody_waiting(
-    store: Watched, path: Path, effects: Counter[str], colour: str
+    store: Watched, path: Path, effects: Counter[str], mode: str
 ) -> None:
     """Each is told whether its work ran; that a result could not be recorded any more is an outcome, too."""
     outcomes = (
         closed_in_threads(store, path, effects)
-        if colour == "threads"
+        if mode == "threads"
         else asyncio.run(closed_in_tasks(store, path, effects))
     )
     for word, outcome in zip(["first", *WORDS], outcomes, strict=True):
@@ -346,7 +346,7 @@ def closed_in_threads(store: Watched, path: Path, effects: Counter[str]) -> list
     first = in_thread(caught, once.outcome, "first", effects.update, ["first"])
     until(lambda: len(store.begun) > begun)
     others = [in_thread(caught, once.outcome, word, effects.update, [word]) for word in WORDS]
-    until(lambda: len(store._lane._queue._waiting) == len(WORDS))  # type: ignore[union-attr]
+    until(lambda: len(store._batcher._queue._waiting) == len(WORDS))  # type: ignore[union-attr]
     closing = in_thread(once.close, 0)
     writer.end()
     closing.result(TOO_LONG)
@@ -383,7 +383,7 @@ def test_a_child_that_was_forked_while_calls_waited_groups_by_itself(
         first = in_thread(once.outcome, "first", effects.update, ["first"])
         until(lambda: len(store.begun) > begun)
         second = in_thread(once.outcome, "second", effects.update, ["second"])
-        until(lambda: len(store._lane._queue._waiting) == 1)  # type: ignore[union-attr]
+        until(lambda: len(store._batcher._queue._waiting) == 1)  # type: ignore[union-attr]
         letting_go = in_thread(writer.end)
         child = os.fork()
         if child == 0:

@@ -62,7 +62,7 @@ def test_a_saga_that_is_interrupted_anywhere_goes_on_to_its_end_without_a_person
             outcome = order.outcome(number=number)
             assert outcome.kind in (("failed",) if refused else ("executed", "replayed")), f"interrupted at {number}"
             assert sorted(acts.values()) == (["charge", "free", "reserve"] if refused else ["charge", "reserve"])
-            assert not once.keeper._holds
+            assert not once.heartbeat._holds
 
 
 @pytest.mark.fault("F27")
@@ -82,7 +82,7 @@ def test_an_interrupt_at_any_step_leaves_no_key_locked(store: Store, way: str, a
 
         if not here.run(interrupted_at, step, call, alarm):
             break
-        assert not once.keeper._holds, f"step {step}"
+        assert not once.heartbeat._holds, f"step {step}"
         assert here.run(current) is None, f"step {step}"
         for one in (key, key + " and more"):
             entry = once.read(one)
@@ -121,7 +121,7 @@ def test_an_interrupt_at_any_step_of_a_block_itself_keeps_no_lease(
 
         if not here.run(interrupted_at, step, call, Alarm, ours=BLOCKS):
             break
-        assert not once.keeper._holds, f"step {step}"
+        assert not once.heartbeat._holds, f"step {step}"
         assert here.run(current) is None, f"step {step}"
         entry = once.read(key, name=LOCK if way is locked else None)
         if entry is not None and entry.state is RecordState.PENDING:

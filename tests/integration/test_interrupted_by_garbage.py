@@ -20,7 +20,7 @@ from onceward.runtime.pending_request import PendingRequest
 from onceward.stores import MemoryStore
 from tests.collector import resting
 from tests.integration.interrupts import HOME, OURS, WAYS, Alarm, interrupted_at, store, unheard
-from tests.unit.lane_calls import request
+from tests.unit.batcher_calls import request
 
 __all__ = ["store", "unheard"]  # fixtures, told here so that pytest finds them
 
@@ -81,7 +81,7 @@ def test_what_others_left_behind_is_no_step_of_a_call(left_behind: Callable[[Onc
         assert not interrupted_at(1, call, Alarm)
         call()
         gc.collect()
-        assert not once.keeper._holds, "its turn came afterwards"
+        assert not once.heartbeat._holds, "its turn came afterwards"
 
 
 @pytest.mark.fault("F27")
@@ -102,7 +102,7 @@ def test_an_interrupt_at_any_step_while_a_forsaken_block_ends_keeps_no_lease(
 
     ours = OURS | {str(HOME / "locks.py")}
     while interrupted_at(step, functools.partial(call, f"order {step}"), Alarm, ours=ours, ends=True):
-        assert not once.keeper._holds, f"step {step}"
+        assert not once.heartbeat._holds, f"step {step}"
         step += 1
     assert lost.count(Alarm) > 3
     entry = once.read(f"order {step}", name=LOCK if forsaken is forsaken_lock else None)

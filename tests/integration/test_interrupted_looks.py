@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from onceward import AsyncOnce, RecordState, applied, inconclusive, not_applied, verify
-from tests.faces import Face, Place
+from tests.clients import Place, SyncClient
 
 
-def a_crash(face: Face, **settings: Any) -> None:
-    face.silent_owner("order 7", after_crash=verify(lambda: inconclusive), **settings)
-    face.clock.advance("2h")
+def a_crash(client: SyncClient, **settings: Any) -> None:
+    client.silent_owner("order 7", after_crash=verify(lambda: inconclusive), **settings)
+    client.clock.advance("2h")
 
 
 @pytest.mark.fault("F27", "F28")
 @pytest.mark.parametrize("way", ["run", "block"])
-def test_an_interrupt_while_verify_looks_gives_the_key_back_unverified(face: Face, way: str) -> None:
+def test_an_interrupt_while_verify_looks_gives_the_key_back_unverified(client: SyncClient, way: str) -> None:
     answers: list[Any] = [KeyboardInterrupt(), applied("sent")]
 
     def find() -> Any:
@@ -27,15 +27,15 @@ def test_an_interrupt_while_verify_looks_gives_the_key_back_unverified(face: Fac
             raise answer
         return answer
 
-    a_crash(face)
-    sure = face.another(after_crash=verify(find), lease="1h", on_running="raise")
+    a_crash(client)
+    sure = client.another(after_crash=verify(find), lease="1h", on_running="raise")
     with pytest.raises(KeyboardInterrupt):
         if way == "run":
             sure.run("order 7", lambda: pytest.fail("must not run"))
         else:
             with sure.claim("order 7"):
                 pytest.fail("must not enter")
-    assert not sure.keeper._holds
+    assert not sure.heartbeat._holds
     entry = sure.read("order 7")
     assert (entry.state, entry.attempt) == (RecordState.PENDING, 1)
     outcome = sure.outcome("order 7", lambda: pytest.fail("must not run"))
@@ -55,7 +55,7 @@ async def test_a_cancellation_while_verify_looks_gives_the_key_back_unverified(p
 
     once = AsyncOnce(place.open(), after_crash=verify(find), lease="1h")
     await asyncio.create_task(once.claim("order 7").__aenter__())  # in a context of its own
-    once.keeper._holds.clear()  # it is not heard of again
+    once.heartbeat._holds.clear()  # it is not heard of again
     place.clock.advance("2h")
     task = asyncio.create_task(once.run("order 7", never))
     await begun.wait()
@@ -65,12 +65,12 @@ async def test_a_cancellation_while_verify_looks_gives_the_key_back_unverified(p
     entry = await once.read("order 7")
     assert entry is not None
     assert (entry.state, entry.attempt, entry.record.released) == (RecordState.PENDING, 1, True)
-    assert not once.keeper._holds
+    assert not once.heartbeat._holds
     await once.close()
 
 
 @pytest.mark.fault("F27")
-def test_an_interrupt_while_a_failure_is_looked_up_lets_the_next_claimant_ask_at_once(face: Face) -> None:
+def test_an_interrupt_while_a_failure_is_looked_up_lets_the_next_claimant_ask_at_once(client: SyncClient) -> None:
     answers: list[Any] = [KeyboardInterrupt(), not_applied]
     done: list[str] = []
 
@@ -86,10 +86,10 @@ def test_an_interrupt_while_a_failure_is_looked_up_lets_the_next_claimant_ask_at
             raise ConnectionError
         return "done"
 
-    sure = face.another(after_crash=verify(find), lease="1h", on_running="raise")
+    sure = client.another(after_crash=verify(find), lease="1h", on_running="raise")
     with pytest.raises(KeyboardInterrupt):
         sure.run("order 7", work)
     assert answers == [not_applied], "it is the next claimant who asks again"
-    assert not sure.keeper._holds
+    assert not sure.heartbeat._holds
     assert sure.run("order 7", work) == "done"
     assert answers == []

@@ -16,7 +16,7 @@ from onceward import ConfigurationError, InvalidKey, NotAcquired, Once, OutcomeP
 from onceward.errors import StillRunning, Stopping
 from onceward.stores import MemoryStore
 from tests.cli.calls import until
-from tests.faces import Face
+from tests.clients import SyncClient
 
 
 @pytest.fixture
@@ -59,9 +59,9 @@ def test_a_transaction_that_outlives_its_claim_and_is_committed_counts(shop: tup
     with pytest.raises(ConfigurationError, match="in this order"), once.claim("order:8") as claim:
         connection.execute("INSERT INTO charges VALUES (500)")
         claim.complete_in(connection, "receipt")
-    assert once.keeper._endings, "it waits for the end of the transaction"
+    assert once.heartbeat._endings, "it waits for the end of the transaction"
     connection.commit()
-    until(lambda: not once.keeper._endings)
+    until(lambda: not once.heartbeat._endings)
     assert state_of(once, "order:8") is RecordState.COMPLETED
     assert once.counts.get("failed") is None
 
@@ -91,8 +91,8 @@ def test_a_completion_that_was_rolled_back_is_a_failure_that_may_be_repeated(
     assert entry.state is RecordState.FAILED
 
 
-def parked(face: Face) -> Any:
-    @face(name="wire", key="wire:{number}", after_crash="park")
+def parked(client: SyncClient) -> Any:
+    @client(name="wire", key="wire:{number}", after_crash="park")
     def wire(number: int) -> str:
         raise TimeoutError
 
@@ -101,39 +101,39 @@ def parked(face: Face) -> Any:
     return wire
 
 
-def test_a_parked_record_is_resolved_by_its_function_and_arguments(face: Face) -> None:
-    wire = parked(face)
+def test_a_parked_record_is_resolved_by_its_function_and_arguments(client: SyncClient) -> None:
+    wire = parked(client)
     with pytest.raises(OutcomeParked, match=r"fn\.resolve"):
         wire(1)
-    face._wait(wire.fn.resolve(applied("sent"), 1))
+    client._wait(wire.fn.resolve(applied("sent"), 1))
     assert wire(1) == "sent"
 
 
-def test_a_parked_record_is_found_by_what_the_log_line_shows_of_it(face: Face) -> None:
-    wire = parked(face)
-    assert face.read("wire:1", name="wire").state is RecordState.PARKED
-    face.resolve("wire:1", applied("sent"), name="wire")
+def test_a_parked_record_is_found_by_what_the_log_line_shows_of_it(client: SyncClient) -> None:
+    wire = parked(client)
+    assert client.read("wire:1", name="wire").state is RecordState.PARKED
+    client.resolve("wire:1", applied("sent"), name="wire")
     assert wire(1) == "sent"
-    assert face.forget("wire:1", name="wire") is True
+    assert client.forget("wire:1", name="wire") is True
     assert wire.read(1) is None
 
 
-def test_without_the_name_a_text_means_the_key_that_was_given(face: Face) -> None:
-    parked(face)
-    assert face.read("wire:1") is None
+def test_without_the_name_a_text_means_the_key_that_was_given(client: SyncClient) -> None:
+    parked(client)
+    assert client.read("wire:1") is None
     with pytest.raises(NotAcquired, match=r"fn\.key"):
-        face.resolve("wire:1", not_applied)
+        client.resolve("wire:1", not_applied)
 
 
-def test_a_text_that_two_keys_share_is_not_guessed(face: Face) -> None:
-    @face(name="pay", key="pay:{order}")
+def test_a_text_that_two_keys_share_is_not_guessed(client: SyncClient) -> None:
+    @client(name="pay", key="pay:{order}")
     def pay(order: object) -> None: ...
 
     pay(5)
-    assert face.read("pay:5", name="pay").state is RecordState.COMPLETED
+    assert client.read("pay:5", name="pay").state is RecordState.COMPLETED
     pay("5")
     with pytest.raises(InvalidKey, match="several records"):
-        face.read("pay:5", name="pay")
+        client.read("pay:5", name="pay")
 
 
 @pytest.mark.parametrize("store", [Path("x.db"), 5, "", object()])
@@ -174,10 +174,10 @@ def test_a_template_without_its_keyword_is_told_about_it() -> None:
         Once(MemoryStore())("charge:{order}")  # type: ignore[call-overload]  # the mistake
 
 
-def test_a_holder_that_may_be_dead_is_not_called_alive(face: Face) -> None:
-    face.silent_owner("k")
+def test_a_holder_that_may_be_dead_is_not_called_alive(client: SyncClient) -> None:
+    client.silent_owner("k")
     with pytest.raises(StillRunning, match=r"if that process is dead, the key is free in \d+"):
-        face.another(wait="10ms").run("k", str)
+        client.another(wait="10ms").run("k", str)
 
 
 def test_the_test_mode_is_there_without_an_import_of_its_own() -> None:

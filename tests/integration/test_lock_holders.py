@@ -29,7 +29,7 @@ from onceward.protocol.operation_names import LOCK
 from onceward.stores import MemoryStore
 from onceward.testing.clock import FakeClock
 from tests.cli.calls import until
-from tests.faces import TOO_LONG, Face, Place, nothing_at_once
+from tests.clients import TOO_LONG, Place, SyncClient, nothing_at_once
 from tests.integration.lock_calls import acquire
 
 pytestmark = pytest.mark.mission("C2")
@@ -175,8 +175,8 @@ def test_an_interrupt_while_the_store_is_down_keeps_nobody_for_the_rest_of_the_l
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = FakeClock()
-    face = Face(Place("memory", tmp_path, clock))
-    held = acquire(face, lease="1h")
+    client = SyncClient(Place("memory", tmp_path, clock))
+    held = acquire(client, lease="1h")
     calls: list[int] = []
 
     async def down(*_: Any, **__: Any) -> Any:
@@ -190,8 +190,8 @@ def test_an_interrupt_while_the_store_is_down_keeps_nobody_for_the_rest_of_the_l
     with nothing_at_once(), monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(MemoryStore, "settle", down)
         held.release()
-    assert face.leases() == 0
-    face.close()
+    assert client.leases() == 0
+    client.close()
 
 
 def test_what_is_unwise_for_the_work_of_a_client_says_nothing_about_its_locks() -> None:
@@ -206,7 +206,7 @@ def test_time_spent_on_a_lock_that_a_clock_set_back_made_look_done_counts_as_wai
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = FakeClock()
-    face = Face(Place("memory", tmp_path, clock))
+    client = SyncClient(Place("memory", tmp_path, clock))
     waits: list[int] = []
 
     async def acquire_slowly(asked: Any) -> Any:
@@ -216,9 +216,9 @@ def test_time_spent_on_a_lock_that_a_clock_set_back_made_look_done_counts_as_wai
 
     monkeypatch.setattr("onceward.locks.flow.acquire", acquire_slowly)
     with pytest.raises(AlreadyRunning):
-        face.once.lock("sync", wait="30s").acquire()
+        client.once.lock("sync", wait="30s").acquire()
     assert waits == [30, 20, 10, 0, 0]
-    face.close()
+    client.close()
 
 
 def test_cycles_of_a_lock_do_not_grow_the_file(tmp_path: Path) -> None:

@@ -8,19 +8,19 @@ import pytest
 
 from onceward import LeaseLost, RecordState
 from onceward.errors import LeaseOverdue
-from tests.faces import Face
+from tests.clients import SyncClient
 from tests.integration.lock_calls import acquire, locked, record_of, try_lock
 
 pytestmark = pytest.mark.mission("C2")
 
 
 @pytest.mark.rival(27)
-def test_the_keeper_renews_a_lock_while_its_block_runs_and_nothing_reaps_it(face: Face) -> None:
-    held = acquire(face, lease="30s")
-    other = face.another()
+def test_the_keeper_renews_a_lock_while_its_block_runs_and_nothing_reaps_it(client: SyncClient) -> None:
+    held = acquire(client, lease="30s")
+    other = client.another()
     for _ in range(20):
-        face.clock.advance("10s")
-        face.heartbeat()
+        client.clock.advance("10s")
+        client.renew_leases()
         assert try_lock(other) is None
         assert other.purge() == 0
     held.check()
@@ -28,42 +28,42 @@ def test_the_keeper_renews_a_lock_while_its_block_runs_and_nothing_reaps_it(face
 
 
 @pytest.mark.fault("F40", "F41")
-def test_a_silent_owner_is_replaced_after_its_lease_and_its_late_release_frees_nobody_elses(face: Face) -> None:
-    late = acquire(face, lease="30s")
-    face.clock.advance("31s")
-    owner = acquire(face.another(), lease="30s")
+def test_a_silent_owner_is_replaced_after_its_lease_and_its_late_release_frees_nobody_elses(client: SyncClient) -> None:
+    late = acquire(client, lease="30s")
+    client.clock.advance("31s")
+    owner = acquire(client.another(), lease="30s")
     assert owner.taken_over
     assert owner.token > late.token
     with pytest.raises(LeaseLost, match="was not alone"):
         late.release()
     owner.check()
-    assert try_lock(face.another()) is None
+    assert try_lock(client.another()) is None
     owner.release()
-    assert [event.reason for event in face.told("lost")] == ["release refused"]
-    with locked(face) as lock:
+    assert [event.reason for event in client.told("lost")] == ["release refused"]
+    with locked(client) as lock:
         assert not lock.taken_over, "the crash is over once its successor has released"
 
 
-def test_an_owner_that_was_silent_but_not_replaced_was_alone_and_may_release(face: Face) -> None:
-    late = acquire(face, lease="30s")
-    face.clock.advance("5m")
+def test_an_owner_that_was_silent_but_not_replaced_was_alone_and_may_release(client: SyncClient) -> None:
+    late = acquire(client, lease="30s")
+    client.clock.advance("5m")
     with pytest.raises(LeaseOverdue):
         late.check()
     late.release()
-    assert try_lock(face.another()) is not None
+    assert try_lock(client.another()) is not None
 
 
-def test_check_raises_once_the_keeper_has_seen_another_owner(face: Face) -> None:
-    late = acquire(face, lease="30s")
-    face.clock.advance("31s")
-    acquire(face.another())
-    face.heartbeat()
+def test_check_raises_once_the_keeper_has_seen_another_owner(client: SyncClient) -> None:
+    late = acquire(client, lease="30s")
+    client.clock.advance("31s")
+    acquire(client.another())
+    client.renew_leases()
     assert not late.held
     with pytest.raises(LeaseLost):
         late.check()
 
 
-def test_a_resource_that_remembers_the_highest_token_refuses_the_late_owner(face: Face) -> None:
+def test_a_resource_that_remembers_the_highest_token_refuses_the_late_owner(client: SyncClient) -> None:
     highest = [0]
 
     def write(token: int) -> bool:
@@ -71,62 +71,62 @@ def test_a_resource_that_remembers_the_highest_token_refuses_the_late_owner(face
         highest[0] = max(highest[0], token)
         return fresh
 
-    late = acquire(face, lease="30s")
-    face.clock.advance("31s")
-    owner = acquire(face.another())
+    late = acquire(client, lease="30s")
+    client.clock.advance("31s")
+    owner = acquire(client.another())
     assert write(owner.token)
     assert not write(late.token)
 
 
-def test_the_error_of_a_block_goes_on_and_says_that_the_lock_was_lost_too(face: Face) -> None:
-    with pytest.raises(ValueError, match="half written") as told, locked(face, lease="30s"):
-        face.clock.advance("31s")
-        acquire(face.another())
+def test_the_error_of_a_block_goes_on_and_says_that_the_lock_was_lost_too(client: SyncClient) -> None:
+    with pytest.raises(ValueError, match="half written") as told, locked(client, lease="30s"):
+        client.clock.advance("31s")
+        acquire(client.another())
         raise ValueError("half written")
     assert any("another owner" in note for note in told.value.__notes__)
 
 
-def test_a_client_that_parks_after_crashes_still_takes_over_its_locks(face: Face) -> None:
-    strict = face.another(after_crash="park", max_attempts=1)
+def test_a_client_that_parks_after_crashes_still_takes_over_its_locks(client: SyncClient) -> None:
+    strict = client.another(after_crash="park", max_attempts=1)
     acquire(strict, lease="30s")
-    face.clock.advance("31s")
+    client.clock.advance("31s")
     assert acquire(strict).taken_over
 
 
-def test_a_free_lock_is_free_whatever_the_clock_says(face: Face) -> None:
+def test_a_free_lock_is_free_whatever_the_clock_says(client: SyncClient) -> None:
     """The record's window was over at once. On a clock that was set back it seems to lie ahead."""
-    with locked(face) as lock:
+    with locked(client) as lock:
         before = lock.token
-    face.clock.set_back("30m")
-    with locked(face.another()) as lock:
+    client.clock.set_back("30m")
+    with locked(client.another()) as lock:
         assert lock.token > before
-    face.clock.set_back("10m")
-    after = try_lock(face)
+    client.clock.set_back("10m")
+    after = try_lock(client)
     assert after is not None
     assert after.token > before
 
 
-def test_a_lock_given_back_after_a_takeover_is_free_whatever_the_clock_says(face: Face) -> None:
-    acquire(face, lease="30s")
-    face.clock.advance("31s")
-    other = face.another()
+def test_a_lock_given_back_after_a_takeover_is_free_whatever_the_clock_says(client: SyncClient) -> None:
+    acquire(client, lease="30s")
+    client.clock.advance("31s")
+    other = client.another()
     with pytest.raises(KeyboardInterrupt):
         interrupted(other)
-    assert record_of(face).state is RecordState.FAILED
-    face.clock.set_back("30s")
+    assert record_of(client).state is RecordState.FAILED
+    client.clock.set_back("30s")
     acquire(other).release()
 
 
-def interrupted(face: Face) -> None:
+def interrupted(client: SyncClient) -> None:
     """A signal comes when the grant is there, but its holder does not know yet."""
-    keeper = face.keeper
-    take = keeper.take
+    heartbeat = client.heartbeat
+    take = heartbeat.take
 
     def struck(*args: Any) -> Any:
         raise KeyboardInterrupt
 
-    keeper.take = struck
+    heartbeat.take = struck
     try:
-        acquire(face)
+        acquire(client)
     finally:
-        keeper.take = take
+        heartbeat.take = take

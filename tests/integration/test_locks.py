@@ -11,7 +11,7 @@ import pytest
 from onceward import AlreadyRunning, RecordState
 from onceward.errors import ClaimError, StillRunning
 from onceward.protocol.ports import Filter
-from tests.faces import Face, nothing_at_once
+from tests.clients import SyncClient, nothing_at_once
 from tests.integration.lock_calls import acquire, locked, record_of, try_lock
 
 pytestmark = pytest.mark.mission("C2")
@@ -20,73 +20,73 @@ pytestmark = pytest.mark.mission("C2")
 # ── taking and giving up ──
 
 
-def test_a_lock_is_taken_by_one_and_free_at_once_when_that_one_releases_it(face: Face) -> None:
-    other = face.another()
-    held = acquire(face)
+def test_a_lock_is_taken_by_one_and_free_at_once_when_that_one_releases_it(client: SyncClient) -> None:
+    other = client.another()
+    held = acquire(client)
     assert try_lock(other) is None
     held.release()
     taken = try_lock(other)
     assert taken is not None
     taken.release()
-    assert face.leases() == other.leases() == 0
+    assert client.leases() == other.leases() == 0
 
 
-def test_a_block_releases_its_lock_however_it_ends(face: Face) -> None:
-    with locked(face) as lock:
+def test_a_block_releases_its_lock_however_it_ends(client: SyncClient) -> None:
+    with locked(client) as lock:
         assert lock.held
         lock.check()
-    with pytest.raises(KeyError), locked(face):
+    with pytest.raises(KeyError), locked(client):
         raise KeyError("the block failed")
-    with pytest.raises(KeyboardInterrupt), locked(face):
+    with pytest.raises(KeyboardInterrupt), locked(client):
         raise KeyboardInterrupt
-    assert try_lock(face.another()) is not None
+    assert try_lock(client.another()) is not None
 
 
-def test_what_try_lock_gives_is_a_block_too(face: Face) -> None:
-    other = face.another()
-    taken = face._wait(face.once.try_lock("sync"))
+def test_what_try_lock_gives_is_a_block_too(client: SyncClient) -> None:
+    other = client.another()
+    taken = client._wait(client.once.try_lock("sync"))
     context = contextvars.copy_context()
-    face._enter(taken, context)
+    client._enter(taken, context)
     assert try_lock(other) is None
-    face._leave(taken, context, None)
+    client._leave(taken, context, None)
     assert try_lock(other) is not None
 
 
-def test_a_failed_block_is_no_failed_attempt_and_leaves_nothing_but_a_free_lock(face: Face) -> None:
+def test_a_failed_block_is_no_failed_attempt_and_leaves_nothing_but_a_free_lock(client: SyncClient) -> None:
     for _ in range(3):
-        with pytest.raises(ValueError, match="oops"), locked(face):
+        with pytest.raises(ValueError, match="oops"), locked(client):
             raise ValueError("oops")
-    with locked(face):
-        record = record_of(face)
+    with locked(client):
+        record = record_of(client)
         assert (record.attempt, record.error_type, record.state) == (1, "", RecordState.PENDING)
 
 
-def test_many_acquisitions_leave_one_record_and_a_token_that_strictly_grows(face: Face) -> None:
+def test_many_acquisitions_leave_one_record_and_a_token_that_strictly_grows(client: SyncClient) -> None:
     """Also on a clock that stands still, where only the token before can make the next one larger."""
     tokens, cycles = [], []
     for _ in range(60):
-        with locked(face) as lock:
+        with locked(client) as lock:
             tokens.append(lock.token)
-            cycles.append(record_of(face).cycle)
+            cycles.append(record_of(client).cycle)
     assert tokens == sorted(set(tokens))
     assert cycles == tokens  # nobody's derived keys are anybody else's
-    page = face.drive(face.once.store.scan(Filter(), cursor=None, limit=10, timeout=5))
+    page = client.drive(client.once.store.scan(Filter(), cursor=None, limit=10, timeout=5))
     (record,) = page.records
     assert len(record.note) == len(record.arguments) == 0
     assert record.result is None
-    if face.place.kind == "memory":
-        assert len(face.place._memory._ending) <= 2 + 64  # what it remembers of the past is bounded
-    face.clock.advance("2h")
-    assert face.purge() == 1
+    if client.place.kind == "memory":
+        assert len(client.place._memory._ending) <= 2 + 64  # what it remembers of the past is bounded
+    client.clock.advance("2h")
+    assert client.purge() == 1
 
 
 def test_a_lock_that_nobody_else_wants_costs_one_claim_and_one_settlement(
-    face: Face, monkeypatch: pytest.MonkeyPatch
+    client: SyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with locked(face):
+    with locked(client):
         pass  # opened
     asked: list[str] = []
-    kind: Any = type(face.once.store)
+    kind: Any = type(client.once.store)
     for verb in ("claim", "settle", "read", "forget", "renew"):
         sound = getattr(kind, verb)
 
@@ -95,63 +95,63 @@ def test_a_lock_that_nobody_else_wants_costs_one_claim_and_one_settlement(
             return sound(store, *args, **how)
 
         monkeypatch.setattr(kind, verb, counted)
-    with nothing_at_once(), locked(face) as lock:
+    with nothing_at_once(), locked(client) as lock:
         lock.check()
     assert asked == ["claim", "settle"]
 
 
-def test_a_client_that_keeps_results_at_hand_keeps_no_locks(face: Face) -> None:
-    cached = face.another(cache=10)
+def test_a_client_that_keeps_results_at_hand_keeps_no_locks(client: SyncClient) -> None:
+    cached = client.another(cache=10)
     for _ in range(3):
         with locked(cached):
-            assert try_lock(face) is None
-        with locked(face):
+            assert try_lock(client) is None
+        with locked(client):
             assert try_lock(cached) is None
 
 
-def test_names_are_apart_and_so_are_apps_and_tenants(face: Face) -> None:
-    acquire(face)
-    assert try_lock(face, "other") is not None
-    assert try_lock(face, ("sync", 1)) is not None
-    assert try_lock(face.another(app="shop")) is not None
-    assert try_lock(face.another(tenant="acme")) is not None
-    assert try_lock(face.another()) is None
+def test_names_are_apart_and_so_are_apps_and_tenants(client: SyncClient) -> None:
+    acquire(client)
+    assert try_lock(client, "other") is not None
+    assert try_lock(client, ("sync", 1)) is not None
+    assert try_lock(client.another(app="shop")) is not None
+    assert try_lock(client.another(tenant="acme")) is not None
+    assert try_lock(client.another()) is None
 
 
-def test_release_may_be_called_again(face: Face) -> None:
-    held = acquire(face)
+def test_release_may_be_called_again(client: SyncClient) -> None:
+    held = acquire(client)
     held.release()
-    other = acquire(face.another())
+    other = acquire(client.another())
     held.release()
     other.check()
     other.release()
 
 
-def test_a_lock_that_was_released_is_not_checked_and_not_entered(face: Face) -> None:
-    held = acquire(face)
+def test_a_lock_that_was_released_is_not_checked_and_not_entered(client: SyncClient) -> None:
+    held = acquire(client)
     held.release()
     assert not held.held
     with pytest.raises(ClaimError, match="was released"):
         held.check()
     with pytest.raises(ClaimError, match="not held any more"):
-        face._enter(held._lock, contextvars.copy_context())
+        client._enter(held._lock, contextvars.copy_context())
 
 
 # ── waiting ──
 
 
-def test_whoever_waits_gets_the_lock_as_soon_as_it_is_free(face: Face) -> None:
-    held = acquire(face)
-    waiting = face.start(acquire, face.another(), "sync")
+def test_whoever_waits_gets_the_lock_as_soon_as_it_is_free(client: SyncClient) -> None:
+    held = acquire(client)
+    waiting = client.start(acquire, client.another(), "sync")
     time.sleep(0.05)
     assert not waiting.done()
     held.release()
     waiting.result().release()
 
 
-def test_a_wait_ends_at_its_deadline_with_an_error_that_names_the_owner_and_the_time_left(face: Face) -> None:
-    acquire(face, lease="30s")
-    other = face.another()
+def test_a_wait_ends_at_its_deadline_with_an_error_that_names_the_owner_and_the_time_left(client: SyncClient) -> None:
+    acquire(client, lease="30s")
+    other = client.another()
     with pytest.raises(StillRunning) as told:
         acquire(other, wait="20ms")
     assert told.value.key == "sync"
@@ -161,21 +161,21 @@ def test_a_wait_ends_at_its_deadline_with_an_error_that_names_the_owner_and_the_
     assert not isinstance(at_once.value, StillRunning)
 
 
-def test_the_wait_of_the_client_holds_unless_the_lock_has_its_own(face: Face) -> None:
-    acquire(face)
-    impatient = face.another(on_running="raise")
+def test_the_wait_of_the_client_holds_unless_the_lock_has_its_own(client: SyncClient) -> None:
+    acquire(client)
+    impatient = client.another(on_running="raise")
     with pytest.raises(AlreadyRunning):
         acquire(impatient)
     with pytest.raises(StillRunning):
         acquire(impatient, wait="20ms")
     with pytest.raises(StillRunning):
-        acquire(face.another(wait="20ms"))
+        acquire(client.another(wait="20ms"))
 
 
-def test_of_eight_that_want_it_each_has_it_alone(face: Face) -> None:
+def test_of_eight_that_want_it_each_has_it_alone(client: SyncClient) -> None:
     """The counter that the lock protects is deliberately not atomic."""
     counter = [0]
-    workers = [face, face.another()]
+    workers = [client, client.another()]
     turn = iter(range(16))
 
     def work() -> None:
@@ -185,20 +185,20 @@ def test_of_eight_that_want_it_each_has_it_alone(face: Face) -> None:
             counter[0] = seen + 1
 
     for _ in range(2):
-        assert face.together(8, work) == [None] * 8
+        assert client.together(8, work) == [None] * 8
     assert counter == [16]
 
 
-def test_one_lock_object_serves_many_threads_and_tasks(face: Face) -> None:
+def test_one_lock_object_serves_many_threads_and_tasks(client: SyncClient) -> None:
     """As people know it from threading.Lock: made once for a module, entered by whoever comes."""
-    shared = face.once.lock("sync")
+    shared = client.once.lock("sync")
     counter = [0]
 
     def work() -> None:
-        with locked(face, block=shared):
+        with locked(client, block=shared):
             seen = counter[0]
             time.sleep(0.001)
             counter[0] = seen + 1
 
-    assert face.together(6, work) == [None] * 6
+    assert client.together(6, work) == [None] * 6
     assert counter == [6]

@@ -19,7 +19,7 @@ from onceward.locks.flow import held_here, is_over
 from onceward.protocol.operation_names import LOCK
 from onceward.protocol.record import RecordState
 from tests.cli.calls import until
-from tests.faces import Place
+from tests.clients import Place
 from tests.integration.interrupts import Alarm, AlarmError, interrupted_at, unheard
 from tests.servers.redis import shared
 
@@ -52,7 +52,7 @@ def test_an_interrupt_at_any_step_leaves_no_lock_taken(
         name, here = f"lock {step}", contextvars.Context()
         if not here.run(interrupted_at, step, lambda name=name: way(once, name), alarm):  # type: ignore[misc]  # binds the loop's value
             break
-        assert not once.keeper._holds, f"step {step}"
+        assert not once.heartbeat._holds, f"step {step}"
         assert all(is_over(one) for one in here.run(held_here)), f"step {step}"
         entry = once.read(name, name=LOCK)
         assert entry is None or entry.state is not RecordState.PENDING, f"step {step}: {entry}"

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from onceward import content_key
-from tests.faces import Face
+from tests.clients import SyncClient
 
 PDF = b"%PDF-1.7 an invoice"
 HASH = content_key(PDF)
@@ -27,36 +27,40 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[Line]:
 
 
 @pytest.mark.mission("A9")
-def test_a_document_that_is_processed_renewed_and_delivered_again(face: Face, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_document_that_is_processed_renewed_and_delivered_again(
+    client: SyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG, "onceward")
 
     def extract() -> str:
-        face.clock.advance("2m")
-        face.heartbeat()
+        client.clock.advance("2m")
+        client.renew_leases()
         return "text"
 
-    face.run(HASH, extract)
+    client.run(HASH, extract)
     assert lines(caplog) == [
         ("acquired", "INFO", HASH, "PENDING"),
         ("renewed", "DEBUG", HASH, ""),
         ("completed", "INFO", HASH, "COMPLETED"),
     ]
-    face.run(HASH, extract)
+    client.run(HASH, extract)
     assert lines(caplog) == [("skipped", "INFO", HASH, "COMPLETED")]
 
 
 @pytest.mark.mission("A9")
-def test_a_document_whose_renewal_fails_and_one_that_is_given_up(face: Face, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_document_whose_renewal_fails_and_one_that_is_given_up(
+    client: SyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG, "onceward")
 
     def extract() -> str:
-        face.clock.advance("2m")
-        with face.store_trouble("renew"):
-            face.heartbeat()
+        client.clock.advance("2m")
+        with client.store_trouble("renew"):
+            client.renew_leases()
         raise ConnectionError
 
     with pytest.raises(ConnectionError):
-        face.run(HASH, extract)
+        client.run(HASH, extract)
     assert lines(caplog) == [
         ("acquired", "INFO", HASH, "PENDING"),
         ("renewal_failed", "WARNING", HASH, ""),
@@ -65,9 +69,9 @@ def test_a_document_whose_renewal_fails_and_one_that_is_given_up(face: Face, cap
 
 
 @pytest.mark.mission("A9")
-def test_a_document_that_is_processed_without_protection(face: Face, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_document_that_is_processed_without_protection(client: SyncClient, caplog: pytest.LogCaptureFixture) -> None:
     """Loud, with the hash of each, so that a person can look at what came of it; and counted, if anybody counts."""
-    bold = face.another(on_store_down="run", counters=True)
+    bold = client.another(on_store_down="run", counters=True)
     with bold.store_trouble("claim"):
         bold.run(HASH, str)
     assert [line for line in lines(caplog) if line[1] == "ERROR"] == [("unprotected", "ERROR", HASH, "")]

@@ -23,7 +23,7 @@ from onceward import (
     current_async_claim,
     current_claim,
 )
-from tests.faces import Face, GuardedFunction, Pause
+from tests.clients import GuardedFunction, Pause, SyncClient
 
 OPERATIONS: dict[str, Any] = {
     "email": {
@@ -55,19 +55,19 @@ OPERATIONS: dict[str, Any] = {
 
 
 @pytest.fixture
-def declared(face: Face) -> Face:
+def declared(client: SyncClient) -> SyncClient:
     """The same client with the table."""
-    return face.another(operations=OPERATIONS)
+    return client.another(operations=OPERATIONS)
 
 
-def by_name(face: Face, name: str, work: Any, **choices: Any) -> GuardedFunction:
-    return GuardedFunction(face, face.once.operation(name, **choices)(face._work(work)))
+def by_name(client: SyncClient, name: str, work: Any, **choices: Any) -> GuardedFunction:
+    return GuardedFunction(client, client.once.operation(name, **choices)(client._work(work)))
 
 
 # ── C1: one e-mail a day ──
 
 
-def send_with(face: Face, sent: list[Any], pause: Pause | None = None) -> Any:
+def send_with(client: SyncClient, sent: list[Any], pause: Pause | None = None) -> Any:
     """The seed's `sendEmail`: its answers are the outcome's own words."""
 
     def send(prospect_id: int, text: str) -> None:
@@ -75,7 +75,7 @@ def send_with(face: Face, sent: list[Any], pause: Pause | None = None) -> Any:
             pause.here()
         sent.append((prospect_id, text))
 
-    guarded = by_name(face, "email", send)
+    guarded = by_name(client, "email", send)
 
     def answer(prospect_id: int, text: str) -> dict[str, Any]:
         outcome = guarded.outcome(prospect_id, text)
@@ -85,7 +85,7 @@ def send_with(face: Face, sent: list[Any], pause: Pause | None = None) -> Any:
 
 
 @pytest.mark.mission("C1", "C9")
-def test_a_prospect_gets_one_mail_in_24_hours_and_the_others_are_told_why(declared: Face) -> None:
+def test_a_prospect_gets_one_mail_in_24_hours_and_the_others_are_told_why(declared: SyncClient) -> None:
     sent: list[Any] = []
     send = send_with(declared, sent)
     assert send(1, "hello") == {"sent": True}
@@ -98,7 +98,7 @@ def test_a_prospect_gets_one_mail_in_24_hours_and_the_others_are_told_why(declar
 
 
 @pytest.mark.mission("C1")
-def test_while_a_mail_is_being_sent_the_word_for_that_is_told(declared: Face) -> None:
+def test_while_a_mail_is_being_sent_the_word_for_that_is_told(declared: SyncClient) -> None:
     pause, sent = Pause(), []  # type: ignore[var-annotated]  # whatever is sent
     send = send_with(declared, sent, pause)
     sending = declared.start(send, 1, "hello")
@@ -110,7 +110,7 @@ def test_while_a_mail_is_being_sent_the_word_for_that_is_told(declared: Face) ->
 
 
 @pytest.mark.mission("C1")
-def test_of_three_mails_at_once_exactly_one_is_sent_by_the_table(declared: Face) -> None:
+def test_of_three_mails_at_once_exactly_one_is_sent_by_the_table(declared: SyncClient) -> None:
     sent: list[Any] = []
     send = send_with(declared, sent)
     answers = declared.together(3, lambda: send(1, "hello"))
@@ -120,7 +120,7 @@ def test_of_three_mails_at_once_exactly_one_is_sent_by_the_table(declared: Face)
 
 @pytest.mark.mission("C1", "C9")
 @pytest.mark.rival(26)
-def test_a_rolling_window_has_no_boundary_across_which_both_run(declared: Face) -> None:
+def test_a_rolling_window_has_no_boundary_across_which_both_run(declared: SyncClient) -> None:
     """One minute before and after midnight: a fixed period lets both through, 24 hours do not."""
     rolling = by_name(declared, "email", lambda prospect_id: None)
     daily = by_name(declared, "daily", lambda prospect_id: None)
@@ -136,7 +136,7 @@ def test_a_rolling_window_has_no_boundary_across_which_both_run(declared: Face) 
 
 
 @pytest.mark.mission("C6")
-def test_an_enrichment_that_failed_was_tried_and_is_not_tried_again_for_a_day(declared: Face) -> None:
+def test_an_enrichment_that_failed_was_tried_and_is_not_tried_again_for_a_day(declared: SyncClient) -> None:
     tried: list[tuple[int, str]] = []
 
     def enrich(prospect_id: int, type: str) -> str:  # noqa: A002 (the seed's own name)
@@ -161,10 +161,10 @@ def test_an_enrichment_that_failed_was_tried_and_is_not_tried_again_for_a_day(de
 
 
 @pytest.mark.mission("C6")
-def test_from_the_attempt_means_from_its_claim_and_not_from_its_end(declared: Face) -> None:
+def test_from_the_attempt_means_from_its_claim_and_not_from_its_end(declared: SyncClient) -> None:
     def slow(prospect_id: int, type: str) -> str:  # noqa: A002 (the seed's own name)
         declared.clock.advance("5h")
-        declared.heartbeat()
+        declared.renew_leases()
         return "found"
 
     enriching, retried = by_name(declared, "enrich", slow), by_name(declared, "retried", slow)
@@ -179,7 +179,7 @@ def test_from_the_attempt_means_from_its_claim_and_not_from_its_end(declared: Fa
 
 
 @pytest.mark.mission("C6")
-def test_two_enrichments_are_never_under_way_at_once_and_a_retried_webhook_adds_nothing(declared: Face) -> None:
+def test_two_enrichments_are_never_under_way_at_once_and_a_retried_webhook_adds_nothing(declared: SyncClient) -> None:
     pause, data = Pause(), []
 
     def enrich(prospect_id: int, type: str) -> None:  # noqa: A002 (the seed's own name)
@@ -197,7 +197,7 @@ def test_two_enrichments_are_never_under_way_at_once_and_a_retried_webhook_adds_
 
 
 @pytest.mark.rival(24)
-def test_unless_declared_otherwise_a_failed_delivery_is_not_marked_as_seen(declared: Face) -> None:
+def test_unless_declared_otherwise_a_failed_delivery_is_not_marked_as_seen(declared: SyncClient) -> None:
     calls: list[str] = []
 
     def process(prospect_id: int, type: str) -> str:  # noqa: A002 (the seed's own name)
@@ -212,7 +212,7 @@ def test_unless_declared_otherwise_a_failed_delivery_is_not_marked_as_seen(decla
     assert retried(1, "website") == "done"
 
 
-def test_what_parks_after_crashes_parks_also_if_its_window_counts_from_the_attempt(declared: Face) -> None:
+def test_what_parks_after_crashes_parks_also_if_its_window_counts_from_the_attempt(declared: SyncClient) -> None:
     """Nobody knows whether it happened: a day later nobody knows either."""
 
     def send(to: str) -> None:
@@ -229,7 +229,7 @@ def enrichment(prospect_id: int, type: str) -> str:  # noqa: A002 (the seed's ow
     return "found"
 
 
-def test_a_crash_is_no_failure_and_stays_the_business_of_after_crash(declared: Face) -> None:
+def test_a_crash_is_no_failure_and_stays_the_business_of_after_crash(declared: SyncClient) -> None:
     key = declared.once.operation("enrich")(declared._work(enrichment)).key(1, "email")
     declared.silent_owner(key, lease="300s")
     declared.clock.advance("301s")
@@ -241,11 +241,11 @@ def test_a_crash_is_no_failure_and_stays_the_business_of_after_crash(declared: F
 
 
 @pytest.mark.mission("C8")
-def test_a_paid_call_has_the_same_key_on_every_attempt_and_another_in_the_next_window(declared: Face) -> None:
+def test_a_paid_call_has_the_same_key_on_every_attempt_and_another_in_the_next_window(declared: SyncClient) -> None:
     keys: list[str] = []
 
     def charge(prospect_id: int, type: str) -> str:  # noqa: A002 (the seed's own name)
-        claim = current_async_claim() if declared.colour == "async" else current_claim()
+        claim = current_async_claim() if declared.mode == "async" else current_claim()
         keys.append(claim.derived_key("charge"))
         if len(keys) == 1:
             raise ConnectionError("no reply: was it charged?")
@@ -265,7 +265,7 @@ def test_a_paid_call_has_the_same_key_on_every_attempt_and_another_in_the_next_w
 
 
 @pytest.mark.mission("C1", "E3")
-def test_exceptions_carry_the_word_and_say_it(declared: Face) -> None:
+def test_exceptions_carry_the_word_and_say_it(declared: SyncClient) -> None:
     pause = Pause()
     work = by_name(declared, "email", lambda prospect_id: pause.here() if prospect_id == 1 else None, on_done="raise")
     running = declared.start(work, 1)
@@ -281,7 +281,7 @@ def test_exceptions_carry_the_word_and_say_it(declared: Face) -> None:
 
 
 @pytest.mark.mission("E3")
-def test_every_outcome_has_the_operations_own_word(declared: Face) -> None:
+def test_every_outcome_has_the_operations_own_word(declared: SyncClient) -> None:
     apply = by_name(declared, "health", lambda env, service, message_id, status: status)
     assert apply.outcome("prod", "api", "m1", "up").reason == "applied"
     assert apply.outcome("prod", "api", "m1", "up").reason == "duplicate_message_noop"
@@ -291,7 +291,7 @@ def test_every_outcome_has_the_operations_own_word(declared: Face) -> None:
     assert other.value.reason == "other_message_same_id"
 
 
-def test_a_parked_one_has_its_word_too(declared: Face) -> None:
+def test_a_parked_one_has_its_word_too(declared: SyncClient) -> None:
     def wire(order: int) -> None:
         raise ConnectionError("no reply")
 
@@ -303,7 +303,7 @@ def test_a_parked_one_has_its_word_too(declared: Face) -> None:
     assert told.value.reason == "ask_the_bank"
 
 
-def test_a_failure_has_its_word_and_without_one_nothing_is_added(declared: Face) -> None:
+def test_a_failure_has_its_word_and_without_one_nothing_is_added(declared: SyncClient) -> None:
     def fails(prospect_id: int, type: str) -> None:  # noqa: A002 (the seed's own name)
         raise ValueError("no such site")
 
@@ -319,14 +319,14 @@ def test_a_failure_has_its_word_and_without_one_nothing_is_added(declared: Face)
     assert told.value.reason == "failed"
 
 
-def test_many_at_once_are_told_in_the_same_words(declared: Face) -> None:
+def test_many_at_once_are_told_in_the_same_words(declared: SyncClient) -> None:
     work = by_name(declared, "email", lambda prospect_id: None)
     outcomes = declared.map(work, [1, 2, 1])
     assert [outcome.reason for outcome in outcomes] == ["sent", "sent", "already_emailed_today"]
     assert [outcome.reason for outcome in declared.map(work, [2])] == ["already_emailed_today"]
 
 
-def test_events_and_log_lines_tell_the_word(declared: Face, caplog: pytest.LogCaptureFixture) -> None:
+def test_events_and_log_lines_tell_the_word(declared: SyncClient, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "onceward")
     work = by_name(declared, "email", lambda prospect_id: None)
     work(1), work(1)
@@ -334,7 +334,7 @@ def test_events_and_log_lines_tell_the_word(declared: Face, caplog: pytest.LogCa
     assert "skipped email:1 [default/email]: reason already_emailed_today" in caplog.text
 
 
-def test_a_function_may_have_words_without_a_table(declared: Face) -> None:
+def test_a_function_may_have_words_without_a_table(declared: SyncClient) -> None:
     work = declared(key="k:{x}", name="worded", reasons={"done": "seen_before"})(lambda x: x)
     work(1)
     outcome = work.outcome(1)
@@ -342,8 +342,8 @@ def test_a_function_may_have_words_without_a_table(declared: Face) -> None:
     assert (outcome.reason, str(outcome), outcome.kind) == ("seen_before", "seen_before", "replayed")
 
 
-def test_a_block_under_words_of_the_client_tells_them(face: Face) -> None:
-    worded = face.another(reasons={"done": "seen_before"})
+def test_a_block_under_words_of_the_client_tells_them(client: SyncClient) -> None:
+    worded = client.another(reasons={"done": "seen_before"})
     with worded.claim("k"):
         pass
     with pytest.raises(NotAcquired, match=r"^seen_before: ") as told, worded.claim("k"):
@@ -355,7 +355,7 @@ def test_a_block_under_words_of_the_client_tells_them(face: Face) -> None:
 
 
 @pytest.mark.mission("E5")
-def test_parts_of_a_key_do_not_run_into_each_other(declared: Face) -> None:
+def test_parts_of_a_key_do_not_run_into_each_other(declared: SyncClient) -> None:
     apply = by_name(declared, "health", lambda env, service, message_id: (env, service))
     assert apply("a__b", "c", "m") == ("a__b", "c")
     assert apply("a", "b__c", "m") == ("a", "b__c"), "the same text, and another key"
@@ -364,7 +364,7 @@ def test_parts_of_a_key_do_not_run_into_each_other(declared: Face) -> None:
 
 
 @pytest.mark.mission("E7")
-def test_records_of_messages_expire_so_that_the_store_does_not_grow_for_ever(declared: Face) -> None:
+def test_records_of_messages_expire_so_that_the_store_does_not_grow_for_ever(declared: SyncClient) -> None:
     apply = by_name(declared, "health", lambda env, service, message_id: None)
     for message in range(20):
         apply("prod", "api", str(message))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onceward import AlreadyRunning, LeaseLost, NotAcquired, RecordState, Replayed, Running, calendar
-from tests.faces import Face, Pause
+from tests.clients import Pause, SyncClient
 
 DAY = 86_400
 
@@ -17,11 +17,11 @@ DAY = 86_400
 class Outreach:
     """The seed's `send_email`, on top of a face: answers as its callers know them."""
 
-    def __init__(self, face: Face, **settings: Any) -> None:
+    def __init__(self, client: SyncClient, **settings: Any) -> None:
         self.sent: list[tuple[int, str]] = []
         self.pause: Pause | None = None
         chosen = {"window": "24h", "lease": "300s", "on_running": "skip", "fingerprint": "none"} | settings
-        self.guarded = face(key="email:{prospect_id}", name="email", **chosen)(self._send)
+        self.guarded = client(key="email:{prospect_id}", name="email", **chosen)(self._send)
 
     def _send(self, prospect_id: int, text: str) -> None:
         if self.pause is not None:
@@ -39,8 +39,8 @@ class Outreach:
 
 
 @pytest.mark.mission("C1")
-def test_a_second_mail_within_a_day_is_skipped_whatever_its_text(face: Face) -> None:
-    outreach = Outreach(face)
+def test_a_second_mail_within_a_day_is_skipped_whatever_its_text(client: SyncClient) -> None:
+    outreach = Outreach(client)
     assert outreach.send(1, "hello") == {"sent": True}
     assert outreach.send(1, "hello") == {"skipped": True, "reason": "already_emailed_today"}
     assert outreach.send(1, "quite another text") == {"skipped": True, "reason": "already_emailed_today"}
@@ -50,24 +50,24 @@ def test_a_second_mail_within_a_day_is_skipped_whatever_its_text(face: Face) -> 
 
 
 @pytest.mark.mission("C1")
-def test_of_three_mails_at_once_exactly_one_is_sent(face: Face) -> None:
-    outreach = Outreach(face)
+def test_of_three_mails_at_once_exactly_one_is_sent(client: SyncClient) -> None:
+    outreach = Outreach(client)
     for prospect in range(5):
         texts = iter(["one", "two", "three"])
-        answers = face.together(3, lambda prospect=prospect, texts=texts: outreach.send(prospect, next(texts)))  # type: ignore[misc]  # binds the loop's values
+        answers = client.together(3, lambda prospect=prospect, texts=texts: outreach.send(prospect, next(texts)))  # type: ignore[misc]  # binds the loop's values
         assert answers.count({"sent": True}) == 1, answers
         assert all(answer.get("skipped") for answer in answers if answer != {"sent": True})
     assert sorted(prospect for prospect, _ in outreach.sent) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.mission("C1")
-def test_while_a_mail_is_being_sent_another_is_told_so_for_at_most_the_lease(face: Face) -> None:
-    outreach = Outreach(face)
+def test_while_a_mail_is_being_sent_another_is_told_so_for_at_most_the_lease(client: SyncClient) -> None:
+    outreach = Outreach(client)
     outreach.pause = Pause()
-    sending = face.start(outreach.send, 1, "hello")
+    sending = client.start(outreach.send, 1, "hello")
     outreach.pause.reached()
     assert outreach.send(1, "again") == {"skipped": True, "reason": "send_in_progress"}
-    face.clock.advance("299s")
+    client.clock.advance("299s")
     assert outreach.send(1, "again") == {"skipped": True, "reason": "send_in_progress"}
     outreach.pause.go()
     assert sending.result() == {"sent": True}
@@ -76,8 +76,8 @@ def test_while_a_mail_is_being_sent_another_is_told_so_for_at_most_the_lease(fac
 
 
 @pytest.mark.mission("C1")
-def test_a_mail_that_could_not_be_sent_does_not_count_as_sent_today(face: Face) -> None:
-    outreach = Outreach(face)
+def test_a_mail_that_could_not_be_sent_does_not_count_as_sent_today(client: SyncClient) -> None:
+    outreach = Outreach(client)
     outreach.sent = Broken()
     with pytest.raises(ConnectionError):
         outreach.send(1, "hello")
@@ -94,18 +94,18 @@ class Broken(list[tuple[int, str]]):
 
 @pytest.mark.mission("C1")
 @pytest.mark.rival(26)
-def test_rolling_24_hours_and_a_calendar_day_are_different_windows_each_under_its_own_name(face: Face) -> None:
-    rolling = Outreach(face.another(app="rolling"))
-    daily = Outreach(face.another(app="daily"), window=calendar("Europe/Berlin"))
+def test_rolling_24_hours_and_a_calendar_day_are_different_windows_each_under_its_own_name(client: SyncClient) -> None:
+    rolling = Outreach(client.another(app="rolling"))
+    daily = Outreach(client.another(app="daily"), window=calendar("Europe/Berlin"))
     evening = datetime(2026, 6, 1, 20, 0, tzinfo=UTC)  # 22:00 in Berlin
-    face.clock.advance_microseconds(int(evening.timestamp() * 1_000_000) - face.clock.now())
+    client.clock.advance_microseconds(int(evening.timestamp() * 1_000_000) - client.clock.now())
     assert rolling.send(1, "a") == daily.send(1, "a") == {"sent": True}
-    face.clock.advance("2h")  # midnight in Berlin
+    client.clock.advance("2h")  # midnight in Berlin
     assert rolling.send(1, "b") == {"skipped": True, "reason": "already_emailed_today"}
     assert daily.send(1, "b") == {"sent": True}
-    face.clock.advance("21h")  # 21:00 the next day
+    client.clock.advance("21h")  # 21:00 the next day
     assert daily.send(1, "c") == rolling.send(1, "c") == {"skipped": True, "reason": "already_emailed_today"}
-    face.clock.advance("1h")  # 24 h after the first
+    client.clock.advance("1h")  # 24 h after the first
     assert rolling.send(1, "d") == {"sent": True}
     assert daily.send(1, "d") == {"skipped": True, "reason": "already_emailed_today"}
 
@@ -114,50 +114,50 @@ def test_rolling_24_hours_and_a_calendar_day_are_different_windows_each_under_it
 
 
 @pytest.mark.mission("C2")
-def test_a_lock_is_acquired_with_a_time_to_live_and_frees_itself_after_it(face: Face) -> None:
-    face.silent_owner("lock:sync", lease="30s")
-    face.clock.advance("29s")
+def test_a_lock_is_acquired_with_a_time_to_live_and_frees_itself_after_it(client: SyncClient) -> None:
+    client.silent_owner("lock:sync", lease="30s")
+    client.clock.advance("29s")
     with pytest.raises(AlreadyRunning) as taken:
-        face.another().silent_owner("lock:sync", lease="30s", on_running="raise")
+        client.another().silent_owner("lock:sync", lease="30s", on_running="raise")
     assert taken.value.retry_after == pytest.approx(1, abs=0.01)
-    face.clock.advance("1s")
-    assert face.another().silent_owner("lock:sync", lease="30s", on_running="raise").attempt == 2
+    client.clock.advance("1s")
+    assert client.another().silent_owner("lock:sync", lease="30s", on_running="raise").attempt == 2
 
 
 @pytest.mark.mission("C2")
-def test_a_release_by_somebody_who_no_longer_owns_the_lock_does_not_free_the_new_owners(face: Face) -> None:
-    late = face.silent_owner("lock:sync", lease="30s")
-    face.clock.advance("31s")
-    owner = face.another().silent_owner("lock:sync", lease="30s")
+def test_a_release_by_somebody_who_no_longer_owns_the_lock_does_not_free_the_new_owners(client: SyncClient) -> None:
+    late = client.silent_owner("lock:sync", lease="30s")
+    client.clock.advance("31s")
+    owner = client.another().silent_owner("lock:sync", lease="30s")
     with pytest.raises(LeaseLost):
         late.complete()
     with pytest.raises(AlreadyRunning):
-        face.silent_owner("lock:sync", on_running="raise")
+        client.silent_owner("lock:sync", on_running="raise")
     owner.complete()
-    assert face.read("lock:sync").state is RecordState.COMPLETED
+    assert client.read("lock:sync").state is RecordState.COMPLETED
 
 
-def with_lock(face: Face, name: str, work: Any) -> Any:
+def with_lock(client: SyncClient, name: str, work: Any) -> Any:
     """What others call withLock: the work's value, or None when the lock is taken. Free again once done."""
     try:
-        with face.claim(name, lease="30s", on_running="raise"):
+        with client.claim(name, lease="30s", on_running="raise"):
             value = work()
     except NotAcquired:
         return None
-    face.forget(name)
+    client.forget(name)
     return value
 
 
 @pytest.mark.mission("C2")
-def test_with_lock_tells_when_the_lock_is_taken_and_leaves_it_free_afterwards(face: Face) -> None:
-    other = face.another()
+def test_with_lock_tells_when_the_lock_is_taken_and_leaves_it_free_afterwards(client: SyncClient) -> None:
+    other = client.another()
     pause = Pause()
 
     def slowly() -> str:
         pause.here()
         return "first"
 
-    first = face.start(with_lock, face, "lock:sync", slowly)
+    first = client.start(with_lock, client, "lock:sync", slowly)
     pause.reached()
     assert with_lock(other, "lock:sync", lambda: "second") is None
     pause.go()
@@ -166,7 +166,7 @@ def test_with_lock_tells_when_the_lock_is_taken_and_leaves_it_free_afterwards(fa
 
 
 @pytest.mark.mission("C2")
-def test_of_eight_that_want_the_lock_at_once_one_gets_it(face: Face) -> None:
+def test_of_eight_that_want_the_lock_at_once_one_gets_it(client: SyncClient) -> None:
     """Not get-then-put: the counter that the lock protects is deliberately not atomic."""
     counter, answers = [0], []
 
@@ -176,9 +176,9 @@ def test_of_eight_that_want_the_lock_at_once_one_gets_it(face: Face) -> None:
         counter[0] = seen + 1
         return True
 
-    workers = [face, face.another()]
+    workers = [client, client.another()]
     for round_ in range(10):
         worker = workers[round_ % 2]
-        answers += face.together(8, lambda worker=worker: with_lock(worker, "lock:sync", work))  # type: ignore[misc]  # binds the loop's value
+        answers += client.together(8, lambda worker=worker: with_lock(worker, "lock:sync", work))  # type: ignore[misc]  # binds the loop's value
     assert set(answers) == {True, None}
     assert counter == [answers.count(True)]

@@ -11,7 +11,7 @@ import pytest
 from examples.outreach.audit import audit, resent, unknown
 from onceward import LeaseLost, applied
 from onceward.errors import LeaseOverdue
-from tests.faces import Pause
+from tests.clients import Pause
 from tests.integration.outreach_cases import TODAY, world
 from tests.integration.outreach_world import ANNA, BORIS, Deaf, Dying, Paused, Rude, World, opened
 
@@ -176,7 +176,7 @@ def test_a_sender_that_stood_still_before_it_has_begun_to_send_does_not_send(
 ) -> None:
     slow = world.worker()
     prospect = slow.import_prospect(**ANNA)["id"]
-    machine, message_id = slow.once.engine.world, slow._message_id
+    machine, message_id = slow.once.engine.runtime, slow._message_id
     now = machine.monotonic
 
     def slowly() -> str:

@@ -42,18 +42,18 @@ def test_processes_that_import_the_same_people_create_each_once(
     People(url).close()
     command = [sys.executable, "-m", "tests.integration.people_importer", url]
     names = [f"importer{n}" for n in range(IMPORTERS)]
-    crew = [
+    pool = [
         subprocess.Popen([*command, name, str(seed), str(at_once), str(tmp_path)], stderr=subprocess.PIPE)
         for seed, name in enumerate(names)
     ]
     try:
         until(lambda: all((tmp_path / f"{name} is ready").exists() for name in names))
         (tmp_path / "go").touch()
-        for process in crew:
+        for process in pool:
             _, errors = process.communicate(timeout=PATIENCE)
             assert process.returncode == 0, errors.decode()
     finally:
-        for process in crew:
+        for process in pool:
             process.kill()
             process.communicate()
     with People(url) as people:
@@ -78,10 +78,10 @@ def test_those_who_open_a_new_file_at_once_all_get_in(tmp_path: Path) -> None:
             except Exception as error:
                 told.append(error)
 
-        crew = [threading.Thread(target=opens) for _ in range(4)]
-        for thread in crew:
+        pool = [threading.Thread(target=opens) for _ in range(4)]
+        for thread in pool:
             thread.start()
-        for thread in crew:
+        for thread in pool:
             thread.join(PATIENCE)
         assert sorted(map(str, told)) == ["created", *["skipped"] * 3]
 
@@ -163,15 +163,15 @@ def test_a_record_for_somebody_who_is_being_merged_goes_to_the_one_who_is_left(
 def test_threads_may_share_one(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     with People(people_url(kind, tmp_path, request)) as people:
         people.add(record("warm", "0", email="0@example.com"))
-        crew = [
+        pool = [
             threading.Thread(
                 target=lambda n=n: [people.add(record(f"s{n}", str(x), email=f"{x}@example.com")) for x in range(10)]
             )
             for n in range(4)
         ]
-        for thread in crew:
+        for thread in pool:
             thread.start()
-        for thread in crew:
+        for thread in pool:
             thread.join(PATIENCE)
         assert len(people) == 10
 

@@ -16,7 +16,7 @@ from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.postgres import PostgresStore
 from tests.servers.postgres import URL
-from tests.unit.lane_calls import request
+from tests.unit.batcher_calls import request
 
 TIMEOUT = 30.0
 

@@ -86,8 +86,8 @@ def test_a_paused_server_costs_no_more_than_the_call_may_take_and_the_grant_is_f
 @pytest.mark.rival(21)
 @pytest.mark.fault("F52")
 async def test_a_paused_server_does_not_block_the_event_loop(own_postgres: Postgres) -> None:
-    store, world = PostgresStore(own_postgres.url, migrate=True), AsyncioRuntime()
-    await store.open(world)
+    store, runtime = PostgresStore(own_postgres.url, migrate=True), AsyncioRuntime()
+    await store.open(runtime)
     with own_postgres.paused():
         asked = asyncio.ensure_future(store.claim([wanting("key")], timeout=0.3))
         ticks = 0

@@ -26,7 +26,7 @@ from onceward.stores.postgres.table import PostgresTable
 from onceward.testing.conformance.stage import wanting
 from tests.integration.postgres_places import store
 from tests.servers.postgres import URL, execute
-from tests.unit.lane_calls import until
+from tests.unit.batcher_calls import until
 
 __all__ = ["store"]  # a fixture, told here so that pytest finds it
 
@@ -73,8 +73,8 @@ def in_the_middle(store: PostgresStore, schema: str, held: list[Record]) -> Iter
 
 @contextmanager
 def closed_gate() -> Iterator[None]:
-    with psycopg.connect(os.environ[URL], autocommit=True) as keeper:
-        keeper.execute("SELECT pg_advisory_lock(%s)", (GATE,))
+    with psycopg.connect(os.environ[URL], autocommit=True) as heartbeat:
+        heartbeat.execute("SELECT pg_advisory_lock(%s)", (GATE,))
         yield
 
 

@@ -187,11 +187,11 @@ def test_what_the_command_prints_can_be_executed_by_somebody_else(name: str) -> 
     assert as_json("--store", url, "migrate", "--dry-run")["statements"] == []
 
 
-@pytest.mark.parametrize("colour", ["blocking", "async"])
-def test_a_client_makes_the_tables_that_it_needs_when_it_is_told_to(postgres: Postgres, colour: str) -> None:
-    name = f"migrated_{colour}_{os.getpid()}"
+@pytest.mark.parametrize("mode", ["blocking", "async"])
+def test_a_client_makes_the_tables_that_it_needs_when_it_is_told_to(postgres: Postgres, mode: str) -> None:
+    name = f"migrated_{mode}_{os.getpid()}"
     url = f"{os.environ[URL]}?schema={name}"
-    if colour == "blocking":
+    if mode == "blocking":
         with Once(url, cache=5) as once:
             once.migrate()
             once.migrate()  # there is nothing left to do

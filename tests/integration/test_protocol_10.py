@@ -14,21 +14,21 @@ from onceward.errors import RetryTransaction, StoreUnavailable
 from onceward.protocol.record import RecordState
 from onceward.runtime.bridge import run
 from onceward.stores.sqlite import SQLiteJoined, SQLiteStore
-from tests.faces import Face
+from tests.clients import SyncClient
 from tests.integration.joined_block import rows, users_connection, within
 
 pytestmark = [pytest.mark.fault("F57")]
 
 
 @pytest.fixture
-def connection(sqlite_face: Face) -> Iterator[sqlite3.Connection]:
-    theirs = users_connection(sqlite_face)
+def connection(sqlite_client: SyncClient) -> Iterator[sqlite3.Connection]:
+    theirs = users_connection(sqlite_client)
     yield theirs
     theirs.close()
 
 
-def lease_until(face: Face, key: str) -> int:
-    found: int | None = face.read(key).record.lease_until
+def lease_until(client: SyncClient, key: str) -> int:
+    found: int | None = client.read(key).record.lease_until
     assert found is not None
     return found
 
@@ -37,26 +37,28 @@ def lease_until(face: Face, key: str) -> int:
 
 
 @pytest.mark.mission("A4")
-def test_busy_means_overdue_and_not_lost(sqlite_face: Face, connection: sqlite3.Connection) -> None:
-    with sqlite_face.claim("k", lease="1s") as claim:
+def test_busy_means_overdue_and_not_lost(sqlite_client: SyncClient, connection: sqlite3.Connection) -> None:
+    with sqlite_client.claim("k", lease="1s") as claim:
         connection.execute("BEGIN IMMEDIATE")
-        sqlite_face.clock.advance("2s")  # longer than the lease
-        sqlite_face.heartbeat()
-        assert [event.name for event in sqlite_face.events[-2:]] == ["renewal_failed", "overdue"]
+        sqlite_client.clock.advance("2s")  # longer than the lease
+        sqlite_client.renew_leases()
+        assert [event.name for event in sqlite_client.events[-2:]] == ["renewal_failed", "overdue"]
         connection.rollback()
-        sqlite_face.clock.advance("1s")  # the next try is due
-        sqlite_face.heartbeat()
+        sqlite_client.clock.advance("1s")  # the next try is due
+        sqlite_client.renew_leases()
         claim.check()
-        assert not sqlite_face.told("lost")
-    assert sqlite_face.read("k").state is RecordState.COMPLETED
+        assert not sqlite_client.told("lost")
+    assert sqlite_client.read("k").state is RecordState.COMPLETED
 
 
-def test_every_claim_waits_until_the_users_transaction_ends(sqlite_face: Face, connection: sqlite3.Connection) -> None:
-    hasty = sqlite_face.another(lease="1s")
+def test_every_claim_waits_until_the_users_transaction_ends(
+    sqlite_client: SyncClient, connection: sqlite3.Connection
+) -> None:
+    hasty = sqlite_client.another(lease="1s")
     connection.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreUnavailable):
         hasty.run("k", lambda: "never begun")
-    waiting = sqlite_face.start(sqlite_face.run, "other", lambda: "done")
+    waiting = sqlite_client.start(sqlite_client.run, "other", lambda: "done")
     time.sleep(0.02)
     assert not waiting.done()
     connection.rollback()
@@ -68,50 +70,50 @@ def test_every_claim_waits_until_the_users_transaction_ends(sqlite_face: Face, c
 
 @pytest.mark.mission("A4")
 def test_the_end_of_the_block_renews_what_is_due_in_the_same_transaction(
-    sqlite_face: Face, connection: sqlite3.Connection
+    sqlite_client: SyncClient, connection: sqlite3.Connection
 ) -> None:
-    with sqlite_face.claim("due", lease="3s"), sqlite_face.claim("not due", lease="1h"):
-        before, other = lease_until(sqlite_face, "due"), lease_until(sqlite_face, "not due")
-        with within(sqlite_face, connection) as tx:
+    with sqlite_client.claim("due", lease="3s"), sqlite_client.claim("not due", lease="1h"):
+        before, other = lease_until(sqlite_client, "due"), lease_until(sqlite_client, "not due")
+        with within(sqlite_client, connection) as tx:
             tx.run("k", lambda: None)
-            sqlite_face.clock.advance("2s")
-        assert lease_until(sqlite_face, "due") == before, "nothing is committed by us"
+            sqlite_client.clock.advance("2s")
+        assert lease_until(sqlite_client, "due") == before, "nothing is committed by us"
         connection.commit()
-        assert lease_until(sqlite_face, "due") >= before + 2_000_000
-        assert lease_until(sqlite_face, "not due") == other
+        assert lease_until(sqlite_client, "due") >= before + 2_000_000
+        assert lease_until(sqlite_client, "not due") == other
 
 
 def test_complete_in_renews_what_else_is_due_in_the_same_transaction(
-    sqlite_face: Face, connection: sqlite3.Connection
+    sqlite_client: SyncClient, connection: sqlite3.Connection
 ) -> None:
-    with sqlite_face.claim("due", lease="3s"):
-        before = lease_until(sqlite_face, "due")
-        with sqlite_face.claim("k", lease="3s") as claim, connection:
-            sqlite_face.clock.advance("2s")  # its own renewal is due as well, and would come after its result
+    with sqlite_client.claim("due", lease="3s"):
+        before = lease_until(sqlite_client, "due")
+        with sqlite_client.claim("k", lease="3s") as claim, connection:
+            sqlite_client.clock.advance("2s")  # its own renewal is due as well, and would come after its result
             claim.complete_in(connection, "value")
-            assert lease_until(sqlite_face, "due") == before
-        assert lease_until(sqlite_face, "due") >= before + 2_000_000
-    assert sqlite_face.read("k").state is RecordState.COMPLETED
+            assert lease_until(sqlite_client, "due") == before
+        assert lease_until(sqlite_client, "due") >= before + 2_000_000
+    assert sqlite_client.read("k").state is RecordState.COMPLETED
 
 
 @pytest.mark.mission("A4")
 def test_work_that_goes_on_after_its_result_was_committed_is_not_told_that_it_lost_its_key(
-    sqlite_face: Face, connection: sqlite3.Connection
+    sqlite_client: SyncClient, connection: sqlite3.Connection
 ) -> None:
     """Nobody else owns it: the record is COMPLETED under its own token."""
-    with sqlite_face.claim("k", lease="3s") as claim:
+    with sqlite_client.claim("k", lease="3s") as claim:
         with connection:
             claim.complete_in(connection, "value")
         for _ in range(3):
-            sqlite_face.clock.advance("2s")  # a renewal is due
-            sqlite_face.heartbeat()
+            sqlite_client.clock.advance("2s")  # a renewal is due
+            sqlite_client.renew_leases()
             claim.check()
-    assert not sqlite_face.told("lost")
-    assert sqlite_face.read("k").state is RecordState.COMPLETED
+    assert not sqlite_client.told("lost")
+    assert sqlite_client.read("k").state is RecordState.COMPLETED
 
 
 def test_complete_in_does_not_renew_the_claim_that_it_completes(
-    sqlite_face: Face, connection: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+    sqlite_client: SyncClient, connection: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     renewed: list[object] = []
 
@@ -119,21 +121,21 @@ def test_complete_in_does_not_renew_the_claim_that_it_completes(
         renewed.extend(renewals)
 
     monkeypatch.setattr(SQLiteJoined, "renew", renew)
-    with sqlite_face.claim("due", lease="3s"), sqlite_face.claim("k", lease="3s") as claim, connection:
-        sqlite_face.clock.advance("2s")
+    with sqlite_client.claim("due", lease="3s"), sqlite_client.claim("k", lease="3s") as claim, connection:
+        sqlite_client.clock.advance("2s")
         claim.complete_in(connection, "value")
     assert len(renewed) == 1
 
 
 def test_renewals_that_the_transaction_cannot_take_along_do_not_spoil_it(
-    sqlite_face: Face, connection: sqlite3.Connection
+    sqlite_client: SyncClient, connection: sqlite3.Connection
 ) -> None:
-    sqlite_face.silent_owner("due", lease="3s")
+    sqlite_client.silent_owner("due", lease="3s")
     connection.execute("BEGIN")
     connection.execute("SELECT * FROM effects").fetchall()
-    with within(sqlite_face, connection):
-        sqlite_face.run("elsewhere", lambda: None)  # the snapshot of the block grows stale
-        sqlite_face.clock.advance("2s")
+    with within(sqlite_client, connection):
+        sqlite_client.run("elsewhere", lambda: None)  # the snapshot of the block grows stale
+        sqlite_client.clock.advance("2s")
     assert connection.in_transaction
     connection.rollback()
 
@@ -143,47 +145,47 @@ def test_renewals_that_the_transaction_cannot_take_along_do_not_spoil_it(
 
 @pytest.mark.parametrize(("seconds", "warnings"), [(1, 0), (5, 1)])
 def test_a_transaction_over_a_third_of_the_shortest_lease_is_told(
-    sqlite_face: Face, connection: sqlite3.Connection, seconds: int, warnings: int
+    sqlite_client: SyncClient, connection: sqlite3.Connection, seconds: int, warnings: int
 ) -> None:
-    with sqlite_face.claim("long", lease="1h"), sqlite_face.claim("short", lease="12s"):
-        with within(sqlite_face, connection) as tx:
+    with sqlite_client.claim("long", lease="1h"), sqlite_client.claim("short", lease="12s"):
+        with within(sqlite_client, connection) as tx:
             tx.run("k", lambda: None)
-            sqlite_face.clock.advance(f"{seconds}s")
+            sqlite_client.clock.advance(f"{seconds}s")
         connection.commit()
-    told = sqlite_face.told("slow_transaction")
+    told = sqlite_client.told("slow_transaction")
     assert len(told) == warnings
     assert all("12.00 s" in event.reason for event in told)
 
 
-def test_nobody_is_warned_where_no_lease_is_held(sqlite_face: Face, connection: sqlite3.Connection) -> None:
-    with within(sqlite_face, connection) as tx:
+def test_nobody_is_warned_where_no_lease_is_held(sqlite_client: SyncClient, connection: sqlite3.Connection) -> None:
+    with within(sqlite_client, connection) as tx:
         tx.run("k", lambda: None)
-        sqlite_face.clock.advance("1h")
+        sqlite_client.clock.advance("1h")
     connection.commit()
-    assert not sqlite_face.told("slow_transaction")
+    assert not sqlite_client.told("slow_transaction")
 
 
 # ── a deferred transaction that read first fails at once ──
 
 
 def test_a_deferred_transaction_that_read_first_is_to_be_repeated_at_once(
-    sqlite_face: Face, connection: sqlite3.Connection
+    sqlite_client: SyncClient, connection: sqlite3.Connection
 ) -> None:
     connection.execute("BEGIN")
     connection.execute("SELECT * FROM effects").fetchall()
-    sqlite_face.run("elsewhere", lambda: None)
+    sqlite_client.run("elsewhere", lambda: None)
     since = time.monotonic()
     told = pytest.raises(RetryTransaction, match="roll back and repeat")
-    with told, connection, within(sqlite_face, connection) as tx:
+    with told, connection, within(sqlite_client, connection) as tx:
         tx.run("k", lambda: pytest.fail("its claim could never be written"))
     assert time.monotonic() - since < 1, "waiting would not help"
 
     def work() -> None:
         connection.execute("INSERT INTO effects VALUES ('done')")
 
-    with connection, within(sqlite_face, connection) as tx:
+    with connection, within(sqlite_client, connection) as tx:
         tx.run("k", work)
-    assert rows(sqlite_face) == ["done"]
+    assert rows(sqlite_client) == ["done"]
 
 
 # ── `:memory:`: one shared connection, one process, no joining ──

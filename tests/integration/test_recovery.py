@@ -20,7 +20,7 @@ from onceward.recovery.decision import LONGEST_REST, SECOND, RecoveryStatus, bel
 from onceward.sagas import Step, StepContext
 from onceward.stores import MemoryStore
 from onceward.testing import FakeClock
-from tests.faces import Face, Place, place_of
+from tests.clients import Place, SyncClient, place_of
 
 on_every_store = pytest.mark.parametrize("place", ["memory", "sqlite", "postgres", "valkey"], indirect=True)
 
@@ -33,12 +33,12 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> P
 class Work:
     """A function of which we know how often it ran, and which dies or raises when it is told to."""
 
-    def __init__(self, face: Face, **choices: Any) -> None:
-        self.face = face
+    def __init__(self, client: SyncClient, **choices: Any) -> None:
+        self.client = client
         self.ran: list[int] = []
         self.trouble: list[BaseException] = []
         choices.setdefault("store_input", True)
-        self.fn = face(key="work:{n}", name="work", **choices)(self._work)
+        self.fn = client(key="work:{n}", name="work", **choices)(self._work)
 
     def _work(self, n: int) -> str:
         self.ran.append(n)
@@ -48,67 +48,67 @@ class Work:
 
     def die(self, *numbers: int) -> None:
         """Owners who claim these and are not heard of again."""
-        self.face.read("opens the store")
+        self.client.read("opens the store")
         for number in numbers:
             job = self.fn.fn.job((number,), {})
-            request = replace(Attempt(self.face.once.engine, job).request(), owner="somebody")
-            self.face.drive(self.face.once.store.claim([request], timeout=5))
+            request = replace(Attempt(self.client.once.engine, job).request(), owner="somebody")
+            self.client.drive(self.client.once.store.claim([request], timeout=5))
 
 
-def recover(face: Face, tell: Callable[[Recovered], None] | None = None) -> Recovery:
-    found: Recovery = face._wait(face.once.recover(tell=tell))
+def recover(client: SyncClient, tell: Callable[[Recovered], None] | None = None) -> Recovery:
+    found: Recovery = client._wait(client.once.recover(on_result=tell))
     return found
 
 
 @on_every_store
-def test_what_lapsed_and_what_failed_is_finished_without_a_redelivery(face: Face) -> None:
-    work = Work(face)
+def test_what_lapsed_and_what_failed_is_finished_without_a_redelivery(client: SyncClient) -> None:
+    work = Work(client)
     work.die(1, 2)
     work.trouble = [ConnectionError("reset")]
     assert work.fn.outcome(3).kind == "failed"
     told: list[Recovered] = []
-    found = recover(face, told.append)
+    found = recover(client, told.append)
     assert (found.done, found.running, found.waiting) == (0, 2, 1), "leases are alive, and a failure rests a while"
     assert not found.needs_attention
-    face.clock.advance("11m")
-    found = recover(face, told.append)
+    client.clock.advance("11m")
+    found = recover(client, told.append)
     assert found.done == 3
     assert sorted(work.ran[1:]) == [1, 2, 3]
     assert sorted(one.key for one in told) == ["work:1", "work:2", "work:3"]
     assert {one.outcome.attempt for one in told if one.outcome is not None} == {2}
     assert [work.fn.outcome(n).kind for n in (1, 2, 3)] == ["replayed"] * 3
-    assert recover(face) == Recovery()
+    assert recover(client) == Recovery()
 
 
-def test_what_crashed_is_parked_or_looked_up_as_declared(face: Face) -> None:
-    parked = Work(face, after_crash="park")
+def test_what_crashed_is_parked_or_looked_up_as_declared(client: SyncClient) -> None:
+    parked = Work(client, after_crash="park")
     parked.die(1)
-    face.clock.advance("11m")
-    found = recover(face)
+    client.clock.advance("11m")
+    found = recover(client)
     assert (found.parked, found.waiting_for_a_person) == (1, 1)
     assert found.needs_attention
     assert parked.ran == []
 
-    looked_up = face.another()
+    looked_up = client.another()
     sought = Work(looked_up, after_crash=verify(looked_up._work(lambda n: applied("found"))))
     sought.die(2)
-    face.clock.advance("11m")
+    client.clock.advance("11m")
     assert recover(looked_up).done == 1
     assert sought.ran == []
     assert sought.fn(2) == "found"
 
 
-def test_what_was_not_kept_needs_a_redelivery_and_is_listed(face: Face) -> None:
-    Work(face).die(1)
-    face.silent_owner("block")
-    forgetful = face(key="plain:{n}", name="plain")(lambda n: 1 / 0)
+def test_what_was_not_kept_needs_a_redelivery_and_is_listed(client: SyncClient) -> None:
+    Work(client).die(1)
+    client.silent_owner("block")
+    forgetful = client(key="plain:{n}", name="plain")(lambda n: 1 / 0)
     forgetful.outcome(5)
-    stranger = face.another(app="other")
+    stranger = client.another(app="other")
     stranger.silent_owner("not ours")
-    locked = face.once.try_lock("a lock")
-    face._wait(locked)
-    face.clock.advance("11m")
-    found = recover(face)
+    locked = client.once.try_lock("a lock")
+    client._wait(locked)
+    client.clock.advance("11m")
+    found = recover(client)
     assert found.done == 1
     assert found.needing_redelivery == 2
     assert {(one.key, one.scope, one.state) for one in found.needs_redelivery} == {
@@ -118,24 +118,24 @@ def test_what_was_not_kept_needs_a_redelivery_and_is_listed(face: Face) -> None:
     assert found.needs_attention
 
 
-def test_work_that_keeps_failing_is_paced_and_given_up_as_declared(face: Face) -> None:
-    work = Work(face, max_attempts=3, retry_delay="1m")
+def test_work_that_keeps_failing_is_paced_and_given_up_as_declared(client: SyncClient) -> None:
+    work = Work(client, max_attempts=3, retry_delay="1m")
     work.trouble = [ConnectionError()] * 5
     work.fn.outcome(1)
-    assert recover(face).waiting == 1
-    face.clock.advance("1m")
-    found = recover(face)
+    assert recover(client).waiting == 1
+    client.clock.advance("1m")
+    found = recover(client)
     assert (found.again, found.waiting) == (1, 1)
-    face.clock.advance("1m")
-    assert recover(face).failed == 1
-    face.clock.advance("1h")
-    assert recover(face) == Recovery()
+    client.clock.advance("1m")
+    assert recover(client).failed == 1
+    client.clock.advance("1h")
+    assert recover(client) == Recovery()
     assert len(work.ran) == 3
 
 
 @on_every_store
 @pytest.mark.fault("F74")
-def test_a_saga_that_is_half_done_goes_on(face: Face) -> None:
+def test_a_saga_that_is_half_done_goes_on(client: SyncClient) -> None:
     log: list[str] = []
     trouble: list[BaseException] = [KeyboardInterrupt()]
 
@@ -145,19 +145,19 @@ def test_a_saga_that_is_half_done_goes_on(face: Face) -> None:
             raise trouble.pop()
         return step.name
 
-    work = face._work(act)
-    saga = face.once.saga("s", Step("a", work, undo=work), Step("b", work, kind="pivot"), key="s:{n}")
+    work = client._work(act)
+    saga = client.once.saga("s", Step("a", work, undo=work), Step("b", work, kind="pivot"), key="s:{n}")
     with pytest.raises(KeyboardInterrupt):
-        face._wait(saga.outcome(n=1))
-    other = face.another()
+        client._wait(saga.outcome(n=1))
+    other = client.another()
     other_work = other._work(act)
     other.once.saga("s", Step("a", other_work, undo=other_work), Step("b", other_work, kind="pivot"), key="s:{n}")
     assert recover(other).done == 1
     assert log == ["a 1", "b 1", "b 1"]
-    assert face._wait(saga(n=1)) == {"a": "a", "b": "b"}
+    assert client._wait(saga(n=1)) == {"a": "a", "b": "b"}
 
 
-def test_a_person_lets_a_saga_go_on_and_the_worker_takes_it_at_once(face: Face) -> None:
+def test_a_person_lets_a_saga_go_on_and_the_worker_takes_it_at_once(client: SyncClient) -> None:
     log: list[str] = []
 
     def wire(step: StepContext) -> str:
@@ -167,24 +167,24 @@ def test_a_person_lets_a_saga_go_on_and_the_worker_takes_it_at_once(face: Face) 
     def mail(step: StepContext) -> None:
         log.append(f"mail {step.results['wire']}")
 
-    saga = face.once.saga(
+    saga = client.once.saga(
         "s",
-        Step("wire", face._work(wire), kind="pivot", after_crash="park"),
-        Step("mail", face._work(mail), kind="retriable"),
+        Step("wire", client._work(wire), kind="pivot", after_crash="park"),
+        Step("mail", client._work(mail), kind="retriable"),
         key="s:{n}",
     )
-    face._wait(saga.outcome(n=1))
-    assert recover(face).waiting_for_a_person == 1
-    face._wait(saga.resolve(applied("yes"), n=1))
-    assert recover(face).done == 1
+    client._wait(saga.outcome(n=1))
+    assert recover(client).waiting_for_a_person == 1
+    client._wait(saga.resolve(applied("yes"), n=1))
+    assert recover(client).done == 1
     assert log == ["wire", "mail yes"]
 
 
-def test_what_cannot_be_tried_is_told_and_stops_no_other(face: Face) -> None:
+def test_what_cannot_be_tried_is_told_and_stops_no_other(client: SyncClient) -> None:
     """Its input cannot be read, or its steps were changed."""
-    work = Work(face)
+    work = Work(client)
     work.die(1, 2)
-    face.clock.advance("11m")
+    client.clock.advance("11m")
     codec = work.fn.fn.operation.input
     sound = codec.call
 
@@ -193,20 +193,20 @@ def test_what_cannot_be_tried_is_told_and_stops_no_other(face: Face) -> None:
 
     codec.call = call
     told: list[Recovered] = []
-    found = recover(face, told.append)
+    found = recover(client, told.append)
     assert (found.done, found.unclear) == (1, 1)
     assert found.needs_attention
     assert "ResultCorrupt" in next(one.error for one in told if one.key == "work:1")
 
 
-def test_attempts_that_are_fewer_now_end_the_work_and_not_in_a_worker_that_never_ends(face: Face) -> None:
-    work = Work(face)
+def test_attempts_that_are_fewer_now_end_the_work_and_not_in_a_worker_that_never_ends(client: SyncClient) -> None:
+    work = Work(client)
     work.trouble = [OSError("down"), OSError("still down")]
     for _ in range(2):
         with pytest.raises(OSError, match="down"):
             work.fn(1)
-        face.clock.advance("1h")
-    other = face.another()
+        client.clock.advance("1h")
+    other = client.another()
     limited = Work(other, max_attempts=2)
     passes: list[Recovered] = []
 
@@ -221,31 +221,31 @@ def test_attempts_that_are_fewer_now_end_the_work_and_not_in_a_worker_that_never
     assert (found.unclear, found.again, found.needs_attention, limited.ran) == (1, 0, True, [])
 
 
-@pytest.mark.parametrize("colour", ["blocking"])  # on a loop, the owner would wait for the worker
-def test_what_a_late_owner_lets_fail_meanwhile_is_tried_again_later(face: Face) -> None:
+@pytest.mark.parametrize("mode", ["blocking"])  # on a loop, the owner would wait for the worker
+def test_what_a_late_owner_lets_fail_meanwhile_is_tried_again_later(client: SyncClient) -> None:
     """The worker has seen it lapsed; before it claims, the owner comes back, and says that it failed."""
-    work = Work(face)
+    work = Work(client)
     work.die(1)
-    face.clock.advance("11m")
+    client.clock.advance("11m")
     codec = work.fn.fn.operation.input
     sound = codec.call
 
     def call(id: bytes, note: Any) -> Any:
         record = work.fn.read(1).record
         failure = Fail(record.id, record.token, record.nonce, "OSError", "late", final=False, retry_in=3_600_000_000)
-        face.drive(face.once.store.settle([failure], timeout=5))
+        client.drive(client.once.store.settle([failure], timeout=5))
         return sound(id, note)
 
     codec.call = call
-    found = recover(face)
+    found = recover(client)
     assert (found.again, found.unclear, work.ran) == (1, 0, [])
 
 
-def test_a_function_whose_parameters_have_changed_is_told_and_stops_no_other(face: Face) -> None:
+def test_a_function_whose_parameters_have_changed_is_told_and_stops_no_other(client: SyncClient) -> None:
     """One that was begun by an older version of the program must not keep the worker from everything else."""
-    Work(face).die(1, 2)
-    face.clock.advance("11m")
-    other = face.another()
+    Work(client).die(1, 2)
+    client.clock.advance("11m")
+    other = client.another()
     ran: list[int] = []
 
     def work(n: int, cents: int) -> None:
@@ -268,10 +268,10 @@ def test_a_function_whose_parameters_have_changed_is_told_and_stops_no_other(fac
     assert "TypeError" in next(one.error for one in told if one.key == "work:1")
 
 
-def test_a_key_that_is_made_otherwise_now_is_not_run_under_another(face: Face) -> None:
-    Work(face).die(1)
-    face.clock.advance("11m")
-    other = face.another()
+def test_a_key_that_is_made_otherwise_now_is_not_run_under_another(client: SyncClient) -> None:
+    Work(client).die(1)
+    client.clock.advance("11m")
+    other = client.another()
     ran: list[int] = []
 
     def work(n: int) -> None:
@@ -284,53 +284,53 @@ def test_a_key_that_is_made_otherwise_now_is_not_run_under_another(face: Face) -
 
 
 @on_every_store
-def test_several_workers_share_the_work(face: Face) -> None:
+def test_several_workers_share_the_work(client: SyncClient) -> None:
     """Each piece is done once, by whoever claims it; nobody waits for another."""
-    work = Work(face)
+    work = Work(client)
     work.die(*range(40))
-    face.clock.advance("11m")
-    crews = [face, *(face.another() for _ in range(3))]
-    works = [work, *(Work(crew) for crew in crews[1:])]
-    line = threading.Barrier(len(crews))
+    client.clock.advance("11m")
+    pools = [client, *(client.another() for _ in range(3))]
+    works = [work, *(Work(pool) for pool in pools[1:])]
+    line = threading.Barrier(len(pools))
 
-    def one(crew: Face) -> int:
+    def one(pool: SyncClient) -> int:
         line.wait(30)
-        return recover(crew).done
+        return recover(pool).done
 
-    done = [each.result(60) for each in [face.start(one, crew) for crew in crews]]
+    done = [each.result(60) for each in [client.start(one, pool) for pool in pools]]
     assert sum(done) == 40
     assert sorted(n for one in works for n in one.ran) == list(range(40))
     assert [work.fn.outcome(n).attempt for n in range(40)] == [2] * 40
 
 
-def test_a_worker_runs_until_it_is_stopped(face: Face) -> None:
-    work = Work(face)
+def test_a_worker_runs_until_it_is_stopped(client: SyncClient) -> None:
+    work = Work(client)
     work.die(1)
-    face.clock.advance("11m")
+    client.clock.advance("11m")
     told: list[Recovered] = []
 
     def tell(one: Recovered) -> None:
         told.append(one)
-        face.once.stop()
+        client.once.stop()
 
-    found = face._wait(face.once.recover(every="1ms", tell=tell))
+    found = client._wait(client.once.recover(every="1ms", on_result=tell))
     assert (found.done, len(told)) == (1, 1)
 
 
-def test_a_store_that_is_down_is_asked_again(face: Face, monkeypatch: pytest.MonkeyPatch) -> None:
-    work = Work(face)
+def test_a_store_that_is_down_is_asked_again(client: SyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Work(client)
     work.die(1)
-    face.clock.advance("11m")
+    client.clock.advance("11m")
     told: list[Recovered] = []
 
     def tell(one: Recovered) -> None:
         told.append(one)
         if one.outcome is not None:
-            face.once.stop()
+            client.once.stop()
 
     monkeypatch.setattr("onceward.recovery.sweeper.AFTER_TROUBLE", 0.001)
-    with face.store_trouble("scan", times=1):
-        found = face._wait(face.once.recover(every="1ms", tell=tell))
+    with client.store_trouble("scan", times=1):
+        found = client._wait(client.once.recover(every="1ms", on_result=tell))
     assert found.done == 1
     assert "StoreUnavailable" in told[0].error
 

@@ -21,7 +21,7 @@ from onceward.protocol.requests import Complete, Renewal, Verdict
 from onceward.runtime.bridge import run
 from onceward.stores.redis import connection as link
 from onceward.testing.conformance.stage import id_of, wanting
-from tests.faces import AsyncFace, Colour, Face
+from tests.clients import AsyncClient, Mode, SyncClient
 from tests.integration.redis_places import TIMEOUT, RedisPlace, acquired, claim, opened, send
 from tests.servers.process import free_port
 from tests.servers.proxy import (
@@ -57,11 +57,11 @@ def place(tmp_path: Path, proxy: Proxy) -> Iterator[RedisPlace]:
 
 
 @pytest.fixture
-def face(place: RedisPlace, colour: Colour) -> Iterator[Face]:
-    face = Face(place, lease=SHORT) if colour == "blocking" else AsyncFace(place, lease=SHORT)
-    yield face
+def client(place: RedisPlace, mode: Mode) -> Iterator[SyncClient]:
+    client = SyncClient(place, lease=SHORT) if mode == "blocking" else AsyncClient(place, lease=SHORT)
+    yield client
     place.proxy.release()
-    face.close()
+    client.close()
 
 
 @pytest.fixture
@@ -92,12 +92,12 @@ def work() -> Work:
 # ── what goes over the wire ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_run_is_two_round_trips_and_a_replay_is_one(face: Face, proxy: Proxy, work: Work) -> None:
-    face.run("warm", work)
+def test_a_run_is_two_round_trips_and_a_replay_is_one(client: SyncClient, proxy: Proxy, work: Work) -> None:
+    client.run("warm", work)
     before = proxy.exchanges
-    face.run("order 7", work)
+    client.run("order 7", work)
     assert proxy.exchanges - before == 2
-    face.run("order 7", work)
+    client.run("order 7", work)
     assert proxy.exchanges - before == 3
     assert proxy.connections == 1
 
@@ -107,24 +107,24 @@ def test_a_run_is_two_round_trips_and_a_replay_is_one(face: Face, proxy: Proxy, 
 @pytest.mark.parametrize("after", [0, 1], ids=["claim", "complete"])
 @pytest.mark.parametrize("fault", CLEAN, ids=lambda fault: fault.name)
 def test_what_the_network_loses_is_repeated_and_happens_once(
-    face: Face, proxy: Proxy, work: Work, fault: Fault, after: int
+    client: SyncClient, proxy: Proxy, work: Work, fault: Fault, after: int
 ) -> None:
-    face.run("warm", lambda: None)
+    client.run("warm", lambda: None)
     proxy.next(fault, after=after)
-    outcome = face.outcome("order 7", work)
+    outcome = client.outcome("order 7", work)
     assert (type(outcome), outcome.attempt, work.times) == (Executed, 1, 1)
     assert [one.fault for one in proxy.struck] == [fault]
-    assert isinstance(face.outcome("order 7", work), Replayed)
+    assert isinstance(client.outcome("order 7", work), Replayed)
     assert work.times == 1
 
 
 @pytest.mark.rival(20)
 @pytest.mark.fault("F53")
-def test_a_new_connection_may_be_lost_as_well(face: Face, proxy: Proxy, work: Work) -> None:
+def test_a_new_connection_may_be_lost_as_well(client: SyncClient, proxy: Proxy, work: Work) -> None:
     """A connection that never worked is not repeated by the store, but by the one who claims."""
-    face.run("warm", lambda: None)
+    client.run("warm", lambda: None)
     proxy.next(LOSE_REPLY, times=2)
-    outcome = face.outcome("order 7", work)
+    outcome = client.outcome("order 7", work)
     assert (type(outcome), work.times, len(proxy.struck)) == (Executed, 1, 2)
 
 
@@ -133,83 +133,87 @@ def test_a_new_connection_may_be_lost_as_well(face: Face, proxy: Proxy, work: Wo
 @pytest.mark.fault("F52")
 @pytest.mark.parametrize("fault", MUTE, ids=lambda fault: fault.name)
 def test_a_black_hole_is_noticed_by_the_deadline_of_the_call(
-    face: Face, proxy: Proxy, work: Work, fault: Fault
+    client: SyncClient, proxy: Proxy, work: Work, fault: Fault
 ) -> None:
-    face.run("warm", lambda: None)
+    client.run("warm", lambda: None)
     proxy.next(fault)
-    outcome = face.outcome("order 7", work)
+    outcome = client.outcome("order 7", work)
     assert (type(outcome), work.times) == (Executed, 1)
 
 
 @pytest.mark.rival(21)
 @pytest.mark.fault("F50", "F52")
 def test_a_server_that_stands_still_is_unavailable_and_works_again_when_it_goes_on(
-    tmp_path: Path, private: RedisServer, colour: Colour, work: Work
+    tmp_path: Path, private: RedisServer, mode: Mode, work: Work
 ) -> None:
     with Proxy("127.0.0.1", private.port) as proxy:
         place = RedisPlace(tmp_path, private, proxy)
-        face = Face(place, lease=SHORT) if colour == "blocking" else AsyncFace(place, lease=SHORT)
+        client = SyncClient(place, lease=SHORT) if mode == "blocking" else AsyncClient(place, lease=SHORT)
         try:
-            face.run("warm", lambda: None)
+            client.run("warm", lambda: None)
             private.send(signal.SIGSTOP)
             with pytest.raises(StoreUnavailable, match=r"no answer within 0\.\d+ s"):
-                face.run("order 7", work)
+                client.run("order 7", work)
             assert work.times == 0
             private.send(signal.SIGCONT)
-            assert isinstance(face.outcome("order 8", work), Executed)
+            assert isinstance(client.outcome("order 8", work), Executed)
         finally:
             private.send(signal.SIGCONT)
-            face.close()
+            client.close()
             place.close()
 
 
 @pytest.mark.fault("F50")
 def test_a_server_that_is_gone_is_told_once_and_used_again_when_it_is_back(
-    face: Face, proxy: Proxy, work: Work, caplog: pytest.LogCaptureFixture
+    client: SyncClient, proxy: Proxy, work: Work, caplog: pytest.LogCaptureFixture
 ) -> None:
-    face.run("warm", lambda: None)
+    client.run("warm", lambda: None)
     caplog.clear()
     proxy.refuse()
     proxy.reset_all()
     for _ in range(3):
         with pytest.raises(StoreUnavailable, match="cannot be reached"):
-            face.run("order 7", work)
+            client.run("order 7", work)
     assert work.times == 0
     proxy.accept()
-    assert isinstance(face.outcome("order 7", work), Executed)
+    assert isinstance(client.outcome("order 7", work), Executed)
     said = [one.getMessage() for one in caplog.records if one.name == "onceward.redis"]
     assert [("lost" in one, "again" in one) for one in said] == [(True, False), (False, True)], said
 
 
 @pytest.mark.fault("F51")
-def test_a_completion_that_gets_no_answer_is_repeated_until_it_does(face: Face, proxy: Proxy, work: Work) -> None:
-    face.run("warm", lambda: None)
+def test_a_completion_that_gets_no_answer_is_repeated_until_it_does(
+    client: SyncClient, proxy: Proxy, work: Work
+) -> None:
+    client.run("warm", lambda: None)
     proxy.next(LOSE_REPLY, after=1, times=4)
-    assert isinstance(face.outcome("order 7", work), Executed)
+    assert isinstance(client.outcome("order 7", work), Executed)
     assert len(proxy.struck) == 4
-    assert isinstance(face.outcome("order 7", work), Replayed)
+    assert isinstance(client.outcome("order 7", work), Replayed)
 
 
 @pytest.mark.fault("F51")
-def test_a_completion_that_never_gets_one_is_unknown_and_never_a_false_success(face: Face, proxy: Proxy) -> None:
+def test_a_completion_that_never_gets_one_is_unknown_and_never_a_false_success(
+    client: SyncClient, proxy: Proxy
+) -> None:
     def work() -> str:
         proxy.refuse()
         proxy.reset_all()
         return "done"
 
-    outcome = face.outcome("order 7", work)
+    outcome = client.outcome("order 7", work)
     assert isinstance(outcome, Unknown)
     assert outcome.value == "done"
-    assert face.told("unknown")
+    assert client.told("unknown")
 
 
-def test_a_late_answer_is_never_taken_for_the_answer_to_the_next_question(face: Face, proxy: Proxy) -> None:
-    face.run("one", lambda: 1)
-    face.run("two", lambda: 2)
+def test_a_late_answer_is_never_taken_for_the_answer_to_the_next_question(client: SyncClient, proxy: Proxy) -> None:
+    client.run("one", lambda: 1)
+    client.run("two", lambda: 2)
     proxy.next(HOLD)
-    late = face.start(face.run, "one", lambda: "ran again")
+    late = client.start(client.run, "one", lambda: "ran again")
     proxy.await_struck()
-    assert face.run("two", lambda: "ran again") == 2
+    assert client.run("two", lambda: "ran again") == 2
     proxy.release()
     assert late.result(20) == 1
 
@@ -217,14 +221,14 @@ def test_a_late_answer_is_never_taken_for_the_answer_to_the_next_question(face: 
 # ── what the server does ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_server_that_has_lost_the_scripts_gets_them_again(face: Face, place: RedisPlace, work: Work) -> None:
-    face.run("warm", lambda: None)
+def test_a_server_that_has_lost_the_scripts_gets_them_again(client: SyncClient, place: RedisPlace, work: Work) -> None:
+    client.run("warm", lambda: None)
     place.raw.script_flush()
     before = place.proxy.exchanges
-    assert isinstance(face.outcome("order 7", work), Executed)
+    assert isinstance(client.outcome("order 7", work), Executed)
     assert place.proxy.exchanges - before == 3
     place.raw.script_flush()
-    assert isinstance(face.outcome("order 7", work), Replayed)
+    assert isinstance(client.outcome("order 7", work), Replayed)
 
 
 @pytest.mark.fault("F62")
@@ -244,11 +248,11 @@ def test_a_server_without_memory_claims_nothing_and_still_replays(tmp_path: Path
 
 
 @pytest.mark.fault("F63")
-def test_after_a_restart_that_lost_everything_tokens_still_grow(face: Face, place: RedisPlace) -> None:
-    with pytest.raises(LeaseLost), face.claim("order 7") as early:
-        id = face.read("order 7").record.id
+def test_after_a_restart_that_lost_everything_tokens_still_grow(client: SyncClient, place: RedisPlace) -> None:
+    with pytest.raises(LeaseLost), client.claim("order 7") as early:
+        id = client.read("order 7").record.id
         assert place.raw.delete(place.name(id)) == 1
-        with face.another(lease=SHORT).claim("order 7") as late:
+        with client.another(lease=SHORT).claim("order 7") as late:
             assert late.token > early.token
             assert late.attempt == 1
 
@@ -311,31 +315,31 @@ def test_a_replica_is_no_place_to_claim(place: RedisPlace, private: RedisServer)
 
 @pytest.mark.fault("F63")
 def test_after_a_failover_the_run_goes_on_by_itself_on_the_new_primary(
-    tmp_path: Path, private: RedisServer, colour: Colour, work: Work
+    tmp_path: Path, private: RedisServer, mode: Mode, work: Work
 ) -> None:
     with redis.Redis(port=private.port) as old:
         old.config_set("repl-diskless-sync-delay", 0)  # else it waits for more replicas first
     replica = RedisServer(settings=("--save", "", "--replicaof", f"127.0.0.1 {private.port}")).begin()
     with Proxy("127.0.0.1", private.port) as proxy, redis.Redis(port=replica.port) as new:
         place = RedisPlace(tmp_path, private, proxy)
-        face = Face(place, lease="5s") if colour == "blocking" else AsyncFace(place, lease="5s")
+        client = SyncClient(place, lease="5s") if mode == "blocking" else AsyncClient(place, lease="5s")
         try:
-            first = face.outcome("order 7", work)
+            first = client.outcome("order 7", work)
             await_replica(place.raw)
-            with face.claim("order 8") as claim:
+            with client.claim("order 8") as claim:
                 await_replica(place.raw)
                 proxy.point_to(replica.port)
                 private.kill()
                 with pytest.raises(StoreUnavailable, match="this is a replica"):
-                    face.run("order 9", work)
+                    client.run("order 9", work)
                 new.execute_command("REPLICAOF", "NO", "ONE")
             assert claim.state is RecordState.COMPLETED
-            assert isinstance(face.outcome("order 7", work), Replayed)
-            after = face.outcome("order 9", work)
+            assert isinstance(client.outcome("order 7", work), Replayed)
+            after = client.outcome("order 9", work)
             assert (type(after), work.times) == (Executed, 2)
             assert after.token > first.token
         finally:
-            face.close()
+            client.close()
             place.close()
             replica.end()
 
@@ -411,15 +415,15 @@ def test_a_forked_child_has_connections_of_its_own(place: RedisPlace) -> None:
 @pytest.mark.fault("F61")
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl", "volatile-lru", "allkeys-random"])
 def test_a_server_that_evicts_is_refused_unless_one_says_so(
-    tmp_path: Path, private: RedisServer, policy: str, colour: Colour
+    tmp_path: Path, private: RedisServer, policy: str, mode: Mode
 ) -> None:
     with Proxy("127.0.0.1", private.port) as proxy:
         place = RedisPlace(tmp_path, private, proxy)
         place.raw.config_set("maxmemory-policy", policy)
-        face = Face(place) if colour == "blocking" else AsyncFace(place)
+        client = SyncClient(place) if mode == "blocking" else AsyncClient(place)
         with pytest.raises(ConfigurationError, match=f"{policy}: when memory is short .*unsafe_eviction=allow"):
-            face.run("order 7", lambda: None)
-        face.close()
+            client.run("order 7", lambda: None)
+        client.close()
         with opened(place.open(unsafe_eviction=True)) as store:
             assert claim(store, "order 7").verdict is Verdict.ACQUIRED
         place.close()

@@ -15,7 +15,7 @@ from onceward import AsyncOnce, Executed, Running, StoreUnavailable
 from onceward.engine import acquire, execute
 from onceward.engine.attempt import Attempt
 from onceward.protocol.policy import Policy
-from tests.faces import AsyncFace, Colour, Face
+from tests.clients import AsyncClient, Mode, SyncClient
 from tests.integration.redis_places import RedisPlace
 from tests.integration.test_redis_faults import Work, private, work
 from tests.moved_time import TOO_LONG
@@ -32,27 +32,27 @@ class Alarm(Exception):
 @pytest.mark.rival(7)
 @pytest.mark.fault("F52", "F53")
 def test_a_claim_that_a_server_grants_when_its_caller_has_left_is_given_back(
-    tmp_path: Path, private: RedisServer, colour: Colour, work: Work, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, private: RedisServer, mode: Mode, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It stood still: what it was sent meanwhile it does when it goes on, long after its callers were told."""
     monkeypatch.setattr(Policy, "call_timeout", 0.3)  # not 5 s, as with such a lease
     with Proxy("127.0.0.1", private.port) as proxy:
         place = RedisPlace(tmp_path, private, proxy)
         settings: dict[str, Any] = {"lease": "1h", "on_running": "raise"}
-        face = Face(place, **settings) if colour == "blocking" else AsyncFace(place, **settings)
+        client = SyncClient(place, **settings) if mode == "blocking" else AsyncClient(place, **settings)
         try:
-            face.run("warm", lambda: None)
+            client.run("warm", lambda: None)
             private.send(signal.SIGSTOP)
             with pytest.raises(StoreUnavailable):
-                face.run("order 7", work)
+                client.run("order 7", work)
             private.send(signal.SIGCONT)
             ends = time.monotonic() + TOO_LONG
-            while isinstance(outcome := face.outcome("order 7", work), Running) and time.monotonic() < ends:
+            while isinstance(outcome := client.outcome("order 7", work), Running) and time.monotonic() < ends:
                 time.sleep(0.02)
             assert (type(outcome), work.times) == (Executed, 1)
         finally:
             private.send(signal.SIGCONT)
-            face.close()
+            client.close()
             place.close()
 
 

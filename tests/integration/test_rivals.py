@@ -20,12 +20,12 @@ from onceward import (
     current_async_claim,
     current_claim,
 )
-from tests.faces import AsyncFace, Face, Pause, RealClock
+from tests.clients import AsyncClient, Pause, RealClock, SyncClient
 
 
-def claim_of(face: Face) -> Any:
+def claim_of(client: SyncClient) -> Any:
     """The claim around this code, in the face's colour."""
-    return current_claim() if face.colour == "blocking" else current_async_claim()
+    return current_claim() if client.mode == "blocking" else current_async_claim()
 
 
 # ── 1: a late owner does harm ───────────────────────────────────────────────────────────────────────────────────────
@@ -33,7 +33,7 @@ def claim_of(face: Face) -> Any:
 
 @pytest.mark.rival(1)
 @pytest.mark.mission("A7")
-def test_a_late_owner_cannot_overwrite_the_winners_result(face: Face) -> None:
+def test_a_late_owner_cannot_overwrite_the_winners_result(client: SyncClient) -> None:
     pause, names = Pause(), iter(["late", "winner"])
 
     def work() -> str:
@@ -42,22 +42,22 @@ def test_a_late_owner_cannot_overwrite_the_winners_result(face: Face) -> None:
             pause.here()
         return name
 
-    late = face.start(face.outcome, "k", work)
+    late = client.start(client.outcome, "k", work)
     pause.reached()
-    face.clock.advance("601s")
-    assert face.another().outcome("k", work).value == "winner"
+    client.clock.advance("601s")
+    assert client.another().outcome("k", work).value == "winner"
     pause.go()
     outcome = late.result()
     assert (type(outcome), outcome.lost, outcome.value) == (Unknown, True, "late")
     with pytest.raises(LeaseLost):
         outcome.unwrap()
-    assert face.run("k", work) == "winner"
-    assert len(face.told("lost")) == 1
+    assert client.run("k", work) == "winner"
+    assert len(client.told("lost")) == 1
 
 
 @pytest.mark.rival(1)
 @pytest.mark.mission("A7")
-def test_a_late_owners_failure_does_not_delete_a_live_claim_so_no_third_one_runs(face: Face) -> None:
+def test_a_late_owners_failure_does_not_delete_a_live_claim_so_no_third_one_runs(client: SyncClient) -> None:
     pauses = {"late": Pause(), "winner": Pause()}
     names = iter(pauses)
     ran = []
@@ -70,11 +70,11 @@ def test_a_late_owners_failure_does_not_delete_a_live_claim_so_no_third_one_runs
             raise OSError("the network is gone")
         return name
 
-    other = face.another(on_running="raise")
-    late = face.start(face.outcome, "k", work)
+    other = client.another(on_running="raise")
+    late = client.start(client.outcome, "k", work)
     pauses["late"].reached()
-    face.clock.advance("601s")
-    winner = face.start(other.outcome, "k", work)
+    client.clock.advance("601s")
+    winner = client.start(other.outcome, "k", work)
     pauses["winner"].reached()
     pauses["late"].go()
     assert isinstance(late.result().exception, OSError)
@@ -88,27 +88,27 @@ def test_a_late_owners_failure_does_not_delete_a_live_claim_so_no_third_one_runs
 @pytest.mark.rival(1)
 @pytest.mark.mission("A7")
 @pytest.mark.parametrize("verb", ["complete", "annotate", "check"])
-def test_a_replaced_owner_learns_it_from_whatever_it_does_next(face: Face, verb: str) -> None:
-    late = face.silent_owner("k")
-    face.clock.advance("601s")
-    with face.another().claim("k") as winner:
+def test_a_replaced_owner_learns_it_from_whatever_it_does_next(client: SyncClient, verb: str) -> None:
+    late = client.silent_owner("k")
+    client.clock.advance("601s")
+    with client.another().claim("k") as winner:
         assert winner.token > late.token
-        face.heartbeat()  # the late one's keeper meets the other owner
+        client.renew_leases()  # the late one's keeper meets the other owner
         arguments: dict[str, Any] = {"annotate": {"by": "late"}}.get(verb, {})
         with pytest.raises(LeaseLost):
             getattr(late, verb)(**arguments)
         winner.complete("winner's")
-    entry = face.read("k")
+    entry = client.read("k")
     assert (entry.value, entry.note) == ("winner's", {})
 
 
 @pytest.mark.rival(1)
-def test_a_late_owner_whom_nobody_replaced_may_still_record_its_result(face: Face) -> None:
+def test_a_late_owner_whom_nobody_replaced_may_still_record_its_result(client: SyncClient) -> None:
     """Refusing it would only cause a second effect."""
-    late = face.silent_owner("k")
-    face.clock.advance("1h")
+    late = client.silent_owner("k")
+    client.clock.advance("1h")
     late.complete("done after all")
-    assert face.read("k").value == "done after all"
+    assert client.read("k").value == "done after all"
 
 
 # ── 7: a dying owner leaves the key locked ──────────────────────────────────────────────────────────────────────────
@@ -117,7 +117,7 @@ def test_a_late_owner_whom_nobody_replaced_may_still_record_its_result(face: Fac
 @pytest.mark.rival(7)
 @pytest.mark.parametrize("death", [SystemExit, KeyboardInterrupt])
 def test_an_owner_that_exits_or_is_interrupted_does_not_leave_the_key_locked(
-    face: Face, death: type[BaseException]
+    client: SyncClient, death: type[BaseException]
 ) -> None:
     deaths = [death("told to stop")]
 
@@ -127,37 +127,37 @@ def test_an_owner_that_exits_or_is_interrupted_does_not_leave_the_key_locked(
         return "done"
 
     with pytest.raises(death):
-        face.run("k", work)
-    assert face.leases() == 0
-    second = face.another(on_running="raise").outcome("k", work)
+        client.run("k", work)
+    assert client.leases() == 0
+    second = client.another(on_running="raise").outcome("k", work)
     assert (second.value, second.attempt) == ("done", 2)
 
 
 @pytest.mark.rival(7)
 @pytest.mark.parametrize("death", [SystemExit, KeyboardInterrupt])
 def test_a_block_that_exits_or_is_interrupted_does_not_leave_the_key_locked(
-    face: Face, death: type[BaseException]
+    client: SyncClient, death: type[BaseException]
 ) -> None:
-    with pytest.raises(death), face.claim("k"):
+    with pytest.raises(death), client.claim("k"):
         raise death("told to stop")
-    entry = face.read("k")
+    entry = client.read("k")
     assert (entry.state, entry.error) == (RecordState.FAILED, f"{death.__name__}: told to stop")
-    with face.claim("k", on_running="raise") as claim:
+    with client.claim("k", on_running="raise") as claim:
         assert claim.attempt == 2
 
 
 @pytest.mark.rival(7)
-def test_an_interrupted_owner_whose_effect_nobody_may_repeat_is_parked_and_not_locked(face: Face) -> None:
-    with pytest.raises(KeyboardInterrupt), face.claim("k", after_crash="park"):
+def test_an_interrupted_owner_whose_effect_nobody_may_repeat_is_parked_and_not_locked(client: SyncClient) -> None:
+    with pytest.raises(KeyboardInterrupt), client.claim("k", after_crash="park"):
         raise KeyboardInterrupt
-    assert face.read("k").state is RecordState.PARKED
-    with pytest.raises(OutcomeParked), face.claim("k"):
+    assert client.read("k").state is RecordState.PARKED
+    with pytest.raises(OutcomeParked), client.claim("k"):
         pass
 
 
 @pytest.mark.rival(7)
-@pytest.mark.parametrize("colour", ["async"])
-def test_a_cancelled_task_does_not_leave_the_key_locked(face: AsyncFace) -> None:
+@pytest.mark.parametrize("mode", ["async"])
+def test_a_cancelled_task_does_not_leave_the_key_locked(client: AsyncClient) -> None:
     calls, begun = [], asyncio.Event()
 
     async def send(to: str) -> str:
@@ -168,7 +168,7 @@ def test_a_cancelled_task_does_not_leave_the_key_locked(face: AsyncFace) -> None
         return "sent"
 
     async def story() -> tuple[str, Any]:
-        guarded = face.once(on_running="raise")(send)
+        guarded = client.once(on_running="raise")(send)
         task = asyncio.create_task(guarded("ada"))
         await begun.wait()
         task.cancel()
@@ -177,13 +177,13 @@ def test_a_cancelled_task_does_not_leave_the_key_locked(face: AsyncFace) -> None
         assert task.cancelled()
         return await guarded("ada"), await guarded.outcome("ada")
 
-    value, again = face._wait(story())
+    value, again = client._wait(story())
     assert (value, again.replayed, again.attempt, calls) == ("sent", True, 2, ["ada", "ada"])
 
 
 @pytest.mark.rival(7)
-@pytest.mark.parametrize("colour", ["async"])
-def test_a_task_that_is_cancelled_while_it_claims_does_not_leave_the_key_locked(face: AsyncFace) -> None:
+@pytest.mark.parametrize("mode", ["async"])
+def test_a_task_that_is_cancelled_while_it_claims_does_not_leave_the_key_locked(client: AsyncClient) -> None:
     """Whatever instant the cancellation hits, the key is free at once: no lease has to lapse."""
 
     async def send() -> str:
@@ -192,16 +192,16 @@ def test_a_task_that_is_cancelled_while_it_claims_does_not_leave_the_key_locked(
 
     async def story() -> None:
         for steps in range(12):
-            task = asyncio.create_task(face.once.outcome(f"k{steps}", send))
+            task = asyncio.create_task(client.once.outcome(f"k{steps}", send))
             for _ in range(steps):
                 await asyncio.sleep(0)
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
-            other = face.once.using(on_running="raise")
+            other = client.once.using(on_running="raise")
             assert await other.run(f"k{steps}", send) == "sent"
 
-    face._wait(story())
+    client._wait(story())
 
 
 # ── 10 and 12: renewals ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -209,27 +209,27 @@ def test_a_task_that_is_cancelled_while_it_claims_does_not_leave_the_key_locked(
 
 @pytest.mark.rival(10)
 @pytest.mark.mission("A4")
-def test_one_failed_renewal_does_not_cancel_the_handler(face: Face) -> None:
+def test_one_failed_renewal_does_not_cancel_the_handler(client: SyncClient) -> None:
     pause = Pause()
     checked: list[str] = []
 
     def work() -> str:
-        claim = claim_of(face)
+        claim = claim_of(client)
         pause.here()
         claim.check()
         checked.append("still ours")
         return "done"
 
-    worker = face.another(on_lost="cancel")
-    running = face.start(worker.outcome, "k", work)
+    worker = client.another(on_lost="cancel")
+    running = client.start(worker.outcome, "k", work)
     pause.reached()
-    face.clock.advance("121s")
-    with face.store_trouble("renew", times=1) as failed:
-        worker.heartbeat()
+    client.clock.advance("121s")
+    with client.store_trouble("renew", times=1) as failed:
+        worker.renew_leases()
         assert failed == ["renew"]
         assert len(worker.told("renewal_failed")) == 1
-        face.clock.advance("60s")  # sooner than the next regular one: a failed renewal is retried quickly
-        worker.heartbeat()
+        client.clock.advance("60s")  # sooner than the next regular one: a failed renewal is retried quickly
+        worker.renew_leases()
     assert len(worker.told("renewed")) == 1
     pause.go()
     assert isinstance(running.result(), Executed)
@@ -238,43 +238,43 @@ def test_one_failed_renewal_does_not_cancel_the_handler(face: Face) -> None:
 
 @pytest.mark.rival(10)
 @pytest.mark.mission("A4")
-def test_renewals_that_all_failed_do_not_make_a_finished_effect_raise(face: Face) -> None:
+def test_renewals_that_all_failed_do_not_make_a_finished_effect_raise(client: SyncClient) -> None:
     pause = Pause()
 
     def work() -> str:
         pause.here()
         return "done"
 
-    running = face.start(face.run, "k", work)
+    running = client.start(client.run, "k", work)
     pause.reached()
-    with face.store_trouble("renew"):
+    with client.store_trouble("renew"):
         for _ in range(6):
-            face.clock.advance("121s")
-            face.heartbeat()
-    assert len(face.told("overdue")) == 1
+            client.clock.advance("121s")
+            client.renew_leases()
+    assert len(client.told("overdue")) == 1
     pause.go()
     assert running.result() == "done"
-    assert face.outcome("k", work).replayed
+    assert client.outcome("k", work).replayed
 
 
 @pytest.mark.rival(10)
-def test_a_lease_that_is_overdue_recovers_when_the_store_answers_again(face: Face) -> None:
-    with face.claim("k") as claim:
-        with face.store_trouble("renew"):
-            face.clock.advance("601s")
-            face.heartbeat()
+def test_a_lease_that_is_overdue_recovers_when_the_store_answers_again(client: SyncClient) -> None:
+    with client.claim("k") as claim:
+        with client.store_trouble("renew"):
+            client.clock.advance("601s")
+            client.renew_leases()
         with pytest.raises(LeaseLost, match="may still recover"):
             claim.check()
-        face.clock.advance("60s")
-        face.heartbeat()
+        client.clock.advance("60s")
+        client.renew_leases()
         claim.check()
         with pytest.raises(AlreadyRunning):
-            face.another().silent_owner("k", on_running="raise")
+            client.another().silent_owner("k", on_running="raise")
 
 
 @pytest.mark.rival(12)
 @pytest.mark.mission("A4")
-def test_work_of_twenty_leases_runs_once_for_three_callers(face: Face) -> None:
+def test_work_of_twenty_leases_runs_once_for_three_callers(client: SyncClient) -> None:
     pause, ran = Pause(), []
 
     def work() -> str:
@@ -282,13 +282,13 @@ def test_work_of_twenty_leases_runs_once_for_three_callers(face: Face) -> None:
         pause.here()
         return "done"
 
-    workers = [face, face.another(wait="7d"), face.another(wait="7d")]
-    callers = [face.start(workers[0].outcome, "k", work)]
+    workers = [client, client.another(wait="7d"), client.another(wait="7d")]
+    callers = [client.start(workers[0].outcome, "k", work)]
     pause.reached()
-    callers += [face.start(worker.outcome, "k", work) for worker in workers[1:]]
+    callers += [client.start(worker.outcome, "k", work) for worker in workers[1:]]
     for _ in range(100):
-        face.clock.advance("120s")
-        face.heartbeat()
+        client.clock.advance("120s")
+        client.renew_leases()
     pause.go()
     outcomes = [caller.result() for caller in callers]
     assert [type(outcome) for outcome in outcomes] == [Executed, Replayed, Replayed]
@@ -299,21 +299,21 @@ def test_work_of_twenty_leases_runs_once_for_three_callers(face: Face) -> None:
 @pytest.mark.rival(12)
 @pytest.mark.mission("A4")
 @pytest.mark.parametrize("clock", [RealClock()])
-def test_the_keepers_own_thread_keeps_a_lease_that_is_far_shorter_than_the_work(face: Face) -> None:
+def test_the_keepers_own_thread_keeps_a_lease_that_is_far_shorter_than_the_work(client: SyncClient) -> None:
     """In real time: no pass is made by hand here."""
-    with face.claim("k", lease="200ms") as claim:
+    with client.claim("k", lease="200ms") as claim:
         time.sleep(0.5)
         claim.check()
         with pytest.raises(AlreadyRunning):
-            face.another().silent_owner("k", on_running="raise")
-    assert len(face.told("renewed")) >= 3
+            client.another().silent_owner("k", on_running="raise")
+    assert len(client.told("renewed")) >= 3
 
 
 # ── 11 and 24: the owner fails ──────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.rival(11)
-def test_a_waiter_whose_owner_raises_takes_over_instead_of_getting_a_conflict(face: Face) -> None:
+def test_a_waiter_whose_owner_raises_takes_over_instead_of_getting_a_conflict(client: SyncClient) -> None:
     pause, attempts = Pause(), iter([1, 2])
 
     def work() -> str:
@@ -322,9 +322,9 @@ def test_a_waiter_whose_owner_raises_takes_over_instead_of_getting_a_conflict(fa
             raise OSError("first one fails")
         return "second one did it"
 
-    owner = face.start(face.outcome, "k", work)
+    owner = client.start(client.outcome, "k", work)
     pause.reached()
-    waiter = face.start(face.another().outcome, "k", work)
+    waiter = client.start(client.another().outcome, "k", work)
     pause.go()
     assert isinstance(owner.result().exception, OSError)
     outcome = waiter.result()
@@ -332,26 +332,26 @@ def test_a_waiter_whose_owner_raises_takes_over_instead_of_getting_a_conflict(fa
 
 
 @pytest.mark.rival(11)
-def test_a_waiter_whose_owner_falls_silent_takes_over_when_the_lease_lapses(face: Face) -> None:
-    face.silent_owner("k", name="job")
-    waiter = face.another(wait="1h")
+def test_a_waiter_whose_owner_falls_silent_takes_over_when_the_lease_lapses(client: SyncClient) -> None:
+    client.silent_owner("k", name="job")
+    waiter = client.another(wait="1h")
 
     def take_over() -> int:
         with waiter.claim("k", name="job") as claim:
             attempt: int = claim.attempt
             return attempt
 
-    waiting = face.start(take_over)
-    face.clock.advance("601s")
+    waiting = client.start(take_over)
+    client.clock.advance("601s")
     assert waiting.result() == 2
 
 
 @pytest.mark.rival(24)
 @pytest.mark.mission("B5")
-def test_a_message_whose_handler_failed_is_not_marked_as_seen_so_its_retry_is_not_dropped(face: Face) -> None:
+def test_a_message_whose_handler_failed_is_not_marked_as_seen_so_its_retry_is_not_dropped(client: SyncClient) -> None:
     handled: list[str] = []
 
-    @face(key="message:{id}", window="forever")
+    @client(key="message:{id}", window="forever")
     def handle(id: str) -> str:
         if not handled:
             handled.append("failed")
@@ -368,8 +368,8 @@ def test_a_message_whose_handler_failed_is_not_marked_as_seen_so_its_retry_is_no
 
 
 @pytest.mark.rival(24)
-def test_a_message_whose_handler_died_silently_is_handled_by_the_retry(face: Face) -> None:
-    face.silent_owner("m-1")
-    face.clock.advance("601s")
-    with face.another().claim("m-1") as claim:
+def test_a_message_whose_handler_died_silently_is_handled_by_the_retry(client: SyncClient) -> None:
+    client.silent_owner("m-1")
+    client.clock.advance("601s")
+    with client.another().claim("m-1") as claim:
         assert claim.attempt == 2  # the crash counts

@@ -18,7 +18,7 @@ from onceward.protocol.ports import Store
 from onceward.protocol.requests import ClaimRequest, Complete, Verdict
 from onceward.runtime.bridge import run
 from onceward.testing.clock import FakeClock
-from tests.faces import Face, Place
+from tests.clients import Place, SyncClient
 
 
 def work_noted_in(ran: list[str]) -> Callable[[], str]:
@@ -34,39 +34,39 @@ def work_noted_in(ran: list[str]) -> Callable[[], str]:
 
 @pytest.mark.rival(20)
 @pytest.mark.parametrize("lost", [1, 2])
-def test_our_own_claim_whose_reply_was_lost_does_not_look_like_somebody_elses(face: Face, lost: int) -> None:
+def test_our_own_claim_whose_reply_was_lost_does_not_look_like_somebody_elses(client: SyncClient, lost: int) -> None:
     ran: list[str] = []
-    face.read("opens the store")
-    with face.store_trouble("claim", times=lost, applied=True) as failed:
-        outcome = face.outcome("k", work_noted_in(ran))
+    client.read("opens the store")
+    with client.store_trouble("claim", times=lost, applied=True) as failed:
+        outcome = client.outcome("k", work_noted_in(ran))
     assert len(failed) == lost
     assert (type(outcome), outcome.attempt, ran) == (Executed, 1, ["ran"])
 
 
 @pytest.mark.rival(20)
-def test_a_driver_that_repeats_a_claim_by_itself_gets_the_same_grant_and_never_a_second_one(face: Face) -> None:
-    face.read("opens the store")
-    store = face.once.store
-    key = face.once.key("k")
+def test_a_driver_that_repeats_a_claim_by_itself_gets_the_same_grant_and_never_a_second_one(client: SyncClient) -> None:
+    client.read("opens the store")
+    store = client.once.store
+    key = client.once.key("k")
     request = ClaimRequest(key.id, key.scope.text, key.text, b"n" * 16, 600_000_000)
-    first, again = (face.drive(store.claim([request], timeout=5))[0] for _ in range(2))
+    first, again = (client.drive(store.claim([request], timeout=5))[0] for _ in range(2))
     assert first.verdict is again.verdict is Verdict.ACQUIRED
     assert first.record == again.record
     done = Complete(key.id, first.record.token, request.nonce, b"result", b"digest")
-    assert face.drive(store.settle([done], timeout=5))[0].verdict is Verdict.OK
-    late = face.drive(store.claim([request], timeout=5))[0]
+    assert client.drive(store.settle([done], timeout=5))[0].verdict is Verdict.OK
+    late = client.drive(store.claim([request], timeout=5))[0]
     assert late.verdict is Verdict.REPLAY  # a repeat that arrives after the end starts nothing
 
 
 @pytest.mark.rival(20)
 @pytest.mark.mission("B5")
-def test_a_result_whose_acknowledgement_was_lost_is_neither_lost_nor_an_error(face: Face) -> None:
+def test_a_result_whose_acknowledgement_was_lost_is_neither_lost_nor_an_error(client: SyncClient) -> None:
     ran: list[str] = []
-    with face.store_trouble("settle", times=2, applied=True) as failed:
-        outcome = face.outcome("k", work_noted_in(ran))
+    with client.store_trouble("settle", times=2, applied=True) as failed:
+        outcome = client.outcome("k", work_noted_in(ran))
     assert len(failed) == 2
     assert isinstance(outcome, Executed)
-    assert face.outcome("k", work_noted_in(ran)).replayed
+    assert client.outcome("k", work_noted_in(ran)).replayed
     assert ran == ["ran"]
 
 
@@ -74,45 +74,47 @@ def test_a_result_whose_acknowledgement_was_lost_is_neither_lost_nor_an_error(fa
 
 
 @pytest.mark.rival(22)
-def test_purge_does_not_reset_the_token_so_a_zombie_does_not_pass_the_fence(face: Face) -> None:
-    zombie = face.silent_owner("k", lease="1s")
-    face.clock.advance("31d")
-    assert face.purge() == 1
-    assert face.read("k") is None
-    face.clock.set_back("59m")  # an operator's correction, within the margin
-    with face.claim("k") as owner:
+def test_purge_does_not_reset_the_token_so_a_zombie_does_not_pass_the_fence(client: SyncClient) -> None:
+    zombie = client.silent_owner("k", lease="1s")
+    client.clock.advance("31d")
+    assert client.purge() == 1
+    assert client.read("k") is None
+    client.clock.set_back("59m")  # an operator's correction, within the margin
+    with client.claim("k") as owner:
         assert owner.token > zombie.token
         with pytest.raises(LeaseLost):
             zombie.complete("zombie's")
         owner.complete("owner's")
-    assert face.read("k").value == "owner's"
+    assert client.read("k").value == "owner's"
 
 
 @pytest.mark.rival(22)
-def test_purge_spares_a_record_that_is_over_but_whose_token_is_younger_than_the_clocks_margin(face: Face) -> None:
-    with face.claim("k", window="1m") as claim:
+def test_purge_spares_a_record_that_is_over_but_whose_token_is_younger_than_the_clocks_margin(
+    client: SyncClient,
+) -> None:
+    with client.claim("k", window="1m") as claim:
         token = claim.token
-    face.clock.advance("2m")
-    assert face.purge() == 0
-    face.clock.set_back("59m")
-    face.forget("k")
-    with face.claim("k") as again:
+    client.clock.advance("2m")
+    assert client.purge() == 0
+    client.clock.set_back("59m")
+    client.forget("k")
+    with client.claim("k") as again:
         assert again.token > token
 
 
 @pytest.mark.rival(22)
 @pytest.mark.parametrize("ending", ["window over", "forgotten", "purged"])
-def test_the_token_grows_whatever_ended_the_keys_last_cycle(face: Face, ending: str) -> None:
+def test_the_token_grows_whatever_ended_the_keys_last_cycle(client: SyncClient, ending: str) -> None:
     tokens = []
     for _ in range(3):
-        with face.claim("k", window="2h") as claim:
+        with client.claim("k", window="2h") as claim:
             tokens.append(claim.token)
         if ending == "forgotten":
-            face.forget("k")
+            client.forget("k")
             continue
-        face.clock.advance("3h")
+        client.clock.advance("3h")
         if ending == "purged":
-            assert face.purge() == 1
+            assert client.purge() == 1
     assert tokens == sorted(set(tokens))
 
 
@@ -123,29 +125,29 @@ forks = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWar
 
 @pytest.mark.rival(29)
 @forks
-def test_a_forked_child_does_not_share_the_parents_connection_and_gets_right_answers(sqlite_face: Face) -> None:
-    face = sqlite_face
-    face.run("parent's", str, "before the fork")
+def test_a_forked_child_does_not_share_the_parents_connection_and_gets_right_answers(sqlite_client: SyncClient) -> None:
+    client = sqlite_client
+    client.run("parent's", str, "before the fork")
 
     def child() -> Any:
-        values = [face.run(f"child's {number}", str, number) for number in range(20)]
-        return [face.run("parent's", str, "before the fork"), values]
+        values = [client.run(f"child's {number}", str, number) for number in range(20)]
+        return [client.run("parent's", str, "before the fork"), values]
 
-    finish = in_child(face, child)
-    mine = [face.run(f"parent's {number}", str, number) for number in range(20)]
+    finish = in_child(client, child)
+    mine = [client.run(f"parent's {number}", str, number) for number in range(20)]
     assert finish() == ["before the fork", [str(number) for number in range(20)]]
     assert mine == [str(number) for number in range(20)]
     for number in range(20):
-        assert face.outcome(f"child's {number}", str, number).replayed
-        assert face.outcome(f"parent's {number}", str, number).replayed
+        assert client.outcome(f"child's {number}", str, number).replayed
+        assert client.outcome(f"parent's {number}", str, number).replayed
 
 
 @pytest.mark.rival(29)
 @forks
-def test_what_a_forked_child_writes_is_not_lost_when_the_parent_closes(sqlite_face: Face) -> None:
+def test_what_a_forked_child_writes_is_not_lost_when_the_parent_closes(sqlite_client: SyncClient) -> None:
     """Two processes on one open connection: the first to close takes the log along into which the other writes."""
-    face = sqlite_face
-    parent = face.another()
+    client = sqlite_client
+    parent = client.another()
     parent.run("before the fork", str, 0)
     ready, closed = os.pipe(), os.pipe()
 
@@ -156,60 +158,60 @@ def test_what_a_forked_child_writes_is_not_lost_when_the_parent_closes(sqlite_fa
         os.read(closed[0], 1)
         return [parent.run("second", str, 2), parent.outcome("first", str, 1).replayed]
 
-    finish = in_child(face, child)
+    finish = in_child(client, child)
     os.read(ready[0], 1)
     parent.close()
     os.write(closed[1], b"!")
     assert finish() == ["2", True]
-    assert [face.outcome(key, str, number).replayed for key, number in (("first", 1), ("second", 2))] == [True, True]
+    assert [client.outcome(key, str, number).replayed for key, number in (("first", 1), ("second", 2))] == [True, True]
     for end in (*ready, *closed):
         os.close(end)
 
 
 @pytest.mark.rival(29)
 @forks
-def test_a_forked_child_owns_no_lease_of_its_parent(sqlite_face: Face) -> None:
-    face = sqlite_face
-    owner = face.silent_owner("k")
+def test_a_forked_child_owns_no_lease_of_its_parent(sqlite_client: SyncClient) -> None:
+    client = sqlite_client
+    owner = client.silent_owner("k")
 
     def child() -> str:
         for forbidden in (owner.check, owner.complete):
             with pytest.raises(LeaseLost, match="belongs to the parent process"):
                 forbidden()
         with pytest.raises(AlreadyRunning):
-            face.silent_owner("k", on_running="raise")
-        face.clock.advance("121s")
-        face.heartbeat()
-        return f"keeps {face.leases()} leases and renewed {len(face.told('renewed'))}"
+            client.silent_owner("k", on_running="raise")
+        client.clock.advance("121s")
+        client.renew_leases()
+        return f"keeps {client.leases()} leases and renewed {len(client.told('renewed'))}"
 
-    assert in_child(face, child)() == "keeps 0 leases and renewed 0"
+    assert in_child(client, child)() == "keeps 0 leases and renewed 0"
     owner.check()
     owner.complete("parent's")
-    assert face.read("k").value == "parent's"
+    assert client.read("k").value == "parent's"
 
 
 @pytest.mark.rival(29)
 @forks
 def test_a_memory_store_says_after_a_fork_that_it_would_protect_nothing(clock: FakeClock, tmp_path: Path) -> None:
-    face = Face(Place("memory", tmp_path, clock))
-    face.run("k", str, 1)
+    client = SyncClient(Place("memory", tmp_path, clock))
+    client.run("k", str, 1)
 
     def child() -> str:
         with pytest.raises(StoreBroken) as caught:
-            face.run("k", str, 1)
+            client.run("k", str, 1)
         return str(caught.value)
 
-    assert "after a fork it would protect nothing" in in_child(face, child)()
-    face.close()
+    assert "after a fork it would protect nothing" in in_child(client, child)()
+    client.close()
 
 
-def in_child(face: Face, work: Callable[[], Any]) -> Callable[[], Any]:
+def in_child(client: SyncClient, work: Callable[[], Any]) -> Callable[[], Any]:
     """Run it in a forked child; the returned function waits for its answer."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            face.after_fork()
+            client.after_fork()
             told = work()
         except BaseException as error:
             told = repr(error)

@@ -24,7 +24,7 @@ from onceward.errors import ResultNotStored
 from onceward.results.encryption import AesGcm
 from onceward.sagas import Step, StepContext
 from onceward.stores import MemoryStore
-from tests.faces import AsyncFace, Colour, Face, Place
+from tests.clients import AsyncClient, Mode, Place, SyncClient
 from tests.integration.saga_shop import Refused, Shop, on_every_store, place, shop
 
 __all__ = ["place", "shop"]  # fixtures, told here so that pytest finds them
@@ -41,7 +41,7 @@ def test_a_step_sees_its_input_the_results_before_it_and_its_keys(shop: Shop) ->
         with pytest.raises(ResultNotStored):
             _ = step.result
 
-    order = shop.saga(shop.step("reserve", "seat 5"), Step("look", shop.face._work(look), kind="pivot"))
+    order = shop.saga(shop.step("reserve", "seat 5"), Step("look", shop.client._work(look), kind="pivot"))
     order(number=1, seat=5)
     step = seen[0]
     assert step.input == {"number": 1, "seat": 5}
@@ -72,8 +72,11 @@ def test_input_and_results_keep_their_types(shop: Shop) -> None:
     def check(step: StepContext) -> None:
         assert step.results["print"] == Receipt(Decimal("1.50"))
 
-    steps = (Step("print", shop.face._work(print_it), undo=check), Step("check", shop.face._work(check), kind="pivot"))
-    order = shop.saga(*steps, takes=Document)
+    steps = (
+        Step("print", shop.client._work(print_it), undo=check),
+        Step("check", shop.client._work(check), kind="pivot"),
+    )
+    order = shop.saga(*steps, input_type=Document)
     given = {"number": 1, "day": date(2026, 1, 31)}
     assert order(**given)["print"] == Receipt(Decimal("1.50"))
     assert order(**given)["print"] == Receipt(Decimal("1.50"))
@@ -98,11 +101,11 @@ def test_a_result_that_cannot_be_kept_is_done_and_missed_at_once(shop: Shop) -> 
         _ = step.results["make"]
 
     make = shop.step("make", random.Random(1).randbytes(600_000))
-    order = shop.saga(make, Step("use", shop.face._work(wants), kind="pivot", final=ResultNotStored))
+    order = shop.saga(make, Step("use", shop.client._work(wants), kind="pivot", final=ResultNotStored))
     with pytest.raises(ResultNotStored, match="the result of step make was not kept"):
         order(number=1)
     assert shop.log == ["make", "undo make"]
-    assert "limit" in shop.face.told("result_not_stored")[0].reason
+    assert "limit" in shop.client.told("result_not_stored")[0].reason
 
 
 @on_every_store
@@ -121,11 +124,11 @@ def test_steps_that_were_begun_keep_their_names(shop: Shop) -> None:
     shop.trouble["charge"] = [KeyboardInterrupt()]
     with pytest.raises(KeyboardInterrupt):
         order.outcome(number=1)
-    shop.face.once.sagas.clear()
+    shop.client.once.sagas.clear()
     renamed = shop.saga(shop.step("book"), shop.step("charge"))
     with pytest.raises(ConfigurationError, match="begun with other steps: reserve, charge"):
         renamed.outcome(number=1)
-    shop.face.once.sagas.clear()
+    shop.client.once.sagas.clear()
     assert shop.usual().outcome(number=1).kind == "executed", "nothing was lost"
 
 
@@ -136,11 +139,11 @@ def test_a_step_that_was_done_keeps_its_undo(shop: Shop) -> None:
     shop.trouble["undo charge"] = [KeyboardInterrupt()]
     with pytest.raises(KeyboardInterrupt):
         order(number=1)
-    shop.face.once.sagas.clear()
+    shop.client.once.sagas.clear()
     changed = shop.saga(shop.step("reserve"), shop.step("charge", kind="pivot"), shop.step("ship", kind="retriable"))
     with pytest.raises(ConfigurationError, match="charge could be undone when it was begun"):
         changed.outcome(number=1)
-    shop.face.once.sagas.clear()
+    shop.client.once.sagas.clear()
     with pytest.raises(PreviouslyFailed, match="no such address"):
         shop.usual()(number=1)
     assert shop.log[-2:] == ["undo charge", "undo reserve"]
@@ -148,25 +151,25 @@ def test_a_step_that_was_done_keeps_its_undo(shop: Shop) -> None:
 
 @pytest.mark.fault("F5")
 @pytest.mark.rival(30)
-def test_without_a_key_no_saga_is_begun_whatever_the_client_says(place: Place, colour: Colour) -> None:
+def test_without_a_key_no_saga_is_begun_whatever_the_client_says(place: Place, mode: Mode) -> None:
     """Else all of them would be one: the second order would be answered with the first one's results."""
-    kind = Face if colour == "blocking" else AsyncFace
+    kind = SyncClient if mode == "blocking" else AsyncClient
     shop = Shop(kind(place, on_missing_key="run"))
     order = shop.usual()
     for _ in range(2):
         with pytest.raises(MissingKey):
             order(number=None)
     assert shop.log == []
-    shop.face.close()
+    shop.client.close()
 
 
 def test_no_step_completes_its_saga(shop: Shop) -> None:
     def pay(step: StepContext) -> None:
-        claim = current_claim() if shop.face.colour == "blocking" else current_async_claim()
+        claim = current_claim() if shop.client.mode == "blocking" else current_async_claim()
         assert claim.derived_key("x") == step.derived_key("x")
-        shop.face._wait(claim.complete("done"))
+        shop.client._wait(claim.complete("done"))
 
-    order = shop.saga(shop.step("reserve"), Step("pay", shop.face._work(pay), kind="pivot", final=ConfigurationError))
+    order = shop.saga(shop.step("reserve"), Step("pay", shop.client._work(pay), kind="pivot", final=ConfigurationError))
     with pytest.raises(ConfigurationError, match="a step cannot complete its saga"):
         order(number=1)
     assert shop.log == ["reserve", "undo reserve"]
@@ -176,7 +179,7 @@ def test_a_delay_that_cannot_be_worked_out_keeps_nothing_up(shop: Shop) -> None:
     order = shop.saga(shop.step("charge", retry_delay=lambda attempt: 1 / 0))
     shop.trouble["charge"] = [TimeoutError()]
     order(number=1)
-    assert shop.face.told("retry_delay_failed")
+    assert shop.client.told("retry_delay_failed")
 
 
 class Mute(Exception):
@@ -205,7 +208,7 @@ def test_errors_that_cannot_be_printed_are_errors_like_any_other(shop: Shop) -> 
     shop.trouble["charge"] = [Mute(), Mute()]
     order(number=1)
     assert shop.log == ["charge"] * 3
-    assert len(shop.face.told("retry_delay_failed")) == 2
+    assert len(shop.client.told("retry_delay_failed")) == 2
 
 
 def test_stop_iteration_is_an_error_like_any_other() -> None:
@@ -222,10 +225,10 @@ def test_stop_iteration_is_an_error_like_any_other() -> None:
 
 
 @on_every_store
-def test_the_journal_is_encrypted_with_the_results(place: Place, colour: Colour) -> None:
+def test_the_journal_is_encrypted_with_the_results(place: Place, mode: Mode) -> None:
     cipher = AesGcm({"k": b"0" * 32}, current="k")
-    face = (Face if colour == "blocking" else AsyncFace)(place, cipher=cipher)
-    shop = Shop(face)
+    client = (SyncClient if mode == "blocking" else AsyncClient)(place, cipher=cipher)
+    shop = Shop(client)
     order = shop.saga(shop.step("reserve", "a secret seat"), shop.step("charge", after_crash="park"))
     shop.trouble["charge"] = [TimeoutError()]
     order.outcome(number=1, card="4111 1111")
@@ -234,4 +237,4 @@ def test_the_journal_is_encrypted_with_the_results(place: Place, colour: Colour)
     assert "4111" not in str(note)
     order.resolve(applied("paid"), number=1, card="4111 1111")
     assert order(number=1, card="4111 1111") == {"reserve": "a secret seat", "charge": "paid"}
-    face.close()
+    client.close()

@@ -15,7 +15,7 @@ from onceward.errors import Stopping
 from onceward.sagas import Step, StepContext
 from onceward.sagas.journal import Progress
 from onceward.stores import MemoryStore
-from tests.faces import TOO_LONG, nothing_at_once
+from tests.clients import TOO_LONG, nothing_at_once
 from tests.integration.saga_shop import Refused, Shop, on_every_store, place, shop
 from tests.moved_time import in_thread
 
@@ -32,7 +32,7 @@ def test_an_interrupt_leaves_the_saga_to_whoever_comes_next(shop: Shop) -> None:
     entry = order.read(number=1)
     assert entry.state is RecordState.PENDING
     assert entry.saga.line("charge").progress is Progress.BEGUN
-    assert shop.face.leases() == 0
+    assert shop.client.leases() == 0
     assert order.outcome(number=1).attempt == 2
     assert shop.log == ["reserve", "charge", "charge", "ship", "mail"]
 
@@ -43,8 +43,8 @@ def test_a_half_done_saga_never_expires(shop: Shop) -> None:
     shop.trouble["charge"] = [KeyboardInterrupt()]
     with pytest.raises(KeyboardInterrupt):
         order.outcome(number=1)
-    shop.face.clock.advance("60d")
-    assert shop.face.purge() == 0
+    shop.client.clock.advance("60d")
+    assert shop.client.purge() == 0
     order(number=1)
     assert shop.log.count("reserve") == 1
 
@@ -52,18 +52,18 @@ def test_a_half_done_saga_never_expires(shop: Shop) -> None:
 @on_every_store
 def test_another_worker_goes_on_where_the_first_fell_silent(shop: Shop) -> None:
     """The one that comes back late is refused, and calls nothing more."""
-    other = Shop(shop.face.another())
+    other = Shop(shop.client.another())
     other_order = other.usual()
 
     def stall(step: StepContext) -> str:
         shop.log.append("stall")
-        shop.face.clock.advance("11m")  # silent for longer than the lease; somebody else takes over
+        shop.client.clock.advance("11m")  # silent for longer than the lease; somebody else takes over
         assert other_order.outcome(number=1).attempt == 2
         return "too late"
 
     order = shop.saga(
         shop.step("reserve", "seat 5"),
-        Step("charge", shop.face._work(stall), undo=shop.act("undo charge"), final=Refused),
+        Step("charge", shop.client._work(stall), undo=shop.act("undo charge"), final=Refused),
         shop.step("ship", kind="pivot"),
         shop.step("mail", kind="retriable"),
     )
@@ -77,10 +77,10 @@ def test_another_worker_goes_on_where_the_first_fell_silent(shop: Shop) -> None:
 @pytest.mark.fault("F51", "F53")
 def test_a_journal_that_gets_no_answer_is_written_again(shop: Shop) -> None:
     order = shop.usual()
-    with shop.face.store_trouble("renew", times=3, applied=True):
+    with shop.client.store_trouble("renew", times=3, applied=True):
         order(number=1)
     assert shop.log == ["reserve", "charge", "ship", "mail"]
-    assert shop.face.told("settle_retried")
+    assert shop.client.told("settle_retried")
 
 
 @contextmanager
@@ -118,12 +118,12 @@ def test_a_journal_line_that_arrives_late_does_not_take_the_saga_back(shop: Shop
     def wire(step: StepContext) -> None:
         shop.log.append("wire")
         if arrivals:
-            shop.face.drive(arrivals.pop()())
+            shop.client.drive(arrivals.pop()())
             raise KeyboardInterrupt
 
-    wired = Step("wire", shop.face._work(wire), kind="pivot", after_crash="park")
+    wired = Step("wire", shop.client._work(wire), kind="pivot", after_crash="park")
     order = shop.saga(shop.step("reserve"), wired)
-    with late_renewal(shop.face.once.store) as arrive, pytest.raises(KeyboardInterrupt):
+    with late_renewal(shop.client.once.store) as arrive, pytest.raises(KeyboardInterrupt):
         arrivals.append(arrive)
         order(number=1)
     assert order.outcome(number=1).kind == "parked"
@@ -132,10 +132,10 @@ def test_a_journal_line_that_arrives_late_does_not_take_the_saga_back(shop: Shop
 
 def test_who_gets_no_answer_is_overtaken_by_somebody_else_and_stops(shop: Shop) -> None:
     """A journal line was repeated, and before our claim has its new token, another worker has the saga."""
-    other = Shop(shop.face.another())
+    other = Shop(shop.client.another())
     other_order = other.usual()
     order = shop.usual()
-    kind: Any = type(shop.face.once.store)
+    kind: Any = type(shop.client.once.store)
     sound = kind.renew
 
     async def renew(store: Any, renewals: Any, **how: Any) -> Any:
@@ -144,7 +144,7 @@ def test_who_gets_no_answer_is_overtaken_by_somebody_else_and_stops(shop: Shop) 
             in_thread(lambda: other_order.outcome(number=1)).result(TOO_LONG)
         return answers
 
-    with shop.face.store_trouble("renew", times=1, applied=True):
+    with shop.client.store_trouble("renew", times=1, applied=True):
         sound, kind.renew = kind.renew, renew
         outcome = order.outcome(number=1)
     assert (outcome.kind, outcome.lost) == ("unknown", True)
@@ -156,29 +156,29 @@ def test_who_gets_no_answer_is_overtaken_by_somebody_else_and_stops(shop: Shop) 
 def test_who_is_told_to_stop_does_not_wait_for_the_next_attempt(shop: Shop) -> None:
     def stop(step: StepContext) -> None:
         shop.log.append("stop")
-        shop.face.once.stop()
+        shop.client.once.stop()
         raise TimeoutError
 
-    order = shop.saga(Step("stop", shop.face._work(stop), kind="pivot", retry_delay="1h"))
+    order = shop.saga(Step("stop", shop.client._work(stop), kind="pivot", retry_delay="1h"))
     with pytest.raises(Stopping, match="goes on elsewhere"):
         order.outcome(number=1)
     assert shop.log == ["stop"]
-    other = Shop(shop.face.another())
+    other = Shop(shop.client.another())
     assert other.saga(other.step("stop", kind="pivot")).outcome(number=1).kind == "executed"
 
 
 @pytest.mark.mission("A7", "A9")
 @pytest.mark.fault("F50")
 def test_while_the_store_is_down_a_saga_runs_only_if_that_was_chosen_for_it(shop: Shop) -> None:
-    bold = Shop(shop.face.another(on_store_down="run"))
+    bold = Shop(shop.client.another(on_store_down="run"))
     closed, opened = bold.usual(), bold.usual(version=2, on_store_down="run")
-    with bold.face.store_trouble("claim"):
+    with bold.client.store_trouble("claim"):
         with pytest.raises(StoreUnavailable):
             closed(number=1)
         outcome = opened.outcome(number=1)
     assert (outcome.kind, outcome.reason, outcome.value["reserve"]) == ("executed", "unprotected", "seat 5")
     assert bold.log == ["reserve", "charge", "ship", "mail"]
-    assert [(one.level.name, one.key) for one in bold.face.told("unprotected")] == [("ERROR", "order:1")]
+    assert [(one.level.name, one.key) for one in bold.client.told("unprotected")] == [("ERROR", "order:1")]
     assert opened.read(number=1) is None, "nobody knows of it"
 
 
@@ -187,7 +187,7 @@ def test_while_the_store_is_down_a_saga_runs_only_if_that_was_chosen_for_it(shop
 def test_a_saga_without_a_store_is_undone_from_memory_if_it_has_to_be(shop: Shop) -> None:
     order = shop.usual(on_store_down="run")
     shop.trouble["ship"] = [Refused("no")]
-    with shop.face.store_trouble("claim"):
+    with shop.client.store_trouble("claim"):
         outcome = order.outcome(number=1)
     assert (outcome.kind, outcome.error_type) == ("failed", "Refused")
     assert shop.log == ["reserve", "charge", "ship", "undo charge", "undo reserve"]

@@ -23,7 +23,7 @@ from onceward.protocol.note import INPUT, SAGA
 from onceward.sagas import Step, StepContext
 from onceward.sagas.journal import Direction, Progress
 from onceward.stores import MemoryStore
-from tests.faces import Place
+from tests.clients import Place
 from tests.integration.saga_shop import Refused, Shop, on_every_store, place, shop
 
 __all__ = ["place", "shop"]  # fixtures, told here so that pytest finds them
@@ -56,8 +56,8 @@ def test_a_refused_step_undoes_the_earlier_ones_newest_first_and_the_record_ends
     with pytest.raises(PreviouslyFailed, match="no such address"):
         order(number=1)
     assert len(shop.log) == 5, "a redelivery does nothing"
-    assert [event.reason for event in shop.face.told("compensating")] == ["ship"]
-    assert [event.reason for event in shop.face.told("step_undone")] == ["charge", "reserve"]
+    assert [event.reason for event in shop.client.told("compensating")] == ["ship"]
+    assert [event.reason for event in shop.client.told("step_undone")] == ["charge", "reserve"]
 
 
 def test_what_certainly_did_not_happen_is_tried_again_and_then_undone(shop: Shop) -> None:
@@ -78,7 +78,7 @@ def test_an_attempt_of_which_nobody_knows_is_done_again_under_the_same_key(shop:
     order(number=1)
     assert shop.log.count("charge") == 3
     assert len(shop.keys["charge"]) == 1
-    assert [event.error for event in shop.face.told("step_failed")] == ["TimeoutError", "ConnectionResetError"]
+    assert [event.error for event in shop.client.told("step_failed")] == ["TimeoutError", "ConnectionResetError"]
 
 
 @on_every_store
@@ -180,7 +180,7 @@ def test_a_step_that_can_be_looked_up_is_not_repeated_blindly(shop: Shop, there:
         shop.log.append("look")
         return applied("found") if there else not_applied
 
-    charge = shop.step("charge", "new", after_crash=verify(shop.face._work(find)), kind="pivot")
+    charge = shop.step("charge", "new", after_crash=verify(shop.client._work(find)), kind="pivot")
     order = shop.saga(shop.step("reserve"), charge)
     shop.trouble["charge"] = [TimeoutError()]
     assert order(number=1)["charge"] == ("found" if there else "new")
@@ -197,7 +197,7 @@ def test_who_cannot_tell_parks_it_and_may_be_asked_again(shop: Shop, answer: Any
             raise one
         return one
 
-    order = shop.saga(shop.step("charge", after_crash=verify(shop.face._work(find))))
+    order = shop.saga(shop.step("charge", after_crash=verify(shop.client._work(find))))
     shop.trouble["charge"] = [TimeoutError()]
     outcome = order.outcome(number=1)
     assert (outcome.kind, outcome.error_type) == ("parked", "Unverified")

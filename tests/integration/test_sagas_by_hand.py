@@ -21,7 +21,7 @@ __all__ = ["place", "shop"]  # fixtures, told here so that pytest finds them
 
 
 def give_up(shop: Shop, order: Any, **given: Any) -> None:
-    shop.face._wait(order.saga.give_up(**given))
+    shop.client._wait(order.saga.give_up(**given))
 
 
 def with_a_wire(shop: Shop) -> Any:
@@ -99,8 +99,8 @@ def test_what_a_person_has_let_go_on_is_not_forgotten_if_nobody_comes_for_months
     order.resolve(not_applied, number=1)
     entry = order.read(number=1)
     assert (entry.state, is_handed_on(entry.record)) == (RecordState.PENDING, True)
-    shop.face.clock.advance("90d")
-    assert shop.face.purge() == 0
+    shop.client.clock.advance("90d")
+    assert shop.client.purge() == 0
     assert order.outcome(number=1).kind == "executed"
     assert shop.log == ["reserve", "charge", "wire", "wire", "mail"], "it went on where it was"
     assert len(shop.keys["wire"]) == 1, "under the same key"
@@ -111,8 +111,8 @@ def test_nor_is_one_that_is_to_be_retried(shop: Shop) -> None:
     shop.trouble["mail"] = [OSError()] * 10
     order.outcome(number=1)
     order.retry(number=1)
-    shop.face.clock.advance("90d")
-    shop.face.purge()
+    shop.client.clock.advance("90d")
+    shop.client.purge()
     assert order.outcome(number=1).kind == "executed"
     assert shop.log.count("reserve") == 1
 
@@ -126,9 +126,9 @@ def test_a_half_done_saga_is_not_forgotten_by_the_way(shop: Shop) -> None:
     shop.trouble["wire"] = [TimeoutError()]
     order.outcome(number=1)
     with pytest.raises(NotAcquired, match="reserve, charge, wire; forgotten, these stay as they are"):
-        shop.face.forget(order.saga.key(number=1))
+        shop.client.forget(order.saga.key(number=1))
     assert order.read(number=1).state is RecordState.PARKED
-    assert shop.face.forget(order.saga.key(number=1), force=True)
+    assert shop.client.forget(order.saga.key(number=1), force=True)
     assert order.read(number=1) is None
 
 
@@ -138,7 +138,7 @@ def test_a_saga_that_is_over_is_forgotten_like_any_other(shop: Shop) -> None:
     shop.trouble["ship"] = [Refused()]
     order.outcome(number=2)
     for number in (1, 2):
-        assert shop.face.forget(order.saga.key(number=number))
+        assert shop.client.forget(order.saga.key(number=number))
 
 
 # ── results and notes ──
@@ -161,11 +161,11 @@ def test_a_saga_of_which_all_is_done_completes_although_a_result_cannot_be_read_
     assert line.result is not None
     broken = writing.with_line(broken, msgspec.structs.replace(line, result=line.result[:-1] + b"?"))
     renewal = Renewal(record.id, record.token, record.nonce, 0, writing.noted(broken))
-    shop.face.drive(shop.face.once.store.renew([renewal], timeout=5))
+    shop.client.drive(shop.client.once.store.renew([renewal], timeout=5))
     outcome = order.outcome(number=1)
     assert outcome.kind == "executed", "nothing of it is repeated or undone for a result that nobody can read"
     assert set(outcome.value) == {"charge", "ship", "mail"}
-    [told] = shop.face.told("result_not_stored")
+    [told] = shop.client.told("result_not_stored")
     assert told.reason.startswith("reserve: ")
     assert [one.progress for one in order.read(number=1).saga.lines] == [Progress.DONE] * 4
 
@@ -175,7 +175,7 @@ def test_the_late_answer_to_a_note_does_not_take_back_what_is_known_since() -> N
     seen: list[int] = []
 
     def work() -> None:
-        held: Any = current_claim()._held
+        held: Any = current_claim()._attempt
         store, renew = held.engine.store, held.engine.store.renew
         before = held.record
 
@@ -206,7 +206,7 @@ def test_a_saga_called_by_position_says_how_it_is_called(shop: Shop) -> None:
         with pytest.raises(TypeError, match=r"the saga order takes its input by name, as in order\(order_id=7\)"):
             call(*(((7,), {}) if call == order.saga.saga_job else (7,)))
     with pytest.raises(TypeError, match="by name"):
-        shop.face._wait(order.saga.outcome(7))
+        shop.client._wait(order.saga.outcome(7))
     assert shop.log == []
 
 
@@ -217,7 +217,7 @@ def test_the_type_of_a_result_may_be_said(shop: Shop) -> None:
     def reserve(step: StepContext) -> Seat:
         return Seat(5)
 
-    steps = (Step("reserve", shop.face._work(reserve), undo=shop.face._work(free)), shop.step("pay", final=Refused))
+    steps = (Step("reserve", shop.client._work(reserve), undo=shop.client._work(free)), shop.step("pay", final=Refused))
     order = shop.saga(*steps)
     shop.trouble["pay"] = [Refused()]
     assert order.outcome(number=1).kind == "failed"

@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 
 from onceward import Executed, RecordState
-from tests.faces import Face
+from tests.clients import SyncClient
 from tests.integration.hourly_runs import both_turn, hourly, ran
 from tests.integration.test_schedule_trouble import turn_of_another
 from tests.planned import Runner, utc
@@ -19,35 +19,35 @@ __all__ = ["ran"]  # fixtures, told here so that pytest finds them
 
 
 @pytest.mark.mission("C3")
-def test_a_failed_slot_is_not_run_again_whatever_it_raised(face: Face) -> None:
+def test_a_failed_slot_is_not_run_again_whatever_it_raised(client: SyncClient) -> None:
     tries: list[datetime] = []
 
     def work(scheduled_at: datetime) -> None:
         tries.append(scheduled_at)
         raise (ValueError, TimeoutError, ConnectionError)[scheduled_at.hour % 3]
 
-    runners = [Runner(one, work, "0 * * * *", name="report") for one in (face, face.another())]
+    runners = [Runner(one, work, "0 * * * *", name="report") for one in (client, client.another())]
     for runner in runners:
         runner.turn()
     for _ in range(3):
-        face.clock.advance("30m")
+        client.clock.advance("30m")
         for runner in runners:
             runner.turn()
-        face.clock.advance("30m")
+        client.clock.advance("30m")
         for runner in runners:
             runner.turn()
     assert tries == [utc(2026, 1, 1, hour) for hour in (1, 2, 3)]
 
 
 @pytest.mark.mission("C3")
-def test_a_failed_slot_is_run_again_if_that_was_declared(face: Face) -> None:
+def test_a_failed_slot_is_run_again_if_that_was_declared(client: SyncClient) -> None:
     tries: list[datetime] = []
 
     def work(scheduled_at: datetime) -> None:
         tries.append(scheduled_at)
         raise TimeoutError if scheduled_at.hour == 2 else ConnectionError
 
-    runner = Runner(face, work, "0 * * * *", name="r", retry=ConnectionError, retry_delay="5m", max_attempts=3)
+    runner = Runner(client, work, "0 * * * *", name="r", retry=ConnectionError, retry_delay="5m", max_attempts=3)
     runner.turn()
     runner.sleep_until(utc(2026, 1, 1, 1, 4))
     assert len(tries) == 1
@@ -58,7 +58,7 @@ def test_a_failed_slot_is_run_again_if_that_was_declared(face: Face) -> None:
 
 
 @pytest.mark.mission("C3")
-def test_a_failed_slot_is_run_again_if_somebody_asks_for_it(face: Face) -> None:
+def test_a_failed_slot_is_run_again_if_somebody_asks_for_it(client: SyncClient) -> None:
     tries: list[datetime] = []
 
     def work(scheduled_at: datetime) -> str:
@@ -67,58 +67,60 @@ def test_a_failed_slot_is_run_again_if_somebody_asks_for_it(face: Face) -> None:
             raise ValueError("not yet")
         return "done"
 
-    runner = Runner(face, work, "0 * * * *", name="report")
+    runner = Runner(client, work, "0 * * * *", name="report")
     runner.turn()
     runner.sleep_until(utc(2026, 1, 1, 1, 30))
-    assert face._wait(runner.planned.tick(utc(2026, 1, 1, 1))).kind == "failed"
+    assert client._wait(runner.planned.tick(utc(2026, 1, 1, 1))).kind == "failed"
     assert len(tries) == 1
-    asked = face._wait(runner.planned.tick(utc(2026, 1, 1, 1), rerun=True))
+    asked = client._wait(runner.planned.tick(utc(2026, 1, 1, 1), rerun=True))
     assert isinstance(asked, Executed)
     assert (asked.value, asked.attempt) == ("done", 2)
-    assert face._wait(runner.planned.tick(utc(2026, 1, 1, 1), rerun=True)).kind == "replayed"  # it did not fail
+    assert client._wait(runner.planned.tick(utc(2026, 1, 1, 1), rerun=True)).kind == "replayed"  # it did not fail
     assert len(tries) == 2
 
 
 # ── overlap ──
 
 
-def test_a_run_that_takes_longer_than_its_period_makes_the_next_one_skipped(face: Face, ran: list[datetime]) -> None:
-    long, other = hourly(face, ran), hourly(face.another(), ran)
+def test_a_run_that_takes_longer_than_its_period_makes_the_next_one_skipped(
+    client: SyncClient, ran: list[datetime]
+) -> None:
+    long, other = hourly(client, ran), hourly(client.another(), ran)
     both_turn(long, other)
-    going = face.silent_owner(long.planned.schedule.turn, lease="90m")  # a run that takes that long
-    face.clock.advance("60m")
+    going = client.silent_owner(long.planned.schedule.turn, lease="90m")  # a run that takes that long
+    client.clock.advance("60m")
     both_turn(long, other)
     assert ran == []
     assert going.state is RecordState.PENDING
     assert "skipped" in long.outcomes() + other.outcomes()
-    record = face._wait(long.planned.read(utc(2026, 1, 1, 1))).record
+    record = client._wait(long.planned.read(utc(2026, 1, 1, 1))).record
     assert (record.state, record.error_type, record.final) == (RecordState.FAILED, "Skipped", True)
-    face.clock.advance("60m")
+    client.clock.advance("60m")
     both_turn(long, other)
     assert ran == [utc(2026, 1, 1, 2)]
 
 
 @pytest.mark.parametrize("overlap", ["wait", "allow", "skip"])
-def test_overlapping_runs_wait_or_are_allowed_or_are_skipped(face: Face, overlap: str) -> None:
+def test_overlapping_runs_wait_or_are_allowed_or_are_skipped(client: SyncClient, overlap: str) -> None:
     inside: list[tuple[str, datetime]] = []
-    other = face.another()
+    other = client.another()
 
     def work(scheduled_at: datetime) -> None:
         inside.append(("in", scheduled_at))
         if scheduled_at.hour == 1:
-            face.clock.advance("60m")
+            client.clock.advance("60m")
             later.look()
             if overlap == "wait":
-                waiting.append(face.start(later.work))
+                waiting.append(client.start(later.work))
             else:
-                face.start(later.work).result(20)
+                client.start(later.work).result(20)
         inside.append(("out", scheduled_at))
 
     waiting: list[object] = []
-    first = Runner(face, work, "0 * * * *", name="r", overlap=overlap, lease="1d")
+    first = Runner(client, work, "0 * * * *", name="r", overlap=overlap, lease="1d")
     later = Runner(other, work, "0 * * * *", name="r", overlap=overlap, lease="1d")
     both_turn(first, later)
-    face.clock.advance("60m")
+    client.clock.advance("60m")
     first.turn()
     for one in waiting:
         one.result(20)  # type: ignore[attr-defined]  # a Future
@@ -131,26 +133,26 @@ def test_overlapping_runs_wait_or_are_allowed_or_are_skipped(face: Face, overlap
     assert inside == expected[overlap]
 
 
-def test_the_turn_of_a_runner_that_died_is_free_after_its_lease(face: Face, ran: list[datetime]) -> None:
-    other = face.another()
-    runner = hourly(face, ran, lease="600s")
+def test_the_turn_of_a_runner_that_died_is_free_after_its_lease(client: SyncClient, ran: list[datetime]) -> None:
+    other = client.another()
+    runner = hourly(client, ran, lease="600s")
     runner.turn()
     other.silent_owner(runner.planned.schedule.turn, lease="600s")
     runner.sleep_until(utc(2026, 1, 1, 1, 30))
     assert ran == [utc(2026, 1, 1, 1)]
 
 
-def test_a_slot_that_was_parked_keeps_no_other_from_its_turn(face: Face, ran: list[datetime]) -> None:
+def test_a_slot_that_was_parked_keeps_no_other_from_its_turn(client: SyncClient, ran: list[datetime]) -> None:
     """A crash between effect and record: nobody runs that slot again, but the schedule goes on."""
-    runner = hourly(face, ran, lease="600s", after_crash="park", max_attempts=1)
+    runner = hourly(client, ran, lease="600s", after_crash="park", max_attempts=1)
     runner.turn()
-    face.clock.advance("60m")
+    client.clock.advance("60m")
     runner.look()
-    other = face.another()
+    other = client.another()
     other.silent_owner(runner.planned.key(utc(2026, 1, 1, 1)), lease="600s", after_crash="park")
     turn_of_another(other, runner)
-    runner.crew.works.clear()
+    runner.pool.works.clear()
     runner.watch._ours.clear()
     runner.sleep_until(utc(2026, 1, 1, 3, 30))
-    assert face._wait(runner.planned.read(utc(2026, 1, 1, 1))).state is RecordState.PARKED
+    assert client._wait(runner.planned.read(utc(2026, 1, 1, 1))).state is RecordState.PARKED
     assert ran == [utc(2026, 1, 1, 2), utc(2026, 1, 1, 3)]

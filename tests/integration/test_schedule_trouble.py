@@ -13,32 +13,32 @@ from onceward.schedules.due import Agenda
 from onceward.schedules.slot_run import Run
 from onceward.schedules.slots import instant_of
 from tests.cli.calls import until
-from tests.faces import Face
+from tests.clients import SyncClient
 from tests.integration.hourly_runs import both_turn, hourly, ran
 from tests.planned import Runner, start_at, utc
 
 __all__ = ["ran"]  # fixtures, told here so that pytest finds them
 
 
-def test_a_store_that_does_not_answer_delays_a_slot_and_loses_none(face: Face, ran: list[datetime]) -> None:
-    runner = hourly(face, ran)
+def test_a_store_that_does_not_answer_delays_a_slot_and_loses_none(client: SyncClient, ran: list[datetime]) -> None:
+    runner = hourly(client, ran)
     runner.turn()
-    with face.store_trouble("read"):
+    with client.store_trouble("read"):
         runner.sleep_until(utc(2026, 1, 1, 1, 0) + timedelta(seconds=20))
     assert ran == []
     runner.sleep_until(utc(2026, 1, 1, 1, 1))
     assert ran == [utc(2026, 1, 1, 1)]
-    assert face.told("schedule_delayed")
+    assert client.told("schedule_delayed")
 
 
 @pytest.mark.parametrize("verb", ["claim", "settle", "forget"])
-def test_lost_replies_neither_double_a_run_nor_a_count(face: Face, ran: list[datetime], verb: str) -> None:
-    runner = hourly(face, ran)
+def test_lost_replies_neither_double_a_run_nor_a_count(client: SyncClient, ran: list[datetime], verb: str) -> None:
+    runner = hourly(client, ran)
     runner.turn()
-    face.clock.advance("5h")
-    with face.store_trouble(verb, times=2, applied=True):
+    client.clock.advance("5h")
+    with client.store_trouble(verb, times=2, applied=True):
         for _ in range(4):
-            face.clock.advance("30s")
+            client.clock.advance("30s")
             runner.turn()
     runner.sleep_until(utc(2026, 1, 1, 7, 30))
     assert ran == [utc(2026, 1, 1, hour) for hour in (5, 6, 7)]
@@ -47,40 +47,42 @@ def test_lost_replies_neither_double_a_run_nor_a_count(face: Face, ran: list[dat
     assert cursor.missed == sum(one.count for one in runner.missed()) == 4
 
 
-def test_a_stopped_client_begins_no_more_runs(face: Face, ran: list[datetime]) -> None:
-    runner = hourly(face, ran)
+def test_a_stopped_client_begins_no_more_runs(client: SyncClient, ran: list[datetime]) -> None:
+    runner = hourly(client, ran)
     runner.turn()
-    face.clock.advance("60m")
+    client.clock.advance("60m")
     runner.look()
-    face.once.stop()
+    client.once.stop()
     runner.work()
     runner.look()
     assert ran == []
 
 
-def test_a_run_that_waits_for_its_turn_when_the_client_stops_is_left_to_others(face: Face, ran: list[datetime]) -> None:
-    other = face.another()
-    runner = hourly(face, ran, overlap="wait", lease="1d")
+def test_a_run_that_waits_for_its_turn_when_the_client_stops_is_left_to_others(
+    client: SyncClient, ran: list[datetime]
+) -> None:
+    other = client.another()
+    runner = hourly(client, ran, overlap="wait", lease="1d")
     runner.turn()
     turn_of_another(other, runner)
-    face.clock.advance("60m")
+    client.clock.advance("60m")
     runner.look()
-    waiting = face.start(runner.work)
+    waiting = client.start(runner.work)
     until(lambda: other._wait(other.once.read(runner.planned.key(utc(2026, 1, 1, 1)))) is not None)
-    face.once.stop()
+    client.once.stop()
     waiting.result(20)
     assert ran == []
     assert other._wait(other.once.read(runner.planned.key(utc(2026, 1, 1, 1)))) is None  # free: neither run nor skipped
 
 
-def test_a_late_run_waits_for_its_turn_where_one_on_time_is_skipped(face: Face, ran: list[datetime]) -> None:
-    other = face.another()
-    runner = hourly(face, ran, overlap="skip", catch_up="all", lease="1d")
+def test_a_late_run_waits_for_its_turn_where_one_on_time_is_skipped(client: SyncClient, ran: list[datetime]) -> None:
+    other = client.another()
+    runner = hourly(client, ran, overlap="skip", catch_up="all", lease="1d")
     runner.turn()
     lock = turn_of_another(other, runner)
-    face.clock.advance("90m")
+    client.clock.advance("90m")
     runner.look()
-    waiting = face.start(runner.work)
+    waiting = client.start(runner.work)
     until(lambda: other._wait(other.once.read(runner.planned.key(utc(2026, 1, 1, 1)))) is not None)
     assert ran == []
     other.drive(give_up(lock))
@@ -88,7 +90,7 @@ def test_a_late_run_waits_for_its_turn_where_one_on_time_is_skipped(face: Face, 
     assert ran == [utc(2026, 1, 1, 1)]
 
 
-def turn_of_another(other: Face, runner: Runner) -> Attempt:
+def turn_of_another(other: SyncClient, runner: Runner) -> Attempt:
     """Somebody else's run is still going."""
     job = Run(runner.planned.schedule, 0, runner.planned.job(0)).turn_job()
     lock = untaken(other.once.engine, job)
@@ -96,11 +98,11 @@ def turn_of_another(other: Face, runner: Runner) -> Attempt:
     return lock
 
 
-def test_whoever_ran_a_slot_moves_the_cursor_over_it_at_once(face: Face, ran: list[datetime]) -> None:
+def test_whoever_ran_a_slot_moves_the_cursor_over_it_at_once(client: SyncClient, ran: list[datetime]) -> None:
     """A machine that is off for long must not take for missed what was done right before."""
-    runner = hourly(face, ran)
+    runner = hourly(client, ran)
     runner.turn()
-    face.clock.advance("60m")
+    client.clock.advance("60m")
     runner.look()
     runner.work()
     assert runner.watch.is_due()  # a run has ended, so there may be something to do
@@ -113,25 +115,25 @@ def test_whoever_ran_a_slot_moves_the_cursor_over_it_at_once(face: Face, ran: li
 
 
 def test_of_two_who_see_the_same_missed_runs_only_the_one_that_moves_the_cursor_tells(
-    face: Face, ran: list[datetime]
+    client: SyncClient, ran: list[datetime]
 ) -> None:
-    first, second = hourly(face, ran), hourly(face.another(), ran)
+    first, second = hourly(client, ran), hourly(client.another(), ran)
     both_turn(first, second)
-    face.clock.advance("150m")
+    client.clock.advance("150m")
     first.turn()
     now = instant_of(utc(2026, 1, 1, 2))
     seen = Agenda(now=(), late=None, considered=now, missed=(now,), settled=(), look_at=None)
-    second.face.drive(second.watch._advance(seen, more=False))  # what it saw before the first one moved it
+    second.client.drive(second.watch._advance(seen, more=False))  # what it saw before the first one moved it
     assert [one.count for one in first.missed() + second.missed()] == [2]
 
 
 @pytest.mark.fault("F44")
-def test_a_slot_comes_by_the_stores_clock_and_not_by_ours(face: Face, ran: list[datetime]) -> None:
-    start_at(face.clock, utc(2026, 1, 1, 0, 50))
-    runner = hourly(face, ran)
+def test_a_slot_comes_by_the_stores_clock_and_not_by_ours(client: SyncClient, ran: list[datetime]) -> None:
+    start_at(client.clock, utc(2026, 1, 1, 0, 50))
+    runner = hourly(client, ran)
     runner.turn()
-    face.clock.advance("20m")
-    face.clock.set_back("15m")  # it is 00:55 there, and a machine that counts by itself has 01:10
+    client.clock.advance("20m")
+    client.clock.set_back("15m")  # it is 00:55 there, and a machine that counts by itself has 01:10
     runner.turn()
     assert ran == []
     runner.sleep_until(utc(2026, 1, 1, 1, 1))

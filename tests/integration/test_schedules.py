@@ -8,7 +8,7 @@ import pytest
 
 from onceward import RecordState
 from onceward.schedules.definition import Ran
-from tests.faces import Face
+from tests.clients import SyncClient
 from tests.integration.hourly_runs import NEW_YEAR, both_turn, hourly, ran
 from tests.planned import Runner, start_at, utc
 
@@ -16,10 +16,10 @@ __all__ = ["ran"]  # fixtures, told here so that pytest finds them
 
 
 def test_a_new_schedule_starts_at_its_registration_and_runs_each_slot_when_it_comes(
-    face: Face, ran: list[datetime]
+    client: SyncClient, ran: list[datetime]
 ) -> None:
-    start_at(face.clock, utc(2026, 1, 1, 8, 30))
-    runner = hourly(face, ran, catch_up="all")
+    start_at(client.clock, utc(2026, 1, 1, 8, 30))
+    runner = hourly(client, ran, catch_up="all")
     runner.turn()
     assert ran == []  # nothing of the time before
     runner.sleep_until(utc(2026, 1, 1, 11, 30))
@@ -28,51 +28,51 @@ def test_a_new_schedule_starts_at_its_registration_and_runs_each_slot_when_it_co
 
 
 @pytest.mark.mission("C3")
-def test_running_completed_and_failed_are_recorded(face: Face) -> None:
+def test_running_completed_and_failed_are_recorded(client: SyncClient) -> None:
     seen: list[RecordState] = []
 
     def work(scheduled_at: datetime) -> str:
-        entry = face._wait(runner.planned.read(scheduled_at))
+        entry = client._wait(runner.planned.read(scheduled_at))
         seen.append(entry.state)
         if scheduled_at.hour == 2:
             raise ValueError("no such table")
         return f"at {scheduled_at:%H}"
 
-    runner = Runner(face, work, "0 * * * *", name="report")
+    runner = Runner(client, work, "0 * * * *", name="report")
     runner.turn()
     runner.sleep_until(utc(2026, 1, 1, 2, 30))
     assert seen == [RecordState.PENDING, RecordState.PENDING]
-    done = face._wait(runner.planned.read("2026-01-01T01:00:00Z"))
+    done = client._wait(runner.planned.read("2026-01-01T01:00:00Z"))
     assert (done.state, done.value) == (RecordState.COMPLETED, "at 01")
-    failed = face._wait(runner.planned.read(utc(2026, 1, 1, 2)))
+    failed = client._wait(runner.planned.read(utc(2026, 1, 1, 2)))
     assert (failed.state, failed.error) == (RecordState.FAILED, "ValueError: no such table")
     assert failed.record.final
 
 
 @pytest.mark.mission("C3")
-def test_done_and_failed_answer_for_longer_than_anybody_may_catch_up(face: Face, ran: list[datetime]) -> None:
+def test_done_and_failed_answer_for_longer_than_anybody_may_catch_up(client: SyncClient, ran: list[datetime]) -> None:
     """At least catch-up age + lease + 1 day: the seed's hour is far below it."""
-    runner = hourly(face, ran, catch_up_age="2d", lease="600s")
+    runner = hourly(client, ran, catch_up_age="2d", lease="600s")
     runner.turn()
     runner.sleep_until(utc(2026, 1, 1, 1, 30))
-    record = face._wait(runner.planned.read(utc(2026, 1, 1, 1))).record
+    record = client._wait(runner.planned.read(utc(2026, 1, 1, 1))).record
     assert record.valid_until - record.updated_at == (3 * 86_400 + 600) * 1_000_000
 
 
 # ── a machine that was off for a day ──
 
 
-def off_for_a_day(face: Face, ran: list[datetime], **choices: object) -> Runner:
+def off_for_a_day(client: SyncClient, ran: list[datetime], **choices: object) -> Runner:
     """It ran at 00:00, was off until half past midnight of the next day, and lives on until three."""
-    start_at(face.clock, NEW_YEAR - timedelta(minutes=30))
-    before = hourly(face, ran, **choices)
+    start_at(client.clock, NEW_YEAR - timedelta(minutes=30))
+    before = hourly(client, ran, **choices)
     before.turn()
     before.sleep_until(NEW_YEAR + timedelta(minutes=1))
     assert ran == [NEW_YEAR]
     ran.clear()
-    del face.once.schedules["hourly"]
-    start_at(face.clock, utc(2026, 1, 2, 0, 30))
-    runner = hourly(face, ran, **choices)
+    del client.once.schedules["hourly"]
+    start_at(client.clock, utc(2026, 1, 2, 0, 30))
+    runner = hourly(client, ran, **choices)
     runner.turn()
     runner.sleep_until(utc(2026, 1, 2, 3, 30))
     return runner
@@ -83,48 +83,52 @@ AFTERWARDS = [utc(2026, 1, 2, hour) for hour in (1, 2, 3)]
 
 
 @pytest.mark.fault("F49")
-def test_without_catching_up_what_was_missed_is_counted_and_told_and_not_run(face: Face, ran: list[datetime]) -> None:
-    runner = off_for_a_day(face, ran, catch_up="none")
+def test_without_catching_up_what_was_missed_is_counted_and_told_and_not_run(
+    client: SyncClient, ran: list[datetime]
+) -> None:
+    runner = off_for_a_day(client, ran, catch_up="none")
     assert ran == AFTERWARDS
     assert [(one.count, one.first, one.last) for one in runner.missed()] == [(24, MISSED[0], MISSED[-1])]
-    assert [event.reason for event in face.told("missed")] == ["24 runs missed, 2026-01-01T01:00Z to 2026-01-02T00:00Z"]
-    assert face.once.counts["missed"] == 1
+    assert [event.reason for event in client.told("missed")] == [
+        "24 runs missed, 2026-01-01T01:00Z to 2026-01-02T00:00Z"
+    ]
+    assert client.once.counts["missed"] == 1
 
 
 @pytest.mark.fault("F49")
-def test_catching_up_the_last_runs_one_and_misses_the_others(face: Face, ran: list[datetime]) -> None:
-    runner = off_for_a_day(face, ran, catch_up="last")
+def test_catching_up_the_last_runs_one_and_misses_the_others(client: SyncClient, ran: list[datetime]) -> None:
+    runner = off_for_a_day(client, ran, catch_up="last")
     assert ran == [MISSED[-1], *AFTERWARDS]
     assert [one.count for one in runner.missed()] == [23]
 
 
 @pytest.mark.fault("F49")
-def test_catching_up_all_runs_them_oldest_first(face: Face, ran: list[datetime]) -> None:
-    runner = off_for_a_day(face, ran, catch_up="all", catch_up_age="2d")
+def test_catching_up_all_runs_them_oldest_first(client: SyncClient, ran: list[datetime]) -> None:
+    runner = off_for_a_day(client, ran, catch_up="all", catch_up_age="2d")
     assert ran == [*MISSED, *AFTERWARDS]
     assert runner.missed() == []
     assert [one.late for one in runner.told if isinstance(one, Ran)] == [True] * 24 + [False] * 3
 
 
 @pytest.mark.fault("F49")
-def test_catching_up_is_bounded_by_age_and_by_count(face: Face, ran: list[datetime]) -> None:
-    runner = off_for_a_day(face, ran, catch_up="all", catch_up_age="10h")
+def test_catching_up_is_bounded_by_age_and_by_count(client: SyncClient, ran: list[datetime]) -> None:
+    runner = off_for_a_day(client, ran, catch_up="all", catch_up_age="10h")
     assert ran == [*MISSED[-10:], *AFTERWARDS]
     assert [one.count for one in runner.missed()] == [14]
 
 
 @pytest.mark.fault("F49")
-def test_catching_up_a_few_takes_the_newest_ones(face: Face, ran: list[datetime]) -> None:
-    runner = off_for_a_day(face, ran, catch_up="all", catch_up_count=3)
+def test_catching_up_a_few_takes_the_newest_ones(client: SyncClient, ran: list[datetime]) -> None:
+    runner = off_for_a_day(client, ran, catch_up="all", catch_up_count=3)
     assert ran == [*MISSED[-3:], *AFTERWARDS]
     assert sum(one.count for one in runner.missed()) == 21
 
 
-def test_what_was_missed_is_counted_on_the_cursor_for_ever(face: Face, ran: list[datetime]) -> None:
-    runner = off_for_a_day(face, ran, catch_up="none")
-    face.clock.advance("400d")
-    face.purge()
-    again = Runner(face, ran.append, "0 * * * *", name="other")  # the first one's cursor is still there
+def test_what_was_missed_is_counted_on_the_cursor_for_ever(client: SyncClient, ran: list[datetime]) -> None:
+    runner = off_for_a_day(client, ran, catch_up="none")
+    client.clock.advance("400d")
+    client.purge()
+    again = Runner(client, ran.append, "0 * * * *", name="other")  # the first one's cursor is still there
     again.watch.schedule = runner.planned.schedule
     again.turn()
     again.look()
@@ -133,11 +137,13 @@ def test_what_was_missed_is_counted_on_the_cursor_for_ever(face: Face, ran: list
     assert cursor.missed > 24 + 399 * 24
 
 
-def test_after_a_silence_without_end_the_missed_are_not_counted_to_the_last(face: Face, ran: list[datetime]) -> None:
-    runner = Runner(face, ran.append, "* * * * *", name="minutely", catch_up="last")
+def test_after_a_silence_without_end_the_missed_are_not_counted_to_the_last(
+    client: SyncClient, ran: list[datetime]
+) -> None:
+    runner = Runner(client, ran.append, "* * * * *", name="minutely", catch_up="last")
     runner.turn()
-    face.clock.advance("3650d")
-    face.clock.advance("30s")
+    client.clock.advance("3650d")
+    client.clock.advance("30s")
     runner.turn()
     assert len(ran) == 1
     told = runner.missed()[0]
@@ -149,18 +155,18 @@ def test_after_a_silence_without_end_the_missed_are_not_counted_to_the_last(face
 
 
 @pytest.mark.mission("C3")
-def test_ten_runners_run_each_slot_once_and_tell_what_was_missed_once(face: Face, ran: list[datetime]) -> None:
-    runners = [hourly(face.another(), ran, catch_up="last") for _ in range(10)]
+def test_ten_runners_run_each_slot_once_and_tell_what_was_missed_once(client: SyncClient, ran: list[datetime]) -> None:
+    runners = [hourly(client.another(), ran, catch_up="last") for _ in range(10)]
     for runner in runners:
         runner.turn()
     for step in ("60m", "60m", "5h", "60m"):
-        face.clock.advance(step)
+        client.clock.advance(step)
         for runner in runners:
             runner.look()
         for runner in runners:
             runner.turn()
     assert ran == [utc(2026, 1, 1, hour) for hour in (1, 2, 7, 8)]
-    face.clock.advance("3m")
+    client.clock.advance("3m")
     for runner in runners:
         runner.turn()
     assert sum(one.count for runner in runners for one in runner.missed()) == 4
@@ -169,12 +175,12 @@ def test_ten_runners_run_each_slot_once_and_tell_what_was_missed_once(face: Face
 @pytest.mark.mission("C3")
 @pytest.mark.rival(24)
 def test_the_slot_of_a_runner_that_died_is_run_by_another_once_its_lease_is_over(
-    face: Face, ran: list[datetime]
+    client: SyncClient, ran: list[datetime]
 ) -> None:
-    other = face.another()
-    dead, alive = hourly(other, ran, lease="600s"), hourly(face, ran, lease="600s")
+    other = client.another()
+    dead, alive = hourly(other, ran, lease="600s"), hourly(client, ran, lease="600s")
     both_turn(dead, alive)
-    face.clock.advance("60m")
+    client.clock.advance("60m")
     key = dead.planned.key(utc(2026, 1, 1, 1))
     silent = other.silent_owner(key, lease="600s")  # it has claimed the slot and is not heard of again
     alive.turn()
@@ -183,25 +189,25 @@ def test_the_slot_of_a_runner_that_died_is_run_by_another_once_its_lease_is_over
     assert ran == []
     alive.sleep_until(utc(2026, 1, 1, 1, 11))
     assert ran == [utc(2026, 1, 1, 1)]
-    assert silent.token < face._wait(alive.planned.read(utc(2026, 1, 1, 1))).token
+    assert silent.token < client._wait(alive.planned.read(utc(2026, 1, 1, 1))).token
 
 
-def test_a_runner_that_dies_before_it_claims_loses_nothing(face: Face, ran: list[datetime]) -> None:
-    dead, alive = hourly(face.another(), ran), hourly(face, ran)
+def test_a_runner_that_dies_before_it_claims_loses_nothing(client: SyncClient, ran: list[datetime]) -> None:
+    dead, alive = hourly(client.another(), ran), hourly(client, ran)
     both_turn(dead, alive)
-    face.clock.advance("60m")
+    client.clock.advance("60m")
     dead.look()  # and never works
     alive.turn()
     assert ran == [utc(2026, 1, 1, 1)]
 
 
-def test_late_runs_go_one_at_a_time_across_all_runners(face: Face, ran: list[datetime]) -> None:
-    runners = [hourly(face.another(), ran, catch_up="all", overlap="allow") for _ in range(3)]
+def test_late_runs_go_one_at_a_time_across_all_runners(client: SyncClient, ran: list[datetime]) -> None:
+    runners = [hourly(client.another(), ran, catch_up="all", overlap="allow") for _ in range(3)]
     for runner in runners:
         runner.turn()
-    face.clock.advance("5h30m")
+    client.clock.advance("5h30m")
     key = runners[0].planned.key(utc(2026, 1, 1, 1))
-    with face.claim(key):  # somebody else is at the first one
+    with client.claim(key):  # somebody else is at the first one
         for runner in runners:
             runner.turn()
         assert ran == []
@@ -211,16 +217,16 @@ def test_late_runs_go_one_at_a_time_across_all_runners(face: Face, ran: list[dat
 
 
 def test_a_pattern_that_was_changed_is_a_new_schedule_whose_slots_are_still_the_same_runs(
-    face: Face, ran: list[datetime]
+    client: SyncClient, ran: list[datetime]
 ) -> None:
-    before = hourly(face, ran, catch_up="all")
+    before = hourly(client, ran, catch_up="all")
     before.turn()
     before.sleep_until(utc(2026, 1, 1, 2, 59))
-    del face.once.schedules["hourly"]
-    after = Runner(face, ran.append, "*/30 * * * *", name="hourly", catch_up="all")
+    del client.once.schedules["hourly"]
+    after = Runner(client, ran.append, "*/30 * * * *", name="hourly", catch_up="all")
     after.turn()
     assert ran == [utc(2026, 1, 1, 1), utc(2026, 1, 1, 2)]  # 00:30, 01:30 and 02:30 are no missed ones
-    face.clock.advance("60s")
+    client.clock.advance("60s")
     before.turn()
     after.turn()
     assert ran[2:] == [utc(2026, 1, 1, 3)]

@@ -12,7 +12,7 @@ from onceward import AsyncOnce, Once, Unknown, applied, current_async_claim, not
 from onceward.errors import Reentrant
 from onceward.observe import Event
 from onceward.stores.sqlite import SQLiteStore
-from tests.faces import Face
+from tests.clients import SyncClient
 from tests.faulty import FaultyStore, Wire
 
 
@@ -64,18 +64,18 @@ async def test_a_key_held_by_the_blocking_face_is_reentrant_for_its_async_face_t
 
 
 @pytest.mark.fault("F41")
-def test_what_verify_found_is_not_recorded_by_a_replaced_owner_and_that_is_an_outcome(face: Face) -> None:
+def test_what_verify_found_is_not_recorded_by_a_replaced_owner_and_that_is_an_outcome(client: SyncClient) -> None:
     """While `find` looks, somebody else takes over: `.outcome()` still gives a value, not an exception."""
-    other = face.another()
+    other = client.another()
 
     def find() -> object:
-        face.clock.advance("1h")
+        client.clock.advance("1h")
         other.silent_owner("order 7", after_crash=verify(lambda: not_applied))
         return applied("by us")
 
-    face.silent_owner("order 7", after_crash=verify(lambda: None))
-    face.clock.advance("1h")
-    asking = face.another(after_crash=verify(find))
+    client.silent_owner("order 7", after_crash=verify(lambda: None))
+    client.clock.advance("1h")
+    asking = client.another(after_crash=verify(find))
     outcome = asking.outcome("order 7", lambda: "must not run")
     assert isinstance(outcome, Unknown)
     assert outcome.lost

@@ -22,7 +22,7 @@ class Troubled(MemoryStore):
     """Its settlements take until they are let go; then the first ones come out as told."""
 
     inline = False
-    answer = glance = None  # type: ignore[assignment]  # as classes say that they lack a method
+    answer = lookup = None  # type: ignore[assignment]  # as classes say that they lack a method
 
     def __init__(self, *troubles: Exception | str) -> None:
         super().__init__()

@@ -8,17 +8,17 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from onceward import AlreadyDone
-from tests.faces import Face
+from tests.clients import SyncClient
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
 
 @pytest.mark.fault("F48")
-def test_the_hour_that_comes_twice_is_two_slots_and_the_same_instant_in_two_zones_is_one(face: Face) -> None:
+def test_the_hour_that_comes_twice_is_two_slots_and_the_same_instant_in_two_zones_is_one(client: SyncClient) -> None:
     """On 2026-10-25 Berlin has 02:30 twice. A key made of the local time would skip the second run."""
     ran: list[datetime] = []
 
-    @face(name="report", key=lambda scheduled: ("report", scheduled), fingerprint="none")
+    @client(name="report", key=lambda scheduled: ("report", scheduled), fingerprint="none")
     def report(scheduled: datetime) -> None:
         ran.append(scheduled.astimezone(UTC))
 
@@ -30,10 +30,10 @@ def test_the_hour_that_comes_twice_is_two_slots_and_the_same_instant_in_two_zone
 
 
 @pytest.mark.fault("F48")
-def test_the_gap_in_spring_neither_loses_nor_doubles_a_slot(face: Face) -> None:
+def test_the_gap_in_spring_neither_loses_nor_doubles_a_slot(client: SyncClient) -> None:
     """02:30 does not exist on 2026-03-29: as an instant it is 03:30, and whoever says either means one run."""
 
-    @face(name="report", key=lambda scheduled: ("report", scheduled), fingerprint="none")
+    @client(name="report", key=lambda scheduled: ("report", scheduled), fingerprint="none")
     def report(scheduled: datetime) -> str:
         return scheduled.astimezone(UTC).isoformat()
 
@@ -45,18 +45,18 @@ def test_the_gap_in_spring_neither_loses_nor_doubles_a_slot(face: Face) -> None:
 @pytest.mark.fault("F49")
 @pytest.mark.parametrize(("on_done", "told"), [("replay", "sent"), ("skip", None), ("raise", AlreadyDone)])
 def test_a_late_or_early_fire_of_a_slot_is_the_same_run_and_gets_what_was_declared(
-    face: Face, on_done: str, told: object
+    client: SyncClient, on_done: str, told: object
 ) -> None:
     sent: list[datetime] = []
 
-    @face(name="mails", key=lambda scheduled: ("mails", scheduled), window="7d", on_done=on_done)
+    @client(name="mails", key=lambda scheduled: ("mails", scheduled), window="7d", on_done=on_done)
     def mails(scheduled: datetime) -> str:
         sent.append(scheduled)
         return "sent"
 
     slot = datetime(2026, 3, 2, 8, 5, tzinfo=UTC)
     assert mails(slot) == "sent"
-    face.clock.advance("26h")  # another machine fires late, long after the next day's slot
+    client.clock.advance("26h")  # another machine fires late, long after the next day's slot
     if told is AlreadyDone:
         with pytest.raises(AlreadyDone):
             mails(slot)

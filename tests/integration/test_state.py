@@ -29,7 +29,7 @@ from onceward.errors import ResultError, StoreFull
 from onceward.latest import Ordering, StateEvent, deleted
 from onceward.stores import MemoryStore
 from onceward.testing import FakeClock
-from tests.faces import Face
+from tests.clients import SyncClient
 from tests.integration.trucks import Kept, _quiet, at, place, trucks
 
 __all__ = ["_quiet", "place", "trucks"]  # fixtures, told here so that pytest finds them
@@ -56,17 +56,17 @@ def test_every_event_has_an_outcome_with_a_reason(trucks: Kept) -> None:
 
 
 @pytest.mark.mission("E3")
-def test_outcomes_are_counted_and_told(face: Face, trucks: Kept) -> None:
+def test_outcomes_are_counted_and_told(client: SyncClient, trucks: Kept) -> None:
     for minute in (5, 4, 3):
         trucks.apply("truck 7", at(minute), minute)
     trucks.apply("truck 7", at(5), 5)
-    counts = face.once.counts
+    counts = client.once.counts
     assert {name: counts[name] for name in ("applied", "stale", "skipped")} == {"applied": 1, "stale": 2, "skipped": 1}
-    assert [(event.key, event.reason) for event in face.told("stale")] == [("truck 7", "stale_event_ignored")] * 2
+    assert [(event.key, event.reason) for event in client.told("stale")] == [("truck 7", "stale_event_ignored")] * 2
 
 
 @pytest.mark.fault("F18")
-def test_a_message_with_another_payload_is_a_mismatch_and_changes_nothing(face: Face, trucks: Kept) -> None:
+def test_a_message_with_another_payload_is_a_mismatch_and_changes_nothing(client: SyncClient, trucks: Kept) -> None:
     trucks.apply("truck 7", at(5, message_id="m"), {"km": 5})
     outcome = trucks.apply("truck 7", at(9, message_id="m"), {"km": 9})
     assert isinstance(outcome, Mismatch)
@@ -78,7 +78,7 @@ def test_a_message_with_another_payload_is_a_mismatch_and_changes_nothing(face: 
     with pytest.raises(PayloadMismatch, match="truck 7"):
         outcome.unwrap()
     assert trucks.get("truck 7") == {"km": 5}
-    assert len(face.told("mismatch")) == 4
+    assert len(client.told("mismatch")) == 4
 
 
 def test_the_payload_of_a_message_does_not_depend_on_key_order_or_time_zone(trucks: Kept) -> None:
@@ -112,8 +112,8 @@ def test_none_zero_and_nothing_at_all_are_values_like_any_other(trucks: Kept) ->
     assert trucks.get("another") is None
 
 
-def test_a_value_has_the_type_that_was_declared(face: Face) -> None:
-    trucks = Kept(face, "positions", Position)
+def test_a_value_has_the_type_that_was_declared(client: SyncClient) -> None:
+    trucks = Kept(client, "positions", Position)
     trucks.apply("truck", at(5), Position(1.5, -2.0))
     assert trucks.get("truck") == Position(1.5, -2.0)
 
@@ -124,7 +124,7 @@ class Position:
     y: float
 
 
-def test_read_tells_where_the_state_stands(face: Face, trucks: Kept) -> None:
+def test_read_tells_where_the_state_stands(client: SyncClient, trucks: Kept) -> None:
     trucks.apply("truck", at(5, sequence=7, publish_time="2025-12-31T12:06:00Z", message_id="m"), "here")
     current = trucks.read("truck")
     moment = dt.datetime(2025, 12, 31, 12, 5, tzinfo=dt.UTC)
@@ -145,14 +145,14 @@ def test_a_deleted_entity_stays_deleted_until_something_newer(trucks: Kept) -> N
 
 @pytest.mark.mission("E5")
 @pytest.mark.fault("F7", "F8", "F11")
-def test_entities_are_told_apart_as_keys_are(face: Face, trucks: Kept) -> None:
+def test_entities_are_told_apart_as_keys_are(client: SyncClient, trucks: Kept) -> None:
     entities = [("prod", "a__b", "c"), ("prod", "a", "b__c"), ("staging", "a__b", "c"), 1, "1", True, 1.0, b"1"]
     for number, entity in enumerate(entities):
         trucks.apply(entity, at(5), number)
     assert [trucks.get(entity) for entity in entities] == list(range(len(entities)))
-    assert Kept(face, "cars").get(1) is None, "another state"
-    other = face.once.using(tenant="acme").state("trucks")
-    assert face._wait(other.get(1)) is None, "another tenant"
+    assert Kept(client, "cars").get(1) is None, "another state"
+    other = client.once.using(tenant="acme").state("trucks")
+    assert client._wait(other.get(1)) is None, "another tenant"
 
 
 @pytest.mark.mission("E4", "E5")
@@ -199,7 +199,7 @@ def test_one_that_cannot_be_read_is_the_trouble_of_that_one(trucks: Kept) -> Non
 
 
 @pytest.mark.fault("F22")
-def test_what_cannot_be_kept_is_refused_before_anything_happens(face: Face, trucks: Kept) -> None:
+def test_what_cannot_be_kept_is_refused_before_anything_happens(client: SyncClient, trucks: Kept) -> None:
     with pytest.raises(ResultError, match="cannot be kept"):
         trucks.apply("truck", at(1, message_id="m"), Random(1).randbytes(1_200_000))
     with pytest.raises(InvalidKey, match="no time zone"):
@@ -218,37 +218,37 @@ def test_a_large_batch_of_large_values_is_sent_in_parts(trucks: Kept) -> None:
 
 
 @pytest.mark.mission("E7")
-def test_messages_are_known_for_a_week_and_purged_after_it(face: Face, trucks: Kept) -> None:
+def test_messages_are_known_for_a_week_and_purged_after_it(client: SyncClient, trucks: Kept) -> None:
     trucks.apply("truck", at(5), "newest")
     late = at(1, message_id="m")
     trucks.apply("truck", late, "late", event_id="e")
-    face.clock.advance("6d23h")
+    client.clock.advance("6d23h")
     assert trucks.apply("truck", late, "late").reason == "duplicate_message_noop"
-    assert face.purge() == 0
-    face.clock.advance("1h")
-    by_itself = face.place.kind == "valkey"  # the server forgets them, and nobody counts
-    assert face.purge() == (0 if by_itself else 2), "the message, and the event"
-    assert face.purge() == 0
+    assert client.purge() == 0
+    client.clock.advance("1h")
+    by_itself = client.place.kind == "valkey"  # the server forgets them, and nobody counts
+    assert client.purge() == (0 if by_itself else 2), "the message, and the event"
+    assert client.purge() == 0
     assert trucks.apply("truck", late, "late").reason == "stale_event_ignored"
     assert trucks.get("truck") == "newest"
 
 
-def test_how_long_things_are_kept_is_declared(face: Face) -> None:
-    short = Kept(face, "short", window="1h", keep_deleted="2h", ahead=None)
+def test_how_long_things_are_kept_is_declared(client: SyncClient) -> None:
+    short = Kept(client, "short", window="1h", keep_deleted="2h", max_clock_skew=None)
     short.delete("truck", at(5, message_id="m"))
-    face.clock.advance("1h")
+    client.clock.advance("1h")
     assert short.apply("truck", at(4), 4).reason == "stale_event_ignored"
-    face.clock.advance("1h")
+    client.clock.advance("1h")
     assert short.apply("truck", at(4), 4).reason == "applied"
     assert short.apply("truck", "9999-12-31T23:59:59Z", 5).applied, "nothing is too far ahead"
     with pytest.raises(ConfigurationError, match=r"keep_deleted \(1h\) is shorter than window \(1w\)"):
-        Kept(face, "wrong", keep_deleted="1h")
+        Kept(client, "wrong", keep_deleted="1h")
     with pytest.raises(TypeError):
-        Kept(face, "wrong", windows="1h")
+        Kept(client, "wrong", windows="1h")
 
 
 @pytest.mark.fault("F43")
-def test_an_event_of_the_future_is_parked_until_its_time_comes(face: Face, trucks: Kept) -> None:
+def test_an_event_of_the_future_is_parked_until_its_time_comes(client: SyncClient, trucks: Kept) -> None:
     early = Ordering("2026-01-01T00:05:01Z", message_id="m")
     outcome = trucks.apply("truck", early, "future")
     assert isinstance(outcome, Parked)
@@ -256,11 +256,11 @@ def test_an_event_of_the_future_is_parked_until_its_time_comes(face: Face, truck
     with pytest.raises(OutcomeParked, match="more than 5m ahead"):
         outcome.unwrap()
     assert trucks.read("truck") is None
-    assert [event.reason for event in face.told("parked")] == ["future_event_parked"]
+    assert [event.reason for event in client.told("parked")] == ["future_event_parked"]
     without = Ordering(sequence=1, publish_time="2026-01-01T00:05:01Z")
     assert trucks.apply("truck", without, "future").reason == "future_event_parked", "by the only time it has"
     assert trucks.apply("truck", "2026-01-01T00:05:00Z", "just so").applied
-    face.clock.advance("1s")
+    client.clock.advance("1s")
     assert trucks.apply("truck", early, "future").applied
 
 
@@ -268,11 +268,11 @@ def test_an_event_of_the_future_is_parked_until_its_time_comes(face: Face, truck
 
 
 @pytest.mark.fault("F50", "F53")
-def test_a_lost_reply_is_repaired_by_delivering_again(face: Face, trucks: Kept) -> None:
-    with face.store_trouble("keep_newest", times=1, applied=True), pytest.raises(StoreUnavailable):
+def test_a_lost_reply_is_repaired_by_delivering_again(client: SyncClient, trucks: Kept) -> None:
+    with client.store_trouble("keep_newest", times=1, applied=True), pytest.raises(StoreUnavailable):
         trucks.apply("truck", at(5, message_id="m"), "here")
     assert trucks.apply("truck", at(5, message_id="m"), "here").reason == "duplicate_message_noop"
-    with face.store_trouble("keep_newest", times=1), pytest.raises(StoreUnavailable):
+    with client.store_trouble("keep_newest", times=1), pytest.raises(StoreUnavailable):
         trucks.apply("truck", at(6, message_id="m6"), "there")
     assert trucks.apply("truck", at(6, message_id="m6"), "there").reason == "applied"
     assert trucks.get("truck") == "there"
@@ -301,7 +301,7 @@ def test_a_cache_stands_aside(tmp_path: Path) -> None:
 
 def test_a_store_without_the_capability_says_so() -> None:
     class Plain(MemoryStore):
-        keep_newest = None  # type: ignore[assignment]  # as a store that was written before there was a guard
+        apply_events = None  # type: ignore[assignment]  # as a store that was written before there was a guard
 
     for store in (Plain(), Plain()):
         with pytest.raises(ConfigurationError, match="cannot keep the newest state"):
@@ -315,8 +315,8 @@ def test_a_store_without_the_capability_says_so() -> None:
 
 
 @pytest.mark.mission("E2")
-def test_entities_are_listed_by_name_with_what_they_hold(face: Face, trucks: Kept) -> None:
-    others = Kept(face, "boats")
+def test_entities_are_listed_by_name_with_what_they_hold(client: SyncClient, trucks: Kept) -> None:
+    others = Kept(client, "boats")
     assert trucks.entities() == []
     for name in ("b", "a", "gone", "c"):
         trucks.apply(name, at(1), {"of": name})
@@ -338,8 +338,8 @@ def test_a_long_list_is_read_in_pages() -> None:
 
 
 @pytest.mark.mission("E2", "E4", "E7")
-def test_what_is_known_of_a_message_and_of_an_event(face: Face) -> None:
-    trucks = Kept(face, "trucks", window="1h")
+def test_what_is_known_of_a_message_and_of_an_event(client: SyncClient) -> None:
+    trucks = Kept(client, "trucks", window="1h")
     trucks.apply("truck 7", at(5, message_id="m1"), 1, event_id=("e", 1))
     trucks.apply("truck 7", at(5, message_id="m2"), 1, event_id=("e", 1))
     first, again = trucks.known("truck 7", message_id="m1"), trucks.known("truck 7", message_id="m2")
@@ -350,7 +350,7 @@ def test_what_is_known_of_a_message_and_of_an_event(face: Face) -> None:
     for named in ({}, {"message_id": "m1", "event_id": 1}):
         with pytest.raises(ConfigurationError, match="either"):
             trucks.known("truck 7", **named)
-    face.clock.advance("1h")
+    client.clock.advance("1h")
     assert trucks.known("truck 7", message_id="m1") is None
 
 

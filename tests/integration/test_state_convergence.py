@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from onceward import Once
 from onceward.latest import Ordering, StateEvent, deleted
-from tests.faces import Face
+from tests.clients import SyncClient
 from tests.integration.trucks import HISTORY, Kept, _quiet, an_empty_store, at, current, place, trucks
 
 __all__ = ["_quiet", "place", "trucks"]  # fixtures, told here so that pytest finds them
@@ -43,7 +43,7 @@ def test_any_permutation_and_repetition_of_a_history_ends_in_the_same_state(
 
 
 @pytest.mark.mission("E6")
-def test_all_permutations_of_the_hardest_history_end_in_the_same_state(face: Face) -> None:
+def test_all_permutations_of_the_hardest_history_end_in_the_same_state(client: SyncClient) -> None:
     moment = "2025-12-31T12:00:00Z"
     history = [
         StateEvent("truck", Ordering(moment), "tie a"),
@@ -53,7 +53,7 @@ def test_all_permutations_of_the_hardest_history_end_in_the_same_state(face: Fac
     ]
     ends = set()
     for number, order in enumerate(permutations(history)):
-        state = Kept(face, f"life {number}")
+        state = Kept(client, f"life {number}")
         for event in order:
             state.apply_many([event])
         ends.add(repr(current(state, "truck")))
@@ -62,9 +62,9 @@ def test_all_permutations_of_the_hardest_history_end_in_the_same_state(face: Fac
 
 @pytest.mark.rival(18)
 @pytest.mark.mission("E2")
-def test_threads_that_deliver_one_history_end_in_its_state(face: Face, trucks: Kept) -> None:
+def test_threads_that_deliver_one_history_end_in_its_state(client: SyncClient, trucks: Kept) -> None:
     history = [(f"truck {n % 5}", at(n % 7, sequence=n % 11, message_id=f"m{n}"), n) for n in range(150)]
-    alone = Kept(face, "alone")
+    alone = Kept(client, "alone")
     alone.apply_many(history)
     lock = threading.Lock()
     told: list[Any] = []
@@ -78,6 +78,6 @@ def test_threads_that_deliver_one_history_end_in_its_state(face: Face, trucks: K
             outcomes = trucks.apply_many(mine[start : start + 10])
             told.extend(outcome.key for outcome in outcomes if not outcome.replayed)
 
-    assert face.together(4, deliver) == [None] * 4
+    assert client.together(4, deliver) == [None] * 4
     assert len(told) - 4 == len(history), "each message was new to exactly one of the threads"
     assert [current(trucks, f"truck {n}") for n in range(5)] == [current(alone, f"truck {n}") for n in range(5)]

@@ -204,10 +204,10 @@ def test_any_permutation_and_repetition_by_several_at_once_ends_in_the_same_stat
         for start in range(0, len(mine), 3):
             life.apply_many(mine[start : start + 3])
 
-    crew = [threading.Thread(target=deliver, args=(dice.sample(events, len(events)),)) for _ in range(3)]
-    for one in crew:
+    pool = [threading.Thread(target=deliver, args=(dice.sample(events, len(events)),)) for _ in range(3)]
+    for one in pool:
         one.start()
-    for one in crew:
+    for one in pool:
         one.join(60)
     assert [current(life, entity) for entity in ("a", "b")] == wanted
 
@@ -231,8 +231,8 @@ with Once(url) as once:
 @pytest.mark.mission("E2", "E6")
 def test_processes_that_deliver_one_history_end_in_its_state(once: Once, trucks: Any, schema: str) -> None:
     command = [sys.executable, "-c", DELIVER, f"{os.environ[URL]}?schema={schema}"]
-    crew = [subprocess.Popen([*command, str(n)], stdout=subprocess.PIPE, text=True) for n in range(3)]
-    assert sum(int(one.communicate(timeout=60)[0]) for one in crew) == 400, "each message was new to exactly one"
+    pool = [subprocess.Popen([*command, str(n)], stdout=subprocess.PIPE, text=True) for n in range(3)]
+    assert sum(int(one.communicate(timeout=60)[0]) for one in pool) == 400, "each message was new to exactly one"
     history = [(f"truck {n % 7}", Ordering("2025-12-31T12:00Z", n % 13, None, f"m{n}"), n) for n in range(400)]
     alone = once.state("alone")
     alone.apply_many(Random(9).sample(history, 400))

@@ -20,7 +20,7 @@ from onceward.latest import StateEvent
 from onceward.protocol.latest import EventDelivery
 from onceward.stores.redis import latest as newest
 from onceward.stores.redis.calls import BATCH
-from tests.faces import AsyncFace, Colour, Face
+from tests.clients import AsyncClient, Mode, SyncClient
 from tests.integration.redis_deliverer import HISTORY
 from tests.integration.redis_places import RedisPlace
 from tests.integration.trucks import Kept, at, current
@@ -40,15 +40,15 @@ def place(tmp_path: Path) -> Iterator[RedisPlace]:
 
 
 @pytest.fixture
-def face(place: RedisPlace, colour: Colour) -> Iterator[Face]:
-    face = Face(place) if colour == "blocking" else AsyncFace(place)
-    yield face
-    face.close()
+def client(place: RedisPlace, mode: Mode) -> Iterator[SyncClient]:
+    client = SyncClient(place) if mode == "blocking" else AsyncClient(place)
+    yield client
+    client.close()
 
 
 @pytest.fixture
-def trucks(face: Face) -> Kept:
-    return Kept(face)
+def trucks(client: SyncClient) -> Kept:
+    return Kept(client)
 
 
 def keys(place: RedisPlace, kind: str) -> list[bytes]:
@@ -81,25 +81,25 @@ def test_messages_and_deleted_entities_expire_by_the_servers_hand_and_states_nev
 
 
 @pytest.mark.mission("E7")
-def test_what_has_expired_is_gone(place: RedisPlace, face: Face) -> None:
-    trucks = Kept(face, window="20ms", keep_deleted="20ms")
+def test_what_has_expired_is_gone(place: RedisPlace, client: SyncClient) -> None:
+    trucks = Kept(client, window="20ms", keep_deleted="20ms")
     trucks.apply("here", at(1, message_id="m"), 1)
     trucks.delete("gone", at(5))
     until(lambda: len(keys(place, "n")) == 1 and not keys(place, "m"))
     assert trucks.get("here") == 1
     assert trucks.read("gone") is None
     assert trucks.apply("gone", at(4), "an older one").executed
-    assert face.purge() == 0
+    assert client.purge() == 0
 
 
-def test_durations_beyond_all_numbers_of_lua_are_kept(place: RedisPlace, face: Face) -> None:
-    trucks = Kept(face, window="400000w", keep_deleted="400000w", ahead=None)
+def test_durations_beyond_all_numbers_of_lua_are_kept(place: RedisPlace, client: SyncClient) -> None:
+    trucks = Kept(client, window="400000w", keep_deleted="400000w", max_clock_skew=None)
     trucks.delete("truck", at(5, message_id="m"))
     assert trucks.apply("truck", at(5, message_id="m"), 1).reason == "mismatch"
     assert trucks.apply("truck", at(4), 1).reason == "stale_event_ignored"
     assert trucks.apply("truck", "9999-12-31T23:59:59.999999Z", 1).applied
     assert trucks.read("truck").ordering.event_time.year == 9999
-    early = Kept(face, "early")
+    early = Kept(client, "early")
     assert early.apply("truck", "9999-12-31T23:59:59Z", 1).reason == "future_event_parked"
     assert early.apply("truck", "0001-01-01T00:00:00Z", 1).applied
 
@@ -278,7 +278,7 @@ def test_there_is_no_transaction_to_join(trucks: Kept) -> None:
 # ── many at once ──
 
 
-def crew(url: str) -> list[subprocess.Popen[str]]:
+def pool(url: str) -> list[subprocess.Popen[str]]:
     """Processes of both colours, each with the whole history in an order of its own."""
     return [
         subprocess.Popen(
@@ -310,7 +310,7 @@ def assert_as_if_alone(url: str, folder: Path) -> None:
 @pytest.mark.mission("E2", "E6")
 def test_processes_that_deliver_one_history_end_in_its_state(tmp_path: Path) -> None:
     url = f"{shared().url()}&prefix={tmp_path.name}"
-    new = [new_to(one) for one in crew(url)]
+    new = [new_to(one) for one in pool(url)]
     events = {(one.entity, one.event_id or str(one.ordering)) for one in HISTORY}
     assert sum(new) == len(events), "each was new to exactly one of the processes"
     assert_as_if_alone(url, tmp_path)
@@ -321,7 +321,7 @@ def test_processes_that_deliver_one_history_end_in_its_state(tmp_path: Path) -> 
 @pytest.mark.fault("F50", "F51", "F52", "F53")
 def test_a_server_that_is_killed_under_them_changes_nothing(tmp_path: Path) -> None:
     server = RedisServer(settings=("--appendonly", "yes", "--appendfsync", "always", "--save", "")).begin()
-    workers = crew(server.url())
+    workers = pool(server.url())
     try:
         for strikes in (signal.SIGKILL, signal.SIGSTOP, signal.SIGKILL):
             for one in workers:

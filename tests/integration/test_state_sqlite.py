@@ -25,7 +25,7 @@ from onceward.stores.sqlite import latest as newest
 from onceward.stores.sqlite.latest_cache import SQLiteLatestCache
 from onceward.stores.sqlite.schema import AUDIT, TABLES
 from onceward.testing import FakeClock
-from tests.faces import Face
+from tests.clients import SyncClient
 from tests.integration.joined_block import users_connection
 from tests.integration.trucks import Kept, at
 
@@ -33,15 +33,15 @@ UPSERT = "INSERT INTO trucks VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET plac
 
 
 @pytest.fixture
-def theirs(sqlite_face: Face) -> Iterator[sqlite3.Connection]:
-    with closing(users_connection(sqlite_face)) as connection:
+def theirs(sqlite_client: SyncClient) -> Iterator[sqlite3.Connection]:
+    with closing(users_connection(sqlite_client)) as connection:
         connection.execute("CREATE TABLE trucks (name TEXT PRIMARY KEY, place TEXT)")
         yield connection
 
 
 @pytest.fixture
-def trucks(sqlite_face: Face) -> Kept:
-    return Kept(sqlite_face)
+def trucks(sqlite_client: SyncClient) -> Kept:
+    return Kept(sqlite_client)
 
 
 def committed(path: Path) -> dict[str, str]:
@@ -61,33 +61,35 @@ def upsert(connection: sqlite3.Connection, trucks: Kept, name: str, ordering: An
 
 @pytest.mark.mission("E2")
 def test_the_message_and_the_users_row_commit_together(
-    sqlite_face: Face, trucks: Kept, theirs: sqlite3.Connection
+    sqlite_client: SyncClient, trucks: Kept, theirs: sqlite3.Connection
 ) -> None:
     told = []
     for minute, place in ((5, "five"), (4, "four"), (5, "five"), (6, "six")):
         with theirs:
             told.append(str(upsert(theirs, trucks, "truck", at(minute, message_id=place), place)))
     assert told == ["applied", "stale_event_ignored", "duplicate_message_noop", "applied"]
-    assert committed(sqlite_face.place.path) == {"truck": "six"}
+    assert committed(sqlite_client.place.path) == {"truck": "six"}
     assert trucks.get("truck") == "six"
 
 
 @pytest.mark.mission("E2")
 @pytest.mark.fault("F57")
-def test_a_rollback_takes_the_message_along(sqlite_face: Face, trucks: Kept, theirs: sqlite3.Connection) -> None:
+def test_a_rollback_takes_the_message_along(
+    sqlite_client: SyncClient, trucks: Kept, theirs: sqlite3.Connection
+) -> None:
     with pytest.raises(ZeroDivisionError), theirs:
         assert upsert(theirs, trucks, "truck", at(5, message_id="m"), "five").executed
         raise ZeroDivisionError
-    assert committed(sqlite_face.place.path) == {}
+    assert committed(sqlite_client.place.path) == {}
     assert trucks.read("truck") is None
     with theirs:
         assert upsert(theirs, trucks, "truck", at(5, message_id="m"), "five").executed, "delivered again"
-    assert committed(sqlite_face.place.path) == {"truck": "five"}
+    assert committed(sqlite_client.place.path) == {"truck": "five"}
 
 
 @pytest.mark.mission("E2")
 def test_a_failure_inside_leaves_no_mark_that_the_user_could_commit(
-    sqlite_face: Face, trucks: Kept, theirs: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+    sqlite_client: SyncClient, trucks: Kept, theirs: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
@@ -99,12 +101,12 @@ def test_a_failure_inside_leaves_no_mark_that_the_user_could_commit(
             with pytest.raises(KeyboardInterrupt):
                 trucks.apply_in(theirs, "truck", at(5, message_id="m"), "five")
     assert theirs.execute("SELECT count(*) FROM onceward_marks").fetchone() == (0,)
-    assert committed(sqlite_face.place.path) == {"another": "row"}, "what the user wrote before is theirs to commit"
+    assert committed(sqlite_client.place.path) == {"another": "row"}, "what the user wrote before is theirs to commit"
     assert trucks.apply("truck", at(5, message_id="m"), "five").executed
 
 
 def test_a_transaction_that_has_read_too_early_is_to_be_repeated(
-    sqlite_face: Face, trucks: Kept, theirs: sqlite3.Connection
+    sqlite_client: SyncClient, trucks: Kept, theirs: sqlite3.Connection
 ) -> None:
     theirs.execute("BEGIN")
     theirs.execute("SELECT count(*) FROM trucks").fetchall()
@@ -128,14 +130,14 @@ def test_many_events_in_one_transaction_of_the_user(trucks: Kept, theirs: sqlite
     assert trucks.read("truck 1").deleted
 
 
-def test_the_users_connection_keeps_its_ways(trucks: Kept, sqlite_face: Face) -> None:
-    sqlite_face.read("open the store")
+def test_the_users_connection_keeps_its_ways(trucks: Kept, sqlite_client: SyncClient) -> None:
+    sqlite_client.read("open the store")
     sqlite3.register_converter("blob", lambda _: 1 / 0)
     sqlite3.register_converter("integer", lambda _: 1 / 0)
     try:
         with closing(
             sqlite3.connect(
-                sqlite_face.place.path, check_same_thread=False, detect_types=sqlite3.PARSE_DECLTYPES, timeout=0
+                sqlite_client.place.path, check_same_thread=False, detect_types=sqlite3.PARSE_DECLTYPES, timeout=0
             )
         ) as theirs:
             theirs.row_factory = sqlite3.Row
@@ -418,13 +420,13 @@ def test_processes_that_deliver_one_history_end_in_its_state(tmp_path: Path) -> 
     path = tmp_path / "once.db"
     with Once(f"sqlite:///{path}") as once:
         once.state("trucks").get("open the store")
-        crew = [
+        pool = [
             subprocess.Popen(
                 [sys.executable, "-c", DELIVER, path, str(n)], stdout=subprocess.PIPE, text=True, env=os.environ
             )
             for n in range(3)
         ]
-        new = [int(one.communicate(timeout=60)[0]) for one in crew]
+        new = [int(one.communicate(timeout=60)[0]) for one in pool]
         assert sum(new) == 400, "each message was new to exactly one of the processes"
         history = [(f"truck {n % 7}", Ordering("2025-12-31T12:00Z", n % 13, None, f"m{n}"), n) for n in range(400)]
         alone = once.state("alone")

@@ -19,7 +19,7 @@ from onceward.results.encryption import AesGcm
 from onceward.results.stored_input import InputCodec
 from onceward.stores import MemoryStore
 from onceward.testing import FakeClock
-from tests.faces import AsyncFace, Colour, Face, Place, place_of
+from tests.clients import AsyncClient, Mode, Place, SyncClient, place_of
 
 on_every_store = pytest.mark.parametrize("place", ["memory", "sqlite", "postgres", "valkey"], indirect=True)
 
@@ -34,27 +34,27 @@ class Order(Struct):
     day: date
 
 
-def kept(face: Face, fn: Any, *args: Any) -> str:
+def kept(client: SyncClient, fn: Any, *args: Any) -> str:
     """What the store holds of the arguments."""
     entry = fn.read(*args)
     note: dict[str, str] = entry.record.note
     return note.get(INPUT, "")
 
 
-def test_the_arguments_are_gone_when_a_person_says_that_it_was_done(face: Face) -> None:
+def test_the_arguments_are_gone_when_a_person_says_that_it_was_done(client: SyncClient) -> None:
     def charge(number: int, card: str) -> None:
         raise TimeoutError
 
-    work = face(key="charge:{number}", store_input=True, after_crash="park")(charge)
+    work = client(key="charge:{number}", store_input=True, after_crash="park")(charge)
     assert work.outcome(7, "4111").kind == "parked"
-    assert kept(face, work, 7, "4111") != ""
-    face.resolve(work.key(7, "4111"), applied("paid"))
-    assert kept(face, work, 7, "4111") == ""
+    assert kept(client, work, 7, "4111") != ""
+    client.resolve(work.key(7, "4111"), applied("paid"))
+    assert kept(client, work, 7, "4111") == ""
     assert work.outcome(7, "4111").kind == "replayed"
 
 
 @on_every_store
-def test_the_arguments_are_there_with_the_claim_and_gone_with_the_completion(face: Face) -> None:
+def test_the_arguments_are_there_with_the_claim_and_gone_with_the_completion(client: SyncClient) -> None:
     seen: list[Any] = []
     fail = [True]
 
@@ -67,23 +67,23 @@ def test_the_arguments_are_there_with_the_claim_and_gone_with_the_completion(fac
             raise ConnectionError
         return "paid"
 
-    work = face(key="charge:{order.number}", store_input=True)(charge)
+    work = client(key="charge:{order.number}", store_input=True)(charge)
     order = Order(7, date(2026, 1, 31))
     assert work.outcome(order, cents=7).kind == "failed"
     assert seen == [((order,), {"cents": 7})]
-    assert kept(face, work, order) != "", "a failed one can be retried"
+    assert kept(client, work, order) != "", "a failed one can be retried"
     assert work(order, cents=7) == "paid"
     entry = work.read(order)
     assert entry.state is RecordState.COMPLETED
-    assert kept(face, work, order) == ""
+    assert kept(client, work, order) == ""
     assert entry.note == {}
 
 
-def test_without_it_nothing_is_kept(face: Face) -> None:
+def test_without_it_nothing_is_kept(client: SyncClient) -> None:
     def fails(secret: str) -> None:
         raise ConnectionError
 
-    work = face(key="k:{secret}")(fails)
+    work = client(key="k:{secret}")(fails)
     work.outcome("s")
     assert work.read("s").record.note == {}
 
@@ -110,46 +110,46 @@ def test_it_does_not_count_as_a_note_of_the_users(place: Place) -> None:
     ],
     ids=["large", "unencodable"],
 )
-def test_what_cannot_be_kept_is_refused_before_anything_is_claimed(face: Face, given: Any, why: str) -> None:
+def test_what_cannot_be_kept_is_refused_before_anything_is_claimed(client: SyncClient, given: Any, why: str) -> None:
     def work(n: int, given: Any) -> None:
         raise AssertionError("it ran")
 
-    guarded = face(key="k:{n}", store_input=True, fingerprint="none")(work)
+    guarded = client(key="k:{n}", store_input=True, fingerprint="none")(work)
     with pytest.raises(InputNotStored, match=why) as caught:
         guarded(1, given)
     assert caught.value.key == "k:1"
     assert guarded.read(1, given) is None
 
 
-def test_the_limit_is_a_choice(face: Face) -> None:
+def test_the_limit_is_a_choice(client: SyncClient) -> None:
     def work(n: int, data: bytes) -> int:
         return len(data)
 
-    guarded = face(key="k:{n}", store_input=True, max_input_bytes=100_000)(work)
+    guarded = client(key="k:{n}", store_input=True, max_input_bytes=100_000)(work)
     assert guarded(1, random.Random(1).randbytes(90_000)) == 90_000
 
 
 @on_every_store
-def test_large_input_travels_to_every_store(face: Face) -> None:
+def test_large_input_travels_to_every_store(client: SyncClient) -> None:
     data = random.Random(2).randbytes(60_000)
 
     def work(n: int, data: bytes) -> None:
         raise ConnectionError
 
-    guarded = face(key="k:{n}", store_input=True, fingerprint="none")(work)
+    guarded = client(key="k:{n}", store_input=True, fingerprint="none")(work)
     guarded.outcome(1, data)
     record = guarded.read(1, data).record
     assert guarded.operation.input.call(record.id, record.note) == ((1, data), {})
 
 
 @on_every_store
-def test_encrypted_input_is_no_plain_text_and_opens_nowhere_else(place: Place, colour: Colour) -> None:
-    face = (Face if colour == "blocking" else AsyncFace)(place, cipher=AesGcm({"k": b"0" * 32}, current="k"))
+def test_encrypted_input_is_no_plain_text_and_opens_nowhere_else(place: Place, mode: Mode) -> None:
+    client = (SyncClient if mode == "blocking" else AsyncClient)(place, cipher=AesGcm({"k": b"0" * 32}, current="k"))
 
     def fails(n: int, card: str) -> None:
         raise ConnectionError
 
-    work = face(key="k:{n}", store_input=True)(fails)
+    work = client(key="k:{n}", store_input=True)(fails)
     work.outcome(1, "4111 1111")
     work.outcome(2, "4222 2222")
     first, second = work.read(1, "4111 1111").record, work.read(2, "4222 2222").record
@@ -160,7 +160,7 @@ def test_encrypted_input_is_no_plain_text_and_opens_nowhere_else(place: Place, c
         codec.call(second.id, first.note)
     with pytest.raises(ResultCorrupt):
         codec.call(first.id, {INPUT: "not base64!"})
-    face.close()
+    client.close()
 
 
 def test_methods_are_refused_and_blocks_too() -> None:
@@ -189,15 +189,15 @@ def test_a_table_of_operations_may_say_it() -> None:
         assert entry.record.note[INPUT]
 
 
-def test_many_at_once_keep_theirs_too(face: Face) -> None:
+def test_many_at_once_keep_theirs_too(client: SyncClient) -> None:
     def fails(n: int) -> int:
         if n == 2:
             raise ConnectionError
         return n
 
-    work = face(key="k:{n}", store_input=True)(fails)
-    face.map(work, [1, 2, 3])
-    assert [bool(kept(face, work, n)) for n in (1, 2, 3)] == [False, True, False]
+    work = client(key="k:{n}", store_input=True)(fails)
+    client.map(work, [1, 2, 3])
+    assert [bool(kept(client, work, n)) for n in (1, 2, 3)] == [False, True, False]
 
 
 def test_a_full_store_keeps_neither_the_claim_nor_the_input() -> None:

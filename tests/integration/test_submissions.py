@@ -33,7 +33,7 @@ from onceward import (
     Unknown,
 )
 from onceward.errors import WrongRuntime
-from tests.faces import TOO_LONG, AsyncFace, Face, Place
+from tests.clients import TOO_LONG, AsyncClient, Place, SyncClient
 
 SUBMISSION: dict[str, Any] = {
     "company": "Acme",
@@ -53,8 +53,8 @@ SUBMISSION: dict[str, Any] = {
 
 @pytest.mark.mission("B1")
 @pytest.mark.parametrize("payload", [SUBMISSION, {"company": "Acme", "a": {"y": 1, "x": [2]}}], ids=["rich", "plain"])
-def test_the_order_of_a_payloads_fields_does_not_matter(face: Face, payload: dict[str, Any]) -> None:
-    process = face(lambda_named("process"))
+def test_the_order_of_a_payloads_fields_does_not_matter(client: SyncClient, payload: dict[str, Any]) -> None:
+    process = client(lambda_named("process"))
     turned = dict(reversed(payload.items()))
     assert list(turned) != list(payload)
     assert process.outcome(payload).executed
@@ -62,9 +62,9 @@ def test_the_order_of_a_payloads_fields_does_not_matter(face: Face, payload: dic
 
 
 @pytest.mark.mission("B1")
-def test_delivery_metadata_does_not_matter_also_where_it_is_nested(face: Face) -> None:
+def test_delivery_metadata_does_not_matter_also_where_it_is_nested(client: SyncClient) -> None:
     exclude = ["received_at", "meta.retry_count", "items.*.correlation_id"]
-    process = face(key=Payload(exclude=exclude))(lambda_named("process"))
+    process = client(key=Payload(exclude=exclude))(lambda_named("process"))
 
     def delivery(number: int, company: str = "Acme") -> dict[str, Any]:
         return {
@@ -81,16 +81,16 @@ def test_delivery_metadata_does_not_matter_also_where_it_is_nested(face: Face) -
 
 
 @pytest.mark.mission("B1")
-def test_an_exclusion_that_never_occurs_is_warned_about_once(face: Face) -> None:
-    process = face(key=Payload(exclude=["recieved_at"]))(lambda_named("process"))
+def test_an_exclusion_that_never_occurs_is_warned_about_once(client: SyncClient) -> None:
+    process = client(key=Payload(exclude=["recieved_at"]))(lambda_named("process"))
     with pytest.warns(OncewardWarning, match="recieved_at"):
         process({"received_at": 1})
     process({"received_at": 2})  # a second warning would be an error here
 
 
 @pytest.mark.mission("B1")
-def test_what_has_no_stable_meaning_is_refused_and_never_becomes_a_memory_address(face: Face) -> None:
-    process = face(lambda_named("process"))
+def test_what_has_no_stable_meaning_is_refused_and_never_becomes_a_memory_address(client: SyncClient) -> None:
+    process = client(lambda_named("process"))
     for value in (object(), float("nan"), {"callback": print}, datetime(2026, 1, 1)):  # noqa: DTZ001 (naive: the point)
         with pytest.raises(InvalidKey):
             process(value)
@@ -127,7 +127,7 @@ def test_the_key_of_a_payload_is_the_same_in_every_process() -> None:
 
 
 @pytest.mark.mission("B2")
-def test_ten_callers_at_once_make_one_call(face: Face) -> None:
+def test_ten_callers_at_once_make_one_call(client: SyncClient) -> None:
     ran = []
 
     def process(company: str) -> str:
@@ -136,44 +136,44 @@ def test_ten_callers_at_once_make_one_call(face: Face) -> None:
         return company
 
     for company in ("Acme", "Other", "Third"):
-        outcomes = face.together(10, lambda company=company: face.outcome("k" + company, process, company))  # type: ignore[misc]  # binds the loop's value
+        outcomes = client.together(10, lambda company=company: client.outcome("k" + company, process, company))  # type: ignore[misc]  # binds the loop's value
         assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Executed"] + ["Replayed"] * 9
         assert {outcome.value for outcome in outcomes} == {company}
     assert ran == ["Acme", "Other", "Third"]
 
 
 @pytest.mark.mission("B2")
-def test_different_keys_run_side_by_side(face: Face) -> None:
+def test_different_keys_run_side_by_side(client: SyncClient) -> None:
     meeting = threading.Barrier(5)
 
     def process(number: int) -> int:
         meeting.wait(TOO_LONG)  # passes only if all five are inside at the same time
         return number
 
-    running = [face.start(face.run, f"k{number}", process, number) for number in range(5)]
+    running = [client.start(client.run, f"k{number}", process, number) for number in range(5)]
     assert [each.result() for each in running] == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.mission("B2")
-def test_nothing_that_is_kept_per_key_while_it_runs_is_left_afterwards(face: Face) -> None:
+def test_nothing_that_is_kept_per_key_while_it_runs_is_left_afterwards(client: SyncClient) -> None:
     def process(number: int) -> int:
         time.sleep(0.002)
         return number
 
     for number in range(20):
-        face.together(3, lambda number=number: face.run(f"k{number}", process, number))  # type: ignore[misc]  # binds the loop's value
-    assert face.leases() == 0
-    assert face.once.store._waiting == {}
+        client.together(3, lambda number=number: client.run(f"k{number}", process, number))  # type: ignore[misc]  # binds the loop's value
+    assert client.leases() == 0
+    assert client.once.store._waiting == {}
 
 
 @pytest.mark.mission("B2")
-def test_the_fast_path_of_a_replay_takes_no_lock(sqlite_face: Face) -> None:
-    face = sqlite_face
-    face.run("k", str, 1)
-    writer = sqlite3.connect(face.place.path, isolation_level=None)
+def test_the_fast_path_of_a_replay_takes_no_lock(sqlite_client: SyncClient) -> None:
+    client = sqlite_client
+    client.run("k", str, 1)
+    writer = sqlite3.connect(client.place.path, isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")  # nobody else can write now
     try:
-        assert face.outcome("k", str, 1).replayed
+        assert client.outcome("k", str, 1).replayed
     finally:
         writer.close()
 
@@ -238,21 +238,21 @@ class Broker:
     [len, str, Broker("b").quote, Broker("b"), partial(int, base=16)],
     ids=["builtin", "class", "method", "callable", "partial"],
 )
-@pytest.mark.parametrize("colour", ["blocking"])
+@pytest.mark.parametrize("mode", ["blocking"])
 def test_any_callable_is_run_once_and_its_outcome_says_whether_it_was_a_replay(
-    face: Face, function: Callable[..., Any]
+    client: SyncClient, function: Callable[..., Any]
 ) -> None:
-    first, second = (face.outcome("given", function, "a") for _ in range(2))
+    first, second = (client.outcome("given", function, "a") for _ in range(2))
     assert (first.replayed, second.replayed) == (False, True)
     assert first.value == second.value == function("a")
     assert (first.key, second.key, first.attempt, first.token) == ("given", "given", 1, second.token)
 
 
 @pytest.mark.mission("B3")
-def test_the_same_company_with_other_content_is_another_submission_and_two_queues_are_not(face: Face) -> None:
+def test_the_same_company_with_other_content_is_another_submission_and_two_queues_are_not(client: SyncClient) -> None:
     ran = []
 
-    @face(key=Payload(exclude=["submission.queue"]))
+    @client(key=Payload(exclude=["submission.queue"]))
     def process(submission: dict[str, Any]) -> str:
         ran.append(submission["content"])
         return f"processed {submission['content']}"
@@ -268,10 +268,10 @@ def test_the_same_company_with_other_content_is_another_submission_and_two_queue
 
 
 @pytest.mark.mission("B5")
-def test_an_exception_is_not_cached_and_the_next_delivery_tries_again(face: Face) -> None:
+def test_an_exception_is_not_cached_and_the_next_delivery_tries_again(client: SyncClient) -> None:
     failures = [OSError("first"), ValueError("second")]
 
-    @face
+    @client
     def process(company: str) -> str:
         if failures:
             raise failures.pop(0)
@@ -285,53 +285,53 @@ def test_an_exception_is_not_cached_and_the_next_delivery_tries_again(face: Face
 
 
 @pytest.mark.mission("B5")
-def test_a_failed_write_of_the_result_is_retried(face: Face) -> None:
+def test_a_failed_write_of_the_result_is_retried(client: SyncClient) -> None:
     ran: list[str] = []
 
-    @face
+    @client
     def process(company: str) -> str:
         ran.append(company)
         return "processed"
 
-    with face.store_trouble("settle", times=3):
+    with client.store_trouble("settle", times=3):
         assert process("Acme") == "processed"
-    assert len(face.told("settle_retried")) == 3
+    assert len(client.told("settle_retried")) == 3
     assert process.outcome("Acme").replayed
     assert ran == ["Acme"]
 
 
 @pytest.mark.mission("B5")
-def test_a_write_of_the_result_that_fails_to_the_end_surfaces_with_the_value(face: Face) -> None:
-    @face(settle_timeout="30ms")
+def test_a_write_of_the_result_that_fails_to_the_end_surfaces_with_the_value(client: SyncClient) -> None:
+    @client(settle_timeout="30ms")
     def process(company: str) -> str:
         return "processed"
 
-    with face.store_trouble("settle"):
+    with client.store_trouble("settle"):
         outcome = process.outcome("Acme")
         assert (type(outcome), outcome.value, outcome.lost) == (Unknown, "processed", False)
         with pytest.raises(OutcomeUnknown) as surfaced:
             process("Other")
     assert surfaced.value.value == "processed"
     assert process.read("Acme").state is RecordState.PENDING  # held until its lease lapses, then after_crash decides
-    assert len(face.told("unknown")) == 2
+    assert len(client.told("unknown")) == 2
 
 
 # ── B6: where keys come from ────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.mission("B6")
-def test_a_clients_key_a_content_key_and_a_business_key_each_say_what_is_the_same_work(face: Face) -> None:
+def test_a_clients_key_a_content_key_and_a_business_key_each_say_what_is_the_same_work(client: SyncClient) -> None:
     ran: list[str] = []
 
-    @face(key="{idempotency_key}", name="client")
+    @client(key="{idempotency_key}", name="client")
     def charge(idempotency_key: str, amount: int) -> None:
         ran.append("client")
 
-    @face(name="content")
+    @client(name="content")
     def process(submission: dict[str, Any]) -> None:
         ran.append("content")
 
-    @face(key="submission:{broker}:{reference}", name="business", fingerprint="none")
+    @client(key="submission:{broker}:{reference}", name="business", fingerprint="none")
     def register(broker: str, reference: str, text: str) -> None:
         ran.append("business")
 
@@ -351,8 +351,8 @@ def test_a_clients_key_a_content_key_and_a_business_key_each_say_what_is_the_sam
 
 
 @pytest.mark.mission("B6")
-def test_the_parts_of_a_business_key_cannot_flow_into_each_other(face: Face) -> None:
-    register = face(key="{broker}:{reference}", fingerprint="none")(lambda_named("register", "broker", "reference"))
+def test_the_parts_of_a_business_key_cannot_flow_into_each_other(client: SyncClient) -> None:
+    register = client(key="{broker}:{reference}", fingerprint="none")(lambda_named("register", "broker", "reference"))
     assert register.outcome("a:b", "c").executed
     assert register.outcome("a", "b:c").executed
 
@@ -379,8 +379,8 @@ def test_the_async_face_refuses_to_be_driven_without_an_event_loop(place: Place)
 
 
 @pytest.mark.mission("B7")
-@pytest.mark.parametrize("colour", ["async"])
-def test_a_hundred_tasks_that_wait_for_one_of_them_do_not_block_their_loop(face: AsyncFace) -> None:
+@pytest.mark.parametrize("mode", ["async"])
+def test_a_hundred_tasks_that_wait_for_one_of_them_do_not_block_their_loop(client: AsyncClient) -> None:
     ran = []
     turns = 0
 
@@ -399,11 +399,11 @@ def test_a_hundred_tasks_that_wait_for_one_of_them_do_not_block_their_loop(face:
                 turns += 1
 
         counting = asyncio.create_task(count())
-        outcomes = await asyncio.gather(*(face.once.outcome("k", process, "Acme") for _ in range(100)))
+        outcomes = await asyncio.gather(*(client.once.outcome("k", process, "Acme") for _ in range(100)))
         counting.cancel()
         return outcomes
 
-    outcomes = face.drive(story())
+    outcomes = client.drive(story())
     assert sorted(type(outcome) is Executed for outcome in outcomes) == [False] * 99 + [True]
     assert {type(outcome) for outcome in outcomes} == {Executed, Replayed}
     assert ran == ["Acme"]

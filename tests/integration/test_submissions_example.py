@@ -201,8 +201,8 @@ def test_a_declined_submission_costs_nothing_and_is_declined_once(world: World) 
 
 
 @pytest.mark.mission("B5")
-@pytest.mark.parametrize("colour", ["threads", "tasks"])
-def test_a_bureau_that_fails_is_asked_again_by_the_next_delivery_and_bills_once(world: World, colour: str) -> None:
+@pytest.mark.parametrize("mode", ["threads", "tasks"])
+def test_a_bureau_that_fails_is_asked_again_by_the_next_delivery_and_bills_once(world: World, mode: str) -> None:
     """The first request is billed, and its answer is lost; the second is refused; the third gets the first's answer."""
     answers = iter([(200, True), (503, False)])
     bill = world.remote.bill
@@ -215,7 +215,7 @@ def test_a_bureau_that_fails_is_asked_again_by_the_next_delivery_and_bills_once(
     world.remote.bill = unlucky  # type: ignore[method-assign]  # as often as the test wants
     outcomes = [
         world.desk.process.outcome(submission(number))
-        if colour == "threads"
+        if mode == "threads"
         else asyncio.run(outcome_of(world.desk, submission(number)))
         for number in (1, 2, 3, 4)
     ]

@@ -14,7 +14,7 @@ import pytest
 from onceward import AsyncOnce, ConfigurationError
 from onceward.errors import Reentrant, StoreUnavailable
 from onceward.protocol.record import RecordState
-from tests.faces import Face
+from tests.clients import SyncClient
 from tests.integration.joined_block import (
     Write,
     always_open,
@@ -30,51 +30,51 @@ __all__ = ["always_open", "connection", "write"]  # fixtures, told here so that 
 
 
 def test_a_handler_that_raises_takes_its_own_writes_along_and_leaves_the_transaction_usable(
-    sqlite_face: Face, connection: sqlite3.Connection, write: Write
+    sqlite_client: SyncClient, connection: sqlite3.Connection, write: Write
 ) -> None:
     def fails() -> None:
         write("undone")
         raise ValueError("no")
 
-    with connection, within(sqlite_face, connection) as tx:
+    with connection, within(sqlite_client, connection) as tx:
         write("before")
         failed = tx.outcome("a", fails)
         assert isinstance(failed.exception, ValueError)
         tx.run("b", write, "kept")
-    assert rows(sqlite_face) == ["before", "kept"]
-    assert sqlite_face.read("a") is None
+    assert rows(sqlite_client) == ["before", "kept"]
+    assert sqlite_client.read("a") is None
 
 
 # ── the end of the block ──
 
 
 def test_a_block_whose_caller_has_committed_inside_leaves_no_transaction_open(
-    sqlite_face: Face, connection: sqlite3.Connection, write: Write
+    sqlite_client: SyncClient, connection: sqlite3.Connection, write: Write
 ) -> None:
-    sqlite_face.silent_owner("held", lease="3s")
-    with within(sqlite_face, connection) as tx:
+    sqlite_client.silent_owner("held", lease="3s")
+    with within(sqlite_client, connection) as tx:
         tx.run("k", write, "done")
-        sqlite_face.clock.advance("2s")
+        sqlite_client.clock.advance("2s")
         connection.commit()
     assert not connection.in_transaction
 
 
 def test_a_connection_that_is_closed_before_the_block_ends_has_no_open_transaction(
-    sqlite_face: Face, connection: sqlite3.Connection, write: Write
+    sqlite_client: SyncClient, connection: sqlite3.Connection, write: Write
 ) -> None:
-    sqlite_face.silent_owner("held", lease="3s")
-    with within(sqlite_face, connection) as tx:
+    sqlite_client.silent_owner("held", lease="3s")
+    with within(sqlite_client, connection) as tx:
         tx.run("k", write, "done")
-        sqlite_face.clock.advance("2s")
+        sqlite_client.clock.advance("2s")
         connection.commit()
         connection.close()
-    assert rows(sqlite_face) == ["done"]
+    assert rows(sqlite_client) == ["done"]
 
 
-def test_a_connection_that_is_closed_before_its_claim_ends_has_committed_its_result(sqlite_face: Face) -> None:
-    with sqlite_face.claim("k") as claim, closing(users_connection(sqlite_face)) as theirs, theirs:
+def test_a_connection_that_is_closed_before_its_claim_ends_has_committed_its_result(sqlite_client: SyncClient) -> None:
+    with sqlite_client.claim("k") as claim, closing(users_connection(sqlite_client)) as theirs, theirs:
         claim.complete_in(theirs, "value")
-    assert sqlite_face.read("k").state is RecordState.COMPLETED
+    assert sqlite_client.read("k").state is RecordState.COMPLETED
 
 
 # ── one at a time ──
@@ -135,9 +135,9 @@ def test_two_jobs_at_once_inside_of_a_third_are_refused_too(tmp_path: Path) -> N
 
 
 def test_a_job_may_do_another_one_within_itself(
-    sqlite_face: Face, connection: sqlite3.Connection, write: Write
+    sqlite_client: SyncClient, connection: sqlite3.Connection, write: Write
 ) -> None:
-    with connection, within(sqlite_face, connection) as tx:
+    with connection, within(sqlite_client, connection) as tx:
 
         def outer() -> str:
             tx.run("inner", write, "inner")
@@ -146,7 +146,7 @@ def test_a_job_may_do_another_one_within_itself(
 
         assert tx.run("outer", outer) == "both"
         tx.run("next", write, "next")
-    assert rows(sqlite_face) == ["inner", "outer", "next"]
+    assert rows(sqlite_client) == ["inner", "outer", "next"]
 
 
 # ── waiting ──
@@ -154,24 +154,24 @@ def test_a_job_may_do_another_one_within_itself(
 
 @pytest.mark.fault("F35")
 def test_a_job_that_asks_for_its_own_key_again_is_told_so_at_once(
-    sqlite_face: Face, connection: sqlite3.Connection
+    sqlite_client: SyncClient, connection: sqlite3.Connection
 ) -> None:
-    with connection, within(sqlite_face, connection) as tx:
+    with connection, within(sqlite_client, connection) as tx:
 
         def again() -> None:
             tx.run("k", again)
 
         with pytest.raises(Reentrant):
             tx.run("k", again)
-    assert sqlite_face.read("k") is None
+    assert sqlite_client.read("k") is None
 
 
 def test_the_transaction_waits_for_another_writer_no_longer_than_the_job_allows(
-    sqlite_face: Face, connection: sqlite3.Connection
+    sqlite_client: SyncClient, connection: sqlite3.Connection
 ) -> None:
-    hasty = sqlite_face.another(lease="1s")
+    hasty = sqlite_client.another(lease="1s")
     allowed = hasty.once.policy.call_timeout
-    with closing(sqlite3.connect(sqlite_face.place.path, isolation_level=None)) as writer:
+    with closing(sqlite3.connect(sqlite_client.place.path, isolation_level=None)) as writer:
         users_connection(hasty).close()
         writer.execute("BEGIN IMMEDIATE")
         since = time.monotonic()
@@ -186,35 +186,35 @@ def test_the_transaction_waits_for_another_writer_no_longer_than_the_job_allows(
 
 @since_3_12
 def test_with_autocommit_off_what_complete_in_wrote_is_found_committed(
-    sqlite_face: Face, always_open: sqlite3.Connection
+    sqlite_client: SyncClient, always_open: sqlite3.Connection
 ) -> None:
-    with sqlite_face.claim("k") as claim, always_open:
+    with sqlite_client.claim("k") as claim, always_open:
         always_open.execute("INSERT INTO effects VALUES ('done')")
         claim.complete_in(always_open, "value")
-    assert sqlite_face.read("k").state is RecordState.COMPLETED
-    assert len(sqlite_face.told("completed")) == 1
+    assert sqlite_client.read("k").state is RecordState.COMPLETED
+    assert len(sqlite_client.told("completed")) == 1
 
 
 @since_3_12
 def test_with_autocommit_off_a_block_whose_caller_has_committed_inside_leaves_no_lock(
-    sqlite_face: Face, always_open: sqlite3.Connection
+    sqlite_client: SyncClient, always_open: sqlite3.Connection
 ) -> None:
-    sqlite_face.silent_owner("held", lease="3s")
-    with within(sqlite_face, always_open) as tx:
+    sqlite_client.silent_owner("held", lease="3s")
+    with within(sqlite_client, always_open) as tx:
         tx.run("k", lambda: None)
-        sqlite_face.clock.advance("2s")
+        sqlite_client.clock.advance("2s")
         always_open.commit()
-    assert sqlite_face.another(lease="1s").run("next", lambda: "claimed") == "claimed"
+    assert sqlite_client.another(lease="1s").run("next", lambda: "claimed") == "claimed"
 
 
 @since_3_12
 def test_with_autocommit_off_a_savepoint_that_the_caller_sets_between_two_jobs_is_theirs(
-    sqlite_face: Face, always_open: sqlite3.Connection
+    sqlite_client: SyncClient, always_open: sqlite3.Connection
 ) -> None:
     def write(word: str) -> None:
         always_open.execute("INSERT INTO effects VALUES (?)", (word,))
 
-    with always_open, within(sqlite_face, always_open) as tx:
+    with always_open, within(sqlite_client, always_open) as tx:
         tx.run("kept", write, "kept")
         always_open.execute("SAVEPOINT theirs")
         write("undone")
@@ -222,6 +222,6 @@ def test_with_autocommit_off_a_savepoint_that_the_caller_sets_between_two_jobs_i
         always_open.execute("ROLLBACK TO theirs")
         tx.run("last", write, "last")
         always_open.execute("RELEASE theirs")
-    assert rows(sqlite_face) == ["kept", "last"]
-    assert [sqlite_face.read(key).state for key in ("kept", "last")] == [RecordState.COMPLETED, RecordState.COMPLETED]
-    assert sqlite_face.run("undone", lambda: "free") == "free"
+    assert rows(sqlite_client) == ["kept", "last"]
+    assert [sqlite_client.read(key).state for key in ("kept", "last")] == [RecordState.COMPLETED, RecordState.COMPLETED]
+    assert sqlite_client.run("undone", lambda: "free") == "free"

@@ -11,7 +11,7 @@ import pytest
 from onceward import Once
 from onceward.errors import AlreadyRunning, ClaimError, OutcomeParked
 from onceward.protocol.record import RecordState
-from tests.faces import Face
+from tests.clients import SyncClient
 from tests.integration.joined_block import Write, always_open, connection, rows, since_3_12, within, write
 
 __all__ = ["always_open", "connection", "write"]  # fixtures, told here so that pytest finds them
@@ -19,7 +19,7 @@ __all__ = ["always_open", "connection", "write"]  # fixtures, told here so that 
 
 @pytest.mark.mission("A1")
 def test_a_handler_that_commits_and_returns_is_told_off_and_its_work_is_recorded_as_done(
-    sqlite_face: Face, connection: sqlite3.Connection, write: Write
+    sqlite_client: SyncClient, connection: sqlite3.Connection, write: Write
 ) -> None:
     def commits() -> str:
         write("done")
@@ -27,36 +27,36 @@ def test_a_handler_that_commits_and_returns_is_told_off_and_its_work_is_recorded
         return "value"
 
     told = pytest.raises(ClaimError, match="do not commit or roll back inside the handler")
-    with told, connection, within(sqlite_face, connection) as tx:
+    with told, connection, within(sqlite_client, connection) as tx:
         tx.run("k", commits)
-    entry = sqlite_face.read("k")
+    entry = sqlite_client.read("k")
     assert entry.state is RecordState.COMPLETED
-    assert sqlite_face.run("k", commits) == "value", "it is not done again"
-    assert rows(sqlite_face) == ["done"]
-    assert len(sqlite_face.told("completed")) == 1
+    assert sqlite_client.run("k", commits) == "value", "it is not done again"
+    assert rows(sqlite_client) == ["done"]
+    assert len(sqlite_client.told("completed")) == 1
 
 
 @pytest.mark.mission("A1")
 def test_a_handler_that_commits_and_raises_is_parked_and_its_exception_is_the_cause(
-    sqlite_face: Face, connection: sqlite3.Connection, write: Write
+    sqlite_client: SyncClient, connection: sqlite3.Connection, write: Write
 ) -> None:
     def commits() -> None:
         write("half")
         connection.commit()
         raise ValueError("and then it broke")
 
-    with pytest.raises(ClaimError, match="do not commit") as caught, within(sqlite_face, connection) as tx:
+    with pytest.raises(ClaimError, match="do not commit") as caught, within(sqlite_client, connection) as tx:
         tx.run("k", commits)
     assert isinstance(caught.value.__cause__, ValueError)
-    assert sqlite_face.read("k").state is RecordState.PARKED
+    assert sqlite_client.read("k").state is RecordState.PARKED
     with pytest.raises(OutcomeParked):
-        sqlite_face.run("k", commits)
-    assert rows(sqlite_face) == ["half"]
-    assert not sqlite_face.told("completed")
+        sqlite_client.run("k", commits)
+    assert rows(sqlite_client) == ["half"]
+    assert not sqlite_client.told("completed")
 
 
 def test_a_handler_that_commits_and_goes_on_writing_is_parked_and_what_it_wrote_since_is_undone(
-    sqlite_face: Face, connection: sqlite3.Connection, write: Write
+    sqlite_client: SyncClient, connection: sqlite3.Connection, write: Write
 ) -> None:
     def commits() -> str:
         write("first half")
@@ -64,16 +64,16 @@ def test_a_handler_that_commits_and_goes_on_writing_is_parked_and_what_it_wrote_
         write("second half")
         return "value"
 
-    with pytest.raises(ClaimError, match="do not commit"), within(sqlite_face, connection) as tx:
+    with pytest.raises(ClaimError, match="do not commit"), within(sqlite_client, connection) as tx:
         tx.run("k", commits)
     assert not connection.in_transaction
-    assert sqlite_face.read("k").state is RecordState.PARKED
-    assert rows(sqlite_face) == ["first half"]
+    assert sqlite_client.read("k").state is RecordState.PARKED
+    assert rows(sqlite_client) == ["first half"]
 
 
 @pytest.mark.parametrize("then", ["returns", "raises", "writes"])
 def test_a_handler_that_rolls_back_leaves_nothing_but_the_error(
-    sqlite_face: Face, connection: sqlite3.Connection, write: Write, then: str
+    sqlite_client: SyncClient, connection: sqlite3.Connection, write: Write, then: str
 ) -> None:
     def rolls_back() -> None:
         write("gone")
@@ -84,17 +84,17 @@ def test_a_handler_that_rolls_back_leaves_nothing_but_the_error(
             write("after it")
 
     told = pytest.raises(ClaimError, match="or roll back inside the handler")
-    with told as caught, connection, within(sqlite_face, connection) as tx:
+    with told as caught, connection, within(sqlite_client, connection) as tx:
         tx.run("k", rolls_back)
     assert isinstance(caught.value.__cause__, ValueError) is (then == "raises")
-    assert sqlite_face.read("k") is None
-    assert rows(sqlite_face) == []
-    assert sqlite_face.run("k", lambda: "free") == "free"
+    assert sqlite_client.read("k") is None
+    assert rows(sqlite_client) == []
+    assert sqlite_client.run("k", lambda: "free") == "free"
 
 
 @pytest.mark.parametrize("then", ["returns", "raises", "committed"])
 def test_a_handler_that_closes_the_connection_is_told_so(
-    sqlite_face: Face, connection: sqlite3.Connection, write: Write, then: str
+    sqlite_client: SyncClient, connection: sqlite3.Connection, write: Write, then: str
 ) -> None:
     def closes() -> str:
         write("written")
@@ -106,18 +106,18 @@ def test_a_handler_that_closes_the_connection_is_told_so(
         return "value"
 
     told = pytest.raises(ClaimError, match="was ended inside the handler")
-    with told as caught, within(sqlite_face, connection) as tx:
+    with told as caught, within(sqlite_client, connection) as tx:
         tx.run("k", closes)
     assert isinstance(caught.value.__cause__, ValueError) is (then == "raises")
-    assert rows(sqlite_face) == (["written"] if then == "committed" else [])
+    assert rows(sqlite_client) == (["written"] if then == "committed" else [])
     if then == "committed":
-        assert sqlite_face.read("k").state is RecordState.COMPLETED
+        assert sqlite_client.read("k").state is RecordState.COMPLETED
     else:
-        assert sqlite_face.run("k", lambda: "free") == "free"
+        assert sqlite_client.run("k", lambda: "free") == "free"
 
 
 def test_what_was_recorded_before_a_handler_rolled_back_is_recorded_still(
-    sqlite_face: Face, connection: sqlite3.Connection
+    sqlite_client: SyncClient, connection: sqlite3.Connection
 ) -> None:
     fails = [True]
 
@@ -127,17 +127,17 @@ def test_what_was_recorded_before_a_handler_rolled_back_is_recorded_still(
         connection.rollback()
 
     with pytest.raises(ValueError, match="True"):
-        sqlite_face.run("k", work)
-    sqlite_face.clock.advance("1d")
-    with pytest.raises(ClaimError, match="nothing of it was committed"), within(sqlite_face, connection) as tx:
+        sqlite_client.run("k", work)
+    sqlite_client.clock.advance("1d")
+    with pytest.raises(ClaimError, match="nothing of it was committed"), within(sqlite_client, connection) as tx:
         tx.run("k", work)
-    entry = sqlite_face.read("k")
+    entry = sqlite_client.read("k")
     assert (entry.state, entry.attempt) == (RecordState.FAILED, 1)
 
 
 @pytest.mark.parametrize(("fails", "state"), [(False, RecordState.COMPLETED), (True, RecordState.PARKED)])
 def test_a_handler_that_ends_a_savepoint_around_it_leaves_no_claim_that_is_held(
-    sqlite_face: Face, connection: sqlite3.Connection, write: Write, fails: bool, state: RecordState
+    sqlite_client: SyncClient, connection: sqlite3.Connection, write: Write, fails: bool, state: RecordState
 ) -> None:
     def releases() -> None:
         write("its own")
@@ -148,12 +148,12 @@ def test_a_handler_that_ends_a_savepoint_around_it_leaves_no_claim_that_is_held(
     connection.execute("BEGIN IMMEDIATE")
     write("mine")
     connection.execute("SAVEPOINT around")
-    with pytest.raises(ClaimError, match="nothing of it was committed"), within(sqlite_face, connection) as tx:
+    with pytest.raises(ClaimError, match="nothing of it was committed"), within(sqlite_client, connection) as tx:
         tx.run("k", releases)
     assert connection.in_transaction, "the transaction is its caller's"
     connection.commit()
-    assert rows(sqlite_face) == ["mine", "its own"]
-    assert sqlite_face.read("k").state is state, "its record tells of what it wrote"
+    assert rows(sqlite_client) == ["mine", "its own"]
+    assert sqlite_client.read("k").state is state, "its record tells of what it wrote"
 
 
 class Interrupt(BaseException):
@@ -180,7 +180,7 @@ def test_an_interrupt_after_a_commit_is_kept_itself_and_the_claim_is_parked(tmp_
 
 
 def test_a_claim_without_a_lease_is_said_to_be_one(
-    sqlite_face: Face, connection: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+    sqlite_client: SyncClient, connection: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a kill right behind the handler's own commit: nobody is left to settle it."""
     monkeypatch.setattr("onceward.engine.within.JoinedJob._settle_ended", _killed)
@@ -188,18 +188,18 @@ def test_a_claim_without_a_lease_is_said_to_be_one(
     def commits() -> None:
         connection.commit()
 
-    with pytest.raises(ClaimError), within(sqlite_face, connection) as tx:
+    with pytest.raises(ClaimError), within(sqlite_client, connection) as tx:
         tx.run("k", commits)
-    outcome = sqlite_face.another(on_running="raise").outcome("k", commits)
+    outcome = sqlite_client.another(on_running="raise").outcome("k", commits)
     assert outcome.retry_after is None
     with pytest.raises(AlreadyRunning, match="held without a lease") as caught:
         outcome.unwrap()
     assert caught.value.retry_after is None
-    late = sqlite_face.another(wait="20ms").outcome("k", commits)
+    late = sqlite_client.another(wait="20ms").outcome("k", commits)
     assert late.waited
     with pytest.raises(AlreadyRunning, match="was not forgotten"):
-        sqlite_face.forget("k")
-    assert sqlite_face.forget("k", force=True)
+        sqlite_client.forget("k")
+    assert sqlite_client.forget("k", force=True)
 
 
 async def _killed(_: object) -> str:
@@ -211,14 +211,14 @@ async def _killed(_: object) -> str:
 
 @since_3_12
 def test_with_autocommit_off_a_handler_that_commits_is_told_off_and_nothing_is_held_for_ever(
-    sqlite_face: Face, always_open: sqlite3.Connection
+    sqlite_client: SyncClient, always_open: sqlite3.Connection
 ) -> None:
     def commits() -> None:
         always_open.execute("INSERT INTO effects VALUES ('half')")
         always_open.commit()
         always_open.execute("INSERT INTO effects VALUES ('undone')")
 
-    with pytest.raises(ClaimError, match="do not commit"), always_open, within(sqlite_face, always_open) as tx:
+    with pytest.raises(ClaimError, match="do not commit"), always_open, within(sqlite_client, always_open) as tx:
         tx.run("k", commits)
-    assert sqlite_face.read("k").state is RecordState.PARKED
-    assert rows(sqlite_face) == ["half"]
+    assert sqlite_client.read("k").state is RecordState.PARKED
+    assert rows(sqlite_client) == ["half"]

@@ -16,20 +16,20 @@ from onceward.stores import MemoryStore
 from onceward.stores.redis import RedisStore
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing import FakeClock
-from tests.faces import Face, Place, place_of
+from tests.clients import Place, SyncClient, place_of
 from tests.servers.redis import shared
 
 
 class Kept:
     """A state of either colour, called as blocking code."""
 
-    def __init__(self, face: Face, *what: Any, **choices: Any) -> None:
-        self._face = face
-        self.state = face.once.state(*(what or ("trucks",)), **choices)
+    def __init__(self, client: SyncClient, *what: Any, **choices: Any) -> None:
+        self._client = client
+        self.state = client.once.state(*(what or ("trucks",)), **choices)
 
     def __getattr__(self, name: str) -> Any:
         verb = getattr(self.state, name)
-        return lambda *args, **kwargs: self._face._wait(verb(*args, **kwargs))
+        return lambda *args, **kwargs: self._client._wait(verb(*args, **kwargs))
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres", "valkey"])
@@ -39,8 +39,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> P
 
 
 @pytest.fixture
-def trucks(face: Face) -> Kept:
-    return Kept(face)
+def trucks(client: SyncClient) -> Kept:
+    return Kept(client)
 
 
 def at(minute: int, **more: Any) -> Ordering:

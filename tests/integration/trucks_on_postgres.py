@@ -52,14 +52,14 @@ def count(schema: str, table: str) -> int:
 
 
 def delivered_at_once(
-    crew: int,
+    pool: int,
     turns: Sequence[int],
     client: Callable[[], Once],
     batch: Callable[[int, int, Random], list[Event]],
     crowd: int,
 ) -> list[tuple[Event, Any]]:
     """Each of a crew brings a batch a turn, all at the same moment: every event, and what was told of it."""
-    line = threading.Barrier(crew)
+    line = threading.Barrier(pool)
     errors: list[BaseException] = []
     told: list[tuple[Event, Any]] = []
 
@@ -78,7 +78,7 @@ def delivered_at_once(
             errors.append(error)
             line.abort()
 
-    threads = [threading.Thread(target=deliver, args=(number,)) for number in range(crew)]
+    threads = [threading.Thread(target=deliver, args=(number,)) for number in range(pool)]
     for one in threads:
         one.start()
     for one in threads:

@@ -58,7 +58,7 @@ class Bus:
     async def consumed(self, rounds: int | None = None) -> None:
         """All of it; or until each message was delivered so many times."""
         app = consumer(self._learning, self.queue, self.once)
-        app.glance = 0.02
+        app.lookup = 0.02
         task = asyncio.create_task(app.consume())
         await until(
             lambda: len(self.queue) == 0 if rounds is None else self.once.counts.get("delivered_later", 0) >= rounds

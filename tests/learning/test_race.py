@@ -72,11 +72,11 @@ def test_of_eight_different_statements_under_one_id_one_is_stored_in_each_of_30_
         together.wait()
         return ask(addresses[place % len(addresses)], "PUT", told, id=id)[0]
 
-    with ThreadPoolExecutor(AT_ONCE) as crew:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
         for number in range(ROUNDS[len(addresses)]):
             id = uuid(f"round {number}")
             versions = [statement(f"round {number}", result={"response": str(n)}) for n in range(AT_ONCE)]
-            statuses = list(crew.map(put, range(AT_ONCE), [id] * AT_ONCE, versions))
+            statuses = list(pool.map(put, range(AT_ONCE), [id] * AT_ONCE, versions))
             assert Counter(statuses) == {204: 1, 409: AT_ONCE - 1}, f"round {number}"
             winner = versions[statuses.index(204)]
             for address in addresses:

@@ -47,6 +47,6 @@ async def _collected(pieces: Any) -> list[bytes]:
 @pytest.fixture(params=["folder", "s3", "async folder"])
 def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """The async face runs the blocking one in threads, so one place will do for it."""
-    colour, _, kind = request.param.rpartition(" ")
+    mode, _, kind = request.param.rpartition(" ")
     opened = places.opened(places.place_of(kind, tmp_path))
-    return InTurn(opened) if colour else opened
+    return InTurn(opened) if mode else opened

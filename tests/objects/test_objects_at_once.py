@@ -34,10 +34,10 @@ def test_of_many_threads_one_creates_and_the_others_are_told(url: str, size: str
         except BaseException as error:
             errors.append(error)
 
-    crew = [threading.Thread(target=put, args=(number,)) for number in range(6)]
-    for one in crew:
+    pool = [threading.Thread(target=put, args=(number,)) for number in range(6)]
+    for one in pool:
         one.start()
-    for one in crew:
+    for one in pool:
         one.join()
     assert errors == []
     won = [answer for answer in answers if answer.status == "created"]
@@ -61,7 +61,7 @@ for turn in range(rounds):
 
 def test_of_several_processes_one_creates_each(url: str) -> None:
     rounds = 8
-    crew = [
+    pool = [
         subprocess.Popen(
             [sys.executable, "-c", RACER, url, str(number), str(rounds)],
             stdin=subprocess.PIPE,
@@ -71,19 +71,19 @@ def test_of_several_processes_one_creates_each(url: str) -> None:
         for number in range(3)
     ]
     try:
-        for one in crew:
+        for one in pool:
             assert one.stdout is not None
             assert one.stdout.readline() == "ready\n"
         for turn in range(rounds):
-            for one in crew:
+            for one in pool:
                 assert one.stdin is not None
                 one.stdin.write("go\n")
                 one.stdin.flush()
-            told = [one.stdout.readline().strip() for one in crew if one.stdout is not None]
+            told = [one.stdout.readline().strip() for one in pool if one.stdout is not None]
             assert sorted(told) == ["created", "other", "other"]
             assert opened(url).read(f"{turn}") == b"%d" % told.index("created")
     finally:
-        for one in crew:
+        for one in pool:
             one.communicate()
 
 

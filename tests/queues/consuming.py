@@ -12,7 +12,7 @@ from onceward.testing.queues import until
 async def consumed(queue: MemoryQueue, handler: Any, **choices: Any) -> None:
     """Everything that is in the queue."""
     consumer = Consumer(handler, queue, first_delay="10ms", longest_delay="100ms", **choices)
-    consumer.glance = 0.05
+    consumer.lookup = 0.05
     task = asyncio.create_task(consumer.consume())
     await until(lambda: len(queue) == 0 or task.done())
     consumer.stop()

@@ -94,23 +94,23 @@ def storm(
     connection.close()
     asyncio.run(broker.make())
     asyncio.run(broker.send([(json.dumps({"id": id}).encode(), f"m{number}") for number, id in enumerate(ids)]))
-    crew = Crew(broker, database, workers)
+    pool = Crew(broker, database, workers)
     try:
         for blow in range(kills):
-            _await_rows(crew, database, events * (blow + 1) // (kills + 1))
+            _await_rows(pool, database, events * (blow + 1) // (kills + 1))
             time.sleep(dice.random() * 0.1)
-            crew.kill_one(dice)
+            pool.kill_one(dice)
             if blow == kills // 2:
                 server.kill()
                 server.begin()
-        _await_rows(crew, database, events)
-        codes = crew.stop()
+        _await_rows(pool, database, events)
+        codes = pool.stop()
         while asyncio.run(broker.left()):  # duplicates that had to wait are not done yet
-            crew.members = [crew.start()]
+            pool.members = [pool.start()]
             _await_empty(broker)
-            codes += crew.stop()
+            codes += pool.stop()
     finally:
-        crew.end()
+        pool.end()
     rows = Counter(_rows(database))
     doubled = sum(count > 1 for count in rows.values())
     left = asyncio.run(broker.left())
@@ -125,14 +125,14 @@ def _rows(database: Path) -> list[int]:
         connection.close()
 
 
-def _await_rows(crew: Crew, database: Path, wanted: int) -> None:
+def _await_rows(pool: Crew, database: Path, wanted: int) -> None:
     before, since = -1, time.monotonic()
     while (rows := len(set(_rows(database)))) < wanted:
         if rows != before:
             before, since = rows, time.monotonic()
         assert time.monotonic() < since + PATIENCE, f"{rows} of {wanted} rows, and no more come"
         time.sleep(LOOK)
-        crew.revive()
+        pool.revive()
 
 
 def _await_empty(broker: Broker) -> None:

@@ -46,7 +46,7 @@ class Warehouse:
 
 async def consumed(queue: MemoryQueue, batch: Batch, **choices: Any) -> None:
     consumer = Consumer(batch, queue, first_delay="10ms", longest_delay="50ms", **choices)
-    consumer.glance = 0.05
+    consumer.lookup = 0.05
     task = asyncio.create_task(consumer.consume())
     await until(lambda: len(queue) == 0 or task.done())
     consumer.stop()
@@ -172,4 +172,4 @@ def test_what_cannot_work_is_refused_while_declaring() -> None:
         Batch(once, coroutine, name="rows")  # type: ignore[arg-type]  # what is refused
     with pytest.raises(ConfigurationError, match="a batch of 0 events"):
         Batch(once, lambda _: [], name="rows", largest=0)
-    assert Consumer(Batch(once, lambda _: [], name="rows", largest=50), MemoryQueue()).at_once == 100
+    assert Consumer(Batch(once, lambda _: [], name="rows", largest=50), MemoryQueue()).concurrency == 100

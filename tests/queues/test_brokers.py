@@ -177,12 +177,12 @@ class TestRedisStreams(OnBroker):
     def test_a_url_may_ask_for_the_newer_protocol_and_entries_may_have_more_fields(self) -> None:
         async def story() -> None:
             with redis.Redis.from_url(self.broker.url) as client:
-                client.xadd(self.broker.name, {"body": b"1", "id": "m1", "colour": "red"})
+                client.xadd(self.broker.name, {"body": b"1", "id": "m1", "mode": "red"})
                 client.xadd(self.broker.name, {"body": b"2\r\n"})
             queue = RedisStreamQueue(f"{self.broker.url}?protocol=3", stream=self.broker.name, group="shop")
             await queue.open()
             first, second = await queue.receive(10, 1.0)
-            assert (first.message, first.message.id, first.message.headers["colour"]) == (b"1", "m1", "red")
+            assert (first.message, first.message.id, first.message.headers["mode"]) == (b"1", "m1", "red")
             assert (second.message, dict(second.message.headers)) == (b"2\r\n", {})
             assert second.message.id == f"{self.broker.name}/{second.handle.decode()}"
             await queue.ack([first, second])
@@ -214,7 +214,7 @@ class TestRedisStreams(OnBroker):
         async def story() -> None:
             await self.broker.send([(json.dumps({"id": n}).encode(), f"m{n}") for n in range(300)])
             queue = self.queue(dead_letters=True, ack_deadline=self.ack_deadline)
-            async with self.running(Consumer(book, queue, at_once=150, first_delay="50ms")):
+            async with self.running(Consumer(book, queue, concurrency=150, first_delay="50ms")):
                 await self.until_empty()
             assert len(await self.dead()) == 300
             assert once.counts.get("queue_failed", 0) == 0

@@ -42,7 +42,7 @@ def book(event: dict) -> None:
         current_claim().complete_in(connection)
     connection.close()
 
-app = Consumer(book, RedisStreamQueue({url!r}, stream={name!r}, group="shop"), at_once=1)
+app = Consumer(book, RedisStreamQueue({url!r}, stream={name!r}, group="shop"), concurrency=1)
 other = "no consumer"
 """
 

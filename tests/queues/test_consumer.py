@@ -31,7 +31,7 @@ async def test_a_batch_is_claimed_in_one_call() -> None:
     store, seen, queue = Shaky(), Seen(), MemoryQueue()
     for number in range(100):
         queue.put(json.dumps({"id": number}).encode())
-    await consumed(queue, noting(AsyncOnce(store), seen), at_once=100)
+    await consumed(queue, noting(AsyncOnce(store), seen), concurrency=100)
     assert sorted(map(int, seen.effects)) == list(range(100))
     assert store.claims == 1
 
@@ -41,7 +41,7 @@ async def test_where_the_store_works_meanwhile_a_large_batch_is_claimed_in_parts
     once = AsyncOnce(store)
     for number in range(100):
         queue.put(json.dumps({"id": number % 80}).encode())
-    await consumed(queue, noting(once, seen), at_once=100)
+    await consumed(queue, noting(once, seen), concurrency=100)
     assert sorted(map(int, seen.effects)) == list(range(80))
     assert once.counts["skipped"] == 20, "a repeat goes with the first of its key, wherever it stood in the batch"
     assert store.together == [40, 40]
@@ -51,7 +51,7 @@ async def test_a_small_batch_is_not_worth_two_calls() -> None:
     store, queue = Overlapping(), MemoryQueue()
     for number in range(79):
         queue.put(json.dumps({"id": number}).encode())
-    await consumed(queue, noting(AsyncOnce(store), Seen()), at_once=100)
+    await consumed(queue, noting(AsyncOnce(store), Seen()), concurrency=100)
     assert store.together == [79]
 
 
@@ -80,7 +80,7 @@ async def test_claims_whose_work_was_cancelled_before_it_began_are_given_back(to
     with pytest.raises(asyncio.CancelledError):
         await batch
     assert len(seen.effects) == 50
-    assert once.engine.keeper.shortest_lease() is None
+    assert once.engine.heartbeat.shortest_lease() is None
     page = await once.store.scan(Filter(states=(RecordState.PENDING,)), cursor=None, limit=1, timeout=1)
     assert not page.records, "nobody would ever get them while this process keeps their leases alive"
 
@@ -302,7 +302,7 @@ def test_what_cannot_work_is_refused_where_it_is_declared() -> None:
         (once.state("trucks"), 1, "no state with a decode="),
     ]:
         with pytest.raises(ConfigurationError, match=why):
-            Consumer(handler, MemoryQueue(), at_once=at_once)
+            Consumer(handler, MemoryQueue(), concurrency=at_once)
 
 
 def test_the_kits_own_broken_queue_would_be_noticed() -> None:

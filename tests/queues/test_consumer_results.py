@@ -27,7 +27,7 @@ from tests.queues.consuming import consumed
 async def test_a_state_takes_a_batch_in_one_call_and_stale_events_are_acknowledged(blocking: bool) -> None:
     store = Keeping()
     once: Any = Once(store) if blocking else AsyncOnce(store)
-    trucks = once.state("trucks", ahead=None)
+    trucks = once.state("trucks", max_clock_skew=None)
     queue = MemoryQueue()
     for second, place in ((2, "Potsdam"), (1, "Berlin"), (2, "Potsdam")):
         event = {"truck": 7, "at": f"2026-03-01T12:00:0{second}Z", "place": place}
@@ -57,9 +57,9 @@ async def test_an_event_of_the_future_is_parked_as_a_message() -> None:
 class Keeping(MemoryStore):
     calls = 0
 
-    async def keep_newest(self, *arguments: Any, **options: Any) -> Any:
+    async def apply_events(self, *arguments: Any, **options: Any) -> Any:
         self.calls += 1
-        return await super().keep_newest(*arguments, **options)
+        return await super().apply_events(*arguments, **options)
 
 
 async def test_results_of_a_batch_are_recorded_together(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ async def test_results_of_a_batch_are_recorded_together(tmp_path: Path) -> None:
     calls = settlements_of(once)
     for number in range(100):
         queue.put(json.dumps({"id": number}).encode())
-    await consumed(queue, noting(once, seen), at_once=100)
+    await consumed(queue, noting(once, seen), concurrency=100)
     assert sorted(map(int, seen.effects)) == list(range(100))
     assert once.counts["completed"] == 100
     assert sum(calls) == 100
@@ -143,7 +143,7 @@ async def test_a_consumer_that_stops_waits_for_its_last_acknowledgements() -> No
 
 class SlowToHear(MemoryQueue):
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
-        await asyncio.sleep(2 * Consumer.glance)
+        await asyncio.sleep(2 * Consumer.lookup)
         await super().ack(deliveries)
 
 

@@ -33,8 +33,8 @@ async def test_work_that_kills_its_process_again_and_again_is_set_aside() -> Non
     for _ in range(2):
         claimed = once.claim(book.key({"id": "a"}), max_attempts=2)
         held = await claimed.__aenter__()
-        held._held.let_lapse()
-        held._held.leave()
+        held._attempt.abandon()
+        held._attempt.leave()
         await asyncio.sleep(0.06)
     queue.put(b'{"id": "a"}')
     await consumed(queue, book)

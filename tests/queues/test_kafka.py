@@ -113,7 +113,7 @@ async def test_a_consumer_whose_hands_are_full_stays_in_its_group(kafka: KafkaSe
         await asyncio.sleep(1.5 * SHORTEST_SESSION if event["id"] == "a" else 0)
 
     queue = topic.queue(dead_letters=False, ack_deadline=SHORTEST_SESSION)
-    consumer = Consumer(book, queue, at_once=1)
+    consumer = Consumer(book, queue, concurrency=1)
     task = asyncio.create_task(consumer.consume())
     await until(lambda: topic.committed() == 2)
     consumer.stop()

@@ -75,8 +75,8 @@ class Troubled(MemoryStore):
 
 async def test_a_store_that_cannot_keep_states_costs_no_message() -> None:
     once, queue = AsyncOnce(MemoryStore()), MemoryQueue(dead_letters=True)
-    trucks = once.state("trucks", ahead=None)
-    once.store.keep_newest = refused  # type: ignore[attr-defined]
+    trucks = once.state("trucks", max_clock_skew=None)
+    once.store.apply_events = refused  # type: ignore[attr-defined]
     queue.put(b"2026-03-01T12:00:00Z")
     consumer = Consumer(trucks, queue, decode=lambda message: StateEvent(7, message.decode(), "Berlin"))
     task = asyncio.create_task(consumer.consume())

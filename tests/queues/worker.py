@@ -33,7 +33,7 @@ def consumer(kind: str, url: str, name: str, database: str) -> Consumer:
             current_claim().complete_in(connection)
 
     queue = adapter(kind, url, name, dead_letters=False, ack_deadline=ACK_DEADLINE)
-    return Consumer(book, queue, at_once=10, first_delay="100ms", longest_delay="1s")
+    return Consumer(book, queue, concurrency=10, first_delay="100ms", longest_delay="1s")
 
 
 def is_ready(database: Path, pid: int) -> Path:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from onceward.testing import FakeClock
-from tests.faces import Face, Place
+from tests.clients import Place, SyncClient
 
 
 @pytest.fixture
@@ -17,6 +17,6 @@ def place(tmp_path: Path, clock: FakeClock) -> Place:
     return Place("memory", tmp_path, clock)
 
 
-def decorated(face: Face, fn: Any, **settings: Any) -> Any:
+def decorated(client: SyncClient, fn: Any, **settings: Any) -> Any:
     """The decorated function itself, without the adapter that calls it."""
-    return face.once(**settings)(face._work(fn)) if settings else face.once(face._work(fn))
+    return client.once(**settings)(client._work(fn)) if settings else client.once(client._work(fn))

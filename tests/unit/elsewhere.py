@@ -6,19 +6,19 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from tests.faces import TOO_LONG, Face, Pause
+from tests.clients import TOO_LONG, Pause, SyncClient
 
 
 @contextlib.contextmanager
-def owned(face: Face, key: Any, **settings: Any) -> Iterator[None]:
+def owned(client: SyncClient, key: Any, **settings: Any) -> Iterator[None]:
     """Somebody else has the key until the block ends, and then completes it."""
     pause = Pause()
 
     def hold() -> None:
-        with face.another().claim(key, **settings):
+        with client.another().claim(key, **settings):
             pause.here()
 
-    other = face.start(hold)
+    other = client.start(hold)
     pause.reached()
     try:
         yield

@@ -16,7 +16,7 @@ import pydantic
 # --- classes ---------------------------------------------------------------------------------------------------------
 
 
-class Colour(enum.Enum):
+class Mode(enum.Enum):
     RED = "r"
 
 
@@ -44,7 +44,7 @@ class Line:
 class Order:
     id: int
     lines: list[Line]
-    colour: Colour | None = None
+    mode: Mode | None = None
 
 
 class Point(typing.NamedTuple):
@@ -105,7 +105,7 @@ class Table(dict[str, int]):
 
 
 UserId = typing.NewType("UserId", Words)
-ORDER = Order(1, [Line("a", decimal.Decimal("1.10"), ("x",))], Colour.RED)
+ORDER = Order(1, [Line("a", decimal.Decimal("1.10"), ("x",))], Mode.RED)
 MONEY = Money(amount=decimal.Decimal("2.50"), at=Point(1))
 
 

@@ -23,16 +23,16 @@ HOUR = 3_600_000_000
 DAY = 24 * HOUR
 
 
-class Colour(Protocol):
+class Mode(Protocol):
     @property
-    def world(self) -> Runtime: ...
+    def runtime(self) -> Runtime: ...
 
     def __call__(self, call: Coroutine[Any, Any, T]) -> T: ...
 
 
 class Blocking:
     def __init__(self) -> None:
-        self.world = ThreadRuntime()
+        self.runtime = ThreadRuntime()
 
     def __call__(self, call: Coroutine[Any, Any, T]) -> T:
         return run(call)
@@ -40,7 +40,7 @@ class Blocking:
 
 class OnALoop:
     def __init__(self, runner: asyncio.Runner) -> None:
-        self.world = AsyncioRuntime()
+        self.runtime = AsyncioRuntime()
         self._runner = runner
 
     def __call__(self, call: Coroutine[Any, Any, T]) -> T:

@@ -12,18 +12,18 @@ from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.clock import FakeClock
-from tests.unit.sqlite_calls import Blocking, Colour, OnALoop
+from tests.unit.sqlite_calls import Blocking, Mode, OnALoop
 
 
 @pytest.fixture(params=["threads", "loop"])
-def colour(request: pytest.FixtureRequest) -> Iterator[Colour]:
+def mode(request: pytest.FixtureRequest) -> Iterator[Mode]:
     if request.param == "threads":
         yield Blocking()
         return
     with asyncio.Runner() as runner:
         loop = OnALoop(runner)
         yield loop
-        loop.world.close()
+        loop.runtime.close()
 
 
 @pytest.fixture

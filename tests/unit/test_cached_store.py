@@ -16,7 +16,7 @@ from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Comp
 from onceward.stores import MemoryStore
 from onceward.stores.cached import CachedStore
 from onceward.testing import FakeClock
-from tests.faces import Place
+from tests.clients import Place
 
 
 class CountingStore(MemoryStore):

@@ -23,7 +23,7 @@ from onceward import (
 )
 from onceward.errors import StillRunning
 from onceward.testing import FakeClock
-from tests.faces import Face, Pause, Place
+from tests.clients import Pause, Place, SyncClient
 from tests.unit.elsewhere import owned
 
 
@@ -36,9 +36,9 @@ def place(tmp_path: Path, clock: FakeClock) -> Place:
 # ── while somebody else is at it ──
 
 
-def test_on_running_raise_says_so_at_once(face: Face) -> None:
-    work = face(key="k:{x}", on_running="raise")(free)
-    with owned(face, work.key(1)), pytest.raises(AlreadyRunning) as caught:
+def test_on_running_raise_says_so_at_once(client: SyncClient) -> None:
+    work = client(key="k:{x}", on_running="raise")(free)
+    with owned(client, work.key(1)), pytest.raises(AlreadyRunning) as caught:
         work(1)
     assert not isinstance(caught.value, StillRunning)
     assert caught.value.key == "k:1"
@@ -48,34 +48,34 @@ def test_on_running_raise_says_so_at_once(face: Face) -> None:
 
 
 @pytest.mark.mission("C2")
-def test_on_running_skip_returns_none(face: Face) -> None:
-    work = face(key="k:{x}", on_running="skip")(free)
-    with owned(face, work.key(1)):
+def test_on_running_skip_returns_none(client: SyncClient) -> None:
+    work = client(key="k:{x}", on_running="skip")(free)
+    with owned(client, work.key(1)):
         assert work(1) is None
         outcome = work.outcome(1)
     assert (outcome.kind, outcome.value, outcome.waited) == ("running", None, False)
     assert ":" in outcome.owner
 
 
-def test_on_running_wait_gives_up_with_still_running(face: Face) -> None:
-    work = face(key="k:{x}", wait="30ms")(free)
-    with owned(face, work.key(1)), pytest.raises(StillRunning) as caught:
+def test_on_running_wait_gives_up_with_still_running(client: SyncClient) -> None:
+    work = client(key="k:{x}", wait="30ms")(free)
+    with owned(client, work.key(1)), pytest.raises(StillRunning) as caught:
         work(1)
     assert caught.value.key == "k:1"
 
 
-def test_on_running_wait_gets_the_result_of_the_one_that_runs(face: Face) -> None:
+def test_on_running_wait_gets_the_result_of_the_one_that_runs(client: SyncClient) -> None:
     pause, effects = Pause(), []
 
-    @face(key="k:{x}")
+    @client(key="k:{x}")
     def work(x: int) -> str:
         effects.append(threading.get_ident())
         pause.here()
         return "done"
 
-    first = face.start(work.outcome, 1)
+    first = client.start(work.outcome, 1)
     pause.reached()
-    second = face.start(work.outcome, 1)
+    second = client.start(work.outcome, 1)
     pause.go()
     assert [first.result(20).kind, second.result(20).kind] == ["executed", "replayed"]
     assert second.result().value == "done"
@@ -85,14 +85,14 @@ def test_on_running_wait_gets_the_result_of_the_one_that_runs(face: Face) -> Non
 # ── when it was done before ──
 
 
-def test_on_done_replay_is_the_default(face: Face) -> None:
-    work = face(key="k:{x}")(free)
+def test_on_done_replay_is_the_default(client: SyncClient) -> None:
+    work = client(key="k:{x}")(free)
     assert (work.policy.on_running, work.policy.on_done) == ("wait", "replay")
     assert [work(1), work(1)] == ["free 1"] * 2
 
 
-def test_on_done_raise_carries_the_result(face: Face) -> None:
-    work = face(key="k:{x}", on_done="raise")(free)
+def test_on_done_raise_carries_the_result(client: SyncClient) -> None:
+    work = client(key="k:{x}", on_done="raise")(free)
     assert work(1) == "free 1"
     with pytest.raises(AlreadyDone) as caught:
         work(1)
@@ -101,8 +101,8 @@ def test_on_done_raise_carries_the_result(face: Face) -> None:
 
 
 @pytest.mark.mission("C1")
-def test_on_done_skip_returns_none(face: Face) -> None:
-    work = face(key="k:{x}", on_done="skip")(free)
+def test_on_done_skip_returns_none(client: SyncClient) -> None:
+    work = client(key="k:{x}", on_done="skip")(free)
     assert [work(1), work(1)] == ["free 1", None]
     assert work.outcome(1).value == "free 1"
 
@@ -115,11 +115,11 @@ def test_the_advice_about_skip_names_what_was_skipped(defaults: dict[str, Any]) 
 
 
 @pytest.mark.parametrize("defaults", [{"on_running": "skip"}, {"on_done": "skip"}])
-def test_skip_is_declared_where_the_caller_sees_it(face: Face, defaults: dict[str, Any]) -> None:
+def test_skip_is_declared_where_the_caller_sees_it(client: SyncClient, defaults: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="on the function itself"):
-        face.another(**defaults)
+        client.another(**defaults)
     with pytest.raises(ConfigurationError, match="on the function itself"):
-        face.once.using(**defaults)
+        client.once.using(**defaults)
 
 
 # ── failures ──
@@ -139,20 +139,20 @@ class Flaky:
         return "done"
 
 
-def flaky(face: Face, *errors: BaseException, **settings: Any) -> tuple[Any, Flaky]:
+def flaky(client: SyncClient, *errors: BaseException, **settings: Any) -> tuple[Any, Flaky]:
     handler = Flaky(*errors)
 
     def work(x: int) -> str:
         return handler(x)
 
-    return face(key="k:{x}", **settings)(work), handler
+    return client(key="k:{x}", **settings)(work), handler
 
 
 @pytest.mark.mission("B5")
 @pytest.mark.rival(24)
-def test_an_exception_reaches_the_caller_and_the_next_delivery_tries_again(face: Face) -> None:
+def test_an_exception_reaches_the_caller_and_the_next_delivery_tries_again(client: SyncClient) -> None:
     error = ConnectionError("no route")
-    work, handler = flaky(face, error)
+    work, handler = flaky(client, error)
     with pytest.raises(ConnectionError) as caught:
         work(1)
     assert caught.value is error
@@ -162,9 +162,9 @@ def test_an_exception_reaches_the_caller_and_the_next_delivery_tries_again(face:
     assert (outcome.kind, outcome.attempt, outcome.value, handler.calls) == ("executed", 2, "done", 2)
 
 
-def test_the_outcome_of_a_failure_is_a_value_that_unwraps_to_the_exception(face: Face) -> None:
+def test_the_outcome_of_a_failure_is_a_value_that_unwraps_to_the_exception(client: SyncClient) -> None:
     error = ValueError("bad")
-    work, _ = flaky(face, error)
+    work, _ = flaky(client, error)
     outcome = work.outcome(1)
     assert (outcome.kind, outcome.error_type, outcome.error, outcome.final) == ("failed", "ValueError", "bad", False)
     assert outcome.exception is error
@@ -188,8 +188,10 @@ def test_the_outcome_of_a_failure_is_a_value_that_unwraps_to_the_exception(face:
         ({}, ValueError("x"), False),
     ],
 )
-def test_which_exceptions_are_final(face: Face, settings: dict[str, Any], error: Exception, final: bool) -> None:
-    work, handler = flaky(face, error, **settings)
+def test_which_exceptions_are_final(
+    client: SyncClient, settings: dict[str, Any], error: Exception, final: bool
+) -> None:
+    work, handler = flaky(client, error, **settings)
     assert work.outcome(1).final is final
     again = work.outcome(1)
     assert (again.kind, handler.calls) == (("failed", 1) if final else ("executed", 2))
@@ -200,50 +202,50 @@ def test_which_exceptions_are_final(face: Face, settings: dict[str, Any], error:
         assert (caught.value.error_type, caught.value.error_message) == (type(error).__name__, "x")
 
 
-def test_a_final_failure_answers_for_the_window(face: Face) -> None:
-    work, handler = flaky(face, ValueError("x"), final=ValueError, window="1h")
+def test_a_final_failure_answers_for_the_window(client: SyncClient) -> None:
+    work, handler = flaky(client, ValueError("x"), final=ValueError, window="1h")
     assert work.outcome(1).final
-    face.clock.advance("59m")
+    client.clock.advance("59m")
     assert work.outcome(1).kind == "failed"
-    face.clock.advance("2m")
+    client.clock.advance("2m")
     assert (work.outcome(1).kind, handler.calls) == ("executed", 2)
 
 
-def test_max_attempts_are_used_up(face: Face) -> None:
-    work, handler = flaky(face, *[ConnectionError("x")] * 9, max_attempts=2)
+def test_max_attempts_are_used_up(client: SyncClient) -> None:
+    work, handler = flaky(client, *[ConnectionError("x")] * 9, max_attempts=2)
     kinds = [(work.outcome(1).final, handler.calls) for _ in range(4)]
     assert kinds == [(False, 1), (True, 2), (True, 2), (True, 2)]
     with pytest.raises(PreviouslyFailed, match=r"attempt 2 failed with ConnectionError: x \(it will not be"):
         work(1)
 
 
-def test_retry_delay_holds_off_the_next_attempt(face: Face) -> None:
-    work, handler = flaky(face, ConnectionError("x"), retry_delay=10)
+def test_retry_delay_holds_off_the_next_attempt(client: SyncClient) -> None:
+    work, handler = flaky(client, ConnectionError("x"), retry_delay=10)
     assert work.outcome(1).retry_after == pytest.approx(10)
-    face.clock.advance(4)
+    client.clock.advance(4)
     with pytest.raises(PreviouslyFailed) as caught:
         work(1)
     assert caught.value.retry_after == pytest.approx(6, abs=0.1)
     assert handler.calls == 1
-    face.clock.advance(6)
+    client.clock.advance(6)
     assert (work(1), handler.calls) == ("done", 2)
 
 
-def test_retry_delay_may_grow_with_the_attempt(face: Face) -> None:
-    work, _ = flaky(face, *[ConnectionError("x")] * 3, retry_delay=lambda attempt: f"{2**attempt}s")
+def test_retry_delay_may_grow_with_the_attempt(client: SyncClient) -> None:
+    work, _ = flaky(client, *[ConnectionError("x")] * 3, retry_delay=lambda attempt: f"{2**attempt}s")
     delays = []
     for _ in range(3):
         delays.append(work.outcome(1).retry_after)
-        face.clock.advance(delays[-1])
+        client.clock.advance(delays[-1])
     assert delays == pytest.approx([2, 4, 8])
     assert work(1) == "done"
 
 
-def test_not_applied_runs_again_where_unknown_would_park(face: Face) -> None:
-    work, _ = flaky(face, ConnectionRefusedError("x"), after_crash="park", not_applied=ConnectionRefusedError)
+def test_not_applied_runs_again_where_unknown_would_park(client: SyncClient) -> None:
+    work, _ = flaky(client, ConnectionRefusedError("x"), after_crash="park", not_applied=ConnectionRefusedError)
     assert work.outcome(1).kind == "failed"
     assert work(1) == "done"
-    parked, handler = flaky(face, ConnectionResetError("x"), after_crash="park", name="other")
+    parked, handler = flaky(client, ConnectionResetError("x"), after_crash="park", name="other")
     assert parked.outcome(1).kind == "parked"
     with pytest.raises(OutcomeParked, match="ConnectionResetError: x"):
         parked(1)
@@ -254,8 +256,8 @@ def test_not_applied_runs_again_where_unknown_would_park(face: Face) -> None:
 
 
 @pytest.mark.rival(30)
-def test_a_missing_key_is_an_error_unless_declared(face: Face) -> None:
-    work = face(key="mail:{message_id}")(mail)
+def test_a_missing_key_is_an_error_unless_declared(client: SyncClient) -> None:
+    work = client(key="mail:{message_id}")(mail)
     for missing in (None, ""):
         with pytest.raises(MissingKey, match="message_id"):
             work(missing)
@@ -263,22 +265,22 @@ def test_a_missing_key_is_an_error_unless_declared(face: Face) -> None:
 
 @pytest.mark.rival(30)
 @pytest.mark.mission("C4")
-def test_a_missing_key_may_run_each_time_and_loudly(face: Face, caplog: pytest.LogCaptureFixture) -> None:
-    work = face(key="mail:{message_id}", on_missing_key="run")(mail)
+def test_a_missing_key_may_run_each_time_and_loudly(client: SyncClient, caplog: pytest.LogCaptureFixture) -> None:
+    work = client(key="mail:{message_id}", on_missing_key="run")(mail)
     with caplog.at_level(logging.ERROR, "onceward"):
         outcomes = [work.outcome(None), work.outcome(None)]
     assert [(one.kind, one.reason, one.value) for one in outcomes] == [("executed", "unprotected", None)] * 2
     assert [record.levelname for record in caplog.records] == ["ERROR"] * 2
-    assert [event.reason for event in face.told("unprotected")] == ["no key"] * 2
+    assert [event.reason for event in client.told("unprotected")] == ["no key"] * 2
     with pytest.raises(MissingKey):
         work.key(None)
 
 
-def test_the_first_template_whose_fields_are_there_makes_the_key(face: Face) -> None:
+def test_the_first_template_whose_fields_are_there_makes_the_key(client: SyncClient) -> None:
     def take(email: str | None, name: str, city: str) -> str:
         return name
 
-    work = face(key=["import:{email}", "import:{name}:{city}"], fingerprint="none")(take)
+    work = client(key=["import:{email}", "import:{name}:{city}"], fingerprint="none")(take)
     assert work.key("a@b", "A", "Rome").text == "import:a@b"
     assert work.key(None, "A", "Rome").text == "import:A:Rome"
     with pytest.raises(MissingKey):
@@ -293,15 +295,15 @@ def pay(order: str, amount: int, note: str = "") -> int:
 
 
 @pytest.mark.fault("F18")
-def test_two_templates_that_make_one_key_of_two_payloads_are_a_mismatch(face: Face) -> None:
+def test_two_templates_that_make_one_key_of_two_payloads_are_a_mismatch(client: SyncClient) -> None:
     """Each holds all arguments, but in another order: the key alone does not say which one is which."""
-    work = face(name="two", key=["{a}:{b}:{a.id}", "{b}:{a}:{a}"])(lambda a, b: "paid")
+    work = client(name="two", key=["{a}:{b}:{a.id}", "{b}:{a}:{a}"])(lambda a, b: "paid")
     assert work.outcome({"id": "k"}, "k").kind == "executed"
     assert work.outcome("k", {"id": "k"}).kind == "mismatch"
 
 
-def test_the_same_key_with_another_payload_is_a_mismatch_that_names_what_differs(face: Face) -> None:
-    work = face(key="pay:{order}")(pay)
+def test_the_same_key_with_another_payload_is_a_mismatch_that_names_what_differs(client: SyncClient) -> None:
+    work = client(key="pay:{order}")(pay)
     assert work("A", 1) == 1
     outcome = work.outcome("A", 2, note="x")
     assert (outcome.kind, outcome.arguments) == ("mismatch", ("amount", "note"))
@@ -312,13 +314,13 @@ def test_the_same_key_with_another_payload_is_a_mismatch_that_names_what_differs
 
 
 @pytest.mark.rival(5)
-def test_a_payload_is_also_compared_while_it_runs_and_after_it_failed(face: Face) -> None:
-    work = face(key="pay:{order}")(pay)
-    with face.claim(work.key("A", 1), payload={"order": "A", "amount": 1, "note": ""}):
-        assert face.start(work.outcome, "A", 2).result(20).kind == "mismatch"
+def test_a_payload_is_also_compared_while_it_runs_and_after_it_failed(client: SyncClient) -> None:
+    work = client(key="pay:{order}")(pay)
+    with client.claim(work.key("A", 1), payload={"order": "A", "amount": 1, "note": ""}):
+        assert client.start(work.outcome, "A", 2).result(20).kind == "mismatch"
     with (
         pytest.raises(ZeroDivisionError),
-        face.claim(work.key("B", 1), payload={"order": "B", "amount": 1, "note": ""}),
+        client.claim(work.key("B", 1), payload={"order": "B", "amount": 1, "note": ""}),
     ):
         raise ZeroDivisionError
     assert work.outcome("B", 2).arguments == ("amount",)
@@ -326,13 +328,13 @@ def test_a_payload_is_also_compared_while_it_runs_and_after_it_failed(face: Face
 
 
 @pytest.mark.mission("C1")
-def test_fingerprint_none_means_that_the_key_alone_is_the_identity(face: Face) -> None:
-    work = face(key="pay:{order}", fingerprint="none")(pay)
+def test_fingerprint_none_means_that_the_key_alone_is_the_identity(client: SyncClient) -> None:
+    work = client(key="pay:{order}", fingerprint="none")(pay)
     assert [work("A", 1), work("A", 2)] == [1, 1]
 
 
-def test_fingerprint_of_some_fields_looks_at_no_others(face: Face) -> None:
-    work = face(key="pay:{order}", fingerprint=["amount"])(pay)
+def test_fingerprint_of_some_fields_looks_at_no_others(client: SyncClient) -> None:
+    work = client(key="pay:{order}", fingerprint=["amount"])(pay)
     assert [work("A", 1, "first"), work("A", 1, "second")] == [1, 1]
     assert work.outcome("A", 2, "first").arguments == ("amount",)
 
@@ -340,8 +342,8 @@ def test_fingerprint_of_some_fields_looks_at_no_others(face: Face) -> None:
 # ── results that are not stored ──
 
 
-def test_store_result_false_keeps_none_and_replays_none(face: Face) -> None:
-    work = face(key="k:{x}", store_result=False)(free)
+def test_store_result_false_keeps_none_and_replays_none(client: SyncClient) -> None:
+    work = client(key="k:{x}", store_result=False)(free)
     assert [work(1), work(1)] == ["free 1", None]
     outcome, entry = work.outcome(1), work.read(1)
     assert (outcome.replayed, outcome.stored, outcome.value) == (True, False, None)
@@ -352,10 +354,10 @@ def test_store_result_false_keeps_none_and_replays_none(face: Face) -> None:
 
 
 @pytest.mark.parametrize("tenant", ["{org}", lambda org: org])
-def test_tenants_never_see_each_others_results(face: Face, tenant: Any) -> None:
+def test_tenants_never_see_each_others_results(client: SyncClient, tenant: Any) -> None:
     effects: list[str] = []
 
-    @face(key="doc:{number}", tenant=tenant, fingerprint="none")
+    @client(key="doc:{number}", tenant=tenant, fingerprint="none")
     def read(org: str, number: int) -> str:
         effects.append(org)
         return f"secret of {org}"
@@ -366,27 +368,27 @@ def test_tenants_never_see_each_others_results(face: Face, tenant: Any) -> None:
 
 
 @pytest.mark.parametrize("org", [None, "", 7])
-def test_there_is_no_anonymous_tenant(face: Face, org: Any) -> None:
-    work = face(key="doc:{number}", tenant="{org}")(tenanted)
+def test_there_is_no_anonymous_tenant(client: SyncClient, org: Any) -> None:
+    work = client(key="doc:{number}", tenant="{org}")(tenanted)
     with pytest.raises(InvalidKey):
         work(org, 1)
 
 
-def test_a_wrong_tenant_is_called_by_its_name(face: Face) -> None:
+def test_a_wrong_tenant_is_called_by_its_name(client: SyncClient) -> None:
     with pytest.raises(ConfigurationError, match=r"tenanted: the tenant template '\{nope\}' names 'nope'"):
-        face(key="doc:{number}", tenant="{nope}")(tenanted)
-    work = face(key="doc:{number}", tenant="{org}")(tenanted)
+        client(key="doc:{number}", tenant="{nope}")(tenanted)
+    work = client(key="doc:{number}", tenant="{org}")(tenanted)
     with pytest.raises(MissingKey, match=r"tenanted: the tenant '\{org\}' has no value for org"):
         work(None, 1)
 
 
-def test_using_gives_the_same_client_another_tenant(face: Face) -> None:
-    a, b = face.once.using(tenant="a"), face.once.using(tenant="b", lease="1m")
-    assert a.key("k").id != b.key("k").id != face.once.key("k").id
-    assert a.store is b.store is face.once.store
-    assert (b.policy.lease, face.once.policy.lease) == (60_000_000, 600_000_000)
+def test_using_gives_the_same_client_another_tenant(client: SyncClient) -> None:
+    a, b = client.once.using(tenant="a"), client.once.using(tenant="b", lease="1m")
+    assert a.key("k").id != b.key("k").id != client.once.key("k").id
+    assert a.store is b.store is client.once.store
+    assert (b.policy.lease, client.once.policy.lease) == (60_000_000, 600_000_000)
     with pytest.raises(ConfigurationError, match="no setting"):
-        face.once.using(leese="1m")
+        client.once.using(leese="1m")
 
 
 def free(x: int) -> str:

@@ -29,7 +29,7 @@ from onceward import (
 from onceward.errors import AlreadyCompleted, ClaimError, Reentrant, StillRunning, WrongRuntime
 from onceward.stores import MemoryStore
 from onceward.testing import FakeClock
-from tests.faces import Face, Place
+from tests.clients import Place, SyncClient
 from tests.unit.elsewhere import owned
 
 
@@ -39,20 +39,20 @@ def place(tmp_path: Path, clock: FakeClock) -> Place:
     return Place("memory", tmp_path, clock)
 
 
-def here(face: Face) -> Any:
+def here(client: SyncClient) -> Any:
     """The claim that this code is part of."""
-    return current_claim() if face.colour == "blocking" else current_async_claim()
+    return current_claim() if client.mode == "blocking" else current_async_claim()
 
 
 # ── how it ends ──
 
 
 @pytest.mark.mission("A5")
-def test_a_block_that_ends_is_completed(face: Face) -> None:
-    with face.claim("k") as claim:
+def test_a_block_that_ends_is_completed(client: SyncClient) -> None:
+    with client.claim("k") as claim:
         assert (claim.key, claim.attempt, claim.state, claim.note) == ("k", 1, RecordState.PENDING, {})
-        assert face.read("k").state is RecordState.PENDING
-    entry = face.read("k")
+        assert client.read("k").state is RecordState.PENDING
+    entry = client.read("k")
     assert (entry.state, entry.value, entry.stored) == (RecordState.COMPLETED, None, True)
     assert claim.state is RecordState.COMPLETED
 
@@ -60,145 +60,145 @@ def test_a_block_that_ends_is_completed(face: Face) -> None:
 @pytest.mark.mission("A5")
 @pytest.mark.rival(7)
 @pytest.mark.parametrize("error", [ValueError("bad"), KeyboardInterrupt(), SystemExit(3)])
-def test_a_block_that_raises_is_failed_with_the_message(face: Face, error: BaseException) -> None:
-    with pytest.raises(type(error)) as caught, face.claim("k") as claim:
+def test_a_block_that_raises_is_failed_with_the_message(client: SyncClient, error: BaseException) -> None:
+    with pytest.raises(type(error)) as caught, client.claim("k") as claim:
         raise error
     assert caught.value is error
-    entry = face.read("k")
+    entry = client.read("k")
     assert entry.state is RecordState.FAILED
     assert entry.error.startswith(type(error).__name__)
     assert claim.state is RecordState.FAILED
-    with face.claim("k") as claim:
+    with client.claim("k") as claim:
         assert claim.attempt == 2
 
 
-def test_a_block_that_raises_is_parked_where_nobody_can_know(face: Face) -> None:
-    with pytest.raises(ConnectionError), face.claim("k", after_crash="park"):
+def test_a_block_that_raises_is_parked_where_nobody_can_know(client: SyncClient) -> None:
+    with pytest.raises(ConnectionError), client.claim("k", after_crash="park"):
         raise ConnectionError("reset")
-    assert face.read("k").state is RecordState.PARKED
-    with pytest.raises(OutcomeParked, match="ConnectionError: reset"), face.claim("k"):
+    assert client.read("k").state is RecordState.PARKED
+    with pytest.raises(OutcomeParked, match="ConnectionError: reset"), client.claim("k"):
         pytest.fail("nobody may enter")
-    face.resolve("k", applied("found it"))
-    with pytest.raises(AlreadyDone) as caught, face.claim("k"):
+    client.resolve("k", applied("found it"))
+    with pytest.raises(AlreadyDone) as caught, client.claim("k"):
         pytest.fail("it is done")
     assert caught.value.value == "found it"
 
 
-def test_complete_records_the_value_at_once(face: Face) -> None:
-    with face.claim("k") as claim:
+def test_complete_records_the_value_at_once(client: SyncClient) -> None:
+    with client.claim("k") as claim:
         claim.complete({"pages": 3})
-        assert face.read("k").value == {"pages": 3}
+        assert client.read("k").value == {"pages": 3}
         claim.complete({"pages": 3})  # the same again is fine
         with pytest.raises(AlreadyCompleted):
             claim.complete({"pages": 4})
-    assert face.read("k").value == {"pages": 3}
+    assert client.read("k").value == {"pages": 3}
 
 
-def test_what_is_raised_after_complete_changes_nothing(face: Face) -> None:
-    with pytest.raises(ZeroDivisionError), face.claim("k") as claim:
+def test_what_is_raised_after_complete_changes_nothing(client: SyncClient) -> None:
+    with pytest.raises(ZeroDivisionError), client.claim("k") as claim:
         claim.complete(1)
         raise ZeroDivisionError
-    assert (face.read("k").state, face.read("k").value) == (RecordState.COMPLETED, 1)
+    assert (client.read("k").state, client.read("k").value) == (RecordState.COMPLETED, 1)
 
 
 @pytest.mark.rival(1)
 @pytest.mark.mission("A7")
-def test_a_lost_claim_changes_nothing_and_raises(face: Face) -> None:
-    with pytest.raises(LeaseLost), face.claim("k") as late:
-        face.clock.advance("11m")
-        with owned(face, "k"):
+def test_a_lost_claim_changes_nothing_and_raises(client: SyncClient) -> None:
+    with pytest.raises(LeaseLost), client.claim("k") as late:
+        client.clock.advance("11m")
+        with owned(client, "k"):
             pass
-        assert face.read("k").attempt == 2
+        assert client.read("k").attempt == 2
         with pytest.raises(LeaseLost):
             late.complete("from the late one")
         with pytest.raises(LeaseLost):
             late.annotate(by="the late one")
-    entry = face.read("k")
+    entry = client.read("k")
     assert (entry.state, entry.value, entry.note, entry.attempt) == (RecordState.COMPLETED, None, {}, 2)
 
 
 @pytest.mark.rival(1)
-def test_the_exception_of_a_lost_claim_passes_and_changes_nothing(face: Face) -> None:
-    with pytest.raises(ZeroDivisionError), face.claim("k"):
-        face.clock.advance("11m")
-        with owned(face, "k"):
+def test_the_exception_of_a_lost_claim_passes_and_changes_nothing(client: SyncClient) -> None:
+    with pytest.raises(ZeroDivisionError), client.claim("k"):
+        client.clock.advance("11m")
+        with owned(client, "k"):
             pass
         raise ZeroDivisionError
-    assert face.read("k").state is RecordState.COMPLETED
+    assert client.read("k").state is RecordState.COMPLETED
 
 
 @pytest.mark.mission("A4")
-def test_check_tells_when_somebody_else_took_over(face: Face) -> None:
-    with pytest.raises(LeaseLost), face.claim("k") as late:
+def test_check_tells_when_somebody_else_took_over(client: SyncClient) -> None:
+    with pytest.raises(LeaseLost), client.claim("k") as late:
         late.check()
-        face.clock.advance("11m")
+        client.clock.advance("11m")
         with pytest.raises(LeaseLost, match="may still recover"):
             late.check()
-        with owned(face, "k"):
-            face.heartbeat()
+        with owned(client, "k"):
+            client.renew_leases()
             late.check()
 
 
 # ── who may enter ──
 
 
-def test_somebody_else_is_at_it(face: Face) -> None:
-    with owned(face, "k"):
-        with pytest.raises(AlreadyRunning) as caught, face.claim("k", on_running="raise"):
+def test_somebody_else_is_at_it(client: SyncClient) -> None:
+    with owned(client, "k"):
+        with pytest.raises(AlreadyRunning) as caught, client.claim("k", on_running="raise"):
             pytest.fail("it is taken")
         assert not isinstance(caught.value, StillRunning)
         assert isinstance(caught.value, NotAcquired)
         assert caught.value.retry_after is not None
         assert 590 < caught.value.retry_after <= 600
-        with pytest.raises(StillRunning), face.claim("k", wait="20ms"):
+        with pytest.raises(StillRunning), client.claim("k", wait="20ms"):
             pytest.fail("it is taken")
 
 
-def test_it_is_done_and_the_result_is_in_the_exception(face: Face) -> None:
-    with face.claim("k") as claim:
+def test_it_is_done_and_the_result_is_in_the_exception(client: SyncClient) -> None:
+    with client.claim("k") as claim:
         claim.complete([1, 2])
-    with pytest.raises(AlreadyDone) as caught, face.claim("k"):
+    with pytest.raises(AlreadyDone) as caught, client.claim("k"):
         pytest.fail("it is done")
     assert (caught.value.value, caught.value.stored, caught.value.key) == ([1, 2], True, "k")
 
 
-def test_a_payload_under_the_key_is_compared(face: Face) -> None:
-    with face.claim("k", payload={"amount": 1}):
+def test_a_payload_under_the_key_is_compared(client: SyncClient) -> None:
+    with client.claim("k", payload={"amount": 1}):
         pass
-    with pytest.raises(PayloadMismatch, match="differs in: amount"), face.claim("k", payload={"amount": 2}):
+    with pytest.raises(PayloadMismatch, match="differs in: amount"), client.claim("k", payload={"amount": 2}):
         pytest.fail("another payload")
-    with pytest.raises(AlreadyDone), face.claim("k", payload={"amount": 1}):
+    with pytest.raises(AlreadyDone), client.claim("k", payload={"amount": 1}):
         pytest.fail("it is done")
 
 
-def test_the_name_of_the_operation_tells_equal_keys_apart(face: Face) -> None:
-    with face.claim("7", name="invoice"), face.claim("7", name="mail"), face.claim("7"):
+def test_the_name_of_the_operation_tells_equal_keys_apart(client: SyncClient) -> None:
+    with client.claim("7", name="invoice"), client.claim("7", name="mail"), client.claim("7"):
         pass
-    assert face.read("7", name="invoice").state is RecordState.COMPLETED
-    assert face.read("7", name="letter") is None
+    assert client.read("7", name="invoice").state is RecordState.COMPLETED
+    assert client.read("7", name="letter") is None
 
 
-def test_one_block_may_be_entered_again(face: Face) -> None:
+def test_one_block_may_be_entered_again(client: SyncClient) -> None:
     """A block is a description; each entering is a claim of its own."""
-    block = face.once.claim("k", window="1h")
+    block = client.once.claim("k", window="1h")
     for _ in range(2):
-        if face.colour == "blocking":
+        if client.mode == "blocking":
             with block:
                 pass
         else:
-            face._wait(entered(block))
-        face.clock.advance("2h")
-    assert len(face.told("completed")) == 2
+            client._wait(entered(block))
+        client.clock.advance("2h")
+    assert len(client.told("completed")) == 2
 
 
-def test_one_block_cannot_have_two_owners(face: Face) -> None:
+def test_one_block_cannot_have_two_owners(client: SyncClient) -> None:
     """Else the first that leaves would end the claim of the other."""
-    block = face.once.claim("k", window="1ms")
-    inside = face._enter(block, contextvars.Context())
+    block = client.once.claim("k", window="1ms")
+    inside = client._enter(block, contextvars.Context())
     with pytest.raises(Reentrant, match="entered already"):
-        face._enter(block, contextvars.Context())
+        client._enter(block, contextvars.Context())
     assert inside.attempt == 1
-    face._leave(block, contextvars.Context(), None)
+    client._leave(block, contextvars.Context(), None)
     assert inside.state is RecordState.COMPLETED
 
 
@@ -215,24 +215,24 @@ def test_one_block_cannot_have_two_owners(face: Face) -> None:
         ("fingerprint", ["amount"]),
     ],
 )
-def test_a_setting_that_a_block_would_ignore_is_refused(face: Face, setting: str, value: Any) -> None:
+def test_a_setting_that_a_block_would_ignore_is_refused(client: SyncClient, setting: str, value: Any) -> None:
     with pytest.raises(ConfigurationError, match=rf"claim\({setting}=.*a block is yours to run"):
-        face.once.claim("k", **{setting: value})
+        client.once.claim("k", **{setting: value})
 
 
-def test_settings_that_hold_for_a_block_are_taken(face: Face) -> None:
+def test_settings_that_hold_for_a_block_are_taken(client: SyncClient) -> None:
     settings: dict[str, Any] = {
         "lease": "1m", "window": "1h", "wait": "1s", "on_running": "raise", "on_done": "raise", "after_crash": "park",
         "final": ValueError, "retry": KeyError, "not_applied": OSError, "max_attempts": 2, "retry_delay": "1s",
-        "settle_timeout": "1s", "on_lost": "tell", "store_result": True, "max_result_bytes": 10, "compress_from": 10,
+        "settle_timeout": "1s", "on_lost": "notify", "store_result": True, "max_result_bytes": 10, "compress_from": 10,
         "on_store_down": "raise", "on_missing_key": "raise",
     }  # fmt: skip
-    with face.claim("k", **settings):
+    with client.claim("k", **settings):
         pass
 
 
-def test_a_client_s_defaults_for_functions_do_not_hinder_its_blocks(face: Face) -> None:
-    other = face.another(on_store_down="run", on_missing_key="run", fingerprint="none")
+def test_a_client_s_defaults_for_functions_do_not_hinder_its_blocks(client: SyncClient) -> None:
+    other = client.another(on_store_down="run", on_missing_key="run", fingerprint="none")
     with other.claim("k"):
         pass
 
@@ -242,15 +242,15 @@ async def entered(block: Any) -> None:
         pass
 
 
-def test_verify_is_asked_before_the_block_runs_after_a_crash(face: Face) -> None:
+def test_verify_is_asked_before_the_block_runs_after_a_crash(client: SyncClient) -> None:
     answers = [not_applied, applied("charged")]
     settings: dict[str, Any] = {"after_crash": verify(lambda: answers.pop(0))}
-    face.silent_owner("k", **settings)
-    face.clock.advance("11m")
-    face.another().silent_owner("k", **settings)
+    client.silent_owner("k", **settings)
+    client.clock.advance("11m")
+    client.another().silent_owner("k", **settings)
     assert answers == [applied("charged")]
-    face.clock.advance("11m")
-    with pytest.raises(AlreadyDone) as caught, face.another().claim("k", **settings):
+    client.clock.advance("11m")
+    with pytest.raises(AlreadyDone) as caught, client.another().claim("k", **settings):
         pytest.fail("the effect is there already")
     assert caught.value.value == "charged"
 
@@ -259,34 +259,34 @@ def test_verify_is_asked_before_the_block_runs_after_a_crash(face: Face) -> None
 
 
 @pytest.mark.mission("A2", "A3")
-def test_notes_and_the_first_time_survive_a_take_over(face: Face) -> None:
-    first = face.silent_owner("k", note={"source_path": "in/a.pdf"})
+def test_notes_and_the_first_time_survive_a_take_over(client: SyncClient) -> None:
+    first = client.silent_owner("k", note={"source_path": "in/a.pdf"})
     first.annotate(page="3")
-    created = face.read("k").created_at
-    face.clock.advance("11m")
-    with face.another().claim("k", note={"worker": "b"}) as second:
+    created = client.read("k").created_at
+    client.clock.advance("11m")
+    with client.another().claim("k", note={"worker": "b"}) as second:
         assert second.note == {"source_path": "in/a.pdf", "page": "3", "worker": "b"}
         second.annotate(page="4")
         assert second.note["page"] == "4"
-    entry = face.read("k")
+    entry = client.read("k")
     assert entry.note == {"source_path": "in/a.pdf", "page": "4", "worker": "b"}
     assert (entry.created_at, entry.attempt) == (created, 2)
 
 
 @pytest.mark.mission("C8")
-def test_a_derived_key_is_the_same_on_every_attempt_and_another_per_step_and_cycle(face: Face) -> None:
+def test_a_derived_key_is_the_same_on_every_attempt_and_another_per_step_and_cycle(client: SyncClient) -> None:
     seen: list[tuple[str, str]] = []
 
-    @face(key="k:{x}", window="1h")
+    @client(key="k:{x}", window="1h")
     def work(x: int) -> None:
-        seen.append((here(face).derived_key("charge"), here(face).derived_key("mail")))
+        seen.append((here(client).derived_key("charge"), here(client).derived_key("mail")))
         if len(seen) == 1:
             raise ConnectionError
 
     assert [work.outcome(1).kind, work.outcome(1).kind] == ["failed", "executed"]
     assert seen[0] == seen[1]
     assert seen[0][0] != seen[0][1]
-    face.clock.advance("2h")
+    client.clock.advance("2h")
     assert work.outcome(1).kind == "executed"  # tomorrow's charge is not yesterday's replay
     work.forget(1)
     work(1)
@@ -295,42 +295,42 @@ def test_a_derived_key_is_the_same_on_every_attempt_and_another_per_step_and_cyc
     assert len(charges) == 4
 
 
-def test_tokens_grow_with_every_ownership(face: Face) -> None:
+def test_tokens_grow_with_every_ownership(client: SyncClient) -> None:
     tokens = []
     for _ in range(3):
-        with face.claim("k") as claim:
+        with client.claim("k") as claim:
             tokens.append(claim.token)
-        face.forget("k")
+        client.forget("k")
     assert tokens == sorted(set(tokens))
 
 
-def test_the_work_finds_its_claim_also_in_nested_calls(face: Face) -> None:
+def test_the_work_finds_its_claim_also_in_nested_calls(client: SyncClient) -> None:
     seen: list[str] = []
 
-    @face(key="inner:{x}")
+    @client(key="inner:{x}")
     def inner(x: int) -> None:
-        seen.append(here(face).key)
+        seen.append(here(client).key)
 
-    @face(key="outer:{x}")
+    @client(key="outer:{x}")
     def outer(x: int) -> None:
-        seen.append(here(face).key)
+        seen.append(here(client).key)
         inner(x)
-        seen.append(here(face).key)
-        with pytest.raises(ZeroDivisionError), face.claim("block"):
+        seen.append(here(client).key)
+        with pytest.raises(ZeroDivisionError), client.claim("block"):
             raise ZeroDivisionError
-        seen.append(here(face).key)
+        seen.append(here(client).key)
 
     outer(1)
     assert seen == ["outer:1", "inner:1", "outer:1", "outer:1"]
     with pytest.raises(ClaimError, match="no claim is held here"):
-        here(face)
+        here(client)
 
 
-def test_the_work_may_complete_its_own_claim(face: Face) -> None:
-    @face(key="k:{x}")
+def test_the_work_may_complete_its_own_claim(client: SyncClient) -> None:
+    @client(key="k:{x}")
     def work(x: int) -> str:
-        claim = here(face)
-        face._wait(claim.complete("recorded")) if face.colour == "async" else claim.complete("recorded")
+        claim = here(client)
+        client._wait(claim.complete("recorded")) if client.mode == "async" else claim.complete("recorded")
         return "returned"
 
     assert work(1) == "returned"
@@ -338,11 +338,11 @@ def test_the_work_may_complete_its_own_claim(face: Face) -> None:
 
 
 @pytest.mark.rival(3)
-def test_the_same_key_inside_itself_is_refused_instead_of_waiting_for_ever(face: Face) -> None:
-    with face.claim("k"):
-        with pytest.raises(Reentrant, match="a key of its own"), face.claim("k"):
+def test_the_same_key_inside_itself_is_refused_instead_of_waiting_for_ever(client: SyncClient) -> None:
+    with client.claim("k"):
+        with pytest.raises(Reentrant, match="a key of its own"), client.claim("k"):
             pytest.fail("it would wait for itself")
-        with face.claim("another"), pytest.raises(Reentrant), face.claim("k"):
+        with client.claim("another"), pytest.raises(Reentrant), client.claim("k"):
             pytest.fail("also further out")
 
 
@@ -366,8 +366,8 @@ def test_a_claim_of_the_other_colour_names_the_right_function() -> None:
     once.close()
 
 
-def test_a_claim_shows_itself_in_a_line(face: Face) -> None:
-    with face.claim("k\nfake log line") as claim:
+def test_a_claim_shows_itself_in_a_line(client: SyncClient) -> None:
+    with client.claim("k\nfake log line") as claim:
         text = repr(claim._claim)
     assert "attempt 1" in text
     assert "\n" not in text

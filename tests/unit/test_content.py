@@ -11,7 +11,7 @@ import pytest
 from onceward.errors import InvalidKey
 from onceward.keys.content import content_key
 from onceward.keys.sources import Content
-from tests.faces import Face
+from tests.clients import SyncClient
 
 EXPECTED = "sha256:" + hashlib.sha256(b"hello").hexdigest()
 
@@ -110,8 +110,8 @@ class OnlyForward(io.RawIOBase):
 
 
 @pytest.mark.mission("A1")
-def test_a_stream_that_cannot_seek_is_refused_as_a_key_before_it_is_spent(face: Face) -> None:
-    work = face(key=Content("stream"))(read_all)
+def test_a_stream_that_cannot_seek_is_refused_as_a_key_before_it_is_spent(client: SyncClient) -> None:
+    work = client(key=Content("stream"))(read_all)
     stream = OnlyForward(b"hello")
     with pytest.raises(InvalidKey, match="read its bytes first"):
         work(stream)

@@ -17,7 +17,7 @@ from onceward.schedules.cron import timetable
 from onceward.schedules.cursor import Cursor, cursor_of, move
 from onceward.schedules.definition import Schedule
 from onceward.testing.clock import FakeClock
-from tests.faces import Face, Place
+from tests.clients import Place, SyncClient
 
 SCHEDULE = Schedule("report", Scope("default", "schedule:report"), Policy(), timetable=timetable("0 * * * *", "UTC"))
 
@@ -25,22 +25,22 @@ SCHEDULE = Schedule("report", Scope("default", "schedule:report"), Policy(), tim
 class Mover:
     """One runner that moves the cursor, call by call."""
 
-    def __init__(self, face: Face) -> None:
-        self.face = face
-        self.engine: Engine = face.once.engine
-        face.drive(self.engine.ready())
+    def __init__(self, client: SyncClient) -> None:
+        self.client = client
+        self.engine: Engine = client.once.engine
+        client.drive(self.engine.ready())
 
     def read(self) -> Cursor | None:
         ids = [key.id for key in SCHEDULE.cursors]
-        return cursor_of(self.face.drive(self.engine.store.read(ids, timeout=5)))
+        return cursor_of(self.client.drive(self.engine.store.read(ids, timeout=5)))
 
     def move(self, to: int, missed: int = 0, seen: Cursor | None = None) -> bool:
-        moved: bool = self.face.drive(move(self.engine, SCHEDULE, seen or self.read(), to, missed))
+        moved: bool = self.client.drive(move(self.engine, SCHEDULE, seen or self.read(), to, missed))
         return moved
 
 
-def test_it_moves_forward_and_keeps_the_count(face: Face) -> None:
-    mover = Mover(face)
+def test_it_moves_forward_and_keeps_the_count(client: SyncClient) -> None:
+    mover = Mover(client)
     assert mover.read() is None
     for to in range(1, 6):
         assert mover.move(to, missed=2 * to)
@@ -49,18 +49,18 @@ def test_it_moves_forward_and_keeps_the_count(face: Face) -> None:
         assert (cursor.considered, cursor.missed) == (to, 2 * to)
 
 
-def test_no_purge_takes_it(face: Face) -> None:
-    mover = Mover(face)
+def test_no_purge_takes_it(client: SyncClient) -> None:
+    mover = Mover(client)
     mover.move(1), mover.move(2)
-    face.clock.advance("1000d")
-    assert face.purge() == 0
+    client.clock.advance("1000d")
+    assert client.purge() == 0
     cursor = mover.read()
     assert cursor is not None
     assert cursor.considered == 2
 
 
-def test_of_several_who_saw_the_same_one_moves_it(face: Face) -> None:
-    movers = [Mover(face.another()) for _ in range(3)]
+def test_of_several_who_saw_the_same_one_moves_it(client: SyncClient) -> None:
+    movers = [Mover(client.another()) for _ in range(3)]
     movers[0].move(1), movers[0].move(2)
     seen = [mover.read() for mover in movers]
     assert [mover.move(to, seen=one) for mover, to, one in zip(movers, (5, 4, 3), seen, strict=True)] == [
@@ -73,19 +73,19 @@ def test_of_several_who_saw_the_same_one_moves_it(face: Face) -> None:
     assert cursor.considered == 5
 
 
-def test_whoever_dies_between_two_steps_leaves_it_as_it_was_and_others_go_on(face: Face) -> None:
+def test_whoever_dies_between_two_steps_leaves_it_as_it_was_and_others_go_on(client: SyncClient) -> None:
     """Stopped before each call of a move; the larger record is never the one that is touched."""
-    mover = Mover(face)
+    mover = Mover(client)
     mover.move(1), mover.move(2)
     for reached, verb in enumerate(("forget", "claim", "settle")):
         before = mover.read()
         assert before is not None
-        with face.store_trouble(verb), pytest.raises(StoreUnavailable):
+        with client.store_trouble(verb), pytest.raises(StoreUnavailable):
             mover.move(before.considered + 1)
         after = mover.read()
         assert after is not None
         assert after.considered == before.considered, reached
-        face.clock.advance("11s")  # the lease of whoever claimed it and died
+        client.clock.advance("11s")  # the lease of whoever claimed it and died
         assert mover.move(before.considered + 1)
 
 
@@ -96,15 +96,15 @@ STEPS = 3  # of a move: forget, claim, settle
 def test_in_whatever_order_the_steps_of_two_movers_come_it_never_goes_back(
     order: tuple[str, ...], tmp_path: Path, clock: FakeClock
 ) -> None:
-    face = Face(Place("memory", tmp_path, clock))
-    movers = {"a": Mover(face), "b": Mover(face.another())}
+    client = SyncClient(Place("memory", tmp_path, clock))
+    movers = {"a": Mover(client), "b": Mover(client.another())}
     movers["a"].move(1), movers["a"].move(2)
     targets = {"a": 3, "b": 4}
     flows: dict[str, Coroutine[Any, Any, bool]] = {}
     for name, mover in movers.items():
         sound = mover.engine
         steps: Any = Steps(sound.store)  # as much of a store as it needs
-        gated = Engine(steps, sound.world, sound.keeper, sound.bus, sound.owner)
+        gated = Engine(steps, sound.runtime, sound.heartbeat, sound.bus, sound.owner)
         flows[name] = move(gated, SCHEDULE, mover.read(), targets[name], 0)
     for name in ("a", "b", *order):
         try:
@@ -116,7 +116,7 @@ def test_in_whatever_order_the_steps_of_two_movers_come_it_never_goes_back(
         assert cursor.considered >= 2
     for flow in flows.values():
         flow.close()
-    face.close()
+    client.close()
 
 
 class Steps:

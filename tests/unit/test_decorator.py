@@ -14,7 +14,7 @@ import pytest
 
 from onceward import ConfigurationError, Once, OncewardWarning, RecordState
 from onceward.stores import MemoryStore
-from tests.faces import Face
+from tests.clients import SyncClient
 from tests.unit.decorating import decorated, place
 
 __all__ = ["place"]  # fixtures, told here so that pytest finds them
@@ -24,10 +24,10 @@ __all__ = ["place"]  # fixtures, told here so that pytest finds them
 
 
 @pytest.mark.mission("B3")
-def test_the_second_call_is_answered_from_the_record(face: Face) -> None:
+def test_the_second_call_is_answered_from_the_record(client: SyncClient) -> None:
     effects: list[int] = []
 
-    @face
+    @client
     def charge(order: int) -> str:
         effects.append(order)
         return f"receipt {order}"
@@ -44,10 +44,10 @@ def test_the_second_call_is_answered_from_the_record(face: Face) -> None:
 
 @pytest.mark.rival(2)
 @pytest.mark.parametrize("value", [None, 0, "", [], {}, False])
-def test_an_empty_result_is_a_result(face: Face, value: object) -> None:
+def test_an_empty_result_is_a_result(client: SyncClient, value: object) -> None:
     effects: list[int] = []
 
-    @face
+    @client
     def work() -> Any:
         effects.append(1)
         return value
@@ -56,10 +56,10 @@ def test_an_empty_result_is_a_result(face: Face, value: object) -> None:
     assert effects == [1]
 
 
-def test_read_tells_and_forget_makes_the_next_call_run(face: Face) -> None:
+def test_read_tells_and_forget_makes_the_next_call_run(client: SyncClient) -> None:
     effects: list[int] = []
 
-    @face(key="charge:{order}")
+    @client(key="charge:{order}")
     def charge(order: int) -> int:
         effects.append(order)
         return len(effects)
@@ -78,10 +78,10 @@ def test_read_tells_and_forget_makes_the_next_call_run(face: Face) -> None:
 
 
 @pytest.mark.rival(9)
-def test_how_an_argument_is_written_does_not_matter_and_defaults_are_filled_in(face: Face) -> None:
+def test_how_an_argument_is_written_does_not_matter_and_defaults_are_filled_in(client: SyncClient) -> None:
     effects: list[int] = []
 
-    @face
+    @client
     def work(x: int, y: int = 2, *, z: int = 3) -> int:
         effects.append(x)
         return x + y + z
@@ -95,18 +95,18 @@ def test_how_an_argument_is_written_does_not_matter_and_defaults_are_filled_in(f
 
 
 @pytest.mark.rival(9)
-def test_two_functions_of_the_same_name_in_different_modules_are_different_work(face: Face) -> None:
+def test_two_functions_of_the_same_name_in_different_modules_are_different_work(client: SyncClient) -> None:
     def module(name: str, answer: str) -> Any:
         made = ModuleType(name)
         exec(f"def send(x):\n    return {answer!r}", made.__dict__)
-        return face(made.send)
+        return client(made.send)
 
     sales, billing = module("sales", "from sales"), module("billing", "from billing")
     assert sales.key(1).scope.operation == "sales.send"
     assert (sales(1), billing(1), sales(1)) == ("from sales", "from billing", "from sales")
 
 
-def test_the_qualified_name_tells_methods_of_two_classes_apart(face: Face) -> None:
+def test_the_qualified_name_tells_methods_of_two_classes_apart(client: SyncClient) -> None:
     @dataclass
     class Mail:
         def send(self, x: int) -> str:
@@ -117,39 +117,39 @@ def test_the_qualified_name_tells_methods_of_two_classes_apart(face: Face) -> No
         def send(self, x: int) -> str:
             return "letter"
 
-    mail, letter = decorated(face, Mail.send), decorated(face, Letter.send)
-    assert face._wait(mail(Mail(), 1)) == "mail"
-    assert face._wait(letter(Letter(), 1)) == "letter"
+    mail, letter = decorated(client, Mail.send), decorated(client, Letter.send)
+    assert client._wait(mail(Mail(), 1)) == "mail"
+    assert client._wait(letter(Letter(), 1)) == "letter"
 
 
 @pytest.mark.parametrize("settings", [{"version": 1}, {"version": 2}, {"name": "other"}, {"tenant": "{x}"}])
-def test_version_name_and_tenant_are_part_of_the_key(face: Face, settings: dict[str, Any]) -> None:
+def test_version_name_and_tenant_are_part_of_the_key(client: SyncClient, settings: dict[str, Any]) -> None:
     def work(x: str) -> str:
         return x
 
-    assert face(**settings)(work).key("a").id != face(work).key("a").id
-    assert face(**settings)(work).key("a") == face(**settings)(work).key("a")
+    assert client(**settings)(work).key("a").id != client(work).key("a").id
+    assert client(**settings)(work).key("a") == client(**settings)(work).key("a")
 
 
-def test_a_name_keeps_the_keys_of_a_function_that_moves(face: Face) -> None:
+def test_a_name_keeps_the_keys_of_a_function_that_moves(client: SyncClient) -> None:
     def before(x: int) -> str:
         return "before"
 
     def after(x: int) -> str:
         return "after"
 
-    assert face(name="charge")(before)(1) == "before"
+    assert client(name="charge")(before)(1) == "before"
     with pytest.warns(OncewardWarning, match="both declared under the name 'charge'"):
-        moved = face(name="charge")(after)
+        moved = client(name="charge")(after)
     assert moved(1) == "before"
-    assert face(after)(1) == "after"
+    assert client(after)(1) == "after"
 
 
-def test_applications_do_not_share_keys(face: Face) -> None:
+def test_applications_do_not_share_keys(client: SyncClient) -> None:
     def work(x: int) -> int:
         return x
 
-    assert face.another(app="a")(work).key(1).id != face.another(app="b")(work).key(1).id
+    assert client.another(app="a")(work).key(1).id != client.another(app="b")(work).key(1).id
 
 
 @pytest.mark.parametrize("fn", [lambda x: x, functools.partial(pow, 2)])
@@ -202,12 +202,12 @@ def test_a_script_and_the_module_that_it_is_replay_each_others_results(tmp_path:
     ]
 
 
-def test_a_name_and_its_version_are_no_other_name(face: Face) -> None:
+def test_a_name_and_its_version_are_no_other_name(client: SyncClient) -> None:
     def charge(x: int) -> int:
         return x
 
     def operation(**settings: Any) -> str:
-        scope: str = face(**settings)(charge).key(1).scope.operation
+        scope: str = client(**settings)(charge).key(1).scope.operation
         return scope
 
     ways: list[dict[str, Any]] = [

@@ -14,7 +14,7 @@ import pytest
 
 from onceward import AsyncOnce, ConfigurationError, InvalidKey, Once
 from onceward.stores import MemoryStore
-from tests.faces import Face
+from tests.clients import SyncClient
 from tests.unit.decorating import decorated, place
 
 __all__ = ["place"]  # fixtures, told here so that pytest finds them
@@ -41,7 +41,7 @@ def test_what_tells_the_objects_of_a_method_apart_belongs_into_its_key() -> None
     assert 'key="write:{self.account}:{n}:{to}"' in str(refused.value)
 
 
-def test_a_method_is_bound_and_its_receiver_is_no_payload(face: Face) -> None:
+def test_a_method_is_bound_and_its_receiver_is_no_payload(client: SyncClient) -> None:
     effects: list[str] = []
 
     class Till:
@@ -49,30 +49,30 @@ def test_a_method_is_bound_and_its_receiver_is_no_payload(face: Face) -> None:
             effects.append(order)
             return f"{order} {amount}"
 
-        once = decorated(face, take, key="take:{order}")
+        once = decorated(client, take, key="take:{order}")
 
     till = Till()
-    assert face._wait(till.once("A")) == "A 1"
-    assert face._wait(Till().once("A", amount=1)) == "A 1"  # another till, the same work
-    assert face._wait(Till.once(till, "A")) == "A 1"
-    assert face._wait(till.once.outcome("A")).replayed
+    assert client._wait(till.once("A")) == "A 1"
+    assert client._wait(Till().once("A", amount=1)) == "A 1"  # another till, the same work
+    assert client._wait(Till.once(till, "A")) == "A 1"
+    assert client._wait(till.once.outcome("A")).replayed
     assert till.once.key("A") == Till.once.key(till, "A")
-    assert face._wait(till.once.read("A")).value == "A 1"
-    assert face._wait(till.once.forget("A")) is True
+    assert client._wait(till.once.read("A")).value == "A 1"
+    assert client._wait(till.once.forget("A")) is True
     assert effects == ["A"]
 
 
-def test_without_a_key_the_receiver_must_have_content(face: Face) -> None:
+def test_without_a_key_the_receiver_must_have_content(client: SyncClient) -> None:
     def take(self: Any, order: str) -> str:
         return order
 
     @dataclass
     class Account:
         number: int
-        once = decorated(face, take)
+        once = decorated(client, take)
 
     class Plain:
-        once = decorated(face, take)
+        once = decorated(client, take)
 
     assert Account(1).once.key("A") == Account(1).once.key("A")
     assert Account(1).once.key("A") != Account(2).once.key("A")
@@ -80,55 +80,55 @@ def test_without_a_key_the_receiver_must_have_content(face: Face) -> None:
         Plain().once.key("A")
 
 
-def test_static_methods_are_functions(face: Face) -> None:
+def test_static_methods_are_functions(client: SyncClient) -> None:
     class Till:
         @staticmethod
-        @functools.partial(decorated, face)
+        @functools.partial(decorated, client)
         def take(order: str) -> str:
             return order
 
-    assert face._wait(Till.take("A")) == face._wait(Till().take("A")) == "A"
-    assert face._wait(Till.take.outcome("A")).replayed
+    assert client._wait(Till.take("A")) == client._wait(Till().take("A")) == "A"
+    assert client._wait(Till.take.outcome("A")).replayed
 
 
-def test_class_methods_know_their_class(face: Face) -> None:
+def test_class_methods_know_their_class(client: SyncClient) -> None:
     class Till:
         @classmethod
-        @functools.partial(decorated, face)
+        @functools.partial(decorated, client)
         def make(cls, order: str) -> str:
             return f"{cls.__name__} {order}"
 
     class Desk(Till):
         pass
 
-    assert [face._wait(Till.make("A")), face._wait(Till().make("A"))] == ["Till A"] * 2
-    assert face._wait(Desk.make("A")) == "Desk A"  # the class is part of the default key
+    assert [client._wait(Till.make("A")), client._wait(Till().make("A"))] == ["Till A"] * 2
+    assert client._wait(Desk.make("A")) == "Desk A"  # the class is part of the default key
     # Since Python 3.13, @classmethod gives a bound method whose attributes are those of the function: no class in them.
     of_desk = (Desk,) if sys.version_info >= (3, 13) else ()
-    assert face._wait(Desk.make.outcome(*of_desk, "A")).replayed
-    assert face._wait(Desk.make.forget(*of_desk, "A"))
-    assert [one.value for one in face._wait(face.once.map(Desk.make, ["A", "B"]))] == ["Desk A", "Desk B"]
+    assert client._wait(Desk.make.outcome(*of_desk, "A")).replayed
+    assert client._wait(Desk.make.forget(*of_desk, "A"))
+    assert [one.value for one in client._wait(client.once.map(Desk.make, ["A", "B"]))] == ["Desk A", "Desk B"]
 
 
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="there, @classmethod asks the function for its bound form")
-def test_a_class_method_that_was_told_no_class_runs_nothing(face: Face) -> None:
+def test_a_class_method_that_was_told_no_class_runs_nothing(client: SyncClient) -> None:
     class Till:
         @classmethod
-        @functools.partial(decorated, face)
+        @functools.partial(decorated, client)
         def make(cls, order: str = "A") -> str:
             pytest.fail("nothing may run")
 
     for call in (Till.make.outcome, Till.make.read, Till.make.forget):
         for arguments in ((), ("B",)):
             with pytest.raises(ConfigurationError, match=r"Class\.method\.outcome\(Class"):
-                face._wait(call(*arguments))
+                client._wait(call(*arguments))
 
 
-def test_a_parameter_called_cls_of_a_plain_function_is_any_parameter(face: Face) -> None:
+def test_a_parameter_called_cls_of_a_plain_function_is_any_parameter(client: SyncClient) -> None:
     def book(cls: str) -> str:
         return cls
 
-    assert face._wait(decorated(face, book)("economy")) == "economy"
+    assert client._wait(decorated(client, book)("economy")) == "economy"
 
 
 @pytest.mark.parametrize("kind", [staticmethod, classmethod])

@@ -15,7 +15,7 @@ import pytest
 
 from onceward import AsyncOnce, ConfigurationError, Once
 from onceward.stores import MemoryStore
-from tests.faces import Face
+from tests.clients import SyncClient
 from tests.unit.decorating import decorated, place
 
 __all__ = ["place"]  # fixtures, told here so that pytest finds them
@@ -24,13 +24,13 @@ __all__ = ["place"]  # fixtures, told here so that pytest finds them
 # ── from outside it is the function ──
 
 
-def test_name_docstring_and_signature_are_the_functions(face: Face) -> None:
+def test_name_docstring_and_signature_are_the_functions(client: SyncClient) -> None:
     def charge(self: Any, order: str, amount: int = 1) -> str:
         """Take the money."""
         return order
 
     class Till:
-        once = decorated(face, charge, key="{order}")
+        once = decorated(client, charge, key="{order}")
 
     for each in (Till.once, Till().once):
         assert (each.__name__, each.__doc__, each.__module__) == ("charge", "Take the money.", __name__)
@@ -95,12 +95,12 @@ def test_a_decorated_function_is_pickled_by_name_like_any_other() -> None:
         ({"lease": "1ms"}, "a lease of 1ms cannot work"),
     ],
 )
-def test_choices_that_cannot_work_are_refused_while_decorating(face: Face, settings: Any, says: str) -> None:
+def test_choices_that_cannot_work_are_refused_while_decorating(client: SyncClient, settings: Any, says: str) -> None:
     def charge(order: str, amount: int = 1) -> str:
         return order
 
     with pytest.raises(ConfigurationError, match=says):
-        face(**settings)(charge)
+        client(**settings)(charge)
 
 
 @pytest.mark.rival(6)

@@ -12,7 +12,7 @@ from onceward import AsyncOnce, ConfigurationError, Once, RecordState, current_a
 from onceward.engine import switch
 from onceward.stores import MemoryStore
 from onceward.testing import FakeClock, disabled
-from tests.faces import Face, Place
+from tests.clients import Place, SyncClient
 
 
 @pytest.fixture
@@ -21,14 +21,14 @@ def place(tmp_path: Path, clock: FakeClock) -> Place:
     return Place("memory", tmp_path, clock)
 
 
-def here(face: Face) -> Any:
-    return current_claim() if face.colour == "blocking" else current_async_claim()
+def here(client: SyncClient) -> Any:
+    return current_claim() if client.mode == "blocking" else current_async_claim()
 
 
-def test_every_call_runs_and_nothing_is_stored(face: Face) -> None:
+def test_every_call_runs_and_nothing_is_stored(client: SyncClient) -> None:
     effects: list[int] = []
 
-    @face(key="k:{x}")
+    @client(key="k:{x}")
     def work(x: int) -> int:
         effects.append(x)
         return len(effects)
@@ -38,13 +38,13 @@ def test_every_call_runs_and_nothing_is_stored(face: Face) -> None:
         outcome = work.outcome(1)
         assert (outcome.kind, outcome.value, outcome.reason) == ("executed", 3, "disabled")
         assert work.read(1) is None
-        assert face.run("k", len, [1]) == face.run("k", len, [1]) == 1
-    assert face.events == []
+        assert client.run("k", len, [1]) == client.run("k", len, [1]) == 1
+    assert client.events == []
     assert [work(1), work(1)] == [4, 4]  # and it is back
 
 
-def test_exceptions_pass(face: Face) -> None:
-    @face
+def test_exceptions_pass(client: SyncClient) -> None:
+    @client
     def work() -> None:
         raise ZeroDivisionError
 
@@ -54,23 +54,23 @@ def test_exceptions_pass(face: Face) -> None:
                 work()
 
 
-def test_every_item_of_a_map_runs(face: Face) -> None:
+def test_every_item_of_a_map_runs(client: SyncClient) -> None:
     done: list[int] = []
 
     def work(item: int) -> None:
         done.append(item)
 
     with disabled():
-        assert [one.reason for one in face.map(work, [1, 1, 2])] == ["disabled"] * 3
+        assert [one.reason for one in client.map(work, [1, 1, 2])] == ["disabled"] * 3
     assert done == [1, 1, 2]
 
 
-def test_a_claim_is_there_to_look_at_but_no_store_knows_it(face: Face) -> None:
-    with face.claim("taken"):
+def test_a_claim_is_there_to_look_at_but_no_store_knows_it(client: SyncClient) -> None:
+    with client.claim("taken"):
         pass
-    told = len(face.events)
+    told = len(client.events)
     with disabled():
-        with face.claim("taken", note={"a": "1"}) as claim:  # done before, but who cares
+        with client.claim("taken", note={"a": "1"}) as claim:  # done before, but who cares
             assert (claim.attempt, claim.key, claim.note, claim.state) == (1, "taken", {"a": "1"}, RecordState.PENDING)
             claim.check()
             claim.annotate(b="2")
@@ -79,19 +79,19 @@ def test_a_claim_is_there_to_look_at_but_no_store_knows_it(face: Face) -> None:
             claim.complete(5)
             claim.complete_in(object(), 5)
             assert claim.state is RecordState.COMPLETED
-        with pytest.raises(ZeroDivisionError), face.claim("new"):
+        with pytest.raises(ZeroDivisionError), client.claim("new"):
             raise ZeroDivisionError
-        with face.claim("new") as inner:
+        with client.claim("new") as inner:
             assert inner.token > claim.token
-    assert face.read("new") is None
-    assert face.read("taken").value is None
-    assert len(face.events) == told
+    assert client.read("new") is None
+    assert client.read("taken").value is None
+    assert len(client.events) == told
 
 
-def test_the_work_still_finds_a_claim(face: Face) -> None:
-    @face(key="k:{x}")
+def test_the_work_still_finds_a_claim(client: SyncClient) -> None:
+    @client(key="k:{x}")
     def work(x: int) -> str:
-        key: str = here(face).key
+        key: str = here(client).key
         return key
 
     with disabled():

@@ -16,7 +16,7 @@ from onceward.results.cipher import Cipher
 from onceward.results.codec import COMPRESSED, ENCRYPTED, PLAIN, Codec
 from onceward.results.encryption import AesGcm
 from onceward.results.result_type import ResultType
-from tests.faces import Face
+from tests.clients import SyncClient
 
 RECORD = hashlib.sha256(b"one record").digest()
 OTHER = hashlib.sha256(b"another record").digest()
@@ -171,20 +171,20 @@ def test_without_cryptography_the_error_names_the_extra(monkeypatch: pytest.Monk
 
 
 @pytest.mark.mission("A5")
-def test_a_client_may_read_what_was_stored_before_it_had_a_cipher(face: Face) -> None:
-    face.run("k", str, "plain")
-    strict = face.another(cipher=AesGcm(NEW))
+def test_a_client_may_read_what_was_stored_before_it_had_a_cipher(client: SyncClient) -> None:
+    client.run("k", str, "plain")
+    strict = client.another(cipher=AesGcm(NEW))
     with pytest.raises(ResultCorrupt, match="accept_plain=True"):
         strict.run("k", str, "plain")
-    lenient = face.another(cipher=AesGcm(NEW), accept_plain=True)
+    lenient = client.another(cipher=AesGcm(NEW), accept_plain=True)
     assert lenient.run("k", str, "plain") == "plain"
     entry = lenient.read("k")
     assert entry.value == "plain"
     lenient.run("new", str, "sealed")
     with pytest.raises(ResultCorrupt, match="is encrypted"):
-        face.run("new", str, "sealed")
+        client.run("new", str, "sealed")
 
 
-def test_accepting_plain_results_without_a_cipher_is_a_mistake(face: Face) -> None:
+def test_accepting_plain_results_without_a_cipher_is_a_mistake(client: SyncClient) -> None:
     with pytest.raises(ConfigurationError, match="cipher"):
-        face.another(accept_plain=True)
+        client.another(accept_plain=True)

@@ -25,7 +25,7 @@ from onceward.observe import Event
 from onceward.runtime.bridge import run
 from onceward.stores import MemoryStore
 from onceward.testing.clock import FakeClock
-from tests.faces import Face
+from tests.clients import SyncClient
 from tests.faulty import FaultyStore, Wire
 
 Told = list[tuple[str, str]]
@@ -398,9 +398,9 @@ def test_events_come_after_the_answer_so_that_a_listener_may_read_the_record() -
 
 
 @pytest.mark.mission("A6")
-def test_events_are_counted_even_if_nobody_listens(face: Face) -> None:
+def test_events_are_counted_even_if_nobody_listens(client: SyncClient) -> None:
     """How many runs were unprotected is a number that somebody asks for later."""
-    other = face.another(on_store_down="run")
+    other = client.another(on_store_down="run")
     other.run("a", int)
     other.run("a", int)
     with other.store_trouble("claim"):

@@ -216,6 +216,6 @@ def test_a_kind_of_your_own_counts_like_the_others() -> None:
     )
     own = preset({**PERSON, "eyes": Field(eyes)})
     likeness = Similarity(own)
-    brown, green, none = (form_of(ANNA | {"eyes": colour}, own) for colour in ("Brown", "green", ""))
+    brown, green, none = (form_of(ANNA | {"eyes": mode}, own) for mode in ("Brown", "green", ""))
     unlike, unsaid, like = (likeness.confidence(brown, [one]) for one in (green, none, brown))
     assert unlike < unsaid < like

@@ -26,7 +26,7 @@ from onceward.keys.weight import LIGHT_BYTES
 from onceward.results.codec import Codec
 from onceward.stores import MemoryStore
 from onceward.stores.sqlite.connection import SQLiteConnection
-from tests.faces import TOO_LONG, Place
+from tests.clients import TOO_LONG, Place
 
 MANY: list[tuple[int, str]] = [(x, str(x)) for x in range(4_000)]
 """Far from light, whether encoded, decoded or hashed."""
@@ -284,13 +284,13 @@ async def test_a_result_over_the_limit_is_found_out_on_another_thread(place: Pla
 async def test_a_result_is_recorded_though_its_caller_is_cancelled_while_it_is_encoded(place: Place) -> None:
     async with opened(place) as once:
         thinking = asyncio.Event()
-        think = once.engine.world.think
+        think = once.engine.runtime.think
 
         async def telling(call: Any, *arguments: Any) -> Any:
             thinking.set()
             return await think(call, *arguments)
 
-        once.engine.world.think = telling  # type: ignore[method-assign]
+        once.engine.runtime.think = telling  # type: ignore[method-assign]
         call = asyncio.create_task(once.run("k", many))
         await thinking.wait()
         call.cancel()
@@ -303,7 +303,7 @@ async def test_a_result_is_recorded_though_its_caller_is_cancelled_while_it_is_e
 
 async def test_a_small_call_needs_no_other_thread() -> None:
     once = AsyncOnce(MemoryStore())
-    once.engine.world.think = None  # type: ignore[assignment,method-assign]
+    once.engine.runtime.think = None  # type: ignore[assignment,method-assign]
     order = {
         "id": 7,
         "lines": [{"sku": "a", "price": Decimal("1.50")}] * 5,

@@ -15,7 +15,7 @@ from onceward.protocol.record import READER
 from onceward.protocol.requests import Answer, ClaimRequest
 from onceward.stores import MemoryStore
 from onceward.testing import FakeClock
-from tests.faces import Face, Place
+from tests.clients import Place, SyncClient
 from tests.unit.elsewhere import owned
 
 
@@ -39,17 +39,17 @@ class Handler:
         return f"did {item}"
 
 
-def mapped(face: Face, handler: Handler, items: Any, **settings: Any) -> list[Any]:
+def mapped(client: SyncClient, handler: Handler, items: Any, **settings: Any) -> list[Any]:
     def work(item: Any) -> str:
         return handler(item)
 
-    return face.map(work, items, **settings)
+    return client.map(work, items, **settings)
 
 
-def test_outcomes_come_in_the_order_of_the_input(face: Face) -> None:
+def test_outcomes_come_in_the_order_of_the_input(client: SyncClient) -> None:
     handler = Handler()
-    assert mapped(face, handler, ["b"])[0].executed
-    outcomes = mapped(face, handler, ["c", "b", "a"])
+    assert mapped(client, handler, ["b"])[0].executed
+    outcomes = mapped(client, handler, ["c", "b", "a"])
     assert [(one.kind, one.value) for one in outcomes] == [
         ("executed", "did c"),
         ("replayed", "did b"),
@@ -58,9 +58,9 @@ def test_outcomes_come_in_the_order_of_the_input(face: Face) -> None:
     assert handler.done == ["b", "c", "a"]
 
 
-def test_a_second_map_replays_everything(face: Face) -> None:
+def test_a_second_map_replays_everything(client: SyncClient) -> None:
     handler = Handler()
-    first, second = (mapped(face, handler, [1, 2, 3], key="n:{item}") for _ in range(2))
+    first, second = (mapped(client, handler, [1, 2, 3], key="n:{item}") for _ in range(2))
     assert [one.kind for one in first] == ["executed"] * 3
     assert [(one.kind, one.value, one.key) for one in second] == [
         ("replayed", "did 1", "n:1"),
@@ -70,67 +70,67 @@ def test_a_second_map_replays_everything(face: Face) -> None:
     assert handler.done == [1, 2, 3]
 
 
-def test_one_that_fails_stops_no_other(face: Face) -> None:
+def test_one_that_fails_stops_no_other(client: SyncClient) -> None:
     handler = Handler(b=ValueError("bad b"))
-    outcomes = mapped(face, handler, ["a", "b", "c"], key="{item}")
+    outcomes = mapped(client, handler, ["a", "b", "c"], key="{item}")
     assert [one.kind for one in outcomes] == ["executed", "failed", "executed"]
     with pytest.raises(ValueError, match="bad b"):
         outcomes[1].unwrap()
     handler.refuse.clear()
-    assert [(one.kind, one.attempt) for one in mapped(face, handler, ["a", "b"], key="{item}")] == [
+    assert [(one.kind, one.attempt) for one in mapped(client, handler, ["a", "b"], key="{item}")] == [
         ("replayed", 1),
         ("executed", 2),
     ]
 
 
-def test_a_key_that_comes_twice_runs_once(face: Face) -> None:
+def test_a_key_that_comes_twice_runs_once(client: SyncClient) -> None:
     handler = Handler()
-    outcomes = mapped(face, handler, ["a", "b", "a", "a"])
+    outcomes = mapped(client, handler, ["a", "b", "a", "a"])
     assert [one.kind for one in outcomes] == ["executed", "executed", "replayed", "replayed"]
     assert [one.value for one in outcomes] == ["did a", "did b", "did a", "did a"]
     assert outcomes[0].token == outcomes[2].token
     assert handler.done == ["a", "b"]
-    assert [event.reason for event in face.told("skipped")] == ["replayed"] * 2
+    assert [event.reason for event in client.told("skipped")] == ["replayed"] * 2
 
 
-def test_a_key_that_comes_twice_and_fails_runs_once_too(face: Face) -> None:
+def test_a_key_that_comes_twice_and_fails_runs_once_too(client: SyncClient) -> None:
     handler = Handler(a=ValueError("bad"))
-    assert [one.kind for one in mapped(face, handler, ["a", "a"])] == ["failed", "failed"]
+    assert [one.kind for one in mapped(client, handler, ["a", "a"])] == ["failed", "failed"]
     assert handler.done == ["a"]
 
 
 @pytest.mark.rival(5)
-def test_the_same_key_with_another_payload_is_a_mismatch_inside_one_batch_too(face: Face) -> None:
+def test_the_same_key_with_another_payload_is_a_mismatch_inside_one_batch_too(client: SyncClient) -> None:
     handler = Handler()
-    outcomes = mapped(face, handler, [("k", 1), ("k", 2), ("k", 1)], key="{item[0]}")
+    outcomes = mapped(client, handler, [("k", 1), ("k", 2), ("k", 1)], key="{item[0]}")
     assert [one.kind for one in outcomes] == ["executed", "mismatch", "replayed"]
     with pytest.raises(PayloadMismatch, match="differs in: item"):
         outcomes[1].unwrap()
     assert handler.done == [("k", 1)]
-    again = mapped(face, handler, [("k", 2), ("k", 1)], key="{item[0]}")
+    again = mapped(client, handler, [("k", 2), ("k", 1)], key="{item[0]}")
     assert [one.kind for one in again] == ["mismatch", "replayed"]
 
 
 @pytest.mark.rival(30)
-def test_items_without_a_key_each_run_if_that_is_declared(face: Face) -> None:
+def test_items_without_a_key_each_run_if_that_is_declared(client: SyncClient) -> None:
     handler = Handler()
     with pytest.raises(MissingKey):
-        mapped(face, handler, [{}], key="{item[id]}")[0].unwrap()
-    outcomes = mapped(face, handler, [{"id": 1}, {}, {}], key="{item[id]}", on_missing_key="run")
+        mapped(client, handler, [{}], key="{item[id]}")[0].unwrap()
+    outcomes = mapped(client, handler, [{"id": 1}, {}, {}], key="{item[id]}", on_missing_key="run")
     assert [(one.kind, one.reason) for one in outcomes] == [("executed", "executed")] + [
         ("executed", "unprotected")
     ] * 2
     assert handler.done == [{"id": 1}, {}, {}]
-    assert len(face.told("unprotected")) == 2
+    assert len(client.told("unprotected")) == 2
 
 
-def test_more_than_one_batch_and_a_generator(face: Face) -> None:
+def test_more_than_one_batch_and_a_generator(client: SyncClient) -> None:
     handler = Handler()
-    outcomes = mapped(face, handler, (number for number in range(600)))
+    outcomes = mapped(client, handler, (number for number in range(600)))
     assert [one.value for one in outcomes] == [f"did {number}" for number in range(600)]
     assert {one.kind for one in outcomes} == {"executed"}
     assert handler.done == list(range(600))
-    assert face.keeper.shortest_lease() is None  # nothing is held
+    assert client.heartbeat.shortest_lease() is None  # nothing is held
 
 
 def test_no_store_is_asked_for_more_than_256_keys_at_once() -> None:
@@ -146,39 +146,39 @@ def test_no_store_is_asked_for_more_than_256_keys_at_once() -> None:
     assert Counting.batches == [256, 256, 88]
 
 
-def test_nothing_in_nothing_out(face: Face) -> None:
-    assert mapped(face, Handler(), []) == []
+def test_nothing_in_nothing_out(client: SyncClient) -> None:
+    assert mapped(client, Handler(), []) == []
 
 
-def test_what_somebody_else_is_at_follows_the_policy(face: Face) -> None:
+def test_what_somebody_else_is_at_follows_the_policy(client: SyncClient) -> None:
     handler = Handler()
-    with owned(face, face.once.key("a", name="n")):
-        outcomes = mapped(face, handler, ["a", "b"], key="{item}", name="n", on_running="skip")
+    with owned(client, client.once.key("a", name="n")):
+        outcomes = mapped(client, handler, ["a", "b"], key="{item}", name="n", on_running="skip")
         assert [one.kind for one in outcomes] == ["running", "executed"]
-        waited = face.start(lambda: mapped(face, handler, ["a", "c"], key="{item}", name="n"))
+        waited = client.start(lambda: mapped(client, handler, ["a", "c"], key="{item}", name="n"))
         while "c" not in handler.done:
             pass  # the free one is done before it waits for the other
     assert [one.kind for one in waited.result(20)] == ["replayed", "executed"]
     assert handler.done == ["b", "c"]
 
 
-def test_the_choices_of_a_decorated_function_hold(face: Face) -> None:
+def test_the_choices_of_a_decorated_function_hold(client: SyncClient) -> None:
     effects: list[int] = []
 
-    @face(key="n:{x}", max_attempts=1)
+    @client(key="n:{x}", max_attempts=1)
     def work(x: int, y: int = 5) -> int:
         effects.append(x)
         return x + y
 
     assert work(2) == 7
-    assert [(one.key, one.value) for one in face.map(work, [1, 2])] == [("n:1", 6), ("n:2", 7)]
+    assert [(one.key, one.value) for one in client.map(work, [1, 2])] == [("n:1", 6), ("n:2", 7)]
     assert effects == [2, 1]
     for details in ({"key": "{x}"}, {"name": "other"}, {"lease": "1m"}):
         with pytest.raises(ConfigurationError, match="decorated already"):
-            face.map(work, [1], **details)
+            client.map(work, [1], **details)
 
 
-def test_a_decorated_method_keeps_its_receiver(face: Face) -> None:
+def test_a_decorated_method_keeps_its_receiver(client: SyncClient) -> None:
     class Till:
         def __init__(self) -> None:
             self.taken: list[int] = []
@@ -187,10 +187,10 @@ def test_a_decorated_method_keeps_its_receiver(face: Face) -> None:
             self.taken.append(order)
             return order
 
-        once = face.once(key="t:{order}")(face._work(take))
+        once = client.once(key="t:{order}")(client._work(take))
 
     till = Till()
-    assert [one.value for one in face._wait(face.once.map(till.once, [1, 2, 1]))] == [1, 2, 1]
+    assert [one.value for one in client._wait(client.once.map(till.once, [1, 2, 1]))] == [1, 2, 1]
     assert till.taken == [1, 2]
 
 
@@ -215,16 +215,18 @@ async def test_async_map_takes_no_blocking_function_that_is_decorated() -> None:
 
 @pytest.mark.rival(7)
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1)])
-def test_what_was_not_begun_is_released_when_the_process_is_told_to_stop(face: Face, error: BaseException) -> None:
+def test_what_was_not_begun_is_released_when_the_process_is_told_to_stop(
+    client: SyncClient, error: BaseException
+) -> None:
     handler = Handler(b=error)
     with pytest.raises(type(error)):
-        mapped(face, handler, ["a", "b", "c", "d"], key="{item}", name="n")
+        mapped(client, handler, ["a", "b", "c", "d"], key="{item}", name="n")
     assert handler.done == ["a", "b"]
-    states = [face.read(key, name="n") for key in "abcd"]
+    states = [client.read(key, name="n") for key in "abcd"]
     assert [one and one.state for one in states] == [RecordState.COMPLETED, RecordState.FAILED, None, None]
-    assert face.keeper.shortest_lease() is None  # nothing is held
+    assert client.heartbeat.shortest_lease() is None  # nothing is held
     handler.refuse.clear()
-    again = mapped(face.another(), handler, ["a", "b", "c", "d"], key="{item}", name="n", on_running="raise")
+    again = mapped(client.another(), handler, ["a", "b", "c", "d"], key="{item}", name="n", on_running="raise")
     assert [(one.kind, one.attempt) for one in again] == [
         ("replayed", 1),
         ("executed", 2),
@@ -240,56 +242,56 @@ class Unreadable:
 @pytest.mark.parametrize(
     ("bad", "error"), [(float("nan"), InvalidKey), (Unreadable(), InvalidKey), ({"no": "id"}, MissingKey)]
 )
-def test_an_item_whose_key_cannot_be_made_stops_no_other(face: Face, bad: Any, error: type[Exception]) -> None:
+def test_an_item_whose_key_cannot_be_made_stops_no_other(client: SyncClient, bad: Any, error: type[Exception]) -> None:
     handler = Handler()
     source = "{item[id]}" if error is MissingKey else None
-    outcomes = mapped(face, handler, [{"id": 1}, bad, {"id": 2}], key=source)
+    outcomes = mapped(client, handler, [{"id": 1}, bad, {"id": 2}], key=source)
     assert [one.kind for one in outcomes] == ["executed", "failed", "executed"]
     with pytest.raises(error):
         outcomes[1].unwrap()
     assert handler.done == [{"id": 1}, {"id": 2}]
 
 
-def test_a_key_function_that_raises_is_the_trouble_of_its_item(face: Face) -> None:
+def test_a_key_function_that_raises_is_the_trouble_of_its_item(client: SyncClient) -> None:
     handler = Handler()
-    outcomes = mapped(face, handler, [1, 0, 2], key=lambda item: 1 / item)
+    outcomes = mapped(client, handler, [1, 0, 2], key=lambda item: 1 / item)
     assert [one.kind for one in outcomes] == ["executed", "failed", "executed"]
     with pytest.raises(ZeroDivisionError):
         outcomes[1].unwrap()
 
 
-def test_an_item_that_is_held_around_the_batch_stops_no_other(face: Face) -> None:
+def test_an_item_that_is_held_around_the_batch_stops_no_other(client: SyncClient) -> None:
     handler = Handler()
-    with face.claim("b", name="n"):
-        outcomes = mapped(face, handler, ["a", "b", "c"], key="{item}", name="n")
+    with client.claim("b", name="n"):
+        outcomes = mapped(client, handler, ["a", "b", "c"], key="{item}", name="n")
     assert [one.kind for one in outcomes] == ["executed", "failed", "executed"]
     with pytest.raises(Reentrant):
         outcomes[1].unwrap()
 
 
-def test_a_record_of_a_newer_version_stops_no_other(face: Face) -> None:
+def test_a_record_of_a_newer_version_stops_no_other(client: SyncClient) -> None:
     handler = Handler()
-    mapped(face, handler, ["b"], key="{item}", name="n")
-    memory = face.once.store
+    mapped(client, handler, ["b"], key="{item}", name="n")
+    memory = client.once.store
     (id, record), *_ = memory._records.items()
     memory._records[id] = msgspec.structs.replace(record, min_reader=READER + 1)
-    outcomes = mapped(face, handler, ["a", "b", "c"], key="{item}", name="n")
+    outcomes = mapped(client, handler, ["a", "b", "c"], key="{item}", name="n")
     assert [one.kind for one in outcomes] == ["executed", "failed", "executed"]
     with pytest.raises(VersionSkew):
         outcomes[1].unwrap()
 
 
-def test_a_duplicate_gets_a_value_of_its_own(face: Face) -> None:
+def test_a_duplicate_gets_a_value_of_its_own(client: SyncClient) -> None:
     def work(item: int) -> list[int]:
         return [item]
 
-    first, second, third = face.map(work, [1, 1, 1])
+    first, second, third = client.map(work, [1, 1, 1])
     first.value.append(2)
     second.value.append(3)
     assert third.value == [1]
 
 
-def test_a_lambda_needs_a_name(face: Face) -> None:
+def test_a_lambda_needs_a_name(client: SyncClient) -> None:
     with pytest.raises(ConfigurationError, match="name="):
-        face.map(lambda item: item, [1])
-    assert face.map(lambda item: item, [1], name="n")[0].value == 1
+        client.map(lambda item: item, [1])
+    assert client.map(lambda item: item, [1], name="n")[0].value == 1

@@ -27,9 +27,9 @@ from onceward.results.result_type import ResultType
 from tests.unit.result_classes import (
     MONEY,
     ORDER,
-    Colour,
     Level,
     Line,
+    Mode,
     Model,
     ModelPage,
     Money,
@@ -137,11 +137,11 @@ def test_an_ordered_dict_keeps_the_order_it_was_given_later() -> None:
 @pytest.mark.parametrize(
     ("value", "annotation"),
     [
-        (Colour.RED, Colour),
+        (Mode.RED, Mode),
         (Level.LOW, Level),
         (Name.A, Name),
         (Rights.READ | Rights.WRITE, Rights),
-        (Colour.RED, typing.Literal[Colour.RED]),
+        (Mode.RED, typing.Literal[Mode.RED]),
         ({Name.A: 1}, dict[Name, int]),
         (ORDER.lines[0], Line),
         (ORDER, Order | None),
@@ -194,9 +194,9 @@ def test_a_type_alias_declares_what_it_stands_for() -> None:
 
 def test_type_variables_declare_their_bound_and_constraints() -> None:
     bound = typing.TypeVar("bound", bound=Point)
-    either = typing.TypeVar("either", Line, Colour)
+    either = typing.TypeVar("either", Line, Mode)
     names = " ".join(ResultType(tuple[bound, either]).classes)  # type: ignore[valid-type]
-    assert all(name in names for name in ("Point", "Line", "Colour"))
+    assert all(name in names for name in ("Point", "Line", "Mode"))
 
 
 def test_one_annotation_that_cannot_be_resolved_does_not_hide_the_others() -> None:

@@ -303,7 +303,7 @@ def test_what_changes_nothing_takes_no_lock_and_writes_nothing(store: SQLiteStor
     assert claim(store, "done", b"3").verdict is Verdict.REPLAY
     assert complete(store, done).verdict is Verdict.OK, "settled twice with the same content"
     assert run(store.renew([stranger], timeout=0.5))[0].verdict is Verdict.LOST
-    assert store.glance(ident("done"), b"") is not None
+    assert store.lookup(ident("done"), b"") is not None
     writer.execute("ROLLBACK")
     writer.close()
     assert connection.total_changes == before

@@ -70,7 +70,7 @@ def test_a_key_that_came_between_the_look_and_the_claim_is_not_granted_again(
     store: SQLiteStore, tmp_path: Path, clock: FakeClock
 ) -> None:
     other = opened(tmp_path, clock)
-    assert store.glance(ID, b"") is None
+    assert store.lookup(ID, b"") is None
     assert claim(other, b"theirs")[0] is Verdict.ACQUIRED
     verdict, record = claim(store, b"ours")
     assert (verdict, record.nonce) == (Verdict.RUNNING, b"theirs")
@@ -136,7 +136,7 @@ def test_it_recalls_no_more_than_it_may() -> None:
 
 def batch(store: SQLiteStore, ids: list[bytes], nonce: bytes = b"one") -> list[Record]:
     for id in ids:
-        assert store.glance(id, b"") is None
+        assert store.lookup(id, b"") is None
     requests = [ClaimRequest(id, "app/op", id.decode(), nonce, 600_000_000) for id in ids]
     first = Release(b"nobody", 1, b"x")  # with a settlement in it, a batch goes behind the lock at once
     answers = run(store.send([first, *requests], 5))
@@ -176,7 +176,7 @@ def test_in_a_batch_a_key_that_came_meanwhile_is_not_granted_again(
     other = opened(tmp_path, clock)
     [mine] = batch(store, [b"mine"])
     for id in (b"a", b"b"):
-        assert store.glance(id, b"") is None
+        assert store.lookup(id, b"") is None
     batch(other, [b"b"], b"theirs")
     requests = [ClaimRequest(id, "app/op", id.decode(), b"ours", 600_000_000) for id in (b"a", b"b")]
     answers = run(store.send([*completions([mine]), *requests], 5))

@@ -19,7 +19,7 @@ from onceward.stores.sqlite import SQLiteStore, table
 from onceward.testing.clock import FakeClock
 from tests.unit.sqlite_calls import (
     LEASE,
-    Colour,
+    Mode,
     claim,
     complete,
     held,
@@ -27,9 +27,9 @@ from tests.unit.sqlite_calls import (
     look,
     request,
 )
-from tests.unit.sqlite_stage import colour, path, store
+from tests.unit.sqlite_stage import mode, path, store
 
-__all__ = ["colour", "path", "store"]  # fixtures, told here so that pytest finds them
+__all__ = ["mode", "path", "store"]  # fixtures, told here so that pytest finds them
 
 
 def test_it_is_what_the_ports_ask_for(store: SQLiteStore) -> None:
@@ -40,21 +40,21 @@ def test_it_is_what_the_ports_ask_for(store: SQLiteStore) -> None:
 
 
 @pytest.mark.mission("A1")
-def test_claim_complete_replay_and_the_rows_in_between(path: Path, clock: FakeClock, colour: Colour) -> None:
+def test_claim_complete_replay_and_the_rows_in_between(path: Path, clock: FakeClock, mode: Mode) -> None:
     store = SQLiteStore(path, clock=clock)
-    colour(store.open(colour.world))
-    fresh = colour(store.claim([request("order 7", owner="me", note={"a": "b"})], timeout=5))[0]
+    mode(store.open(mode.runtime))
+    fresh = mode(store.claim([request("order 7", owner="me", note={"a": "b"})], timeout=5))[0]
     assert fresh.record is not None
     seen = look(path, "SELECT state, token, nonce, lease_until, owner, note, result, typeof(id) FROM onceward_records")
     assert seen == [("PENDING", clock.now(), b"n", clock.now() + LEASE, "me", '{"a":"b"}', None, "blob")]
     done = Complete(fresh.record.id, fresh.record.token, b"n", result=b"", digest=b"d")
-    assert colour(store.settle([done], timeout=5))[0].verdict is Verdict.OK
+    assert mode(store.settle([done], timeout=5))[0].verdict is Verdict.OK
     assert look(path, "SELECT state, lease_until, result FROM onceward_records") == [("COMPLETED", None, b"")]
-    again = colour(store.claim([request("order 7", b"other")], timeout=5))[0]
+    again = mode(store.claim([request("order 7", b"other")], timeout=5))[0]
     assert again.verdict is Verdict.REPLAY
     assert again.record is not None
     assert again.record.result == b""
-    colour(store.close())
+    mode(store.close())
 
 
 @pytest.mark.rival(4)

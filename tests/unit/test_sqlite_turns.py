@@ -22,7 +22,7 @@ from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite import connection as link
 from onceward.testing.clock import FakeClock
 from tests.unit.sqlite_calls import (
-    Colour,
+    Mode,
     claim,
     complete,
     held,
@@ -30,28 +30,28 @@ from tests.unit.sqlite_calls import (
     look,
     request,
 )
-from tests.unit.sqlite_stage import colour, path, store
+from tests.unit.sqlite_stage import mode, path, store
 
-__all__ = ["colour", "path", "store"]  # fixtures, told here so that pytest finds them
+__all__ = ["mode", "path", "store"]  # fixtures, told here so that pytest finds them
 
 
 @pytest.mark.fault("F52", "F60")
 def test_a_foreign_writer_is_waited_for_until_the_deadline_and_no_longer(
-    store: SQLiteStore, path: Path, colour: Colour
+    store: SQLiteStore, path: Path, mode: Mode
 ) -> None:
     other = store.twin()
-    colour(other.open(colour.world))
+    mode(other.open(mode.runtime))
     writer = sqlite3.connect(path, isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")
     begin = time.monotonic()
     with pytest.raises(StoreUnavailable, match="another writer") as caught:
-        colour(other.claim([request("a")], timeout=0.06))
+        mode(other.claim([request("a")], timeout=0.06))
     assert 0.05 < time.monotonic() - begin < 2
     assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
     writer.execute("COMMIT")
     writer.close()
-    assert colour(other.claim([request("a")], timeout=5))[0].verdict is Verdict.ACQUIRED
-    colour(other.close())
+    assert mode(other.claim([request("a")], timeout=5))[0].verdict is Verdict.ACQUIRED
+    mode(other.close())
 
 
 def test_the_wait_for_other_threads_counts_too(store: SQLiteStore) -> None:
@@ -105,7 +105,7 @@ def test_a_call_that_interrupts_a_call_of_its_own_thread_is_refused_and_harms_no
         cursor.execute("ROLLBACK")
 
     store._link.turn(link.Allowance.of(5), interrupted)
-    store._world = ThreadRuntime()
+    store._runtime = ThreadRuntime()
     assert claim(store, "a").verdict is Verdict.ACQUIRED
 
 
@@ -188,20 +188,20 @@ def test_off_is_not_a_choice(path: Path) -> None:
         SQLiteStore(path, synchronous="OFF")
 
 
-def test_a_closed_store_says_so_and_may_be_opened_again(path: Path, colour: Colour) -> None:
+def test_a_closed_store_says_so_and_may_be_opened_again(path: Path, mode: Mode) -> None:
     store = SQLiteStore(path)
     with pytest.raises(StoreUnavailable, match="not open"):
-        colour(store.claim([request("a")], timeout=5))
-    colour(store.open(colour.world))
-    colour(store.open(colour.world))
-    assert colour(store.claim([request("a")], timeout=5))[0].verdict is Verdict.ACQUIRED
-    colour(store.close())
-    colour(store.close())
+        mode(store.claim([request("a")], timeout=5))
+    mode(store.open(mode.runtime))
+    mode(store.open(mode.runtime))
+    assert mode(store.claim([request("a")], timeout=5))[0].verdict is Verdict.ACQUIRED
+    mode(store.close())
+    mode(store.close())
     with pytest.raises(StoreUnavailable, match="not open"):
-        colour(store.read([ident("a")], timeout=5))
-    colour(store.open(colour.world))
-    assert colour(store.read([ident("a")], timeout=5))[0].verdict is Verdict.OK
-    colour(store.close())
+        mode(store.read([ident("a")], timeout=5))
+    mode(store.open(mode.runtime))
+    assert mode(store.read([ident("a")], timeout=5))[0].verdict is Verdict.OK
+    mode(store.close())
 
 
 def test_the_last_world_holds(path: Path) -> None:
@@ -256,14 +256,14 @@ def test_a_twin_has_a_connection_of_its_own_on_the_same_data(store: SQLiteStore)
     run(twin.close())
 
 
-def test_memory_is_one_shared_connection_without_joining(clock: FakeClock, colour: Colour) -> None:
+def test_memory_is_one_shared_connection_without_joining(clock: FakeClock, mode: Mode) -> None:
     store = SQLiteStore(":memory:", clock=clock)
     assert store.name == "sqlite://:memory:"
     assert store.inline
     assert store.twin() is store
-    colour(store.open(colour.world))
+    mode(store.open(mode.runtime))
     run(store.twin().open(ThreadRuntime()))  # as the keeper does
-    assert colour(store.claim([request("a")], timeout=5))[0].verdict is Verdict.ACQUIRED
+    assert mode(store.claim([request("a")], timeout=5))[0].verdict is Verdict.ACQUIRED
     results: list[Verdict] = []
     thread = threading.Thread(target=lambda: results.append(claim(store, "a", b"other").verdict))
     thread.start()
@@ -271,7 +271,7 @@ def test_memory_is_one_shared_connection_without_joining(clock: FakeClock, colou
     assert results == [Verdict.RUNNING]
     connection = sqlite3.connect(":memory:")
     with pytest.raises(ConfigurationError, match="no transaction can join"):
-        store.join(connection, colour.world)
+        store.join(connection, mode.runtime)
     connection.close()
     run(store.open(ThreadRuntime()))
     run(store.close())

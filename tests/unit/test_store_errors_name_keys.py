@@ -18,10 +18,10 @@ class Unreachable(MemoryStore):
         self._opens = opens
         self.answer = None  # type: ignore[assignment, method-assign]  # as a store that has to be waited for
 
-    async def open(self, world: Runtime) -> None:
+    async def open(self, runtime: Runtime) -> None:
         if not self._opens:
             raise StoreUnavailable("it is down", hint="start it")
-        await super().open(world)
+        await super().open(runtime)
 
     async def claim(self, *_requests: object, **_how: object) -> list[Answer]:
         raise StoreUnavailable("it is down", hint="start it")

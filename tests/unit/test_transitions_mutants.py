@@ -162,7 +162,7 @@ MUTANTS: dict[str, tuple[Rules, str]] = {
 def test_no_history_breaks_a_promise_of_the_real_table(scenario: Any) -> None:
     seen = explore(scenarios=(scenario,))
     assert seen.violation is None
-    assert seen.worlds > 1_000, "a search that saw next to nothing shows nothing"
+    assert seen.systems > 1_000, "a search that saw next to nothing shows nothing"
 
 
 @pytest.mark.rival(1, 22)

@@ -56,7 +56,7 @@ def test_an_instant_is_the_same_in_every_zone() -> None:
         ({"id": 5}, "id is no text"),
         ({"id": "a\0"}, "NUL"),
         ({"id": "\ud800"}, "id is no text"),
-        ({"id": "a", "colour": "red"}, "colour, which statements has not"),
+        ({"id": "a", "mode": "red"}, "colour, which statements has not"),
         ({"id": "a", "score": "1"}, "score is no number"),
         ({"id": "a", "score": True}, "score is no number"),
         ({"id": "a", "score": float("nan")}, "no place in an order"),

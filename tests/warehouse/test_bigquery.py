@@ -115,7 +115,7 @@ def test_a_large_batch_goes_up_in_several_requests(front: Front, dataset: str, m
 
 def test_a_table_of_bigquery_that_is_there_must_fit(house: BigQueryWarehouse, query: Query) -> None:
     with pytest.raises(ConfigurationError, match="without: colour"):
-        house.prepare(Table(name="users", columns={"user_id": "text", "colour": "text"}, key=("user_id",)))
+        house.prepare(Table(name="users", columns={"user_id": "text", "mode": "text"}, key=("user_id",)))
     query("CREATE TABLE counted (id STRING, n INT64, f FLOAT64, at DATETIME)")
     for column, kind in (("n", "number"), ("f", "integer"), ("at", "time")):
         with pytest.raises(ConfigurationError, match=f"would round: {column}"):

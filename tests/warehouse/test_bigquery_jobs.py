@@ -97,12 +97,12 @@ def another_in_its_transaction(
         front.saw_abort.wait(60)
         front.release()
 
-    crew = [threading.Thread(target=other.load, args=(load_id, table, [row])), threading.Thread(target=release)]
-    for one in crew:
+    pool = [threading.Thread(target=other.load, args=(load_id, table, [row])), threading.Thread(target=release)]
+    for one in pool:
         one.start()
     assert front.reached.wait(60)
     yield
-    for one in crew:
+    for one in pool:
         one.join()
     other.close()
     assert front.aborted >= 1
@@ -182,10 +182,10 @@ def test_overlapping_loads_at_once_insert_each_row_once(
         finally:
             other.close()
 
-    crew = [threading.Thread(target=load, args=(number,)) for number in range(3)]
-    for one in crew:
+    pool = [threading.Thread(target=load, args=(number,)) for number in range(3)]
+    for one in pool:
         one.start()
-    for one in crew:
+    for one in pool:
         one.join()
     assert errors == []
     assert sum(inserted) == 30

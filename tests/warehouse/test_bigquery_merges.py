@@ -59,10 +59,10 @@ def test_of_two_different_rows_at_once_one_is_put_in_and_the_other_is_told(url: 
         together.wait()
         verdicts.extend(house.merge(FACTS, [{"id": "a", "digest": digest}]).verdicts)
 
-    crew = [threading.Thread(target=put, args=(house, str(n))) for n, house in enumerate(houses)]
-    for one in crew:
+    pool = [threading.Thread(target=put, args=(house, str(n))) for n, house in enumerate(houses)]
+    for one in pool:
         one.start()
-    for one in crew:
+    for one in pool:
         one.join()
     assert sorted(verdicts) == ["different", "inserted"]
     assert houses[0].query("SELECT COUNT(*) FROM facts WHERE id = ?", ["a"]) == [(1,)]

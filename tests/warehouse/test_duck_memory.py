@@ -213,10 +213,10 @@ def test_six_connections_at_once_put_in_each_row_once(house: DuckWarehouse, url:
             except BaseException as error:
                 errors.append(error)
 
-    crew = [threading.Thread(target=work, args=(number,)) for number in range(6)]
-    for one in crew:
+    pool = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for one in pool:
         one.start()
-    for one in crew:
+    for one in pool:
         one.join()
     assert errors == []
     assert house.query(COUNTED) == [(100, 100)]
@@ -239,10 +239,10 @@ def test_six_who_open_a_new_file_at_once_all_get_it(tmp_path: Path, settings: st
             errors.append(error)
 
     for number in range(3):
-        crew = [threading.Thread(target=work, args=(tmp_path / f"{number}.duckdb",)) for _ in range(6)]
-        for one in crew:
+        pool = [threading.Thread(target=work, args=(tmp_path / f"{number}.duckdb",)) for _ in range(6)]
+        for one in pool:
             one.start()
-        for one in crew:
+        for one in pool:
             one.join()
     assert errors == []
 

@@ -191,10 +191,10 @@ def test_loads_at_once_insert_each_row_once(url: str, house: Warehouse, query: Q
         finally:
             other.close()
 
-    crew = [threading.Thread(target=load, args=(number,)) for number in range(4)]
-    for one in crew:
+    pool = [threading.Thread(target=load, args=(number,)) for number in range(4)]
+    for one in pool:
         one.start()
-    for one in crew:
+    for one in pool:
         one.join()
     assert errors == []
     assert sum(inserted) == 50
@@ -214,10 +214,10 @@ def test_one_load_sent_at_once_by_several_is_done_once(url: str, house: Warehous
         finally:
             other.close()
 
-    crew = [threading.Thread(target=load) for _ in range(4)]
-    for one in crew:
+    pool = [threading.Thread(target=load) for _ in range(4)]
+    for one in pool:
         one.start()
-    for one in crew:
+    for one in pool:
         one.join()
     assert sorted(answer.replayed for answer in answers) == [False, True, True, True]
     assert {answer.inserted for answer in answers} == {1}
@@ -225,7 +225,7 @@ def test_one_load_sent_at_once_by_several_is_done_once(url: str, house: Warehous
 
 def test_a_table_that_is_there_must_fit(house: Warehouse, url: str) -> None:
     with pytest.raises(ConfigurationError, match="without: colour"):
-        house.prepare(Table(name="users", columns={"user_id": "text", "colour": "text"}, key=("user_id",)))
+        house.prepare(Table(name="users", columns={"user_id": "text", "mode": "text"}, key=("user_id",)))
     if url.endswith("primary_key=no"):
         return
     with pytest.raises(ConfigurationError, match="not unique by name"):

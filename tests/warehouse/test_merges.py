@@ -159,10 +159,10 @@ def test_of_eight_at_once_one_is_put_in_and_the_others_are_told(house: ComparesR
             together.wait()
             verdicts.extend(mine.merge(FACTS, [fact(id, digest)]).verdicts)  # noqa: B023 (ends within the round)
 
-        crew = [threading.Thread(target=put, args=(mine, str(n))) for n, mine in enumerate(houses)]
-        for one in crew:
+        pool = [threading.Thread(target=put, args=(mine, str(n))) for n, mine in enumerate(houses)]
+        for one in pool:
             one.start()
-        for one in crew:
+        for one in pool:
             one.join()
         assert sorted(verdicts) == ["different"] * 7 + ["inserted"], f"round {number}"
     for other in houses[1:]:

@@ -133,7 +133,7 @@ def _tell(found: Sequence[Broken], reach: Reach) -> None:
     """For people: a paragraph a rule, in full, for it says what to do."""
     for one in found:
         where = f" in {one.scope}" if one.scope else ""
-        click.secho(display.cut(f"{one.rule}{where}", display.LONGEST_FACT), bold=True, color=display.colours())
+        click.secho(display.cut(f"{one.rule}{where}", display.LONGEST_FACT), bold=True, color=display.modes())
         for sentence in (f"{one.said}.", one.todo, where_to_read(one)):
             click.echo(f"  {display.cut(sentence, display.LONGEST_FACT)}")
     if found:

@@ -79,7 +79,7 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, elastic: Sequ
         room -= widths[n]
     if whole:
         widths[-1] = LONGEST_FACT
-    click.secho(_line(titles, widths), bold=True, color=colours())
+    click.secho(_line(titles, widths), bold=True, color=modes())
     for row in rows:
         click.echo(_line(row, widths))
 
@@ -99,7 +99,7 @@ def facts(pairs: Mapping[str, str]) -> None:
         click.echo(f"{name:<{longest + GAP}}{cut(value, LONGEST_FACT)}".rstrip())
 
 
-def colours() -> bool | None:
+def modes() -> bool | None:
     """None lets click decide by the terminal; NO_COLOR forbids."""
     return False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
 

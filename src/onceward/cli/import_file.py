@@ -111,7 +111,7 @@ def import_command(
             dry_run=dry_run,
             restart=restart,
             again=again,
-            tell=shown,
+            on_progress=shown,
         )
     except KeyboardInterrupt:
         raise CommandError("stopped → the same command goes on where it stopped", Exit.ATTENTION) from None

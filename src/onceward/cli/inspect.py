@@ -212,7 +212,7 @@ def explain(key: str) -> None:
         display.print_json({**brief(record, now), "now": display.iso(now), "explanation": story})
         return
     click.secho(display.cut(f"{record.key}  {standing(record, now)}  in {record.scope}", 300), bold=True,
-                color=display.colours())  # fmt: skip
+                color=display.modes())  # fmt: skip
     for sentence in story:
         click.echo(display.cut(sentence, 1000))
 

@@ -75,7 +75,7 @@ def recover(*, target: str, only_once: bool, every: str) -> int:
 def run_worker(once: Any, every: str | None, tell: Any) -> Recovery:
     if isinstance(once, Once):
         try:
-            return once.recover(every=every, tell=tell)
+            return once.recover(every=every, on_result=tell)
         finally:
             once.close()
     from onceward.client.aio import recover_until_stopped

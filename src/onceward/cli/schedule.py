@@ -93,7 +93,7 @@ def client_at(target: str) -> Any:
 def run_until_stopped(once: Any, tell: Any) -> None:
     if isinstance(once, Once):
         try:
-            once.run_schedules(tell=tell)
+            once.run_schedules(on_result=tell)
         finally:
             once.close()
     else:

@@ -84,7 +84,7 @@ class AsyncOnce(BaseClient):
             **defaults,
         )
 
-    def _world(self) -> AsyncioRuntime:
+    def _runtime(self) -> AsyncioRuntime:
         return AsyncioRuntime()
 
     @overload
@@ -206,7 +206,7 @@ class AsyncOnce(BaseClient):
     ) -> list[Outcome[T]]:
         """fn(item) once per key, claimed in bulk. Outcomes in input order; one that fails stops no other."""
         operation, make = self.job_maker(fn, key, name, settings)
-        return await execute_all(self.engine, await jobs_of(self.engine.world, items, operation, make))
+        return await execute_all(self.engine, await jobs_of(self.engine.runtime, items, operation, make))
 
     def claim(
         self,
@@ -222,14 +222,14 @@ class AsyncOnce(BaseClient):
         return AsyncClaimBlock(self.engine, job() if is_quick(key) and is_light(payload) else job)
 
     def lock(
-        self, name: Any, *, lease: Duration | None = None, wait: Duration | None = None, on_lost: OnLost = "tell"
+        self, name: Any, *, lease: Duration | None = None, wait: Duration | None = None, on_lost: OnLost = "notify"
     ) -> AsyncLock:
         """`async with once.lock("sync", lease="30s") as lock:` one owner at a time; waits for it for up to `wait`."""
         job = functools.partial(lock_job, self, name, lease, wait, on_lost)
         return AsyncLock(self.engine, job() if is_quick(name) else job)
 
     async def try_lock(
-        self, name: Any, *, lease: Duration | None = None, on_lost: OnLost = "tell"
+        self, name: Any, *, lease: Duration | None = None, on_lost: OnLost = "notify"
     ) -> AsyncHeldLock | None:
         """The lock, or None if somebody has it: no waiting. It is a block that releases, or has to be released."""
         return await tried_async(self.lock(name, lease=lease, wait=0, on_lost=on_lost))
@@ -239,16 +239,16 @@ class AsyncOnce(BaseClient):
         return AsyncWithin(self, connection)
 
     @overload
-    def state(self, name: str, holds: type[T], **choices: Unpack[LatestStateOptions]) -> AsyncLatestState[T]: ...
+    def state(self, name: str, type: type[T], **choices: Unpack[LatestStateOptions]) -> AsyncLatestState[T]: ...
     @overload
-    def state(self, name: str, holds: Any = Any, **choices: Unpack[LatestStateOptions]) -> AsyncLatestState[Any]: ...
-    def state(self, name: str, holds: Any = Any, **choices: Unpack[LatestStateOptions]) -> AsyncLatestState[Any]:
+    def state(self, name: str, type: Any = Any, **choices: Unpack[LatestStateOptions]) -> AsyncLatestState[Any]: ...
+    def state(self, name: str, type: Any = Any, **choices: Unpack[LatestStateOptions]) -> AsyncLatestState[Any]:
         """The newest value of each entity of this name, whatever the order in which events arrive.
 
-        `holds` is the type of the values. Messages are known for `window` ("7d"), deleted entities for `keep_deleted`
-        ("30d"); an event that is further `ahead` of the store's time than this ("5m") is `Parked`.
+        `type` is the type of the values. Messages are known for `window` ("7d"), deleted entities for `keep_deleted`
+        ("30d"); an event whose time is more than `max_clock_skew` ("5m") ahead of the store's clock is `Parked`.
         """
-        return AsyncLatestState(self, name, holds, **choices)
+        return AsyncLatestState(self, name, type, **choices)
 
     def schedule(
         self, pattern: str, *, tz: str = "UTC", name: str | None = None, **choices: Unpack[TickChoices]
@@ -270,15 +270,15 @@ class AsyncOnce(BaseClient):
         """`async with once.tick("report", scheduled_at):` one run of a schedule, for schedulers that fire you."""
         return AsyncTickBlock(self, name, scheduled_at, choices, pattern=pattern, tz=tz, rerun=rerun)
 
-    async def run_schedules(self, *, tell: Watcher | None = None) -> None:
+    async def run_schedules(self, *, on_result: Watcher | None = None) -> None:
         """Run what was declared with `schedule` when it is due, until `stop()`; then wait for what is running."""
-        await keep(self.engine, watches(self, tell), AsyncWorkerPool())
+        await keep(self.engine, watches(self, on_result), AsyncWorkerPool())
 
     def saga(
         self,
         name: str,
         *steps: Step,
-        takes: Callable[..., Any] | None = None,
+        input_type: Callable[..., Any] | None = None,
         key: KeySource = None,
         version: str | int | None = None,
         tenant: TenantSource = None,
@@ -286,16 +286,16 @@ class AsyncOnce(BaseClient):
     ) -> AsyncSaga:
         """Steps that are all done in the end, or all undone: `once.saga("order", Step("charge", charge, undo=refund))`.
 
-        It is called with its input, by name; `takes` is a function or class whose parameters those are.
+        It is called with its input, by name; `input_type` is a function or class whose parameters those are.
         """
-        return AsyncSaga(self, name, steps, takes, choices, key=key, version=version, tenant=tenant)
+        return AsyncSaga(self, name, steps, input_type, choices, key=key, version=version, tenant=tenant)
 
-    async def recover(self, *, every: Duration | None = None, tell: Tell | None = None) -> Recovery:
+    async def recover(self, *, every: Duration | None = None, on_result: Tell | None = None) -> Recovery:
         """Finish what was declared with `store_input=True` and nobody delivers again; tells what it came to.
 
         Until nothing is due; with `every`, until `stop()`, with a rest of that length between the looks.
         """
-        worker = sweeper(self, tell)
+        worker = sweeper(self, on_result)
         if every is None:
             return await worker.until_idle()
         return await worker.until_stopped(AsyncWorkerPool(), microseconds(every, "every") / SECOND)
@@ -380,9 +380,9 @@ class AsyncOnce(BaseClient):
     async def close(self, timeout: float = 10.0) -> None:
         """Stop claiming, let running work finish (up to `timeout` seconds), join the keeper, close the store."""
         self.stop()
-        await asyncio.to_thread(self.keeper.drain, timeout)
+        await asyncio.to_thread(self.heartbeat.drain, timeout)
         self.engine.closed = True
-        await asyncio.to_thread(self.keeper.close)
+        await asyncio.to_thread(self.heartbeat.close)
         if self.counters is not None:
             await asyncio.to_thread(self.counters.close)
         await self.engine.store.close()
@@ -395,22 +395,22 @@ class AsyncOnce(BaseClient):
         await self.close()
 
 
-def run_until_stopped(once: AsyncOnce, tell: Watcher | None) -> None:
+def run_until_stopped(once: AsyncOnce, on_result: Watcher | None) -> None:
     """Run its schedules on an event loop of their own until it is stopped, then close it."""
 
     async def main() -> None:
         async with once:
-            await once.run_schedules(tell=tell)
+            await once.run_schedules(on_result=on_result)
 
     asyncio.run(main())
 
 
-def recover_until_stopped(once: AsyncOnce, every: Duration | None, tell: Tell | None) -> Recovery:
+def recover_until_stopped(once: AsyncOnce, every: Duration | None, on_result: Tell | None) -> Recovery:
     """Recover on an event loop of its own, until it is stopped or nothing is due; then close it."""
 
     async def main() -> Recovery:
         async with once:
-            return await once.recover(every=every, tell=tell)
+            return await once.recover(every=every, on_result=on_result)
 
     return asyncio.run(main())
 
@@ -426,7 +426,7 @@ def refuse_plain(fn: Any) -> None:
 def beside(engine: Engine) -> Engine:
     """The async engine of the same client: same data, keeper and events, a connection of its own."""
     store = engine.store.beside() if isinstance(engine.store, CachedStore) else engine.store.twin()
-    return Engine(store, AsyncioRuntime(), engine.keeper, engine.bus, engine.owner)
+    return Engine(store, AsyncioRuntime(), engine.heartbeat, engine.bus, engine.owner)
 
 
 def close_beside(engine: Engine) -> None:
@@ -437,5 +437,5 @@ def close_beside(engine: Engine) -> None:
 
 
 def close_loop(engine: Engine) -> None:
-    if isinstance(engine.world, AsyncioRuntime):
-        engine.world.close()
+    if isinstance(engine.runtime, AsyncioRuntime):
+        engine.runtime.close()

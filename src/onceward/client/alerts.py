@@ -21,7 +21,7 @@ AsyncAlert = Callable[[Broken], Awaitable[object]]
 
 
 def alert_jobs(
-    face: BaseClient, found: Sequence[Broken], send: Alert | AsyncAlert, thresholds: Thresholds
+    client: BaseClient, found: Sequence[Broken], send: Alert | AsyncAlert, thresholds: Thresholds
 ) -> list[Job]:
     """A job for each broken rule, under a key of the rule and the scope; the figure may be another each time."""
 
@@ -37,8 +37,8 @@ def alert_jobs(
         "on_running": "raise",
         "store_result": False,
     }
-    awaits = face._awaits  # noqa: SLF001 (its own faces call this)
-    plain = face.using()
+    awaits = client._awaits  # noqa: SLF001 (its own faces call this)
+    plain = client.using()
     plain.policy = Policy()  # a client's defaults are about its own work
     operation: Operation = plain.compiled(
         alert_async if awaits else alert, settings, key=_key, name=ALERT, awaits=awaits
@@ -50,7 +50,7 @@ def _key(broken: Broken) -> str:
     return f"{broken.rule}:{broken.scope}" if broken.scope else broken.rule
 
 
-async def send_all(face: BaseClient, jobs: Sequence[Job]) -> None:
+async def send_all(client: BaseClient, jobs: Sequence[Job]) -> None:
     """One after the other. An alert that fails is told as an event like any other work, and tried at the next check."""
     for job in jobs:
-        await execute(face.engine, job)
+        await execute(client.engine, job)

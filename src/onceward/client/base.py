@@ -116,8 +116,8 @@ class BaseClient:
 
         bus = logging_bus()
         self.counters = _counters(store, bus) if self._counts else None
-        self.keeper = Heartbeat(store, bus)
-        self.engine = Engine(store, self._world(), self.keeper, bus, THIS_PROCESS)
+        self.heartbeat = Heartbeat(store, bus)
+        self.engine = Engine(store, self._runtime(), self.heartbeat, bus, THIS_PROCESS)
         self._beside: list[Engine] = []  # of the other colour; shared by all that `using` makes
 
     def _keep_no_operations(self) -> None:
@@ -125,7 +125,7 @@ class BaseClient:
         self._operations: WeakKeyDictionary[Callable[..., Any], Operation] = WeakKeyDictionary()
         self._awaited_operations: WeakKeyDictionary[Callable[..., Any], Operation] = WeakKeyDictionary()
 
-    def _world(self) -> Runtime:
+    def _runtime(self) -> Runtime:
         raise NotImplementedError
 
     @property
@@ -413,8 +413,8 @@ def _cached(store: Store, most: int) -> Store:
     return CachedStore(store, most)
 
 
-def _remake(face: type[BaseClient], url: str, settings: dict[str, Any]) -> BaseClient:
-    return face(url, **settings)
+def _remake(client: type[BaseClient], url: str, settings: dict[str, Any]) -> BaseClient:
+    return client(url, **settings)
 
 
 __all__ = ["BaseClient", "Defaults", "Settings"]

@@ -81,7 +81,7 @@ class Once(BaseClient):
             **defaults,
         )
 
-    def _world(self) -> ThreadRuntime:
+    def _runtime(self) -> ThreadRuntime:
         return ThreadRuntime()
 
     @overload
@@ -195,9 +195,9 @@ class Once(BaseClient):
 
         if not self._beside:
             self._beside.append(beside(self.engine))
-        face = object.__new__(AsyncOnce)
-        face.__dict__.update(self.__dict__, engine=self._beside[0], _operations=self._awaited_operations)
-        return face
+        client = object.__new__(AsyncOnce)
+        client.__dict__.update(self.__dict__, engine=self._beside[0], _operations=self._awaited_operations)
+        return client
 
     def stop(self) -> None:
         """Claim nothing more from now on; what is running goes on. May be called from a signal handler."""
@@ -243,14 +243,14 @@ class Once(BaseClient):
         return ClaimBlock(self.engine, self.claim_job(key, name, payload, note or {}, settings))
 
     def lock(
-        self, name: Any, *, lease: Duration | None = None, wait: Duration | None = None, on_lost: OnLost = "tell"
+        self, name: Any, *, lease: Duration | None = None, wait: Duration | None = None, on_lost: OnLost = "notify"
     ) -> Lock:
         """`with once.lock("sync", lease="30s") as lock:` one owner at a time; waits for it for up to `wait`."""
         from onceward.locks.api import Lock, lock_job  # not at the top, for the same reason as in `map`
 
         return Lock(self.engine, lock_job(self, name, lease, wait, on_lost))
 
-    def try_lock(self, name: Any, *, lease: Duration | None = None, on_lost: OnLost = "tell") -> HeldLock | None:
+    def try_lock(self, name: Any, *, lease: Duration | None = None, on_lost: OnLost = "notify") -> HeldLock | None:
         """The lock, or None if somebody has it: no waiting. It is a block that releases, or has to be released."""
         from onceward.locks.api import tried
 
@@ -263,18 +263,18 @@ class Once(BaseClient):
         return Within(self, connection)
 
     @overload
-    def state(self, name: str, holds: type[T], **choices: Unpack[LatestStateOptions]) -> LatestState[T]: ...
+    def state(self, name: str, type: type[T], **choices: Unpack[LatestStateOptions]) -> LatestState[T]: ...
     @overload
-    def state(self, name: str, holds: Any = Any, **choices: Unpack[LatestStateOptions]) -> LatestState[Any]: ...
-    def state(self, name: str, holds: Any = Any, **choices: Unpack[LatestStateOptions]) -> LatestState[Any]:
+    def state(self, name: str, type: Any = Any, **choices: Unpack[LatestStateOptions]) -> LatestState[Any]: ...
+    def state(self, name: str, type: Any = Any, **choices: Unpack[LatestStateOptions]) -> LatestState[Any]:
         """The newest value of each entity of this name, whatever the order in which events arrive.
 
-        `holds` is the type of the values. Messages are known for `window` ("7d"), deleted entities for `keep_deleted`
-        ("30d"); an event that is further `ahead` of the store's time than this ("5m") is `Parked`.
+        `type` is the type of the values. Messages are known for `window` ("7d"), deleted entities for `keep_deleted`
+        ("30d"); an event whose time is more than `max_clock_skew` ("5m") ahead of the store's clock is `Parked`.
         """
         from onceward.latest.api import LatestState  # not at the top, for the same reason as in `map`
 
-        return LatestState(self, name, holds, **choices)
+        return LatestState(self, name, type, **choices)
 
     def schedule(
         self, pattern: str, *, tz: str = "UTC", name: str | None = None, **choices: Unpack[TickChoices]
@@ -304,19 +304,19 @@ class Once(BaseClient):
 
         return TickBlock(self, name, scheduled_at, choices, pattern=pattern, tz=tz, rerun=rerun)
 
-    def run_schedules(self, *, tell: Watcher | None = None) -> None:
+    def run_schedules(self, *, on_result: Watcher | None = None) -> None:
         """Run what was declared with `schedule` when it is due, until `stop()`; then wait for what is running."""
         from onceward.runtime.threads import ThreadWorkerPool
         from onceward.schedules.api import watches
         from onceward.schedules.runner import keep
 
-        run(keep(self.engine, watches(self, tell), ThreadWorkerPool()))
+        run(keep(self.engine, watches(self, on_result), ThreadWorkerPool()))
 
     def saga(
         self,
         name: str,
         *steps: Step,
-        takes: Callable[..., Any] | None = None,
+        input_type: Callable[..., Any] | None = None,
         key: KeySource = None,
         version: str | int | None = None,
         tenant: TenantSource = None,
@@ -324,13 +324,13 @@ class Once(BaseClient):
     ) -> Saga:
         """Steps that are all done in the end, or all undone: `once.saga("order", Step("charge", charge, undo=refund))`.
 
-        It is called with its input, by name; `takes` is a function or class whose parameters those are.
+        It is called with its input, by name; `input_type` is a function or class whose parameters those are.
         """
         from onceward.sagas.api import Saga  # not at the top, for the same reason as in `map`
 
-        return Saga(self, name, steps, takes, choices, key=key, version=version, tenant=tenant)
+        return Saga(self, name, steps, input_type, choices, key=key, version=version, tenant=tenant)
 
-    def recover(self, *, every: Duration | None = None, tell: Tell | None = None) -> Recovery:
+    def recover(self, *, every: Duration | None = None, on_result: Tell | None = None) -> Recovery:
         """Finish what was declared with `store_input=True` and nobody delivers again; tells what it came to.
 
         Until nothing is due; with `every`, until `stop()`, with a rest of that length between the looks.
@@ -338,7 +338,7 @@ class Once(BaseClient):
         from onceward.recovery.deliveries import sweeper  # not at the top, for the same reason as in `map`
         from onceward.runtime.threads import ThreadWorkerPool
 
-        worker = sweeper(self, tell)
+        worker = sweeper(self, on_result)
         if every is None:
             return run(worker.until_idle())
         return run(worker.until_stopped(ThreadWorkerPool(), microseconds(every, "every") / SECOND))
@@ -438,10 +438,10 @@ class Once(BaseClient):
         from onceward.locks.flow import held_here  # for those who have any
 
         self.stop()
-        self.keeper.drain(timeout, own=held_here())
+        self.heartbeat.drain(timeout, own=held_here())
         for engine in (self.engine, *self._beside):
             engine.closed = True
-        self.keeper.close()
+        self.heartbeat.close()
         if self.counters is not None:
             self.counters.close()
         if self._beside:

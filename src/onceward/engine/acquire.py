@@ -34,171 +34,171 @@ MOST_NAMED = 10  # arguments in one line of a log
 LONGEST_PAUSE = 0.5  # a thousand waiters then ask two thousand times a second at most
 
 
-async def acquire(held: Attempt) -> Attempt | Outcome[object]:
+async def acquire(attempt: Attempt) -> Attempt | Outcome[object]:
     """The claim, or the outcome that stands in its way. The engine is ready."""
-    engine = held.engine
+    engine = attempt.engine
     if engine.answer is not None:
-        refused = acquire_at_once(held, engine.answer)
-        return held if refused is None else await otherwise(held, refused)
-    return await received(held, engine.finish(send(held)))
+        refused = acquire_at_once(attempt, engine.answer)
+        return attempt if refused is None else await otherwise(attempt, refused)
+    return await received(attempt, engine.finish(send(attempt)))
 
 
-def send(held: Attempt) -> Any:
+def send(attempt: Attempt) -> Any:
     """Ask the store, once: what is to be awaited."""
-    engine = held.engine
+    engine = attempt.engine
     if current() is not None:
-        refuse_reentry(engine, held.job)
-    request = held.request()
-    held.since = engine.world.monotonic()
-    return engine.store.claim([request], timeout=held.job.policy.call_timeout)
+        refuse_reentry(engine, attempt.job)
+    request = attempt.request()
+    attempt.since = engine.runtime.monotonic()
+    return engine.store.claim([request], timeout=attempt.job.policy.call_timeout)
 
 
-def granted(held: Attempt, answer: Answer) -> Attempt | None:
+def granted(attempt: Attempt, answer: Answer) -> Attempt | None:
     """The claim, if this says so and nothing else has to be thought of."""
     if answer.verdict is not ACQUIRED or answer.record is None:
         return None
-    held.record, held.granted = answer.record, True  # as `answered` does
-    return take(held, held.since)
+    attempt.record, attempt.granted = answer.record, True  # as `answered` does
+    return take(attempt, attempt.since)
 
 
 async def received(
-    held: Attempt, brought: Awaitable[tuple[Sequence[Answer], BaseException | None]]
+    attempt: Attempt, brought: Awaitable[tuple[Sequence[Answer], BaseException | None]]
 ) -> Attempt | Outcome[object]:
     """What comes of a claim that was sent."""
     try:
         answers, cancelled = await brought
-        answer = heard(held, answers[0], cancelled)
+        answer = heard(attempt, answers[0], cancelled)
     except StoreError as error:
-        answer = await ask_again(held, held.request(held.nonce), error)
+        answer = await ask_again(attempt, attempt.request(attempt.nonce), error)
     if answer is None:
-        answer = await ask(held)
-    return take(held, held.since) if answer.verdict is ACQUIRED else await otherwise(held, answer)
+        answer = await ask(attempt)
+    return take(attempt, attempt.since) if answer.verdict is ACQUIRED else await otherwise(attempt, answer)
 
 
-async def refused(held: Attempt, answer: Answer) -> Attempt | Outcome[object]:
+async def refused(attempt: Attempt, answer: Answer) -> Attempt | Outcome[object]:
     """As `received`, where the answer is known: it is not ours."""
-    found = heard(held, answer, None)
+    found = heard(attempt, answer, None)
     if found is None:
-        found = await ask(held)
+        found = await ask(attempt)
         if found.verdict is ACQUIRED:
-            return take(held, held.since)
-    return await otherwise(held, found)
+            return take(attempt, attempt.since)
+    return await otherwise(attempt, found)
 
 
-def acquire_at_once(held: Attempt, answer_to: Callable[[AnyRequest], Answer]) -> Answer | None:
+def acquire_at_once(attempt: Attempt, answer_to: Callable[[AnyRequest], Answer]) -> Answer | None:
     """As `acquire`, where no reply can be lost on the way. None: it is ours; else the answer that says no."""
-    engine = held.engine
+    engine = attempt.engine
     if current() is not None:
-        refuse_reentry(engine, held.job)
-    monotonic = engine.world.monotonic
+        refuse_reentry(engine, attempt.job)
+    monotonic = engine.runtime.monotonic
     since = monotonic()
-    answer = answer_to(held.request())
+    answer = answer_to(attempt.request())
     if answer.verdict is not ACQUIRED or answer.record is None:
-        held.answered(answer)
+        attempt.answered(answer)
         return answer
-    held.record, held.granted = answer.record, True  # as `answered` does
-    take(held, since)
+    attempt.record, attempt.granted = answer.record, True  # as `answered` does
+    take(attempt, since)
     return None
 
 
-async def otherwise(held: Attempt, answer: Answer) -> Attempt | Outcome[object]:
+async def otherwise(attempt: Attempt, answer: Answer) -> Attempt | Outcome[object]:
     """Not granted: wait, if that is the policy, and learn why."""
-    waited = answer.verdict is Verdict.RUNNING and held.job.policy.on_running == "wait"
+    waited = answer.verdict is Verdict.RUNNING and attempt.job.policy.on_running == "wait"
     if waited:
-        refuse_reentry(held.engine, held.job)
-        since, answer = await wait(held)
+        refuse_reentry(attempt.engine, attempt.job)
+        since, answer = await wait(attempt)
         if answer.verdict is ACQUIRED:
-            return take(held, since)
-    return await outcome_of(held.engine, held.job, answer, waited=waited)
+            return take(attempt, since)
+    return await outcome_of(attempt.engine, attempt.job, answer, waited=waited)
 
 
-async def ask(held: Attempt) -> Answer:
+async def ask(attempt: Attempt) -> Answer:
     """One claim, heard by the store."""
-    engine, timeout = held.engine, held.job.policy.call_timeout
+    engine, timeout = attempt.engine, attempt.job.policy.call_timeout
     while True:
-        request = held.request()
+        request = attempt.request()
         try:
             answers, cancelled = await engine.finish(engine.store.claim([request], timeout=timeout))
-            answer = heard(held, answers[0], cancelled)
+            answer = heard(attempt, answers[0], cancelled)
         except StoreError as error:
-            answer = await ask_again(held, request, error)
+            answer = await ask_again(attempt, request, error)
         if answer is not None:
             return answer
 
 
-async def ask_again(held: Attempt, request: ClaimRequest, error: StoreError) -> Answer | None:
+async def ask_again(attempt: Attempt, request: ClaimRequest, error: StoreError) -> Answer | None:
     """No reply came: repeated with the same nonce, so that our own grant is recognised as ours."""
-    engine, timeout = held.engine, held.job.policy.call_timeout
+    engine, timeout = attempt.engine, attempt.job.policy.call_timeout
     for left in TRIES_LEFT:
         if isinstance(error, StoreUnavailable) and is_in_its_own_way(engine):
             raise StoreUnavailable(
                 f"it waits for a transaction that is open around this call ({error})",
-                key=held.key.text,
+                key=attempt.key.text,
                 hint="inside of within() use tx.run or tx.call; or commit before this call",
             ) from error
         if not left:
             break
-        await engine.world.sleep(FIRST_PAUSE * (1 + engine.world.jitter()))
+        await engine.runtime.sleep(FIRST_PAUSE * (1 + engine.runtime.jitter()))
         try:
             answers, cancelled = await engine.finish(engine.store.claim([request], timeout=timeout))
-            return heard(held, answers[0], cancelled)
+            return heard(attempt, answers[0], cancelled)
         except StoreError as still:
             error = still
     try:
-        raise error.of(held.key.text)
+        raise error.of(attempt.key.text)
     finally:
         del error  # its traceback leads here: from here none may lead back to it
 
 
-def heard(held: Attempt, answer: Answer, cancelled: BaseException | None) -> Answer | None:
+def heard(attempt: Attempt, answer: Answer, cancelled: BaseException | None) -> Answer | None:
     """What the store said. None: it granted our nonce, answered into the void, and somebody settled it: ask anew."""
     if answer.verdict is ACQUIRED and answer.record is not None:
-        held.record, held.granted = answer.record, True  # as `answered` does
+        attempt.record, attempt.granted = answer.record, True  # as `answered` does
     else:
-        held.answered(answer)
+        attempt.answered(answer)
     if cancelled is not None:
         raise cancelled
     return None if answer.verdict is SETTLED else answer
 
 
-async def wait(held: Attempt) -> tuple[float, Answer]:
+async def wait(attempt: Attempt) -> tuple[float, Answer]:
     """Ask again until it is ours, or done, or the time to wait is over."""
-    engine, job = held.engine, held.job
-    world, store = engine.world, engine.store
-    deadline = world.monotonic() + job.policy.wait / SECOND
-    gate = world.gate()
+    engine, job = attempt.engine, attempt.job
+    runtime, store = engine.runtime, engine.store
+    deadline = runtime.monotonic() + job.policy.wait / SECOND
+    gate = runtime.gate()
     stop = store.watch(job.key.id, gate.open) if isinstance(store, Notifies) else None
     pause = FIRST_PAUSE
     try:
         while True:
-            since = world.monotonic()
-            answer = await ask(held)
-            left = deadline - world.monotonic()
+            since = runtime.monotonic()
+            answer = await ask(attempt)
+            left = deadline - runtime.monotonic()
             if answer.verdict is not Verdict.RUNNING or left <= 0 or engine.stopping:
                 return since, answer
             lease = lease_left(answer)
             lapse = left if lease is None else lease + FIRST_PAUSE
-            await gate.wait(min(left, lapse, pause * (0.5 + world.jitter() / 2)))
+            await gate.wait(min(left, lapse, pause * (0.5 + runtime.jitter() / 2)))
             pause = min(pause * 1.6, LONGEST_PAUSE)
     finally:
         if stop is not None:
             stop()
 
 
-def take(held: Attempt, since: float) -> Attempt:
+def take(attempt: Attempt, since: float) -> Attempt:
     """Hand the lease to the keeper."""
-    engine = held.engine
+    engine = attempt.engine
     try:
-        engine.keeper.take(held, since)
+        engine.heartbeat.take(attempt, since)
     except RuntimeError as error:
         raise ClaimError(
-            f"no thread can be had to keep the lease alive ({error}); nothing was begun", key=held.key.text
+            f"no thread can be had to keep the lease alive ({error}); nothing was begun", key=attempt.key.text
         ) from error
     wants = engine.wants
     if wants("acquired"):
-        record = held.record
-        engine.emit("acquired", held.key, record, reason="taken over" if record.attempt > 1 else "")
-    return held
+        record = attempt.record
+        engine.emit("acquired", attempt.key, record, reason="taken over" if record.attempt > 1 else "")
+    return attempt
 
 
 async def give_back(engine: Engine, asked: Sequence[Attempt]) -> None:
@@ -207,7 +207,7 @@ async def give_back(engine: Engine, asked: Sequence[Attempt]) -> None:
     Runs to its end whatever comes meanwhile, and raises nothing: the caller is leaving for a reason of its own.
     """
     for one in asked:
-        engine.keeper.drop(one)
+        engine.heartbeat.drop(one)
     asked = [one for one in asked if one.nonce]
     if asked:
         try:
@@ -220,7 +220,7 @@ def give_back_later(engine: Engine, asked: Sequence[Attempt]) -> None:
     """The store does not answer: the keeper asks again, for those whom we may have been granted."""
     for one in asked:
         if one.nonce:
-            engine.keeper.seek(one, one.key.id, one.lease)
+            engine.heartbeat.seek(one, one.key.id, one.lease)
 
 
 async def _release(engine: Engine, asked: Sequence[Attempt]) -> None:
@@ -251,8 +251,8 @@ async def _release(engine: Engine, asked: Sequence[Attempt]) -> None:
 
 
 def refuse_reentry(engine: Engine, job: Job) -> None:
-    held = current()
-    if (held is not None and held.covers(engine, job.key.id)) or is_inside(engine, job.key.id):
+    attempt = current()
+    if (attempt is not None and attempt.covers(engine, job.key.id)) or is_inside(engine, job.key.id):
         raise Reentrant(
             "this key is already held by the call that makes this one; waiting for it would never end",
             key=job.key.text,

@@ -115,16 +115,16 @@ class Attempt(SettlingLease):
             raise LeaseLost(
                 "somebody else owns this key now", key=self.key.text, hint="stop: nothing that we write counts"
             )
-        if self.overdue or self.engine.world.monotonic() >= self.ends:
+        if self.overdue or self.engine.runtime.monotonic() >= self.ends:
             raise LeaseOverdue("the store has not confirmed our lease in time; it may still recover", key=self.key.text)
 
     def covers(self, engine: Engine, id: bytes) -> bool:
         """Whether this claim, or one around it, is of that key in that store."""
-        held: Attempt | None = self
-        while held is not None:
-            if held.key.id == id and held.engine.keeper is engine.keeper and held.settled is None:
+        attempt: Attempt | None = self
+        while attempt is not None:
+            if attempt.key.id == id and attempt.engine.heartbeat is engine.heartbeat and attempt.settled is None:
                 return True
-            held = held.outer
+            attempt = attempt.outer
         return False
 
     def __enter__(self) -> Self:
@@ -143,7 +143,7 @@ class Attempt(SettlingLease):
     def exit(self) -> None:
         """As `__exit__`, to which it makes no difference what was raised."""
         if not self.over:
-            self.engine.keeper.drop(self)  # however it ended, nobody is left to settle it: let it lapse
+            self.engine.heartbeat.drop(self)  # however it ended, nobody is left to settle it: let it lapse
         try:
             _reset(self._variable)
         except ValueError:  # the block was left in another context than it was entered (an async fixture does that)
@@ -151,7 +151,7 @@ class Attempt(SettlingLease):
 
     def leave(self) -> None:
         """As `__exit__`, but after an interrupt, which may have come before, between or behind its steps."""
-        self.engine.keeper.drop(self)
+        self.engine.heartbeat.drop(self)
         if _current.get() is self:
             _current.set(self.outer)
 
@@ -168,7 +168,7 @@ class Attempt(SettlingLease):
 
     def cancel_if_lost(self) -> None:
         self.straight = False
-        self.canceller = self.on_lost = self.engine.world.canceller()
+        self.canceller = self.on_lost = self.engine.runtime.canceller()
 
     def end(self, error: BaseException | None) -> bool:
         """The work is over; True if it was cancelled because the key was lost."""
@@ -213,7 +213,7 @@ class Attempt(SettlingLease):
 
     async def _record_large(self, value: Any) -> Answer:
         """A cancellation while it is encoded is raised afterwards, too."""
-        completion, cancelled = await self.engine.world.finish(self.completion(value))
+        completion, cancelled = await self.engine.runtime.finish(self.completion(value))
         try:
             answer = await self.settle(completion, RecordState.COMPLETED)
         except Exception as error:
@@ -281,7 +281,7 @@ class Attempt(SettlingLease):
                 key=self.key.text,
             )
         self.check()
-        joined = store.join(connection, self.engine.world)
+        joined = store.join(connection, self.engine.runtime)
         answer = (await joined.settle([await self.completion(value)], timeout=self.job.policy.call_timeout))[0]
         self._judge(answer)
         self.straight, self.joined = False, joined
@@ -293,8 +293,8 @@ class Attempt(SettlingLease):
 
     def fail_later(self, error: BaseException, *, final: bool, known: bool) -> None:
         """The caller's open transaction keeps us from writing: the keeper does, once it is over and not committed."""
-        self.let_lapse()
-        self.engine.keeper.end(self, self._failure(error, final, known))
+        self.abandon()
+        self.engine.heartbeat.end(self, self._failure(error, final, known))
 
     def _failure(self, error: BaseException, final: bool, known: bool, error_type: str = "") -> Fail:  # noqa: FBT001 (as in Fail)
         policy = self.job.policy
@@ -331,7 +331,7 @@ class Attempt(SettlingLease):
 
     async def lapse(self) -> None:
         """End the lease now: whoever claims next decides as after a crash. No answer: it ends by itself."""
-        self.let_lapse()
+        self.abandon()
         renewal = Renewal(self.key.id, self.record.token, self.record.nonce, 0)
         with suppress(StoreError):
             await self.engine.finish(self.engine.store.renew([renewal], timeout=self.job.policy.call_timeout))

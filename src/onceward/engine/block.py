@@ -21,57 +21,57 @@ def unentered(engine: Engine, job: Job) -> Attempt:
     return Unclaimed(engine, job) if switch.off else Attempt(engine, job)
 
 
-async def enter(held: Attempt) -> None:
+async def enter(attempt: Attempt) -> None:
     """Own the key, or raise what stands in the way: a result that is there already is no grant."""
-    if isinstance(held, Unclaimed):
-        held.__enter__()
+    if isinstance(attempt, Unclaimed):
+        attempt.__enter__()
         return
-    await held.engine.ready()
-    found = await acquire(held)
+    await attempt.engine.ready()
+    found = await acquire(attempt)
     if not isinstance(found, Attempt):
         raise refusal(found)
-    held.__enter__()
-    settled = await ask_first(held) if held.record.ask_first else None
+    attempt.__enter__()
+    settled = await ask_first(attempt) if attempt.record.ask_first else None
     if settled is not None:
         raise refusal(settled)
-    held.begin()
+    attempt.begin()
 
 
-async def refused(held: Attempt, error: BaseException) -> None:
+async def refused(attempt: Attempt, error: BaseException) -> None:
     """`enter` raised, or what followed it: the block does not begin."""
-    held.begun = False
-    if isinstance(held, Unclaimed):
-        held.leave()
+    attempt.begun = False
+    if isinstance(attempt, Unclaimed):
+        attempt.leave()
     else:
-        await recover(held.engine, [held], error)
+        await recover(attempt.engine, [attempt], error)
 
 
-def abandon(held: Attempt) -> None:
+def abandon(attempt: Attempt) -> None:
     """The end of its block was struck before it began, and nobody holds the block any more: as after a crash."""
-    held.leave()
-    held.let_lapse()
+    attempt.leave()
+    attempt.abandon()
 
 
-async def leave(held: Attempt, error: BaseException | None) -> None:
+async def leave(attempt: Attempt, error: BaseException | None) -> None:
     """End the claim, whatever happened inside. Raises only if nothing was raised inside, or if the key was lost."""
-    if isinstance(held, Unclaimed):
-        held.__exit__()
+    if isinstance(attempt, Unclaimed):
+        attempt.__exit__()
         return
-    outcome = await (after_value(held, None) if error is None else after_error(held, error))
-    held.__exit__()
+    outcome = await (after_value(attempt, None) if error is None else after_error(attempt, error))
+    attempt.__exit__()
     if error is None or isinstance(outcome, Unknown):
         outcome.unwrap()
 
 
-async def left(held: Attempt, error: BaseException | None, interrupt: BaseException) -> None:
+async def left(attempt: Attempt, error: BaseException | None, interrupt: BaseException) -> None:
     """`leave` raised. Unless that was its own last word, an interrupt kept it from having one: have it now."""
-    held.leave()
-    closing = held.engine.world.cancels and isinstance(interrupt, GeneratorExit)
-    if held.over or closing or interrupt is error or isinstance(interrupt, OncewardError):
+    attempt.leave()
+    closing = attempt.engine.runtime.cancels and isinstance(interrupt, GeneratorExit)
+    if attempt.over or closing or interrupt is error or isinstance(interrupt, OncewardError):
         return
     if error is None:
-        held.result = None
-    await mend(held, error or interrupt)
+        attempt.result = None
+    await mend(attempt, error or interrupt)
 
 
 def refusal(outcome: Outcome[object]) -> BaseException:

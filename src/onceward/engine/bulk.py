@@ -44,7 +44,7 @@ async def execute_all(engine: Engine, items: Sequence[Job | Exception]) -> list[
 async def _pause(engine: Engine, place: int) -> None:
     """Many small steps, none of which may wait for anything: leave gaps for whoever shares our thread."""
     if place % AT_A_TIME == AT_A_TIME - 1:
-        await engine.world.sleep(0)
+        await engine.runtime.sleep(0)
 
 
 async def _outcome(engine: Engine, job: Job, firsts: dict[bytes, Job], outcomes: Outcomes) -> Outcome[Any]:
@@ -112,7 +112,7 @@ async def _claim(engine: Engine, asked: list[Attempt], outcomes: Outcomes) -> No
     """Claim the batch in one call. What has to wait, or failed to be asked, is left for later."""
     if not asked:
         return
-    since = engine.world.monotonic()
+    since = engine.runtime.monotonic()
     answers, cancelled = await _ask(engine, asked)
     for one, answer in zip(asked, answers, strict=False):  # no answers at all if there is no store
         one.answered(answer)
@@ -135,7 +135,7 @@ async def _ask(engine: Engine, asked: list[Attempt]) -> tuple[list[Answer], Base
             return await engine.finish(engine.store.claim(requests, timeout=timeout))
         except StoreError:
             if left:
-                await engine.world.sleep(FIRST_PAUSE * (1 + engine.world.jitter()))
+                await engine.runtime.sleep(FIRST_PAUSE * (1 + engine.runtime.jitter()))
     return [], None
 
 

@@ -46,7 +46,7 @@ async def claim_together(engine: Engine, jobs: Sequence[Job]) -> list[Found]:
 
 
 async def _claim(engine: Engine, asked: Sequence[Attempt]) -> list[Found]:
-    since = engine.world.monotonic()
+    since = engine.runtime.monotonic()
     answers, cancelled = await _ask(engine, asked)
     for one, answer in zip(asked, answers, strict=True):
         one.answered(answer)
@@ -69,7 +69,7 @@ async def _ask(engine: Engine, asked: Sequence[Attempt]) -> tuple[list[Answer], 
         try:
             return await engine.finish(engine.store.claim(requests, timeout=timeout))
         except StoreError:
-            await engine.world.sleep(FIRST_PAUSE * (1 + engine.world.jitter()))
+            await engine.runtime.sleep(FIRST_PAUSE * (1 + engine.runtime.jitter()))
     return await engine.finish(engine.store.claim(requests, timeout=timeout))
 
 
@@ -99,55 +99,55 @@ async def carry_out(engine: Engine, job: Job, found: Attempt | StoreError | None
     return await unprotected(engine, job, f"store down: {message_of(found)}")
 
 
-def may_go_together(held: Attempt) -> bool:
+def may_go_together(attempt: Attempt) -> bool:
     """Whether its result may be recorded with those of others: not where the store answers at once, or asks first."""
-    return held.engine.answer is None and not held.record.ask_first and held.job.policy.on_lost != "cancel"
+    return attempt.engine.answer is None and not attempt.record.ask_first and attempt.job.policy.on_lost != "cancel"
 
 
-def begin_apart(held: Attempt) -> Any:
+def begin_apart(attempt: Attempt) -> Any:
     """As `perform` begins, in a task of its own. What the handler gives is to be awaited there, if it can be."""
-    held.enter_task()
-    held.begun = True
-    job = held.job
+    attempt.enter_task()
+    attempt.begun = True
+    job = attempt.job
     return job.call(*job.args, **job.kwargs)
 
 
-def plain_result(held: Attempt, value: Any) -> Unrecorded | None:
+def plain_result(attempt: Attempt, value: Any) -> Unrecorded | None:
     """What was begun apart has returned. A plain result is left to be recorded with others; None: this is none."""
-    if held.settled is not None or held.joined is not None or not is_light(value):
+    if attempt.settled is not None or attempt.joined is not None or not is_light(value):
         return None
-    held.result = value
-    return Unrecorded(held, held.lightly(value), value)
+    attempt.result = value
+    return Unrecorded(attempt, attempt.lightly(value), value)
 
 
 class Unrecorded(NamedTuple):
     """Work that is done, and whose result the store has to be told."""
 
-    held: Attempt
+    attempt: Attempt
     completion: Complete
     value: Any
 
 
 async def record_together(engine: Engine, done: Sequence[Unrecorded]) -> list[Outcome[Any]]:
     """One call for all. If it is not answered, each by itself, with the same bytes, for as long as its policy says."""
-    timeout = min(one.held.job.policy.call_timeout for one in done)
+    timeout = min(one.attempt.job.policy.call_timeout for one in done)
     for one in done:
-        one.held.settling = True
+        one.attempt.settling = True
     try:
         answers, _ = await engine.finish(engine.store.settle([one.completion for one in done], timeout=timeout))
     except StoreError:
         return [await _record_alone(one) for one in done]
     for one, answer in zip(done, answers, strict=True):
-        one.held.settled_as(answer, RecordState.COMPLETED)
-    return [recorded(one.held, one.value, answer) for one, answer in zip(done, answers, strict=True)]
+        one.attempt.settled_as(answer, RecordState.COMPLETED)
+    return [recorded(one.attempt, one.value, answer) for one, answer in zip(done, answers, strict=True)]
 
 
 async def _record_alone(one: Unrecorded) -> Outcome[Any]:
     try:
-        answer = await one.held.settle(one.completion, RecordState.COMPLETED)
+        answer = await one.attempt.settle(one.completion, RecordState.COMPLETED)
     except StoreError as error:
-        return unconfirmed(one.held, one.value, error)
-    return recorded(one.held, one.value, answer)
+        return unconfirmed(one.attempt, one.value, error)
+    return recorded(one.attempt, one.value, answer)
 
 
 async def park_apart(engine: Engine, job: Job, error_type: str, error: str) -> bool:

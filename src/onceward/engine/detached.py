@@ -35,18 +35,18 @@ async def claim_apart(engine: Engine, job: Job, apart: DetachedWork) -> Attempt 
         return done
     if switch.off or job.key is NO_KEY:
         return await apart.start(execute(engine, job))
-    held = Attempt(engine, job)
+    attempt = Attempt(engine, job)
     try:
         if not engine.opened:
             await engine.ready()
-        found = await acquire(held)
-        if found is held and held.record.ask_first:
-            settled = await ask_first(held)
-            return held if settled is None else settled
+        found = await acquire(attempt)
+        if found is attempt and attempt.record.ask_first:
+            settled = await ask_first(attempt)
+            return attempt if settled is None else settled
         return found
     except BaseException as error:
-        await recover(engine, [held], error)
-        if held.granted or not isinstance(error, StoreError) or isinstance(error, NOT_DOWN):
+        await recover(engine, [attempt], error)
+        if attempt.granted or not isinstance(error, StoreError) or isinstance(error, NOT_DOWN):
             raise
         if job.policy.on_store_down != "run":
             raise

@@ -19,139 +19,139 @@ from .error_text import message_of
 OK, COMPLETED = Verdict.OK, RecordState.COMPLETED
 
 
-def record_at_once(held: Attempt, value: Any) -> Attempt | Outcome[Any] | None:
+def record_at_once(attempt: Attempt, value: Any) -> Attempt | Outcome[Any] | None:
     """The handler returned: record it, where nothing has to wait for that; else None. The claim, if all is well."""
-    held.result = value
-    answer_to = held.engine.answer
-    if answer_to is None or not held.straight or not (value is None or is_light(value)):
+    attempt.result = value
+    answer_to = attempt.engine.answer
+    if answer_to is None or not attempt.straight or not (value is None or is_light(value)):
         return None
-    held.settling = True  # interrupted: whoever mends it sends the same once more
+    attempt.settling = True  # interrupted: whoever mends it sends the same once more
     try:
-        answer = answer_to(held.settlement(held.job.codec.encode(value, held.key.id)))
-        held.settled_as(answer, COMPLETED)
+        answer = answer_to(attempt.settlement(attempt.job.codec.encode(value, attempt.key.id)))
+        attempt.settled_as(answer, COMPLETED)
     except StoreError as error:
-        return unconfirmed(held, value, error)
-    return held if answer.verdict is OK else recorded(held, value, answer)
+        return unconfirmed(attempt, value, error)
+    return attempt if answer.verdict is OK else recorded(attempt, value, answer)
 
 
-async def after_value(held: Attempt, value: Any, *, reason: str = "") -> Outcome[Any]:
+async def after_value(attempt: Attempt, value: Any, *, reason: str = "") -> Outcome[Any]:
     """The handler returned (or was found to have done its work): record it."""
-    held.result = value
-    if held.job.policy.on_lost == "cancel":
-        held.end(None)
-    if held.settled is not None:  # the handler completed its claim itself
-        return executed(held)
-    if held.joined is not None:
-        return await after_commit(held, held.joined, value)
+    attempt.result = value
+    if attempt.job.policy.on_lost == "cancel":
+        attempt.end(None)
+    if attempt.settled is not None:  # the handler completed its claim itself
+        return executed(attempt)
+    if attempt.joined is not None:
+        return await after_commit(attempt, attempt.joined, value)
     try:
-        answer = await held.record_result(value)
+        answer = await attempt.record_result(value)
     except StoreError as error:
-        return unconfirmed(held, value, error)
-    return recorded(held, value, answer, reason)
+        return unconfirmed(attempt, value, error)
+    return recorded(attempt, value, answer, reason)
 
 
-def unconfirmed(held: Attempt, value: Any, error: StoreError) -> Outcome[Any]:
+def unconfirmed(attempt: Attempt, value: Any, error: StoreError) -> Outcome[Any]:
     """The work is done, but the store did not say that it has its result."""
-    return _unknown(held, value, repr(error))
+    return _unknown(attempt, value, repr(error))
 
 
-def recorded(held: Attempt, value: Any, answer: Answer, reason: str = "") -> Outcome[Any]:
+def recorded(attempt: Attempt, value: Any, answer: Answer, reason: str = "") -> Outcome[Any]:
     """What the store's answer to a completion means."""
     if answer.verdict is OK:
-        return executed(held, reason)
+        return executed(attempt, reason)
     match answer.verdict:
         case Verdict.CONFLICT:
-            return _unknown(held, value, "completed before with another result")
+            return _unknown(attempt, value, "completed before with another result")
         case Verdict.SKEW:
-            return _unknown(held, value, "the record was rewritten by a newer Onceward")
+            return _unknown(attempt, value, "the record was rewritten by a newer Onceward")
         case _:
-            held.engine.tell("lost", held.key, held.record, reason="result refused")
-            return _unconfirmed(held, value, lost=True)
+            attempt.engine.tell("lost", attempt.key, attempt.record, reason="result refused")
+            return _unconfirmed(attempt, value, lost=True)
 
 
-async def after_commit(held: Attempt, joined: JoinedStore, value: Any) -> Outcome[Any]:
+async def after_commit(attempt: Attempt, joined: JoinedStore, value: Any) -> Outcome[Any]:
     """The result was written inside the caller's transaction: it counts if that was committed."""
     if joined.is_open():
         late = ConfigurationError(
             "your transaction is still open where the claim ends, so nobody can tell whether it will be committed",
-            key=held.key.text,
+            key=attempt.key.text,
             hint=f"commit before: `with once.claim(key) as claim, {joined.block}:`, in this order",
         )
-        held.fail_later(late, final=False, known=False)
-        return _failed(held, late)
+        attempt.fail_later(late, final=False, known=False)
+        return _failed(attempt, late)
     try:
-        done = await committed(held)
+        done = await committed(attempt)
     except StoreError as error:
-        return _unknown(held, value, repr(error))
+        return _unknown(attempt, value, repr(error))
     if done:
-        return executed(held)
+        return executed(attempt)
     return await after_error(
-        held, ClaimError("complete_in was called, but its transaction was rolled back", key=held.key.text)
+        attempt, ClaimError("complete_in was called, but its transaction was rolled back", key=attempt.key.text)
     )
 
 
-async def committed(held: Attempt) -> bool:
+async def committed(attempt: Attempt) -> bool:
     """Whether the caller's transaction was; found out even if the caller is cancelled meanwhile."""
-    answers, cancelled = await held.engine.finish(_once_decided(held))
+    answers, cancelled = await attempt.engine.finish(_once_decided(attempt))
     if cancelled is not None:
         raise cancelled
     record = answers[0].record
-    if record is None or record.token != held.record.token or record.state is not RecordState.COMPLETED:
+    if record is None or record.token != attempt.record.token or record.state is not RecordState.COMPLETED:
         return False
-    held.settled, held.record = RecordState.COMPLETED, record
-    held.let_lapse()
-    held.engine.tell("completed", held.key, record)
+    attempt.settled, attempt.record = RecordState.COMPLETED, record
+    attempt.abandon()
+    attempt.engine.tell("completed", attempt.key, record)
     return True
 
 
-async def _once_decided(held: Attempt) -> list[Answer]:
+async def _once_decided(attempt: Attempt) -> list[Answer]:
     """The record, not before the transaction has really ended: the answer to a COMMIT may be lost on its way."""
-    store, timeout = held.engine.store, held.job.policy.call_timeout
-    number = held.joined.number if held.joined is not None else None
+    store, timeout = attempt.engine.store, attempt.job.policy.call_timeout
+    number = attempt.joined.number if attempt.joined is not None else None
     if number is not None and isinstance(store, RemembersCommits):
         await store.committed(number, timeout=timeout)
-    return await store.read([held.key.id], timeout=timeout)
+    return await store.read([attempt.key.id], timeout=timeout)
 
 
-async def after_error(held: Attempt, error: BaseException) -> Outcome[Any]:
+async def after_error(attempt: Attempt, error: BaseException) -> Outcome[Any]:
     """The handler raised. What that means for the effect is declared; unless declared it is unknown."""
-    policy = held.job.policy
-    if held.job.awaits and isinstance(error, GeneratorExit):
+    policy = attempt.job.policy
+    if attempt.job.awaits and isinstance(error, GeneratorExit):
         raise error  # a coroutine that is being closed cannot wait for the store: the lease lapses
-    if held.end(error):
-        return _unconfirmed(held, None, lost=True)
+    if attempt.end(error):
+        return _unconfirmed(attempt, None, lost=True)
     try:
-        undecided = held.joined is not None and held.joined.is_open()
-        if held.joined is not None and held.settled is None and not undecided:
-            await committed(held)
-        if held.settled is not None or held.lost or held.unconfirmed:
-            held.let_lapse()
-            outcome = _failed(held, error)
+        undecided = attempt.joined is not None and attempt.joined.is_open()
+        if attempt.joined is not None and attempt.settled is None and not undecided:
+            await committed(attempt)
+        if attempt.settled is not None or attempt.lost or attempt.unconfirmed:
+            attempt.abandon()
+            outcome = _failed(attempt, error)
         elif undecided:
             final, known = classify(error, policy)
-            held.fail_later(error, final=final, known=known)
-            outcome = _failed(held, error)
+            attempt.fail_later(error, final=final, known=known)
+            outcome = _failed(attempt, error)
         else:
-            outcome = await settle_error(held, error, policy)
+            outcome = await settle_error(attempt, error, policy)
     except StoreError as trouble:
-        held.let_lapse()
-        held.engine.tell("unknown", held.key, held.record, reason="failure not recorded", error=repr(trouble))
-        outcome = _failed(held, error)
+        attempt.abandon()
+        attempt.engine.tell("unknown", attempt.key, attempt.record, reason="failure not recorded", error=repr(trouble))
+        outcome = _failed(attempt, error)
     if not isinstance(error, Exception):
         raise error
     return outcome
 
 
-async def settle_error(held: Attempt, error: BaseException, policy: Policy) -> Outcome[Any]:
+async def settle_error(attempt: Attempt, error: BaseException, policy: Policy) -> Outcome[Any]:
     final, known = classify(error, policy)
     if not known and policy.after_crash is AfterCrash.PARK:
-        return await park(held, type(error).__qualname__, message_of(error), error)
+        return await park(attempt, type(error).__qualname__, message_of(error), error)
     if not known and policy.after_crash is AfterCrash.VERIFY:
-        return await verify_error(held, error, policy)
-    answer = await held.fail(error, final=final, known=known)
+        return await verify_error(attempt, error, policy)
+    answer = await attempt.fail(error, final=final, known=known)
     if answer.verdict is not Verdict.OK:
-        held.engine.tell("lost", held.key, held.record, reason="failure refused")
-    return _failed(held, error)
+        attempt.engine.tell("lost", attempt.key, attempt.record, reason="failure refused")
+    return _failed(attempt, error)
 
 
 class SettledNothing(Exception):
@@ -177,35 +177,35 @@ def _named(error: BaseException, types: tuple[type[BaseException], ...], vague: 
     return isinstance(error, types)
 
 
-async def verify_error(held: Attempt, error: BaseException, policy: Policy) -> Outcome[Any]:
+async def verify_error(attempt: Attempt, error: BaseException, policy: Policy) -> Outcome[Any]:
     """Under verify an unknown outcome is looked up; by the next claimant if the effect may still be under way."""
     if policy.verify_after:
-        held.let_lapse()
-        return _failed(held, error, retry_after=max(0.0, held.ends - held.engine.world.monotonic()))
+        attempt.abandon()
+        return _failed(attempt, error, retry_after=max(0.0, attempt.ends - attempt.engine.runtime.monotonic()))
     try:
-        finding = await look(held)
+        finding = await look(attempt)
     except BaseException as interrupt:
-        if not (held.engine.world.cancels and isinstance(interrupt, GeneratorExit)):
-            await held.lapse()  # the effect may have happened: the next claimant asks again
+        if not (attempt.engine.runtime.cancels and isinstance(interrupt, GeneratorExit)):
+            await attempt.lapse()  # the effect may have happened: the next claimant asks again
         raise
     if isinstance(finding, applied):
-        return await after_value(held, finding.value, reason="verified")
+        return await after_value(attempt, finding.value, reason="verified")
     if finding is not_applied:
-        await held.fail(error, final=False, known=True)
-        return _failed(held, error)
-    return await park(held, type(error).__qualname__, message_of(error), error)
+        await attempt.fail(error, final=False, known=True)
+        return _failed(attempt, error)
+    return await park(attempt, type(error).__qualname__, message_of(error), error)
 
 
-async def look(held: Attempt) -> object:
+async def look(attempt: Attempt) -> object:
     """Call the user's `find`. What it raises is its answer: it could not tell."""
-    job = held.job
+    job = attempt.job
     find = job.policy.find
     if find is None:  # the record says verify, but this claimant has nothing to ask with
         return inconclusive
     try:
         finding = find(*job.args, **job.kwargs)
         if hasattr(finding, "__await__"):
-            finding = await (finding if held.engine.world.cancels else unawaitable(finding))
+            finding = await (finding if attempt.engine.runtime.cancels else unawaitable(finding))
     except Exception as error:  # noqa: BLE001 (see above)
         return error
     return finding
@@ -218,57 +218,57 @@ async def unawaitable(finding: Any) -> object:
     return ConfigurationError("verify's find returned an awaitable, which a blocking call cannot await")
 
 
-async def park(held: Attempt, error_type: str, text: str, error: BaseException | None) -> Outcome[Any]:
-    answer = await held.park(error_type, text)
+async def park(attempt: Attempt, error_type: str, text: str, error: BaseException | None) -> Outcome[Any]:
+    answer = await attempt.park(error_type, text)
     if answer.verdict is not Verdict.OK:
-        held.engine.tell("lost", held.key, held.record, reason="parking refused")
+        attempt.engine.tell("lost", attempt.key, attempt.record, reason="parking refused")
     return Parked(
-        key=held.key.text,
-        reason=held.job.policy.reasons.parked,
-        attempt=held.record.attempt,
-        token=held.record.token,
+        key=attempt.key.text,
+        reason=attempt.job.policy.reasons.parked,
+        attempt=attempt.record.attempt,
+        token=attempt.record.token,
         error_type=error_type,
         error=text,
         exception=error,
     )
 
 
-def executed(held: Attempt, reason: str = "") -> Outcome[Any]:
+def executed(attempt: Attempt, reason: str = "") -> Outcome[Any]:
     """The outcome of a claim whose result is recorded."""
-    record = held.record
+    record = attempt.record
     return Executed(
-        key=held.key.text,
-        value=held.result,
-        reason=reason or held.job.policy.reasons.executed,
+        key=attempt.key.text,
+        value=attempt.result,
+        reason=reason or attempt.job.policy.reasons.executed,
         attempt=record.attempt,
         token=record.token,
     )
 
 
-def _unknown(held: Attempt, value: Any, error: str) -> Outcome[Any]:
-    held.let_lapse()
-    held.engine.tell("unknown", held.key, held.record, error=error)
-    return _unconfirmed(held, value, lost=False)
+def _unknown(attempt: Attempt, value: Any, error: str) -> Outcome[Any]:
+    attempt.abandon()
+    attempt.engine.tell("unknown", attempt.key, attempt.record, error=error)
+    return _unconfirmed(attempt, value, lost=False)
 
 
-def _unconfirmed(held: Attempt, value: Any, *, lost: bool) -> Outcome[Any]:
+def _unconfirmed(attempt: Attempt, value: Any, *, lost: bool) -> Outcome[Any]:
     return Unknown(
-        key=held.key.text,
+        key=attempt.key.text,
         value=value,
-        reason=held.job.policy.reasons.unknown,
-        attempt=held.record.attempt,
-        token=held.record.token,
+        reason=attempt.job.policy.reasons.unknown,
+        attempt=attempt.record.attempt,
+        token=attempt.record.token,
         lost=lost,
     )
 
 
-def _failed(held: Attempt, error: BaseException, retry_after: float | None = None) -> Outcome[Any]:
-    record = held.record
+def _failed(attempt: Attempt, error: BaseException, retry_after: float | None = None) -> Outcome[Any]:
+    record = attempt.record
     if retry_after is None and record.retry_at is not None:
         retry_after = max(0, record.retry_at - record.updated_at) / SECOND
     return Failed(
-        key=held.key.text,
-        reason=held.job.policy.reasons.failed,
+        key=attempt.key.text,
+        reason=attempt.job.policy.reasons.failed,
         attempt=record.attempt,
         token=record.token,
         error_type=type(error).__qualname__,

@@ -58,26 +58,26 @@ class Finish(Protocol):
 class Engine:
     """Shared by all calls of one client. Holds nothing of any single call."""
 
-    def __init__(self, store: Store, world: Runtime, keeper: HeartbeatPort, bus: Bus, owner: Owner) -> None:
+    def __init__(self, store: Store, runtime: Runtime, heartbeat: HeartbeatPort, bus: Bus, owner: Owner) -> None:
         self.store = store
-        self.world = world
-        self.keeper = keeper
+        self.runtime = runtime
+        self.heartbeat = heartbeat
         self.bus = bus
         self.owner = owner
         self.stopping = False
         self.closed = False
-        self.glance: Callable[[bytes, bytes], Done | None] | None = None
-        if isinstance(store, SupportsLookup) and (store.inline or not world.cancels):  # it may block: never on a loop
-            self.glance = store.glance
+        self.lookup: Callable[[bytes, bytes], Done | None] | None = None
+        if isinstance(store, SupportsLookup) and (store.inline or not runtime.cancels):  # it may block: never on a loop
+            self.lookup = store.lookup
         self.answer: Callable[[AnyRequest], Answer] | None = store.answer if isinstance(store, Immediate) else None
         self.largest = store.largest if isinstance(store, Bounds) and store.largest < NO_BOUND else None
-        self.parts = store.parts if isinstance(store, Overlaps) and world.cancels else 1
+        self.parts = store.parts if isinstance(store, Overlaps) and runtime.cancels else 1
         self.opened = False
         # One step less on every call's way; and called by a local name, not as methods of ours, which they are not.
         self.wants: Callable[[str], bool] = bus.wants
-        self.nonce: Callable[[], bytes] = world.nonce
-        self.steady = None if self.answer is not None else world.steady
-        self.finish: Finish = _undisturbed if store.inline else world.finish
+        self.nonce: Callable[[], bytes] = runtime.nonce
+        self.steady = None if self.answer is not None else runtime.steady
+        self.finish: Finish = _undisturbed if store.inline else runtime.finish
         self.emit: Emit = self._emit
         self.count_by_scope()
 
@@ -88,7 +88,7 @@ class Engine:
 
     def is_ready(self) -> bool:
         """Before every flow: right world, still claiming. False: the store must be opened first."""
-        self.world.check()
+        self.runtime.check()
         if self.closed:
             raise Stopping("this client was closed", hint="make a new one, or call it before its block ends")
         if self.stopping:
@@ -98,20 +98,20 @@ class Engine:
     async def ready(self) -> None:
         """As `is_ready`, and then the store is open."""
         if not self.is_ready():
-            await self.store.open(self.world)
+            await self.store.open(self.runtime)
             self.opened = True
 
     async def encode(self, codec: Codec, value: Any, id: bytes) -> Encoded:
         """The result as bytes. A large one is no reason to block whoever shares our thread."""
         if is_light(value):
             return codec.encode(value, id)
-        return await self.world.think(partial(codec.encode, large=True), value, id)
+        return await self.runtime.think(partial(codec.encode, large=True), value, id)
 
     async def decode(self, codec: Codec, data: bytes, id: bytes) -> Any:
         """A stored result as a value."""
         if unpacked_size(data) <= LIGHT_BYTES:
             return codec.decode(data, id)
-        return await self.world.think(codec.decode, data, id)
+        return await self.runtime.think(codec.decode, data, id)
 
     def tell(
         self, name: str, key: Key, record: Record | Done | None = None, *, reason: str = "", error: str = ""
@@ -140,7 +140,7 @@ class Engine:
 
     async def renew_due(self, joined: JoinedStore, *, but: Lease | None = None) -> None:
         """The open transaction keeps the keeper out, so it writes the renewals that are due. Never begins one."""
-        due = [hold for hold in self.keeper.due() if hold is not but] if joined.exclusive else []
+        due = [hold for hold in self.heartbeat.due() if hold is not but] if joined.exclusive else []
         if not due or not joined.is_open():
             return
         renewals = [Renewal(hold.record.id, hold.record.token, hold.nonce, hold.lease) for hold in due]

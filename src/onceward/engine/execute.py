@@ -69,154 +69,154 @@ async def unseen(engine: Engine, job: Job) -> Attempt | Outcome[Any]:
 
     The claim itself, if it was run and recorded: who wants no more than its `result` needs no outcome.
     """
-    held = Attempt(engine, job)
+    attempt = Attempt(engine, job)
     try:
-        done = at_once(held)
-        return await onward(held) if done is None else done
+        done = at_once(attempt)
+        return await onward(attempt) if done is None else done
     except BaseException as error:
-        unclaimed = await torn(held, error)
+        unclaimed = await torn(attempt, error)
         if unclaimed is None:
             raise
         return unclaimed
 
 
-def at_once(held: Attempt) -> Attempt | Outcome[Any] | None:
+def at_once(attempt: Attempt) -> Attempt | Outcome[Any] | None:
     """Claim, run, record. None: something has to wait, or is out of the ordinary, and `onward` goes on from there."""
-    engine, job = held.engine, held.job
+    engine, job = attempt.engine, attempt.job
     if switch.off or job.key is NO_KEY or engine.answer is None or not engine.opened:
         return None
-    refusal = acquire_at_once(held, engine.answer)
+    refusal = acquire_at_once(attempt, engine.answer)
     if refusal is not None:
-        held.refusal = refusal
+        attempt.refusal = refusal
         return None
-    if job.awaits or held.record.ask_first or job.policy.on_lost == "cancel":
+    if job.awaits or attempt.record.ask_first or job.policy.on_lost == "cancel":
         return None
-    held.__enter__()  # not by `with`, which costs more; an interrupt between the two is `leave`'s to mend
-    value = called(held)
-    if held.raised is not None:
+    attempt.__enter__()  # not by `with`, which costs more; an interrupt between the two is `leave`'s to mend
+    value = called(attempt)
+    if attempt.raised is not None:
         return None
-    done = record_at_once(held, value)
+    done = record_at_once(attempt, value)
     if done is not None:
-        held.exit()
+        attempt.exit()
     return done
 
 
-async def onward(held: Attempt) -> Attempt | Outcome[Any]:  # noqa: C901, PLR0912, PLR0915 (a coroutine more is felt in every call)
+async def onward(attempt: Attempt) -> Attempt | Outcome[Any]:  # noqa: C901, PLR0912, PLR0915 (a coroutine more is felt in every call)
     """From where the claim stands to its end: it is not asked for yet, or refused, or ours, or its handler was run."""
-    engine, job = held.engine, held.job
-    if not held.granted:
-        if engine.steady is None or not engine.opened or held.refusal is not None or job.key is NO_KEY or switch.off:
-            found = await claimed(held)
+    engine, job = attempt.engine, attempt.job
+    if not attempt.granted:
+        if engine.steady is None or not engine.opened or attempt.refusal is not None or job.key is NO_KEY or switch.off:
+            found = await claimed(attempt)
         else:
-            sent = send_claim(held)
+            sent = send_claim(attempt)
             if type(sent) is not engine.steady:
-                found = await received(held, engine.finish(sent))
+                found = await received(attempt, engine.finish(sent))
             else:
                 try:
                     answer = await sent.future
                 except BaseException as error:  # noqa: BLE001 (raised again, unless it is a cancellation or the store's)
-                    found = await received(held, sent.despite(error))
+                    found = await received(attempt, sent.despite(error))
                 else:
-                    found = granted(held, answer) or await refused(held, answer)
-        if found is not held:
+                    found = granted(attempt, answer) or await refused(attempt, answer)
+        if found is not attempt:
             return found
-    if not held.begun:
-        held.__enter__()
+    if not attempt.begun:
+        attempt.__enter__()
     try:
-        if not held.begun:
-            settled = await ask_first(held) if held.record.ask_first else None
+        if not attempt.begun:
+            settled = await ask_first(attempt) if attempt.record.ask_first else None
             if settled is not None:
                 return settled
             if job.policy.on_lost == "cancel":
-                held.begin()
-            value = called(held)
+                attempt.begin()
+            value = called(attempt)
             if job.awaits:
                 try:
                     if type(value) is CoroutineType or hasattr(value, "__await__"):
-                        value = held.result = await value  # in one step: a signal behind it finds the result
+                        value = attempt.result = await value  # in one step: a signal behind it finds the result
                 except BaseException as error:  # noqa: BLE001 (as in `called`)
-                    held.raised = error
-            if held.raised is None:
-                held.result = value
-                done = record_at_once(held, value) if engine.answer is not None else None
+                    attempt.raised = error
+            if attempt.raised is None:
+                attempt.result = value
+                done = record_at_once(attempt, value) if engine.answer is not None else None
                 if done is not None:
                     return done
-        if held.raised is not None or not (held.straight and is_light(held.result)):
-            return await unusual_end(held)
+        if attempt.raised is not None or not (attempt.straight and is_light(attempt.result)):
+            return await unusual_end(attempt)
         try:
-            completion = held.settlement(job.codec.encode(held.result, held.key.id))
+            completion = attempt.settlement(job.codec.encode(attempt.result, attempt.key.id))
             if engine.steady is None:
-                answer = await held.settle(completion, COMPLETED)
+                answer = await attempt.settle(completion, COMPLETED)
             else:
-                sent = held.send(completion)
+                sent = attempt.send(completion)
                 if type(sent) is not engine.steady:
-                    answer = await held.settle(completion, COMPLETED, engine.finish(sent, held.hurry))
+                    answer = await attempt.settle(completion, COMPLETED, engine.finish(sent, attempt.hurry))
                 else:
                     try:
                         answer = await sent.future
                     except BaseException as error:  # noqa: BLE001 (as above)
-                        answer = await held.settle(completion, COMPLETED, sent.despite(error, held.hurry))
+                        answer = await attempt.settle(completion, COMPLETED, sent.despite(error, attempt.hurry))
                     else:
-                        held.settled_as(answer, COMPLETED)
+                        attempt.settled_as(answer, COMPLETED)
         except StoreError as error:
-            return unconfirmed(held, held.result, error)
-        return held if answer.verdict is OK else recorded(held, held.result, answer)
+            return unconfirmed(attempt, attempt.result, error)
+        return attempt if answer.verdict is OK else recorded(attempt, attempt.result, answer)
     finally:
-        held.exit()
+        attempt.exit()
 
 
-def unusual_end(held: Attempt) -> Coroutine[Any, Any, Outcome[Any]]:
+def unusual_end(attempt: Attempt) -> Coroutine[Any, Any, Outcome[Any]]:
     """How a claim ends whose work has not simply returned something small."""
-    return after_value(held, held.result) if held.raised is None else after_error(held, held.caught())
+    return after_value(attempt, attempt.result) if attempt.raised is None else after_error(attempt, attempt.caught())
 
 
-def claimed(held: Attempt) -> Coroutine[Any, Any, Attempt | Outcome[Any]]:
+def claimed(attempt: Attempt) -> Coroutine[Any, Any, Attempt | Outcome[Any]]:
     """The claim, if it is granted; else what comes of it."""
-    engine, job = held.engine, held.job
+    engine, job = attempt.engine, attempt.job
     if switch.off:
         return disabled(engine, job)
     if job.key is NO_KEY:
         return unprotected(engine, job, "no key")
     if not engine.opened:
-        return opened(held)
-    return acquire(held) if held.refusal is None else otherwise(held, held.refusal)
+        return opened(attempt)
+    return acquire(attempt) if attempt.refusal is None else otherwise(attempt, attempt.refusal)
 
 
-async def opened(held: Attempt) -> Attempt | Outcome[Any]:
+async def opened(attempt: Attempt) -> Attempt | Outcome[Any]:
     """The same, of a store that has to be opened first."""
     try:
-        await held.engine.ready()
+        await attempt.engine.ready()
     except StoreError as error:
-        error.of(held.key.text)
+        error.of(attempt.key.text)
         raise
-    return await acquire(held)
+    return await acquire(attempt)
 
 
-async def torn(held: Attempt, error: BaseException) -> Outcome[Any] | None:
+async def torn(attempt: Attempt, error: BaseException) -> Outcome[Any] | None:
     """Leave no key locked. None: raise it again; but if that was declared, it runs while the store is down."""
-    await recover(held.engine, [held], error)
-    if held.granted or not isinstance(error, StoreError) or isinstance(error, NOT_DOWN):
+    await recover(attempt.engine, [attempt], error)
+    if attempt.granted or not isinstance(error, StoreError) or isinstance(error, NOT_DOWN):
         return None
-    if held.job.policy.on_store_down != "run":
+    if attempt.job.policy.on_store_down != "run":
         return None
-    return await unprotected(held.engine, held.job, f"store down: {message_of(error)}")
+    return await unprotected(attempt.engine, attempt.job, f"store down: {message_of(error)}")
 
 
-async def perform(held: Attempt) -> Outcome[Any]:
+async def perform(attempt: Attempt) -> Outcome[Any]:
     """Run the handler of a claim that we hold, and settle it, whatever happens."""
-    return as_outcome(await onward(held))
+    return as_outcome(await onward(attempt))
 
 
-def called(held: Attempt) -> Any:
+def called(attempt: Attempt) -> Any:
     """What the handler returned. What it has `raised`, whatever that is, waits there until the claim is settled."""
-    job = held.job
-    held.begun = True
+    job = attempt.job
+    attempt.begun = True
     try:
         value = job.call(*job.args, **job.kwargs) if job.kwargs else job.call(*job.args)
         if type(value) is CoroutineType and not job.awaits:
             refuse_coroutine(job, value)
     except BaseException as error:  # noqa: BLE001 (as said)
-        held.raised = error
+        attempt.raised = error
         return None
     return value
 
@@ -231,28 +231,28 @@ def refuse_coroutine(job: Job, coroutine: CoroutineType[Any, Any, Any]) -> NoRet
     )
 
 
-async def ask_first(held: Attempt) -> Outcome[Any] | None:
+async def ask_first(attempt: Attempt) -> Outcome[Any] | None:
     """An earlier attempt fell silent: has its effect happened? None means that it has not, so run."""
-    finding = await look(held)
+    finding = await look(attempt)
     if isinstance(finding, applied):
-        outcome = await after_value(held, finding.value, reason="verified")
+        outcome = await after_value(attempt, finding.value, reason="verified")
         if not isinstance(outcome, Executed):
             return outcome
-        record = held.record
+        record = attempt.record
         return Replayed(
             key=outcome.key, value=finding.value, reason="verified", attempt=record.attempt, token=record.token
         )
     if finding is not not_applied:
         why = "verify could not tell" if finding is inconclusive else f"verify answered {type(finding).__qualname__}"
-        return await park(held, "Unverified", why, finding if isinstance(finding, Exception) else None)
-    limit = held.job.policy.max_attempts
-    if limit and held.record.attempt > limit:
-        error = RuntimeError(f"attempt {held.record.attempt} would be more than the {limit} allowed")
-        await held.fail(error, final=True, known=True, error_type="AttemptsUsedUp")
+        return await park(attempt, "Unverified", why, finding if isinstance(finding, Exception) else None)
+    limit = attempt.job.policy.max_attempts
+    if limit and attempt.record.attempt > limit:
+        error = RuntimeError(f"attempt {attempt.record.attempt} would be more than the {limit} allowed")
+        await attempt.fail(error, final=True, known=True, error_type="AttemptsUsedUp")
         return Failed(
-            key=held.key.text,
-            reason=held.job.policy.reasons.failed,
-            attempt=held.record.attempt - 1,
+            key=attempt.key.text,
+            reason=attempt.job.policy.reasons.failed,
+            attempt=attempt.record.attempt - 1,
             error_type="AttemptsUsedUp",
             error=str(error),
             final=True,

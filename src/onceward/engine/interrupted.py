@@ -27,7 +27,7 @@ async def recover(engine: Engine, asked: Sequence[Attempt], error: BaseException
         one.leave()
         if isinstance(error, StoreError) and not one.granted:
             tell_no_answer(engine, one.key, error)
-    if engine.world.cancels and isinstance(error, GeneratorExit):
+    if engine.runtime.cancels and isinstance(error, GeneratorExit):
         return
     unused = [one for one in asked if not (one.begun or one.over)]
     if isinstance(error, StoreError | ResultError | WrongRuntime) or isinstance(error.__cause__, StoreError):
@@ -46,15 +46,15 @@ def tell_no_answer(engine: Engine, key: Key, error: StoreError) -> None:
         engine.tell("claim_failed", key, reason="no answer", error=type(error).__name__)
 
 
-async def mend(held: Attempt, error: BaseException) -> None:
+async def mend(attempt: Attempt, error: BaseException) -> None:
     """The last word on work that was begun: said quickly, or not at all."""
-    held.hurry()
+    attempt.hurry()
     try:
-        if held.result is not NO_RESULT and held.joined is None and not held.unconfirmed:
-            await held.record_result(held.result)
+        if attempt.result is not NO_RESULT and attempt.joined is None and not attempt.unconfirmed:
+            await attempt.record_result(attempt.result)
         else:
-            await after_error(held, error)
+            await after_error(attempt, error)
     except BaseException as trouble:  # noqa: BLE001 (`error` is raised anyway, and says more)
         if trouble is not error and not isinstance(trouble, OncewardError):
             error.add_note(f"and while its claim was being settled: {trouble!r}")
-    held.let_lapse()
+    attempt.abandon()

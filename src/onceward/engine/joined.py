@@ -44,7 +44,7 @@ def is_inside(engine: Engine, id: bytes) -> bool:
     """Whether one of them works under that key in that store: its claim stands until its caller's transaction ends."""
     one = innermost.get()
     while one is not None:
-        if not one.over and one.job.key.id == id and one.engine.keeper is engine.keeper:
+        if not one.over and one.job.key.id == id and one.engine.heartbeat is engine.heartbeat:
             return True
         one = one.outer
     return False
@@ -62,7 +62,7 @@ def is_in_its_own_way(engine: Engine) -> bool:
     """Whether a transaction that this call chain has open keeps that store from writing for us."""
     one = enclosing()
     while one is not None:
-        if not one.over and one.engine.keeper is engine.keeper and one.store.is_in_the_way():
+        if not one.over and one.engine.heartbeat is engine.heartbeat and one.store.is_in_the_way():
             return True
         one = one.outer
     return False

@@ -17,7 +17,7 @@ from .job import NO_KEY, Job
 
 def done_before(engine: Engine, job: Job) -> tuple[Done, Any] | None:
     """A key that is done, and its value; None if it has to be claimed, or if even a look would block a loop."""
-    look = engine.glance
+    look = engine.lookup
     if look is None and engine.opened and engine.steady is not None and not (engine.closed or engine.stopping):
         return None  # as below, in fewer steps: in which world it stands, a claim in a lane finds out as well
     if switch.off or job.key is NO_KEY or not engine.is_ready() or look is None:
@@ -34,7 +34,7 @@ def done_before(engine: Engine, job: Job) -> tuple[Done, Any] | None:
         value = None
     elif data is None:
         return None  # the whole record tells why it was not kept
-    elif engine.world.cancels and unpacked_size(data) > LIGHT_BYTES:
+    elif engine.runtime.cancels and unpacked_size(data) > LIGHT_BYTES:
         return None
     else:
         try:

@@ -174,7 +174,7 @@ async def purge(engine: Engine, limit: int, signed: Signature | None = None) -> 
     await engine.ready()
     gone = await engine.store.purge(limit, timeout=SEARCH, signed=signed)
     if gone < limit and isinstance(engine.store, KeepsLatest):
-        gone += await engine.store.expire_newest(limit - gone, timeout=SEARCH)
+        gone += await engine.store.expire_latest(limit - gone, timeout=SEARCH)
     if isinstance(engine.store, KeepsCounters):
         await engine.store.expire_counts(limit, timeout=SEARCH)  # no records: as audit entries, not counted among them
     return gone
@@ -182,10 +182,10 @@ async def purge(engine: Engine, limit: int, signed: Signature | None = None) -> 
 
 async def migrate(engine: Engine) -> None:
     """Bring the store's tables up to date. A twin does it: the store itself may not open without them."""
-    engine.world.check()
+    engine.runtime.check()
     own = engine.store.twin()
     if isinstance(own, Migrates) and not own.inline:
-        await own.migrate(engine.world)
+        await own.migrate(engine.runtime)
 
 
 async def audit(

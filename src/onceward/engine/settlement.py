@@ -46,7 +46,7 @@ class SettlingLease(Lease):
         if not self.straight and self.inherited:
             self.refuse_inherited()
         engine = self.engine
-        self.settling, self.since = True, engine.world.monotonic()
+        self.settling, self.since = True, engine.runtime.monotonic()
         return engine.store.settle([settlement], timeout=self.job.policy.call_timeout)
 
     async def settle(
@@ -80,8 +80,8 @@ class SettlingLease(Lease):
             self.settling = False
             if isinstance(error.__cause__, StoreError):  # cancelled, and the store did not answer either
                 self.engine.tell("unknown", self.key, self.record, error=repr(error.__cause__))
-                self.let_lapse()
-            if not isinstance(error, OncewardError) and not self.engine.world.cancels:
+                self.abandon()
+            if not isinstance(error, OncewardError) and not self.engine.runtime.cancels:
                 await self._once_more(settlement, state)
             raise
         if cancelled is not None:
@@ -106,15 +106,15 @@ class SettlingLease(Lease):
 
     async def settle_again(self, settlement: AnySettlement, trouble: Exception, since: float) -> Answer:
         """It came to nothing, for a reason that may pass: repeat it."""
-        world, policy = self.engine.world, self.job.policy
+        runtime, policy = self.engine.runtime, self.job.policy
         allowed = policy.lease if policy.settle_timeout is None else policy.settle_timeout
         pause = 0.01
         while True:
-            left = min(self.patience, since + allowed / SECOND) - world.monotonic()
+            left = min(self.patience, since + allowed / SECOND) - runtime.monotonic()
             if left <= 0 or self.engine.closed:
                 raise trouble
             self.engine.tell("settle_retried", self.key, self.record, error=repr(trouble))
-            await world.sleep(min(left, pause * (0.5 + world.jitter())))
+            await runtime.sleep(min(left, pause * (0.5 + runtime.jitter())))
             pause = min(pause * 2, 2.0)
             try:
                 return (await self.engine.store.settle([settlement], timeout=policy.call_timeout))[0]
@@ -135,7 +135,7 @@ class SettlingLease(Lease):
                 if wants("completed"):
                     engine.emit("completed", self.key, replace(self.record, state=COMPLETED))
         self.over = True
-        engine.keeper.drop(self)
+        engine.heartbeat.drop(self)
 
     async def _once_more(self, settlement: AnySettlement, state: RecordState) -> None:
         """Interrupted: nobody knows how far the store came, and to the same bytes it gives the same answer."""
@@ -156,12 +156,12 @@ class SettlingLease(Lease):
 
     def hurry(self) -> None:
         """The caller is cancelled or interrupted: one more call is tried, but nobody is kept for `settle_timeout`."""
-        self.patience = min(self.patience, self.engine.world.monotonic() + self.job.policy.call_timeout)
+        self.patience = min(self.patience, self.engine.runtime.monotonic() + self.job.policy.call_timeout)
 
-    def let_lapse(self) -> None:
+    def abandon(self) -> None:
         """Nothing more can be said about it from here."""
         self.over = True
-        self.engine.keeper.drop(self)
+        self.engine.heartbeat.drop(self)
 
     def refuse_inherited(self) -> NoReturn:
         raise LeaseLost("this claim belongs to the parent process; a fork does not inherit it", key=self.key.text)

@@ -52,7 +52,7 @@ class Transaction:
 
 async def join(engine: Engine, connection: Any) -> Transaction:
     """The store as seen from inside the caller's transaction."""
-    since = engine.world.monotonic()
+    since = engine.runtime.monotonic()
     try:
         await engine.ready()
     except StoreUnavailable as error:
@@ -65,16 +65,16 @@ async def join(engine: Engine, connection: Any) -> Transaction:
             f"{engine.store.name} cannot join a transaction of yours",
             hint="use sqlite:///…, postgresql://… or firestore://… for both",
         )
-    return Transaction(engine, engine.store.join(connection, engine.world), since)
+    return Transaction(engine, engine.store.join(connection, engine.runtime), since)
 
 
 async def part(engine: Engine, transaction: Transaction) -> None:
     """End of the joined block: renew what the open transaction kept the keeper from, and warn if it took long."""
     if not transaction.store.exclusive:
         return
-    took = engine.world.monotonic() - transaction.since
+    took = engine.runtime.monotonic() - transaction.since
     await engine.renew_due(transaction.store)
-    shortest = engine.keeper.shortest_lease()
+    shortest = engine.heartbeat.shortest_lease()
     if shortest is not None and took > shortest / 3:
         engine.warn_slow_transaction(took, shortest)
 
@@ -106,7 +106,7 @@ class JoinedJob:
         self.joined = joined
         self.job = job
         self.outer = innermost.get()
-        self.held: Attempt | None = None
+        self.attempt: Attempt | None = None
         self.value: Any = NO_RESULT
 
     def refuse_overlap(self, jobs: list[JoinedJob]) -> None:
@@ -144,27 +144,27 @@ class JoinedJob:
             )
         if not kept:
             await self._ended(None)
-        if self.held is not None:
-            self.engine.tell("completed", self.job.key, self.held.record, reason="within")
+        if self.attempt is not None:
+            self.engine.tell("completed", self.job.key, self.attempt.record, reason="within")
         return outcome
 
     def _tell_failed(self, error: Exception) -> None:
-        if self.held is not None:
+        if self.attempt is not None:
             name = type(error).__qualname__
-            self.engine.tell("failed", self.job.key, self.held.record, reason="within", error=name)
+            self.engine.tell("failed", self.job.key, self.attempt.record, reason="within", error=name)
         elif isinstance(error, StoreError):
             tell_no_answer(self.engine, self.job.key, error)
 
     async def _claim_and_run(self) -> Outcome[Any]:
         engine, job = self.engine, self.job
-        held = Attempt(engine, job)
-        answer = await self._ask(replace(held.request(), lease=None))
+        attempt = Attempt(engine, job)
+        answer = await self._ask(replace(attempt.request(), lease=None))
         record = answer.record
         if answer.verdict is not Verdict.ACQUIRED or record is None:
             return await outcome_of(engine, job, answer)
-        self.held = held
-        held.answered(answer)
-        held.ends = math.inf  # it has no lease
+        self.attempt = attempt
+        attempt.answered(answer)
+        attempt.ends = math.inf  # it has no lease
         if record.ask_first:
             raise ConfigurationError(
                 "an earlier attempt outside of this transaction must be verified first",
@@ -172,38 +172,38 @@ class JoinedJob:
                 hint="run it once without within()",
             )
         self.value = value = await plainly(job)
-        return await self._complete(held, value)
+        return await self._complete(attempt, value)
 
     async def _ask(self, request: ClaimRequest) -> Answer:
         """Asked again while somebody else is at it, unless it is this very transaction that keeps them from ending."""
-        world, policy = self.engine.world, self.job.policy
-        deadline = world.monotonic() + policy.wait / SECOND
+        runtime, policy = self.engine.runtime, self.job.policy
+        deadline = runtime.monotonic() + policy.wait / SECOND
         pause = FIRST_PAUSE
         while True:
             answer = (await self.joined.claim([request], timeout=policy.call_timeout))[0]
             waits = answer.verdict is Verdict.RUNNING and policy.on_running == "wait" and not self.joined.exclusive
-            left = deadline - world.monotonic()
+            left = deadline - runtime.monotonic()
             if not waits or left <= 0:
                 if waits and policy.wait:
                     self.engine.tell("claim_failed", self.job.key, answer.record, reason="wait limit")
                 return answer
-            await world.sleep(min(left, pause * (0.5 + world.jitter() / 2)))
+            await runtime.sleep(min(left, pause * (0.5 + runtime.jitter() / 2)))
             pause = min(pause * 1.6, LONGEST_PAUSE)
 
-    async def _complete(self, held: Attempt, value: Any) -> Outcome[Any]:
+    async def _complete(self, attempt: Attempt, value: Any) -> Outcome[Any]:
         lost = LeaseLost("the claim vanished from its own transaction", key=self.job.key.text, hint=ENDED)
         if not self.joined.is_open():
             raise lost
-        answer = (await self.joined.settle([await held.completion(value)], timeout=self.job.policy.call_timeout))[0]
+        answer = (await self.joined.settle([await attempt.completion(value)], timeout=self.job.policy.call_timeout))[0]
         if answer.verdict is not Verdict.OK or answer.record is None:
             raise lost
-        held.record = answer.record
+        attempt.record = answer.record
         return Executed(
             key=self.job.key.text,
             value=value,
             reason=self.job.policy.reasons.executed,
-            attempt=held.record.attempt,
-            token=held.record.token,
+            attempt=attempt.record.attempt,
+            token=attempt.record.token,
         )
 
     # ── the handler ended the transaction ──
@@ -218,11 +218,11 @@ class JoinedJob:
         raise ClaimError(told, key=self.job.key.text, hint=ENDED) from own
 
     async def _settle_ended(self) -> str:
-        held = self.held
-        if held is None:
+        attempt = self.attempt
+        if attempt is None:
             return "nothing was claimed"
-        reply = await self.engine.store.read([held.key.id], timeout=self.job.policy.call_timeout)
-        seen, mine = reply[0].record, held.record
+        reply = await self.engine.store.read([attempt.key.id], timeout=self.job.policy.call_timeout)
+        seen, mine = reply[0].record, attempt.record
         if seen is None or (seen.token, seen.nonce) != (mine.token, mine.nonce):
             if self.joined.is_open():  # perhaps still the same one, and our claim in it: only a savepoint was ended
                 parked = Park(mine.id, mine.token, mine.nonce, "TransactionEnded", PARKED)
@@ -230,7 +230,7 @@ class JoinedJob:
             return "nothing of it was committed"
         went_on = await self.joined.abandon()  # what the handler wrote since would also keep us from writing
         if not went_on and self.value is not NO_RESULT:
-            await held.record_result(self.value)
+            await attempt.record_result(self.value)
             return "what it wrote is committed, and recorded as done"
-        await held.park("TransactionEnded", PARKED)
+        await attempt.park("TransactionEnded", PARKED)
         return "some of what it wrote may be committed, so it is parked: look, then resolve it"

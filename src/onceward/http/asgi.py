@@ -82,7 +82,7 @@ class IdempotencyMiddleware:
             return None
         content_type, length = _described(scope["headers"])
         try:
-            body, digest = await read(receive, length, contract.max_body, contract.engine.world)
+            body, digest = await read(receive, length, contract.max_body, contract.engine.runtime)
         except BodyTooLarge:
             await say(send, contract.problem(BODY_TOO_LARGE))
             return None
@@ -127,7 +127,9 @@ class IdempotencyMiddleware:
             raise performance.trouble
 
 
-async def read(receive: Receive, length: int | None, limit: int, world: Runtime) -> tuple[Message | Body | None, bytes]:
+async def read(
+    receive: Receive, length: int | None, limit: int, runtime: Runtime
+) -> tuple[Message | Body | None, bytes]:
     """The body and its SHA-256; None if the client left. Most come in one message, which is handed on as it is."""
     if length is not None and length > limit:
         raise BodyTooLarge
@@ -141,9 +143,9 @@ async def read(receive: Receive, length: int | None, limit: int, world: Runtime)
         while message["type"] == "http.request":
             body.add(message.get("body", b""))
             if not message.get("more_body"):
-                return body, await world.think(body.end) if body.heavy else body.end()
+                return body, await runtime.think(body.end) if body.heavy else body.end()
             if body.full:
-                await world.think(body.flush)
+                await runtime.think(body.flush)
             message = await receive()
     except BaseException:
         body.close()

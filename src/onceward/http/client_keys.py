@@ -82,21 +82,21 @@ class IdempotencyKeys(httpx.Auth):
         """Put the key into the request. What is counted by its order is returned, so that its end can be told."""
         if request.method.upper() in SAFE or self._header in request.headers:
             return None
-        held = current()
-        if held is None:
+        attempt = current()
+        if attempt is None:
             self._complain(request)
             return None
         line = _line_of(request)
-        log, name = log_of(held), named_step()
+        log, name = log_of(attempt), named_step()
         if name is not None:
-            self._write(request, held, log.named(name, line))
+            self._write(request, attempt, log.named(name, line))
             return None
         sent = log.next(line, _body_of(request))
-        self._write(request, held, f"{line.text} #{sent.ordinal}")
+        self._write(request, attempt, f"{line.text} #{sent.ordinal}")
         return sent
 
-    def _write(self, request: httpx.Request, held: Attempt, of: str) -> None:
-        key = held.derived_key(of)
+    def _write(self, request: httpx.Request, attempt: Attempt, of: str) -> None:
+        key = attempt.derived_key(of)
         request.headers[self._header] = f'"{key}"' if self._quoted else key
 
     def _complain(self, request: httpx.Request) -> None:

@@ -86,7 +86,7 @@ class IdempotencyConfig:
 
     def __init__(
         self,
-        face: BaseClient,
+        client: BaseClient,
         principal: Callable[[Any], Any],
         *,
         required: Iterable[str] = (),
@@ -118,8 +118,8 @@ class IdempotencyConfig:
         if not self.stall_timeout:
             raise ConfigurationError("stall_timeout is 0: nobody takes an answer in no time", hint='such as "1m"')
         on_running = "wait" if microseconds(wait, "wait") else "raise"
-        harmless = (*face.policy.not_applied, *_types(settings.pop("not_applied", ())), RequestRefused)
-        own = face.using(
+        harmless = (*client.policy.not_applied, *_types(settings.pop("not_applied", ())), RequestRefused)
+        own = client.using(
             **settings,
             on_running=on_running,
             wait=wait,
@@ -139,7 +139,7 @@ class IdempotencyConfig:
         self.engine = own.engine
         self.window = published(self.policy.window)
         self._codec = own.codec(bytes)
-        self._scope = face.state_scope(name)
+        self._scope = client.state_scope(name)
         if self._scope.tenant is not None:
             raise ConfigurationError(
                 f"this client belongs to the tenant {self._scope.tenant!r}, and a key of HTTP belongs to its principal",

@@ -55,16 +55,16 @@ class Work:
         refuse_colour(once, handler)
         settings = {"window": WINDOW, "on_running": "raise", **defaults, **once._defaults, **choices}  # noqa: SLF001 (as the client's own faces do)
         settings["final"] = (*_several(settings.get("final", ())), Rejected, InvalidKey)
-        self.face = once.using(**settings)
+        self.client = once.using(**settings)
         self.name = name
         self.handler = handler
         self._call = _awaited_call(handler) if awaits(once) else _call(handler)
         annotation = result_annotation(handler)
-        self.codec = self.face.codec(Response if annotation is Any else annotation)
+        self.codec = self.client.codec(Response if annotation is Any else annotation)
 
     @property
     def engine(self) -> Engine:
-        return self.face.engine
+        return self.client.engine
 
     def job(self, id: Any, payload: Mapping[str, Any] | None, argument: Any) -> Job:
         """The handler, once under this id. `payload` is what another delivery of the same id must have, too."""
@@ -79,10 +79,10 @@ class Work:
         return self._job(id, payload, reject)
 
     def _job(self, id: Any, payload: Mapping[str, Any] | None, call: Callable[..., Any], *args: Any) -> Job:
-        face = self.face
-        key = face.key(id, name=self.name)
+        client = self.client
+        key = client.key(id, name=self.name)
         mark, marks = (b"", NO_MARKS) if payload is None else (fingerprint(payload), parts(payload, key.id))
-        return Job(key, face.policy, self.codec, mark, marks, call, args, {}, awaits(face))
+        return Job(key, client.policy, self.codec, mark, marks, call, args, {}, awaits(client))
 
 
 def _several(types: Any) -> tuple[Any, ...]:

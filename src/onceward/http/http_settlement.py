@@ -39,34 +39,34 @@ class NotHttp:
 
 
 async def settle(
-    held: Attempt, status: int, headers: Iterable[Iterable[bytes]], parts: list[bytes] | None
+    attempt: Attempt, status: int, headers: Iterable[Iterable[bytes]], parts: list[bytes] | None
 ) -> Outcome[Any] | None:
     """Record the answer, or that the work is to be tried again. `parts` None: there was too much of it.
 
     An outcome comes back if nobody may rely on the answer. Whatever happened, this was the last word on the claim.
     """
-    return judged(held, await settlement(held, status, headers, parts))
+    return judged(attempt, await settlement(attempt, status, headers, parts))
 
 
 def settlement(
-    held: Attempt, status: int, headers: Iterable[Iterable[bytes]], parts: list[bytes] | None
+    attempt: Attempt, status: int, headers: Iterable[Iterable[bytes]], parts: list[bytes] | None
 ) -> Awaitable[Outcome[Any] | None]:
     """What does it, to be awaited. What that gives is to be `judged`."""
-    if isinstance(held, Unclaimed):  # the test mode: there is nothing to settle
+    if isinstance(attempt, Unclaimed):  # the test mode: there is nothing to settle
         return _nothing()
     if leads_elsewhere(status):
-        return _give_back(held)
+        return _give_back(attempt)
     if frees_key(status):
         kind = RequestRefused if refuses(status) else Faulted
-        return _free(held, kind(f"the application answered {status}"))
-    return after_value(held, _result(status, headers, parts))
+        return _free(attempt, kind(f"the application answered {status}"))
+    return after_value(attempt, _result(status, headers, parts))
 
 
-def judged(held: Attempt, outcome: Outcome[Any] | None) -> Outcome[Any] | None:
+def judged(attempt: Attempt, outcome: Outcome[Any] | None) -> Outcome[Any] | None:
     """The outcome, if nobody may rely on the answer."""
-    if held.settled is not None or isinstance(held, Unclaimed):
+    if attempt.settled is not None or isinstance(attempt, Unclaimed):
         return None
-    held.unconfirmed = True  # the lease has to lapse
+    attempt.unconfirmed = True  # the lease has to lapse
     return outcome
 
 
@@ -74,19 +74,19 @@ async def _nothing() -> None:
     """There is nothing to settle."""
 
 
-async def _free(held: Attempt, why: Exception) -> None:
+async def _free(attempt: Attempt, why: Exception) -> None:
     """The work is to be tried again. Whether that could be recorded or not, the answer stands."""
-    await after_error(held, why)
+    await after_error(attempt, why)
 
 
-async def _give_back(held: Attempt) -> None:
+async def _give_back(attempt: Attempt) -> None:
     """Nothing was begun, so that the key may come with the request's new path."""
-    held.end(None)
+    attempt.end(None)
     try:
-        await held.release()
+        await attempt.release()
     except StoreError as error:
-        held.let_lapse()
-        held.engine.tell("unknown", held.key, held.record, reason="not given back", error=repr(error))
+        attempt.abandon()
+        attempt.engine.tell("unknown", attempt.key, attempt.record, reason="not given back", error=repr(error))
 
 
 def _result(status: int, headers: Iterable[Iterable[bytes]], parts: list[bytes] | None) -> object:

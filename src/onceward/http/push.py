@@ -152,9 +152,9 @@ class Pushed(Answering):
         refusal = await self._admitted(request)
         if refusal is not None:
             return refusal
-        world = self._once.engine.world
+        runtime = self._once.engine.runtime
         quick = len(request.body) <= LIGHT_BYTES
-        found = self._read(request) if quick else await world.think(self._read, request)
+        found = self._read(request) if quick else await runtime.think(self._read, request)
         if isinstance(found, Response):
             return found
         if isinstance(found, Unroutable):
@@ -195,7 +195,7 @@ class Pushed(Answering):
             outcome = work.handler(found.message)
             if self.wanted_async and hasattr(outcome, "__await__"):
                 outcome = await outcome
-        except work.face.policy.final as error:
+        except work.client.policy.final as error:
             return await self._rejected(Unroutable(found.envelope, "unusable_data", message_of(error)))
         except Exception as error:  # noqa: BLE001 (whatever it is, the broker shall deliver it again)
             return self._failed(found.envelope, error)
@@ -230,7 +230,7 @@ class Pushed(Answering):
             if inspect.iscoroutinefunction(check):
                 may = await check(request)
             else:
-                may = await self._once.engine.world.think(check, request)
+                may = await self._once.engine.runtime.think(check, request)
             if hasattr(may, "__await__"):  # of an async callable that does not look like one: true, whatever it finds
                 may = await (may if self.wanted_async else _unawaitable(may))
         except (ValueError, PermissionError):

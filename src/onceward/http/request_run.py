@@ -42,13 +42,13 @@ class RequestRun(ResponseBuffer):
         self._returned = self._task = None  # as there
         self.started = False
 
-    def begin(self, held: Attempt) -> asyncio.Future[BaseException | None]:
+    def begin(self, attempt: Attempt) -> asyncio.Future[BaseException | None]:
         """Start the application. What it raised comes when it has returned, and `end` is then to be called."""
         self.started = True
-        self._held = held
+        self._attempt = attempt
         loop = asyncio.get_running_loop()
         self._returned = returned = loop.create_future()
-        self._task = task = loop.create_task(self._run(held, returned))
+        self._task = task = loop.create_task(self._run(attempt, returned))
         _apart.add(task)
         task.add_done_callback(self._torn)
         return returned
@@ -58,27 +58,27 @@ class RequestRun(ResponseBuffer):
         _apart.discard(task)
         self._task = None
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
-        held, returned = self._held, self._returned
+        attempt, returned = self._attempt, self._returned
         if returned is not None and not returned.done():
             returned.set_result(error)
-        elif held is not None and not held.over:
-            task.get_loop().create_task(_alone(self.end(held, error)))
+        elif attempt is not None and not attempt.over:
+            task.get_loop().create_task(_alone(self.end(attempt, error)))
 
-    async def _run(self, held: Attempt, returned: asyncio.Future[BaseException | None]) -> None:
+    async def _run(self, attempt: Attempt, returned: asyncio.Future[BaseException | None]) -> None:
         """The application. If nobody waits for it any more, it is also ended here."""
         task: asyncio.Task[None] | None = self._task
         error: BaseException | None = None
         try:
             if self.over:  # the key was given back
                 return
-            held.enter_task()
-            held.begin()
+            attempt.enter_task()
+            attempt.begin()
             await SuspensionHook(self._app(self._scope, self.receive, self.send), self._look)
         except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 (ends the claim, and is raised there)
             error = raised
         except BaseException as raised:
             try:
-                await self.end(held, raised)
+                await self.end(attempt, raised)
             finally:
                 returned.cancel()
             raise
@@ -86,46 +86,46 @@ class RequestRun(ResponseBuffer):
             _apart.discard(task)
             self._task = None
         if returned.done():
-            await _alone(self.end(held, error))
+            await _alone(self.end(attempt, error))
         else:
             returned.set_result(error)
         if task is not None:
             task.remove_done_callback(self._torn)
 
-    async def end(self, held: Attempt, error: BaseException | None) -> Outcome[Any] | None:
+    async def end(self, attempt: Attempt, error: BaseException | None) -> Outcome[Any] | None:
         """The application has returned, or raised this: settle the claim, and send. None: that was done.
 
         Whatever interrupts it, the key does not stay locked.
         """
         try:
             self._returned = None
-            if error is not None and not held.begun:  # by a signal, or cancelled: then the key is given back
+            if error is not None and not attempt.begun:  # by a signal, or cancelled: then the key is given back
                 raise error  # noqa: TRY301 (as if it came here)
             try:
                 if self._last is not None and not isinstance(error, GeneratorExit):  # then nothing can be waited for
                     await self._rest()
                 if error is None:
-                    error = self._lack(held)
+                    error = self._lack(attempt)
             except BaseException as raised:
-                if held.settled is None:  # the work is done, and its record may not be there
-                    self._unrecorded = None if isinstance(raised, GeneratorExit) else held
+                if attempt.settled is None:  # the work is done, and its record may not be there
+                    self._unrecorded = None if isinstance(raised, GeneratorExit) else attempt
                     raise
                 error = raised
             finally:
                 self._leave()
-            return None if error is None else await after_error(held, error)
+            return None if error is None else await after_error(attempt, error)
         except BaseException as torn:
-            await recover(held.engine, [held], torn)
+            await recover(attempt.engine, [attempt], torn)
             raise
         finally:
-            if not held.over:
-                held.let_lapse()
+            if not attempt.over:
+                attempt.abandon()
 
-    def _lack(self, held: Attempt | None) -> Exception | None:
+    def _lack(self, attempt: Attempt | None) -> Exception | None:
         """What is wrong with an application that has returned."""
         if not self._settled:
             return NoAnswer("the application returned without completing its answer")
-        if held is not None and held.unconfirmed:
+        if attempt is not None and attempt.unconfirmed:
             return Unsettled("the claim could not be settled")
         return None
 
@@ -137,11 +137,11 @@ class RequestRun(ResponseBuffer):
         task.add_done_callback(_apart.discard)
         return shielded(task)
 
-    async def give_up(self, held: Attempt, error: BaseException) -> None:
+    async def give_up(self, attempt: Attempt, error: BaseException) -> None:
         """Whoever waits was torn away, by a signal or a cancellation, before the application began: it will not."""
         self._leave()
-        await recover(held.engine, [held], error)
-        held.let_lapse()
+        await recover(attempt.engine, [attempt], error)
+        attempt.abandon()
 
     def abandon(self) -> None:
         """Nobody waits any more. What was not begun will not be; what was goes on, and has nobody to send to."""
@@ -161,19 +161,19 @@ class RequestRun(ResponseBuffer):
 
     def _left_to_do(self) -> Coroutine[Any, Any, object] | None:
         """If nobody else does it: the application had just returned, or its answer was just being recorded."""
-        held, returned = self._held, self._returned
-        if held is not None and returned is not None and returned.done() and not returned.cancelled():
-            return self.end(held, returned.result())
-        held = self._unrecorded
-        if held is not None and held.settled is None and held.result is not NO_RESULT:
-            held.patience = math.inf  # it was to hurry for the sake of whoever has left
-            return held.record_result(held.result)
+        attempt, returned = self._attempt, self._returned
+        if attempt is not None and returned is not None and returned.done() and not returned.cancelled():
+            return self.end(attempt, returned.result())
+        attempt = self._unrecorded
+        if attempt is not None and attempt.settled is None and attempt.result is not NO_RESULT:
+            attempt.patience = math.inf  # it was to hurry for the sake of whoever has left
+            return attempt.record_result(attempt.result)
         return None
 
     async def __call__(self) -> None:
         """What the job calls where there is no claim: the store is down, and the policy says run, or the test mode."""
-        held = current()
-        self._held = held = held if held is not None and held.job is self.job else None
+        attempt = current()
+        self._attempt = attempt = attempt if attempt is not None and attempt.job is self.job else None
         try:
             try:
                 await SuspensionHook(self._app(self._scope, self.receive, self.send), self._look)
@@ -185,7 +185,7 @@ class RequestRun(ResponseBuffer):
                 await self._rest()
         finally:
             self._leave()
-        lack = self._lack(held)
+        lack = self._lack(attempt)
         if lack is not None:
             raise lack
 

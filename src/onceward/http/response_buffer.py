@@ -48,7 +48,7 @@ class ResponseBuffer:
     _reading: asyncio.Future[bytes] | None = None
     _left = 0
     _answered: asyncio.Event | None = None
-    _held: Attempt | None = None
+    _attempt: Attempt | None = None
     _settled = False
     _start: Message | None = None
     _last: Message | None = None  # of an answer in one part: it waits for the application to return
@@ -63,7 +63,7 @@ class ResponseBuffer:
         self._contract = contract
         self._parts: list[bytes] | None = []
         # What every request sets later: where all of them are named at once, Python needs no dict for each.
-        self._held = self._start = self._last = self._sending = self.job = None
+        self._attempt = self._start = self._last = self._sending = self.job = None
         self.begun = self.over = self._settled = False
         self._size = 0
         if isinstance(body, Body):
@@ -74,7 +74,7 @@ class ResponseBuffer:
 
     def _leave(self) -> None:
         """It is over: nothing leads round in a circle any more, in which the answer would wait to be collected."""
-        self.job = self._held = None
+        self.job = self._attempt = None
         if self._body is not None:
             self._body.close()
         self._end()
@@ -96,7 +96,7 @@ class ResponseBuffer:
     async def _piece(self, body: Body) -> Message:
         if body.on_disk:
             if self._reading is None:
-                self._reading = asyncio.ensure_future(self._contract.engine.world.think(body.read))
+                self._reading = asyncio.ensure_future(self._contract.engine.runtime.think(body.read))
             piece = await shielded(self._reading)  # who stops waiting gets it the next time
             self._reading = None
         else:
@@ -128,8 +128,8 @@ class ResponseBuffer:
         """An answer in one part."""
         self._keep(message.get("body", b""))
         self._settled = True
-        if self._held is not None:
-            self._held.end(None)  # what comes behind the answer is not the key's any more
+        if self._attempt is not None:
+            self._attempt.end(None)  # what comes behind the answer is not the key's any more
         self._last = message
 
     async def _part(self, message: Message, start: Message) -> None:
@@ -160,17 +160,17 @@ class ResponseBuffer:
     def _rest(self) -> Awaitable[object]:
         """The application has returned. What is left to do for its answer, to be awaited."""
         if self._beside is not None:
-            return _seen_through(self._contract.engine.world, self._beside)
+            return _seen_through(self._contract.engine.runtime, self._beside)
         return self._conclude()
 
     async def _conclude(self) -> None:
         """The whole answer is there: record it, and then send it."""
-        held, last = self._held, self._last
+        attempt, last = self._attempt, self._last
         start: Message = self._start
         outcome = None
-        if held is not None:
-            answered = settlement(held, start["status"], start["headers"], self._parts)
-            outcome = judged(held, await answered)
+        if attempt is not None:
+            answered = settlement(attempt, start["status"], start["headers"], self._parts)
+            outcome = judged(attempt, await answered)
         if outcome is not None:
             await self._break_off(outcome)
         else:
@@ -203,8 +203,8 @@ class ResponseBuffer:
         return 0 <= self._length <= self._size
 
     async def _settle(self, start: Message) -> Outcome[Any] | None:
-        held = self._held
-        return None if held is None else await settle(held, start["status"], start["headers"], self._parts)
+        attempt = self._attempt
+        return None if attempt is None else await settle(attempt, start["status"], start["headers"], self._parts)
 
     async def _break_off(self, trouble: Outcome[Any]) -> None:
         """Nobody may rely on the answer."""
@@ -232,7 +232,7 @@ class ResponseBuffer:
         if self.trouble is None:
             self._sending = task = asyncio.current_task()
             try:
-                if self._held is None or self._settled:
+                if self._attempt is None or self._settled:
                     for message in messages:
                         await self._send(message)
                 else:  # a client that takes nothing, and does not leave, must not keep the key
@@ -248,8 +248,8 @@ class ResponseBuffer:
                 self._sending = None
 
 
-async def _seen_through(world: Runtime, beside: asyncio.Task[None]) -> None:
+async def _seen_through(runtime: Runtime, beside: asyncio.Task[None]) -> None:
     """It runs to its end, whoever cancels us meanwhile."""
-    _, cancelled = await world.finish(beside)
+    _, cancelled = await runtime.finish(beside)
     if cancelled is not None:
         raise cancelled

@@ -122,8 +122,8 @@ class SentRequestLog:
 _logs: WeakKeyDictionary[Attempt | CurrentStep, SentRequestLog] = WeakKeyDictionary()
 
 
-def log_of(held: Attempt) -> SentRequestLog:
+def log_of(attempt: Attempt) -> SentRequestLog:
     """The requests of this attempt so far; of a saga, of this attempt of its step."""
-    attempt = held.act or held
-    log = _logs.get(attempt)
-    return _logs.setdefault(attempt, SentRequestLog(held.key.text)) if log is None else log
+    unit = attempt.act or attempt
+    log = _logs.get(unit)
+    return _logs.setdefault(unit, SentRequestLog(attempt.key.text)) if log is None else log

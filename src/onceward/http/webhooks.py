@@ -98,12 +98,12 @@ class Verifying(Answering):
         self._event_id = event_id or scheme.event_id
         self._clock = clock
         self._work = Work(once, self.name, handler, defaults, choices)
-        _refuse_short(self._work.face.policy.window, scheme.tolerance)
+        _refuse_short(self._work.client.policy.window, scheme.tolerance)
 
     async def answer(self, request: InboundRequest) -> Response:
         engine = self._work.engine
         read = self._read
-        job = read(request) if len(request.body) <= LIGHT_BYTES else await engine.world.think(read, request)
+        job = read(request) if len(request.body) <= LIGHT_BYTES else await engine.runtime.think(read, request)
         if isinstance(job, Response):
             return job
         return answer_to(await execute(engine, job), mismatch_status=422)
@@ -112,7 +112,7 @@ class Verifying(Answering):
         """Everything before the store is asked."""
         objection = self._scheme.objection(request, self._clock())
         if objection is not None:
-            tell(self._work.face, "rejected", self.name, reason=objection)
+            tell(self._work.client, "rejected", self.name, reason=objection)
             return problem(403, objection, "the signature does not hold")
         try:
             handshake = self._scheme.handshake(request)
@@ -121,7 +121,7 @@ class Verifying(Answering):
             event = WebhookEvent(self._event_id(request), self._type(request), request)
             return self._work.job(event.id, {"body": request.body} if self._scheme.same_body else None, event)
         except (LookupError, TypeError, ValueError) as error:  # InvalidKey, or what a reader of the user's own raises
-            tell(self._work.face, "rejected", self.name, reason="no_event_id", error=type(error).__qualname__)
+            tell(self._work.client, "rejected", self.name, reason="no_event_id", error=type(error).__qualname__)
             return problem(400, "no_event_id", "nothing says which event this is")
 
     def _type(self, request: InboundRequest) -> str:

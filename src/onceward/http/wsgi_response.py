@@ -31,7 +31,7 @@ App = Callable[[Environ, StartResponse], Iterable[bytes]]
 class WsgiResponse:
     """What the server iterates over, and closes. The block is entered."""
 
-    _held: Attempt
+    _attempt: Attempt
 
     def __init__(
         self, contract: IdempotencyConfig, block: ClaimBlock, body: Body, start_response: StartResponse
@@ -57,9 +57,9 @@ class WsgiResponse:
 
     def begin(self, app: App, environ: Environ) -> None:
         """Run the application until it is known how it answers; to its end, if it answers in one part."""
-        held = current()
-        assert held is not None, "its block was entered"  # noqa: S101 (by the line above whoever calls)
-        self._held = held
+        attempt = current()
+        assert attempt is not None, "its block was entered"  # noqa: S101 (by the line above whoever calls)
+        self._attempt = attempt
         try:
             self._source = app(environ, self._started)
             self._parts = iter(self._source)
@@ -121,7 +121,7 @@ class WsgiResponse:
         if left > 0:
             self._watch_over(left)
         else:
-            self._contract.engine.keeper.drop(self._held)
+            self._contract.engine.heartbeat.drop(self._attempt)
 
     def close(self) -> None:
         """The server has enough. The work goes on to its end."""
@@ -177,9 +177,9 @@ class WsgiResponse:
 
     def _settle(self) -> HttpAnswer | None:
         """The last word, and the end of the block. An answer of ours comes back if the application's does not count."""
-        trouble = run(settle(self._held, self._code, self._wire, self._kept))
+        trouble = run(settle(self._attempt, self._code, self._wire, self._kept))
         self._settled = True
-        error = Unsettled("the claim could not be settled") if self._held.unconfirmed else None
+        error = Unsettled("the claim could not be settled") if self._attempt.unconfirmed else None
         self._block.__exit__(type(error) if error else None, error, None)
         return None if trouble is None else self._contract.of_outcome(trouble)
 

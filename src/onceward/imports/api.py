@@ -38,7 +38,7 @@ def import_file(
     dry_run: bool = False,
     restart: bool = False,
     again: bool = False,
-    tell: Tell | None = None,
+    on_progress: Tell | None = None,
 ) -> Summary:
     """Import a CSV, NDJSON or Parquet file into people (or the URL of their database), once per content.
 
@@ -65,7 +65,7 @@ def import_file(
         restart=restart,
         again=again,
         is_trial=dry_run,
-        tell=tell,
+        on_progress=on_progress,
     )
     with closing(open_rows(file, seen, kind, delimiter=delimiter, largest_row=largest_row)) as reader:
         with target_of(into, dry_run=dry_run) as target:

@@ -60,7 +60,7 @@ class ImportPlan(Struct, frozen=True, kw_only=True):
     restart: bool = False
     again: bool = False
     is_trial: bool = False
-    tell: Tell | None = None
+    on_progress: Tell | None = None
 
 
 class Import:
@@ -133,8 +133,8 @@ class Import:
         try:
             for some in self._batches(reads):
                 entry = self._batch(entry, batch, rejects, some)
-                if self.plan.tell is not None:
-                    self.plan.tell(pace.progress(entry.done))
+                if self.plan.on_progress is not None:
+                    self.plan.on_progress(pace.progress(entry.done))
             self._complete(entry)
             rejects.finish(entry.rejects_size)
         finally:

@@ -27,7 +27,7 @@ WINDOW: Final = "7d"
 """Longer than brokers keep a message that nobody acknowledged: Pub/Sub 7 days at most by default."""
 
 KEEP_DELETED: Final = "30d"
-AHEAD: Final = "5m"
+MAX_CLOCK_SKEW: Final = "5m"
 """More than clocks that are kept in step ever differ."""
 
 
@@ -36,13 +36,13 @@ class Kept(Generic[T]):
 
     def __init__(
         self,
-        face: BaseClient,
+        client: BaseClient,
         name: str,
-        holds: Any = Any,
+        type: Any = Any,
         *,
         window: Duration = WINDOW,
         keep_deleted: Duration = KEEP_DELETED,
-        ahead: Duration | None = AHEAD,
+        max_clock_skew: Duration | None = MAX_CLOCK_SKEW,
     ) -> None:
         keep = Retention(microseconds(window, "window"), microseconds(keep_deleted, "keep_deleted"))
         if keep.deleted < keep.marks:
@@ -52,14 +52,14 @@ class Kept(Generic[T]):
                 hint="keep deleted entities at least as long as the messages are known",
             )
         self.name = name
-        self.client = face
-        self.engine = face.engine
+        self.client = client
+        self.engine = client.engine
         self.newest = LatestFlow(
-            face.state_scope(name),
-            face.codec(holds),
+            client.state_scope(name),
+            client.codec(type),
             keep,
-            None if ahead is None else microseconds(ahead, "ahead"),
-            face.policy.call_timeout,
+            None if max_clock_skew is None else microseconds(max_clock_skew, "max_clock_skew"),
+            client.policy.call_timeout,
         )
 
     @property

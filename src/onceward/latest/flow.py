@@ -61,12 +61,12 @@ AnyEvent = StateEvent[Any] | tuple[Any, ...]
 class LatestFlow:
     """What is declared about one state: whose it is, how values are stored, what is kept for how long."""
 
-    def __init__(self, scope: Scope, codec: Codec, keep: Retention, ahead: int | None, timeout: float) -> None:
+    def __init__(self, scope: Scope, codec: Codec, keep: Retention, max_clock_skew: int | None, timeout: float) -> None:
         self.scope = scope
         self._scope_text = scope.text
         self.codec = codec
         self.keep = keep
-        self.ahead = ahead
+        self.max_clock_skew = max_clock_skew
         self.timeout = timeout
         self._keys: dict[str, Key] = {}
 
@@ -116,7 +116,7 @@ class LatestFlow:
     ) -> list[EventDelivery]:
         """All in one loop: to call something for each of them would cost as much as it does."""
         made: list[EventDelivery] = []
-        scope, ahead = self._scope_text, self.ahead
+        scope, max_clock_skew = self._scope_text, self.max_clock_skew
         for event, key, says, value in zip(events, keys, said, data, strict=True):
             id, event_id = key.id, event.event_id
             place = place_of(event.ordering)
@@ -124,7 +124,7 @@ class LatestFlow:
             gone = event.value is deleted
             content = _sha256(head if gone else head + says).digest()[:_HASH]  # the same for all consumers
             order = _joined((head, place.tail, _VERSION, content))
-            if message is None and event_id is None and ahead is None:
+            if message is None and event_id is None and max_clock_skew is None:
                 made.append(EventDelivery(id, scope, key.text, order, None if gone else value))
                 continue
             time = place.time
@@ -138,7 +138,7 @@ class LatestFlow:
                     NO_MARK if message is None else mark_of(id, b"message", message.encode(), message),
                     NO_MARK if event_id is None else _event_mark(id, event_id),
                     message or "",
-                    0 if ahead is None or time is None else time - ahead,
+                    0 if max_clock_skew is None or time is None else time - max_clock_skew,
                 )
             )
         return made
@@ -196,7 +196,7 @@ async def _apply_all(
 ) -> list[Outcome[Any]]:
     if connection is None:
         await engine.ready()
-        return await _apply(engine, newest, _keeper(engine), events)
+        return await _apply(engine, newest, _heartbeat(engine), events)
     transaction = await join(engine, connection)
     if not isinstance(transaction.store, JoinsLatest):
         raise _unable(engine)
@@ -208,7 +208,7 @@ async def _apply_all(
 async def read(engine: Engine, newest: LatestFlow, entity: Any) -> Current[Any] | None:
     """The state of an entity, deleted ones included; None if there is none."""
     await engine.ready()
-    [standing] = await _keeper(engine).newest([newest.key(entity).id], timeout=newest.timeout)
+    [standing] = await _heartbeat(engine).newest([newest.key(entity).id], timeout=newest.timeout)
     return None if standing is None else await current(engine, newest, standing)
 
 
@@ -218,7 +218,7 @@ async def current(engine: Engine, newest: LatestFlow, one: EntityState) -> Curre
     return Current(one.entity, value, ordering_of(one.order), time_of(one.updated_at), one.value is None)
 
 
-def _keeper(engine: Engine) -> KeepsLatest:
+def _heartbeat(engine: Engine) -> KeepsLatest:
     if not isinstance(engine.store, KeepsLatest):
         raise _unable(engine)
     return engine.store
@@ -238,11 +238,11 @@ async def _apply(
     left = iter(events)
     while chunk := list(islice(left, BATCH)):
         if outcomes:
-            await engine.world.sleep(0)  # others pass in between
+            await engine.runtime.sleep(0)  # others pass in between
         made = await _prepared(engine, newest, chunk)
         answers: list[LatestResult] = []
         for batch in _batches(made):
-            answers += await store.keep_newest(batch, newest.keep, timeout=newest.timeout)
+            answers += await store.apply_events(batch, newest.keep, timeout=newest.timeout)
         outcomes += _told(engine, newest, made, answers)
     return outcomes
 
@@ -251,7 +251,7 @@ async def _prepared(engine: Engine, newest: LatestFlow, events: Sequence[AnyEven
     """Many or large ones are no reason to block whoever shares our thread."""
     if len(events) <= AT_A_TIME and all(is_light(_fields(event)) for event in events):
         return _made(newest, events)
-    return await engine.world.think(_made, newest, events)
+    return await engine.runtime.think(_made, newest, events)
 
 
 def _made(newest: LatestFlow, events: Sequence[AnyEvent]) -> Made:
@@ -375,7 +375,7 @@ def _outcome(newest: LatestFlow, one: EventDelivery, value: Any, ruled: LatestRe
 
 
 def _parked(newest: LatestFlow, one: EventDelivery) -> Outcome[Any]:
-    said = f"its time is more than {readable(newest.ahead or 0)} ahead of the store's"
+    said = f"its time is more than {readable(newest.max_clock_skew or 0)} ahead of the store's"
     error = OutcomeParked(
         f"the event was put aside: {said}",
         key=one.entity,

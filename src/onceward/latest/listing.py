@@ -30,7 +30,7 @@ async def entities(engine: Engine, newest: LatestFlow, limit: int) -> list[Curre
         found |= {one.id: await current(engine, newest, one) for one in page}  # some stores tell one twice
         if cursor is None or len(found) >= limit:
             return sorted(found.values(), key=lambda one: one.entity)
-        await engine.world.sleep(0)
+        await engine.runtime.sleep(0)
 
 
 async def known(engine: Engine, newest: LatestFlow, entity: Any, message_id: str | None, event_id: Any) -> Known | None:

@@ -25,51 +25,51 @@ if TYPE_CHECKING:
 Owned = TypeVar("Owned", bound="Owning")
 
 
-def lock_job(face: BaseClient, name: Any, lease: Duration | None, wait: Duration | None, on_lost: OnLost) -> Job:
+def lock_job(client: BaseClient, name: Any, lease: Duration | None, wait: Duration | None, on_lost: OnLost) -> Job:
     """How a lock is claimed. A lapsed one is always taken over: nobody can be asked whether a block has happened."""
     settings: dict[str, Any] = {"after_crash": "rerun", "max_attempts": None, "retry_span": None, "on_lost": on_lost}
     if lease is not None:
         settings["lease"] = lease
     if wait is not None:
         settings |= {"wait": wait, "on_running": "wait" if microseconds(wait, "wait") else "raise"}
-    policy = face.policy.with_settings(settings)  # type: ignore[arg-type]  # checked there, name by name
-    return Job(face.key(name, name=LOCK), policy, PLAIN, MARK)
+    policy = client.policy.with_settings(settings)  # type: ignore[arg-type]  # checked there, name by name
+    return Job(client.key(name, name=LOCK), policy, PLAIN, MARK)
 
 
 class Owning:
     """What needs no store: the same in both colours."""
 
-    __slots__ = ("_held", "_watch")
+    __slots__ = ("_attempt", "_watch")
 
     def __init__(self, held: Attempt) -> None:
-        self._held = held
+        self._attempt = held
         self._watch: DropWatcher | None = None  # of the block that it was entered by
 
     @property
     def name(self) -> str:
         """The lock's name, as people see it."""
-        return self._held.key.text
+        return self._attempt.key.text
 
     @property
     def token(self) -> int:
         """Fencing number of this ownership: what the lock protects can refuse every lower one."""
-        return self._held.record.token
+        return self._attempt.record.token
 
     @property
     def taken_over(self) -> bool:
         """Whether the owner before us fell silent: what it was doing may be half done."""
-        return self._held.record.attempt > 1
+        return self._attempt.record.attempt > 1
 
     @property
     def held(self) -> bool:
         """False once it was released, or known to be lost."""
-        return not (is_over(self._held) or self._held.lost)
+        return not (is_over(self._attempt) or self._attempt.lost)
 
     def check(self) -> None:
         """Raise LeaseLost (or LeaseOverdue) if we may not be alone any more. Costs nothing: call it between steps."""
-        if is_over(self._held):
+        if is_over(self._attempt):
             raise ClaimError("this lock was released", key=self.name, hint="check it inside of its block")
-        self._held.check()
+        self._attempt.check()
 
     def _entered(self) -> Self:
         if not self.held:
@@ -94,9 +94,9 @@ class HeldLock(Owning):
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
-            run(leave(self._held, error))
+            run(leave(self._attempt, error))
         except BaseException as interrupt:
-            run(left(self._held, interrupt))
+            run(left(self._attempt, interrupt))
             raise
 
 
@@ -114,9 +114,9 @@ class AsyncHeldLock(Owning):
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
-            await leave(self._held, error)
+            await leave(self._attempt, error)
         except BaseException as interrupt:
-            await left(self._held, interrupt)
+            await left(self._attempt, interrupt)
             raise
 
 
@@ -131,12 +131,12 @@ class Named(Generic[Owned]):
     def _enter(self, lock: Owned) -> None:
         """If its end is struck before it begins, nobody can end it any more: it lapses with this object."""
         self._entered.append(lock)
-        lock._watch = watch(self, lock._held.let_lapse)  # noqa: SLF001 (part of this module)
+        lock._watch = watch(self, lock._attempt.abandon)  # noqa: SLF001 (part of this module)
 
     def _ending(self) -> Owned:
         """The ownership that this `with` began: that of this thread or task, innermost first."""
         here = held_here()
-        mine = [lock for lock in self._entered if lock._held in here] or self._entered  # noqa: SLF001 (part of this module)
+        mine = [lock for lock in self._entered if lock._attempt in here] or self._entered  # noqa: SLF001 (part of this module)
         if not mine or (mine is self._entered and len(mine) > 1):
             raise ConfigurationError(
                 "this lock was not entered here", hint="leave its block in the thread or task that entered it"
@@ -182,7 +182,7 @@ class Lock(Named[HeldLock]):
             lock.__exit__(kind, error, trace)
         except BaseException as interrupt:
             lock = lock or self._ending()
-            run(left(lock._held, interrupt))  # noqa: SLF001 (part of this module)
+            run(left(lock._attempt, interrupt))  # noqa: SLF001 (part of this module)
             raise
         finally:
             if lock is not None:
@@ -198,7 +198,7 @@ class AsyncLock(Named[AsyncHeldLock]):
 
     async def _acquired(self, *, in_block: bool = False) -> AsyncHeldLock:
         """A signal may raise wherever a function begins, so the lock stands there before it is asked for."""
-        job = self._job if isinstance(self._job, Job) else await self._engine.world.think(self._job)
+        job = self._job if isinstance(self._job, Job) else await self._engine.runtime.think(self._job)
         held = untaken(self._engine, job)
         lock = AsyncHeldLock(held)
         try:
@@ -221,7 +221,7 @@ class AsyncLock(Named[AsyncHeldLock]):
             await lock.__aexit__(kind, error, trace)
         except BaseException as interrupt:
             lock = lock or self._ending()
-            await left(lock._held, interrupt)  # noqa: SLF001 (part of this module)
+            await left(lock._attempt, interrupt)  # noqa: SLF001 (part of this module)
             raise
         finally:
             if lock is not None:

@@ -97,7 +97,7 @@ async def granted(lock: LockedKey) -> Attempt | Outcome[object]:
     does answer for its key.
     """
     engine, job = lock.engine, lock.job
-    deadline = engine.world.monotonic() + job.policy.wait / SECOND
+    deadline = engine.runtime.monotonic() + job.policy.wait / SECOND
     found = await acquire(lock)
     while isinstance(found, Replayed | Failed):
         id, timeout = job.key.id, job.policy.call_timeout
@@ -106,7 +106,7 @@ async def granted(lock: LockedKey) -> Attempt | Outcome[object]:
             raise _no_lock(found.key)
         seen = Seen(found.token, RecordState.COMPLETED if isinstance(found, Replayed) else RecordState.FAILED)
         await engine.store.forget([id], force=False, timeout=timeout, seen={id: seen})
-        left = max(0.0, deadline - engine.world.monotonic())
+        left = max(0.0, deadline - engine.runtime.monotonic())
         lock.job = replace(job, policy=replace(job.policy, wait=round(left * SECOND)))
         found = await acquire(lock)
     return found
@@ -114,7 +114,7 @@ async def granted(lock: LockedKey) -> Attempt | Outcome[object]:
 
 def refuse_reentry(engine: Engine, job: Job) -> None:
     for lock in held_here():
-        same = lock.key.id == job.key.id and lock.engine.keeper is engine.keeper
+        same = lock.key.id == job.key.id and lock.engine.heartbeat is engine.heartbeat
         if same and not is_over(lock) and not lock.inherited:
             raise Reentrant(
                 "this lock is already held by the call that asks for it; waiting for it would never end",
@@ -135,13 +135,13 @@ async def give_up(lock: Attempt) -> None:
     """Free it for everybody. Only its owner can: a replaced one changes nothing and is told."""
     if is_over(lock):
         return
-    clock = lock.engine.world.monotonic
+    clock = lock.engine.runtime.monotonic
     in_time = not lock.lost and clock() < lock.ends  # until here, nobody can have taken it over
     lock.patience = min(lock.patience, max(lock.ends, clock()))  # from then on it is free by itself
     try:
         answer = await lock.settle(given_up(lock.record), RecordState.FREE)
     except StoreError as error:
-        lock.let_lapse()
+        lock.abandon()
         lock.engine.tell("unknown", lock.key, lock.record, reason="not released, its lease lapses", error=repr(error))
         raise
     if answer.verdict is Verdict.OK or (in_time and _released_before(lock, answer)):
@@ -180,9 +180,9 @@ async def left(lock: Attempt, interrupt: BaseException) -> None:
         lock.hurry()
         with suppress(OncewardError):
             await give_up(lock)
-    lock.let_lapse()
+    lock.abandon()
 
 
 def _closing(lock: Attempt, interrupt: BaseException) -> bool:
     """A coroutine that is being closed cannot wait for a store any more."""
-    return lock.engine.world.cancels and isinstance(interrupt, GeneratorExit)
+    return lock.engine.runtime.cancels and isinstance(interrupt, GeneratorExit)

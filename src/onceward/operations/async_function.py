@@ -24,8 +24,8 @@ class AsyncFunction(Guarded[P, T]):
 
     _is_coroutine = getattr(asyncio.coroutines, "_is_coroutine", None)  # how 3.11's asyncio.iscoroutinefunction knows
 
-    def __init__(self, face: Any, operation: Any, receiver: tuple[Any, ...] = ()) -> None:
-        super().__init__(face, operation, receiver)
+    def __init__(self, client: Any, operation: Any, receiver: tuple[Any, ...] = ()) -> None:
+        super().__init__(client, operation, receiver)
         mark = getattr(inspect, "markcoroutinefunction", None)  # how 3.12's inspect knows
         if mark is not None:
             mark(self)
@@ -38,12 +38,12 @@ class AsyncFunction(Guarded[P, T]):
         if seen is not None:
             replayed: T = value_before(job, *seen)
             return replayed
-        held = Attempt(engine, job)
+        attempt = Attempt(engine, job)
         try:  # as `unseen`, without a coroutine more on every call's way
-            done = None if engine.answer is None else at_once(held)
-            found = await onward(held) if done is None else done
+            done = None if engine.answer is None else at_once(attempt)
+            found = await onward(attempt) if done is None else done
         except BaseException as error:
-            unclaimed = await torn(held, error)
+            unclaimed = await torn(attempt, error)
             if unclaimed is None:
                 raise
             found = unclaimed

@@ -24,7 +24,7 @@ class OneUse:
     any more, because the end itself was interrupted, lapses with the block, which lives as long as its claim is known.
     """
 
-    held: Attempt | None = None
+    attempt: Attempt | None = None
     _watch: DropWatcher | None = None
 
     def __init__(self) -> None:
@@ -38,11 +38,11 @@ class OneUse:
         self.occupy()
         return self.hold(unentered(engine, job))
 
-    def hold(self, held: Attempt) -> Attempt:
+    def hold(self, attempt: Attempt) -> Attempt:
         self._unwatch()
-        self._watch = watch(self, partial(abandon, held))
-        self.held = held
-        return held
+        self._watch = watch(self, partial(abandon, attempt))
+        self.attempt = attempt
+        return attempt
 
     def _unwatch(self) -> None:
         if self._watch is not None:
@@ -50,7 +50,7 @@ class OneUse:
             self._watch = None
 
     def end(self) -> None:
-        self.held = None
+        self.attempt = None
         self._unwatch()
         if self._busy.locked():
             self._busy.release()
@@ -68,21 +68,21 @@ class ClaimBlock:
         self._use = OneUse()
 
     def __enter__(self) -> Claim:
-        held = self._use.begin(self._engine, self._job)
+        attempt = self._use.begin(self._engine, self._job)
         try:
-            run(enter(held))
-            return Claim(held, self)
+            run(enter(attempt))
+            return Claim(attempt, self)
         except BaseException as error:
             self._use.end()
-            run(refused(held, error))
+            run(refused(attempt, error))
             raise
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        held = self._use.held or self._use.refuse()
+        attempt = self._use.attempt or self._use.refuse()
         try:
-            run(leave(held, error))
+            run(leave(attempt, error))
         except BaseException as interrupt:
-            run(left(held, error, interrupt))
+            run(left(attempt, error, interrupt))
             raise
         finally:
             self._use.end()
@@ -100,22 +100,22 @@ class AsyncClaimBlock:
         self._use = OneUse()
 
     async def __aenter__(self) -> AsyncClaim:
-        job = self._job if isinstance(self._job, Job) else await self._engine.world.think(self._job)
-        held = self._use.begin(self._engine, job)
+        job = self._job if isinstance(self._job, Job) else await self._engine.runtime.think(self._job)
+        attempt = self._use.begin(self._engine, job)
         try:
-            await enter(held)
-            return AsyncClaim(held, self)
+            await enter(attempt)
+            return AsyncClaim(attempt, self)
         except BaseException as error:
             self._use.end()
-            await refused(held, error)
+            await refused(attempt, error)
             raise
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        held = self._use.held or self._use.refuse()
+        attempt = self._use.attempt or self._use.refuse()
         try:
-            await leave(held, error)
+            await leave(attempt, error)
         except BaseException as interrupt:
-            await left(held, error, interrupt)
+            await left(attempt, error, interrupt)
             raise
         finally:
             self._use.end()

@@ -15,47 +15,47 @@ from onceward.runtime.threads import ThreadRuntime
 class BaseClaim:
     """What needs no store: the same in both colours."""
 
-    __slots__ = ("_block", "_held")
+    __slots__ = ("_attempt", "_block")
 
-    def __init__(self, held: Attempt, block: object = None) -> None:
-        self._held = held
+    def __init__(self, attempt: Attempt, block: object = None) -> None:
+        self._attempt = attempt
         self._block = block  # kept: a block that nobody knows any more lets its claim lapse
 
     @property
     def key(self) -> str:
         """The readable key."""
-        return self._held.key.text
+        return self._attempt.key.text
 
     @property
     def token(self) -> int:
         """Fencing number of this ownership: a resource that remembers the highest one refuses every late writer."""
-        return self._held.record.token
+        return self._attempt.record.token
 
     @property
     def attempt(self) -> int:
         """1 for the first attempt of this cycle; crashed ones count."""
-        return self._held.record.attempt
+        return self._attempt.record.attempt
 
     @property
     def note(self) -> dict[str, str]:
         """What was noted on the record so far, by this attempt or an earlier one."""
-        return own_words(self._held.record.note)
+        return own_words(self._attempt.record.note)
 
     @property
     def state(self) -> RecordState:
         """PENDING until it is settled."""
-        return self._held.settled or RecordState.PENDING
+        return self._attempt.settled or RecordState.PENDING
 
     def check(self) -> None:
         """Raise LeaseLost (or LeaseOverdue) if the work should stop. Costs nothing: call it between steps."""
-        self._held.check()
+        self._attempt.check()
 
     def derived_key(self, step: str) -> str:
         """A key for a remote call: the same on every attempt of this work, another for every step and cycle."""
-        return self._held.derived_key(step)
+        return self._attempt.derived_key(step)
 
     def _checked(self, note: dict[str, str]) -> dict[str, str]:
-        return checked_note(note, self._held.record.note, key=self.key)
+        return checked_note(note, self._attempt.record.note, key=self.key)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.key}: attempt {self.attempt}, token {self.token}, {self.state}>"
@@ -68,15 +68,15 @@ class Claim(BaseClaim):
 
     def complete(self, value: Any = None) -> None:
         """Record the result now. Without it the block's end completes with None."""
-        run(self._held.complete(value))
+        run(self._attempt.complete(value))
 
     def complete_in(self, connection: Any, value: Any = None) -> None:
         """Record the result inside your own transaction: effect and record commit together, or neither does."""
-        run(self._held.complete_in(connection, value))
+        run(self._attempt.complete_in(connection, value))
 
     def annotate(self, **note: str) -> None:
         """Write small metadata onto the record at once; it survives a take-over."""
-        run(self._held.annotate(self._checked(note)))
+        run(self._attempt.annotate(self._checked(note)))
 
 
 class AsyncClaim(BaseClaim):
@@ -86,35 +86,35 @@ class AsyncClaim(BaseClaim):
 
     async def complete(self, value: Any = None) -> None:
         """Record the result now. Without it the block's end completes with None."""
-        await self._held.complete(value)
+        await self._attempt.complete(value)
 
     async def complete_in(self, connection: Any, value: Any = None) -> None:
         """Record the result inside your own transaction: effect and record commit together, or neither does."""
-        await self._held.complete_in(connection, value)
+        await self._attempt.complete_in(connection, value)
 
     async def annotate(self, **note: str) -> None:
         """Write small metadata onto the record at once; it survives a take-over."""
-        await self._held.annotate(self._checked(note))
+        await self._attempt.annotate(self._checked(note))
 
 
 def current_claim() -> Claim:
     """The claim whose work this code is part of (blocking face; in coroutines `current_async_claim`)."""
-    held = _held_here()
-    if not isinstance(held.engine.world, ThreadRuntime):
+    attempt = _held_here()
+    if not isinstance(attempt.engine.runtime, ThreadRuntime):
         raise WrongRuntime("this claim belongs to AsyncOnce", hint="use current_async_claim()")
-    return Claim(held)
+    return Claim(attempt)
 
 
 def current_async_claim() -> AsyncClaim:
     """The claim whose work this coroutine is part of."""
-    held = _held_here()
-    if isinstance(held.engine.world, ThreadRuntime):
+    attempt = _held_here()
+    if isinstance(attempt.engine.runtime, ThreadRuntime):
         raise WrongRuntime("this claim belongs to Once", hint="use current_claim()")
-    return AsyncClaim(held)
+    return AsyncClaim(attempt)
 
 
 def _held_here() -> Attempt:
-    held = current()
-    if held is None:
+    attempt = current()
+    if attempt is None:
         raise ClaimError("no claim is held here", hint="call this inside a decorated function or a with-claim block")
-    return held
+    return attempt

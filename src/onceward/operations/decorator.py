@@ -42,15 +42,15 @@ class Guarded(Generic[P, T]):
     """A function that is done once per key. Looks like the function: name, docstring, signature."""
 
     # Slots for what every call needs: beside all that the function brings with it, Python would find it less quickly.
-    __slots__ = ("__dict__", "__weakref__", "_face", "_receiver", "engine", "job", "operation")
+    __slots__ = ("__dict__", "__weakref__", "_client", "_receiver", "engine", "job", "operation")
     __signature__ = _Signature()
     __wrapped__: Callable[..., Any]
     """The plain function, without a claim; of a method, without its receiver."""
 
-    def __init__(self, face: Any, operation: Operation, receiver: tuple[Any, ...] = ()) -> None:
+    def __init__(self, client: Any, operation: Operation, receiver: tuple[Any, ...] = ()) -> None:
         functools.update_wrapper(cast("Any", self), operation.fn)
-        self._face = face
-        self.engine: Engine = face.engine
+        self._client = client
+        self.engine: Engine = client.engine
         self._receiver = receiver
         self.operation = operation
         self.job: Callable[[tuple[Any, ...], dict[str, Any]], Job] = operation.job
@@ -60,7 +60,7 @@ class Guarded(Generic[P, T]):
     @property
     def client(self) -> Any:
         """The `Once` or `AsyncOnce` that it was decorated with."""
-        return self._face
+        return self._client
 
     @property
     def policy(self) -> Policy:
@@ -73,7 +73,7 @@ class Guarded(Generic[P, T]):
 
     def _bound(self, instance: Any) -> Self:
         """As a method: the same function with its receiver filled in."""
-        return self if instance is None else type(self)(self._face, self.operation, (instance,))
+        return self if instance is None else type(self)(self._client, self.operation, (instance,))
 
     def __reduce__(self) -> Any:
         """By name, as plain functions are pickled."""

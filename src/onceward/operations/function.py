@@ -46,12 +46,12 @@ def answer(engine: Engine, job: Job) -> Any:
 
 def done_now(engine: Engine, job: Job) -> Attempt | Outcome[Any]:
     """`unseen`, driven in the same way."""
-    held = Attempt(engine, job)
+    attempt = Attempt(engine, job)
     try:
-        done = at_once(held)
-        return run(onward(held)) if done is None else done
+        done = at_once(attempt)
+        return run(onward(attempt)) if done is None else done
     except BaseException as error:
-        unclaimed = run(torn(held, error))
+        unclaimed = run(torn(attempt, error))
         if unclaimed is None:
             raise
         return unclaimed

@@ -23,21 +23,21 @@ async def job_of(fn: Guarded[..., Any], args: tuple[Any, ...], kwargs: dict[str,
     """The job of a call of a decorated function."""
     if fn.operation.is_quick(args, kwargs):
         return fn.job(args, kwargs)
-    return await fn.engine.world.think(fn.job, args, kwargs)
+    return await fn.engine.runtime.think(fn.job, args, kwargs)
 
 
 async def key_of(fn: Guarded[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Key:
     """The key of a call of a decorated function."""
     if fn.operation.is_quick(args, kwargs):
         return fn.key(*args, **kwargs)
-    return await fn.engine.world.think(functools.partial(fn.key, *args, **kwargs))
+    return await fn.engine.runtime.think(functools.partial(fn.key, *args, **kwargs))
 
 
-async def job_under(face: BaseClient, key: Any, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Job:
+async def job_under(client: BaseClient, key: Any, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Job:
     """The job of a call under a given key."""
     if is_quick_call(key, fn, args, kwargs):
-        return face.job(key, fn, args, kwargs)
-    return await face.engine.world.think(face.job, key, fn, args, kwargs)
+        return client.job(key, fn, args, kwargs)
+    return await client.engine.runtime.think(client.job, key, fn, args, kwargs)
 
 
 def is_quick_call(key: Any, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -47,23 +47,23 @@ def is_quick_call(key: Any, fn: Any, args: tuple[Any, ...], kwargs: dict[str, An
     return is_quick(key) and are_light(args, kwargs)
 
 
-async def given_key(face: BaseClient, key: Any, name: str | None) -> Key:
+async def given_key(client: BaseClient, key: Any, name: str | None) -> Key:
     """The key object for a key that was given."""
     if is_quick(key):
-        return face.key(key, name=name)
-    return await face.engine.world.think(functools.partial(face.key, key, name=name))
+        return client.key(key, name=name)
+    return await client.engine.runtime.think(functools.partial(client.key, key, name=name))
 
 
 async def jobs_of(
-    world: Runtime, items: Iterable[Any], operation: Operation, make: Callable[..., Job | Exception]
+    runtime: Runtime, items: Iterable[Any], operation: Operation, make: Callable[..., Job | Exception]
 ) -> list[Job | Exception]:
     """One job an item, or the error that it has none. Many small ones leave gaps for others, too."""
     jobs: list[Job | Exception] = []
     for item in items:
         quick = operation.is_quick((item,), {})
-        jobs.append(make((item,), {}) if quick else await world.think(make, (item,), {}))
+        jobs.append(make((item,), {}) if quick else await runtime.think(make, (item,), {}))
         if len(jobs) % AT_A_TIME == 0:
-            await world.sleep(0)
+            await runtime.sleep(0)
     return jobs
 
 

@@ -143,14 +143,14 @@ OperationsSource = Operations | Mapping[str, Declaring] | str | Path
 
 
 def declared(
-    face: BaseClient, fn: Callable[..., Any], name: str, choices: Mapping[str, Any], **parts: Any
+    client: BaseClient, fn: Callable[..., Any], name: str, choices: Mapping[str, Any], **parts: Any
 ) -> Operation:
     """The operation of a function that is done under a declared name. Several may share it: they mean the same work."""
-    declaration = face.operations[name]
+    declaration = client.operations[name]
     settings = declaration.adding(choices)
     warned = not choices.keys() & {"window", "retry_span"}
-    operation = face.compiled(fn, settings, warned=warned, **declaration.parts, **parts)
-    face.keep_input_of(operation)
+    operation = client.compiled(fn, settings, warned=warned, **declaration.parts, **parts)
+    client.keep_input_of(operation)
     return operation
 
 

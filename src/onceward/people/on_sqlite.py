@@ -256,22 +256,22 @@ class SQLiteDatabase:
 
 
 _databases: weakref.WeakSet[SQLiteDatabase] = weakref.WeakSet()
-_held = threading.local()  # by thread, because two may fork at the same time
+_attempt = threading.local()  # by thread, because two may fork at the same time
 _abandoned: list[sqlite3.Connection] = []
 
 
 def _before_fork() -> None:
     deadline = time.monotonic() + FORKING
-    _held.databases = [one for one in tuple(_databases) if one.before_fork(deadline)]
+    _attempt.databases = [one for one in tuple(_databases) if one.before_fork(deadline)]
 
 
 def _after_fork_in_parent() -> None:
-    for one in _held.__dict__.pop("databases", ()):
+    for one in _attempt.__dict__.pop("databases", ()):
         one.after_fork_in_parent()
 
 
 def _after_fork_in_child() -> None:
-    _held.__dict__.clear()
+    _attempt.__dict__.clear()
     for one in tuple(_databases):
         one.after_fork_in_child()
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class SupportsLookup(Protocol):
     """A store that can show what is done without being asked for a claim: no write, and no waiting for one."""
 
-    def glance(self, id: bytes, fingerprint: bytes) -> Done | None:
+    def lookup(self, id: bytes, fingerprint: bytes) -> Done | None:
         """The record, if `transitions.replays` holds for it now; None: the key has to be claimed. May block."""
         ...
 
@@ -87,11 +87,11 @@ class Schema(Struct, frozen=True):
 class Migrates(Protocol):
     """A store with tables that grow from version to version. Both work before `open`."""
 
-    async def schema(self, world: Runtime, *, timeout: float) -> Schema:
+    async def schema(self, runtime: Runtime, *, timeout: float) -> Schema:
         """Only looks: makes no file and changes nothing."""
         ...
 
-    async def migrate(self, world: Runtime) -> None:
+    async def migrate(self, runtime: Runtime) -> None:
         """Bring it up to date; does nothing if it is."""
         ...
 
@@ -100,7 +100,7 @@ class Migrates(Protocol):
 class JoinsTransaction(Protocol):
     """A store that can work inside the caller's own transaction."""
 
-    def join(self, connection: Any, world: Runtime) -> JoinedStore: ...
+    def join(self, connection: Any, runtime: Runtime) -> JoinedStore: ...
 
 
 @runtime_checkable
@@ -154,7 +154,7 @@ class JoinedStore(Protocol):
 class AppliesLatest(Protocol):
     """Where deliveries of events become the state of their entities, by the rule of `protocol.latest`."""
 
-    async def keep_newest(
+    async def apply_events(
         self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
     ) -> list[LatestResult]:
         """One answer a delivery, in their order, as if they had come one after the other.
@@ -174,7 +174,7 @@ class AppliesLatest(Protocol):
 class KeepsLatest(AppliesLatest, Protocol):
     """A store that keeps the newest state of entities."""
 
-    async def expire_newest(self, limit: int, *, timeout: float) -> int:
+    async def expire_latest(self, limit: int, *, timeout: float) -> int:
         """Delete up to `limit` marks and deleted entities that have expired; tells how many went."""
         ...
 
@@ -246,6 +246,6 @@ class Examines(Protocol):
 class RefusesUnsafe(Protocol):
     """A store that `open` refuses where what it holds may vanish."""
 
-    async def open_to_look(self, world: Runtime) -> None:
+    async def open_to_look(self, runtime: Runtime) -> None:
         """Open it all the same, for those who only look: `examine` tells what is unsafe."""
         ...

@@ -49,7 +49,7 @@ class LatestStateOptions(TypedDict, total=False):
     keep_deleted: Duration
     """How long a deleted entity keeps older events out."""
 
-    ahead: Duration | None
+    max_clock_skew: Duration | None
     """How far the time of an event may be ahead of the store's; None: as far as it likes."""
 
 

@@ -22,7 +22,7 @@ OnRunning = Literal["wait", "raise", "skip"]
 OnDone = Literal["replay", "raise", "skip"]
 OnStoreDown = Literal["raise", "run"]
 OnMissingKey = Literal["raise", "run"]
-OnLost = Literal["tell", "cancel"]
+OnLost = Literal["notify", "cancel"]
 ErrorTypes = type[BaseException] | tuple[type[BaseException], ...]
 RetryDelay = Duration | Callable[[int], Duration]
 
@@ -123,7 +123,7 @@ class Policy(Struct, frozen=True, dict=True, kw_only=True):
     retry_span: int | None = None
     on_store_down: OnStoreDown = "raise"
     on_missing_key: OnMissingKey = "raise"
-    on_lost: OnLost = "tell"
+    on_lost: OnLost = "notify"
     settle_timeout: int | None = None
     fingerprint: Literal["all", "none"] | tuple[str, ...] = "all"
     store_result: bool = True

@@ -73,7 +73,7 @@ class Store(Protocol):
     inline: bool
     """True if calls never wait for anything but a short lock (memory)."""
 
-    async def open(self, world: Runtime) -> None:
+    async def open(self, runtime: Runtime) -> None:
         """Connect. May be called again, also by two callers at once; the last world holds."""
 
     async def close(self) -> None: ...

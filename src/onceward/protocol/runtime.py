@@ -80,7 +80,7 @@ class Runtime(Protocol):
         ...
 
     def gate(self) -> Gate: ...
-    def lane(self, send: Send, *, flights: int = 1, crowd: int = 1) -> Batcher:
+    def batcher(self, send: Send, *, max_in_flight: int = 1, min_batch: int = 1) -> Batcher:
         """Group commit for a store that takes requests of any kind in one call.
 
         `flights`: how many calls may be under way at once, where calls do not block each other. `crowd`: so many must

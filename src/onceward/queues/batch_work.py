@@ -66,7 +66,7 @@ class BatchWork:
         self._decode = decode
         self._queue = queue
         self._calls = Driver(1)  # one thread: batches go one after the other, and the loop stays free
-        self._records = Driver(0 if self.engine.world.cancels else 1)
+        self._records = Driver(0 if self.engine.runtime.cancels else 1)
 
     async def do(self, deliveries: Sequence[Delivery], hand: InFlight, settle: Settle) -> None:  # noqa: ARG002 (there is no claim to be kept)
         outcomes = await self._calls(_colourless(self._told, [delivery.message for delivery in deliveries]))

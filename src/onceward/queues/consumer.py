@@ -34,12 +34,12 @@ from .message import Delivery
 from .port import Queue
 from .settlement_rule import Ack, DeadLetter, Pace, Result, Retry, rule
 
-AT_ONCE = 10
+DEFAULT_CONCURRENCY = 10
 GATHERING = 0.02  # seconds to let more of a batch finish, so that the next one is not a single message
 
 
 class Consumer:
-    """Does the messages of a queue with a decorated function, up to `at_once` (10) side by side.
+    """Does the messages of a queue with a decorated function, up to `concurrency` (10) side by side.
 
     The function's first parameter gets the event: the body, read as JSON of the type that it is annotated with, or what
     `decode(message)` makes of it. A second one, `message`, gets the message with its id and headers. The
@@ -48,13 +48,13 @@ class Consumer:
 
     In the place of a function there may be a state, `once.state(…)`: then `decode(message)` gives the `StateEvent` that
     the message brings, and a batch is applied in one call. Or a `Batch`, whose function gets many events
-    at once; `at_once` is two batches then, so that one is fetched while the other is worked on.
+    at once; `concurrency` is two batches then, so that one is fetched while the other is worked on.
 
     What has to come again waits for the function's `retry_delay`; without one, and where nobody can say how long, for
     `first_delay`, doubled each time up to `longest_delay`.
     """
 
-    glance = 1.0
+    lookup = 1.0
     """Seconds that one call waits for messages: so long it may take to notice that it shall stop."""
 
     def __init__(
@@ -62,22 +62,22 @@ class Consumer:
         handler: Any,
         queue: Queue,
         *,
-        at_once: int | None = None,
+        concurrency: int | None = None,
         decode: Decode | None = None,
         first_delay: Duration = "1s",
         longest_delay: Duration = "60s",
     ) -> None:
-        if at_once is None:
-            at_once = 2 * handler.largest if isinstance(handler, Batch) else AT_ONCE
-        if at_once < 1:
-            raise ConfigurationError(f"at_once={at_once} would take no message", hint="give at least 1")
+        if concurrency is None:
+            concurrency = 2 * handler.largest if isinstance(handler, Batch) else DEFAULT_CONCURRENCY
+        if concurrency < 1:
+            raise ConfigurationError(f"concurrency={concurrency} would take no message", hint="give at least 1")
         self.queue = queue
         self._broker = Broker(queue)
-        self.at_once = at_once
+        self.concurrency = concurrency
         self.pace = Pace(
             microseconds(first_delay, "first_delay") / SECOND, microseconds(longest_delay, "longest_delay") / SECOND
         )
-        self._work = _work(handler, decode, at_once, queue.name)
+        self._work = _work(handler, decode, concurrency, queue.name)
         self._engine = self._work.engine
         self.client: Any = self._work.client
         self._stopping = False
@@ -99,7 +99,7 @@ class Consumer:
         return self._stopping or self._engine.stopping
 
     def __repr__(self) -> str:
-        return f"<Consumer of {self.queue.name} by {self._work.name}, {self.at_once} at once>"
+        return f"<Consumer of {self.queue.name} by {self._work.name}, {self.concurrency} at once>"
 
     async def consume(self) -> None:
         """Work until `stop()`, then finish what is in hand. A cancellation leaves it to the next consumer."""
@@ -143,14 +143,14 @@ class Consumer:
         """The next batch; none if there are no messages, or if it is better to wait."""
         if self._away or self._down:
             await self._rest(self.pace.after(max(self._away, self._down)))
-        await hand.fewer(than=self.at_once // 2 + 1, patience=GATHERING)
-        await hand.fewer(than=self.at_once, patience=self.glance)
-        room = min(self.at_once - len(hand), self._work.largest)
+        await hand.fewer(than=self.concurrency // 2 + 1, patience=GATHERING)
+        await hand.fewer(than=self.concurrency, patience=self.lookup)
+        room = min(self.concurrency - len(hand), self._work.largest)
         if self.stopping or room <= 0:
             return []
         away, self._away = self._away, 0  # before the call: what cannot be put off meanwhile counts as well
         try:
-            deliveries = await self._broker.receive(room, self.glance)
+            deliveries = await self._broker.receive(room, self.lookup)
         except Exception as error:  # noqa: BLE001 (the broker is away; it may come back)
             self._away = away + 1
             self._trouble("receive", error)
@@ -160,10 +160,10 @@ class Consumer:
         return deliveries
 
     async def _rest(self, seconds: float) -> None:
-        """In glances: a signal handler may say that we shall stop, and must not ring a bell itself."""
-        for _ in range(math.ceil(seconds / self.glance)):
+        """In polls: a signal handler may say that we shall stop, and must not ring a bell itself."""
+        for _ in range(math.ceil(seconds / self.lookup)):
             if not self.stopping:
-                await asyncio.sleep(min(seconds, self.glance))
+                await asyncio.sleep(min(seconds, self.lookup))
 
     async def _handle(self, hand: InFlight, deliveries: Sequence[Delivery]) -> None:
         """One batch. The store's trouble counts once, however many deliveries met it."""
@@ -235,9 +235,9 @@ class Consumer:
             )
 
 
-def _work(handler: Any, decode: Decode | None, at_once: int, queue: str) -> FunctionWork | StateWork | BatchWork:
+def _work(handler: Any, decode: Decode | None, concurrency: int, queue: str) -> FunctionWork | StateWork | BatchWork:
     if isinstance(handler, Guarded):
-        return FunctionWork(handler, decode, at_once, queue)
+        return FunctionWork(handler, decode, concurrency, queue)
     if isinstance(handler, Batch):
         return BatchWork(handler, decode or msgspec.json.decode, queue)
     if isinstance(handler, Kept) and decode is not None:

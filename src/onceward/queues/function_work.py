@@ -37,11 +37,11 @@ Chain = list[tuple[Delivery, Job]]
 
 
 class FunctionWork:
-    """What a decorated function makes of messages. Blocking functions run in threads, up to `at_once` of them."""
+    """What a decorated function makes of messages. Blocking functions run in threads, up to `concurrency` of them."""
 
     largest = LARGEST_BATCH
 
-    def __init__(self, handler: Guarded[..., Any], decode: Decode | None, at_once: int, queue: str) -> None:
+    def __init__(self, handler: Guarded[..., Any], decode: Decode | None, concurrency: int, queue: str) -> None:
         self.operation = handler.operation
         self.engine = handler.engine
         self.client = handler.client
@@ -58,7 +58,9 @@ class FunctionWork:
         self._decode = decode or decoder(self.operation.fn, names[0])
         source = self.operation.source
         self._by_transport = isinstance(source, Payload) and not (source.arguments or source.exclude)
-        self._drive = Driver(0 if self.operation.awaits else at_once + 1)  # one more, to claim the next batch meanwhile
+        self._drive = Driver(
+            0 if self.operation.awaits else concurrency + 1
+        )  # one more, to claim the next batch meanwhile
 
     async def do(self, deliveries: Sequence[Delivery], hand: InFlight, settle: Settle) -> None:
         """A batch: claimed in one call, or a few. A key that comes twice in it is done, then told to have been done."""

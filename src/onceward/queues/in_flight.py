@@ -24,27 +24,27 @@ class InFlight:
         self._broker = broker
         self._deadline = ack_deadline
         self._trouble = trouble
-        self._held: dict[Delivery, Attempt | None] = {}
+        self._attempt: dict[Delivery, Attempt | None] = {}
         self._done: list[Delivery] = []
         self._acking: asyncio.Task[None] | None = None
         self._extending: asyncio.Task[None] | None = None
         self._gone = asyncio.Event()
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._attempt)
 
     def take(self, delivery: Delivery) -> None:
-        self._held[delivery] = None
+        self._attempt[delivery] = None
         if self._extending is None and self._deadline is not None:
             self._extending = asyncio.create_task(self._keep_extending(self._deadline / EXTENSIONS))
 
-    def under(self, delivery: Delivery, held: Attempt) -> None:
+    def under(self, delivery: Delivery, attempt: Attempt) -> None:
         """It is worked on under this claim: once that is lost, the delivery is not held on to either."""
-        self._held[delivery] = held
+        self._attempt[delivery] = attempt
 
     def drop(self, delivery: Delivery) -> None:
         """It is about to be settled, or left to the broker."""
-        self._held.pop(delivery, None)
+        self._attempt.pop(delivery, None)
         self._gone.set()
 
     def ack(self, delivery: Delivery) -> None:
@@ -70,7 +70,7 @@ class InFlight:
     async def _keep_extending(self, seconds: float) -> None:
         while True:
             await asyncio.sleep(seconds)
-            ours = [one for one, held in self._held.items() if held is None or not held.lost]
+            ours = [one for one, attempt in self._attempt.items() if attempt is None or not attempt.lost]
             if not ours:
                 continue
             try:
@@ -82,7 +82,7 @@ class InFlight:
         """Wait until fewer are in hand than this, for at most that many seconds."""
         try:
             async with asyncio.timeout(patience):
-                while len(self._held) >= than:
+                while len(self._attempt) >= than:
                     self._gone.clear()
                     await self._gone.wait()
         except TimeoutError:

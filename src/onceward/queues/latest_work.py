@@ -31,7 +31,7 @@ class StateWork:
         self._state = state
         self._decode = decode
         self._queue = queue
-        self._drive = Driver(0 if self.engine.world.cancels else 2)
+        self._drive = Driver(0 if self.engine.runtime.cancels else 2)
 
     async def do(self, deliveries: Sequence[Delivery], hand: InFlight, settle: Settle) -> None:  # noqa: ARG002 (there is no claim to be kept)
         events, readable = [], []

@@ -22,7 +22,7 @@ class _Entry(Struct, eq=False):
     body: bytes
     headers: Mapping[str, str]
     deliveries: int = 0
-    held: bool = False  # by whom its last delivery went to
+    attempt: bool = False  # by whom its last delivery went to
     plan: int = 0  # the only one of its plans that counts
 
 
@@ -90,9 +90,9 @@ class MemoryQueue:
 
     async def later(self, delivery: Delivery, seconds: float) -> None:
         with self._lock:
-            entry = self._held(delivery)
+            entry = self._attempt(delivery)
             if entry is not None:
-                entry.held = False
+                entry.attempt = False
                 self._plan(entry, self._monotonic() + seconds)
 
     async def dead_letter(self, delivery: Delivery, reason: str) -> None:
@@ -103,15 +103,15 @@ class MemoryQueue:
     async def extend(self, deliveries: Sequence[Delivery]) -> None:
         with self._lock:
             for delivery in deliveries:
-                entry = self._held(delivery)
+                entry = self._attempt(delivery)
                 if entry is not None:
                     self._plan(entry, self._monotonic() + self._deadline)
 
-    def _held(self, delivery: Delivery) -> _Entry | None:
+    def _attempt(self, delivery: Delivery) -> _Entry | None:
         """The message, if this delivery is the last one of it, and not settled."""
         entry: _Entry
         entry, number = delivery.handle
-        return entry if entry in self._left and entry.held and entry.deliveries == number else None
+        return entry if entry in self._left and entry.attempt and entry.deliveries == number else None
 
     def _plan(self, entry: _Entry, at: float) -> None:
         """Deliver it then."""
@@ -129,7 +129,7 @@ class MemoryQueue:
                 if entry not in self._left or plan != entry.plan:
                     continue
                 entry.deliveries += 1
-                entry.held = True
+                entry.attempt = True
                 message = Message(entry.body, entry.id, entry.headers, entry.deliveries)
                 taken.append(Delivery(message, (entry, entry.deliveries)))
                 self._plan(entry, now + self._deadline)

@@ -38,37 +38,37 @@ class Results:
         self._waiting: set[Attempt] = set()  # claimed, and given to a task that has not begun
         self._recording = False
 
-    def waits(self, held: Attempt) -> None:
+    def waits(self, attempt: Attempt) -> None:
         """Its task is to begin soon. If it never does, nobody else knows of the claim."""
-        self._waiting.add(held)
+        self._waiting.add(attempt)
 
-    def begins(self, held: Attempt) -> None:
-        self._waiting.discard(held)
+    def begins(self, attempt: Attempt) -> None:
+        self._waiting.discard(attempt)
 
-    async def of(self, delivery: Delivery, held: Attempt, group: asyncio.TaskGroup) -> None:
+    async def of(self, delivery: Delivery, attempt: Attempt, group: asyncio.TaskGroup) -> None:
         """Run it, and see that its result is recorded.
 
         The handler's coroutine is awaited right here: with a hundred under way, one more around each is felt.
         """
         outcome: Unrecorded | Outcome[Any] | Exception
-        self._waiting.discard(held)
+        self._waiting.discard(attempt)
         try:
             try:
-                value = begin_apart(held)
+                value = begin_apart(attempt)
                 if hasattr(value, "__await__"):
                     value = await value
             except BaseException as error:  # noqa: BLE001 (whatever was raised, the claim must end)
-                outcome = await after_error(held, error)
+                outcome = await after_error(attempt, error)
             else:
-                outcome = plain_result(held, value) or await after_value(held, value)
+                outcome = plain_result(attempt, value) or await after_value(attempt, value)
         except BaseException as error:  # noqa: BLE001 (raised on, if it ends this task)
-            await recover(self._engine, [held], error)
+            await recover(self._engine, [attempt], error)
             outcome = _as_value(error)
         if not isinstance(outcome, Unrecorded):
             await self._settle(delivery, outcome)
             return
         self._ready.append((delivery, outcome))
-        self._done.append(held)
+        self._done.append(attempt)
         if not self._recording:
             self._recording = True
             group.create_task(self._record())

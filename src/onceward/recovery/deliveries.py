@@ -20,18 +20,18 @@ from onceward.sagas.flow import run_saga
 from .sweeper import Sweeper, Tell
 
 
-def sweeper(face: Any, tell: Tell | None) -> Sweeper:
+def sweeper(client: Any, tell: Tell | None) -> Sweeper:
     """A recovery worker for what this client has declared with `store_input=True`."""
-    awaits = bool(face._awaits)  # noqa: SLF001 (its own faces call this)
-    known = [one for one in face.recoverable if one.awaits is awaits]
+    awaits = bool(client._awaits)  # noqa: SLF001 (its own faces call this)
+    known = [one for one in client.recoverable if one.awaits is awaits]
     if not known:
-        other = " of this colour" if face.recoverable else ""
+        other = " of this colour" if client.recoverable else ""
         raise ConfigurationError(
             f"this client has declared nothing{other} that keeps its input",
             hint="@once(store_input=True), or once.saga(…); async ones are recovered by AsyncOnce, or once.aio",
         )
-    deliveries = Deliveries(face.engine, known)
-    return Sweeper(face.engine, face._app, deliveries.of, tell)  # noqa: SLF001 (as above)
+    deliveries = Deliveries(client.engine, known)
+    return Sweeper(client.engine, client._app, deliveries.of, tell)  # noqa: SLF001 (as above)
 
 
 class Deliveries:

@@ -66,13 +66,13 @@ class Sweeper:
                 break
         return total
 
-    async def until_stopped(self, crew: WorkerPool, every: float) -> Recovery:
+    async def until_stopped(self, pool: WorkerPool, every: float) -> Recovery:
         """Passes with a rest between them, until the engine stops. A store that is down is asked again.
 
         Where a pass takes long, the rest is as long: half of the time at most is spent looking.
         """
         total = Recovery()
-        monotonic = self.engine.world.monotonic
+        monotonic = self.engine.runtime.monotonic
         while not self.engine.stopping:
             since, rest = monotonic(), every
             try:
@@ -83,11 +83,11 @@ class Sweeper:
             except StoreError as error:
                 self.tell(Recovered("", self.engine.store.name, error=words_of(error)))
                 rest = max(every, AFTER_TROUBLE)
-            await crew.rest(rest, lambda: self.engine.stopping)
+            await pool.rest(rest, lambda: self.engine.stopping)
         return total
 
     async def _page(self, page: Page, found: Recovery) -> None:
-        jitter = self.engine.world.jitter
+        jitter = self.engine.runtime.jitter
         for key in page.unreadable:
             found.unreadable += 1
             self.tell(Recovered(key, "", error=UNREADABLE))

@@ -108,8 +108,8 @@ class AsyncioRuntime:
     def gate(self) -> AsyncGate:
         return AsyncGate()
 
-    def lane(self, send: Send, *, flights: int = 1, crowd: int = 1) -> AsyncBatcher:
-        return AsyncBatcher(send, flights, crowd)
+    def batcher(self, send: Send, *, max_in_flight: int = 1, min_batch: int = 1) -> AsyncBatcher:
+        return AsyncBatcher(send, max_in_flight, min_batch)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -269,8 +269,8 @@ _worlds: weakref.WeakSet[AsyncioRuntime] = weakref.WeakSet()
 
 
 def _forget_threads() -> None:
-    for world in tuple(_worlds):
-        world.forget_thread()
+    for runtime in tuple(_worlds):
+        runtime.forget_thread()
 
 
 os.register_at_fork(after_in_child=_forget_threads)

@@ -49,10 +49,10 @@ def here() -> AbstractEventLoop:
 class AsyncBatcher:
     """A client may be used by several loops, one after the other or each in its thread: each has a runway."""
 
-    def __init__(self, send: Send, flights: int = 1, crowd: int = 1) -> None:
+    def __init__(self, send: Send, max_in_flight: int = 1, min_batch: int = 1) -> None:
         self._send = send
-        self._flights = flights
-        self._crowd = crowd
+        self._flights = max_in_flight
+        self._crowd = min_batch
         self.reset()
         _lanes.add(self)
 
@@ -98,8 +98,8 @@ _lanes: weakref.WeakSet[AsyncBatcher] = weakref.WeakSet()
 
 
 def _reset() -> None:
-    for lane in tuple(_lanes):
-        lane.reset()
+    for batcher in tuple(_lanes):
+        batcher.reset()
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork
@@ -109,11 +109,11 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork
 class LoopQueue:
     """One flight at a time, or a few."""
 
-    def __init__(self, send: Send, most: int = 1, crowd: int = 1) -> None:
+    def __init__(self, send: Send, most: int = 1, min_batch: int = 1) -> None:
         self._send = send
         self.most = most
-        self._crowd = crowd
-        self._is_lonely = most > crowd == 1  # whoever finds nobody in the air has nobody to wait for
+        self._crowd = min_batch
+        self._is_lonely = most > min_batch == 1  # whoever finds nobody in the air has nobody to wait for
         self.waiting: list[PendingRequest] = []
         self.aboard: list[list[PendingRequest]] = []
         self._grounded: set[PendingRequest] = set()  # their flight failed, and each waits for one of its own
@@ -225,8 +225,8 @@ class LoopQueue:
             everybody = len(self.waiting) + sum(map(len, self.aboard)) - len(landed)
             return min(MOST, max(FEW, -(-everybody // self.most))), NOTHING
         others = [one for flight in self.aboard if flight is not landed for one in flight]
-        crowd = len(self.waiting) + len(others) + len(landed)  # those who have landed will soon be back
-        return min(MOST, max(SEATS, -(-crowd // self.most))), {one.request.id for one in others}
+        min_batch = len(self.waiting) + len(others) + len(landed)  # those who have landed will soon be back
+        return min(MOST, max(SEATS, -(-min_batch // self.most))), {one.request.id for one in others}
 
     def _chosen(self, seats: int, flying: AbstractSet[bytes]) -> list[PendingRequest]:
         """One of a key, not too many bytes, and nobody who is late. First come, first served."""

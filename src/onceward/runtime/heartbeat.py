@@ -336,13 +336,13 @@ _inherited: list[object] = []  # kept, so that the garbage collector closes noth
 
 
 def _forget_parents_leases() -> None:
-    for keeper in tuple(_keepers):
-        keeper.after_fork()
+    for heartbeat in tuple(_keepers):
+        heartbeat.after_fork()
 
 
 def _close_all() -> None:
-    for keeper in tuple(_keepers):
-        keeper.close()
+    for heartbeat in tuple(_keepers):
+        heartbeat.close()
 
 
 os.register_at_fork(after_in_child=_forget_parents_leases)

@@ -29,7 +29,7 @@ from .batch_queue import BatchQueue, Waiting, remaining
 
 NAP = 0.05  # seconds after which a sleeper looks whether anybody is sending at all
 LONGEST_NAP = 1.0  # and then less and less often
-CROWD = 16  # of those who wait for one call: enough for two
+MIN_BATCH = 16  # of those who wait for one call: enough for two
 LONGEST_ROUND = 0.003  # seconds for which those who have their answers may wake one after the other
 
 
@@ -159,7 +159,7 @@ class ThreadBatcher:
         for one, after in pairwise(others):
             one.after = after
         if others and 2 * len(self._queue) < len(batch):
-            heir = others[-1] if len(others) < CROWD else others[len(others) // 2]
+            heir = others[-1] if len(others) < MIN_BATCH else others[len(others) // 2]
             heir.leads, self._holder = True, heir.ident
             me.leads = False
         self._told_at = time.monotonic()
@@ -234,8 +234,8 @@ _lanes: weakref.WeakSet[ThreadBatcher] = weakref.WeakSet()
 
 
 def _reset_all() -> None:
-    for lane in tuple(_lanes):
-        lane.reset()
+    for batcher in tuple(_lanes):
+        batcher.reset()
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork

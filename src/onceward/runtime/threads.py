@@ -71,7 +71,7 @@ class ThreadRuntime:
     def gate(self) -> ThreadGate:
         return ThreadGate()
 
-    def lane(self, send: Send, *, flights: int = 1, crowd: int = 1) -> ThreadBatcher:  # noqa: ARG002 (threads would only wait for each other)
+    def batcher(self, send: Send, *, max_in_flight: int = 1, min_batch: int = 1) -> ThreadBatcher:  # noqa: ARG002 (threads would only wait for each other)
         return ThreadBatcher(send)
 
     async def sleep(self, seconds: float) -> None:

@@ -120,7 +120,7 @@ async def _told(
     if settled.verdict is not Verdict.OK:
         raise NotAcquired("the record changed while we looked; look again", key=key.text)
     engine.tell("resolved", key, settled.record, reason=reason)
-    await hand_on(engine.store, request, record, engine.world.nonce(), engine.owner.name)
+    await hand_on(engine.store, request, record, engine.runtime.nonce(), engine.owner.name)
 
 
 def refuse_to_forget(record: Record, key: str) -> None:

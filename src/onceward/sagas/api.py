@@ -63,10 +63,10 @@ class DeclaredSaga:
 
     def __init__(
         self,
-        face: Any,
+        client: Any,
         name: str,
         steps: tuple[Step, ...],
-        takes: Callable[..., Any] | None,
+        input_type: Callable[..., Any] | None,
         choices: Mapping[str, Any],
         **parts: Any,
     ) -> None:
@@ -78,14 +78,16 @@ class DeclaredSaga:
             refuse_async(name, self.plan)
         closed = {"on_store_down": "raise", "on_missing_key": "raise"}  # whatever the client's defaults are
         settings = {"store_input": True, **closed, **checked(name, choices)}
-        self.operation: Operation = face.compiled(takes or keywords, settings, name=name, awaits=self.awaits, **parts)
-        self._takes = takes
-        self.engine: Engine = face.engine
+        self.operation: Operation = client.compiled(
+            input_type or keywords, settings, name=name, awaits=self.awaits, **parts
+        )
+        self._takes = input_type
+        self.engine: Engine = client.engine
         self.policy: Policy = replace(self.operation.policy, after_crash=AfterCrash.VERIFY, max_attempts=0)
         self._results = ResultType(annotation_of(self.plan))
-        self._codecs = codecs_of(face, self.plan, self.policy)
-        self._codec = codec_for(self.policy, self._results, face._cipher, accept_plain=face._accept_plain)  # noqa: SLF001 (its own faces call this)
-        register(face, self)
+        self._codecs = codecs_of(client, self.plan, self.policy)
+        self._codec = codec_for(self.policy, self._results, client._cipher, accept_plain=client._accept_plain)  # noqa: SLF001 (its own faces call this)
+        register(client, self)
 
     @property
     def scope(self) -> Scope:
@@ -101,7 +103,7 @@ class DeclaredSaga:
         if args and self._takes is None:
             raise TypeError(
                 f"the saga {self.name} takes its input by name, as in {self.name}(order_id=7);"
-                " declared with takes=, a class or a function, it also takes it by position"
+                " declared with input_type=, a class or a function, it also takes it by position"
             )
 
     def saga_job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SagaJob:
@@ -164,7 +166,7 @@ class AsyncSaga(DeclaredSaga):
     async def outcome(self, *args: Any, **kwargs: Any) -> Outcome[dict[str, Any]]:
         """As the plain call, but the `Outcome`: Executed, Failed with everything undone, or Parked."""
         quick = self.operation.is_quick(args, kwargs)
-        made = self.saga_job(args, kwargs) if quick else await self.engine.world.think(self.saga_job, args, kwargs)
+        made = self.saga_job(args, kwargs) if quick else await self.engine.runtime.think(self.saga_job, args, kwargs)
         return await run_saga(self.engine, made)
 
     async def read(self, *args: Any, **kwargs: Any) -> SagaEntry | None:
@@ -224,7 +226,7 @@ def annotation_of(plan: Plan) -> Any:
     return GenericAlias(tuple, tuple(result_annotation(step.do) for step in plan))
 
 
-def codecs_of(face: Any, plan: Plan, policy: Policy) -> dict[str, Codec]:
+def codecs_of(client: Any, plan: Plan, policy: Policy) -> dict[str, Codec]:
     """For each step's result. The room in the journal is shared out evenly."""
     own = replace(
         policy, store_result=True, max_result_bytes=min(policy.max_result_bytes, LARGEST_JOURNAL // len(plan))
@@ -233,21 +235,21 @@ def codecs_of(face: Any, plan: Plan, policy: Policy) -> dict[str, Codec]:
         step.name: codec_for(
             own,
             ResultType(result_annotation(step.do)),
-            face._cipher,  # noqa: SLF001 (its own faces call this)
-            accept_plain=face._accept_plain,  # noqa: SLF001 (as above)
+            client._cipher,  # noqa: SLF001 (its own faces call this)
+            accept_plain=client._accept_plain,  # noqa: SLF001 (as above)
         )
         for step in plan
     }
 
 
-def register(face: Any, saga: DeclaredSaga) -> None:
-    first = face.sagas.get(saga.scope.text)
+def register(client: Any, saga: DeclaredSaga) -> None:
+    first = client.sagas.get(saga.scope.text)
     if first is not None:
         raise ConfigurationError(f"two sagas are named {saga.name!r}: they would share their journals")
-    face.sagas[saga.scope.text] = saga
+    client.sagas[saga.scope.text] = saga
     if saga.operation.policy.store_input:
         saga.operation.keep_input()
-        face.recoverable.append(saga)
+        client.recoverable.append(saga)
 
 
 __all__ = ["AsyncSaga", "DeclaredSaga", "Saga", "SagaChoices", "Step", "StepContext"]

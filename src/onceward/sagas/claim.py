@@ -21,34 +21,34 @@ from .journal import Journal, ParkSaga, journal_in, noted, without_results
 class SagaClaim:
     """`journal` is what the next write will say; `raised` what a step raised last, here."""
 
-    def __init__(self, held: Attempt) -> None:
-        self.held = held
-        self.journal = journal_in(held.record.note) or Journal(cycle=held.record.token)
+    def __init__(self, attempt: Attempt) -> None:
+        self.attempt = attempt
+        self.journal = journal_in(attempt.record.note) or Journal(cycle=attempt.record.token)
         self.raised: BaseException | None = None
         self._unanswered = False
 
     def tell(self, name: str, reason: str, error: str = "") -> None:
-        self.held.engine.tell(name, self.held.key, self.held.record, reason=reason, error=error)
+        self.attempt.engine.tell(name, self.attempt.key, self.attempt.record, reason=reason, error=error)
 
     # ── writing ──
 
     async def write(self) -> None:
         """The journal as it is now, fenced. Nothing is done before it is known to be written."""
-        held = self.held
-        if isinstance(held, Unclaimed):
+        attempt = self.attempt
+        if isinstance(attempt, Unclaimed):
             return
-        if held.inherited:
-            held.refuse_inherited()
-        record = held.record
-        renewal = Renewal(held.key.id, record.token, record.nonce, held.job.policy.lease, noted(self.journal))
+        if attempt.inherited:
+            attempt.refuse_inherited()
+        record = attempt.record
+        renewal = Renewal(attempt.key.id, record.token, record.nonce, attempt.job.policy.lease, noted(self.journal))
         cancelled = None
-        if held.engine.answer is not None:
-            answer = held.engine.answer(renewal)
+        if attempt.engine.answer is not None:
+            answer = attempt.engine.answer(renewal)
         else:
-            answer, cancelled = await held.engine.finish(self._surely(renewal), held.hurry)
+            answer, cancelled = await attempt.engine.finish(self._surely(renewal), attempt.hurry)
         if answer.verdict is not Verdict.OK:
-            raise LeaseLost("somebody else has taken the saga over; nothing was written", key=held.key.text)
-        held.record = answer.record or record
+            raise LeaseLost("somebody else has taken the saga over; nothing was written", key=attempt.key.text)
+        attempt.record = answer.record or record
         if cancelled is not None:
             raise cancelled
         if self._unanswered:
@@ -59,51 +59,51 @@ class SagaClaim:
 
         It is a take-over like any other, and somebody else may be faster.
         """
-        held, world = self.held, self.held.engine.world
+        attempt, runtime = self.attempt, self.attempt.engine.runtime
         self._unanswered = False
-        await held.lapse()
-        since = world.monotonic()
-        answer = await ask(held)
+        await attempt.lapse()
+        since = runtime.monotonic()
+        answer = await ask(attempt)
         if answer.verdict is not Verdict.ACQUIRED:
-            raise LeaseLost("somebody else has taken the saga over", key=held.key.text)
-        held.over = False
-        take(held, since)
+            raise LeaseLost("somebody else has taken the saga over", key=attempt.key.text)
+        attempt.over = False
+        take(attempt, since)
 
     async def _surely(self, renewal: Renewal) -> Answer:
         """Repeated until the store answers, as a settlement is: to the same words it gives the same answer."""
-        held = self.held
-        world, policy, pause = held.engine.world, held.job.policy, 0.01
+        attempt = self.attempt
+        runtime, policy, pause = attempt.engine.runtime, attempt.job.policy, 0.01
         allowed = policy.lease if policy.settle_timeout is None else policy.settle_timeout
-        ends = world.monotonic() + allowed / SECOND
+        ends = runtime.monotonic() + allowed / SECOND
         while True:
             try:
-                return (await held.engine.store.renew([renewal], timeout=policy.call_timeout))[0]
+                return (await attempt.engine.store.renew([renewal], timeout=policy.call_timeout))[0]
             except (StoreUnavailable, StoreFull) as error:
-                left = min(held.patience, ends) - world.monotonic()
-                if left <= 0 or held.engine.closed:
+                left = min(attempt.patience, ends) - runtime.monotonic()
+                if left <= 0 or attempt.engine.closed:
                     raise
                 self._unanswered = True
                 self.tell("settle_retried", "journal", repr(error))
-                await world.sleep(min(left, pause * (0.5 + world.jitter())))
+                await runtime.sleep(min(left, pause * (0.5 + runtime.jitter())))
                 pause = min(pause * 2, 2.0)
 
     # ── ends ──
 
     async def complete(self, results: dict[str, Any]) -> Outcome[Any]:
         """All done. The record's result has what the steps returned; the journal and the input need it no more."""
-        held = self.held
-        if isinstance(held, Unclaimed):
-            return Executed(key=held.key.text, value=results, reason=held.why)
-        held.at_end = {**noted(without_results(self.journal)), **DROPPED}
-        return await after_value(held, results)
+        attempt = self.attempt
+        if isinstance(attempt, Unclaimed):
+            return Executed(key=attempt.key.text, value=results, reason=attempt.why)
+        attempt.at_end = {**noted(without_results(self.journal)), **DROPPED}
+        return await after_value(attempt, results)
 
     async def fail(self) -> Outcome[Any]:
         """Everything that was done is undone: FAILED for good, with what made it turn. The input stays, for a retry."""
-        held, journal = self.held, self.journal
-        record, policy = held.record, held.job.policy
-        held.end(None)
+        attempt, journal = self.attempt, self.journal
+        record, policy = attempt.record, attempt.job.policy
+        attempt.end(None)
         failure = Fail(
-            held.key.id,
+            attempt.key.id,
             record.token,
             record.nonce,
             journal.error_type or "Undone",
@@ -112,11 +112,11 @@ class SagaClaim:
             known=True,
             validity=policy.window.validity(record.claimed_at),
         )
-        answer = await held.settle(failure, RecordState.FAILED)
+        answer = await attempt.settle(failure, RecordState.FAILED)
         if answer.verdict is not Verdict.OK:
             return self.lost()
         return Failed(
-            key=held.key.text,
+            key=attempt.key.text,
             reason=policy.reasons.failed,
             attempt=record.attempt,
             token=record.token,
@@ -128,16 +128,16 @@ class SagaClaim:
 
     async def park(self, move: ParkSaga) -> Outcome[Any]:
         """A person has to say how a step ended, or to help it."""
-        held, record = self.held, self.held.record
-        held.end(None)
+        attempt, record = self.attempt, self.attempt.record
+        attempt.end(None)
         note = noted(self.journal)  # what the last attempt raised is not written yet
-        parking = Park(held.key.id, record.token, record.nonce, move.error_type, move.why, note)
-        answer = await held.settle(parking, RecordState.PARKED)
+        parking = Park(attempt.key.id, record.token, record.nonce, move.error_type, move.why, note)
+        answer = await attempt.settle(parking, RecordState.PARKED)
         if answer.verdict is not Verdict.OK:
             return self.lost()
         return Parked(
-            key=held.key.text,
-            reason=held.job.policy.reasons.parked,
+            key=attempt.key.text,
+            reason=attempt.job.policy.reasons.parked,
             attempt=record.attempt,
             token=record.token,
             error_type=move.error_type,
@@ -147,8 +147,8 @@ class SagaClaim:
 
     def lost(self) -> Outcome[Any]:
         """Somebody else has taken the saga over, and carries it on."""
-        held, record = self.held, self.held.record
-        held.let_lapse()
+        attempt, record = self.attempt, self.attempt.record
+        attempt.abandon()
         self.tell("lost", "saga taken over")
-        reason = held.job.policy.reasons.unknown
-        return Unknown(key=held.key.text, reason=reason, attempt=record.attempt, token=record.token, lost=True)
+        reason = attempt.job.policy.reasons.unknown
+        return Unknown(key=attempt.key.text, reason=reason, attempt=record.attempt, token=record.token, lost=True)

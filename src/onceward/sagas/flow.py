@@ -63,19 +63,19 @@ async def run_saga(engine: Engine, saga: SagaJob) -> Outcome[Any]:
         return told
     if switch.off:
         return await on_no_record(engine, saga, "disabled")
-    held = Attempt(engine, saga.job)
+    attempt = Attempt(engine, saga.job)
     try:
         await engine.ready()
-        found = await acquire(held)
+        found = await acquire(attempt)
         if not isinstance(found, Attempt):
             return found
-        run = SagaRun(held, saga)
-        with held:
+        run = SagaRun(attempt, saga)
+        with attempt:
             return await run.to_its_end()
     except BaseException as error:
-        await recover(engine, [held], error)
+        await recover(engine, [attempt], error)
         down = isinstance(error, StoreError) and not isinstance(error, NOT_DOWN)
-        if held.granted or not down or saga.job.policy.on_store_down != "run":
+        if attempt.granted or not down or saga.job.policy.on_store_down != "run":
             raise
         reason = f"store down: {message_of(error)}"
     engine.tell("unprotected", saga.job.key, reason=reason)
@@ -91,38 +91,38 @@ async def on_no_record(engine: Engine, saga: SagaJob, why: str) -> Outcome[Any]:
 class SagaRun:
     """One owner's part of a saga."""
 
-    def __init__(self, held: Attempt, saga: SagaJob) -> None:
-        self.held = held
+    def __init__(self, attempt: Attempt, saga: SagaJob) -> None:
+        self.attempt = attempt
         self.saga = saga
         self.plan = saga.plan
-        self.claim = SagaClaim(held)
+        self.claim = SagaClaim(attempt)
         misfit = writing.misfit(self.plan, self.claim.journal)
         if misfit:
             raise ConfigurationError(
                 misfit,
-                key=held.key.text,
+                key=attempt.key.text,
                 hint="bring that back under its name until the saga is over; new steps go behind",
             )
 
     async def to_its_end(self) -> Outcome[Any]:
-        held = self.held
+        attempt = self.attempt
         try:
-            held.begin()
+            attempt.begin()
             return await self._moves()
         except LeaseLost:
             return self.claim.lost()
         except StoreError as error:  # nothing more can be said to it from here
-            held.let_lapse()
+            attempt.abandon()
             self.claim.tell("unknown", "journal", repr(error))
             raise
         except BaseException as error:
-            if held.end(error):
+            if attempt.end(error):
                 return self.claim.lost()
             # What interrupts us says nothing about the step that it interrupts: whoever comes next settles that first.
-            if held.engine.world.cancels and isinstance(error, GeneratorExit):
-                held.let_lapse()
-            elif not held.over:
-                await held.lapse()
+            if attempt.engine.runtime.cancels and isinstance(error, GeneratorExit):
+                attempt.abandon()
+            elif not attempt.over:
+                await attempt.lapse()
             raise
 
     async def _moves(self) -> Outcome[Any]:
@@ -152,7 +152,7 @@ class SagaRun:
 
     async def _do(self, step: PlannedStep) -> None:
         claim = self.claim
-        claim.journal = writing.begun(claim.journal, step, self.held.record.token)
+        claim.journal = writing.begun(claim.journal, step, self.attempt.record.token)
         await claim.write()
         value, error = await self._call(step.do, step)
         if error is None:
@@ -161,9 +161,9 @@ class SagaRun:
             await self._did_not(step, error)
 
     async def _did(self, step: PlannedStep, value: Any) -> None:
-        engine, claim = self.held.engine, self.claim
-        part = part_of(self.held.key.id, step.name)
-        encoded, cancelled = await engine.world.finish(engine.encode(self.saga.codecs[step.name], value, part))
+        engine, claim = self.attempt.engine, self.claim
+        part = part_of(self.attempt.key.id, step.name)
+        encoded, cancelled = await engine.runtime.finish(engine.encode(self.saga.codecs[step.name], value, part))
         if encoded.data is None:
             claim.tell("result_not_stored", f"{step.name}: {encoded.reason}")
         claim.journal = writing.done(claim.journal, step.name, encoded.data)
@@ -222,7 +222,7 @@ class SagaRun:
 
     async def _undo(self, step: PlannedStep) -> None:
         claim = self.claim
-        claim.journal = writing.undoing(claim.journal, step.name, self.held.record.token)
+        claim.journal = writing.undoing(claim.journal, step.name, self.attempt.record.token)
         await claim.write()
         _, error = await self._call(cast("Callable[..., Any]", step.undo), step)  # no plan that fits lacks it
         if error is None:
@@ -237,16 +237,16 @@ class SagaRun:
 
     async def _call(self, call: Callable[..., Any], step: PlannedStep) -> tuple[Any, Exception | None]:
         """What it returns, or raises: as a value, so that even StopIteration survives."""
-        held = self.held
-        held.act = run = StepContext(held, self.claim.journal, self._line(step), self.saga.input, self._results())
+        attempt = self.attempt
+        attempt.act = run = StepContext(attempt, self.claim.journal, self._line(step), self.saga.input, self._results())
         try:
             value = call(run)
             if hasattr(type(value), "__await__"):  # not of the value: what its own code raises there is no failure
-                value = await (value if held.engine.world.cancels else _unawaitable(value))
+                value = await (value if attempt.engine.runtime.cancels else _unawaitable(value))
         except Exception as error:  # noqa: BLE001 (whatever it raised, it is a fact for the journal)
             return None, error
         finally:
-            held.act = None
+            attempt.act = None
         return value, None
 
     def _kept(self) -> dict[str, Any]:
@@ -260,7 +260,7 @@ class SagaRun:
         return next(line for line in self.claim.journal.lines if line.name == step.name)
 
     def _results(self) -> StepResults:
-        return StepResults(self.claim.journal, self.saga.codecs, self.held.key.id, self.held.key.text)
+        return StepResults(self.claim.journal, self.saga.codecs, self.attempt.key.id, self.attempt.key.text)
 
     async def _pause(self, step: PlannedStep, attempt: int) -> None:
         try:
@@ -272,11 +272,11 @@ class SagaRun:
 
     async def _sleep(self, seconds: float) -> None:
         """In short parts: who is told to stop leaves the rest of the saga to another process."""
-        engine = self.held.engine
+        engine = self.attempt.engine
         while seconds > 0:
             if engine.stopping:
-                raise Stopping("this process stops; the saga goes on elsewhere", key=self.held.key.text)
-            await engine.world.sleep(min(seconds, GLANCE))
+                raise Stopping("this process stops; the saga goes on elsewhere", key=self.attempt.key.text)
+            await engine.runtime.sleep(min(seconds, GLANCE))
             seconds -= GLANCE
 
 

@@ -78,7 +78,7 @@ async def resolve(
     request = await resolution_of_saga(engine, record, resolution, finding, codec)
     request = replace(request, validity=policy.window.validity(answer.now))
     await records.send_resolution(engine, key, request, resolution, signed)
-    await hand_on(engine.store, request, record, engine.world.nonce(), engine.owner.name)
+    await hand_on(engine.store, request, record, engine.runtime.nonce(), engine.owner.name)
 
 
 def _may_resolve(record: Record, now: int, resolution: Resolution) -> bool:

@@ -69,10 +69,12 @@ _HAVE_RESULTS = (Progress.DONE, Progress.UNDOING, Progress.UNDONE)
 class StepContext(Generic[R_co]):
     """One attempt of a step: of its `do`, its `undo`, or verify's `find`. `StepRun[int]`: its `do` returns an int."""
 
-    __slots__ = ("__weakref__", "_held", "_journal", "_line", "input", "name", "results")
+    __slots__ = ("__weakref__", "_attempt", "_journal", "_line", "input", "name", "results")
 
-    def __init__(self, held: Attempt, journal: Journal, line: JournalEntry, given: Any, results: StepResults) -> None:
-        self._held = held
+    def __init__(
+        self, attempt: Attempt, journal: Journal, line: JournalEntry, given: Any, results: StepResults
+    ) -> None:
+        self._attempt = attempt
         self._journal = journal
         self._line = line
         self.name = line.name
@@ -82,23 +84,23 @@ class StepContext(Generic[R_co]):
     @property
     def key(self) -> str:
         """The step's derived key: the same in every attempt to do it, on every machine. Its undo has it, too."""
-        return derived_key(self._held.key.id, self._journal.cycle, self.name)
+        return derived_key(self._attempt.key.id, self._journal.cycle, self.name)
 
     @property
     def undo_key(self) -> str:
         """The derived key of its undo."""
-        return derived_key(self._held.key.id, self._journal.cycle, f"{self.name}/undo")
+        return derived_key(self._attempt.key.id, self._journal.cycle, f"{self.name}/undo")
 
     def derived_key(self, step: str) -> str:
         """One for each of several requests of this do, or of this undo: a step has others than every other step."""
         act = "undo" if self._line.progress is Progress.UNDOING else "do"
         of = f"{self.name}/{act}/{step}" if step else ""  # none is refused
-        return derived_key(self._held.key.id, self._journal.cycle, of)
+        return derived_key(self._attempt.key.id, self._journal.cycle, of)
 
     @property
     def saga_key(self) -> str:
         """The readable key of the saga."""
-        return self._held.key.text
+        return self._attempt.key.text
 
     @property
     def result(self) -> R_co:
@@ -110,7 +112,7 @@ class StepContext(Generic[R_co]):
     @property
     def token(self) -> int:
         """Fencing number of the saga's claim: a resource that remembers the highest one refuses every late writer."""
-        return self._held.record.token
+        return self._attempt.record.token
 
     @property
     def attempt(self) -> int:
@@ -120,7 +122,7 @@ class StepContext(Generic[R_co]):
 
     def check(self) -> None:
         """Raise LeaseLost (or LeaseOverdue) if the work should stop: somebody else has taken the saga over."""
-        self._held.check()
+        self._attempt.check()
 
     def __repr__(self) -> str:
         return f"<StepRun {self.saga_key}: {self.name}, {self._line.progress}, attempt {self.attempt}>"

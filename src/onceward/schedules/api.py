@@ -36,7 +36,7 @@ UNSUITABLE = frozenset({"on_running", "on_done", "fingerprint", "on_missing_key"
 
 
 def declare(
-    face: Any, name: str, table: Timetable | None, settings: Mapping[str, Any], what: str = "schedule"
+    client: Any, name: str, table: Timetable | None, settings: Mapping[str, Any], what: str = "schedule"
 ) -> Schedule:
     """The schedule of that name with these choices, checked."""
     unsuitable = sorted(UNSUITABLE & settings.keys())
@@ -47,14 +47,14 @@ def declare(
     choices: Any = {name: value for name, value in settings.items() if name in SLOT_CHOICES}
     slots = slots_with(choices)
     others: Any = {name: value for name, value in settings.items() if name not in SLOT_CHOICES}
-    policy = slot_policy(face.policy.with_settings(others), slots, others, declared_window="window" in others)
+    policy = slot_policy(client.policy.with_settings(others), slots, others, declared_window="window" in others)
     if not isinstance(name, str) or not name:
         raise ConfigurationError("a schedule needs a name", hint='such as "nightly report"')
-    return Schedule(name, Scope(face._app, f"{SCHEDULE_PREFIX}{name}", face._tenant), policy, slots, table)  # noqa: SLF001 (its own faces call this)
+    return Schedule(name, Scope(client._app, f"{SCHEDULE_PREFIX}{name}", client._tenant), policy, slots, table)  # noqa: SLF001 (its own faces call this)
 
 
-def codec_of(face: Any, schedule: Schedule, annotation: Any = Any) -> Codec:
-    return codec_for(schedule.policy, ResultType(annotation), face._cipher, accept_plain=face._accept_plain)  # noqa: SLF001 (as above)
+def codec_of(client: Any, schedule: Schedule, annotation: Any = Any) -> Codec:
+    return codec_for(schedule.policy, ResultType(annotation), client._cipher, accept_plain=client._accept_plain)  # noqa: SLF001 (as above)
 
 
 class Planned(Generic[P, T]):
@@ -62,12 +62,12 @@ class Planned(Generic[P, T]):
 
     awaits = False
 
-    def __init__(self, face: Any, fn: Callable[..., Any], name: str | None, table: Timetable, settings: Any) -> None:
+    def __init__(self, client: Any, fn: Callable[..., Any], name: str | None, table: Timetable, settings: Any) -> None:
         functools.update_wrapper(cast("Any", self), fn)
-        self.schedule = declare(face, name or name_of(fn), table, settings)
+        self.schedule = declare(client, name or name_of(fn), table, settings)
         self.fn = fn
-        self._engine: Engine = face.engine
-        self._codec = codec_of(face, self.schedule, result_annotation(fn))
+        self._engine: Engine = client.engine
+        self._codec = codec_of(client, self.schedule, result_annotation(fn))
         self._takes_slot = takes_slot(fn, self.schedule.name)
 
     def key(self, scheduled_at: datetime | str) -> Key:
@@ -142,8 +142,8 @@ class SlotClaim(Claim):
 
     __slots__ = ("_run",)
 
-    def __init__(self, held: Attempt, run: runs.Run, block: object) -> None:
-        super().__init__(held, block)
+    def __init__(self, attempt: Attempt, run: runs.Run, block: object) -> None:
+        super().__init__(attempt, block)
         self._run = run
 
     @property
@@ -157,8 +157,8 @@ class AsyncSlotClaim(AsyncClaim):
 
     __slots__ = ("_run",)
 
-    def __init__(self, held: Attempt, run: runs.Run, block: object) -> None:
-        super().__init__(held, block)
+    def __init__(self, attempt: Attempt, run: runs.Run, block: object) -> None:
+        super().__init__(attempt, block)
         self._run = run
 
     @property
@@ -172,7 +172,7 @@ class Tick:
 
     def __init__(
         self,
-        face: Any,
+        client: Any,
         name: str,
         scheduled_at: datetime | str | None,
         choices: Mapping[str, Any],
@@ -181,9 +181,9 @@ class Tick:
         tz: str,
         rerun: bool,
     ) -> None:
-        self._engine: Engine = face.engine
-        self._schedule = schedule = ticking(face, name, choices, pattern=pattern, tz=tz)
-        self._codec = codec_of(face, schedule)
+        self._engine: Engine = client.engine
+        self._schedule = schedule = ticking(client, name, choices, pattern=pattern, tz=tz)
+        self._codec = codec_of(client, schedule)
         if scheduled_at is None:
             _ = schedule.table  # without a pattern nobody can tell the slot
         self._slot = None if scheduled_at is None else slot_of(scheduled_at)
@@ -194,24 +194,24 @@ class Tick:
     def _job(self, slot: int) -> Job:
         return Job(self._schedule.key(slot), self._schedule.policy, self._codec)
 
-    def _begun(self, run: runs.Run, held: Attempt) -> None:
+    def _begun(self, run: runs.Run, attempt: Attempt) -> None:
         self._run = run
-        self._use.hold(held)
+        self._use.hold(attempt)
 
     async def _enter(self) -> tuple[Attempt, runs.Run]:
         await runs.enter(self._engine, self._schedule, self._slot, self._job, self._begun, rerun=self._rerun)
-        return cast("Attempt", self._use.held), cast("runs.Run", self._run)
+        return cast("Attempt", self._use.attempt), cast("runs.Run", self._run)
 
     async def _refused(self, error: BaseException) -> None:
-        held = self._use.held
+        attempt = self._use.attempt
         self._use.end()
-        if held is not None:
-            await runs.refused(held, cast("runs.Run", self._run), error)
+        if attempt is not None:
+            await runs.refused(attempt, cast("runs.Run", self._run), error)
 
     async def _end(self, error: BaseException | None) -> None:
-        held = self._use.held or self._use.refuse()
+        attempt = self._use.attempt or self._use.refuse()
         try:
-            await runs.end(held, cast("runs.Run", self._run), error)
+            await runs.end(attempt, cast("runs.Run", self._run), error)
         finally:
             self._use.end()
 
@@ -246,11 +246,11 @@ class AsyncTickBlock(Tick):
         await self._end(error)
 
 
-def ticking(face: Any, name: str, choices: Mapping[str, Any], *, pattern: str | None, tz: str) -> Schedule:
+def ticking(client: Any, name: str, choices: Mapping[str, Any], *, pattern: str | None, tz: str) -> Schedule:
     """The schedule that a tick names. If it was declared, its own choices hold."""
-    declared: Planned[Any, Any] | None = face.schedules.get(name)
+    declared: Planned[Any, Any] | None = client.schedules.get(name)
     if declared is None:
-        return declare(face, name, None if pattern is None else read_pattern(pattern, tz), choices, "tick")
+        return declare(client, name, None if pattern is None else read_pattern(pattern, tz), choices, "tick")
     if pattern is not None or choices:
         raise ConfigurationError(
             f"the schedule {name!r} is declared already: its own pattern and choices hold", hint="leave them out here"
@@ -265,7 +265,7 @@ def read_pattern(pattern: str, tz: str) -> Timetable:
 
 
 def plan(
-    face: Any, kind: type[Planned[Any, Any]], table: Timetable, name: str | None, choices: Mapping[str, Any]
+    client: Any, kind: type[Planned[Any, Any]], table: Timetable, name: str | None, choices: Mapping[str, Any]
 ) -> Any:
     """The decorator of `schedule`."""
 
@@ -275,8 +275,8 @@ def plan(
                 f"{fn!r} is {'async' if not kind.awaits else 'not async'}, unlike this client",
                 hint="schedule async functions with AsyncOnce, the others with Once",
             )
-        planned = kind(face, fn, name, table, choices)
-        others = face.schedules
+        planned = kind(client, fn, name, table, choices)
+        others = client.schedules
         if planned.schedule.name in others:
             raise ConfigurationError(
                 f"two schedules are named {planned.schedule.name!r}: their runs would be the same", hint="give name="
@@ -306,8 +306,8 @@ def takes_slot(fn: Callable[..., Any], name: str) -> bool:
     return bool(wanted)
 
 
-def watches(face: Any, tell: Watcher | None) -> list[ScheduleRunner]:
+def watches(client: Any, tell: Watcher | None) -> list[ScheduleRunner]:
     """All that the client has declared."""
-    if not face.schedules:
+    if not client.schedules:
         raise ConfigurationError("this client has no schedules", hint='declare one: @once.schedule("0 3 * * *")')
-    return [planned.watch(tell) for planned in face.schedules.values()]
+    return [planned.watch(tell) for planned in client.schedules.values()]

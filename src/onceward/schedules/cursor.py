@@ -62,7 +62,7 @@ async def move(engine: Engine, schedule: Schedule, seen: Cursor | None, consider
         freed = await engine.store.forget([key.id], force=False, timeout=TIMEOUT, seen=marks)
         if freed[0].verdict is not Verdict.OK:
             return False
-    nonce = engine.world.nonce()
+    nonce = engine.runtime.nonce()
     request = ClaimRequest(key.id, key.scope.text, key.text, nonce, LEASE, owner=engine.owner.name)
     granted = await _surely(engine, lambda: engine.store.claim([request], timeout=TIMEOUT))
     if granted.verdict is not Verdict.ACQUIRED or granted.record is None:
@@ -81,5 +81,5 @@ async def _surely(engine: Engine, call: Callable[[], Coroutine[Any, Any, list[An
         except StoreError:
             if not left:
                 raise
-            await engine.world.sleep(FIRST_PAUSE * (1 + engine.world.jitter()))
+            await engine.runtime.sleep(FIRST_PAUSE * (1 + engine.runtime.jitter()))
     raise AssertionError("the last try returns or raises")

@@ -38,18 +38,18 @@ Watcher = Callable[[Ran | Missed], None]
 
 
 async def keep(
-    engine: Engine, watches: Sequence[ScheduleRunner], crew: WorkerPool, *, longest_rest: float = LONGEST_REST
+    engine: Engine, watches: Sequence[ScheduleRunner], pool: WorkerPool, *, longest_rest: float = LONGEST_REST
 ) -> None:
     """Run what is due until the engine stops; then wait for what is running."""
     try:
         while not engine.stopping:
             for watch in watches:
                 if watch.is_due():
-                    await watch.look(crew)
+                    await watch.look(pool)
             rest = min([longest_rest, *(watch.seconds_left() for watch in watches)])
-            await crew.rest(rest, lambda: engine.stopping)
+            await pool.rest(rest, lambda: engine.stopping)
     finally:
-        await crew.finish()
+        await pool.finish()
 
 
 class ScheduleRunner:
@@ -77,29 +77,29 @@ class ScheduleRunner:
         return 0.0 if self._again else max(0.0, (self._look_at - self._monotonic()) / SECOND)
 
     def _monotonic(self) -> int:
-        return int(self.engine.world.monotonic() * SECOND)
+        return int(self.engine.runtime.monotonic() * SECOND)
 
-    async def look(self, crew: WorkerPool) -> None:
+    async def look(self, pool: WorkerPool) -> None:
         """One look: start what is due, move the cursor, and say when to look again."""
         self._again = False
         try:
-            self._look_at = await self._look(crew)
+            self._look_at = await self._look(pool)
         except Stopping:
             return
         except StoreError as error:
             self.engine.tell("schedule_delayed", self.schedule.turn, error=message_of(error))
             self._look_at = self._monotonic() + int(AFTER_TROUBLE * SECOND)
 
-    async def _look(self, crew: WorkerPool) -> int:
+    async def _look(self, pool: WorkerPool) -> int:
         await self.engine.ready()
         if self._cursor is None:
             await self._register()
         now, records, more = await self._read()
         due = agenda(records, self.schedule.slots, now, self._considered)
         for slot in due.now:
-            self._start(crew, slot, late=False)
+            self._start(pool, slot, late=False)
         if due.late is not None:
-            self._start(crew, due.late, late=True)
+            self._start(pool, due.late, late=True)
         await self._advance(due, more=more)
         if self._next is None or self._next <= now:
             self._next = self.schedule.table.next(now)
@@ -114,7 +114,7 @@ class ScheduleRunner:
             self._remember(answers)
             if self._cursor is None:
                 begun = await move(self.engine, self.schedule, None, answers[0].now, 0)
-                await self.engine.world.sleep(0 if begun else FIRST_PAUSE * (1 + self.engine.world.jitter()))
+                await self.engine.runtime.sleep(0 if begun else FIRST_PAUSE * (1 + self.engine.runtime.jitter()))
 
     async def _ask(self, ids: Sequence[bytes]) -> list[Answer]:
         answers: list[Answer] = []
@@ -170,11 +170,11 @@ class ScheduleRunner:
             self.engine.tell("missed", self.schedule.key(missed[-1]), reason=str(told))
             self._tell(told)
 
-    def _start(self, crew: WorkerPool, slot: int, *, late: bool) -> None:
+    def _start(self, pool: WorkerPool, slot: int, *, late: bool) -> None:
         self._ours.add(slot)
-        crew.start(lambda: self._do(crew, slot, late=late))
+        pool.start(lambda: self._do(pool, slot, late=late))
 
-    async def _do(self, crew: WorkerPool, slot: int, *, late: bool) -> None:
+    async def _do(self, pool: WorkerPool, slot: int, *, late: bool) -> None:
         """One run. Whatever it raises is told and ends nothing else."""
         schedule = self.schedule
         try:
@@ -189,4 +189,4 @@ class ScheduleRunner:
             self._look_at = min(self._look_at, self._monotonic() + int(AFTER_TROUBLE * SECOND))
         finally:
             self._ours.discard(slot)
-            crew.wake()
+            pool.wake()

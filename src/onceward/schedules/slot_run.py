@@ -64,7 +64,7 @@ class Run:
             find=None,
             verify_after=0,
             max_attempts=0,
-            on_lost="tell",
+            on_lost="notify",
         )
         return Job(self.schedule.turn, policy, self.job.codec, MARK)
 
@@ -108,16 +108,16 @@ async def _begin(engine: Engine, run: Run, slot: Attempt) -> Attempt | Outcome[A
     return await _skip(found, other)
 
 
-async def _skip(held: Attempt, other: Outcome[Any]) -> Outcome[Any]:
+async def _skip(attempt: Attempt, other: Outcome[Any]) -> Outcome[Any]:
     """Settle the slot as skipped. It is no success, so it is FAILED; a person may still ask for it."""
     owner = other.owner if isinstance(other, Running) else ""
     why = f"another run of this schedule was still going{f' ({owner})' if owner else ''}"
-    record = held.record
-    validity = held.job.policy.window.validity(record.claimed_at)
-    fail = Fail(held.key.id, record.token, record.nonce, SKIPPED, why, final=True, known=True, validity=validity)
-    await held.settle(fail, RecordState.FAILED)
+    record = attempt.record
+    validity = attempt.job.policy.window.validity(record.claimed_at)
+    fail = Fail(attempt.key.id, record.token, record.nonce, SKIPPED, why, final=True, known=True, validity=validity)
+    await attempt.settle(fail, RecordState.FAILED)
     return Failed(
-        key=held.key.text,
+        key=attempt.key.text,
         reason="skipped",
         attempt=record.attempt,
         token=record.token,
@@ -142,7 +142,7 @@ async def give_up_turn(run: Run) -> None:
     try:
         await turn.settle(given_up(turn.record), RecordState.FREE)
     except StoreError:
-        turn.let_lapse()
+        turn.abandon()
 
 
 # ── runs that somebody else's scheduler starts ──────────────────────────────────────────────────────────────────
@@ -208,36 +208,36 @@ async def enter(
     if not isinstance(found, int):
         raise NotAcquired(f"this fire is {found.reason}", key=found.key, hint=OF_FIRES.get(found.reason))
     run = Run(schedule, found, job(found))
-    held = unentered(engine, run.job)
-    begun(run, held)
-    if isinstance(held, Unclaimed):
-        held.__enter__()
+    attempt = unentered(engine, run.job)
+    begun(run, attempt)
+    if isinstance(attempt, Unclaimed):
+        attempt.__enter__()
         return
-    outcome = await _begin(engine, run, held)
+    outcome = await _begin(engine, run, attempt)
     if not isinstance(outcome, Attempt):
         raise refusal(outcome)
-    held.__enter__()
-    settled = await ask_first(held) if held.record.ask_first else None
+    attempt.__enter__()
+    settled = await ask_first(attempt) if attempt.record.ask_first else None
     if settled is not None:
         raise refusal(settled)
-    held.begin()
+    attempt.begin()
 
 
-async def refused(held: Attempt, run: Run, error: BaseException) -> None:
+async def refused(attempt: Attempt, run: Run, error: BaseException) -> None:
     """`enter` raised, or what followed it: the block does not begin."""
-    held.begun = False
-    if isinstance(held, Unclaimed):
-        held.leave()
+    attempt.begun = False
+    if isinstance(attempt, Unclaimed):
+        attempt.leave()
     else:
-        await run.torn_open(held.engine, held, error)
+        await run.torn_open(attempt.engine, attempt, error)
 
 
-async def end(held: Attempt, run: Run, error: BaseException | None) -> None:
+async def end(attempt: Attempt, run: Run, error: BaseException | None) -> None:
     """End the run of a block, and its turn, whatever happened inside."""
     try:
-        await leave(held, error)
+        await leave(attempt, error)
     except BaseException as interrupt:
-        await left(held, error, interrupt)
+        await left(attempt, error, interrupt)
         await give_up_turn(run)
         raise
     await give_up_turn(run)

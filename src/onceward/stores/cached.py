@@ -63,8 +63,8 @@ class CachedStore:
         other._front(self._store.twin(), self._results)
         return other
 
-    async def open(self, world: Runtime) -> None:
-        await self._store.open(world)
+    async def open(self, runtime: Runtime) -> None:
+        await self._store.open(runtime)
 
     async def close(self) -> None:
         await self._store.close()
@@ -124,21 +124,21 @@ class CachedStore:
             return self._store.watch(id, wake)
         return _nothing
 
-    def join(self, connection: Any, world: Runtime) -> JoinedStore:
+    def join(self, connection: Any, runtime: Runtime) -> JoinedStore:
         if not isinstance(self._store, JoinsTransaction):
             raise ConfigurationError(f"{self._store.name} cannot join a transaction of yours")
-        return self._store.join(connection, world)
+        return self._store.join(connection, runtime)
 
-    async def keep_newest(
+    async def apply_events(
         self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
     ) -> list[LatestResult]:
-        return await self._newest_behind().keep_newest(deliveries, keep, timeout=timeout)
+        return await self._newest_behind().apply_events(deliveries, keep, timeout=timeout)
 
     async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
         return await self._newest_behind().newest(ids, timeout=timeout)
 
-    async def expire_newest(self, limit: int, *, timeout: float) -> int:
-        return await self._store.expire_newest(limit, timeout=timeout) if isinstance(self._store, KeepsLatest) else 0
+    async def expire_latest(self, limit: int, *, timeout: float) -> int:
+        return await self._store.expire_latest(limit, timeout=timeout) if isinstance(self._store, KeepsLatest) else 0
 
     async def entities(
         self, scope: str, *, cursor: bytes | None, limit: int, timeout: float

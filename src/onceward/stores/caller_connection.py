@@ -23,14 +23,14 @@ def is_async_wrapper(connection: Any) -> bool:
     return _of(connection, "sqlalchemy.") and hasattr(connection, "run_sync")
 
 
-def driver_connection(connection: Any, world: Runtime) -> Any:
+def driver_connection(connection: Any, runtime: Runtime) -> Any:
     """The driver's connection, on which the wrapper has begun its transaction; itself if nothing wraps it."""
     if _of(connection, "sqlalchemy."):
         if is_async_wrapper(connection):
             raise ConfigurationError(
                 f"cannot join a {_name(connection)} here", hint="hand over a plain Session or Connection of SQLAlchemy"
             )
-        if world.cancels:
+        if runtime.cancels:
             raise ConfigurationError(
                 f"a {_name(connection)} would block the event loop", hint="hand over an AsyncSession or AsyncConnection"
             )

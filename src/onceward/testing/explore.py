@@ -36,7 +36,7 @@ from .promises import (
     Client,
     Grant,
     Step,
-    World,
+    SystemState,
     after_claim,
     after_owner_verb,
     cut_off,
@@ -104,20 +104,20 @@ class Violation(NamedTuple):
 class Exploration(NamedTuple):
     """How much was seen, and the first violation, if any."""
 
-    worlds: int
+    systems: int
     steps: int
     violation: Violation | None
 
 
 def explore(rules: Rules | None = None, scenarios: tuple[Scenario, ...] = SCENARIOS) -> Exploration:
     """Search every scenario; stop at the first violation."""
-    worlds = steps = 0
+    systems = steps = 0
     for scenario in scenarios:
         found = _Search(rules or Rules(), scenario).run()
-        worlds, steps = worlds + found.worlds, steps + found.steps
+        systems, steps = systems + found.systems, steps + found.steps
         if found.violation is not None:
-            return Exploration(worlds, steps, found.violation)
-    return Exploration(worlds, steps, None)
+            return Exploration(systems, steps, found.violation)
+    return Exploration(systems, steps, None)
 
 
 class _Search:
@@ -128,15 +128,15 @@ class _Search:
 
     def run(self) -> Exploration:
         scenario = self.scenario
-        first = World(None, (Client(), Client()), START, START, scenario.faults, scenario.interventions)
-        waiting: deque[tuple[World, tuple[str, ...]]] = deque([(first, ())])
+        first = SystemState(None, (Client(), Client()), START, START, scenario.faults, scenario.interventions)
+        waiting: deque[tuple[SystemState, tuple[str, ...]]] = deque([(first, ())])
         known = {identity(first)}
         steps = 0
         while waiting:
-            world, history = waiting.popleft()
+            system, history = waiting.popleft()
             last = len(history) + 1 == scenario.depth  # where nothing follows, a world need not be told from others
             try:
-                for label, after in self.moves(world):
+                for label, after in self.moves(system):
                     steps += 1
                     mark = None if last else identity(after)
                     if mark is not None and mark not in known:
@@ -147,48 +147,48 @@ class _Search:
                 return Exploration(len(known), steps, violation)
         return Exploration(len(known), steps, None)
 
-    def moves(self, world: World) -> Iterator[tuple[str, World]]:
-        for who in (0, 1) if world.record is not None or not self.scenario.alike else (0,):
-            yield from self.moves_of(world, who)
-        yield "a lease's time passes", world._replace(now=world.now + TICK, elapsed=world.elapsed + TICK)
-        if world.steady and world.record is not None:
-            yield "the clock is set back", world._replace(now=world.now - TICK, steady=False)
-        if world.interventions and world.record is not None:
-            yield from self.interventions(world._replace(interventions=world.interventions - 1))
+    def moves(self, system: SystemState) -> Iterator[tuple[str, SystemState]]:
+        for who in (0, 1) if system.record is not None or not self.scenario.alike else (0,):
+            yield from self.moves_of(system, who)
+        yield "a lease's time passes", system._replace(now=system.now + TICK, elapsed=system.elapsed + TICK)
+        if system.steady and system.record is not None:
+            yield "the clock is set back", system._replace(now=system.now - TICK, steady=False)
+        if system.interventions and system.record is not None:
+            yield from self.interventions(system._replace(interventions=system.interventions - 1))
 
-    def moves_of(self, world: World, who: int) -> Iterator[tuple[str, World]]:
-        me = world.clients[who]
+    def moves_of(self, system: SystemState, who: int) -> Iterator[tuple[str, SystemState]]:
+        me = system.clients[who]
         if me.asking:
-            yield self.claim(world, who, "repeats its claim")
+            yield self.claim(system, who, "repeats its claim")
         elif me.grant is not None:
             if not me.settling:
-                yield self.renew(world, who, me.grant)
+                yield self.renew(system, who, me.grant)
             for verb in (me.settling,) if me.settling else OWNER_VERBS:
-                yield self.settle(_with(world, who, _sending(me, verb)), who, f"sends {verb}")
+                yield self.settle(_with(system, who, _sending(me, verb)), who, f"sends {verb}")
         elif me.calls < self.scenario.calls:
-            yield self.claim(_with(world, who, _calling(me, who)), who, "claims")
-        if world.faults:
-            yield from self.faults_of(world._replace(faults=world.faults - 1), who)
+            yield self.claim(_with(system, who, _calling(me, who)), who, "claims")
+        if system.faults:
+            yield from self.faults_of(system._replace(faults=system.faults - 1), who)
 
-    def faults_of(self, world: World, who: int) -> Iterator[tuple[str, World]]:
-        me = world.clients[who]
+    def faults_of(self, system: SystemState, who: int) -> Iterator[tuple[str, SystemState]]:
+        me = system.clients[who]
         if me.grant is not None or me.asking:
-            yield f"{who} crashes", _with(world, who, me._replace(grant=None, asking=False, settling=""))
+            yield f"{who} crashes", _with(system, who, me._replace(grant=None, asking=False, settling=""))
         elif me.calls < self.scenario.calls:
             asking = _calling(me, who)._replace(asking=True)
-            yield self.claim(_with(world, who, asking), who, "claims, reply lost", heard=False)
+            yield self.claim(_with(system, who, asking), who, "claims, reply lost", heard=False)
         if me.grant is not None and not me.settling:
             for verb in OWNER_VERBS:
                 settling = _sending(me, verb)._replace(settling=verb)
-                yield self.settle(_with(world, who, settling), who, f"sends {verb}, reply lost", heard=False)
+                yield self.settle(_with(system, who, settling), who, f"sends {verb}, reply lost", heard=False)
         if me.nonce:
-            yield self.claim(world, who, "claimed; the request is delivered again", heard=False)
+            yield self.claim(system, who, "claimed; the request is delivered again", heard=False)
         if me.sent is not None:
-            yield self.settle(world, who, f"sent {me.sent[0]}; it is delivered again", heard=False)
+            yield self.settle(system, who, f"sent {me.sent[0]}; it is delivered again", heard=False)
 
-    def claim(self, world: World, who: int, what: str, *, heard: bool = True) -> tuple[str, World]:
+    def claim(self, system: SystemState, who: int, what: str, *, heard: bool = True) -> tuple[str, SystemState]:
         self.label = f"{who} {what}"
-        me, scenario = world.clients[who], self.scenario
+        me, scenario = system.clients[who], self.scenario
         request = ClaimRequest(
             id=ID,
             scope="",
@@ -199,56 +199,56 @@ class _Search:
             after_crash=scenario.after_crash[who],
             max_attempts=scenario.max_attempts,
         )
-        record, verdict = self.rules.claim(world.record, request, world.now)
-        after = after_claim(world, request, record, verdict)
+        record, verdict = self.rules.claim(system.record, request, system.now)
+        after = after_claim(system, request, record, verdict)
         if not heard:
             return self.label, after
         grant = None
         if verdict is Verdict.ACQUIRED and record is not None:
-            grant = Grant(record.token, record.nonce, _local_end(world, record))
+            grant = Grant(record.token, record.nonce, _local_end(system, record))
         return self.label, one_live_owner(_with(after, who, me._replace(asking=False, grant=grant)))
 
-    def renew(self, world: World, who: int, grant: Grant) -> tuple[str, World]:
+    def renew(self, system: SystemState, who: int, grant: Grant) -> tuple[str, SystemState]:
         self.label = f"{who} renews"
-        me = world.clients[who]
+        me = system.clients[who]
         renewal = Renewal(id=ID, token=grant.token, nonce=grant.nonce, lease=TICK)
-        record, verdict = self.rules.renew(world.record, renewal, world.now)
-        after = after_owner_verb(world, "renew", (grant.token, grant.nonce), (record, verdict), self.scenario.validity)
-        kept = grant._replace(ends=_local_end(world, record)) if verdict is Verdict.OK and record is not None else None
+        record, verdict = self.rules.renew(system.record, renewal, system.now)
+        after = after_owner_verb(system, "renew", (grant.token, grant.nonce), (record, verdict), self.scenario.validity)
+        kept = grant._replace(ends=_local_end(system, record)) if verdict is Verdict.OK and record is not None else None
         return self.label, one_live_owner(_with(after, who, me._replace(grant=kept)))
 
-    def settle(self, world: World, who: int, what: str, *, heard: bool = True) -> tuple[str, World]:
+    def settle(self, system: SystemState, who: int, what: str, *, heard: bool = True) -> tuple[str, SystemState]:
         self.label = f"{who} {what}"
-        me = world.clients[who]
+        me = system.clients[who]
         if me.sent is None:
             raise ValueError("nothing was sent")
         verb, token, nonce = me.sent
         request = _settlement(verb, token, nonce, self.scenario)
-        record, verdict = self.rules.settle(world.record, request, world.now)
-        after = after_owner_verb(world, verb, (token, nonce), (record, verdict), self.scenario.validity)
+        record, verdict = self.rules.settle(system.record, request, system.now)
+        after = after_owner_verb(system, verb, (token, nonce), (record, verdict), self.scenario.validity)
         if not heard:
             return self.label, after
         return self.label, _with(after, who, me._replace(grant=None, settling=""))
 
-    def interventions(self, world: World) -> Iterator[tuple[str, World]]:
+    def interventions(self, system: SystemState) -> Iterator[tuple[str, SystemState]]:
         for force in (False, True):
             self.label = "somebody forgets the key" + (", forced" if force else "")
-            record, verdict = self.rules.forget(world.record, world.now, force=force)
-            require(verdict in CHANGES or record == world.record, "a refusal changes nothing")
-            if record != world.record:
-                told = tuple(client._replace(grant=cut_off(client.grant, world.elapsed)) for client in world.clients)
-                yield self.label, seen(world._replace(clients=(told[0], told[1])), record)._replace(owner=None)
-        if world.record is None or world.record.state is not RecordState.PARKED:
+            record, verdict = self.rules.forget(system.record, system.now, force=force)
+            require(verdict in CHANGES or record == system.record, "a refusal changes nothing")
+            if record != system.record:
+                told = tuple(client._replace(grant=cut_off(client.grant, system.elapsed)) for client in system.clients)
+                yield self.label, seen(system._replace(clients=(told[0], told[1])), record)._replace(owner=None)
+        if system.record is None or system.record.state is not RecordState.PARKED:
             return
         for resolution in Resolution:
             self.label = f"somebody resolves it as {resolution}"
             resolve = Resolve(
-                id=ID, token_seen=world.record.token, resolution=resolution, validity=self.scenario.validity
+                id=ID, token_seen=system.record.token, resolution=resolution, validity=self.scenario.validity
             )
-            record, verdict = self.rules.settle(world.record, resolve, world.now)
+            record, verdict = self.rules.settle(system.record, resolve, system.now)
             require(verdict is Verdict.OK and record is not None, "who knows the outcome can say so")
-            until = world.now + (self.scenario.validity.lasting or 0)
-            yield self.label, seen(world, record)._replace(owner=None, answers_until=until)
+            until = system.now + (self.scenario.validity.lasting or 0)
+            yield self.label, seen(system, record)._replace(owner=None, answers_until=until)
 
 
 # ── the small parts ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -275,10 +275,10 @@ def _sending(me: Client, verb: str) -> Client:
     return me if me.grant is None else me._replace(sent=(verb, me.grant.token, me.grant.nonce))
 
 
-def _with(world: World, who: int, client: Client) -> World:
-    clients = (client, world.clients[1]) if who == 0 else (world.clients[0], client)
-    return world._replace(clients=clients)
+def _with(system: SystemState, who: int, client: Client) -> SystemState:
+    clients = (client, system.clients[1]) if who == 0 else (system.clients[0], client)
+    return system._replace(clients=clients)
 
 
-def _local_end(world: World, record: Record) -> int | None:
-    return None if record.lease_until is None else world.elapsed + record.lease_until - world.now
+def _local_end(system: SystemState, record: Record) -> int | None:
+    return None if record.lease_until is None else system.elapsed + record.lease_until - system.now

@@ -32,7 +32,7 @@ class Client(NamedTuple):
     sent: tuple[str, int, bytes] | None = None  # its last settlement, which the network may deliver again
 
 
-class World(NamedTuple):
+class SystemState(NamedTuple):
     """The record, the clients, both clocks, what may still go wrong, and what an all-knowing observer remembers."""
 
     record: Record | None
@@ -51,23 +51,23 @@ class Broken(Exception):
     """A promise does not hold."""
 
 
-def after_claim(world: World, request: ClaimRequest, record: Record | None, verdict: Verdict) -> World:
-    before = world.record
-    after = seen(world, record)
+def after_claim(system: SystemState, request: ClaimRequest, record: Record | None, verdict: Verdict) -> SystemState:
+    before = system.record
+    after = seen(system, record)
     require(verdict in CHANGES or record == before, "a refusal changes nothing")
     if before is not None and before.nonce == request.nonce:
         require(record is not None and _ownership(record) == _ownership(before), "one claim, one grant")
         return after
     if before is not None:
-        _check_answer(world, before, request, verdict)
+        _check_answer(system, before, request, verdict)
     if verdict is Verdict.REPLAY and record is not None and record.slide:
-        asked = world.now + record.slide - record.slide // 8
-        return after._replace(answers_until=max(world.answers_until, asked))
+        asked = system.now + record.slide - record.slide // 8
+        return after._replace(answers_until=max(system.answers_until, asked))
     if verdict is not Verdict.ACQUIRED:
         return after
     if record is None or record.state is not RecordState.PENDING or record.nonce != request.nonce:
         raise Broken("whoever acquires is the owner")
-    require(record.token > world.highest, "tokens strictly grow per ownership")
+    require(record.token > system.highest, "tokens strictly grow per ownership")
     again = before is not None and before.cycle == record.cycle
     counted = before.attempt + 1 if before is not None and again else 1
     require(record.attempt == counted, "attempts count on claim")
@@ -79,11 +79,11 @@ def after_claim(world: World, request: ClaimRequest, record: Record | None, verd
     return after._replace(owner=(record.token, record.nonce))
 
 
-def _check_answer(world: World, before: Record, request: ClaimRequest, verdict: Verdict) -> None:
+def _check_answer(system: SystemState, before: Record, request: ClaimRequest, verdict: Verdict) -> None:
     """What an existing record must answer to a claim with a new nonce."""
     settled = before.state is RecordState.COMPLETED or (before.state is RecordState.FAILED and before.final)
-    if settled and before.valid_until is not None and world.now >= before.valid_until:
-        answers = before.state is RecordState.COMPLETED and world.now < world.answers_until
+    if settled and before.valid_until is not None and system.now >= before.valid_until:
+        answers = before.state is RecordState.COMPLETED and system.now < system.answers_until
         require(not answers, "COMPLETED is never lost inside its window")
         require(verdict is Verdict.ACQUIRED, "what is over answers for nothing")
     elif before.state is RecordState.PARKED or settled:
@@ -92,13 +92,15 @@ def _check_answer(world: World, before: Record, request: ClaimRequest, verdict: 
         require(before.fingerprint != request.fingerprint, "the same payload is no mismatch")
 
 
-def after_owner_verb(world: World, verb: str, owner: tuple[int, bytes], step: Step, validity: Validity) -> World:
+def after_owner_verb(
+    system: SystemState, verb: str, owner: tuple[int, bytes], step: Step, validity: Validity
+) -> SystemState:
     """Check what an owner's verb did; whose it is, is said by (token, nonce)."""
     record, verdict = step
-    before = world.record
-    after = seen(world, record)
+    before = system.record
+    after = seen(system, record)
     require(verdict in CHANGES or record == before, "a refusal changes nothing")
-    if before is None or record is None or owner != world.owner:
+    if before is None or record is None or owner != system.owner:
         require(record == before and verdict is Verdict.LOST, "a replaced owner changes nothing")
         return after
     if before.state is RecordState.PENDING and not before.released:
@@ -111,15 +113,15 @@ def after_owner_verb(world: World, verb: str, owner: tuple[int, bytes], step: St
     uncounted = 1 if verb == "release" and record != before else 0
     require(record.attempt == before.attempt - uncounted, "attempts fall by release only")
     if record.state is RecordState.COMPLETED and before.state is not RecordState.COMPLETED:
-        return after._replace(answers_until=validity.end(world.now) or world.now)
+        return after._replace(answers_until=validity.end(system.now) or system.now)
     return after
 
 
-def one_live_owner(world: World) -> World:
-    working = [one.grant for one in world.clients if one.grant is not None and not one.settling]
-    alive = [grant for grant in working if grant.ends is None or world.elapsed < grant.ends]
+def one_live_owner(system: SystemState) -> SystemState:
+    working = [one.grant for one in system.clients if one.grant is not None and not one.settling]
+    alive = [grant for grant in working if grant.ends is None or system.elapsed < grant.ends]
     require(len(alive) < 2, "at most one live owner")
-    return world
+    return system
 
 
 def require(holds: bool, promise: str) -> None:  # noqa: FBT001 (reads as a sentence)
@@ -127,11 +129,11 @@ def require(holds: bool, promise: str) -> None:  # noqa: FBT001 (reads as a sent
         raise Broken(promise)
 
 
-def seen(world: World, record: Record | None) -> World:
-    require(record is not None or world.record is None, "only purge deletes")
+def seen(system: SystemState, record: Record | None) -> SystemState:
+    require(record is not None or system.record is None, "only purge deletes")
     token = 0 if record is None else record.token
-    require(token >= world.highest or record == world.record, "tokens strictly grow per ownership")
-    return world._replace(record=record, highest=max(world.highest, token))
+    require(token >= system.highest or record == system.record, "tokens strictly grow per ownership")
+    return system._replace(record=record, highest=max(system.highest, token))
 
 
 def _ownership(record: Record) -> tuple[int, bytes, int, int]:
@@ -143,30 +145,30 @@ def cut_off(grant: Grant | None, elapsed: int) -> Grant | None:
     return None if grant is None else grant._replace(ends=elapsed)
 
 
-def identity(world: World) -> tuple[object, ...]:
+def identity(system: SystemState) -> tuple[object, ...]:
     """Worlds that differ in absolute time alone are the same world."""
-    now = world.now
+    now = system.now
     clients = tuple(
         (
             one.calls,
             one.nonce,
             one.asking,
             one.settling,
-            _shifted(one.grant, now, world.elapsed),
+            _shifted(one.grant, now, system.elapsed),
             one.sent and (one.sent[0], one.sent[1] - now),
         )
-        for one in world.clients
+        for one in system.clients
     )
-    owner = world.owner and (world.owner[0] - now, world.owner[1])
+    owner = system.owner and (system.owner[0] - now, system.owner[1])
     rest = (
-        world.faults,
-        world.interventions,
-        world.steady,
+        system.faults,
+        system.interventions,
+        system.steady,
         owner,
-        world.highest - now,
-        max(world.answers_until - now, 0),
+        system.highest - now,
+        max(system.answers_until - now, 0),
     )
-    record = world.record
+    record = system.record
     if record is None:
         return clients, rest
     times = tuple(

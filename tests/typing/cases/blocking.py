@@ -276,7 +276,7 @@ by_table.operation("mail", leese="1m")  # type: ignore[call-overload]  # pyright
 Operations(mail={"windw": "24h"})  # type: ignore[typeddict-unknown-key]  # pyright: ignore[reportArgumentType]
 # ── states hold what they were declared to hold ──
 
-receipts = once.state("receipts", Receipt, window="3d", ahead=None)
+receipts = once.state("receipts", Receipt, window="3d", max_clock_skew=None)
 assert_type(receipts.apply("A", "2026-03-01T08:05Z", Receipt(1)), Outcome[Receipt])
 assert_type(
     receipts.apply_many([StateEvent("A", Ordering(sequence=7), Receipt(1), event_id=1)]), list[Outcome[Receipt]]

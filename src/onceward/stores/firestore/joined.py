@@ -52,9 +52,11 @@ class FirestoreJoined:
     number: str | None = None
     block = "a function with @firestore.transactional"
 
-    def __init__(self, transaction: Any, world: Runtime, records: Records, states: LatestDocuments, clock: Now) -> None:
+    def __init__(
+        self, transaction: Any, runtime: Runtime, records: Records, states: LatestDocuments, clock: Now
+    ) -> None:
         calls = states.calls
-        _check(transaction, world, calls)
+        _check(transaction, runtime, calls)
         self._transaction = transaction
         self._calls = calls
         self._records = records
@@ -125,7 +127,7 @@ class FirestoreJoined:
 
     # ── newest wins ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def keep_newest(
+    async def apply_events(
         self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
     ) -> list[LatestResult]:
         deadline = time.monotonic() + timeout
@@ -244,7 +246,7 @@ def overlaid(fields: Fields, write: Any) -> Fields:
     return after
 
 
-def _check(transaction: Any, world: Runtime, calls: FirestoreCalls) -> None:
+def _check(transaction: Any, runtime: Runtime, calls: FirestoreCalls) -> None:
     client = getattr(transaction, "_client", None)
     database = getattr(client, "_database_string", None)
     if database is None or not hasattr(transaction, "in_progress"):
@@ -253,7 +255,7 @@ def _check(transaction: Any, world: Runtime, calls: FirestoreCalls) -> None:
             hint="hand over what @firestore.transactional gives your function",
         )
     awaits = type(transaction).__name__.startswith("Async")
-    if awaits is not world.cancels:
+    if awaits is not runtime.cancels:
         raise WrongRuntime(
             f"{type(transaction).__qualname__} belongs to the other colour",
             hint="Once takes a Transaction, and AsyncOnce an AsyncTransaction",

@@ -87,10 +87,10 @@ def to_write(
 class FirestoreLatest:
     """Deliveries become states, outside of anybody's transaction."""
 
-    def __init__(self, states: LatestDocuments, world: Runtime, clock: Now) -> None:
+    def __init__(self, states: LatestDocuments, runtime: Runtime, clock: Now) -> None:
         self.states = states
         self._calls = states.calls
-        self._world = world
+        self._runtime = runtime
         self._clock = clock
 
     async def keep(self, deliveries: Sequence[EventDelivery], keep: Retention, deadline: float) -> list[LatestResult]:
@@ -128,7 +128,7 @@ class FirestoreLatest:
                 return ruled
             if time.monotonic() + pause >= deadline:
                 raise faults.explain(FirestoreRefused("ABORTED", "until the end of this call"), self._calls.name)
-            await self._world.sleep(pause * (0.5 + self._world.jitter()))
+            await self._runtime.sleep(pause * (0.5 + self._runtime.jitter()))
             pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _try(

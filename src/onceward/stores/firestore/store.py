@@ -47,7 +47,7 @@ T = TypeVar("T")
 class Open(NamedTuple):
     """What there is while the store is open."""
 
-    world: Runtime
+    runtime: Runtime
     wire: FirestoreTransport
     calls: FirestoreCalls
     table: FirestoreTable
@@ -103,21 +103,21 @@ class FirestoreStore(Watchers):
         """Only the settings travel: the other process opens channels of its own."""
         return _with_settings, (self._place, self._clock)
 
-    async def open(self, world: Runtime) -> None:
+    async def open(self, runtime: Runtime) -> None:
         """Nothing is asked yet: whether the database is there, the first call tells."""
         with self._opening:
             former = self._open
-            if former is not None and former.world is world:
+            if former is not None and former.runtime is runtime:
                 return
-            wire = _wire(self._place, world)
+            wire = _wire(self._place, runtime)
             calls = FirestoreCalls(self._place, wire, self._recall)
             self._open = Open(
-                world,
+                runtime,
                 wire,
                 calls,
-                FirestoreTable(calls, self._records, world, self._now),
+                FirestoreTable(calls, self._records, runtime, self._now),
                 FirestoreMaintenance(calls, self._records, self._now),
-                FirestoreLatest(LatestDocuments(calls, self._place.layout), world, self._now),
+                FirestoreLatest(LatestDocuments(calls, self._place.layout), runtime, self._now),
                 FirestoreCounters(calls, self._now),
             )
         if former is not None:
@@ -183,7 +183,7 @@ class FirestoreStore(Watchers):
 
     # ── newest wins ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def keep_newest(
+    async def apply_events(
         self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
     ) -> list[LatestResult]:
         return await self._asked(self._opened().newest.keep(deliveries, keep, _until(timeout)))
@@ -191,7 +191,7 @@ class FirestoreStore(Watchers):
     async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
         return await self._asked(self._opened().newest.read(ids, _until(timeout)))
 
-    async def expire_newest(self, limit: int, *, timeout: float) -> int:
+    async def expire_latest(self, limit: int, *, timeout: float) -> int:
         return await self._asked(self._opened().newest.expire(limit, _until(timeout)))
 
     async def entities(
@@ -218,10 +218,10 @@ class FirestoreStore(Watchers):
 
     # ── the caller's own transaction ────────────────────────────────────────────────────────────────────────────
 
-    def join(self, connection: Any, world: Runtime) -> FirestoreJoined:
+    def join(self, connection: Any, runtime: Runtime) -> FirestoreJoined:
         """The store within a `Transaction` or `AsyncTransaction` of the caller's, on the same database."""
         opened = self._opened()
-        return FirestoreJoined(connection, world, self._records, opened.newest.states, self._now)
+        return FirestoreJoined(connection, runtime, self._records, opened.newest.states, self._now)
 
     async def examine(self, *, timeout: float) -> list[Remark]:
         """For `onceward doctor`."""
@@ -251,8 +251,8 @@ class FirestoreStore(Watchers):
             raise faults.explain(error, self.name) from error
 
 
-def _wire(place: FirestoreAddress, world: Runtime) -> FirestoreTransport:
-    if world.cancels:  # calls are tasks of an event loop
+def _wire(place: FirestoreAddress, runtime: Runtime) -> FirestoreTransport:
+    if runtime.cancels:  # calls are tasks of an event loop
         from .async_transport import FirestoreAsyncTransport
 
         return FirestoreAsyncTransport(place)

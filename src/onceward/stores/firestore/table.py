@@ -79,10 +79,10 @@ def job_of(request: AnyRequest) -> DocumentRequest:
 class FirestoreTable:
     """The records of one collection."""
 
-    def __init__(self, calls: FirestoreCalls, records: Records, world: Runtime, clock: Now) -> None:
+    def __init__(self, calls: FirestoreCalls, records: Records, runtime: Runtime, clock: Now) -> None:
         self.calls = calls
         self.records = records
-        self._world = world
+        self._runtime = runtime
         self._clock = clock
         self._recall = calls.recall
         self._in = calls.place.collection
@@ -105,7 +105,7 @@ class FirestoreTable:
                 self._give_up(left, trouble)
                 break
             if left:
-                await self._world.sleep(pause * (0.5 + self._world.jitter()))
+                await self._runtime.sleep(pause * (0.5 + self._runtime.jitter()))
                 pause = min(2 * pause, LONGEST_PAUSE)
         return [job.answer for job in jobs if job.answer is not None]
 

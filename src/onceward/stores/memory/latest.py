@@ -42,7 +42,7 @@ class MemoryLatest:
         self._expiring: list[tuple[int, int, bytes]] = []
         self._expiries = count()
 
-    async def keep_newest(
+    async def apply_events(
         self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
     ) -> list[LatestResult]:
         return self._alone(self._keep_newest, deliveries, keep)
@@ -50,7 +50,7 @@ class MemoryLatest:
     async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
         return self._alone(self._newest, ids, self._clock.now())
 
-    async def expire_newest(self, limit: int, *, timeout: float) -> int:
+    async def expire_latest(self, limit: int, *, timeout: float) -> int:
         return self._alone(self._expire, limit, self._clock.now())
 
     async def entities(

@@ -70,11 +70,11 @@ class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
     def twin(self) -> MemoryStore:
         return self
 
-    async def open(self, world: Runtime) -> None: ...
+    async def open(self, runtime: Runtime) -> None: ...
 
     async def close(self) -> None: ...
 
-    def glance(self, id: bytes, fingerprint: bytes) -> Record | None:
+    def lookup(self, id: bytes, fingerprint: bytes) -> Record | None:
         record = self._records.get(id)
         if record is not None and replays(record, fingerprint, self._now()):
             return record

@@ -36,13 +36,13 @@ class CallerChannel(Protocol):
 class PsycopgChannel:
     """Past psycopg's cursors, which the caller may have taught other types: straight to libpq, with our deadlines."""
 
-    def __init__(self, connection: Any, world: Runtime) -> None:
-        if isinstance(connection, psycopg.AsyncConnection) and not world.cancels:
+    def __init__(self, connection: Any, runtime: Runtime) -> None:
+        if isinstance(connection, psycopg.AsyncConnection) and not runtime.cancels:
             raise ConfigurationError("an AsyncConnection cannot be used without an event loop", hint="use AsyncOnce")
         if connection.closed:
             raise ConfigurationError("this connection is closed", hint="join it while it is open")
         self._connection = connection
-        self._wire = PostgresConnection(connection.pgconn, world, YOURS)
+        self._wire = PostgresConnection(connection.pgconn, runtime, YOURS)
         self._wire.prepares = False
         if connection.pgconn.pipeline_status != pq.PipelineStatus.OFF:
             raise ConfigurationError("this connection is in pipeline mode", hint="leave the pipeline first")
@@ -131,10 +131,10 @@ def _explained(error: Exception) -> Exception:
     return error
 
 
-def line_of(connection: Any, world: Runtime) -> CallerChannel:
+def line_of(connection: Any, runtime: Runtime) -> CallerChannel:
     """For the driver's own connection."""
     if isinstance(connection, psycopg.Connection | psycopg.AsyncConnection):
-        return PsycopgChannel(connection, world)
+        return PsycopgChannel(connection, runtime)
     if type(connection).__module__.startswith("asyncpg."):
         return AsyncpgChannel(connection)
     raise ConfigurationError(

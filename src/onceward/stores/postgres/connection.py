@@ -44,19 +44,19 @@ class PostgresConnection:
     met = 0
     """How many claims in a row found a record that answered them. A guess about the next, and no more than that."""
 
-    def __init__(self, pgconn: PGconn, world: Runtime, name: str) -> None:
+    def __init__(self, pgconn: PGconn, runtime: Runtime, name: str) -> None:
         self.pgconn = pgconn
-        self.world = world
+        self.runtime = runtime
         self.name = name
         self.recalled = PostgresLatestCache()
         self._prepared: set[bytes] = set()
         self._readers: dict[bytes, Reader] = {}
 
     @classmethod
-    async def connect(cls, conninfo: bytes, world: Runtime, name: str, deadline: float) -> PostgresConnection:
+    async def connect(cls, conninfo: bytes, runtime: Runtime, name: str, deadline: float) -> PostgresConnection:
         """Names are looked up where that blocks nobody; the rest waits as everything here does."""
-        pgconn = await world.offload(pq.PGconn.connect_start, conninfo)
-        wire = cls(pgconn, world, name)
+        pgconn = await runtime.offload(pq.PGconn.connect_start, conninfo)
+        wire = cls(pgconn, runtime, name)
         try:
             while (status := pgconn.connect_poll()) != pq.PollingStatus.OK:
                 if status == pq.PollingStatus.FAILED or pgconn.status == BAD:
@@ -195,7 +195,7 @@ class PostgresConnection:
 
     async def _wait(self, deadline: float, *, writing: bool = False) -> None:
         left = deadline - time.monotonic()
-        if left <= 0 or not await self.world.ready(self.pgconn.socket, writing=writing, seconds=left):
+        if left <= 0 or not await self.runtime.ready(self.pgconn.socket, writing=writing, seconds=left):
             raise StoreUnavailable(
                 f"{self.name}: no answer in the time that this call has", hint="the same call may be repeated"
             )

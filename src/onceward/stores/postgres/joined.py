@@ -72,7 +72,7 @@ class PostgresJoined:
     def __init__(
         self,
         connection: Any,
-        world: Runtime,
+        runtime: Runtime,
         table: PostgresTable,
         home: tuple[Any, ...],
         now: Callable[[], int | None],
@@ -80,7 +80,7 @@ class PostgresJoined:
         self._given = connection
         self._unsent = Unsent(connection)
         self.block = block_of(connection)
-        self._world = world
+        self._runtime = runtime
         self._table = table
         self._home = home
         self._now = now
@@ -88,7 +88,7 @@ class PostgresJoined:
         self._line: CallerChannel | None = None
         self._lent: Callable[[], bool] = bool  # False, until there is a line
         if not is_async_wrapper(connection):
-            self._line = line_of(driver_connection(connection, world), world)
+            self._line = line_of(driver_connection(connection, runtime), runtime)
             self._lent = still_lent(connection)
         self._begun: int | None = None
         self._isolated = False
@@ -170,7 +170,7 @@ class PostgresJoined:
     async def _connected(self) -> CallerChannel:
         if self._line is None:
             own, self._lent = await awaited_driver_connection(self._given)
-            self._line = line_of(own, self._world)
+            self._line = line_of(own, self._runtime)
         return self._line
 
     async def _enter(self, deadline: float) -> bool:
@@ -219,7 +219,7 @@ class PostgresJoined:
 
     # ── newest wins ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def keep_newest(
+    async def apply_events(
         self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
     ) -> list[LatestResult]:
         """Behind a savepoint: if it fails, a caller who goes on must not commit a mark without its state.
@@ -279,7 +279,7 @@ class PostgresJoined:
                 continue  # look again: whoever had the lock may have changed the record
             if time.monotonic() + pause >= deadline:
                 return self._taken(request, sight)
-            await self._world.sleep(pause * (0.5 + self._world.jitter() / 2))
+            await self._runtime.sleep(pause * (0.5 + self._runtime.jitter() / 2))
             pause = min(pause * 2, LONGEST_WAIT)
 
     async def _look(self, line: CallerChannel, id: bytes, deadline: float) -> Sight:

@@ -45,7 +45,7 @@ FEW: Final = 16
 SWEEP: Final = 4
 """Of what has expired, deleted by the way per delivery: twice what a delivery can add."""
 
-CROWD: Final = 16
+MIN_BATCH: Final = 16
 """After somebody was faster, so many batches hold their entities at once: those who raced will race again."""
 
 BEGIN: Final = Statement("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
@@ -196,7 +196,7 @@ class PostgresLatest:
         super().__init__()
         self._crowd = 0
 
-    async def keep_newest(
+    async def apply_events(
         self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
     ) -> list[LatestResult]:
         answers: list[LatestResult] = await self._with(time.monotonic() + timeout, self._kept, deliveries, keep)
@@ -206,7 +206,7 @@ class PostgresLatest:
         found: list[EntityState | None] = await self._with(time.monotonic() + timeout, _standings, ids)
         return found
 
-    async def expire_newest(self, limit: int, *, timeout: float) -> int:
+    async def expire_latest(self, limit: int, *, timeout: float) -> int:
         return await in_chunks(partial(self._with, time.monotonic() + timeout, _expire), limit)
 
     async def entities(
@@ -228,7 +228,7 @@ class PostgresLatest:
         if not self._crowd:
             if await _write(turn, batch):
                 return batch.answers
-            self._crowd = CROWD
+            self._crowd = MIN_BATCH
         self._crowd = max(0, self._crowd - 1)
         while not await _hold_and_write(turn, batch):
             pass  # a mark was claimed meanwhile by somebody who moved no entity; it is known by now

@@ -61,7 +61,7 @@ class Pool:
         self._refused_until = 0.0
         self._lock = threading.RLock()  # a signal handler may come back in; what it finds is never half done
 
-    async def lend(self, world: Runtime, deadline: float) -> PostgresConnection:
+    async def lend(self, runtime: Runtime, deadline: float) -> PostgresConnection:
         while True:
             slot = gate = None
             with self._lock:
@@ -72,14 +72,14 @@ class Pool:
                     slot = Slot()
                     self._slots.add(slot)
                 elif wire is None:
-                    gate = world.gate()
+                    gate = runtime.gate()
                     self._waiting.append(gate)
             if gate is not None:
                 await self._queue(gate, deadline)
                 continue
             if wire is None:
                 try:
-                    wire = await self._connect(world, deadline)
+                    wire = await self._connect(runtime, deadline)
                 except BaseException as error:
                     self._free(slot)
                     if self._slots and isinstance(error, StoreUnavailable):  # the server may have none left for us
@@ -90,7 +90,7 @@ class Pool:
             elif not wire.is_sound():
                 self._lost(wire)
                 continue
-            wire.world = world
+            wire.runtime = runtime
             return wire
 
     def _may_grow(self) -> bool:
@@ -149,9 +149,9 @@ class Pool:
         for wire in idle:
             wire.close()
 
-    async def _connect(self, world: Runtime, deadline: float) -> PostgresConnection:
+    async def _connect(self, runtime: Runtime, deadline: float) -> PostgresConnection:
         try:
-            wire = await PostgresConnection.connect(self._conninfo, world, self._name, deadline)
+            wire = await PostgresConnection.connect(self._conninfo, runtime, self._name, deadline)
         except StoreUnavailable as error:
             meant = error if self._met else at_the_door(error, self._name)
             if meant is error:

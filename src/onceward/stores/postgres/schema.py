@@ -72,7 +72,7 @@ async def apply(wire: PostgresConnection, statements: Statements, deadline: floa
                 raise
         else:
             return
-        await wire.world.sleep(PAUSE)
+        await wire.runtime.sleep(PAUSE)
 
 
 async def _apply(wire: PostgresConnection, statements: Statements, deadline: float) -> None:

@@ -41,7 +41,7 @@ from .url import Settings, parse
 
 T = TypeVar("T")
 
-FLIGHTS = 2
+MAX_IN_FLIGHT = 2
 """Calls under way, each on a connection of its own: the server works on one while we work on the other's answer."""
 
 OPENING = 30.0  # seconds; a migration may have to wait for others
@@ -63,7 +63,7 @@ class PostgresStore(PostgresLatest, PostgresCounters, GroupCommit, Watchers):
         self._settings = _changed(settings, {name: value for name, value in changes.items() if value is not None})
         self._clock = clock
         self.name = self._settings.name
-        self._world: Runtime | None = None
+        self._runtime: Runtime | None = None
         self._home: tuple[Any, ...] | None = None
         salt = hashlib.sha256(b"onceward " + self._settings.schema.encode()).digest()[:8]
         self._table = PostgresTable(statements(self._settings.schema), int.from_bytes(salt, "big", signed=True))
@@ -83,25 +83,25 @@ class PostgresStore(PostgresLatest, PostgresCounters, GroupCommit, Watchers):
         """Only the settings travel: the other process opens connections of its own."""
         return _with_settings, (self._settings, self._clock)
 
-    async def open(self, world: Runtime) -> None:
-        was = self._world
-        self._world = world
+    async def open(self, runtime: Runtime) -> None:
+        was = self._runtime
+        self._runtime = runtime
         self._pool.open()
         try:
             deadline = time.monotonic() + OPENING
             await self._with(deadline, self._prepare)
         except BaseException:
-            self._world = was
+            self._runtime = was
             if was is None:
                 self._pool.close()
             raise
-        self.group(world, flights=min(FLIGHTS, self._settings.connections))
+        self.group(runtime, max_in_flight=min(MAX_IN_FLIGHT, self._settings.connections))
 
     async def close(self) -> None:
-        world, self._world = self._world, None
+        runtime, self._runtime = self._runtime, None
         self._pool.close()
-        if self._listener is not None and world is not None:
-            await world.offload(self._listener.stop)
+        if self._listener is not None and runtime is not None:
+            await runtime.offload(self._listener.stop)
 
     # ── those who wait ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -203,17 +203,17 @@ class PostgresStore(PostgresLatest, PostgresCounters, GroupCommit, Watchers):
     async def examine(self, *, timeout: float) -> list[Remark]:
         return await self._call(timeout, upkeep.examine)
 
-    async def schema(self, world: Runtime, *, timeout: float) -> Schema:
-        return await self._alone(world, time.monotonic() + timeout, schema.examine)
+    async def schema(self, runtime: Runtime, *, timeout: float) -> Schema:
+        return await self._alone(runtime, time.monotonic() + timeout, schema.examine)
 
-    async def migrate(self, world: Runtime) -> None:
-        await self._alone(world, time.monotonic() + OPENING, schema.apply)
+    async def migrate(self, runtime: Runtime) -> None:
+        await self._alone(runtime, time.monotonic() + OPENING, schema.apply)
 
-    def join(self, connection: Any, world: Runtime) -> PostgresJoined:
+    def join(self, connection: Any, runtime: Runtime) -> PostgresJoined:
         """The store within the caller's own transaction, on a connection of theirs to the same database."""
         if self._home is None:
             raise ConfigurationError(f"{self.name} is not open yet", hint="open the store first")
-        return PostgresJoined(connection, world, self._table, self._home, self._now)
+        return PostgresJoined(connection, runtime, self._table, self._home, self._now)
 
     async def committed(self, number: str, *, timeout: float) -> bool:
         deadline = time.monotonic() + timeout
@@ -221,9 +221,9 @@ class PostgresStore(PostgresLatest, PostgresCounters, GroupCommit, Watchers):
             status = await self._with(deadline, _status, number)
             if status != "in progress":
                 break
-            if time.monotonic() + FIRST_LOOK >= deadline or self._world is None:
+            if time.monotonic() + FIRST_LOOK >= deadline or self._runtime is None:
                 raise StoreUnavailable(f"{self.name}: transaction {number} is still open", hint="ask again later")
-            await self._world.sleep(FIRST_LOOK)
+            await self._runtime.sleep(FIRST_LOOK)
         if status is None:
             raise StoreUnavailable(f"{self.name}: transaction {number} is too old to be remembered")
         return bool(status == "committed")
@@ -244,11 +244,11 @@ class PostgresStore(PostgresLatest, PostgresCounters, GroupCommit, Watchers):
 
     async def _with(self, deadline: float, work: Callable[..., Awaitable[T]], *arguments: Any) -> T:
         """Run `work(turn, *arguments)`. A transaction of ours that the server refuses is repeated."""
-        world = self._world
-        if world is None:
+        runtime = self._runtime
+        if runtime is None:
             raise StoreUnavailable(f"{self.name} is not open", hint="open the store first, and close it last")
         while True:
-            wire = await self._pool.lend(world, deadline)
+            wire = await self._pool.lend(runtime, deadline)
             try:
                 return await work(Turn(wire, self._table, self._now(), deadline), *arguments)
             except PostgresRefused as error:
@@ -256,16 +256,16 @@ class PostgresStore(PostgresLatest, PostgresCounters, GroupCommit, Watchers):
                     self._pool.prepares = wire.prepares = False
                 elif error.code not in RETRIED or time.monotonic() + AGAIN >= deadline:
                     raise explain(error, self.name) from error
-                await world.sleep(AGAIN * (0.5 + world.jitter()))
+                await runtime.sleep(AGAIN * (0.5 + runtime.jitter()))
             finally:
                 self._pool.give_back(wire)
 
-    async def _alone(self, world: Runtime, deadline: float, work: Callable[..., Awaitable[T]]) -> T:
+    async def _alone(self, runtime: Runtime, deadline: float, work: Callable[..., Awaitable[T]]) -> T:
         """With a connection of its own, whether the store is open or not."""
         pool = Pool(self._settings.conninfo, self.name, 1, prepares=False)
         pool.open()
         try:
-            wire = await pool.lend(world, deadline)
+            wire = await pool.lend(runtime, deadline)
             try:
                 return await work(wire, self._table.statements, deadline)
             except PostgresRefused as error:

@@ -97,7 +97,7 @@ class PostgresTable:
             left = [request for request in left if request.id not in answers]
             if time.monotonic() + pause >= deadline:
                 raise StoreUnavailable(f"{wire.name}: somebody else was faster, again and again", hint="try again")
-            await wire.world.sleep(pause * (0.5 + wire.world.jitter() / 2))
+            await wire.runtime.sleep(pause * (0.5 + wire.runtime.jitter() / 2))
             pause = min(pause * 2, LONGEST_PAUSE)
 
     # ── where most of what is asked has been done before ────────────────────────────────────────────────────────

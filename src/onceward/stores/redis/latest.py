@@ -46,7 +46,7 @@ STATE: Final = Struct("<B2QB2H2I")
 class RedisLatest(RedisCalls):
     """Part of `RedisStore`."""
 
-    async def keep_newest(
+    async def apply_events(
         self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
     ) -> list[LatestResult]:
         """In calls of about 256, so that others pass in between; those of one entity are never in two."""
@@ -71,7 +71,7 @@ class RedisLatest(RedisCalls):
             found += _standings(some, data)
         return found
 
-    async def expire_newest(self, limit: int, *, timeout: float) -> int:  # noqa: ARG002 (the server does it)
+    async def expire_latest(self, limit: int, *, timeout: float) -> int:  # noqa: ARG002 (the server does it)
         return 0
 
     async def _ruled(

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 PREFIX = "onceward"
 LONGEST_PREFIX = 200
-FLIGHTS = 3
+MAX_IN_FLIGHT = 3
 """Calls under way on the one connection of an event loop: the server works on one while we work on the others."""
 
 OPENING = 10.0  # seconds
@@ -71,7 +71,7 @@ class RedisStore(RedisLatestListing, RedisCounters):
         self._unsafe_eviction = unsafe_eviction
         self._unsafe_persistence = unsafe_persistence
         self._examined = False
-        self._world: Runtime | None = None
+        self._runtime: Runtime | None = None
         self._opening = threading.Lock()
         self._bell: RedisNotifier | None = None
 
@@ -87,24 +87,24 @@ class RedisStore(RedisLatestListing, RedisCounters):
     def _settings(self) -> tuple[RedisAddress, str, bool, bool, Clock | None]:
         return self._place, self._prefix, self._unsafe_eviction, self._unsafe_persistence, self.clock
 
-    async def open(self, world: Runtime) -> None:
-        await self._connect(world)
+    async def open(self, runtime: Runtime) -> None:
+        await self._connect(runtime)
         if not self._examined:
             facts = await self._facts(OPENING)
             with self._opening:  # many may have asked meanwhile: what is only unwise is told once
                 self._require(facts)
 
-    async def open_to_look(self, world: Runtime) -> None:
+    async def open_to_look(self, runtime: Runtime) -> None:
         """For `onceward doctor`: an unsafe server is examined like any other, and stays refused for work."""
-        await self._connect(world)
+        await self._connect(runtime)
         safety.require_version(await self._facts(OPENING), self.name)
 
-    async def _connect(self, world: Runtime) -> None:
+    async def _connect(self, runtime: Runtime) -> None:
         with self._opening:  # several may open at once; the last world holds
-            former, moves = self._wire, self._wire is None or world is not self._world
+            former, moves = self._wire, self._wire is None or runtime is not self._runtime
             if moves:
-                self._wire, self._world = _wire(self._place, world), world
-                self._lane = world.lane(self.send, flights=FLIGHTS)
+                self._wire, self._runtime = _wire(self._place, runtime), runtime
+                self._batcher = runtime.batcher(self.send, max_in_flight=MAX_IN_FLIGHT)
         if moves and former is not None:
             await former.close()
 
@@ -119,7 +119,7 @@ class RedisStore(RedisLatestListing, RedisCounters):
             self._examined = True
 
     async def close(self) -> None:
-        wire, self._wire, self._lane = self._wire, None, None
+        wire, self._wire, self._batcher = self._wire, None, None
         bell, self._bell = self._bell, None
         if bell is not None:
             bell.close()
@@ -204,8 +204,8 @@ class RedisStore(RedisLatestListing, RedisCounters):
         return await safety.examine(ask, self.name)
 
 
-def _wire(place: RedisAddress, world: Runtime) -> RedisTransport:
-    if world.cancels:  # calls are tasks of an event loop
+def _wire(place: RedisAddress, runtime: Runtime) -> RedisTransport:
+    if runtime.cancels:  # calls are tasks of an event loop
         from .async_connection import RedisAsyncTransport
 
         return RedisAsyncTransport(place)

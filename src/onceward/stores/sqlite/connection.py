@@ -299,7 +299,7 @@ def _nothing(*_: object) -> None: ...
 
 _links: weakref.WeakValueDictionary[int, SQLiteConnection] = weakref.WeakValueDictionary()
 _numbers = itertools.count()
-_held = threading.local()  # by thread, because two may fork at the same time
+_attempt = threading.local()  # by thread, because two may fork at the same time
 _abandoned: list[sqlite3.Connection] = []
 
 
@@ -309,16 +309,16 @@ def _all() -> list[SQLiteConnection]:
 
 def _before_fork() -> None:
     deadline = time.monotonic() + FORKING
-    _held.links = [link for link in _all() if link.before_fork(deadline)]
+    _attempt.links = [link for link in _all() if link.before_fork(deadline)]
 
 
 def _after_fork_in_parent() -> None:
-    for link in _held.__dict__.pop("links", ()):
+    for link in _attempt.__dict__.pop("links", ()):
         link.after_fork_in_parent()
 
 
 def _after_fork_in_child() -> None:
-    _held.__dict__.clear()
+    _attempt.__dict__.clear()
     for link in _all():
         link.after_fork_in_child()
 

@@ -121,13 +121,13 @@ class SQLiteJoined:
     number: str | None = None  # SQLite remembers no transactions: what is in the file was committed
 
     def __init__(
-        self, connection: Connection, world: Runtime, clock: Clock, name: str, *, block: str, given: Any
+        self, connection: Connection, runtime: Runtime, clock: Clock, name: str, *, block: str, given: Any
     ) -> None:
         self._connection = connection
         self._lent = still_lent(given)
         self._unsent = Unsent(given)
         self.block = block
-        self._world = world
+        self._runtime = runtime
         self._clock = clock
         self._name = name
         self._points: list[str] = []
@@ -142,7 +142,7 @@ class SQLiteJoined:
     async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
         return await self._apply(transitions.settle, settlements, timeout)
 
-    async def keep_newest(
+    async def apply_events(
         self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
     ) -> list[LatestResult]:
         """Behind a savepoint: if it fails, a caller who goes on must not commit a mark without its state."""
@@ -259,7 +259,7 @@ class SQLiteJoined:
         """Wait for other writers without blocking an event loop: SQLite only tries, and the world sleeps in between."""
         if not self._lent():
             raise ConfigurationError(OVER, hint=ANEW)
-        deadline = self._world.monotonic() + timeout
+        deadline = self._runtime.monotonic() + timeout
         pause = FIRST_WAIT
         while True:
             busy = self._try_write_lock()
@@ -271,13 +271,13 @@ class SQLiteJoined:
                     "your transaction has read from the database before another one changed it",
                     hint="roll back and repeat it; BEGIN IMMEDIATE avoids this",
                 ) from busy
-            remaining = deadline - self._world.monotonic()
+            remaining = deadline - self._runtime.monotonic()
             if remaining <= 0:
                 raise StoreUnavailable(
                     f"{self._name}: another writer holds the file for longer than this call may wait ({busy})",
                     hint="keep transactions on this file short",
                 ) from busy
-            await self._world.sleep(min(pause * (0.5 + self._world.jitter() / 2), remaining))
+            await self._runtime.sleep(min(pause * (0.5 + self._runtime.jitter() / 2), remaining))
             pause = min(pause * 2, LONGEST_WAIT)
 
     def _try_write_lock(self) -> sqlite3.Error | None:

@@ -117,7 +117,7 @@ class SQLiteLatest:
         super().__init__()
         self._orders = SQLiteLatestCache()
 
-    async def keep_newest(
+    async def apply_events(
         self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
     ) -> list[LatestResult]:
         answers: list[LatestResult] = await self._turn_of(Allowance.of(timeout), self._keep_newest, deliveries, keep)
@@ -127,7 +127,7 @@ class SQLiteLatest:
         found: list[EntityState | None] = await self._turn_of(Allowance.of(timeout), self._newest, ids)
         return found
 
-    async def expire_newest(self, limit: int, *, timeout: float) -> int:
+    async def expire_latest(self, limit: int, *, timeout: float) -> int:
         """In chunks, each a turn and a transaction of its own, so that others pass in between."""
         allowance = Allowance.of(timeout)
         gone = 0

@@ -62,7 +62,7 @@ class SQLiteStore(SQLiteLatest, SQLiteCounters, GroupCommit, Watchers):
         self._synchronous = checked_synchronous(synchronous)
         self._clock = clock or WallClock()
         self._migrate = migrate
-        self._world: Runtime | None = None
+        self._runtime: Runtime | None = None
         self._link = SQLiteConnection(self._path, self.name, self._synchronous, migrate=migrate)
         self._link.on_fork = self._waiting.clear
         self._recall = RecordCache()
@@ -86,20 +86,20 @@ class SQLiteStore(SQLiteLatest, SQLiteCounters, GroupCommit, Watchers):
     def _settings(self) -> tuple[str, str, Clock, bool]:
         return self._path, self._synchronous, self._clock, self._migrate
 
-    async def open(self, world: Runtime) -> None:
-        await world.offload(self._link.open)
-        self._world = world
+    async def open(self, runtime: Runtime) -> None:
+        await runtime.offload(self._link.open)
+        self._runtime = runtime
         if not self.inline:  # what is in memory waits for nothing, and may not make anybody wait
-            self.group(world)
+            self.group(runtime)
 
     async def close(self) -> None:
-        world, self._world = self._world, None
-        if world is not None:
-            await world.offload(self._link.close)
+        runtime, self._runtime = self._runtime, None
+        if runtime is not None:
+            await runtime.offload(self._link.close)
 
     # ── the verbs ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def glance(self, id: bytes, fingerprint: bytes) -> Done | None:
+    def lookup(self, id: bytes, fingerprint: bytes) -> Done | None:
         row = self._link.peek(GLIMPSE, id)
         if not row:
             if row is not None:
@@ -166,24 +166,24 @@ class SQLiteStore(SQLiteLatest, SQLiteCounters, GroupCommit, Watchers):
     async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
         return await self._turn(timeout, self._audit, wanted, limit, Allowance.of(timeout).deadline)
 
-    async def schema(self, world: Runtime, *, timeout: float) -> Schema:
-        return await world.offload(self._examine, timeout)
+    async def schema(self, runtime: Runtime, *, timeout: float) -> Schema:
+        return await runtime.offload(self._examine, timeout)
 
-    async def migrate(self, world: Runtime) -> None:
+    async def migrate(self, runtime: Runtime) -> None:
         """As opening does, unless it was told not to."""
         other = SQLiteStore(self._path, synchronous=self._synchronous, clock=self._clock)
-        await other.open(world)
+        await other.open(runtime)
         await other.close()
 
-    def join(self, connection: Any, world: Runtime) -> SQLiteJoined:
+    def join(self, connection: Any, runtime: Runtime) -> SQLiteJoined:
         """The store within the caller's own transaction, on a connection of theirs to the same file."""
         if self.inline:
             raise ConfigurationError(
                 f"{self.name} is one private connection: no transaction can join it", hint="use a file"
             )
-        own = driver_connection(connection, world)
+        own = driver_connection(connection, runtime)
         check_connection(own, self._link.file, self.name)
-        return SQLiteJoined(own, world, self._clock, self.name, block=block_of(connection), given=connection)
+        return SQLiteJoined(own, runtime, self._clock, self.name, block=block_of(connection), given=connection)
 
     # ── the same, blocking, with the connection in hand ─────────────────────────────────────────────────────────
 
@@ -192,7 +192,7 @@ class SQLiteStore(SQLiteLatest, SQLiteCounters, GroupCommit, Watchers):
 
     def _turn_of(self, allowance: Allowance, work: Callable[..., T], *arguments: Any) -> Coroutine[Any, Any, T]:
         """Where this world lets a call block; what is in memory does not, and a closed store only says so."""
-        offload = _at_once if self._world is None or self.inline else self._world.offload
+        offload = _at_once if self._runtime is None or self.inline else self._runtime.offload
         return offload(self._link.turn, allowance, work, *arguments)
 
     def _apply(self, cursor: Cursor, requests: Sequence[AnyRequest], ids: Sequence[bytes]) -> list[Answer]:

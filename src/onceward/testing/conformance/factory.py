@@ -62,14 +62,14 @@ class StoreFactory:
 
     def pytest_generate_tests(self, metafunc: Any) -> None:
         """Pytest asks this: each check runs once a colour, with the marks that its project knows."""
-        if "colour" not in metafunc.fixturenames:
+        if "mode" not in metafunc.fixturenames:
             return
         shows: dict[str, tuple[object, ...]] = getattr(metafunc.function, "shows", {})
         import pytest
 
         known = {line.partition(":")[0].partition("(")[0].strip() for line in metafunc.config.getini("markers")}
         marks = [getattr(pytest.mark, name)(*what) for name, what in shows.items() if what and name in known]
-        metafunc.parametrize("colour", [pytest.param(name, marks=marks) for name in COLOURS])
+        metafunc.parametrize("mode", [pytest.param(name, marks=marks) for name in COLOURS])
 
 
 F = TypeVar("F", bound=StoreFactory)
@@ -85,9 +85,9 @@ def check(
     """Turn a colourless body into a test that takes a colour. `needs` names what the store must be able to do."""
 
     def decorate(body: Callable[[F, Stage], Coroutine[Any, Any, None]]) -> Callable[[F, str, Path], None]:
-        def test(self: F, colour: str, tmp_path: Path) -> None:
+        def test(self: F, mode: str, tmp_path: Path) -> None:
             require(self, *needs)
-            run(self, colour, tmp_path, body)
+            run(self, mode, tmp_path, body)
 
         update_wrapper(test, body)
         del test.__wrapped__  # type: ignore[attr-defined] # pytest would look for the body's arguments
@@ -103,9 +103,9 @@ def require(kit: StoreFactory, *abilities: str) -> None:
             raise SkipTest(f"this store says {ability} = False")
 
 
-def run(kit: F, colour: str, place: Path, body: Callable[[F, Stage], Coroutine[Any, Any, None]]) -> None:
+def run(kit: F, mode: str, place: Path, body: Callable[[F, Stage], Coroutine[Any, Any, None]]) -> None:
     """Play a body on a stage of its own, and close whatever it opened."""
-    chosen = COLOURS[colour]
+    chosen = COLOURS[mode]
 
     async def play() -> None:
         stage = Stage(kit, chosen, place)

@@ -281,7 +281,7 @@ def histories() -> SearchStrategy[list[Step]]:
 class HistoryChecks(StoreFactory):
     """Two stores on the same data, few keys, few nonces, any order of anything."""
 
-    def test_random_histories_agree_with_the_state_table(self, colour: str, tmp_path: Path) -> None:
+    def test_random_histories_agree_with_the_state_table(self, mode: str, tmp_path: Path) -> None:
         from hypothesis import HealthCheck, Phase, given, settings
 
         numbers = count()
@@ -297,7 +297,7 @@ class HistoryChecks(StoreFactory):
         def plays(history: list[Step]) -> None:
             place = tmp_path / str(next(numbers))
             place.mkdir()
-            run(self, colour, place, lambda _, stage: self.play_history(stage, history))
+            run(self, mode, place, lambda _, stage: self.play_history(stage, history))
 
         plays()
 
@@ -306,7 +306,7 @@ class HistoryChecks(StoreFactory):
         player = Player(mirror, stage)
         for number, step in enumerate(history):
             await player.play(step)
-            await mirror.glance(f"after step {number}", via=number)
+            await mirror.lookup(f"after step {number}", via=number)
             if number % 8 == 0:
                 await mirror.compare(f"after step {number}")
         await mirror.compare("at the end", via=1)

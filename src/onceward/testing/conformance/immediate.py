@@ -12,7 +12,7 @@ from .factory import StoreFactory, check
 from .stage import Stage, wanting
 from .table import anybodys_verbs, assert_visited, claims, owners_verbs, try_all
 
-CROWD = 8
+MIN_BATCH = 8
 
 
 async def immediate(stage: Stage) -> Immediate:
@@ -33,7 +33,7 @@ class ImmediateChecks(StoreFactory):
             (owners_verbs, ("renew", "complete", "fail", "park", "release")),
             (anybodys_verbs, ("resolve",)),
         ):
-            mirror = await try_all(stage, verbs, at_once=columns[0])
+            mirror = await try_all(stage, verbs, immediate=columns[0])
             assert_visited(mirror, stage, *columns)
 
     @check(rival=(1,))
@@ -43,5 +43,5 @@ class ImmediateChecks(StoreFactory):
         async def ask() -> Answer:
             return store.answer(wanting("key"))
 
-        won = [one for one in await stage.together([ask] * CROWD) if one.verdict is Verdict.ACQUIRED]
-        assert len(won) == 1, f"{len(won)} of {CROWD} were granted the key"
+        won = [one for one in await stage.together([ask] * MIN_BATCH) if one.verdict is Verdict.ACQUIRED]
+        assert len(won) == 1, f"{len(won)} of {MIN_BATCH} were granted the key"

@@ -59,7 +59,7 @@ class Deliverer:
         self.store = store
 
     async def send(self, *deliveries: EventDelivery, keep: Retention = KEEP) -> list[LatestResult]:
-        answers = await self.store.keep_newest(deliveries, keep, timeout=TIMEOUT)
+        answers = await self.store.apply_events(deliveries, keep, timeout=TIMEOUT)
         assert_equal(len(answers), len(deliveries), "answers")
         return answers
 
@@ -93,10 +93,10 @@ class LatestChecks(StoreFactory):
 
     @check(mission=("E2", "E3"), rival=(18,))
     async def test_of_many_who_bring_the_same_message_one_applies_it(self, stage: Stage) -> None:
-        crew = [await deliverer(stage) for _ in range(DELIVERERS)]
+        pool = [await deliverer(stage) for _ in range(DELIVERERS)]
         for number in range(8):
             bring = event(time=number, message=f"message {number}")
-            answers = await stage.together([partial(one.told, bring) for one in crew])
+            answers = await stage.together([partial(one.told, bring) for one in pool])
             told = sorted(ruling for [ruling] in answers)
             assert_equal(
                 told,
@@ -285,7 +285,7 @@ class LatestChecks(StoreFactory):
         await one.told(event(time=9, value=None))
         await one.told(event(time=10, value=b"back"))
         stage.turn(KEEP.deleted)
-        await one.store.expire_newest(100, timeout=TIMEOUT)
+        await one.store.expire_latest(100, timeout=TIMEOUT)
         assert_equal(await one.value(), b"back", "an entity that came back before it expired")
         await one.told(event(time=11, value=None))
         stage.turn(KEEP.deleted)
@@ -298,13 +298,13 @@ class LatestChecks(StoreFactory):
         await one.told(*known)
         stage.turn(KEEP.marks - SECOND)
         assert_equal(await one.told(known[0]), [LatestDecision.DUPLICATE_MESSAGE], "a message, a second before")
-        assert_equal(await one.store.expire_newest(100, timeout=TIMEOUT), 0, "how many have expired by then")
+        assert_equal(await one.store.expire_latest(100, timeout=TIMEOUT), 0, "how many have expired by then")
         stage.turn(SECOND)
         assert_equal(await one.told(known[0]), [LatestDecision.STALE], "a message, after that: judged like a new one")
         assert_equal(await one.told(known[0]), [LatestDecision.DUPLICATE_MESSAGE], "which is known from then on")
         await one.told(event("two", time=1, value=None))
         stage.turn(KEEP.deleted)
-        gone = [await one.store.expire_newest(2, timeout=TIMEOUT) for _ in range(8)]
+        gone = [await one.store.expire_latest(2, timeout=TIMEOUT) for _ in range(8)]
         assert max(gone) <= 2, f"at most two at a time were asked for, and {max(gone)} went"
         assert gone[-1] == 0, "in the end nothing is left to expire"
         assert_equal(await one.value(), b"value", "the value: states never expire")
@@ -317,7 +317,7 @@ class LatestChecks(StoreFactory):
             await one.told(*(event(time=n, message=f"{week} {n}", event=f"{week} {n}") for n in range(10)))
             stage.turn(KEEP.marks)
         await one.told(*(event(time=n, message=f"last {n}") for n in range(10)))
-        assert_equal(await one.store.expire_newest(100, timeout=TIMEOUT), 0, "what is left to expire")
+        assert_equal(await one.store.expire_latest(100, timeout=TIMEOUT), 0, "what is left to expire")
 
     @check(fault=("F43",), needs=("fake_clock",))
     async def test_an_event_of_the_future_is_parked_and_leaves_nothing_behind(self, stage: Stage) -> None:

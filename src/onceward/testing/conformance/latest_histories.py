@@ -94,20 +94,20 @@ class LatestHistoryChecks(StoreFactory):
 
     @check(mission=("E2", "E6"), rival=(18,))
     async def test_concurrent_deliveries_of_a_history_end_in_the_same_state(self, stage: Stage) -> None:
-        crew = [await deliverer(stage) for _ in range(DELIVERERS)]
+        pool = [await deliverer(stage) for _ in range(DELIVERERS)]
         history = made_up(Random(1), 60)
-        jobs = [partial(deliver, one, delivered(Random(n), history), Random(n)) for n, one in enumerate(crew)]
+        jobs = [partial(deliver, one, delivered(Random(n), history), Random(n)) for n, one in enumerate(pool)]
         await stage.together(jobs)
-        assert_equal(await states(crew[0]), wanted(history), "the state after all have delivered all of it")
+        assert_equal(await states(pool[0]), wanted(history), "the state after all have delivered all of it")
 
     @check(mission=("E2", "E6"), rival=(18,))
     async def test_of_different_events_at_once_the_newest_stays(self, stage: Stage) -> None:
-        crew = [await deliverer(stage) for _ in range(DELIVERERS)]
+        pool = [await deliverer(stage) for _ in range(DELIVERERS)]
         for number in range(10):
             given = [event(f"entity {number}", time, b"%d" % time, message=f"m {time}") for time in range(DELIVERERS)]
             Random(number).shuffle(given)
-            await stage.together([partial(one.told, each) for one, each in zip(crew, given, strict=True)])
-            assert_equal(await crew[0].value(f"entity {number}"), b"%d" % (DELIVERERS - 1), "the value")
+            await stage.together([partial(one.told, each) for one, each in zip(pool, given, strict=True)])
+            assert_equal(await pool[0].value(f"entity {number}"), b"%d" % (DELIVERERS - 1), "the value")
 
     @check()
     async def test_a_batch_is_the_same_as_one_after_the_other(self, stage: Stage) -> None:
@@ -134,9 +134,9 @@ class LatestHistoryChecks(StoreFactory):
         assert_equal(len(applied), len(set(applied)), "how often messages were applied, and how many there were")
 
 
-def deliver_in_child(factory: str, colour: str, place: str, number: int, start: Barrier) -> dict[str, list[str]]:
+def deliver_in_child(factory: str, mode: str, place: str, number: int, start: Barrier) -> dict[str, list[str]]:
     """What each child does: deliver all of the history in an order of its own."""
-    chosen = COLOURS[colour]
+    chosen = COLOURS[mode]
 
     async def work() -> dict[str, list[str]]:
         stage = Stage(kit_of(factory), chosen, Path(place))

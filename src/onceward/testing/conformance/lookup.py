@@ -40,7 +40,7 @@ async def assert_shows(
     found, wanted = None, False
     for _ in range(LOOKS):
         before = await time_of(store, id, clock)
-        found = store.glance(id, fingerprint)
+        found = store.lookup(id, fingerprint)
         after = await time_of(store, id, clock)
         wanted = record is not None and replays(record, fingerprint, before)
         if wanted != (record is not None and replays(record, fingerprint, after)) or wanted == (found is not None):

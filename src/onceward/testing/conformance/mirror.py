@@ -27,12 +27,12 @@ class Mirror:
     store may purge by the way: a record that answers for nothing any more may be missing at any time.
     """
 
-    def __init__(self, callers: Sequence[Caller], clock: FakeClock | None, *, at_once: bool = False) -> None:
+    def __init__(self, callers: Sequence[Caller], clock: FakeClock | None, *, immediate: bool = False) -> None:
         self.records: dict[bytes, Record] = {}
         self.visited: Counter[tuple[Row, str]] = Counter()
         self._callers = callers
         self._clock = clock
-        self._at_once = at_once
+        self._immediate = immediate
 
     async def claim(self, requests: Sequence[ClaimRequest], via: int = 0) -> list[Answer]:
         answers = self._answers(requests, via) or await self._store(via).claim(requests, timeout=TIMEOUT)
@@ -48,7 +48,7 @@ class Mirror:
 
     def _answers(self, requests: Sequence[AnyRequest], via: int) -> list[Answer]:
         """If they are asked for one by one, at once."""
-        return [self._store(via).answer(request) for request in requests] if self._at_once else []
+        return [self._store(via).answer(request) for request in requests] if self._immediate else []
 
     async def forget(self, id: bytes, *, force: bool, via: int = 0, seen: Seen | None = None) -> None:
         sights = None if seen is None else {id: seen}
@@ -87,7 +87,7 @@ class Mirror:
             f"{when}: counts() says {counted}, not {wanted}"
         )
 
-    async def glance(self, when: str, via: int = 0) -> None:
+    async def lookup(self, when: str, via: int = 0) -> None:
         """Every record, with each fingerprint, if the store can be looked at without a claim."""
         store = self._store(via)
         if isinstance(store, SupportsLookup):

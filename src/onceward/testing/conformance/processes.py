@@ -55,12 +55,12 @@ Work = Callable[[str, str, str, int, Barrier], Report]
 
 def spawn(kit: StoreFactory, stage: Stage, work: Work) -> list[Report]:
     """Start the children at once, wait for them, and read what they report."""
-    colour = next(name for name, one in COLOURS.items() if one is stage.colour)
+    mode = next(name for name, one in COLOURS.items() if one is stage.mode)
     context = multiprocessing.get_context("spawn")
     start = context.Barrier(CHILDREN)
     factory = f"{type(kit).__module__}:{type(kit).__qualname__}"
     children = [
-        context.Process(target=child, args=(work, factory, colour, str(stage.place), number, start), daemon=True)
+        context.Process(target=child, args=(work, factory, mode, str(stage.place), number, start), daemon=True)
         for number in range(CHILDREN)
     ]
     try:
@@ -86,9 +86,9 @@ def await_all(children: Sequence[BaseProcess]) -> None:
             assert one.exitcode == 0, f"a child ended with {one.exitcode}; what it said is on its standard error"
 
 
-def child(work: Work, factory: str, colour: str, place: str, number: int, start: Barrier) -> None:  # noqa: PLR0917 (so processes are started)
+def child(work: Work, factory: str, mode: str, place: str, number: int, start: Barrier) -> None:  # noqa: PLR0917 (so processes are started)
     require(kit_of(factory), "shared")
-    Path(place, f"child {number}").write_text(json.dumps(work(factory, colour, place, number, start)))
+    Path(place, f"child {number}").write_text(json.dumps(work(factory, mode, place, number, start)))
 
 
 def kit_of(factory: str) -> StoreFactory:
@@ -100,9 +100,9 @@ def kit_of(factory: str) -> StoreFactory:
     return made
 
 
-def claim_in_child(factory: str, colour: str, place: str, number: int, start: Barrier) -> Report:
+def claim_in_child(factory: str, mode: str, place: str, number: int, start: Barrier) -> Report:
     """What each child does: count up behind a claim, then race for many keys in an order of its own."""
-    chosen = COLOURS[colour]
+    chosen = COLOURS[mode]
 
     async def work() -> Report:
         stage = Stage(kit_of(factory), chosen, Path(place))

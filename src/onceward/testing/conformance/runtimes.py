@@ -27,8 +27,8 @@ class RuntimeKind(Protocol):
     """
 
     def run(self, body: Coroutine[Any, Any, T]) -> T: ...
-    def world(self) -> Runtime: ...
-    def leave(self, world: Runtime) -> None: ...
+    def runtime(self) -> Runtime: ...
+    def leave(self, runtime: Runtime) -> None: ...
     async def together(self, jobs: Sequence[Job[T]]) -> list[T]: ...
 
 
@@ -38,10 +38,10 @@ class Blocking:
     def run(self, body: Coroutine[Any, Any, T]) -> T:
         return bridge.run(body)
 
-    def world(self) -> Runtime:
+    def runtime(self) -> Runtime:
         return ThreadRuntime()
 
-    def leave(self, world: Runtime) -> None: ...
+    def leave(self, runtime: Runtime) -> None: ...
 
     async def together(self, jobs: Sequence[Job[T]]) -> list[T]:
         results: dict[int, T] = {}
@@ -72,12 +72,12 @@ class Looping:
     def run(self, body: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(body)
 
-    def world(self) -> Runtime:
+    def runtime(self) -> Runtime:
         return AsyncioRuntime()
 
-    def leave(self, world: Runtime) -> None:
-        if isinstance(world, AsyncioRuntime):
-            world.close()
+    def leave(self, runtime: Runtime) -> None:
+        if isinstance(runtime, AsyncioRuntime):
+            runtime.close()
 
     async def together(self, jobs: Sequence[Job[T]]) -> list[T]:
         everything: Awaitable[list[T]] = asyncio.gather(*(job() for job in jobs))

@@ -95,9 +95,9 @@ def assert_same(wanted: Record | None, seen: Record | None, when: str) -> None:
 class Caller:
     """Somebody with a store of their own, who asks for one thing at a time."""
 
-    def __init__(self, store: Store, world: Runtime) -> None:
+    def __init__(self, store: Store, runtime: Runtime) -> None:
         self.store = store
-        self.world = world
+        self.runtime = runtime
 
     async def claim(self, key: str = "key", **how: Any) -> Answer:
         return await self.send(wanting(key, **how))
@@ -175,9 +175,9 @@ class Caller:
 class Stage:
     """The surroundings of one check."""
 
-    def __init__(self, kit: StoreFactory, colour: RuntimeKind, place: Path) -> None:
+    def __init__(self, kit: StoreFactory, mode: RuntimeKind, place: Path) -> None:
         self.kit = kit
-        self.colour = colour
+        self.mode = mode
         self.place = place
         self.fake = FakeClock() if kit.fake_clock else None
         self.clock: Clock = self.fake or WallClock()
@@ -186,9 +186,9 @@ class Stage:
     async def caller(self, store: Store | None = None) -> Caller:
         """One more caller, with a connection of its own to the same data (or with this store, not yet open)."""
         store = store or self.kit.open(self.place, self.clock)
-        world = self.colour.world()
-        await store.open(world)
-        self._opened.append(Caller(store, world))
+        runtime = self.mode.runtime()
+        await store.open(runtime)
+        self._opened.append(Caller(store, runtime))
         return self._opened[-1]
 
     async def callers(self, number: int) -> list[Caller]:
@@ -196,7 +196,7 @@ class Stage:
 
     async def dismiss(self, caller: Caller) -> None:
         await caller.store.close()
-        self.colour.leave(caller.world)
+        self.mode.leave(caller.runtime)
         self._opened.remove(caller)
 
     async def end(self) -> None:
@@ -204,7 +204,7 @@ class Stage:
             await self.dismiss(caller)
 
     async def together(self, jobs: Sequence[Job[T]]) -> list[T]:
-        return await self.colour.together(jobs)
+        return await self.mode.together(jobs)
 
     async def lapse(self, duration: int = SHORT) -> None:
         """Let time pass: the fake clock's, or really."""
@@ -215,7 +215,7 @@ class Stage:
 
     async def pause(self, seconds: float) -> None:
         """Real time, during which others run."""
-        await self.colour.world().sleep(seconds)
+        await self.mode.runtime().sleep(seconds)
 
     def turn(self, duration: int) -> None:
         """Hours and days, for checks that need the fake clock."""

@@ -163,18 +163,18 @@ def rows_of(stage: Stage) -> list[Row]:
     return [row for row in Row if row is not Row.NEWER and (stage.fake is not None or row is not Row.FAILED_OVER)]
 
 
-async def try_all(stage: Stage, verbs: Callable[[str], list[Step]], *, at_once: str = "") -> Mirror:
-    """Every verb in every row. `at_once`: each request by itself, under keys that begin with this word."""
-    mirror = Mirror(await stage.callers(1), stage.fake, at_once=bool(at_once))
+async def try_all(stage: Stage, verbs: Callable[[str], list[Step]], *, immediate: str = "") -> Mirror:
+    """Every verb in every row. `immediate`: each request by itself, under keys that begin with this word."""
+    mirror = Mirror(await stage.callers(1), stage.fake, immediate=bool(immediate))
     player = Player(mirror, stage)
     for row, number in product(rows_of(stage), range(len(verbs("")))):
-        key = f"{at_once}{row} {number}"
+        key = f"{immediate}{row} {number}"
         for step in ways_to(row, key):
             await player.play(step)
         record = mirror.records.get(id_of(key))
         assert row_of(record, stage.clock.now()) is row, f"the way to {row} ends with {record}"
         await player.play(verbs(key)[number])
-    if not at_once:  # then the keys of the others are there too
+    if not immediate:  # then the keys of the others are there too
         await mirror.compare("after every cell")
     return mirror
 

@@ -80,7 +80,7 @@ class Worker:
     def __init__(
         self,
         store: Store,
-        keeper: Store,
+        heartbeat: Store,
         dice: Random,
         pause: Pause,
         *,
@@ -90,7 +90,7 @@ class Worker:
     ) -> None:
         self._cancels = cancels
         self._store = store
-        self._keeper = keeper
+        self._heartbeat = heartbeat
         self._dice = dice
         self._pause = pause
         self._names = [NAMES[number] if number < len(NAMES) else f"order {number}" for number in range(keys)]
@@ -116,7 +116,7 @@ class Worker:
         leases = [self._dice.choice([1, 2, 4]) * self._moment for _ in range(2)]
         ids = self._some_ids()
         renewals = [Renewal(id, *self._owner(id), lease=leases[0], note=self._note()) for id in ids]
-        await self._send(self._keeper.renew, renewals)
+        await self._send(self._heartbeat.renew, renewals)
 
     async def settle(self) -> None:
         settlements = [self._settlement(id) for id in self._some_ids()]
@@ -141,11 +141,11 @@ class Worker:
         ids = self._some_ids()
         self._notice(await self._store.read(ids, timeout=TIMEOUT))
 
-    async def glance(self) -> None:
+    async def lookup(self) -> None:
         """Only where it may block: a loop must not be held up."""
         if isinstance(self._store, SupportsLookup) and (self._store.inline or not self._cancels):
             fingerprint = self._dice.choice([b"\1one", b"\1one", b"\1two", b""])
-            self._store.glance(self._some_ids()[0], fingerprint)
+            self._store.lookup(self._some_ids()[0], fingerprint)
 
     async def scan(self) -> None:
         await self._store.scan(Filter(), cursor=None, limit=len(self._names), timeout=TIMEOUT)

@@ -106,7 +106,7 @@ def _look(record: Record | None, _request: Read | Scan, _now: int) -> Step:
     return record, Verdict.ABSENT if record is None else Verdict.OK
 
 
-def _glance(record: Record | None, request: Lookup, now: int) -> Step:
+def _lookup(record: Record | None, request: Lookup, now: int) -> Step:
     shown = record is not None and transitions.replays(record, request.fingerprint, now)
     return record, Verdict.REPLAY if shown else Verdict.ABSENT
 
@@ -118,7 +118,7 @@ _RULES: dict[type[Request], Callable[[Record | None, Any, int], Step]] = {
     Forget: _forget,
     Read: _look,
     Scan: _look,
-    Lookup: _glance,
+    Lookup: _lookup,
 }
 
 

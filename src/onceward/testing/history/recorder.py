@@ -44,8 +44,8 @@ class Recorder:
             return self
         return Recorder(twin, self._log, by=f"{self._by} (twin)" if self._by else "", lingers=self._lingers)
 
-    async def open(self, world: Runtime) -> None:
-        await self._store.open(world)
+    async def open(self, runtime: Runtime) -> None:
+        await self._store.open(runtime)
 
     async def close(self) -> None:
         await self._store.close()
@@ -97,12 +97,12 @@ class Recorder:
     async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
         return await self._store.audit(wanted, limit=limit, timeout=timeout)
 
-    def glance(self, id: bytes, fingerprint: bytes) -> Done | None:
+    def lookup(self, id: bytes, fingerprint: bytes) -> Done | None:
         """As the store does it; one that cannot never shows anything."""
         if not isinstance(self._store, SupportsLookup):
             return None
         called = monotonic_ns()
-        done = self._store.glance(id, fingerprint)
+        done = self._store.lookup(id, fingerprint)
         answered = monotonic_ns()
         if done is not None:
             numbers = self._log.called(called, self._who(), [Lookup(id, fingerprint)])

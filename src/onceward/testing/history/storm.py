@@ -25,7 +25,7 @@ def storm(
     steps: int = 200,
     keys: int = 4,
     moment: int = MOMENT,
-    colour: str = "blocking",
+    mode: str = "blocking",
     shared: bool = False,
     lingers: bool = True,
     pause: Pause | None = None,
@@ -38,16 +38,16 @@ def storm(
     wants; what they get depends on the race, so a history comes but once.
     """
     log = MemoryLog()
-    chosen = COLOURS[colour]
+    chosen = COLOURS[mode]
 
-    async def work(number: int, store: Store, keeper: Store, world: Runtime) -> None:
+    async def work(number: int, store: Store, heartbeat: Store, runtime: Runtime) -> None:
         dice = Random(f"{seed} {number}")
         worker = Worker(
-            store, keeper, dice, pause or partial(_sleep, world), keys=keys, moment=moment, cancels=world.cancels
+            store, heartbeat, dice, pause or partial(_sleep, runtime), keys=keys, moment=moment, cancels=runtime.cancels
         )
         for _ in range(steps):
             await worker.step()
-            await world.sleep(0)  # lets the others in, in either colour
+            await runtime.sleep(0)  # lets the others in, in either colour
 
     async def work_alone(number: int) -> None:
         recorder = Recorder(open_store(), log, by=f"worker {number}", lingers=lingers)
@@ -67,21 +67,21 @@ def storm(
 
 
 @asynccontextmanager
-async def opened(store: Store, colour: RuntimeKind) -> AsyncIterator[tuple[Store, Store, Runtime]]:
+async def opened(store: Store, mode: RuntimeKind) -> AsyncIterator[tuple[Store, Store, Runtime]]:
     """The store and its twin for renewals, each in a world of its own, as a client has them."""
-    keeper = store.twin()
-    places = [(store, colour.world())]
-    if keeper is not store:
-        places.append((keeper, colour.world()))
-    for one, world in places:
-        await one.open(world)
+    heartbeat = store.twin()
+    places = [(store, mode.runtime())]
+    if heartbeat is not store:
+        places.append((heartbeat, mode.runtime()))
+    for one, runtime in places:
+        await one.open(runtime)
     try:
-        yield store, keeper, places[0][1]
+        yield store, heartbeat, places[0][1]
     finally:
-        for one, world in places:
+        for one, runtime in places:
             await one.close()
-            colour.leave(world)
+            mode.leave(runtime)
 
 
-async def _sleep(world: Runtime, microseconds: int) -> None:
-    await world.sleep(microseconds / 1_000_000)
+async def _sleep(runtime: Runtime, microseconds: int) -> None:
+    await runtime.sleep(microseconds / 1_000_000)

@@ -87,13 +87,13 @@ class TroubleStories(Stage):
 
             await self.send("a")
             queue = self.queue(dead_letters=False, ack_deadline=self.ack_deadline)
-            consumer = Consumer(book, queue, at_once=1)
-            consumer.glance = 0.1
+            consumer = Consumer(book, queue, concurrency=1)
+            consumer.lookup = 0.1
             task = asyncio.create_task(consumer.consume())
             await begun.wait()
             await self.send("b")
             consumer.stop()
-            await asyncio.sleep(5 * consumer.glance)  # it has noticed, and waits for the work alone
+            await asyncio.sleep(5 * consumer.lookup)  # it has noticed, and waits for the work alone
             go_on.set()
             await task
             assert seen.effects == ["a"]

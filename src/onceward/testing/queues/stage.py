@@ -87,7 +87,7 @@ class Stage:
 
     @asynccontextmanager
     async def running(self, consumer: Consumer) -> AsyncIterator[Consumer]:
-        consumer.glance = 0.1
+        consumer.lookup = 0.1
         task = asyncio.create_task(consumer.consume())
         try:
             yield consumer

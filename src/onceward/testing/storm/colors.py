@@ -14,5 +14,5 @@ class Paint:
     def __init__(self, out: TextIO) -> None:
         self._colours = out.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
 
-    def __call__(self, text: str, *colours: str) -> str:
-        return f"\x1b[{';'.join(colours)}m{text}\x1b[0m" if self._colours else text
+    def __call__(self, text: str, *modes: str) -> str:
+        return f"\x1b[{';'.join(modes)}m{text}\x1b[0m" if self._colours else text

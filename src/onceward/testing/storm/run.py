@@ -51,15 +51,15 @@ def storm(system: str, plan: Plan, show: Callable[[Score], None] = nobody) -> Ru
             with _as_trouble(f"{found.name} could not be opened"):
                 setting = replace(setting, services=dict(opened.enter_context(found.open(setting))))
             traffic = Traffic(found.events(random.Random(f"{plan.seed} events")), plan)
-            crew = Supervisor(system, plan, setting, Backlog(traffic))
-            crew.run(show)
+            supervisor = Supervisor(system, plan, setting, Backlog(traffic))
+            supervisor.run(show)
             events = traffic.events
             if not events:
                 raise Trouble("nothing was delivered, so nothing is shown: let it run for longer")
             with _as_trouble(f"the audit of {found.name} could not be made"):
                 audit = found.audit(setting, events)
     took = time.monotonic() - started
-    return Run(found.name, list(found.effects), plan, len(events), crew.score, audit, took)
+    return Run(found.name, list(found.effects), plan, len(events), supervisor.score, audit, took)
 
 
 @contextmanager

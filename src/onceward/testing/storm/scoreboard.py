@@ -133,15 +133,15 @@ class Scoreboard:
         ]
 
     def _table_row(self, row: Row, widths: list[int], current: Row) -> str:
-        mark, colour = {None: ("·", DIM), True: ("✓", GREEN), False: ("✗", RED)}[row.passed]
+        mark, mode = {None: ("·", DIM), True: ("✓", GREEN), False: ("✗", RED)}[row.passed]
         if row.passed is None and row is current:
-            mark, colour = "▶", YELLOW
+            mark, mode = "▶", YELLOW
         cells = "".join(
             self._cell(row, column, f" {row.figure(column) or '·':>{width}}")
             for column, width in zip(COLUMNS, widths, strict=True)
         )
         name = f"{row.name:<{self._names}}"
-        return f"{INDENT}{self.paint(mark, colour)} {self.paint(name, BOLD if row.score else DIM)}{cells}"
+        return f"{INDENT}{self.paint(mark, mode)} {self.paint(name, BOLD if row.score else DIM)}{cells}"
 
     def _cell(self, row: Row, column: Column, text: str) -> str:
         if not row.figure(column) or (row.figure(column) == "0" and not column.audited):

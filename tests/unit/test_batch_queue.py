@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from onceward.protocol.requests import AnyRequest
 from onceward.runtime.batch_queue import MOST, MOST_BYTES, OVERHEAD, BatchQueue
 from onceward.runtime.thread_batcher import Waiter
-from tests.unit.lane_calls import large, request
+from tests.unit.batcher_calls import large, request
 
 
 def waiting(one: AnyRequest, patience: float = 60) -> Waiter:

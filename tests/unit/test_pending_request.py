@@ -14,7 +14,7 @@ from onceward.protocol.requests import Answer, Verdict
 from onceward.runtime.aio import AsyncioRuntime
 from onceward.runtime.pending_request import PendingRequest, hand_over
 from tests.moved_time import TOO_LONG
-from tests.unit.lane_calls import request
+from tests.unit.batcher_calls import request
 
 THERE = Answer(Verdict.OK, None, 1)
 

@@ -14,14 +14,14 @@ from onceward.errors import StoreBroken, StoreUnavailable
 from onceward.protocol.requests import Answer, AnyRequest
 from onceward.runtime.async_batcher import AsyncBatcher
 from tests.moved_time import TOO_LONG, in_thread
-from tests.unit.lane_calls import LoopSend, Noted, answer_to, large, request, until
-from tests.unit.loop_lane_calls import all_of, ask, start, under_way
+from tests.unit.async_batcher_calls import all_of, ask, start, under_way
+from tests.unit.batcher_calls import LoopSend, Noted, answer_to, large, request, until
 
 
 async def test_what_is_started_together_goes_together() -> None:
     send = LoopSend()
-    lane = AsyncBatcher(send)
-    assert await all_of(await start(lane, *(request(word) for word in "abc"))) == [
+    batcher = AsyncBatcher(send)
+    assert await all_of(await start(batcher, *(request(word) for word in "abc"))) == [
         answer_to(request(word)) for word in "abc"
     ]
     assert send.calls == [["a", "b", "c"]]
@@ -29,8 +29,8 @@ async def test_what_is_started_together_goes_together() -> None:
 
 async def test_what_arrives_while_a_call_is_under_way_goes_together_in_the_next() -> None:
     words = "abcdefghij"
-    async with under_way() as (lane, send):
-        others = await start(lane, *(request(word) for word in words))
+    async with under_way() as (batcher, send):
+        others = await start(batcher, *(request(word) for word in words))
         assert send.calls == [["first"]]
         send.go()
         assert await all_of(others) == [answer_to(request(word)) for word in words]
@@ -38,9 +38,9 @@ async def test_what_arrives_while_a_call_is_under_way_goes_together_in_the_next(
 
 
 async def test_batches_have_their_limits_and_one_request_a_key() -> None:
-    async with under_way() as (lane, send):
-        others = await start(lane, *(request(number) for number in range(300)))
-        others += await start(lane, *(large(number, 400_000) for number in range(300, 303)), request(0, b"again"))
+    async with under_way() as (batcher, send):
+        others = await start(batcher, *(request(number) for number in range(300)))
+        others += await start(batcher, *(large(number, 400_000) for number in range(300, 303)), request(0, b"again"))
         send.go()
         await all_of(others)
     assert send.sizes() == [1, 256, 44 + 2, 2]
@@ -50,10 +50,10 @@ async def test_batches_have_their_limits_and_one_request_a_key() -> None:
 
 async def test_one_that_fails_fails_alone_and_the_others_are_repeated_with_their_nonce() -> None:
     words = ["a", "bad", "c", "d"]
-    async with under_way() as (lane, send):
+    async with under_way() as (batcher, send):
         send.fails = lambda requests: any(getattr(one, "key", "") == "bad" for one in requests)
         asked = [request(word, word.encode()) for word in words]
-        others = await start(lane, *asked)
+        others = await start(batcher, *asked)
         send.go()
         for word, one in zip(words, others, strict=True):
             if word == "bad":
@@ -67,8 +67,8 @@ async def test_one_that_fails_fails_alone_and_the_others_are_repeated_with_their
 
 @pytest.mark.fault("F28")
 async def test_a_cancelled_task_that_waits_is_not_sent_and_disturbs_nobody() -> None:
-    async with under_way() as (lane, send):
-        others = await start(lane, *(request(word) for word in "abc"))
+    async with under_way() as (batcher, send):
+        others = await start(batcher, *(request(word) for word in "abc"))
         others[1].cancel()
         send.go()
         with pytest.raises(asyncio.CancelledError):
@@ -79,8 +79,8 @@ async def test_a_cancelled_task_that_waits_is_not_sent_and_disturbs_nobody() -> 
 
 @pytest.mark.fault("F28")
 async def test_a_cancelled_task_whose_request_is_under_way_disturbs_nobody() -> None:
-    async with under_way(2) as (lane, send):
-        others = await start(lane, *(request(word) for word in "abc"))
+    async with under_way(2) as (batcher, send):
+        others = await start(batcher, *(request(word) for word in "abc"))
         send.go(0)
         await send.reached()
         others[0].cancel()
@@ -94,24 +94,24 @@ async def test_a_cancelled_task_whose_request_is_under_way_disturbs_nobody() -> 
 @pytest.mark.fault("F28")
 async def test_whoever_cancels_all_tasks_leaves_nobody_waiting_for_ever() -> None:
     """The end of a program: those who still have to settle come aboard while what the store waits for is cancelled."""
-    async with under_way(2) as (lane, send):
-        others = await start(lane, *(request(word) for word in "ab"))
+    async with under_way(2) as (batcher, send):
+        others = await start(batcher, *(request(word) for word in "ab"))
         send.go(0)
         await send.reached()
-        [late] = await start(lane, request("late"))
+        [late] = await start(batcher, request("late"))
         of_the_store = [task for task in asyncio.all_tasks() if getattr(task.get_coro(), "__name__", "") == "wait"]
         for task in of_the_store:
             task.cancel()
-        [last] = await start(lane, request("last"))
+        [last] = await start(batcher, request("last"))
         assert await all_of([*others, late, last]) == [answer_to(request(word)) for word in ("a", "b", "late", "last")]
     assert len(of_the_store) == 1
     assert send.calls == [["first"], ["a", "b"], ["a", "b", "late", "last"]]
 
 
 async def test_each_call_has_a_deadline_of_its_own_while_it_waits_for_its_turn() -> None:
-    async with under_way() as (lane, send):
-        [patient] = await start(lane, request("patient"))
-        [hurried] = await start(lane, request("hurried"), timeout=0.01)
+    async with under_way() as (batcher, send):
+        [patient] = await start(batcher, request("patient"))
+        [hurried] = await start(batcher, request("hurried"), timeout=0.01)
         with pytest.raises(StoreUnavailable, match="busy for too long"):
             await asyncio.wait_for(hurried, TOO_LONG)
         assert not patient.done(), "the flight goes on"
@@ -121,10 +121,10 @@ async def test_each_call_has_a_deadline_of_its_own_while_it_waits_for_its_turn()
 
 
 async def test_the_deadlines_of_those_who_wait_come_one_after_the_other() -> None:
-    async with under_way() as (lane, send):
-        [later] = await start(lane, request("later"), timeout=0.05)
-        [sooner] = await start(lane, request("sooner"), timeout=0.01)
-        [patient] = await start(lane, request("patient"))
+    async with under_way() as (batcher, send):
+        [later] = await start(batcher, request("later"), timeout=0.05)
+        [sooner] = await start(batcher, request("sooner"), timeout=0.01)
+        [patient] = await start(batcher, request("patient"))
         for one in (sooner, later):
             with pytest.raises(StoreUnavailable):
                 await asyncio.wait_for(one, TOO_LONG)
@@ -136,7 +136,7 @@ async def test_the_deadlines_of_those_who_wait_come_one_after_the_other() -> Non
 
 async def test_each_call_has_a_deadline_of_its_own_while_others_are_repeated() -> None:
     """The call for several failed. While the first is repeated, and is slow, the second one's time runs out."""
-    async with under_way() as (lane, send):
+    async with under_way() as (batcher, send):
         gate = asyncio.Event()
 
         async def slow(requests: Any, timeout: float) -> list[Answer]:
@@ -153,7 +153,7 @@ async def test_each_call_has_a_deadline_of_its_own_while_others_are_repeated() -
         assert not patient.done()
         gate.set()
         assert await patient == answer_to(request("patient"))
-        assert lane is not slow_lane
+        assert batcher is not slow_lane
 
 
 async def test_the_deadlines_of_those_who_are_repeated_are_minded_also_after_the_alarm_has_rung() -> None:
@@ -167,10 +167,10 @@ async def test_the_deadlines_of_those_who_are_repeated_are_minded_also_after_the
         await gate.wait()
         return [answer_to(one) for one in requests]
 
-    lane = AsyncBatcher(slow)
-    brief = asyncio.ensure_future(ask(lane, request("brief"), 0.02))
-    patient = asyncio.ensure_future(ask(lane, request("patient")))
-    [hurried] = await start(lane, request("hurried"), timeout=0.2)
+    batcher = AsyncBatcher(slow)
+    brief = asyncio.ensure_future(ask(batcher, request("brief"), 0.02))
+    patient = asyncio.ensure_future(ask(batcher, request("patient")))
+    [hurried] = await start(batcher, request("hurried"), timeout=0.2)
     await asyncio.sleep(0.1)
     brief.cancel()
     fails.set()
@@ -182,8 +182,8 @@ async def test_the_deadlines_of_those_who_are_repeated_are_minded_also_after_the
 
 
 async def test_a_call_is_as_short_as_the_most_hurried_of_its_requests_wants_it() -> None:
-    async with under_way() as (lane, send):
-        others = await start(lane, request("patient")) + await start(lane, request("hurried"), timeout=5)
+    async with under_way() as (batcher, send):
+        others = await start(batcher, request("patient")) + await start(batcher, request("hurried"), timeout=5)
         send.go()
         await all_of(others)
     assert send.calls[1] == ["patient", "hurried"]
@@ -197,12 +197,12 @@ async def test_a_call_without_any_time_is_told_so() -> None:
 
 async def test_nobody_starves() -> None:
     send = LoopSend()
-    lane = AsyncBatcher(send)
+    batcher = AsyncBatcher(send)
 
     async def worker(number: int) -> None:
         for turn in range(20):
             word = f"{number}/{turn}"
-            assert await ask(lane, request(word)) == answer_to(request(word))
+            assert await ask(batcher, request(word)) == answer_to(request(word))
 
     await asyncio.wait_for(asyncio.gather(*(worker(number) for number in range(300))), TOO_LONG)
     assert sorted(word for call in send.calls for word in call) == sorted(
@@ -223,9 +223,9 @@ async def test_a_store_that_answers_too_little_keeps_nobody_waiting() -> None:
 
 async def test_a_store_that_never_waits_is_over_at_once() -> None:
     send = LoopSend()
-    lane = AsyncBatcher(send)
+    batcher = AsyncBatcher(send)
     for word in "abc":
-        assert await asyncio.wait_for(ask(lane, request(word)), TOO_LONG) == answer_to(request(word))
+        assert await asyncio.wait_for(ask(batcher, request(word)), TOO_LONG) == answer_to(request(word))
     assert send.calls == [["a"], ["b"], ["c"]]
 
 
@@ -251,9 +251,9 @@ def test_an_interrupt_inside_of_the_store_keeps_nobody_waiting() -> None:
             raise KeyboardInterrupt
         return [answer_to(one) for one in requests]
 
-    lane = AsyncBatcher(send)
+    batcher = AsyncBatcher(send)
     loop = asyncio.new_event_loop()
-    task = loop.create_task(ask(lane, request("a")))
+    task = loop.create_task(ask(batcher, request("a")))
     with pytest.raises(KeyboardInterrupt):
         loop.run_until_complete(task)
     assert loop.run_until_complete(asyncio.wait_for(task, TOO_LONG)) == answer_to(request("a"))
@@ -266,22 +266,22 @@ def test_loops_may_follow_each_other_and_leave_nothing_behind() -> None:
     async def send(requests: Any, timeout: float) -> list[Answer]:
         noted.note(requests, timeout)
         if requests[0].key.endswith("/a"):
-            [task] = await start(lane, request(requests[0].key[:-1] + "b"))  # waits, and its deadline is minded
+            [task] = await start(batcher, request(requests[0].key[:-1] + "b"))  # waits, and its deadline is minded
             others.append(task)
         return noted.answers(requests)
 
-    lane = AsyncBatcher(send)
+    batcher = AsyncBatcher(send)
     others: list[Task[Answer]] = []
 
     async def both(turn: int) -> None:
-        await all_of(await start(lane, request(f"{turn}/a")))
+        await all_of(await start(batcher, request(f"{turn}/a")))
         await all_of([others.pop()])
 
     for turn in range(3):
         asyncio.run(both(turn))
     assert noted.calls == [[f"{turn}/{word}"] for turn in range(3) for word in "ab"]
     gc.collect()
-    assert len(lane._runways) == 0
+    assert len(batcher._runways) == 0
 
 
 def test_two_loops_in_two_threads_do_not_wait_for_each_other() -> None:
@@ -296,10 +296,10 @@ def test_two_loops_in_two_threads_do_not_wait_for_each_other() -> None:
             await gate.wait()
         return noted.answers(requests)
 
-    lane = AsyncBatcher(send)
-    one = in_thread(lambda: asyncio.run(ask(lane, request("stuck"))))
+    batcher = AsyncBatcher(send)
+    one = in_thread(lambda: asyncio.run(ask(batcher, request("stuck"))))
     until(lambda: bool(stuck))
-    assert asyncio.run(ask(lane, request("free"))) == answer_to(request("free"))
+    assert asyncio.run(ask(batcher, request("free"))) == answer_to(request("free"))
     assert not one.done()
     stuck[0].call_soon_threadsafe(gate.set)
     assert one.result(TOO_LONG) == answer_to(request("stuck"))
@@ -322,9 +322,9 @@ async def test_several_flights_are_in_the_air_together_each_with_few_aboard() ->
         in_the_air -= 1
         return [answer_to(one) for one in requests]
 
-    lane = AsyncBatcher(send, 3)
+    batcher = AsyncBatcher(send, 3)
     requests = [request(f"key {number}") for number in range(100)]
-    assert await all_of(await start(lane, *requests)) == [answer_to(one) for one in requests]
+    assert await all_of(await start(batcher, *requests)) == [answer_to(one) for one in requests]
     assert (sizes, most) == ([1, 34, 34, 22, 9], 3), "a third of those who fly or wait, each time"
 
 
@@ -334,11 +334,11 @@ async def test_calls_that_never_wait_leave_the_loop_to_others() -> None:
     async def send(requests: Sequence[AnyRequest], _: float) -> list[Answer]:
         return [answer_to(one) for one in requests]
 
-    lane, turns = AsyncBatcher(send), 0
+    batcher, turns = AsyncBatcher(send), 0
 
     async def caller(name: str) -> None:
         for number in range(200):
-            await ask(lane, request(f"{name} {number}"))
+            await ask(batcher, request(f"{name} {number}"))
 
     callers = asyncio.gather(caller("a"), caller("b"))
     while not callers.done():

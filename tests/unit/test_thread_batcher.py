@@ -9,16 +9,16 @@ import pytest
 from onceward.errors import StoreUnavailable
 from onceward.runtime.thread_batcher import ThreadBatcher
 from tests.moved_time import TOO_LONG, in_thread
-from tests.unit.lane_calls import ThreadSend, answer_to, large, request
-from tests.unit.thread_lane_calls import PATIENCE, ask, queued, start, under_way
+from tests.unit.batcher_calls import ThreadSend, answer_to, large, request
+from tests.unit.thread_batcher_calls import PATIENCE, ask, queued, start, under_way
 
 
 def test_a_lone_call_sends_itself_on_its_own_thread() -> None:
     send = ThreadSend()
-    lane = ThreadBatcher(send)
+    batcher = ThreadBatcher(send)
     threads = set(threading.enumerate())
     for word in "abc":
-        assert ask(lane, request(word)) == answer_to(request(word))
+        assert ask(batcher, request(word)) == answer_to(request(word))
     assert send.calls == [["a"], ["b"], ["c"]]
     assert set(send.senders) == {threading.get_ident()}
     assert set(threading.enumerate()) == threads
@@ -26,8 +26,8 @@ def test_a_lone_call_sends_itself_on_its_own_thread() -> None:
 
 def test_what_arrives_while_a_call_is_under_way_goes_together_in_the_next() -> None:
     words = "abcdefghij"
-    with under_way() as (lane, send):
-        others = start(lane, *(request(word) for word in words))
+    with under_way() as (batcher, send):
+        others = start(batcher, *(request(word) for word in words))
         assert send.calls == [["first"]]
         send.go()
         assert [one.result(TOO_LONG) for one in others] == [answer_to(request(word)) for word in words]
@@ -35,16 +35,16 @@ def test_what_arrives_while_a_call_is_under_way_goes_together_in_the_next() -> N
 
 
 def test_at_most_256_go_together() -> None:
-    with under_way() as (lane, send):
-        others = start(lane, *(request(number) for number in range(300)))
+    with under_way() as (batcher, send):
+        others = start(batcher, *(request(number) for number in range(300)))
         send.go()
         assert [one.result(TOO_LONG) for one in others] == [answer_to(request(number)) for number in range(300)]
     assert send.sizes() == [1, 256, 44]
 
 
 def test_at_most_a_megabyte_goes_together() -> None:
-    with under_way() as (lane, send):
-        others = start(lane, *(large(number, 400_000) for number in range(5)))
+    with under_way() as (batcher, send):
+        others = start(batcher, *(large(number, 400_000) for number in range(5)))
         send.go()
         for one in others:
             one.result(TOO_LONG)
@@ -52,8 +52,8 @@ def test_at_most_a_megabyte_goes_together() -> None:
 
 
 def test_two_requests_for_one_key_go_one_after_the_other() -> None:
-    with under_way() as (lane, send):
-        others = start(lane, *(request(word, nonce) for word, nonce in [("a", b"1"), ("b", b"2"), ("a", b"3")]))
+    with under_way() as (batcher, send):
+        others = start(batcher, *(request(word, nonce) for word, nonce in [("a", b"1"), ("b", b"2"), ("a", b"3")]))
         send.go()
         for one in others:
             one.result(TOO_LONG)
@@ -63,10 +63,10 @@ def test_two_requests_for_one_key_go_one_after_the_other() -> None:
 
 def test_one_that_fails_fails_alone_and_the_others_are_repeated_with_their_nonce() -> None:
     words = ["a", "bad", "c", "d"]
-    with under_way() as (lane, send):
+    with under_way() as (batcher, send):
         send.fails = lambda requests: any(getattr(one, "key", "") == "bad" for one in requests)
         asked = [request(word, word.encode()) for word in words]
-        others = start(lane, *asked)
+        others = start(batcher, *asked)
         send.go()
         for word, one in zip(words, others, strict=True):
             if word == "bad":
@@ -83,19 +83,19 @@ def test_one_that_fails_fails_alone_and_the_others_are_repeated_with_their_nonce
 def test_whoever_finds_the_lane_free_gets_its_own_error() -> None:
     send = ThreadSend()
     send.fails = lambda _: True
-    lane = ThreadBatcher(send)
+    batcher = ThreadBatcher(send)
     with pytest.raises(StoreUnavailable):
-        ask(lane, request("a"))
+        ask(batcher, request("a"))
     assert send.sizes() == [1]
     send.fails = lambda _: False
-    assert ask(lane, request("b")) == answer_to(request("b"))
+    assert ask(batcher, request("b")) == answer_to(request("b"))
 
 
 def test_each_call_has_a_deadline_of_its_own_while_it_waits_for_its_turn() -> None:
-    with under_way() as (lane, send):
-        others = start(lane, request("patient"))
+    with under_way() as (batcher, send):
+        others = start(batcher, request("patient"))
         with pytest.raises(StoreUnavailable, match="busy for too long"):
-            ask(lane, request("hurried"), timeout=0.01)
+            ask(batcher, request("hurried"), timeout=0.01)
         assert not others[0].done(), "the flight goes on"
         send.go()
         assert others[0].result(TOO_LONG) == answer_to(request("patient"))
@@ -103,10 +103,10 @@ def test_each_call_has_a_deadline_of_its_own_while_it_waits_for_its_turn() -> No
 
 
 def test_each_call_has_a_deadline_of_its_own_while_others_send_it() -> None:
-    with under_way(2) as (lane, send):
-        patient = start(lane, request("patient"))
-        hurried = start(lane, request("hurried"), timeout=PATIENCE / 2)
-        sleeper = lane._queue._waiting[1]
+    with under_way(2) as (batcher, send):
+        patient = start(batcher, request("patient"))
+        hurried = start(batcher, request("hurried"), timeout=PATIENCE / 2)
+        sleeper = batcher._queue._waiting[1]
         send.go(0)
         send.reached()  # the second call has both aboard
         sleeper.deadline = 0.0
@@ -122,7 +122,7 @@ def test_each_call_has_a_deadline_of_its_own_while_others_send_it() -> None:
 def test_nobody_starves_and_the_lead_changes_hands() -> None:
     """Whoever sends has a request of its own in that call: nobody works for the others for ever."""
     send = ThreadSend()
-    lane = ThreadBatcher(send)
+    batcher = ThreadBatcher(send)
     threads, rounds = 100, 20
     owners: dict[str, int] = {}
     line = threading.Barrier(threads)
@@ -132,21 +132,21 @@ def test_nobody_starves_and_the_lead_changes_hands() -> None:
         for turn in range(rounds):
             word = f"{number}/{turn}"
             owners[word] = threading.get_ident()
-            assert ask(lane, request(word)) == answer_to(request(word))
+            assert ask(batcher, request(word)) == answer_to(request(word))
 
     for one in [in_thread(worker, number) for number in range(threads)]:
         one.result(TOO_LONG)
     assert sorted(word for call in send.calls for word in call) == sorted(owners)
     assert all(sender in {owners[word] for word in call} for sender, call in zip(send.senders, send.calls, strict=True))
-    assert not lane._baton.locked()
-    assert queued(lane) == 0
+    assert not batcher._baton.locked()
+    assert queued(batcher) == 0
 
 
 def test_a_store_that_answers_too_little_is_asked_one_by_one() -> None:
-    with under_way() as (lane, send):
+    with under_way() as (batcher, send):
         whole = send.answers
         send.answers = lambda requests: whole(requests)[:1]  # type: ignore[method-assign]
-        others = start(lane, request("a"), request("b"))
+        others = start(batcher, request("a"), request("b"))
         send.go()
         assert [one.result(TOO_LONG) for one in others] == [answer_to(request(word)) for word in "ab"]
     assert send.sizes()[:2] == [1, 2]

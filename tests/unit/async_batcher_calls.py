@@ -10,19 +10,19 @@ from contextlib import asynccontextmanager
 from onceward.protocol.requests import Answer, AnyRequest
 from onceward.runtime.async_batcher import AsyncBatcher
 from tests.moved_time import TOO_LONG
-from tests.unit.lane_calls import LoopSend, answer_to, request
+from tests.unit.batcher_calls import LoopSend, answer_to, request
 
 PATIENCE = 30.0
 
 
-async def ask(lane: AsyncBatcher, one: AnyRequest, timeout: float = PATIENCE) -> Answer:
-    [answer] = await lane.ask(one, timeout)
+async def ask(batcher: AsyncBatcher, one: AnyRequest, timeout: float = PATIENCE) -> Answer:
+    [answer] = await batcher.ask(one, timeout)
     return answer
 
 
-async def start(lane: AsyncBatcher, *requests: AnyRequest, timeout: float = PATIENCE) -> list[Task[Answer]]:
+async def start(batcher: AsyncBatcher, *requests: AnyRequest, timeout: float = PATIENCE) -> list[Task[Answer]]:
     """One task each, queued in this order."""
-    tasks = [asyncio.ensure_future(ask(lane, one, timeout)) for one in requests]
+    tasks = [asyncio.ensure_future(ask(batcher, one, timeout)) for one in requests]
     await asyncio.sleep(0)
     return tasks
 
@@ -35,10 +35,10 @@ async def all_of(tasks: list[Task[Answer]]) -> list[Answer]:
 async def under_way(holds: int = 1) -> AsyncIterator[tuple[AsyncBatcher, LoopSend]]:
     """A lane whose first call is inside of the store."""
     send = LoopSend(holds)
-    lane = AsyncBatcher(send)
-    [first] = await start(lane, request("first"))
+    batcher = AsyncBatcher(send)
+    [first] = await start(batcher, request("first"))
     await send.reached()
-    yield lane, send
+    yield batcher, send
     for number in range(holds):
         send.go(number)
     assert await asyncio.wait_for(first, TOO_LONG) == answer_to(request("first"))

@@ -21,7 +21,7 @@ from onceward.results.encryption import AesGcm
 from onceward.sagas.api import AsyncSaga, Saga
 from onceward.schedules.api import AsyncScheduled, AsyncSlotClaim, AsyncTickBlock, Scheduled, SlotClaim, TickBlock
 from onceward.stores import MemoryStore
-from tests.faces import Face
+from tests.clients import SyncClient
 
 PAIRS = [
     (Once, AsyncOnce),
@@ -99,15 +99,15 @@ def test_every_public_name_says_what_it_is(cls: type) -> None:
 # ── a client travels as its settings ──
 
 
-@pytest.mark.parametrize("face", [Once, AsyncOnce])
-def test_a_client_is_pickled_as_its_url_and_choices(face: Any, tmp_path: Path) -> None:
-    once = face(f"sqlite:///{tmp_path}/a.db", app="shop", tenant="acme", cache=5, lease="1m", max_attempts=3)
+@pytest.mark.parametrize("client", [Once, AsyncOnce])
+def test_a_client_is_pickled_as_its_url_and_choices(client: Any, tmp_path: Path) -> None:
+    once = client(f"sqlite:///{tmp_path}/a.db", app="shop", tenant="acme", cache=5, lease="1m", max_attempts=3)
     other = pickle.loads(pickle.dumps(once.using(wait="2s")))
-    assert type(other) is face
+    assert type(other) is client
     assert other.key("k") == once.key("k")
     assert other.store.name == once.store.name
     assert (other.policy.lease, other.policy.max_attempts, other.policy.wait) == (60_000_000, 3, 2_000_000)
-    assert other.keeper is not once.keeper
+    assert other.heartbeat is not once.heartbeat
 
 
 def test_a_client_of_the_environment_is_pickled_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,16 +127,16 @@ def test_what_must_not_travel_does_not() -> None:
 # ── the end ──
 
 
-def test_close_may_be_called_again_and_nothing_is_claimed_after_it(face: Face) -> None:
-    assert face.run("k", len, [1]) == 1
+def test_close_may_be_called_again_and_nothing_is_claimed_after_it(client: SyncClient) -> None:
+    assert client.run("k", len, [1]) == 1
     for _ in range(2):
-        face._wait(face.once.close())
+        client._wait(client.once.close())
     with pytest.raises(Stopping):
-        face.run("other", len, [1])
+        client.run("other", len, [1])
 
 
-def test_a_client_that_was_never_used_closes(face: Face) -> None:
-    other = face.another()
+def test_a_client_that_was_never_used_closes(client: SyncClient) -> None:
+    other = client.another()
     other._wait(other.once.close())
 
 
@@ -193,6 +193,6 @@ def test_both_faces_of_one_client_share_data_and_events() -> None:
 
 
 def test_a_choice_that_does_not_exist_is_refused_by_both() -> None:
-    for face in (Once, AsyncOnce):
+    for client in (Once, AsyncOnce):
         with pytest.raises(ConfigurationError, match="no setting 'leese'"):
-            face("memory://", leese="1m")  # type: ignore[call-arg]  # that is the point
+            client("memory://", leese="1m")  # type: ignore[call-arg]  # that is the point

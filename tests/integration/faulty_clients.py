@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from onceward.protocol.ports import Store
-from tests.faces import AsyncFace, Colour, Face, Place
+from tests.clients import AsyncClient, Mode, Place, SyncClient
 from tests.faulty import FaultyPlace, Wire
 
 
@@ -24,13 +24,13 @@ def store(place: Place, wire: Wire) -> Store:
 
 
 @pytest.fixture
-def faulty(place: Place, colour: Colour, wire: Wire) -> Iterator[Face]:
+def faulty(place: Place, mode: Mode, wire: Wire) -> Iterator[SyncClient]:
     """A client of each colour on each store, reached by the wire."""
     behind = FaultyPlace(place, wire)
-    face = Face(behind) if colour == "blocking" else AsyncFace(behind)
-    yield face
+    client = SyncClient(behind) if mode == "blocking" else AsyncClient(behind)
+    yield client
     wire.heal()
-    face.close()
+    client.close()
 
 
 class Effect:

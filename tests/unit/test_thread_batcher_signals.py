@@ -16,8 +16,8 @@ from onceward.protocol.requests import Answer
 from onceward.runtime import thread_batcher as thread_lane
 from onceward.runtime.thread_batcher import ThreadBatcher, Waiter
 from tests.moved_time import TOO_LONG, in_thread
-from tests.unit.lane_calls import ThreadSend, answer_to, request, until
-from tests.unit.thread_lane_calls import ask, once_queued, queued, start, under_way
+from tests.unit.batcher_calls import ThreadSend, answer_to, request, until
+from tests.unit.thread_batcher_calls import ask, once_queued, queued, start, under_way
 
 
 class Interrupted(BaseException):
@@ -57,10 +57,10 @@ def test_a_signal_that_strikes_whoever_sends_for_others_is_its_own_affair(raised
             raise raised
         return answers
 
-    lane = ThreadBatcher(struck_once)
-    first = in_thread(ask, lane, request("first"))
+    batcher = ThreadBatcher(struck_once)
+    first = in_thread(ask, batcher, request("first"))
     send.reached()
-    others = start(lane, *(request(word) for word in "abcd"))
+    others = start(batcher, *(request(word) for word in "abcd"))
     send.go()
     first.result(TOO_LONG)
     with pytest.raises(raised):
@@ -87,9 +87,9 @@ class Striking(deque[Waiter]):
 @pytest.mark.fault("F27")
 @pytest.mark.parametrize("place", [1, 2, 3, 4])
 def test_a_signal_that_strikes_while_the_waiting_are_collected_keeps_none_of_them_waiting(place: int) -> None:
-    with under_way() as (lane, send):
-        lane._queue._waiting = striking = Striking()
-        leader, *others = start(lane, request("leads"), request("a"), request("b"))
+    with under_way() as (batcher, send):
+        batcher._queue._waiting = striking = Striking()
+        leader, *others = start(batcher, request("leads"), request("a"), request("b"))
         striking.strikes_in = place
         send.go()
         with pytest.raises(Interrupted):
@@ -98,11 +98,11 @@ def test_a_signal_that_strikes_while_the_waiting_are_collected_keeps_none_of_the
 
 
 def test_an_interrupted_thread_that_waits_is_not_sent_and_disturbs_nobody() -> None:
-    with under_way() as (lane, send), on_signal(strike):
-        others = start(lane, request("a"))
-        striker = in_thread(once_queued, lane, 2, interrupt_main)
+    with under_way() as (batcher, send), on_signal(strike):
+        others = start(batcher, request("a"))
+        striker = in_thread(once_queued, batcher, 2, interrupt_main)
         with pytest.raises(Interrupted):
-            ask(lane, request("struck"))
+            ask(batcher, request("struck"))
         striker.result(TOO_LONG)
         send.go()
         assert others[0].result(TOO_LONG) == answer_to(request("a"))
@@ -115,7 +115,7 @@ def test_an_interrupted_thread_whose_request_is_under_way_leaves_when_its_answer
     left: list[bool] = []
 
     def strike_and_let_go() -> None:
-        until(lambda: queued(lane) == 2)
+        until(lambda: queued(batcher) == 2)
         send.go(0)
         send.reached()  # the leader is `a`, and the main thread's request is with it
         interrupt_main()
@@ -130,11 +130,11 @@ def test_an_interrupted_thread_whose_request_is_under_way_leaves_when_its_answer
         struck.append(True)
         raise Interrupted
 
-    with under_way(2) as (lane, send), on_signal(note_and_strike):
-        others = start(lane, request("a"))
+    with under_way(2) as (batcher, send), on_signal(note_and_strike):
+        others = start(batcher, request("a"))
         striker = in_thread(strike_and_let_go)
         with pytest.raises(Interrupted):
-            ask(lane, request("struck"))
+            ask(batcher, request("struck"))
         assert len(send.calls) == 2, "the flight has landed"
         assert send._gates[1].is_set()
         finished.set()
@@ -152,7 +152,7 @@ def strike() -> None:
 def test_a_signal_handler_inside_of_a_call_sends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(thread_lane, "NAP", 60)  # whoever sleeps here does not wake in time
     answers: list[Answer] = []
-    lane: ThreadBatcher
+    batcher: ThreadBatcher
     noted = ThreadSend()
 
     async def send(requests: Any, timeout: float) -> list[Answer]:
@@ -160,12 +160,12 @@ def test_a_signal_handler_inside_of_a_call_sends_at_once(monkeypatch: pytest.Mon
             signal.raise_signal(signal.SIGUSR1)
         return await noted(requests, timeout)
 
-    lane = ThreadBatcher(send)
-    with on_signal(lambda: answers.append(ask(lane, request("inner"), 5))):
-        assert ask(lane, request("outer")) == answer_to(request("outer"))
+    batcher = ThreadBatcher(send)
+    with on_signal(lambda: answers.append(ask(batcher, request("inner"), 5))):
+        assert ask(batcher, request("outer")) == answer_to(request("outer"))
     assert answers == [answer_to(request("inner"))]
     assert noted.calls == [["inner"], ["outer"]]
-    assert not lane._baton.locked()
+    assert not batcher._baton.locked()
 
 
 @pytest.mark.fault("F27")
@@ -174,44 +174,44 @@ def test_a_signal_handler_on_top_of_a_call_that_waits_does_not_wait_for_it() -> 
     answers: list[Answer] = []
 
     def claim_more() -> None:
-        in_thread(once_queued, lane, 2, send.go)
-        answers.append(ask(lane, request("inner")))
+        in_thread(once_queued, batcher, 2, send.go)
+        answers.append(ask(batcher, request("inner")))
 
-    with under_way() as (lane, send), on_signal(claim_more):
-        striker = in_thread(once_queued, lane, 1, interrupt_main)
-        assert ask(lane, request("outer")) == answer_to(request("outer"))
+    with under_way() as (batcher, send), on_signal(claim_more):
+        striker = in_thread(once_queued, batcher, 1, interrupt_main)
+        assert ask(batcher, request("outer")) == answer_to(request("outer"))
         striker.result(TOO_LONG)
     assert answers == [answer_to(request("inner"))]
     assert send.calls == [["first"], ["outer", "inner"]]
 
 
-def lost_baton(lane: ThreadBatcher) -> None:
+def lost_baton(batcher: ThreadBatcher) -> None:
     """As a signal leaves it that raises between the lock and whatever would note it."""
     gone = threading.Thread(target=lambda: None)
     gone.start()
     gone.join()
-    lane._baton.acquire()
-    lane._holder = gone.ident or 0
+    batcher._baton.acquire()
+    batcher._holder = gone.ident or 0
 
 
 @pytest.mark.fault("F27")
 def test_a_baton_that_was_lost_is_taken_up_again() -> None:
     send = ThreadSend()
-    lane = ThreadBatcher(send)
-    lost_baton(lane)
-    assert ask(lane, request("a")) == answer_to(request("a"))
-    assert not lane._baton.locked()
+    batcher = ThreadBatcher(send)
+    lost_baton(batcher)
+    assert ask(batcher, request("a")) == answer_to(request("a"))
+    assert not batcher._baton.locked()
 
 
 def test_whoever_sends_for_others_is_not_told_their_error() -> None:
     """It took up a lost baton and found another request for its key before its own."""
     send = ThreadSend()
-    lane = ThreadBatcher(send)
-    lost_baton(lane)
+    batcher = ThreadBatcher(send)
+    lost_baton(batcher)
     before = Waiter(request("a", b"bad"), float("inf"), 0)
-    lane._queue.add(before)
+    batcher._queue.add(before)
     send.fails = lambda requests: requests[0].nonce == b"bad"  # type: ignore[union-attr]
-    assert ask(lane, request("a", b"good")) == answer_to(request("a"))
+    assert ask(batcher, request("a", b"good")) == answer_to(request("a"))
     assert before.alone
     assert send.calls == [["a"], ["a"]]
 
@@ -220,11 +220,11 @@ def test_whoever_sends_for_others_is_not_told_their_error() -> None:
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.fault("F34")
 def test_the_child_of_a_fork_waits_for_no_thread_of_its_parent() -> None:
-    with under_way() as (lane, send):
-        others = start(lane, request("a"), request("b"))
+    with under_way() as (batcher, send):
+        others = start(batcher, request("a"), request("b"))
         child = os.fork()
         if child == 0:
-            good = ask(lane, request("child")) == answer_to(request("child")) and send.calls[1:] == [["child"]]
+            good = ask(batcher, request("child")) == answer_to(request("child")) and send.calls[1:] == [["child"]]
             os._exit(0 if good else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         send.go()

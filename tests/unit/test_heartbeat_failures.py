@@ -11,7 +11,7 @@ from onceward import LeaseLost, Once
 from onceward.errors import LeaseOverdue
 from onceward.protocol.policy import SECOND
 from onceward.protocol.requests import Answer, Renewal, Verdict
-from tests.unit.keeper_bench import LEASE, Bench, bench
+from tests.unit.heartbeat_bench import LEASE, Bench, bench
 
 __all__ = ["bench"]  # fixtures, told here so that pytest finds them
 
@@ -77,10 +77,10 @@ def test_another_owner_means_lost_is_told_once_and_ends_the_care(bench: Bench) -
     bench.clock.advance(LEASE)
     bench.taken_over(hold)
     before = bench.stored(hold)
-    bench.keeper.tick()
+    bench.heartbeat.tick()
     assert hold.lost
     assert rung == ["lost"]
-    assert not bench.keeper._holds
+    assert not bench.heartbeat._holds
     bench.after(LEASE)
     assert len(bench.told("lost")) == 1
     assert bench.wire.calls["renew"] == 1
@@ -94,9 +94,9 @@ def test_a_lease_that_its_owner_settled_meanwhile_is_not_lost(bench: Bench) -> N
     hold.on_lost = lambda: rung.append("lost")
     bench.clock.advance(LEASE)
     bench.taken_over(hold)
-    due = bench.keeper.due()
+    due = bench.heartbeat.due()
     hold.settling = True  # begun after the keeper had looked
-    bench.keeper._renew(due)
+    bench.heartbeat._renew(due)
     assert not hold.lost
     assert rung == []
 
@@ -109,24 +109,24 @@ def test_a_lease_that_its_owner_claimed_anew_meanwhile_is_not_lost(
     sound = bench.store.renew
 
     async def renew(renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
-        bench.keeper.drop(hold)
+        bench.heartbeat.drop(hold)
         bench.taken_over(hold)
         hold.record, hold.nonce = bench.stored(hold), b"another"
-        bench.keeper.take(hold, bench.now())
+        bench.heartbeat.take(hold, bench.now())
         return await sound(renewals, timeout=timeout)
 
     bench.clock.advance(LEASE)
     monkeypatch.setattr(bench.store, "renew", renew)
-    bench.keeper.tick()
+    bench.heartbeat.tick()
     assert not hold.lost
-    assert bench.keeper._holds == {b"another": hold}
+    assert bench.heartbeat._holds == {b"another": hold}
 
 
 def test_one_lost_lease_does_not_stop_the_renewal_of_the_others(bench: Bench) -> None:
     lost, kept = bench.hold("lost"), bench.hold("kept")
     bench.clock.advance(LEASE)
     bench.taken_over(lost)
-    bench.keeper.tick()
+    bench.heartbeat.tick()
     assert lost.lost
     assert not kept.lost
     assert kept.ends == 2 * LEASE
@@ -146,9 +146,9 @@ def test_a_record_that_a_newer_version_rewrote_is_not_taken_for_lost(bench: Benc
 
 def test_check_tells_overdue_from_lost(bench: Bench) -> None:
     once = Once(bench.store, lease=LEASE)
-    once.keeper.close()
-    once.keeper = once.engine.keeper = bench.keeper
-    once.engine.world.monotonic = bench.now  # type: ignore[method-assign]
+    once.heartbeat.close()
+    once.heartbeat = once.engine.heartbeat = bench.heartbeat
+    once.engine.runtime.monotonic = bench.now  # type: ignore[method-assign]
     with pytest.raises(LeaseLost) as lost, once.claim("work") as claim:
         claim.check()
         bench.wire.lose_requests("renew")
@@ -159,9 +159,9 @@ def test_check_tells_overdue_from_lost(bench: Bench) -> None:
         bench.after(36)
         claim.check()  # recovered
         bench.clock.advance(LEASE)
-        bench.taken_over(next(iter(bench.keeper._holds.values())))
+        bench.taken_over(next(iter(bench.heartbeat._holds.values())))
         with pytest.raises(LeaseOverdue):
             claim.check()  # nobody has told us yet, but our own clock says so
-        bench.keeper.tick()
+        bench.heartbeat.tick()
         claim.check()
     assert type(lost.value) is LeaseLost

@@ -250,10 +250,10 @@ class JudgesByWhatWasThereBefore(MemoryStore):
 class AnswersByEntity(MemoryStore):
     """Groups the deliveries, and forgets in which order they came."""
 
-    async def keep_newest(
+    async def apply_events(
         self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
     ) -> list[LatestResult]:
-        return await super().keep_newest(sorted(deliveries, key=lambda one: one.id), keep, timeout=timeout)
+        return await super().apply_events(sorted(deliveries, key=lambda one: one.id), keep, timeout=timeout)
 
 
 class LooksAtTheFirstThousand(MemoryStore):
@@ -298,7 +298,7 @@ class ShowsWhatHasExpired(MemoryStore):
 class LooksThenWrites(Hesitant):
     """Looks, thinks, and writes, without holding anything meanwhile."""
 
-    async def keep_newest(
+    async def apply_events(
         self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
     ) -> list[LatestResult]:
         now = self._clock.now()

@@ -18,8 +18,8 @@ from onceward.runtime.async_batcher import AsyncBatcher, LoopQueue
 from onceward.runtime.callback_steps import CallbackTask
 from onceward.runtime.pending_request import hand_over
 from tests.moved_time import TOO_LONG
-from tests.unit.lane_calls import answer_to, request
-from tests.unit.loop_lane_calls import ask
+from tests.unit.async_batcher_calls import ask
+from tests.unit.batcher_calls import answer_to, request
 
 STALLED = 0.2  # seconds after which what was lost is looked for
 NAMES = ("a", "b", "c", "d")
@@ -83,10 +83,10 @@ def test_whoever_waits_is_answered_wherever_a_signal_strikes_and_so_is_who_comes
     step = 0
     while True:
         step += 1
-        lane, loop = AsyncBatcher(send, flights, crowd), asyncio.new_event_loop()
+        batcher, loop = AsyncBatcher(send, flights, crowd), asyncio.new_event_loop()
         loop.set_exception_handler(lambda _loop, _context: None)
         trace, lines = striking(step, raised)
-        tasks = [loop.create_task(ask(lane, request(name))) for name in names]
+        tasks = [loop.create_task(ask(batcher, request(name))) for name in names]
         before = sys.gettrace()
         sys.settrace(trace)
         try:
@@ -100,7 +100,7 @@ def test_whoever_waits_is_answered_wherever_a_signal_strikes_and_so_is_who_comes
         assert answers.count(None) <= 1, f"step {step}"
         for name, answer in zip(names, answers, strict=True):
             assert answer in (None, answer_to(request(name))), f"step {step}"
-        later = [loop.create_task(ask(lane, request(name))) for name in ("y", "z")]
+        later = [loop.create_task(ask(batcher, request(name))) for name in ("y", "z")]
         assert run(loop, later) == [answer_to(request("y")), answer_to(request("z"))], f"step {step}"
         loop.close()
         if lines[0] < step:
@@ -122,13 +122,13 @@ def test_what_was_not_sent_when_a_signal_struck_in_its_call_is_not_sent_behind_i
         sent.extend(one.id for one in requests)
         return await send(requests, timeout)
 
-    async def struck(lane: AsyncBatcher, trace: Callable[..., Any]) -> bool:
-        waiting = [asyncio.ensure_future(ask(lane, request(name))) for name in NAMES[:others]]
+    async def struck(batcher: AsyncBatcher, trace: Callable[..., Any]) -> bool:
+        waiting = [asyncio.ensure_future(ask(batcher, request(name))) for name in NAMES[:others]]
         await asyncio.sleep(0)
         mine, before = request("mine"), sys.gettrace()
         sys.settrace(trace)
         try:
-            lane.ask(mine, 30.0)
+            batcher.ask(mine, 30.0)
         except Alarm:
             sys.settrace(before)
         else:
@@ -136,7 +136,7 @@ def test_what_was_not_sent_when_a_signal_struck_in_its_call_is_not_sent_behind_i
         finally:
             sys.settrace(before)
         known = sent.count(mine.id)
-        answers = await asyncio.wait_for(asyncio.gather(*waiting, ask(lane, request("z"))), TOO_LONG)
+        answers = await asyncio.wait_for(asyncio.gather(*waiting, ask(batcher, request("z"))), TOO_LONG)
         assert len(answers) == others + 1
         assert sent.count(mine.id) == known
         return True

@@ -51,7 +51,7 @@ class Bench:
         self.bus = logging_bus()
         self.events: list[Event] = []
         self.bus.subscribe(self.events.append)
-        self.keeper = HandDriven(self.store, self.bus, monotonic=self.now)
+        self.heartbeat = HandDriven(self.store, self.bus, monotonic=self.now)
 
     def now(self) -> float:
         return self.clock.elapsed / SECOND
@@ -66,7 +66,7 @@ class Bench:
 
     def hold(self, name: str = "work", lease: float = LEASE) -> Lease:
         held = lease_of(self.record(name, lease), lease)
-        self.keeper.take(held, self.now())
+        self.heartbeat.take(held, self.now())
         return held
 
     def stored(self, hold: Lease) -> Record:
@@ -81,7 +81,7 @@ class Bench:
 
     def after(self, seconds: float) -> None:
         self.clock.advance(seconds)
-        self.keeper.tick()
+        self.heartbeat.tick()
 
     def told(self, name: str) -> list[Event]:
         return [event for event in self.events if event.name == name]
@@ -91,7 +91,7 @@ class Bench:
 def bench() -> Iterator[Bench]:
     bench = Bench()
     yield bench
-    bench.keeper.close()
+    bench.heartbeat.close()
 
 
 def keepers() -> list[threading.Thread]:

@@ -23,7 +23,7 @@ from onceward.stores import MemoryStore
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.clock import FakeClock
 from tests.faulty import FaultyStore, Wire
-from tests.unit.keeper_bench import NAME, Bench, bench, keepers
+from tests.unit.heartbeat_bench import NAME, Bench, bench, keepers
 
 __all__ = ["bench"]  # fixtures, told here so that pytest finds them
 
@@ -54,7 +54,7 @@ def test_closing_joins_the_thread_and_a_second_close_is_fine() -> None:
 def test_a_closed_keeper_takes_no_lease_and_the_key_is_given_back() -> None:
     store = MemoryStore()
     once = Once(store)
-    once.keeper.close()
+    once.heartbeat.close()
     with pytest.raises(ConfigurationError, match="closed"):
         once.run("work", int)
     assert Once(store).outcome("work", int).executed
@@ -77,7 +77,7 @@ def test_the_keeper_has_a_connection_of_its_own(tmp_path: Path) -> None:
         with store._link._lock:
             time.sleep(0.5)
         claim.check()
-        twin = once.keeper._twin
+        twin = once.heartbeat._twin
         assert isinstance(twin, SQLiteStore)
         assert twin is not store
     assert not twin._link.is_open, "the keeper closes what it has opened"
@@ -108,7 +108,7 @@ def test_a_canceller_that_fails_does_not_end_the_thread() -> None:
     with Once(store, lease="100ms") as once, once.claim("kept") as kept:
         once.subscribe(events.append)
         with pytest.raises(LeaseLost), once.claim("lost"):
-            hold = list(once.keeper._holds.values())[-1]
+            hold = list(once.heartbeat._holds.values())[-1]
 
             def closed() -> None:
                 raise RuntimeError("Event loop is closed")
@@ -154,17 +154,17 @@ def test_a_claim_made_by_a_signal_handler_while_its_thread_rings_the_keeper_does
 ) -> None:
     with Once("memory://") as once:
         once.run("first", int)
-        ring = once.keeper._bell.notify
+        ring = once.heartbeat._bell.notify
         inner: list[int] = []
 
         def interrupted() -> None:
-            monkeypatch.setattr(once.keeper._bell, "notify", ring)
+            monkeypatch.setattr(once.heartbeat._bell, "notify", ring)
             inner.append(once.run("from the handler", int))
             ring()
 
-        monkeypatch.setattr(once.keeper._bell, "notify", interrupted)
+        monkeypatch.setattr(once.heartbeat._bell, "notify", interrupted)
         for turn in itertools.count():
-            once.keeper._next_look = float("inf")  # its own thread may set it, too, and then nobody rings
+            once.heartbeat._next_look = float("inf")  # its own thread may set it, too, and then nobody rings
             once.run(("outer", turn), int)
             if inner:
                 break
@@ -174,8 +174,8 @@ def test_a_claim_made_by_a_signal_handler_while_its_thread_rings_the_keeper_does
 def test_a_twin_of_the_store_is_opened_in_the_blocking_world(bench: Bench) -> None:
     opened: list[object] = []
 
-    async def remember(world: object) -> None:
-        opened.append(world)
+    async def remember(runtime: object) -> None:
+        opened.append(runtime)
 
     bench.store.open = remember  # type: ignore[method-assign]
     bench.hold()
@@ -207,8 +207,8 @@ def test_a_store_that_answers_too_little_does_not_end_the_thread() -> None:
     once.subscribe(lambda event: told.append(event.name))
     with once.claim("order 7"):
         until(lambda: told.count("renewal_failed") > 2)
-        assert once.keeper._thread is not None
-        assert once.keeper._thread.is_alive()
+        assert once.heartbeat._thread is not None
+        assert once.heartbeat._thread.is_alive()
     once.close()
 
 
@@ -235,7 +235,7 @@ def test_a_thread_that_died_all_the_same_is_replaced_with_the_next_hold() -> Non
     dead = threading.Thread(target=int)
     dead.start()
     dead.join()
-    once.keeper._thread = dead
+    once.heartbeat._thread = dead
     told: list[str] = []
     once.subscribe(lambda event: told.append(event.name))
     with once.claim("order 7"):

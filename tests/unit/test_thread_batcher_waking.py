@@ -9,8 +9,8 @@ import pytest
 from onceward.runtime import thread_batcher as thread_lane
 from onceward.runtime.thread_batcher import ThreadBatcher, Waiter
 from tests.moved_time import TOO_LONG, in_thread
-from tests.unit.lane_calls import ThreadSend, request, until
-from tests.unit.thread_lane_calls import ask, start
+from tests.unit.batcher_calls import ThreadSend, request, until
+from tests.unit.thread_batcher_calls import ask, start
 
 
 class Watched(ThreadBatcher):
@@ -35,20 +35,20 @@ def told_together(number: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[in
         wake(one)
 
     send = ThreadSend(2)
-    lane = Watched(send)
-    first = in_thread(ask, lane, request("first"))
+    batcher = Watched(send)
+    first = in_thread(ask, batcher, request("first"))
     send.reached()
-    others = start(lane, *(request(word) for word in range(number)))
-    order = [one.ident for one in lane._queue]
+    others = start(batcher, *(request(word) for word in range(number)))
+    order = [one.ident for one in batcher._queue]
     send.go(0)
     send.reached()
     monkeypatch.setattr(Waiter, "wake", noted)
-    lane.handed_on_by.clear()
+    batcher.handed_on_by.clear()
     send.go(1)
     for one in (first, *others):
         one.result(TOO_LONG)
-    until(lambda: not lane._baton.locked())
-    return order, woken, lane.handed_on_by
+    until(lambda: not batcher._baton.locked())
+    return order, woken, batcher.handed_on_by
 
 
 @pytest.fixture

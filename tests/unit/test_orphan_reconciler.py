@@ -10,7 +10,7 @@ from onceward.protocol.requests import ClaimRequest, Complete, Verdict
 from onceward.runtime import orphans as seeker
 from onceward.runtime.bridge import run
 from onceward.runtime.heartbeat import Heartbeat
-from tests.unit.keeper_bench import LEASE, Bench, bench, lease_of
+from tests.unit.heartbeat_bench import LEASE, Bench, bench, lease_of
 
 __all__ = ["bench"]  # fixtures, told here so that pytest finds them
 
@@ -25,7 +25,7 @@ def state_of(bench: Bench, id: bytes) -> RecordState | None:
 def sought(bench: Bench, name: str = "work") -> Record:
     """Granted, but its caller has never heard of it."""
     record = bench.record(name)
-    bench.keeper.seek(lease_of(record, LEASE), record.id, LEASE * SECOND)
+    bench.heartbeat.seek(lease_of(record, LEASE), record.id, LEASE * SECOND)
     return record
 
 
@@ -45,7 +45,7 @@ def test_a_claim_that_was_granted_is_given_back_and_told(bench: Bench) -> None:
 def test_a_claim_that_comes_late_is_waited_for(bench: Bench) -> None:
     """A frozen store does what it was told when it goes on, perhaps after it has answered our question."""
     lease = lease_of(Record(GONE, "app/op", "gone", RecordState.PENDING, 1, nonce=b"nonce of gone"), LEASE)
-    bench.keeper.seek(lease, GONE, LEASE * SECOND)
+    bench.heartbeat.seek(lease, GONE, LEASE * SECOND)
     for _ in range(3):
         bench.after(1)
     request = ClaimRequest(GONE, "app/op", "gone", b"nonce of gone", LEASE * SECOND)
@@ -57,11 +57,11 @@ def test_a_claim_that_comes_late_is_waited_for(bench: Bench) -> None:
 
 def test_one_that_never_came_is_not_looked_for_for_ever(bench: Bench) -> None:
     lease = lease_of(Record(GONE, "app/op", "gone", RecordState.PENDING, 1, nonce=b"nonce of gone"), LEASE)
-    bench.keeper.seek(lease, GONE, LEASE * SECOND)
+    bench.heartbeat.seek(lease, GONE, LEASE * SECOND)
     for _ in range(100):
         bench.after(1)
     assert 5 < bench.wire.calls["read"] < 20
-    assert bench.keeper._seeker.next_look() == float("inf")
+    assert bench.heartbeat._seeker.next_look() == float("inf")
 
 
 @pytest.mark.fault("F41")
@@ -99,16 +99,16 @@ def test_many_are_looked_for_in_one_call_and_not_without_end(bench: Bench) -> No
     for number in range(seeker.MOST + 10):
         name = f"{number:032}".encode()
         lease = lease_of(Record(name, "app/op", "gone", RecordState.PENDING, 1, nonce=name), LEASE)
-        bench.keeper.seek(lease, name, LEASE * SECOND)
-    assert len(bench.keeper._seeker._sought) == seeker.MOST
+        bench.heartbeat.seek(lease, name, LEASE * SECOND)
+    assert len(bench.heartbeat._seeker._sought) == seeker.MOST
 
 
 def test_a_keeper_that_is_closed_looks_for_nothing_and_raises_nothing(bench: Bench) -> None:
     """Whoever gives a key back is leaving for a reason of its own, which nothing may hide."""
     record = bench.record("work")
-    keeper = Heartbeat(bench.store, bench.bus, monotonic=bench.now)
-    keeper.close()
-    keeper.seek(lease_of(record, LEASE), record.id, LEASE * SECOND)
+    heartbeat = Heartbeat(bench.store, bench.bus, monotonic=bench.now)
+    heartbeat.close()
+    heartbeat.seek(lease_of(record, LEASE), record.id, LEASE * SECOND)
     assert state_of(bench, record.id) is RecordState.PENDING
 
 

@@ -34,11 +34,11 @@ class Counted:
         answers: list[Answer] = await super().claim(requests, timeout=timeout)  # type: ignore[misc]
         return answers
 
-    def glance(self, id: bytes, fingerprint: bytes) -> Done | None:
+    def lookup(self, id: bytes, fingerprint: bytes) -> Done | None:
         self.looks += 1
         if self.glance_fails:
             raise StoreUnavailable("the look fails")
-        found: Done | None = super().glance(id, fingerprint)  # type: ignore[misc]
+        found: Done | None = super().lookup(id, fingerprint)  # type: ignore[misc]
         return found
 
 
@@ -103,7 +103,7 @@ def test_the_outcome_is_the_one_that_a_claim_would_have_given(store: Store, kind
         by_look = done.outcome()
         asked = kind == "not storable"  # why it was not kept stands on the whole record, which a look does not show
         assert store.claims == 1 + asked
-        once.engine.glance = None
+        once.engine.lookup = None
         by_claim = done.outcome()
         assert store.claims == 2 + asked
     assert type(by_look) is type(by_claim) is Replayed
@@ -164,7 +164,7 @@ def test_each_is_told_as_skipped_with_the_same_details(once: Once, store: Store)
     told: list[Event] = []
     once.subscribe(told.append)
     once.run("k", int, "7")
-    once.engine.glance = None
+    once.engine.lookup = None
     once.run("k", int, "7")
     assert [one.name for one in told] == ["skipped", "skipped"]
     for name in ("key", "scope", "reason", "attempt", "token", "state", "owner"):

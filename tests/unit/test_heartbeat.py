@@ -8,7 +8,7 @@ from onceward.engine.lease import Lease
 from onceward.protocol.policy import SECOND
 from onceward.protocol.record import RecordState
 from onceward.protocol.requests import Fail
-from tests.unit.keeper_bench import LEASE, Bench, bench, lease_of
+from tests.unit.heartbeat_bench import LEASE, Bench, bench, lease_of
 
 __all__ = ["bench"]  # fixtures, told here so that pytest finds them
 
@@ -23,8 +23,8 @@ def failure(hold: Lease) -> Fail:
 
 def test_what_its_owner_could_not_settle_is_tried_again_and_told_once(bench: Bench) -> None:
     hold = bench.hold()
-    bench.keeper.drop(hold)
-    bench.keeper.end(hold, failure(hold))
+    bench.heartbeat.drop(hold)
+    bench.heartbeat.end(hold, failure(hold))
     bench.wire.lose_requests("settle")
     for _ in range(3):
         bench.after(10)
@@ -38,14 +38,14 @@ def test_what_its_owner_could_not_settle_is_tried_again_and_told_once(bench: Ben
 
 def test_what_could_never_be_settled_lapses_and_is_forgotten(bench: Bench) -> None:
     hold = bench.hold()
-    bench.keeper.drop(hold)
-    bench.keeper.end(hold, failure(hold))
+    bench.heartbeat.drop(hold)
+    bench.heartbeat.end(hold, failure(hold))
     bench.wire.lose_requests("settle")
     bench.after(LEASE + 1)
     bench.wire.heal()
     bench.after(1)
     assert bench.stored(hold).state is RecordState.PENDING
-    assert not bench.keeper._endings
+    assert not bench.heartbeat._endings
 
 
 # ── when ──
@@ -76,7 +76,7 @@ def test_the_lease_is_counted_from_before_the_question_not_from_the_answer(bench
     hold = lease_of(bench.record("work"), LEASE)
     asked_at = bench.now()
     bench.clock.advance(30)  # the answer took its time
-    bench.keeper.take(hold, asked_at)
+    bench.heartbeat.take(hold, asked_at)
     assert hold.ends == asked_at + LEASE
 
 
@@ -111,13 +111,13 @@ def test_the_keeper_does_not_spin_on_a_lease_that_was_lost_while_it_is_being_set
     bench.clock.advance(LEASE)
     bench.taken_over(hold)
     hold.settling = True
-    bench.keeper.tick()
-    bench.keeper.tick()
+    bench.heartbeat.tick()
+    bench.heartbeat.tick()
     assert bench.wire.calls["renew"] == 1
 
 
 def test_what_was_dropped_is_not_renewed_any_more(bench: Bench) -> None:
-    bench.keeper.drop(bench.hold())
+    bench.heartbeat.drop(bench.hold())
     bench.after(120)
     assert bench.wire.calls["renew"] == 0
-    assert not bench.keeper._holds
+    assert not bench.heartbeat._holds

@@ -5,7 +5,7 @@ of its own in another thread: each call becomes a task there, and a handler (a p
 thread, so that it may block like any other. Context variables travel along, so nesting works as in real code.
 
 Time is the real one plus what `face.clock` was advanced by, for the store, the waits and the keeper alike: nothing
-lapses by accident, and `face.clock.advance("10m")` is ten minutes of silence. `face.heartbeat()` is one pass of the
+lapses by accident, and `face.clock.advance("10m")` is ten minutes of silence. `face.renew_leases()` is one pass of the
 keeper.
 """
 
@@ -38,9 +38,9 @@ from tests.moved_time import TOO_LONG, LoopThread, MovedLoop, MovedThreads, Real
 from tests.servers.postgres import URL, schema_of
 from tests.servers.redis import shared
 
-__all__ = ["TOO_LONG", "AsyncFace", "Colour", "Face", "Pause", "Place", "RealClock", "place_of"]
+__all__ = ["TOO_LONG", "AsyncClient", "Mode", "Pause", "Place", "RealClock", "SyncClient", "place_of"]
 
-Colour = Literal["blocking", "async"]
+Mode = Literal["blocking", "async"]
 
 
 class Place:
@@ -86,18 +86,18 @@ class Pause:
 class HeldClaim:
     """A claim of either colour, called as blocking code."""
 
-    def __init__(self, face: Face, claim: Any) -> None:
-        self._face = face
+    def __init__(self, client: SyncClient, claim: Any) -> None:
+        self._client = client
         self._claim = claim
 
     def complete(self, value: Any = None) -> None:
-        self._face._wait(self._claim.complete(value))
+        self._client._wait(self._claim.complete(value))
 
     def complete_in(self, connection: Any, value: Any = None) -> None:
-        self._face._wait(self._claim.complete_in(connection, value))
+        self._client._wait(self._claim.complete_in(connection, value))
 
     def annotate(self, **note: str) -> None:
-        self._face._wait(self._claim.annotate(**note))
+        self._client._wait(self._claim.annotate(**note))
 
     def __getattr__(self, name: str) -> Any:  # token, attempt, key, note, state, check, derived_key: never awaited
         return getattr(self._claim, name)
@@ -106,21 +106,21 @@ class HeldClaim:
 class GuardedFunction:
     """A decorated function of either colour, called as blocking code."""
 
-    def __init__(self, face: Face, fn: Any) -> None:
-        self._face = face
+    def __init__(self, client: SyncClient, fn: Any) -> None:
+        self._client = client
         self.fn = fn
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._face._wait(self.fn(*args, **kwargs))
+        return self._client._wait(self.fn(*args, **kwargs))
 
     def outcome(self, *args: Any, **kwargs: Any) -> Any:
-        return self._face._wait(self.fn.outcome(*args, **kwargs))
+        return self._client._wait(self.fn.outcome(*args, **kwargs))
 
     def read(self, *args: Any, **kwargs: Any) -> Any:
-        return self._face._wait(self.fn.read(*args, **kwargs))
+        return self._client._wait(self.fn.read(*args, **kwargs))
 
     def forget(self, *args: Any, **kwargs: Any) -> bool:
-        forgotten: bool = self._face._wait(self.fn.forget(*args, **kwargs))
+        forgotten: bool = self._client._wait(self.fn.forget(*args, **kwargs))
         return forgotten
 
     def __getattr__(self, name: str) -> Any:  # key, policy, operation: never awaited
@@ -143,31 +143,31 @@ def nothing_at_once() -> Iterator[None]:
             engine.answer = answer
 
 
-class Face:
+class SyncClient:
     """The blocking face, and what both colours share. `once` is the client itself."""
 
-    colour: Colour = "blocking"
+    mode: Mode = "blocking"
 
     def __init__(self, place: Place, **defaults: Any) -> None:
         self.place = place
         self.clock = place.clock
-        self.once: Any = self._client(place.open(), defaults)
+        self.once: Any = self._once_client(place.open(), defaults)
         _engines.add(self.once.engine)
-        self.keeper = self.once.keeper
-        self.keeper._monotonic = self.once.engine.world.monotonic
+        self.heartbeat = self.once.heartbeat
+        self.heartbeat._monotonic = self.once.engine.runtime.monotonic
         if not isinstance(self.clock, RealClock):
-            self.keeper._run = self._sit
+            self.heartbeat._run = self._sit
         self.events: list[Event] = []
         self.once.subscribe(self.events.append)
-        self._others: list[Face] = []
+        self._others: list[SyncClient] = []
         self._blocks: list[Any] = []
         self._closed = False
 
     # ── what differs ──
 
-    def _client(self, store: Store, defaults: dict[str, Any]) -> Any:
+    def _once_client(self, store: Store, defaults: dict[str, Any]) -> Any:
         once = Once(store, **defaults)
-        once.engine.world = MovedThreads(self.clock)
+        once.engine.runtime = MovedThreads(self.clock)
         return once
 
     def _wait(self, call: Any) -> Any:
@@ -194,11 +194,11 @@ class Face:
 
     def _sit(self) -> None:
         """The keeper's thread in fake time: renews nothing by itself, else it would race against the test."""
-        keeper = self.keeper
-        with keeper._bell:
-            keeper._bell.wait_for(lambda: keeper._closing)
-        if keeper._twin is not None and keeper._twin is not keeper._store:
-            run(keeper._twin.close())
+        heartbeat = self.heartbeat
+        with heartbeat._bell:
+            heartbeat._bell.wait_for(lambda: heartbeat._closing)
+        if heartbeat._twin is not None and heartbeat._twin is not heartbeat._store:
+            run(heartbeat._twin.close())
 
     # ── the verbs ──
 
@@ -262,19 +262,19 @@ class Face:
 
     # ── the stage ──
 
-    def another(self, **defaults: Any) -> Face:
+    def another(self, **defaults: Any) -> SyncClient:
         """Another worker on the same data, with a client, a keeper and a connection of its own."""
         other = type(self)(self.place, **defaults)
         self._others.append(other)
         return other
 
-    def heartbeat(self) -> None:
+    def renew_leases(self) -> None:
         """One pass of the keeper: renews what is due by now."""
-        self.keeper.tick()
+        self.heartbeat.tick()
 
     def leases(self) -> int:
         """How many leases the keeper has in its care."""
-        return len(self.keeper._holds)
+        return len(self.heartbeat._holds)
 
     def start(self, call: Callable[..., Any], *args: Any) -> Future[Any]:
         """Call it in another thread."""
@@ -328,15 +328,15 @@ class Face:
             self._stop()
 
 
-class AsyncFace(Face):
+class AsyncClient(SyncClient):
     """The async face."""
 
-    colour = "async"
+    mode = "async"
 
-    def _client(self, store: Store, defaults: dict[str, Any]) -> Any:
+    def _once_client(self, store: Store, defaults: dict[str, Any]) -> Any:
         self._loop = LoopThread()
         once = AsyncOnce(store, **defaults)
-        once.engine.world = MovedLoop(self.clock)
+        once.engine.runtime = MovedLoop(self.clock)
         return once
 
     def _wait(self, call: Any) -> Any:
@@ -404,23 +404,23 @@ def place_of(request: pytest.FixtureRequest, folder: Path, clock: FakeClock) -> 
 
 
 @pytest.fixture(params=["blocking", "async"])
-def colour(request: pytest.FixtureRequest) -> Colour:
-    chosen: Colour = request.param
+def mode(request: pytest.FixtureRequest) -> Mode:
+    chosen: Mode = request.param
     return chosen
 
 
 @pytest.fixture
-def face(place: Place, colour: Colour) -> Iterator[Face]:
+def client(place: Place, mode: Mode) -> Iterator[SyncClient]:
     """A client of each colour on each store."""
-    face = Face(place) if colour == "blocking" else AsyncFace(place)
-    yield face
-    face.close()
+    client = SyncClient(place) if mode == "blocking" else AsyncClient(place)
+    yield client
+    client.close()
 
 
 @pytest.fixture
-def sqlite_face(tmp_path: Path, clock: FakeClock, colour: Colour) -> Iterator[Face]:
+def sqlite_client(tmp_path: Path, clock: FakeClock, mode: Mode) -> Iterator[SyncClient]:
     """A client of each colour on a SQLite file, for what memory cannot do."""
     place = Place("sqlite", tmp_path, clock)
-    face = Face(place) if colour == "blocking" else AsyncFace(place)
-    yield face
-    face.close()
+    client = SyncClient(place) if mode == "blocking" else AsyncClient(place)
+    yield client
+    client.close()
