@@ -207,7 +207,7 @@ class Outreach:
 
     # ── enrichment ──
 
-    def enrich(self, prospect_id: str, type: str) -> Answer:  # noqa: A002 (the document's word)
+    def enrich(self, prospect_id: str, type: str) -> Answer:
         """Not if the data is there, not if it was tried today, never twice at once."""
         known = self._rows(sql.KNOWN.format(sql.ENRICHED[type]), prospect_id)
         if known and known[0][0]:
@@ -215,7 +215,7 @@ class Outreach:
         outcome = self._enrich.outcome(prospect_id, type)
         return answer("enriched", outcome, self._enrich.policy.reasons.done)
 
-    def _look_up(self, prospect_id: str, type: str) -> str:  # noqa: A002 (the document's word)
+    def _look_up(self, prospect_id: str, type: str) -> str:
         claim = current_claim()
         attempt = prospect_id, type, claim.token
         with self.people.transaction() as tx:

@@ -139,7 +139,7 @@ def test_a_rolling_window_has_no_boundary_across_which_both_run(declared: SyncCl
 def test_an_enrichment_that_failed_was_tried_and_is_not_tried_again_for_a_day(declared: SyncClient) -> None:
     tried: list[tuple[int, str]] = []
 
-    def enrich(prospect_id: int, type: str) -> str:  # noqa: A002 (the seed's own name)
+    def enrich(prospect_id: int, type: str) -> str:
         tried.append((prospect_id, type))
         declared.clock.advance("1h")  # it takes its time, and that is part of the window
         if len(tried) == 1:
@@ -162,7 +162,7 @@ def test_an_enrichment_that_failed_was_tried_and_is_not_tried_again_for_a_day(de
 
 @pytest.mark.mission("C6")
 def test_from_the_attempt_means_from_its_claim_and_not_from_its_end(declared: SyncClient) -> None:
-    def slow(prospect_id: int, type: str) -> str:  # noqa: A002 (the seed's own name)
+    def slow(prospect_id: int, type: str) -> str:
         declared.clock.advance("5h")
         declared.renew_leases()
         return "found"
@@ -182,7 +182,7 @@ def test_from_the_attempt_means_from_its_claim_and_not_from_its_end(declared: Sy
 def test_two_enrichments_are_never_under_way_at_once_and_a_retried_webhook_adds_nothing(declared: SyncClient) -> None:
     pause, data = Pause(), []
 
-    def enrich(prospect_id: int, type: str) -> None:  # noqa: A002 (the seed's own name)
+    def enrich(prospect_id: int, type: str) -> None:
         pause.here()
         data.append(prospect_id)
 
@@ -200,7 +200,7 @@ def test_two_enrichments_are_never_under_way_at_once_and_a_retried_webhook_adds_
 def test_unless_declared_otherwise_a_failed_delivery_is_not_marked_as_seen(declared: SyncClient) -> None:
     calls: list[str] = []
 
-    def process(prospect_id: int, type: str) -> str:  # noqa: A002 (the seed's own name)
+    def process(prospect_id: int, type: str) -> str:
         calls.append(type)
         if len(calls) == 1:
             raise ConnectionError("try again")
@@ -225,7 +225,7 @@ def test_what_parks_after_crashes_parks_also_if_its_window_counts_from_the_attem
     assert careful.read("ann").state is RecordState.PARKED
 
 
-def enrichment(prospect_id: int, type: str) -> str:  # noqa: A002 (the seed's own name)
+def enrichment(prospect_id: int, type: str) -> str:
     return "found"
 
 
@@ -244,7 +244,7 @@ def test_a_crash_is_no_failure_and_stays_the_business_of_after_crash(declared: S
 def test_a_paid_call_has_the_same_key_on_every_attempt_and_another_in_the_next_window(declared: SyncClient) -> None:
     keys: list[str] = []
 
-    def charge(prospect_id: int, type: str) -> str:  # noqa: A002 (the seed's own name)
+    def charge(prospect_id: int, type: str) -> str:
         claim = current_async_claim() if declared.mode == "async" else current_claim()
         keys.append(claim.derived_key("charge"))
         if len(keys) == 1:
@@ -304,7 +304,7 @@ def test_a_parked_one_has_its_word_too(declared: SyncClient) -> None:
 
 
 def test_a_failure_has_its_word_and_without_one_nothing_is_added(declared: SyncClient) -> None:
-    def fails(prospect_id: int, type: str) -> None:  # noqa: A002 (the seed's own name)
+    def fails(prospect_id: int, type: str) -> None:
         raise ValueError("no such site")
 
     enriching = by_name(declared, "enrich", fails)

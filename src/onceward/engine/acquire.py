@@ -197,7 +197,7 @@ def take(attempt: Attempt, since: float) -> Attempt:
     wants = engine.wants
     if wants("acquired"):
         record = attempt.record
-        engine.emit("acquired", attempt.key, record, reason="taken over" if record.attempt > 1 else "")
+        engine.emit_wanted("acquired", attempt.key, record, reason="taken over" if record.attempt > 1 else "")
     return attempt
 
 
@@ -247,7 +247,7 @@ async def _release(engine: Engine, asked: Sequence[Attempt]) -> None:
         releases = [Release(record.id, record.token, record.nonce) for _, record in granted]
         await engine.store.settle(releases, timeout=timeout)
     for one, record in granted:
-        engine.tell("released", one.job.key, record)
+        engine.emit("released", one.job.key, record)
 
 
 def refuse_reentry(engine: Engine, job: Job) -> None:
@@ -264,11 +264,11 @@ async def outcome_of(engine: Engine, job: Job, answer: Answer, *, waited: bool =
     """What a claim that was not granted means to the caller. Every skip is told, so that it can be explained later."""
     outcome = await _outcome(engine, job, answer, waited=waited)
     if isinstance(outcome, Mismatch):
-        engine.tell("mismatch", job.key, answer.record, reason=outcome.reason, error=_what_differs(outcome))
+        engine.emit("mismatch", job.key, answer.record, reason=outcome.reason, error=_what_differs(outcome))
     else:
-        engine.tell("skipped", job.key, answer.record, reason=outcome.reason)
+        engine.emit("skipped", job.key, answer.record, reason=outcome.reason)
     if waited and job.policy.wait and isinstance(outcome, Running) and not engine.stopping:
-        engine.tell("claim_failed", job.key, answer.record, reason="wait limit")
+        engine.emit("claim_failed", job.key, answer.record, reason="wait limit")
     return outcome
 
 

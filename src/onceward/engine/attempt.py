@@ -262,7 +262,7 @@ class Attempt(SettlingLease):
             reason = (
                 f"it takes {len(encoded.data)} bytes, and a record of this store has room for {self.engine.largest}"
             )
-        self.engine.tell("result_not_stored", self.key, self.record, reason=reason)
+        self.engine.emit("result_not_stored", self.key, self.record, reason=reason)
         return {**note, **noted(brief or reason)}
 
     async def complete_in(self, connection: Any, value: Any) -> None:
@@ -316,7 +316,7 @@ class Attempt(SettlingLease):
         try:
             return self.job.policy.delay_after(self.record.attempt)
         except Exception as error:  # noqa: BLE001 (it is the user's own function)
-            self.engine.tell(
+            self.engine.emit(
                 "retry_delay_failed", self.key, self.record, reason="retried without a delay", error=words_of(error)
             )
             return 0

@@ -55,7 +55,7 @@ async def _outcome(engine: Engine, job: Job, firsts: dict[bytes, Job], outcomes:
     outcome = outcomes[job.key.id]
     if job is first or not isinstance(outcome, Executed | Replayed):
         return outcome
-    engine.tell("skipped", job.key, reason=job.policy.reasons.done)
+    engine.emit("skipped", job.key, reason=job.policy.reasons.done)
     if isinstance(outcome, Replayed):
         return outcome
     value = outcome.value

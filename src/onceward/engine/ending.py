@@ -65,7 +65,7 @@ def recorded(attempt: Attempt, value: Any, answer: Answer, reason: str = "") -> 
         case Verdict.SKEW:
             return _unknown(attempt, value, "the record was rewritten by a newer Onceward")
         case _:
-            attempt.engine.tell("lost", attempt.key, attempt.record, reason="result refused")
+            attempt.engine.emit("lost", attempt.key, attempt.record, reason="result refused")
             return _unconfirmed(attempt, value, lost=True)
 
 
@@ -100,7 +100,7 @@ async def committed(attempt: Attempt) -> bool:
         return False
     attempt.settled, attempt.record = RecordState.COMPLETED, record
     attempt.abandon()
-    attempt.engine.tell("completed", attempt.key, record)
+    attempt.engine.emit("completed", attempt.key, record)
     return True
 
 
@@ -135,7 +135,7 @@ async def after_error(attempt: Attempt, error: BaseException) -> Outcome[Any]:
             outcome = await settle_error(attempt, error, policy)
     except StoreError as trouble:
         attempt.abandon()
-        attempt.engine.tell("unknown", attempt.key, attempt.record, reason="failure not recorded", error=repr(trouble))
+        attempt.engine.emit("unknown", attempt.key, attempt.record, reason="failure not recorded", error=repr(trouble))
         outcome = _failed(attempt, error)
     if not isinstance(error, Exception):
         raise error
@@ -150,7 +150,7 @@ async def settle_error(attempt: Attempt, error: BaseException, policy: Policy) -
         return await verify_error(attempt, error, policy)
     answer = await attempt.fail(error, final=final, known=known)
     if answer.verdict is not Verdict.OK:
-        attempt.engine.tell("lost", attempt.key, attempt.record, reason="failure refused")
+        attempt.engine.emit("lost", attempt.key, attempt.record, reason="failure refused")
     return _failed(attempt, error)
 
 
@@ -221,7 +221,7 @@ async def unawaitable(finding: Any) -> object:
 async def park(attempt: Attempt, error_type: str, text: str, error: BaseException | None) -> Outcome[Any]:
     answer = await attempt.park(error_type, text)
     if answer.verdict is not Verdict.OK:
-        attempt.engine.tell("lost", attempt.key, attempt.record, reason="parking refused")
+        attempt.engine.emit("lost", attempt.key, attempt.record, reason="parking refused")
     return Parked(
         key=attempt.key.text,
         reason=attempt.job.policy.reasons.parked,
@@ -247,7 +247,7 @@ def executed(attempt: Attempt, reason: str = "") -> Outcome[Any]:
 
 def _unknown(attempt: Attempt, value: Any, error: str) -> Outcome[Any]:
     attempt.abandon()
-    attempt.engine.tell("unknown", attempt.key, attempt.record, error=error)
+    attempt.engine.emit("unknown", attempt.key, attempt.record, error=error)
     return _unconfirmed(attempt, value, lost=False)
 
 

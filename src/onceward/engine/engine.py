@@ -78,13 +78,13 @@ class Engine:
         self.nonce: Callable[[], bytes] = runtime.nonce
         self.steady = None if self.answer is not None else runtime.steady
         self.finish: Finish = _undisturbed if store.inline else runtime.finish
-        self.emit: Emit = self._emit
+        self.emit_wanted: Emit = self._emit_event
         self.count_by_scope()
 
     def count_by_scope(self) -> None:
         """If anybody counts by scope: only those who do pay for it."""
         if self.bus.totals is not None:
-            self.wants, self.emit = ALL, self.bus.totals.emitter(self.bus, self._emit)
+            self.wants, self.emit_wanted = ALL, self.bus.totals.emitter(self.bus, self._emit_event)
 
     def is_ready(self) -> bool:
         """Before every flow: right world, still claiming. False: the store must be opened first."""
@@ -113,14 +113,14 @@ class Engine:
             return codec.decode(data, id)
         return await self.runtime.think(codec.decode, data, id)
 
-    def tell(
+    def emit(
         self, name: str, key: Key, record: Record | Done | None = None, *, reason: str = "", error: str = ""
     ) -> None:
         """Count the event, and make it if anybody listens."""
         if self.wants(name):
-            self.emit(name, key, record, reason=reason, error=error)
+            self.emit_wanted(name, key, record, reason=reason, error=error)
 
-    def _emit(
+    def _emit_event(
         self, name: str, key: Key, record: Record | Done | None = None, *, reason: str = "", error: str = ""
     ) -> None:
         """Behind `wants`: where every call comes by, nothing is put together that nobody hears."""

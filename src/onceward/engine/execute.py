@@ -270,7 +270,7 @@ async def plainly(job: Job) -> Any:
 
 async def unprotected(engine: Engine, job: Job, reason: str) -> Outcome[Any]:
     """Run without a claim, because the user declared so. Loud: somebody should look at each of these."""
-    engine.tell("unprotected", job.key, reason=reason)
+    engine.emit("unprotected", job.key, reason=reason)
     return await unguarded(job, "unprotected")
 
 

@@ -43,7 +43,7 @@ async def recover(engine: Engine, asked: Sequence[Attempt], error: BaseException
 def tell_no_answer(engine: Engine, key: Key, error: StoreError) -> None:
     """A claim that the store did not answer. To have to repeat one's own transaction is an answer."""
     if not isinstance(error, RetryTransaction):
-        engine.tell("claim_failed", key, reason="no answer", error=type(error).__name__)
+        engine.emit("claim_failed", key, reason="no answer", error=type(error).__name__)
 
 
 async def mend(attempt: Attempt, error: BaseException) -> None:

@@ -42,7 +42,7 @@ def done_before(engine: Engine, job: Job) -> tuple[Done, Any] | None:
         except ResultError as error:
             raise error.of(key.text) from error.__cause__
     if engine.wants("skipped"):
-        engine.emit("skipped", key, done, reason=job.policy.reasons.done)
+        engine.emit_wanted("skipped", key, done, reason=job.policy.reasons.done)
     return done, value
 
 

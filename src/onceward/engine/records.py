@@ -105,7 +105,7 @@ async def forget(
             "the record was written by a newer Onceward; left alone", key=key.text, hint="upgrade this process"
         )
     if existed:
-        engine.tell("forgotten", key, answer.record, reason="forced" if force else "")
+        engine.emit("forgotten", key, answer.record, reason="forced" if force else "")
     return existed
 
 
@@ -166,7 +166,7 @@ async def send_resolution(
     settled = (await engine.store.settle([request], timeout=TIMEOUT, signed=signed))[0]
     if settled.verdict is not Verdict.OK:
         raise NotAcquired("the record changed in the meantime; read it again", key=key.text)
-    engine.tell("resolved", key, settled.record, reason=resolution.value)
+    engine.emit("resolved", key, settled.record, reason=resolution.value)
 
 
 async def purge(engine: Engine, limit: int, signed: Signature | None = None) -> int:

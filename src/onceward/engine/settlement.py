@@ -79,7 +79,7 @@ class SettlingLease(Lease):
         except BaseException as error:
             self.settling = False
             if isinstance(error.__cause__, StoreError):  # cancelled, and the store did not answer either
-                self.engine.tell("unknown", self.key, self.record, error=repr(error.__cause__))
+                self.engine.emit("unknown", self.key, self.record, error=repr(error.__cause__))
                 self.abandon()
             if not isinstance(error, OncewardError) and not self.engine.runtime.cancels:
                 await self._once_more(settlement, state)
@@ -113,7 +113,7 @@ class SettlingLease(Lease):
             left = min(self.patience, since + allowed / SECOND) - runtime.monotonic()
             if left <= 0 or self.engine.closed:
                 raise trouble
-            self.engine.tell("settle_retried", self.key, self.record, error=repr(trouble))
+            self.engine.emit("settle_retried", self.key, self.record, error=repr(trouble))
             await runtime.sleep(min(left, pause * (0.5 + runtime.jitter())))
             pause = min(pause * 2, 2.0)
             try:
@@ -133,7 +133,7 @@ class SettlingLease(Lease):
             else:
                 wants = engine.wants
                 if wants("completed"):
-                    engine.emit("completed", self.key, replace(self.record, state=COMPLETED))
+                    engine.emit_wanted("completed", self.key, replace(self.record, state=COMPLETED))
         self.over = True
         engine.heartbeat.drop(self)
 
@@ -149,10 +149,10 @@ class SettlingLease(Lease):
         """The event of a settlement, told where it is known, whatever is raised afterwards."""
         record = self.record
         if state is RecordState.FREE:
-            self.engine.tell("released", self.key, record)
+            self.engine.emit("released", self.key, record)
         else:
             name = "parked" if record.state is RecordState.PARKED else "failed"
-            self.engine.tell(name, self.key, record, reason="final" if record.final else "", error=record.error_type)
+            self.engine.emit(name, self.key, record, reason="final" if record.final else "", error=record.error_type)
 
     def hurry(self) -> None:
         """The caller is cancelled or interrupted: one more call is tried, but nobody is kept for `settle_timeout`."""

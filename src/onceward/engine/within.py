@@ -145,13 +145,13 @@ class JoinedJob:
         if not kept:
             await self._ended(None)
         if self.attempt is not None:
-            self.engine.tell("completed", self.job.key, self.attempt.record, reason="within")
+            self.engine.emit("completed", self.job.key, self.attempt.record, reason="within")
         return outcome
 
     def _tell_failed(self, error: Exception) -> None:
         if self.attempt is not None:
             name = type(error).__qualname__
-            self.engine.tell("failed", self.job.key, self.attempt.record, reason="within", error=name)
+            self.engine.emit("failed", self.job.key, self.attempt.record, reason="within", error=name)
         elif isinstance(error, StoreError):
             tell_no_answer(self.engine, self.job.key, error)
 
@@ -185,7 +185,7 @@ class JoinedJob:
             left = deadline - runtime.monotonic()
             if not waits or left <= 0:
                 if waits and policy.wait:
-                    self.engine.tell("claim_failed", self.job.key, answer.record, reason="wait limit")
+                    self.engine.emit("claim_failed", self.job.key, answer.record, reason="wait limit")
                 return answer
             await runtime.sleep(min(left, pause * (0.5 + runtime.jitter() / 2)))
             pause = min(pause * 1.6, LONGEST_PAUSE)

@@ -146,4 +146,4 @@ def refuse_face(once: BaseClient, *, wanted_async: bool, what: str) -> None:
 
 def tell(once: BaseClient, event: str, name: str, key: str = "", *, reason: str = "", error: str = "") -> None:
     """Count and tell what no claim was made for. As with every event: the name of an error, never its message."""
-    once.engine.tell(event, Key(once.state_scope(name), key, NO_ID), reason=reason, error=error)
+    once.engine.emit(event, Key(once.state_scope(name), key, NO_ID), reason=reason, error=error)

@@ -86,7 +86,7 @@ async def _give_back(attempt: Attempt) -> None:
         await attempt.release()
     except StoreError as error:
         attempt.abandon()
-        attempt.engine.tell("unknown", attempt.key, attempt.record, reason="not given back", error=repr(error))
+        attempt.engine.emit("unknown", attempt.key, attempt.record, reason="not given back", error=repr(error))
 
 
 def _result(status: int, headers: Iterable[Iterable[bytes]], parts: list[bytes] | None) -> object:

@@ -57,7 +57,7 @@ class WebhookEvent(msgspec.Struct, frozen=True):
     def body(self) -> bytes:
         return self.request.body
 
-    def json(self, type: Any = Any) -> Any:  # noqa: A002 (as msgspec calls it)
+    def json(self, type: Any = Any) -> Any:
         """The body, decoded; as an instance of `type`, if that is given."""
         return msgspec.json.decode(self.request.body, type=type)
 

@@ -111,7 +111,7 @@ class IdempotencyMiddleware:
             down = isinstance(error, StoreError) and not isinstance(error, NOT_DOWN)
             if contract.policy.on_store_down != "run" or not down:
                 return contract.of_error(error)
-            contract.engine.tell("unprotected", job.key, reason=f"store down: {error}")
+            contract.engine.emit("unprotected", job.key, reason=f"store down: {error}")
             return None
         return block
 

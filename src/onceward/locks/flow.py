@@ -46,7 +46,7 @@ class LockedKey(Attempt):
     async def settle_again(self, settlement: AnySettlement, trouble: Exception, since: float) -> Answer:
         """Once more at any rate: how the lock stands tells a release that was applied from a loss."""
         self.unanswered = True
-        self.engine.tell("settle_retried", self.key, self.record, error=repr(trouble))
+        self.engine.emit("settle_retried", self.key, self.record, error=repr(trouble))
         try:
             return (await self.engine.store.settle([settlement], timeout=self.job.policy.call_timeout))[0]
         except PASSES as error:
@@ -142,13 +142,13 @@ async def give_up(lock: Attempt) -> None:
         answer = await lock.settle(given_up(lock.record), RecordState.FREE)
     except StoreError as error:
         lock.abandon()
-        lock.engine.tell("unknown", lock.key, lock.record, reason="not released, its lease lapses", error=repr(error))
+        lock.engine.emit("unknown", lock.key, lock.record, reason="not released, its lease lapses", error=repr(error))
         raise
     if answer.verdict is Verdict.OK or (in_time and _released_before(lock, answer)):
         return
     if answer.verdict is Verdict.SKEW:
         raise VersionSkew("the lock was rewritten by a newer Onceward", key=lock.key.text, hint="upgrade this process")
-    lock.engine.tell("lost", lock.key, lock.record, reason="release refused")
+    lock.engine.emit("lost", lock.key, lock.record, reason="release refused")
     raise LeaseLost(
         "this lock had another owner before its block ended: the block was not alone",
         key=lock.key.text,

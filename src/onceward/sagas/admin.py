@@ -119,7 +119,7 @@ async def _told(
     settled = (await engine.store.settle([request], timeout=TIMEOUT, signed=signed))[0]
     if settled.verdict is not Verdict.OK:
         raise NotAcquired("the record changed while we looked; look again", key=key.text)
-    engine.tell("resolved", key, settled.record, reason=reason)
+    engine.emit("resolved", key, settled.record, reason=reason)
     await hand_on(engine.store, request, record, engine.runtime.nonce(), engine.owner.name)
 
 

@@ -27,8 +27,8 @@ class SagaClaim:
         self.raised: BaseException | None = None
         self._unanswered = False
 
-    def tell(self, name: str, reason: str, error: str = "") -> None:
-        self.attempt.engine.tell(name, self.attempt.key, self.attempt.record, reason=reason, error=error)
+    def emit(self, name: str, reason: str, error: str = "") -> None:
+        self.attempt.engine.emit(name, self.attempt.key, self.attempt.record, reason=reason, error=error)
 
     # ── writing ──
 
@@ -83,7 +83,7 @@ class SagaClaim:
                 if left <= 0 or attempt.engine.closed:
                     raise
                 self._unanswered = True
-                self.tell("settle_retried", "journal", repr(error))
+                self.emit("settle_retried", "journal", repr(error))
                 await runtime.sleep(min(left, pause * (0.5 + runtime.jitter())))
                 pause = min(pause * 2, 2.0)
 
@@ -149,6 +149,6 @@ class SagaClaim:
         """Somebody else has taken the saga over, and carries it on."""
         attempt, record = self.attempt, self.attempt.record
         attempt.abandon()
-        self.tell("lost", "saga taken over")
+        self.emit("lost", "saga taken over")
         reason = attempt.job.policy.reasons.unknown
         return Unknown(key=attempt.key.text, reason=reason, attempt=record.attempt, token=record.token, lost=True)

@@ -78,7 +78,7 @@ async def run_saga(engine: Engine, saga: SagaJob) -> Outcome[Any]:
         if attempt.granted or not down or saga.job.policy.on_store_down != "run":
             raise
         reason = f"store down: {message_of(error)}"
-    engine.tell("unprotected", saga.job.key, reason=reason)
+    engine.emit("unprotected", saga.job.key, reason=reason)
     return await on_no_record(engine, saga, "unprotected")
 
 
@@ -113,7 +113,7 @@ class SagaRun:
             return self.claim.lost()
         except StoreError as error:  # nothing more can be said to it from here
             attempt.abandon()
-            self.claim.tell("unknown", "journal", repr(error))
+            self.claim.emit("unknown", "journal", repr(error))
             raise
         except BaseException as error:
             if attempt.end(error):
@@ -165,10 +165,10 @@ class SagaRun:
         part = part_of(self.attempt.key.id, step.name)
         encoded, cancelled = await engine.runtime.finish(engine.encode(self.saga.codecs[step.name], value, part))
         if encoded.data is None:
-            claim.tell("result_not_stored", f"{step.name}: {encoded.reason}")
+            claim.emit("result_not_stored", f"{step.name}: {encoded.reason}")
         claim.journal = writing.done(claim.journal, step.name, encoded.data)
         await claim.write()
-        claim.tell("step_done", step.name)
+        claim.emit("step_done", step.name)
         if cancelled is not None:
             raise cancelled
 
@@ -181,7 +181,7 @@ class SagaRun:
         claim = self.claim
         final, known = classify(error, step.policy)
         claim.raised = error
-        claim.tell("step_failed", step.name, _type_of(error))
+        claim.emit("step_failed", step.name, _type_of(error))
         told = _type_of(error), message_of(error)
         if final or (known and not self._line(step).unsure):
             claim.journal = writing.not_done(claim.journal, step.name, *told, final=final)
@@ -218,7 +218,7 @@ class SagaRun:
     def _turn(self, step: PlannedStep) -> None:
         line = self._line(step)
         self.claim.journal = writing.turned(self.claim.journal, line.error_type, line.error)
-        self.claim.tell("compensating", step.name, line.error_type)
+        self.claim.emit("compensating", step.name, line.error_type)
 
     async def _undo(self, step: PlannedStep) -> None:
         claim = self.claim
@@ -228,9 +228,9 @@ class SagaRun:
         if error is None:
             claim.journal = writing.undone(claim.journal, step.name)
             await claim.write()
-            claim.tell("step_undone", step.name)
+            claim.emit("step_undone", step.name)
             return
-        claim.tell("step_failed", f"undo {step.name}", _type_of(error))
+        claim.emit("step_failed", f"undo {step.name}", _type_of(error))
         claim.journal = writing.troubled(claim.journal, step.name, _type_of(error), message_of(error))
         if isinstance(self._next(), Undo):
             await self._pause(step, self._line(step).undo_attempts)
@@ -253,7 +253,7 @@ class SagaRun:
         """All is done, so the saga is: a result that cannot be read any more is left out, and told."""
         kept, unreadable = self._results().kept()
         for name, why in unreadable.items():
-            self.claim.tell("result_not_stored", f"{name}: {why}")
+            self.claim.emit("result_not_stored", f"{name}: {why}")
         return kept
 
     def _line(self, step: PlannedStep) -> JournalEntry:
@@ -266,7 +266,7 @@ class SagaRun:
         try:
             delay = step.policy.delay_after(attempt) / SECOND
         except Exception as error:  # noqa: BLE001 (it is the user's own function, and no reason to stop here)
-            self.claim.tell("retry_delay_failed", "retried without a delay", words_of(error))
+            self.claim.emit("retry_delay_failed", "retried without a delay", words_of(error))
             delay = 0.0
         await self._sleep(delay)
 

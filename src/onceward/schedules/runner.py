@@ -87,7 +87,7 @@ class ScheduleRunner:
         except Stopping:
             return
         except StoreError as error:
-            self.engine.tell("schedule_delayed", self.schedule.turn, error=message_of(error))
+            self.engine.emit("schedule_delayed", self.schedule.turn, error=message_of(error))
             self._look_at = self._monotonic() + int(AFTER_TROUBLE * SECOND)
 
     async def _look(self, pool: WorkerPool) -> int:
@@ -167,7 +167,7 @@ class ScheduleRunner:
     def _tell_missed(self, missed: Sequence[int], *, more: bool) -> None:
         if missed:
             told = Missed(self.schedule.name, len(missed), moment(missed[0]), moment(missed[-1]), more)
-            self.engine.tell("missed", self.schedule.key(missed[-1]), reason=str(told))
+            self.engine.emit("missed", self.schedule.key(missed[-1]), reason=str(told))
             self._tell(told)
 
     def _start(self, pool: WorkerPool, slot: int, *, late: bool) -> None:
@@ -185,7 +185,7 @@ class ScheduleRunner:
         except Stopping:
             return
         except Exception as error:  # noqa: BLE001 (the store's trouble, or a listener's: the slot is looked at again)
-            self.engine.tell("schedule_delayed", schedule.key(slot), error=message_of(error))
+            self.engine.emit("schedule_delayed", schedule.key(slot), error=message_of(error))
             self._look_at = min(self._look_at, self._monotonic() + int(AFTER_TROUBLE * SECOND))
         finally:
             self._ours.discard(slot)

@@ -156,7 +156,7 @@ async def tick(engine: Engine, schedule: Schedule, slot: int | None, job: MakeJo
     await engine.ready()
     found = await meant(engine, schedule, slot, rerun=rerun)
     if not isinstance(found, int):
-        engine.tell("skipped", schedule.turn if slot is None else schedule.key(slot), reason=found.reason)
+        engine.emit("skipped", schedule.turn if slot is None else schedule.key(slot), reason=found.reason)
         return found
     return await run_slot(engine, Run(schedule, found, job(found)))
 
