@@ -1,6 +1,6 @@
-"""Where records live. `open_store(url)` opens the store that a URL names; each store is a package or module of its own.
+"""The stores that hold records. `open_store(url)` returns the store for a URL; each store is a package of its own.
 
-Read `memory/store.py` first: it is the state table applied to a dict. `registry.py` maps URL schemes to stores.
+Read `memory/store.py` first: it applies the state table to a dict. `registry.py` maps URL schemes to stores.
 """
 
 from importlib import import_module
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from .memory import MemoryStore
     from .registry import open_store
 
-_HOMES = {
+_MODULES = {
     "MemoryStore": ".memory",
     "open_store": ".registry",
 }
@@ -18,8 +18,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name], __name__), name)
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

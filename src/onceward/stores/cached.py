@@ -1,4 +1,4 @@
-"""A bounded local cache of completed results in front of a store. Another client's `forget` is not seen here."""
+"""A bounded local cache of completed results in front of a store. It does not notice `forget` by another client."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ from .mutex import Mutex
 
 
 class CachedStore:
-    """Answers replays and mismatches of records seen COMPLETED; asks the store for everything else.
+    """Answers replays and mismatches from cached COMPLETED records, and forwards every other call to the store.
 
-    Judged by the same state table, so a cached record answers exactly as the stored one would, and only inside its
-    window. The time is that of the store's own `clock`, if it shows one, or follows the offset seen in its last answer.
+    It applies the same state table, so a cached record gives the same answer as the stored one, only within its window.
+    The time comes from the store's `clock`, if it has one, else from local time plus the offset of the last answer.
     """
 
     def __init__(self, store: Store, size: int, *, clock: Clock | None = None) -> None:
         if size < 1:
-            raise ConfigurationError("a cache needs room for at least one result", hint="leave cache out to have none")
-        self._front(store, _Results(size, clock or getattr(store, "clock", None) or SteadyClock()))
+            raise ConfigurationError("cache= must be at least 1", hint="omit cache= to disable the cache")
+        self._wrap(store, _ResultCache(size, clock or getattr(store, "clock", None) or SteadyClock()))
 
-    def _front(self, store: Store, results: _Results) -> None:
+    def _wrap(self, store: Store, results: _ResultCache) -> None:
         self.name = f"{store.name} (cached)"
         self.inline = store.inline
         self.largest = store.largest if isinstance(store, Bounds) else NO_BOUND
@@ -54,13 +54,13 @@ class CachedStore:
         self._results = results
 
     def twin(self) -> Store:
-        """Without the cache: the keeper renews leases and replays nothing."""
+        """Return a twin without the cache: the heartbeat renews leases and never replays."""
         return self._store.twin()
 
-    def beside(self) -> CachedStore:
-        """A twin with the same cache, for the other face of the client: what one forgets, both forget."""
+    def twin_with_cache(self) -> CachedStore:
+        """Return a twin that shares this cache, for a client's sync or async counterpart: `forget` affects both."""
         other = object.__new__(CachedStore)
-        other._front(self._store.twin(), self._results)
+        other._wrap(self._store.twin(), self._results)
         return other
 
     async def open(self, runtime: Runtime) -> None:
@@ -71,12 +71,12 @@ class CachedStore:
 
     async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
         results = self._results
-        answers = [results.known(request) for request in requests]
-        asked = [request for request, answer in zip(requests, answers, strict=True) if answer is None]
-        if not asked:
+        answers = [results.lookup(request) for request in requests]
+        missing = [request for request, answer in zip(requests, answers, strict=True) if answer is None]
+        if not missing:
             return [answer for answer in answers if answer is not None]
         generation = results.generation
-        fresh = iter(await self._store.claim(asked, timeout=timeout))
+        fresh = iter(await self._store.claim(missing, timeout=timeout))
         return [results.remember(next(fresh), generation) if answer is None else answer for answer in answers]
 
     async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
@@ -86,8 +86,8 @@ class CachedStore:
         self, settlements: Sequence[AnySettlement], *, timeout: float, signed: Signature | None = None
     ) -> list[Answer]:
         generation = self._results.generation
-        at_length = [replace(one, briefly=False) if type(one) is Complete else one for one in settlements]
-        answers = await self._store.settle(at_length, timeout=timeout, signed=signed)
+        full = [replace(one, briefly=False) if type(one) is Complete else one for one in settlements]
+        answers = await self._store.settle(full, timeout=timeout, signed=signed)
         return [self._results.remember(answer, generation) for answer in answers]
 
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
@@ -104,7 +104,7 @@ class CachedStore:
     ) -> list[Answer]:
         try:
             return await self._store.forget(ids, force=force, timeout=timeout, seen=seen, signed=signed)
-        finally:  # not before, or a claim that begins meanwhile would bring the record back
+        finally:  # afterwards, or a concurrent claim would put the record back into the cache
             self._results.forget(ids)
 
     async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
@@ -122,20 +122,20 @@ class CachedStore:
     def watch(self, id: bytes, wake: Callable[[], None]) -> Callable[[], None]:
         if isinstance(self._store, Notifies):
             return self._store.watch(id, wake)
-        return _nothing
+        return _do_nothing
 
     def join(self, connection: Any, runtime: Runtime) -> JoinedStore:
         if not isinstance(self._store, JoinsTransaction):
-            raise ConfigurationError(f"{self._store.name} cannot join a transaction of yours")
+            raise ConfigurationError(f"{self._store.name} cannot join a transaction of the caller")
         return self._store.join(connection, runtime)
 
     async def apply_events(
         self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
     ) -> list[LatestResult]:
-        return await self._newest_behind().apply_events(deliveries, keep, timeout=timeout)
+        return await self._latest_store().apply_events(deliveries, keep, timeout=timeout)
 
-    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
-        return await self._newest_behind().newest(ids, timeout=timeout)
+    async def latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
+        return await self._latest_store().latest(ids, timeout=timeout)
 
     async def expire_latest(self, limit: int, *, timeout: float) -> int:
         return await self._store.expire_latest(limit, timeout=timeout) if isinstance(self._store, KeepsLatest) else 0
@@ -143,63 +143,63 @@ class CachedStore:
     async def entities(
         self, scope: str, *, cursor: bytes | None, limit: int, timeout: float
     ) -> tuple[list[EntityState], bytes | None]:
-        return await self._shown_behind().entities(scope, cursor=cursor, limit=limit, timeout=timeout)
+        return await self._listing_store().entities(scope, cursor=cursor, limit=limit, timeout=timeout)
 
     async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[DedupMark | None]:
-        return await self._shown_behind().marks(ids, timeout=timeout)
+        return await self._listing_store().marks(ids, timeout=timeout)
 
-    def _shown_behind(self) -> ListsLatest:
+    def _listing_store(self) -> ListsLatest:
         if not isinstance(self._store, ListsLatest):
             raise ConfigurationError(f"{self._store.name} cannot list entities and messages")
         return self._store
 
-    def _newest_behind(self) -> KeepsLatest:
+    def _latest_store(self) -> KeepsLatest:
         if not isinstance(self._store, KeepsLatest):
-            raise ConfigurationError(f"{self._store.name} cannot keep the newest state of entities")
+            raise ConfigurationError(f"{self._store.name} cannot store the latest state of entities")
         return self._store
 
     async def keep_counts(self, sheets: Sequence[Sheet], *, timeout: float) -> int:
-        return await self._counts_behind().keep_counts(sheets, timeout=timeout)
+        return await self._counters_store().keep_counts(sheets, timeout=timeout)
 
     async def counted(self, since: int, *, timeout: float) -> Counted:
-        return await self._counts_behind().counted(since, timeout=timeout)
+        return await self._counters_store().counted(since, timeout=timeout)
 
     async def expire_counts(self, limit: int, *, timeout: float) -> int:
         return await self._store.expire_counts(limit, timeout=timeout) if isinstance(self._store, KeepsCounters) else 0
 
-    def _counts_behind(self) -> KeepsCounters:
+    def _counters_store(self) -> KeepsCounters:
         if not isinstance(self._store, KeepsCounters):
-            raise ConfigurationError(f"{self._store.name} cannot keep counts")
+            raise ConfigurationError(f"{self._store.name} cannot store counters")
         return self._store
 
 
-class _Results:
-    """The completed records themselves, shared by both faces of a client."""
+class _ResultCache:
+    """The cached records, shared by a sync client and its async counterpart."""
 
     def __init__(self, size: int, clock: Clock) -> None:
-        self.generation = 0  # of what is known: an answer asked for before a `forget` is not remembered after it
+        self.generation = 0  # raised by `forget`, so that an answer requested before it is not cached after it
         self._size = size
         self._clock = clock
         self._offset = 0
         self._records: OrderedDict[bytes, Record] = OrderedDict()
-        self._alone = Mutex()
+        self._mutex = Mutex()
 
     def __len__(self) -> int:
         return len(self._records)
 
-    def known(self, request: ClaimRequest) -> Answer | None:
-        return self._alone(self._known, request)
+    def lookup(self, request: ClaimRequest) -> Answer | None:
+        return self._mutex.run(self._lookup, request)
 
     def remember(self, answer: Answer, generation: int) -> Answer:
         record = answer.record
         if record is not None and record.state is RecordState.COMPLETED:
-            self._alone(self._remember, record, answer.now, generation)
+            self._mutex.run(self._remember, record, answer.now, generation)
         return answer
 
     def forget(self, ids: Sequence[bytes]) -> None:
-        self._alone(self._forget, ids)
+        self._mutex.run(self._forget, ids)
 
-    def _known(self, request: ClaimRequest) -> Answer | None:
+    def _lookup(self, request: ClaimRequest) -> Answer | None:
         record = self._records.get(request.id)
         if record is None:
             return None
@@ -225,4 +225,4 @@ class _Results:
             self._records.pop(id, None)
 
 
-def _nothing() -> None: ...
+def _do_nothing() -> None: ...

@@ -1,6 +1,6 @@
-"""The caller's connection, whatever wraps it: SQLAlchemy and Django hand out the driver's own underneath.
+"""Unwrap the caller's connection: find the driver's connection below SQLAlchemy or Django.
 
-Nothing is imported here: whoever hands over such an object has its library loaded.
+Neither library is imported here: a caller that passes such an object has already imported it.
 """
 
 from __future__ import annotations
@@ -11,115 +11,122 @@ from typing import Any
 from onceward.errors import ConfigurationError
 from onceward.protocol.runtime import Runtime
 
-TO_BEGIN = "SELECT 1"
-"""Wrappers begin a transaction with the first statement that they see."""
+BEGIN_STATEMENT = "SELECT 1"
+"""Wrappers begin a transaction with the first statement that they execute."""
 
-
-OVER, ANEW = "the transaction that was joined here is over", "open a block of within() in each transaction"
+TRANSACTION_ENDED = "the transaction that this block joined has ended"
+TRANSACTION_ENDED_HINT = "open a new within() block in each transaction"
 
 
 def is_async_wrapper(connection: Any) -> bool:
-    """SQLAlchemy's AsyncSession and AsyncConnection: what is underneath has to be awaited."""
-    return _of(connection, "sqlalchemy.") and hasattr(connection, "run_sync")
+    """Return whether this is an AsyncSession or AsyncConnection of SQLAlchemy, whose connection must be awaited."""
+    return _is_from(connection, "sqlalchemy.") and hasattr(connection, "run_sync")
 
 
 def driver_connection(connection: Any, runtime: Runtime) -> Any:
-    """The driver's connection, on which the wrapper has begun its transaction; itself if nothing wraps it."""
-    if _of(connection, "sqlalchemy."):
+    """Return the driver's connection, with the wrapper's transaction begun; `connection` itself if nothing wraps it."""
+    if _is_from(connection, "sqlalchemy."):
         if is_async_wrapper(connection):
             raise ConfigurationError(
-                f"cannot join a {_name(connection)} here", hint="hand over a plain Session or Connection of SQLAlchemy"
+                f"cannot join a {_name(connection)} here", hint="pass a synchronous Session or Connection of SQLAlchemy"
             )
         if runtime.cancels:
             raise ConfigurationError(
-                f"a {_name(connection)} would block the event loop", hint="hand over an AsyncSession or AsyncConnection"
+                f"a {_name(connection)} would block the event loop", hint="pass an AsyncSession or AsyncConnection"
             )
         return _sqlalchemy(connection)
-    if _of(connection, "django."):
+    if _is_from(connection, "django."):
         return _django(connection)
     return connection
 
 
-def still_lent(connection: Any) -> Callable[[], bool]:
-    """Asks whether the wrapper still has what it was joined with: after its end a pool lends that to somebody else."""
-    if _of(connection, "sqlalchemy."):
-        theirs = connection.connection() if hasattr(connection, "get_bind") else connection
-        return lambda: not (theirs.closed or theirs.invalidated)
-    if _of(connection, "django."):
-        own = connection.connection
-        return lambda: connection.connection is own
+def keeps_connection(connection: Any) -> Callable[[], bool]:
+    """Return a check that the wrapper still uses the same driver connection.
+
+    When the wrapper's transaction ends, its pool may hand the driver connection to another caller.
+    """
+    if _is_from(connection, "sqlalchemy."):
+        sqlalchemy_connection = connection.connection() if hasattr(connection, "get_bind") else connection
+        return lambda: not (sqlalchemy_connection.closed or sqlalchemy_connection.invalidated)
+    if _is_from(connection, "django."):
+        driver = connection.connection
+        return lambda: connection.connection is driver
     return lambda: True
 
 
-class Unsent:
-    """What a Session of SQLAlchemy has in hand and not yet sent: a savepoint that it knows nothing of misses that.
+class SessionSavepoint:
+    """Flushes a SQLAlchemy Session around our savepoint, which the Session does not know about.
 
-    So the caller's rows are sent before our savepoint, and the handler's are kept or undone with a nested transaction.
+    The Session may hold changes that it has not sent yet. The caller's changes are flushed before our savepoint; the
+    handler's changes are kept or rolled back with a nested transaction of the Session.
     """
 
     def __init__(self, connection: Any) -> None:
         self._session = connection if hasattr(connection, "begin_nested") and hasattr(connection, "flush") else None
-        self._awaits = is_async_wrapper(connection)
+        self._is_async = is_async_wrapper(connection)
         self._nested: list[Any] = []
 
-    async def send(self) -> None:
+    async def flush(self) -> None:
         if self._session is not None:
-            await self._done(self._session.flush())
+            await self._await(self._session.flush())
 
     async def begin(self) -> None:
         if self._session is not None:
             nested = self._session.begin_nested()
-            await self._done(nested)
+            await self._await(nested)
             self._nested.append(nested)
 
-    async def keep(self) -> None:
-        """If it fails, it can still be undone."""
+    async def commit(self) -> None:
+        """Commit the nested transaction. If that fails, `rollback` still works."""
         if self._nested:
             if self._nested[-1].is_active:
-                await self._done(self._nested[-1].commit())
+                await self._await(self._nested[-1].commit())
             self._nested.pop()
 
-    async def undo(self) -> None:
-        if self._nested and self._stands(nested := self._nested.pop()):
-            await self._done(nested.rollback())
+    async def rollback(self) -> None:
+        if self._nested and self._can_roll_back(nested := self._nested.pop()):
+            await self._await(nested.rollback())
 
-    def _stands(self, nested: Any) -> bool:
-        """A flush that failed leaves it inactive, but in place; a Session that has ended its transaction does not."""
+    def _can_roll_back(self, nested: Any) -> bool:
+        """Return whether the nested transaction still exists.
+
+        A failed flush leaves it inactive, but in place. If the Session has ended its transaction, it is gone.
+        """
         session: Any = getattr(self._session, "sync_session", self._session)
-        one = getattr(nested, "sync_transaction", nested)
-        return one is not None and (one.is_active or session.get_nested_transaction() is one)
+        transaction = getattr(nested, "sync_transaction", nested)
+        return transaction is not None and (transaction.is_active or session.get_nested_transaction() is transaction)
 
-    async def _done(self, call: Any) -> None:
-        if self._awaits:
+    async def _await(self, call: Any) -> None:
+        if self._is_async:
             await call
 
 
-async def awaited_driver_connection(connection: Any) -> tuple[Any, Callable[[], bool]]:
-    """As the two above, for SQLAlchemy's async wrappers."""
+async def async_driver_connection(connection: Any) -> tuple[Any, Callable[[], bool]]:
+    """Return the driver's connection and its `keeps_connection` check, for SQLAlchemy's async wrappers."""
     if hasattr(connection, "get_raw_connection"):
-        theirs = connection
+        sqlalchemy_connection = connection
     else:
-        theirs = await connection.connection()
-    await theirs.exec_driver_sql(TO_BEGIN)
-    own = (await theirs.get_raw_connection()).driver_connection
-    return own, still_lent(theirs)
+        sqlalchemy_connection = await connection.connection()
+    await sqlalchemy_connection.exec_driver_sql(BEGIN_STATEMENT)
+    driver = (await sqlalchemy_connection.get_raw_connection()).driver_connection
+    return driver, keeps_connection(sqlalchemy_connection)
 
 
-def block_of(connection: Any) -> str:
-    """What is written behind `with` for a transaction on such a connection."""
-    if _of(connection, "sqlalchemy."):
+def transaction_block(connection: Any) -> str:
+    """Return the code that follows `with` to open a transaction on such a connection. Used in messages."""
+    if _is_from(connection, "sqlalchemy."):
         return "session.begin()" if "Session" in type(connection).__name__ else "connection.begin()"
-    if _of(connection, "django."):
+    if _is_from(connection, "django."):
         return "transaction.atomic()"
-    return "connection" if _of(connection, "sqlite3") else "connection.transaction()"
+    return "connection" if _is_from(connection, "sqlite3") else "connection.transaction()"
 
 
 def _sqlalchemy(connection: Any) -> Any:
-    theirs = connection.connection() if hasattr(connection, "get_bind") else connection
-    if not hasattr(theirs, "exec_driver_sql"):
-        raise ConfigurationError(f"cannot join a {_name(connection)}", hint="hand over a Session or a Connection")
-    theirs.exec_driver_sql(TO_BEGIN)
-    return theirs.connection.driver_connection
+    sqlalchemy_connection = connection.connection() if hasattr(connection, "get_bind") else connection
+    if not hasattr(sqlalchemy_connection, "exec_driver_sql"):
+        raise ConfigurationError(f"cannot join a {_name(connection)}", hint="pass a Session or a Connection")
+    sqlalchemy_connection.exec_driver_sql(BEGIN_STATEMENT)
+    return sqlalchemy_connection.connection.driver_connection
 
 
 def _django(connection: Any) -> Any:
@@ -127,15 +134,15 @@ def _django(connection: Any) -> Any:
         raise ConfigurationError(f"cannot join a {_name(connection)}", hint="from django.db import connection")
     if not connection.in_atomic_block:
         raise ConfigurationError(
-            "Django commits every statement by itself here, so there is no transaction to join",
+            "Django is in autocommit mode here, so there is no transaction to join",
             hint="open one first: with transaction.atomic():",
         )
     connection.ensure_connection()
     return connection.connection
 
 
-def _of(connection: Any, package: str) -> bool:
-    return any(kind.__module__.startswith(package) for kind in type(connection).__mro__)
+def _is_from(connection: Any, package: str) -> bool:
+    return any(cls.__module__.startswith(package) for cls in type(connection).__mro__)
 
 
 def _name(connection: Any) -> str:

@@ -1,4 +1,4 @@
-"""Group commit for a store: single requests share a call with whatever else arrives while one is under way."""
+"""Group commit: single requests that arrive while a call is in flight share the next call."""
 
 from __future__ import annotations
 
@@ -8,51 +8,54 @@ from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimR
 from onceward.protocol.runtime import Answers, Batcher, Runtime
 
 MIN_BATCH = 16
-"""Requests that are worth a call of their own while another is under way: fewer wait for it."""
+"""The number of waiting requests that justifies another call while one is in flight. Fewer requests wait for it."""
 
 
 class GroupCommit:
-    """Claims, renewals and settlements by way of `send`. Those that come alone wait in the lane; a batch goes as it is.
+    """Sends claims, renewals and settlements through `send`. Single requests are batched; a batch is sent as it is.
 
-    What a store adds: `send`, and a call of `group` when it is opened.
+    A store implements `send` and calls `open_batcher` when it is opened.
     """
 
     _batcher: Batcher | None = None
-    _grouped_in: Runtime | None = None
+    _batcher_runtime: Runtime | None = None
 
     def send(self, requests: Sequence[AnyRequest], timeout: float) -> Answers:
-        """Requests of any kind, each for another key, in one call."""
+        """Send requests of any kind, at most one per key, in one call."""
         raise NotImplementedError
 
-    def group(self, runtime: Runtime, *, max_in_flight: int = 1) -> None:
-        """Many may find the store closed at the same time, and open it: all of them share one lane.
+    def open_batcher(self, runtime: Runtime, *, max_in_flight: int = 1) -> None:
+        """Create the batcher, once per runtime: callers that open the store at the same time share one batcher.
 
-        `flights`: how many calls a crowd may have under way at once.
+        `max_in_flight`: how many calls may be in flight at the same time under load.
         """
-        if self._batcher is None or self._grouped_in is not runtime:
-            self._batcher, self._grouped_in = (
+        if self._batcher is None or self._batcher_runtime is not runtime:
+            self._batcher, self._batcher_runtime = (
                 runtime.batcher(self.send, max_in_flight=max_in_flight, min_batch=MIN_BATCH),
                 runtime,
             )
 
-    def grouped(self, requests: Sequence[AnyRequest], timeout: float) -> Answers:
-        """On an event loop the lane's own future: a coroutine around it would be felt in every call."""
+    def send_batched(self, requests: Sequence[AnyRequest], timeout: float) -> Answers:
+        """Send the requests; a single one goes through the batcher.
+
+        On an event loop this returns the batcher's future itself: wrapping it in a coroutine would slow every call.
+        """
         batcher = self._batcher
         if batcher is None or len(requests) != 1:
             return self.send(requests, timeout)
         try:
-            return batcher.ask(requests[0], timeout)  # type: ignore[return-value]  # it is awaited, and no more
-        except RuntimeError:  # no loop runs here: it is asked now and awaited elsewhere
-            return self._later(batcher, requests[0], timeout)
+            return batcher.ask(requests[0], timeout)  # type: ignore[return-value]  # callers only await it
+        except RuntimeError:  # no event loop is running here: the caller awaits the result elsewhere
+            return self._send_when_awaited(batcher, requests[0], timeout)
 
     def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> Answers:
-        return self.grouped(requests, timeout)
+        return self.send_batched(requests, timeout)
 
     def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> Answers:
-        return self.grouped(renewals, timeout)
+        return self.send_batched(renewals, timeout)
 
     def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> Answers:
-        return self.grouped(settlements, timeout)
+        return self.send_batched(settlements, timeout)
 
-    async def _later(self, batcher: Batcher, request: AnyRequest, timeout: float) -> list[Answer]:
+    async def _send_when_awaited(self, batcher: Batcher, request: AnyRequest, timeout: float) -> list[Answer]:
         return await batcher.ask(request, timeout)

@@ -1,4 +1,4 @@
-"""One thread at a time, without a deadlock when a signal handler or `__del__` comes back into its own thread's call."""
+"""A mutex that raises instead of deadlocking when a signal handler or `__del__` re-enters it on the same thread."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ T = TypeVar("T")
 
 
 class Mutex:
-    """Runs one call at a time. Its lock is re-entrant only to notice its own thread coming back in.
+    """Runs one call at a time. The lock is re-entrant only so that re-entry by its own thread can be detected.
 
-    `with` a lock written in C leaves no instant in which a signal could raise and the lock stay held.
+    A `with` on a lock implemented in C leaves no moment at which a signal could raise and leave the lock held.
     """
 
     __slots__ = ("busy", "lock")
@@ -23,7 +23,7 @@ class Mutex:
         self.lock = threading.RLock()
         self.busy = False
 
-    def __call__(self, work: Callable[..., T], *arguments: Any) -> T:
+    def run(self, work: Callable[..., T], *arguments: Any) -> T:
         with self.lock:
             if self.busy:
                 self.refuse()
@@ -34,4 +34,4 @@ class Mutex:
                 self.busy = False
 
     def refuse(self) -> NoReturn:
-        raise Reentrant("a store call interrupted another one of its own thread (signal handler or __del__)")
+        raise Reentrant("a signal handler or __del__ called the store while the same thread was inside a store call")

@@ -1,4 +1,4 @@
-"""From a URL to a store."""
+"""Create the store for a URL."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _EXTRAS["firestore"] = "firestore"
 
 
 def open_store(url: str | None = None) -> Store:
-    """The store that the URL names, not connected yet. Without one: $ONCEWARD_STORE_URL, else sqlite:///onceward.db.
+    """Return the store for the URL, not yet connected. Default: $ONCEWARD_STORE_URL, else sqlite:///onceward.db.
 
-    Other packages add schemes by the entry-point group `onceward.stores`: scheme = callable(url) -> Store.
+    Other packages can add schemes through the entry-point group `onceward.stores`: scheme = callable(url) -> Store.
     """
     url = store_url(url)
     scheme = scheme_of(url)
@@ -43,20 +43,20 @@ def open_store(url: str | None = None) -> Store:
 
 
 def scheme_of(url: str) -> str:
-    """In small letters; empty if there is none. An error quotes nothing of the URL: a password may be in it."""
-    from urllib.parse import urlsplit  # not at the top: those who give a store object need none of it
+    """Return the scheme in lower case, or "". The error does not quote the URL, which may contain a password."""
+    from urllib.parse import urlsplit  # imported here: callers that pass a store object do not need it
 
     try:
         return urlsplit(url).scheme
     except ValueError as error:
         raise ConfigurationError(
-            f"the store's URL cannot be read ({error})", hint="in a password write %5B for [ and %5D for ]"
+            f"the store URL cannot be parsed ({error})", hint="in a password write %5B for [ and %5D for ]"
         ) from None
 
 
-def store_url(url: str | None, filed: str | None = None) -> str:
-    """The URL that is meant when none, or an empty one, is given. `filed` is what a file says."""
-    return url or os.environ.get(ENVIRONMENT) or filed or DEFAULT
+def store_url(url: str | None, configured: str | None = None) -> str:
+    """Return `url`, or the default if it is None or empty. `configured` is the URL from a configuration file."""
+    return url or os.environ.get(ENVIRONMENT) or configured or DEFAULT
 
 
 def _factory(scheme: str) -> Callable[[str], Store]:
@@ -65,33 +65,33 @@ def _factory(scheme: str) -> Callable[[str], Store]:
     except ModuleNotFoundError as error:
         raise MissingExtra(
             f"the store for {scheme}:// needs the module {error.name!r}, which is not installed",
-            hint=_how_to_get(scheme),
+            hint=_install_hint(scheme),
         ) from error
     except ImportError as error:
         if _EXTRAS.get(scheme) != "postgres" or "libpq" not in str(error):
             raise
         raise MissingExtra(
-            f"the store for {scheme}:// finds no libpq, which psycopg works with",
-            hint="install psycopg[binary] beside onceward[postgres]",
+            f"the store for {scheme}:// cannot find libpq, which psycopg needs",
+            hint="install psycopg[binary] in addition to onceward[postgres]",
         ) from error
     return factory
 
 
-def _how_to_get(scheme: str) -> str:
+def _install_hint(scheme: str) -> str:
     if scheme in _EXTRAS:
         return f"install onceward[{_EXTRAS[scheme]}]"
-    return f"install the driver, or the extra of the package that brings {scheme}://"
+    return f"install the driver, or the extra of the package that provides {scheme}://"
 
 
 def _load(scheme: str) -> Any:
     if scheme in _BUILT_IN:
         return import_module(_BUILT_IN[scheme]).from_url
-    from importlib.metadata import entry_points  # a sixth of our import time, for those who need it
+    from importlib.metadata import entry_points  # imported here: it would add a sixth to our import time
 
     for entry in entry_points(group=ENTRY_POINTS, name=scheme):
         return entry.load()
     known = sorted(_BUILT_IN) + sorted(entry.name for entry in entry_points(group=ENTRY_POINTS))
     raise ConfigurationError(
-        f"no store is known for {scheme}://",
-        hint=f"known here: {', '.join(known)}; another package may add it by the entry-point group {ENTRY_POINTS!r}",
+        f"no store is registered for {scheme}://",
+        hint=f"available: {', '.join(known)}; packages can add one by the entry-point group {ENTRY_POINTS!r}",
     )

@@ -1,4 +1,4 @@
-"""Records as rows of a table and back, the same for every SQL store: the columns are the fields of `Record`."""
+"""Convert records to rows and back, for every SQL store. The columns are the fields of `Record`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _mapping = msgspec.json.Decoder(dict[str, str]).decode
 
 
 # fmt: off
-def record_of(row: Row) -> Record:
-    """The record that `SELECT COLUMNS` gave; flags may be numbers. Spelled out, because most calls make one."""
+def record_from_row(row: Row) -> Record:
+    """Return the record for a row of `SELECT COLUMNS`. Flags may be numbers. Written out, because most calls use it."""
     (
         id, scope, key, state, token, nonce, cycle, attempt, created_at, claimed_at, updated_at, renewed_at,
         lease_until, after_crash, max_attempts, fingerprint, arguments, owner, note, ask_first, released,
@@ -39,36 +39,41 @@ def record_of(row: Row) -> Record:
             ask_first == 1, released == 1, result, digest, stored == 1,
             error_type, error, final == 1, retry_at, valid_until, slide, min_reader,
         )
-    except (KeyError, msgspec.DecodeError) as error_of_ours:
-        return _stranger(row, error_of_ours)
+    except (KeyError, msgspec.DecodeError) as decode_error:
+        return _unknown_layout(row, decode_error)
 # fmt: on
 
 
-def _stranger(row: Row, error: Exception) -> Record:
-    """A newer layout may hold what we cannot read. It is left alone anyway; PENDING without a lease means held."""
+def _unknown_layout(row: Row, error: Exception) -> Record:
+    """Return a placeholder for a record of a newer layout, or raise StoreBroken.
+
+    Nothing changes a record with a newer `min_reader`. PENDING without a lease makes it count as owned.
+    """
     if row[_MIN_READER] > READER:
         return Record(row[_ID], row[_SCOPE], row[_KEY], RecordState.PENDING, row[_TOKEN], min_reader=row[_MIN_READER])
     raise StoreBroken(
-        "a record holds what no Onceward of its version writes", key=str(row[_KEY]), hint="was it edited by hand?"
+        "a record holds values that no Onceward of its version writes",
+        key=str(row[_KEY]),
+        hint="was it edited by hand?",
     ) from error
 
 
-def records_of(rows: Iterable[Row]) -> tuple[list[Record], tuple[str, ...]]:
-    """Those that can be read, and the keys of the others."""
+def records_from_rows(rows: Iterable[Row]) -> tuple[list[Record], tuple[str, ...]]:
+    """Return the records that can be decoded, and the keys of those that cannot."""
     found: list[Record] = []
     unreadable: list[str] = []
     for row in rows:
         try:
-            found.append(record_of(row))
+            found.append(record_from_row(row))
         except StoreBroken:
             unreadable.append(str(row[_KEY]))
     return found, tuple(unreadable)
 
 
-def salvaged(row: Row) -> Record:
-    """What can be told of a row whether it can be read or not: enough to remove it, and no more than that."""
+def record_or_stub(row: Row) -> Record:
+    """Return the record; if it cannot be decoded, only the fields that are needed to remove it."""
     try:
-        return record_of(row)
+        return record_from_row(row)
     except StoreBroken:
         return Record(
             id=row[_ID],
@@ -82,10 +87,10 @@ def salvaged(row: Row) -> Record:
         )
 
 
-def value_of(member: RecordState | AfterCrash) -> str | int:
+def enum_value(member: RecordState | AfterCrash) -> str | int:
     return member._value_
 
 
-def spelled_out(text: str) -> str:
-    """Lone surrogates by their numbers: no database takes them, and an error's text may hold anything."""
+def escape_surrogates(text: str) -> str:
+    """Replace lone surrogates by escapes: no database accepts them, and an error message may contain any text."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

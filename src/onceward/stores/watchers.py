@@ -1,4 +1,4 @@
-"""Waking those in this process who wait for a key."""
+"""Wake the callers in this process that wait for a key."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 
 class Watchers:
-    """Callbacks by record id. Not locked: every operation is one step under the interpreter's own lock."""
+    """Callbacks by record id. Needs no lock: every operation is a single step under the GIL."""
 
     def __init__(self) -> None:
         self._waiting: dict[bytes, dict[object, Callable[[], None]]] = {}

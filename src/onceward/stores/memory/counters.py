@@ -16,20 +16,20 @@ class MemoryCounters:
     """Part of `MemoryStore`."""
 
     _clock: Clock
-    _alone: Mutex
+    _mutex: Mutex
 
     def __init__(self) -> None:
         super().__init__()
         self._sheets: dict[tuple[int, bytes], Sheet] = {}
 
     async def keep_counts(self, sheets: Sequence[Sheet], *, timeout: float) -> int:
-        return self._alone(self._keep_counts, sheets)
+        return self._mutex.run(self._keep_counts, sheets)
 
     async def counted(self, since: int, *, timeout: float) -> Counted:
-        return self._alone(self._counted, since)
+        return self._mutex.run(self._counted, since)
 
     async def expire_counts(self, limit: int, *, timeout: float) -> int:
-        return self._alone(self._expire_counts, limit)
+        return self._mutex.run(self._expire_counts, limit)
 
     # ── the same, alone ──
 

@@ -14,8 +14,8 @@ from onceward.protocol.latest import (
     LatestDecisions,
     LatestResult,
     Retention,
+    decide,
     paged,
-    rule,
 )
 from onceward.protocol.ordering import content_of
 from onceward.protocol.ports import Clock
@@ -32,7 +32,7 @@ class MemoryLatest:
     """Part of `MemoryStore`."""
 
     _clock: Clock
-    _alone: Mutex
+    _mutex: Mutex
     _max: int | None
 
     def __init__(self) -> None:
@@ -45,13 +45,13 @@ class MemoryLatest:
     async def apply_events(
         self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
     ) -> list[LatestResult]:
-        return self._alone(self._keep_newest, deliveries, keep)
+        return self._mutex.run(self._apply_events, deliveries, keep)
 
-    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
-        return self._alone(self._newest, ids, self._clock.now())
+    async def latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
+        return self._mutex.run(self._latest, ids, self._clock.now())
 
     async def expire_latest(self, limit: int, *, timeout: float) -> int:
-        return self._alone(self._expire, limit, self._clock.now())
+        return self._mutex.run(self._expire, limit, self._clock.now())
 
     async def entities(
         self,
@@ -61,33 +61,33 @@ class MemoryLatest:
         limit: int,
         timeout: float,
     ) -> tuple[list[EntityState], bytes | None]:
-        return paged(self._alone(self._entities, scope, cursor or b"", limit), limit)
+        return paged(self._mutex.run(self._entities, scope, cursor or b"", limit), limit)
 
     async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[DedupMark | None]:
-        return self._alone(self._known, ids, self._clock.now())
+        return self._mutex.run(self._known, ids, self._clock.now())
 
     # ── the same, alone ──
 
-    def _keep_newest(self, deliveries: Sequence[EventDelivery], keep: Retention) -> list[LatestResult]:
+    def _apply_events(self, deliveries: Sequence[EventDelivery], keep: Retention) -> list[LatestResult]:
         now = self._clock.now()
         self._expire(SWEEP * len(deliveries), now)
-        orders = {one.id: one.order for one in self._newest([delivery.id for delivery in deliveries], now) if one}
+        orders = {one.id: one.order for one in self._latest([delivery.id for delivery in deliveries], now) if one}
         ids = [id for delivery in deliveries for id in (delivery.message, delivery.event) if id]
         known = (self._marks.get(id) for id in ids)
         marks = {one.id: one.content for one in known if one and now < one.expires_at}
-        rulings = rule(deliveries, orders, marks, now)
-        self._make_room_for(rulings)
-        self._write(rulings, keep, now)
-        return rulings.answers
+        decisions = decide(deliveries, orders, marks, now)
+        self._make_room_for(decisions)
+        self._write(decisions, keep, now)
+        return decisions.answers
 
-    def _write(self, rulings: LatestDecisions, keep: Retention, now: int) -> None:
+    def _write(self, decisions: LatestDecisions, keep: Retention, now: int) -> None:
         """States first: a signal may strike in between, and a mark without its state would be a lost event."""
-        for id, one in rulings.newest.items():
+        for id, one in decisions.updates.items():
             end = now + keep.deleted if one.value is None else None
             self._standings[id] = EntityState(id, one.scope, one.entity, one.order, one.value, now, end)
             if end is not None:
                 heapq.heappush(self._expiring, (end, next(self._expiries), id))
-        for id, one in rulings.marks.items():
+        for id, one in decisions.marks.items():
             expires = now + keep.marks
             self._marks[id] = DedupMark(id, content_of(one.order), one.trace, now, expires)
             heapq.heappush(self._expiring, (expires, next(self._expiries), id))
@@ -101,18 +101,18 @@ class MemoryLatest:
         self._expiring = [(end, next(self._expiries), id) for end, id in ends if end is not None]
         heapq.heapify(self._expiring)
 
-    def _make_room_for(self, rulings: LatestDecisions) -> None:
+    def _make_room_for(self, decisions: LatestDecisions) -> None:
         """Before anything is written: a mark without its state would be a lost event."""
         if self._max is None:
             return
-        more = _new(rulings.marks, self._marks) + _new(rulings.newest, self._standings)
+        more = _new(decisions.marks, self._marks) + _new(decisions.updates, self._standings)
         if more and len(self._marks) + len(self._standings) + more > self._max:
             raise StoreFull(
                 f"the memory store holds {self._max} entities and marks of events, and needs {more} more",
                 hint="raise max_records, shorten the window, or use a store on disk",
             )
 
-    def _newest(self, ids: Sequence[bytes], now: int) -> list[EntityState | None]:
+    def _latest(self, ids: Sequence[bytes], now: int) -> list[EntityState | None]:
         found = (self._standings.get(id) for id in ids)
         return [None if one is None or (one.expires_at is not None and one.expires_at <= now) else one for one in found]
 

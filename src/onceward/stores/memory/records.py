@@ -20,7 +20,7 @@ SLACK = 64  # entries of the past that a small store may keep, so that it does n
 class MemoryRecords:
     """Part of `MemoryStore`. `_noted` holds ends that wait to be put into `_ending`, where what ends first is first."""
 
-    _alone: Mutex
+    _mutex: Mutex
     _max: int | None
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class MemoryRecords:
         if before is not None:
             return self._swap(before, after)
         if self._max is not None:
-            return self._alone(self._add, after, self._max)
+            return self._mutex.run(self._add, after, self._max)
         return self._records.setdefault(after.id, after) is after
 
     def _swap(self, before: Record, after: Record) -> bool:
@@ -81,7 +81,7 @@ class MemoryRecords:
         now = max(now, self._floor)
         over, noted, ending = now - transitions.CLOCK_MARGIN, self._noted, self._ending
         if len(noted) > SLACK or (noted and noted[0][0] <= over) or (ending and ending[0][0] <= over):
-            self._alone(self._sweep, now, SWEEP)
+            self._mutex.run(self._sweep, now, SWEEP)
         return now
 
     def _sort_in(self) -> None:
@@ -113,7 +113,7 @@ class MemoryRecords:
         while self._ending and self._ending[0][0] <= now:
             id = heapq.heappop(self._ending)[2]
             record = self._records.get(id)
-            if record is None or transitions.row_of(record, now) not in transitions.STARTS_AFRESH:
+            if record is None or transitions.row_of(record, now) not in transitions.STARTS_NEW_CYCLE:
                 continue
             if self._delete(record):
                 self._floor = max(self._floor, record.token + 1)

@@ -12,8 +12,8 @@ from functools import partial
 from onceward.errors import ConfigurationError
 from onceward.protocol import transitions
 from onceward.protocol.audit import AuditEntry, AuditFilter, Signature, entries_of, purge_entry
-from onceward.protocol.cells import acquire_afresh, completed
-from onceward.protocol.ports import PLACES, Clock, Filter, Order, Page
+from onceward.protocol.cells import acquire_new_cycle, complete_record
+from onceward.protocol.ports import SORT_KEYS, Clock, Filter, Page, SortOrder
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Complete, Renewal, Seen, Verdict
 from onceward.protocol.runtime import Runtime
@@ -59,7 +59,7 @@ class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
         self._now = self._clock.now
         self._max = max_records
         self._trail = MemoryAudit()
-        self._alone = Mutex()
+        self._mutex = Mutex()
         _stores.add(self)
 
     @property
@@ -89,7 +89,7 @@ class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
             if self._noted or self._ending or self._floor:
                 now = self._tidy(now)
             if before is None and self._max is None:  # nothing of it ends yet, so there is nothing to note
-                record, verdict = acquire_afresh(None, request, now)
+                record, verdict = acquire_new_cycle(None, request, now)
                 if self._records.setdefault(id, record) is record:
                     return Answer(verdict, record, now)
         elif type(request) is Complete and request.of is not None:
@@ -97,7 +97,7 @@ class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
             is_owner = request.nonce is own.nonce and request.token is own.token and request.id is own.id
             if is_owner and own.state is PENDING and not own.released:
                 now = clock()
-                record, verdict = completed(own, request, now)
+                record, verdict = complete_record(own, request, now)
                 if record.valid_until is not None:
                     self._noted.append((record.valid_until, record.id))  # as `_exchange` does
                 if self._swap(own, record):  # the very object that was granted: all that the table asks is true
@@ -137,7 +137,7 @@ class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
     ) -> list[Answer]:
         if signed is None:
             return [self._one(settlement) for settlement in settlements]
-        answers = self._alone(self._settle_signed, signed, settlements)
+        answers = self._mutex.run(self._settle_signed, signed, settlements)
         self.wake(one.id for one in settlements)
         return answers
 
@@ -158,24 +158,24 @@ class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
         seen: Mapping[bytes, Seen] | None = None,
         signed: Signature | None = None,
     ) -> list[Answer]:
-        answers = self._alone(self._forget, ids, force, seen or {}, signed)
+        answers = self._mutex.run(self._forget, ids, force, seen or {}, signed)
         self.wake(ids)
         return answers
 
     async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
-        return self._alone(self._scan, wanted, cursor, limit)
+        return self._mutex.run(self._scan, wanted, cursor, limit)
 
-    async def first(self, wanted: Filter, *, order: Order, limit: int, timeout: float) -> Page:
-        return self._alone(self._first, wanted, order, limit)
+    async def first(self, wanted: Filter, *, order: SortOrder, limit: int, timeout: float) -> Page:
+        return self._mutex.run(self._first, wanted, order, limit)
 
     async def counts(self, *, timeout: float) -> dict[tuple[str, RecordState], int]:
-        return self._alone(self._counts)
+        return self._mutex.run(self._counts)
 
     async def purge(self, limit: int, *, timeout: float, signed: Signature | None = None) -> int:
-        return self._alone(self._purge, limit, signed)
+        return self._mutex.run(self._purge, limit, signed)
 
     async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
-        return self._alone(self._audit, wanted, limit)
+        return self._mutex.run(self._audit, wanted, limit)
 
     # ── the same, alone ──
 
@@ -220,9 +220,9 @@ class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
         found = [records[id] for id in ids if _matches(records[id], wanted)][: limit + 1]
         return Page(found[:limit], found[limit - 1].id if len(found) > limit else None, now)
 
-    def _first(self, wanted: Filter, order: Order, limit: int) -> Page:
+    def _first(self, wanted: Filter, order: SortOrder, limit: int) -> Page:
         found = (record for record in tuple(self._records.values()) if _matches(record, wanted))
-        return Page(heapq.nsmallest(limit, found, key=PLACES[order]), None, self._clock.now())
+        return Page(heapq.nsmallest(limit, found, key=SORT_KEYS[order]), None, self._clock.now())
 
     def _audit(self, wanted: AuditFilter, limit: int) -> list[AuditEntry]:
         return self._trail.find(wanted, limit, self._clock.now())
@@ -241,7 +241,7 @@ class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
 
     def after_fork_in_child(self) -> None:
         """A copy that nobody else sees protects nothing."""
-        self._alone = ForkedStore()
+        self._mutex = ForkedStore()
         self._records = ForkedEntries()
         self._standings = {}
         self._marks = {}

@@ -19,14 +19,14 @@ from onceward.protocol.record import Record
 from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Renewal, Verdict
 from onceward.protocol.runtime import Runtime
 from onceward.stores.caller_connection import (
-    ANEW,
-    OVER,
-    Unsent,
-    awaited_driver_connection,
-    block_of,
+    TRANSACTION_ENDED,
+    TRANSACTION_ENDED_HINT,
+    SessionSavepoint,
+    async_driver_connection,
     driver_connection,
     is_async_wrapper,
-    still_lent,
+    keeps_connection,
+    transaction_block,
 )
 
 from .caller_channel import YOURS, CallerChannel, line_of
@@ -78,18 +78,18 @@ class PostgresJoined:
         now: Callable[[], int | None],
     ) -> None:
         self._given = connection
-        self._unsent = Unsent(connection)
-        self.block = block_of(connection)
+        self._session = SessionSavepoint(connection)
+        self.block = transaction_block(connection)
         self._runtime = runtime
         self._table = table
         self._home = home
         self._now = now
         self._where = Statement(WHERE)
         self._line: CallerChannel | None = None
-        self._lent: Callable[[], bool] = bool  # False, until there is a line
+        self._keeps_connection: Callable[[], bool] = bool  # False, until there is a line
         if not is_async_wrapper(connection):
             self._line = line_of(driver_connection(connection, runtime), runtime)
-            self._lent = still_lent(connection)
+            self._keeps_connection = keeps_connection(connection)
         self._begun: int | None = None
         self._isolated = False
         self._points: list[str] = []
@@ -110,7 +110,7 @@ class PostgresJoined:
         return [await self._explained(self._apply(transitions.renew, one, deadline)) for one in renewals]
 
     def is_open(self) -> bool:
-        return self._lent() and self._line is not None and self._line.is_open()
+        return self._keeps_connection() and self._line is not None and self._line.is_open()
 
     def is_in_the_way(self) -> bool:
         return False
@@ -121,10 +121,10 @@ class PostgresJoined:
 
         async def work() -> None:
             await self._enter_same(deadline)
-            await self._unsent.send()
+            await self._session.flush()
             await (await self._connected()).command(f"SAVEPOINT {point}", deadline)
             self._points.append(point)
-            await self._unsent.begin()
+            await self._session.begin()
 
         await self._explained(work())
 
@@ -134,7 +134,7 @@ class PostgresJoined:
         if not await self._is_same():
             self._points.pop()
             return False
-        await self._unsent.keep()
+        await self._session.commit()
         there = await self._explained(self._end(f"RELEASE SAVEPOINT {point}"))
         self._points.pop()
         return there
@@ -143,7 +143,7 @@ class PostgresJoined:
         point = self._points.pop()
         if not await self._is_same(spoilt=True):
             return False
-        await self._unsent.undo()
+        await self._session.rollback()
         back = f"ROLLBACK TO SAVEPOINT {point}"
         return await self._explained(self._end(back)) and await self._explained(self._end(f"RELEASE SAVEPOINT {point}"))
 
@@ -169,14 +169,14 @@ class PostgresJoined:
 
     async def _connected(self) -> CallerChannel:
         if self._line is None:
-            own, self._lent = await awaited_driver_connection(self._given)
+            own, self._keeps_connection = await async_driver_connection(self._given)
             self._line = line_of(own, self._runtime)
         return self._line
 
     async def _enter(self, deadline: float) -> bool:
         """See to it that a transaction on our own tables is open; False if it is not the one that was entered first."""
         line = await self._connected()
-        if not self._lent():
+        if not self._keeps_connection():
             return False
         await line.begin()
         begun, isolation, *home = await self._place(line, deadline)
@@ -193,7 +193,7 @@ class PostgresJoined:
 
     async def _enter_same(self, deadline: float) -> None:
         if not await self._enter(deadline):
-            raise ConfigurationError(OVER, hint=ANEW)
+            raise ConfigurationError(TRANSACTION_ENDED, hint=TRANSACTION_ENDED_HINT)
 
     async def _place(self, line: CallerChannel, deadline: float) -> tuple[Any, ...]:
         name = f"{self._table.statements.prefix}onceward_records"
@@ -251,7 +251,7 @@ class PostgresJoined:
         await line.rows(deadline, PATIENCE, before)
         return batch.answers if batch.took(replies) else None
 
-    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
+    async def latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
         deadline = time.monotonic() + timeout
         await self._explained(self._enter_same(deadline))
         statement = self._table.statements.newest

@@ -27,8 +27,8 @@ from onceward.protocol.latest import (
     LatestDecisions,
     LatestResult,
     Retention,
+    decide,
     paged,
-    rule,
 )
 from onceward.protocol.ordering import content_of
 
@@ -73,16 +73,16 @@ class EventBatch:
         self._given_now = now
         self._now = 0
         self._met: Mapping[bytes, bytes] = {}
-        self._rulings = LatestDecisions([], {}, {})
+        self._decisions = LatestDecisions([], {}, {})
         self._looked = False
 
     @property
     def answers(self) -> list[LatestResult]:
-        return self._rulings.answers
+        return self._decisions.answers
 
     @property
-    def newest(self) -> Mapping[bytes, EventDelivery]:
-        return self._rulings.newest
+    def updates(self) -> Mapping[bytes, EventDelivery]:
+        return self._decisions.updates
 
     # ── what is seen ──
 
@@ -102,8 +102,8 @@ class EventBatch:
     def judge(self, rows: Rows) -> bool:
         """By what `look` has shown; tells whether anything is to be written."""
         orders, marks, closed = self._seen(rows)
-        self._rulings = rule(self.deliveries, orders, marks, self._now, closed)
-        return bool(self._rulings.newest or self._rulings.marks)
+        self._decisions = decide(self.deliveries, orders, marks, self._now, closed)
+        return bool(self._decisions.updates or self._decisions.marks)
 
     def unknown(self, recalled: PostgresLatestCache) -> list[bytes]:
         """Entities that have to be looked up before there is anything to guess by."""
@@ -122,8 +122,8 @@ class EventBatch:
             recalled.saw(orders, self._now)
         self._now = recalled.now() if self._given_now is None else self._given_now
         self._met = recalled.orders
-        self._rulings = rule(self.deliveries, recalled.orders, {}, self._now)
-        return bool(self._rulings.newest)
+        self._decisions = decide(self.deliveries, recalled.orders, {}, self._now)
+        return bool(self._decisions.updates)
 
     def _seen(self, rows: Rows) -> tuple[dict[bytes, bytes], dict[bytes, bytes], set[bytes]]:
         orders: dict[bytes, bytes] = {}
@@ -150,16 +150,16 @@ class EventBatch:
     def writes(self, *, counted: bool = False) -> list[Call]:
         """`counted`: on a connection that tells of a command how many rows it has written."""
         calls: list[Call] = []
-        if self._rulings.newest:
+        if self._decisions.updates:
             calls.append(self._move(counted=counted))
-        if self._rulings.marks:
+        if self._decisions.marks:
             calls.append((self._statements.newest_mark, self._claims()))
         return calls
 
     def _move(self, *, counted: bool) -> Call:
-        newest = self._rulings.newest
-        ids = sorted(newest)
-        moved = [newest[id] for id in ids]
+        updates = self._decisions.updates
+        ids = sorted(updates)
+        moved = [updates[id] for id in ids]
         met = list(map(self._met.get, ids))
         orders, values = [one.order for one in moved], [one.value for one in moved]
         times = self._now, self._now + self._keep.deleted
@@ -169,7 +169,7 @@ class EventBatch:
         return self._statements.newest_move, (ids, scopes, entities, orders, values, met, *times)
 
     def _claims(self) -> list[Any]:
-        marks = self._rulings.marks
+        marks = self._decisions.marks
         ids = sorted(marks)
         claimed = [marks[id] for id in ids]
         contents, traces = [content_of(one.order) for one in claimed], [one.trace for one in claimed]
@@ -177,7 +177,7 @@ class EventBatch:
 
     def took(self, replies: Sequence[Rows]) -> bool:
         """Whether all of it was written: nobody else has changed these entities, or claimed these marks, since."""
-        wanted = [len(some) for some in (self._rulings.newest, self._rulings.marks) if some]
+        wanted = [len(some) for some in (self._decisions.updates, self._decisions.marks) if some]
         return [rows[0][0] for rows in replies] == wanted
 
     def sweep(self) -> list[Call]:
@@ -202,7 +202,7 @@ class PostgresLatest:
         answers: list[LatestResult] = await self._with(time.monotonic() + timeout, self._kept, deliveries, keep)
         return answers
 
-    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
+    async def latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
         found: list[EntityState | None] = await self._with(time.monotonic() + timeout, _standings, ids)
         return found
 
@@ -259,7 +259,7 @@ async def _guess_and_write(turn: Turn, batch: EventBatch) -> bool:
     if not await _write(turn, batch):
         recalled.was_wrong()
         return False
-    recalled.wrote(batch.newest)
+    recalled.wrote(batch.updates)
     return True
 
 

@@ -61,9 +61,9 @@ class PostgresLatestCache:
         self._ahead = now - time.monotonic() * 1e6
         self.orders.update(orders)
 
-    def wrote(self, newest: Mapping[bytes, EventDelivery]) -> None:
+    def wrote(self, updates: Mapping[bytes, EventDelivery]) -> None:
         """And committed it."""
-        for id, one in newest.items():
+        for id, one in updates.items():
             self.orders[id] = one.order
 
     def was_wrong(self) -> None:

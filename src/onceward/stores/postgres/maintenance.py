@@ -12,10 +12,10 @@ from onceward.protocol import transitions
 from onceward.protocol.audit import KEEP_AUDIT, AuditEntry, AuditFilter, Signature, entries_of, purge_entry
 from onceward.protocol.capabilities import Remark
 from onceward.protocol.cells import KEEP_UNFINISHED
-from onceward.protocol.ports import Filter, Order, Page
+from onceward.protocol.ports import Filter, Page, SortOrder
 from onceward.protocol.record import AfterCrash, Record, RecordState
 from onceward.protocol.requests import Answer, AnySettlement, Seen, Verdict
-from onceward.stores.sql import COLUMNS, Row, record_of, records_of, salvaged
+from onceward.stores.sql import COLUMNS, Row, record_from_row, record_or_stub, records_from_rows
 
 from . import schema
 from .connection import PostgresConnection
@@ -30,7 +30,7 @@ CHUNK = 500
 Step = tuple[Record | None, Verdict]
 Change = Callable[[bytes, Record | None, int], Step]
 
-_PLACES = {Order.UPDATED: "updated_at DESC, id", Order.CREATED: "created_at DESC, id", Order.KEY: "key, id"}
+_PLACES = {SortOrder.UPDATED: "updated_at DESC, id", SortOrder.CREATED: "created_at DESC, id", SortOrder.KEY: "key, id"}
 _ENTRY = AuditEntry.__struct_fields__
 
 
@@ -90,18 +90,18 @@ async def scan(turn: Turn, wanted: Filter, after: bytes | None, limit: int) -> P
     if after is not None:
         where.add("id > {}::bytea", after)
     rows, now = await _select(turn, f"WHERE {where} ORDER BY id LIMIT {limit + 1:d}", where)
-    records, unreadable = records_of(rows[:limit])
+    records, unreadable = records_from_rows(rows[:limit])
     return Page(records, bytes(rows[limit - 1][0]) if len(rows) > limit else None, now, unreadable)
 
 
-async def first(turn: Turn, wanted: Filter, order: Order, limit: int) -> Page:
+async def first(turn: Turn, wanted: Filter, order: SortOrder, limit: int) -> Page:
     """The first records of an order. Ids are sorted, not records: those may carry large results."""
     where = _Conditions(turn.now)
     where.of(wanted)
     place = f"{_PLACES[order]} LIMIT {limit:d}"
     chosen = f"SELECT id FROM {turn.table.statements.prefix}onceward_records WHERE {where} ORDER BY {place}"  # noqa: S608 (our own texts)
     rows, now = await _select(turn, f"WHERE id IN ({chosen}) ORDER BY {place}", where)
-    records, unreadable = records_of(rows)
+    records, unreadable = records_from_rows(rows)
     return Page(records, None, now, unreadable)
 
 
@@ -169,7 +169,7 @@ async def forget(
     def change(id: bytes, record: Record | None, now: int) -> Step:
         return transitions.forget(record, now, force=force, seen=seen.get(id))
 
-    return await _change(turn, ids, change, signed, salvaged if force else record_of)
+    return await _change(turn, ids, change, signed, record_or_stub if force else record_from_row)
 
 
 async def _change(
@@ -177,7 +177,7 @@ async def _change(
     ids: Sequence[bytes],
     change: Change,
     signed: Signature | None,
-    read: Callable[[Any], Record] = record_of,
+    read: Callable[[Any], Record] = record_from_row,
 ) -> list[Answer]:
     """Judged by what is seen without a lock first: what changes nothing takes none, and writes nothing."""
     sights = await _seen(turn, ids, read)
@@ -226,7 +226,7 @@ async def purge(turn: Turn, limit: int, signed: Signature | None, entry: int) ->
     ids = [id for _, id in rows if id is not None]
     if not ids:
         return 0, 0, entry
-    sights = await _seen(turn, ids, salvaged)  # one that cannot be read must not keep the others
+    sights = await _seen(turn, ids, record_or_stub)  # one that cannot be read must not keep the others
     over = {id: one for id, one in sights.items() if one.record and transitions.purgeable(one.record, one.now)}
     if not over:
         return len(ids), 0, entry

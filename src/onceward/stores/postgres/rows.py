@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from onceward.protocol.record import Record
-from onceward.stores.sql import FIELDS, spelled_out, value_of
+from onceward.stores.sql import FIELDS, enum_value, escape_surrogates
 
 _NUMBERS = ("token", "cycle", "attempt", "created_at", "claimed_at", "updated_at", "renewed_at", "lease_until",
             "after_crash", "max_attempts", "retry_at", "valid_until", "slide", "min_reader")  # fmt: skip
@@ -31,12 +31,12 @@ def text_of(mapping: dict[str, str]) -> str | None:
     try:
         return _json(mapping).decode()
     except UnicodeEncodeError:  # lone surrogates: spelled out, as in every other text
-        return _json({spelled_out(name): spelled_out(text) for name, text in mapping.items()}).decode()
+        return _json({escape_surrogates(name): escape_surrogates(text) for name, text in mapping.items()}).decode()
 
 
 _BOUND: Final[dict[str, Callable[[Any], Any]]] = {
-    "state": value_of,
-    "after_crash": value_of,
+    "state": enum_value,
+    "after_crash": enum_value,
     "arguments": text_of,
     "note": text_of,
 }

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from onceward.errors import ConfigurationError, StoreError, StoreUnavailable
 from onceward.protocol.audit import AuditEntry, AuditFilter, Signature
 from onceward.protocol.capabilities import Remark, Schema
-from onceward.protocol.ports import Clock, Filter, Order, Page
+from onceward.protocol.ports import Clock, Filter, Page, SortOrder
 from onceward.protocol.record import RecordState
 from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Renewal, Seen, Verdict
 from onceward.protocol.runtime import Answers, Runtime
@@ -95,7 +95,7 @@ class PostgresStore(PostgresLatest, PostgresCounters, GroupCommit, Watchers):
             if was is None:
                 self._pool.close()
             raise
-        self.group(runtime, max_in_flight=min(MAX_IN_FLIGHT, self._settings.connections))
+        self.open_batcher(runtime, max_in_flight=min(MAX_IN_FLIGHT, self._settings.connections))
 
     async def close(self) -> None:
         runtime, self._runtime = self._runtime, None
@@ -146,7 +146,7 @@ class PostgresStore(PostgresLatest, PostgresCounters, GroupCommit, Watchers):
     ) -> Answers:
         if signed is not None:
             return self._settled(settlements, timeout, signed)
-        return self.grouped(settlements, timeout)
+        return self.send_batched(settlements, timeout)
 
     async def _settled(self, settlements: Sequence[AnySettlement], timeout: float, signed: Signature) -> list[Answer]:
         ids = ids_of(settlements)
@@ -178,7 +178,7 @@ class PostgresStore(PostgresLatest, PostgresCounters, GroupCommit, Watchers):
     async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
         return await self._call(timeout, upkeep.scan, wanted, cursor, limit)
 
-    async def first(self, wanted: Filter, *, order: Order, limit: int, timeout: float) -> Page:
+    async def first(self, wanted: Filter, *, order: SortOrder, limit: int, timeout: float) -> Page:
         return await self._call(timeout, upkeep.first, wanted, order, limit)
 
     async def counts(self, *, timeout: float) -> dict[tuple[str, RecordState], int]:

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 from onceward.errors import ConfigurationError, StoreUnavailable
 from onceward.protocol import transitions
-from onceward.protocol.cells import acquire_afresh
+from onceward.protocol.cells import acquire_new_cycle
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Answer, AnyRequest, ClaimRequest, Complete, Renewal, Verdict
-from onceward.stores.sql import record_of
+from onceward.stores.sql import record_from_row
 
 from .batches import FITS, claim_values, complete_values, is_plain, renew_values, sorted_by_kind
 from .connection import Call, PostgresConnection
@@ -120,7 +120,7 @@ class PostgresTable:
         else:
             rows = await wire.rows(deadline, self.statements.look, now, list(claims))
         for row in rows:
-            record = record_of(row[1:])
+            record = record_from_row(row[1:])
             after, verdict = transitions.claim(record, claims[record.id], row[0])
             if after is record:
                 answers[record.id] = Answer(verdict, record, row[0])
@@ -150,11 +150,11 @@ class PostgresTable:
         time_there, made, version = row[:3]
         if made:
             wire.met = 0
-            record, verdict = acquire_afresh(None, request, time_there)
+            record, verdict = acquire_new_cycle(None, request, time_there)
             return Answer(verdict, record, time_there)
         if version is None:
             return None
-        before = record_of(row[3:])
+        before = record_from_row(row[3:])
         record, verdict = transitions.claim(before, request, time_there)
         if record is not before:
             return None
@@ -278,12 +278,12 @@ def _read_claims(claims: Sequence[ClaimRequest], rows: Rows, answers: Answers, s
         id = request.id
         row = shown.get(id)
         if row is None:
-            record, verdict = acquire_afresh(None, request, now)
+            record, verdict = acquire_new_cycle(None, request, now)
             answers[id] = Answer(verdict, record, now)
             continue
         _, _, free, version = row[:4]
         if version is not None:
-            before = record_of(row[4:])
+            before = record_from_row(row[4:])
             record, verdict = transitions.claim(before, request, now)
             if record is before:
                 answers[id] = Answer(verdict, record, now)
@@ -308,7 +308,7 @@ def _read_completions(completions: Sequence[Complete], rows: Rows, answers: Answ
 def _read_renewals(rows: Rows, answers: Answers, sights: Sights) -> None:
     for row in rows:
         now, id, done, version = row[:4]
-        record = None if version is None else record_of(row[4:])
+        record = None if version is None else record_from_row(row[4:])
         if done:
             answers[id] = Answer(OK, record, now)
         else:
@@ -318,7 +318,8 @@ def _read_renewals(rows: Rows, answers: Answers, sights: Sights) -> None:
 def seen(rows: Rows) -> Sights:
     """What `read` shows."""
     return {
-        id: Sight(None if version is None else record_of(tuple(rest)), version, now) for now, id, version, *rest in rows
+        id: Sight(None if version is None else record_from_row(tuple(rest)), version, now)
+        for now, id, version, *rest in rows
     }
 
 

@@ -16,10 +16,15 @@ from onceward.protocol.latest import EntityState, EventDelivery, LatestResult, R
 from onceward.protocol.ports import Clock
 from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Renewal
 from onceward.protocol.runtime import Runtime
-from onceward.stores.caller_connection import ANEW, OVER, Unsent, still_lent
+from onceward.stores.caller_connection import (
+    TRANSACTION_ENDED,
+    TRANSACTION_ENDED_HINT,
+    SessionSavepoint,
+    keeps_connection,
+)
 
 from . import errors as faults
-from . import latest as newest
+from . import latest as latest_rows
 from .table import THEIRS, Change, Request, ids_of, judge, write
 
 T = TypeVar("T")
@@ -124,8 +129,8 @@ class SQLiteJoined:
         self, connection: Connection, runtime: Runtime, clock: Clock, name: str, *, block: str, given: Any
     ) -> None:
         self._connection = connection
-        self._lent = still_lent(given)
-        self._unsent = Unsent(given)
+        self._keeps_connection = keeps_connection(given)
+        self._session = SessionSavepoint(given)
         self.block = block
         self._runtime = runtime
         self._clock = clock
@@ -149,16 +154,16 @@ class SQLiteJoined:
         await self.begin(timeout=timeout)
         try:
             with _undisturbed(self._connection) as cursor:
-                rulings = newest.kept(cursor, deliveries, keep, self._clock.now())
+                decisions = latest_rows.kept(cursor, deliveries, keep, self._clock.now())
             await self.keep()
         except BaseException:
             await self.undo()
             raise
-        return rulings.answers
+        return decisions.answers
 
-    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:  # noqa: ARG002 (reads without waiting)
+    async def latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:  # noqa: ARG002 (reads without waiting)
         with _undisturbed(self._connection) as cursor:
-            return newest.standings(cursor, ids, self._clock.now())
+            return latest_rows.standings(cursor, ids, self._clock.now())
 
     def is_open(self) -> bool:
         if not self._in_transaction():
@@ -179,7 +184,7 @@ class SQLiteJoined:
     def _in_transaction(self) -> bool:
         """Of the caller's: whatever a connection is used for that went back to its pool is somebody else's."""
         try:
-            return self._lent() and self._connection.in_transaction
+            return self._keeps_connection() and self._connection.in_transaction
         except sqlite3.ProgrammingError:  # closed, and its transaction with it
             return False
 
@@ -200,17 +205,17 @@ class SQLiteJoined:
 
     async def begin(self, *, timeout: float) -> None:
         await self._take_write_lock(timeout)  # a savepoint outside of a transaction would commit when it ends
-        await self._unsent.send()
+        await self._session.flush()
         point = f"onceward_{next(_savepoints)}"
         self._execute(f"SAVEPOINT {point}")
         self._points.append(point)
-        await self._unsent.begin()
+        await self._session.begin()
 
     async def keep(self) -> bool:
         """If it fails, the point is still there to return to."""
         point = self._points[-1]
         if self._in_transaction():
-            await self._unsent.keep()
+            await self._session.commit()
         there = self._end(point, f"RELEASE {point}")
         self._points.pop()
         return there
@@ -218,7 +223,7 @@ class SQLiteJoined:
     async def undo(self) -> bool:
         point = self._points.pop()
         if self._in_transaction():
-            await self._unsent.undo()
+            await self._session.rollback()
         return self._end(point, f"ROLLBACK TO {point}", f"RELEASE {point}")
 
     async def abandon(self) -> bool:
@@ -257,8 +262,8 @@ class SQLiteJoined:
 
     async def _take_write_lock(self, timeout: float) -> None:
         """Wait for other writers without blocking an event loop: SQLite only tries, and the world sleeps in between."""
-        if not self._lent():
-            raise ConfigurationError(OVER, hint=ANEW)
+        if not self._keeps_connection():
+            raise ConfigurationError(TRANSACTION_ENDED, hint=TRANSACTION_ENDED_HINT)
         deadline = self._runtime.monotonic() + timeout
         pause = FIRST_WAIT
         while True:

@@ -21,8 +21,8 @@ from onceward.protocol.latest import (
     LatestDecisions,
     LatestResult,
     Retention,
+    decide,
     paged,
-    rule,
 )
 from onceward.protocol.ordering import content_of
 from onceward.protocol.ports import Clock
@@ -120,11 +120,11 @@ class SQLiteLatest:
     async def apply_events(
         self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
     ) -> list[LatestResult]:
-        answers: list[LatestResult] = await self._turn_of(Allowance.of(timeout), self._keep_newest, deliveries, keep)
+        answers: list[LatestResult] = await self._turn_of(Allowance.of(timeout), self._apply_events, deliveries, keep)
         return answers
 
-    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
-        found: list[EntityState | None] = await self._turn_of(Allowance.of(timeout), self._newest, ids)
+    async def latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
+        found: list[EntityState | None] = await self._turn_of(Allowance.of(timeout), self._latest, ids)
         return found
 
     async def expire_latest(self, limit: int, *, timeout: float) -> int:
@@ -150,14 +150,14 @@ class SQLiteLatest:
 
     # ── the same, blocking, with the connection in hand ──
 
-    def _keep_newest(self, cursor: Cursor, deliveries: Sequence[EventDelivery], keep: Retention) -> list[LatestResult]:
+    def _apply_events(self, cursor: Cursor, deliveries: Sequence[EventDelivery], keep: Retention) -> list[LatestResult]:
         if len(deliveries) <= FEW:
             seen = judged(cursor, deliveries, self._clock.now())
-            if not seen.newest and not seen.marks:
+            if not seen.updates and not seen.marks:
                 return seen.answers
-        rulings = self._link.write(cursor, self._kept, deliveries, keep)
+        decisions = self._link.write(cursor, self._kept, deliveries, keep)
         self._orders.keep(cursor)
-        return rulings.answers
+        return decisions.answers
 
     def _kept(self, cursor: Cursor, deliveries: Sequence[EventDelivery], keep: Retention) -> LatestDecisions:
         now = self._clock.now()  # after waiting for the lock
@@ -165,7 +165,7 @@ class SQLiteLatest:
         expire(cursor, now, SWEEP * len(deliveries))
         return kept(cursor, deliveries, keep, now, recalled)
 
-    def _newest(self, cursor: Cursor, ids: Sequence[bytes]) -> list[EntityState | None]:
+    def _latest(self, cursor: Cursor, ids: Sequence[bytes]) -> list[EntityState | None]:
         return standings(cursor, ids, self._clock.now())
 
     def _entities(self, cursor: Cursor, scope: str, after: bytes, limit: int) -> list[EntityState]:
@@ -194,19 +194,19 @@ def kept(
     """
     alive = recalled or Alive({}, {})
     met = _met(cursor, deliveries, now, alive)
-    rulings = None
+    decisions = None
     if len(deliveries) > FEW:
-        rulings = rule(deliveries, met.orders, {}, now, met.closed)
-        if not _claimed_afresh(cursor, rulings, keep, now):
-            rulings = None
-    if rulings is None:
-        rulings = rule(deliveries, met.orders, _known(cursor, deliveries, now), now, met.closed)
-        _claim(cursor, _CLAIM, rulings, keep, now)
-    _write(cursor, rulings.newest, alive, keep, now)
-    return rulings
+        decisions = decide(deliveries, met.orders, {}, now, met.closed)
+        if not _claimed_afresh(cursor, decisions, keep, now):
+            decisions = None
+    if decisions is None:
+        decisions = decide(deliveries, met.orders, _known(cursor, deliveries, now), now, met.closed)
+        _claim(cursor, _CLAIM, decisions, keep, now)
+    _write(cursor, decisions.updates, alive, keep, now)
+    return decisions
 
 
-def _write(cursor: Cursor, newest: Mapping[bytes, EventDelivery], alive: Alive, keep: Retention, now: int) -> None:
+def _write(cursor: Cursor, updates: Mapping[bytes, EventDelivery], alive: Alive, keep: Retention, now: int) -> None:
     """What is there and stays there gets its new order and value, and no index is touched or looked at."""
     moved: list[Row] = []
     revived: list[tuple[EventDelivery, bytearray]] = []
@@ -214,7 +214,7 @@ def _write(cursor: Cursor, newest: Mapping[bytes, EventDelivery], alive: Alive, 
     emptied: list[Row] = []
     orders, numbers = alive
     number_of = numbers.get
-    for id, one in newest.items():
+    for id, one in updates.items():
         order, value, number = one.order, one.value, number_of(id)
         if value is None:
             deleted.append((bytearray(id), one.scope, one.entity, bytearray(order), now, now + keep.deleted))
@@ -249,7 +249,7 @@ def _revive(cursor: Cursor, revived: list[tuple[EventDelivery, bytearray]], aliv
 
 def judged(cursor: Cursor, deliveries: Sequence[EventDelivery], now: int) -> LatestDecisions:
     met = _met(cursor, deliveries, now, Alive({}, {}))
-    return rule(deliveries, met.orders, _known(cursor, deliveries, now), now, met.closed)
+    return decide(deliveries, met.orders, _known(cursor, deliveries, now), now, met.closed)
 
 
 class Met(NamedTuple):
@@ -284,12 +284,12 @@ def _known(cursor: Cursor, deliveries: Sequence[EventDelivery], now: int) -> dic
     return dict(looked_up(cursor, _MARKS, ids, now))
 
 
-def _claimed_afresh(cursor: Cursor, rulings: LatestDecisions, keep: Retention, now: int) -> bool:
+def _claimed_afresh(cursor: Cursor, decisions: LatestDecisions, keep: Retention, now: int) -> bool:
     """Whether all marks are new, and written now. If not, nothing is written."""
-    if not rulings.marks:
+    if not decisions.marks:
         return True
     cursor.execute("SAVEPOINT onceward_marks")
-    if _claim(cursor, _CLAIM_NEW, rulings, keep, now) == len(rulings.marks):
+    if _claim(cursor, _CLAIM_NEW, decisions, keep, now) == len(decisions.marks):
         cursor.execute("RELEASE onceward_marks")
         return True
     cursor.execute("ROLLBACK TO onceward_marks")
@@ -297,9 +297,9 @@ def _claimed_afresh(cursor: Cursor, rulings: LatestDecisions, keep: Retention, n
     return False
 
 
-def _claim(cursor: Cursor, statement: str, rulings: LatestDecisions, keep: Retention, now: int) -> int:
+def _claim(cursor: Cursor, statement: str, decisions: LatestDecisions, keep: Retention, now: int) -> int:
     end = now + keep.marks
-    marks = sorted(rulings.marks.items())  # neighbours in the index share a page
+    marks = sorted(decisions.marks.items())  # neighbours in the index share a page
     rows = [(bytearray(id), bytearray(content_of(one.order)), one.trace, now, end) for id, one in marks]
     return cursor.executemany(statement, rows).rowcount if rows else 0
 

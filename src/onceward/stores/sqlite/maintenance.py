@@ -10,9 +10,9 @@ from typing import Any
 
 from onceward.protocol import transitions
 from onceward.protocol.cells import KEEP_UNFINISHED
-from onceward.protocol.ports import Filter, Order, Page
+from onceward.protocol.ports import Filter, Page, SortOrder
 from onceward.protocol.record import READER, AfterCrash, RecordState
-from onceward.stores.sql import COLUMNS, records_of, salvaged
+from onceward.stores.sql import COLUMNS, record_or_stub, records_from_rows
 
 from .table import WITHOUT_RESULTS
 
@@ -45,7 +45,7 @@ LIMIT ?
 """
 
 
-_PLACES = {Order.UPDATED: "updated_at DESC, id", Order.CREATED: "created_at DESC, id", Order.KEY: "key, id"}
+_PLACES = {SortOrder.UPDATED: "updated_at DESC, id", SortOrder.CREATED: "created_at DESC, id", SortOrder.KEY: "key, id"}
 
 
 @contextmanager
@@ -68,18 +68,18 @@ def scan(cursor: Cursor, wanted: Filter, after: bytes | None, limit: int, now: i
         ("SELECT", COLUMNS, "FROM onceward_records WHERE", " AND ".join(conditions) or "TRUE", "ORDER BY id LIMIT ?")
     )
     rows = cursor.execute(statement, [*values, limit + 1]).fetchall()
-    records, unreadable = records_of(rows[:limit])
+    records, unreadable = records_from_rows(rows[:limit])
     return Page(records, rows[limit - 1][0] if len(rows) > limit else None, now, unreadable)
 
 
-def first(cursor: Cursor, wanted: Filter, order: Order, limit: int, now: int) -> Page:
+def first(cursor: Cursor, wanted: Filter, order: SortOrder, limit: int, now: int) -> Page:
     """The first records of an order. Ids are sorted, not records: those may carry large results."""
     conditions, values = _conditions(wanted)
     places = _PLACES[order]
     where = " AND ".join(conditions) or "TRUE"
     chosen = f"SELECT rowid FROM onceward_records WHERE {where} ORDER BY {places} LIMIT ?"  # noqa: S608 (our own texts)
     statement = f"SELECT {COLUMNS} FROM onceward_records WHERE rowid IN ({chosen}) ORDER BY {places}"  # noqa: S608 (as above)
-    records, unreadable = records_of(cursor.execute(statement, [*values, limit]).fetchall())
+    records, unreadable = records_from_rows(cursor.execute(statement, [*values, limit]).fetchall())
     return Page(records, None, now, unreadable)
 
 
@@ -123,7 +123,7 @@ def candidates(cursor: Cursor, now: int, limit: int) -> list[bytes]:
 
 def purge(cursor: Cursor, ids: list[bytes], now: int) -> int:
     """Delete those which still may go, now that nobody else writes."""
-    found = WITHOUT_RESULTS.fetch(cursor, ids, salvaged)  # one that cannot be read must not keep the others
+    found = WITHOUT_RESULTS.fetch(cursor, ids, record_or_stub)  # one that cannot be read must not keep the others
     going = [(id,) for id, record in found.items() if transitions.purgeable(record, now)]
     cursor.executemany("DELETE FROM onceward_records WHERE id = ?", going)
     return len(going)

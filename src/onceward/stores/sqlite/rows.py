@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from onceward.protocol.record import Record, RecordState
-from onceward.stores.sql import COLUMNS, FIELDS, Row, spelled_out, value_of
+from onceward.stores.sql import COLUMNS, FIELDS, Row, enum_value, escape_surrogates
 
 Columns = tuple[int, ...]
 
@@ -59,8 +59,8 @@ def note_text(mapping: dict[str, str]) -> str | None:
 
 
 _BOUND: Final[dict[int, Callable[[Any], Any]]] = {
-    _STATE: value_of,
-    _AFTER_CRASH: value_of,
+    _STATE: enum_value,
+    _AFTER_CRASH: enum_value,
     _ARGUMENTS: note_text,
     _NOTE: note_text,
     **{FIELDS.index(name): int for name in ("ask_first", "released", "stored", "final")},
@@ -109,9 +109,9 @@ def storable(record: Record) -> Record:
     for name in FIELDS:
         value = getattr(record, name)
         if isinstance(value, str) and not isinstance(value, RecordState):
-            changes[name] = spelled_out(value)
+            changes[name] = escape_surrogates(value)
         elif isinstance(value, dict):
-            changes[name] = {spelled_out(word): spelled_out(text) for word, text in value.items()}
+            changes[name] = {escape_surrogates(word): escape_surrogates(text) for word, text in value.items()}
         elif isinstance(value, int) and value > LARGEST:
             changes[name] = LARGEST
     return msgspec.structs.replace(record, **changes)

@@ -16,11 +16,11 @@ from onceward.errors import ConfigurationError
 from onceward.protocol import transitions
 from onceward.protocol.audit import AuditEntry, AuditFilter, Signature, purge_entry
 from onceward.protocol.capabilities import Schema
-from onceward.protocol.ports import Clock, Filter, Order, Page
+from onceward.protocol.ports import Clock, Filter, Page, SortOrder
 from onceward.protocol.record import Done, Record, RecordState
 from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Renewal, Seen, Verdict
 from onceward.protocol.runtime import Runtime
-from onceward.stores.caller_connection import block_of, driver_connection
+from onceward.stores.caller_connection import driver_connection, transaction_block
 from onceward.stores.clock import WallClock
 from onceward.stores.group_commit import GroupCommit
 from onceward.stores.watchers import Watchers
@@ -90,7 +90,7 @@ class SQLiteStore(SQLiteLatest, SQLiteCounters, GroupCommit, Watchers):
         await runtime.offload(self._link.open)
         self._runtime = runtime
         if not self.inline:  # what is in memory waits for nothing, and may not make anybody wait
-            self.group(runtime)
+            self.open_batcher(runtime)
 
     async def close(self) -> None:
         runtime, self._runtime = self._runtime, None
@@ -144,7 +144,7 @@ class SQLiteStore(SQLiteLatest, SQLiteCounters, GroupCommit, Watchers):
     async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
         return await self._turn(timeout, self._scan, wanted, cursor, limit, Allowance.of(timeout).deadline)
 
-    async def first(self, wanted: Filter, *, order: Order, limit: int, timeout: float) -> Page:
+    async def first(self, wanted: Filter, *, order: SortOrder, limit: int, timeout: float) -> Page:
         return await self._turn(timeout, self._first, wanted, order, limit, Allowance.of(timeout).deadline)
 
     async def counts(self, *, timeout: float) -> dict[tuple[str, RecordState], int]:
@@ -183,7 +183,7 @@ class SQLiteStore(SQLiteLatest, SQLiteCounters, GroupCommit, Watchers):
             )
         own = driver_connection(connection, runtime)
         check_connection(own, self._link.file, self.name)
-        return SQLiteJoined(own, runtime, self._clock, self.name, block=block_of(connection), given=connection)
+        return SQLiteJoined(own, runtime, self._clock, self.name, block=transaction_block(connection), given=connection)
 
     # ── the same, blocking, with the connection in hand ─────────────────────────────────────────────────────────
 
@@ -302,7 +302,7 @@ class SQLiteStore(SQLiteLatest, SQLiteCounters, GroupCommit, Watchers):
         with upkeep.bounded(cursor, deadline):
             return upkeep.scan(cursor, wanted, after, limit, self._clock.now())
 
-    def _first(self, cursor: Cursor, wanted: Filter, order: Order, limit: int, deadline: float) -> Page:
+    def _first(self, cursor: Cursor, wanted: Filter, order: SortOrder, limit: int, deadline: float) -> Page:
         with upkeep.bounded(cursor, deadline):
             return upkeep.first(cursor, wanted, order, limit, self._clock.now())
 

@@ -12,7 +12,7 @@ from onceward.protocol import transitions
 from onceward.protocol.audit import Signature, entries_of
 from onceward.protocol.record import READER, Record
 from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Renewal, Seen, Verdict
-from onceward.stores.sql import COLUMNS, FIELDS, Row, record_of, salvaged
+from onceward.stores.sql import COLUMNS, FIELDS, Row, record_from_row, record_or_stub
 
 from . import audit
 from .bulk_statement import Statement
@@ -38,7 +38,7 @@ class Selection:
             for size in _SIZES
         }
 
-    def fetch(self, cursor: Cursor, ids: Sequence[bytes], read: Callable[[Row], Record] = record_of) -> Found:
+    def fetch(self, cursor: Cursor, ids: Sequence[bytes], read: Callable[[Row], Record] = record_from_row) -> Found:
         if len(ids) == 1:
             return {row[0]: read(row) for row in cursor.execute(self._one, ids).fetchall()}
         found: Found = {}
@@ -106,7 +106,7 @@ def free(
     cursor: Cursor, ids: Sequence[bytes], now: int, *, force: bool, seen: Mapping[bytes, Seen], signed: Signature | None
 ) -> list[Answer]:
     """Forget them. By force even what cannot be read: nobody knows what differs there, so all columns are written."""
-    found = OURS.fetch(cursor, ids, salvaged if force else record_of)
+    found = OURS.fetch(cursor, ids, record_or_stub if force else record_from_row)
     steps = [transitions.forget(found.get(id), now, force=force, seen=seen.get(id)) for id in ids]
     answers = [Answer(verdict, record, now) for record, verdict in steps]
     if force:
