@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from onceward.protocol import transitions
-from onceward.protocol.record import NOBODY, READER, Record, RecordState
+from onceward.protocol.record import NO_OWNER, READER, Record, RecordState
 from onceward.protocol.requests import (
     Answer,
     AnySettlement,
@@ -38,21 +38,21 @@ class Altered(MemoryStore):
     def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
         return transitions.settle(record, request, now)
 
-    def _one(self, request: Any) -> Answer:
+    def _answer(self, request: Any) -> Answer:
         verbs: dict[type, Callable[[Record | None, Any, int], Applied]]
         verbs = {ClaimRequest: self.on_claim, Renewal: self.on_renew}
         change = verbs.get(type(request), self.on_settle)
-        with self._turn:  # in one step: what is wrong with it is what was altered, and nothing else
+        with self._write_lock:  # in one step: what is wrong with it is what was altered, and nothing else
             now, before = self._clock.now(), self._records.get(request.id)
             record, verdict = change(before, request, now)
             if record is None:
                 self._records.pop(request.id, None)
             elif record is not before:
-                self._exchange(before, record)
+                self._compare_and_set(before, record)
             return Answer(verdict, record, now)
 
     def answer(self, request: Any) -> Answer:
-        return self._one(request)
+        return self._answer(request)
 
 
 def lapsed(record: Record | None, now: int) -> Record | None:
@@ -217,11 +217,11 @@ class CompletesAgainWhenBrief(Altered):
 class KeepsAnotherEnd(Altered):
     """Its windows are no longer than 285 years, and it answers as if they were."""
 
-    def _one(self, request: Any) -> Answer:
-        answer = super()._one(request)
+    def _answer(self, request: Any) -> Answer:
+        answer = super()._answer(request)
         kept = answer.record
         if kept is not None and isinstance(request, Complete) and (kept.valid_until or 0) > 2**53:
-            self._exchange(kept, replace(kept, valid_until=2**53))
+            self._compare_and_set(kept, replace(kept, valid_until=2**53))
         return answer
 
 
@@ -237,7 +237,7 @@ class RegrantIgnoresTheNonce(Altered):
     """Does not recognise its own claim when the reply was lost."""
 
     def on_claim(self, record: Record | None, request: ClaimRequest, now: int) -> Applied:
-        return super().on_claim(replace(record, nonce=NOBODY) if record else None, request, now)
+        return super().on_claim(replace(record, nonce=NO_OWNER) if record else None, request, now)
 
 
 class RegrantForgetsToAsk(Altered):
@@ -352,8 +352,8 @@ class TrimsNames(Altered):
 class CollatesKeys(Altered):
     """Compares ids as a case-blind collation does."""
 
-    def _one(self, request: Any) -> Answer:
-        return super()._one(replace(request, id=request.id.lower()) if isinstance(request, ClaimRequest) else request)
+    def _answer(self, request: Any) -> Answer:
+        return super()._answer(replace(request, id=request.id.lower()) if isinstance(request, ClaimRequest) else request)
 
 
 class TokenResetByPurge(Altered):

@@ -14,7 +14,7 @@ from onceward.protocol.latest import (
     LatestDecision,
     LatestResult,
     Retention,
-    rule,
+    decide,
 )
 from onceward.protocol.ordering import CONTENT, content_of
 from onceward.stores.memory.store import MemoryStore
@@ -26,7 +26,7 @@ TIME = 11  # bytes of an event time in an order
 class Spelled(MemoryStore):
     """The rule once more, in steps that can be altered one by one."""
 
-    def _keep_newest(self, deliveries: Sequence[EventDelivery], keep: Retention) -> list[LatestResult]:
+    def _apply_events(self, deliveries: Sequence[EventDelivery], keep: Retention) -> list[LatestResult]:
         now = self._clock.now()
         self.sweep(deliveries, now)
         return [self.one(delivery, keep, now) for delivery in deliveries]
@@ -37,7 +37,7 @@ class Spelled(MemoryStore):
             return LatestResult(LatestDecision.MISMATCH)
         if message is None and self.is_early(given, now):
             return LatestResult(LatestDecision.PARKED)
-        [standing] = self._newest([given.id], now)
+        [standing] = self._latest([given.id], now)
         before = None if standing is None else standing.order
         moves = before is None or self.is_newer(given.order, before)
         name = self.called(given, before, message=message, event=event, moves=moves)
@@ -87,10 +87,10 @@ class Spelled(MemoryStore):
 
     def remember(self, given: EventDelivery, keep: Retention, now: int) -> None:
         marks = {id: given for id in (given.message, given.event) if id and self.known(id, now) is None}
-        self._write(rule([], {}, {}, now)._replace(marks=marks), keep, now)
+        self._write(decide([], {}, {}, now)._replace(marks=marks), keep, now)
 
     def put(self, given: EventDelivery, keep: Retention, now: int) -> None:
-        self._write(rule([], {}, {}, now)._replace(newest={given.id: given}), keep, now)
+        self._write(decide([], {}, {}, now)._replace(updates={given.id: given}), keep, now)
 
     def sweep(self, deliveries: Sequence[EventDelivery], now: int) -> None:
         self._expire(4 * len(deliveries), now)
@@ -148,7 +148,7 @@ class DeletesOutright(Spelled):
     def put(self, given: EventDelivery, keep: Retention, now: int) -> None:
         super().put(given, keep, now)
         if given.value is None:
-            del self._standings[given.id]
+            del self._entity_states[given.id]
 
 
 class StaleEventsClaimNothing(Spelled):
@@ -222,10 +222,10 @@ class ExpiresWhatCameBack(Spelled):
     """The end of a deleted entity stays on its row when it lives again."""
 
     def put(self, given: EventDelivery, keep: Retention, now: int) -> None:
-        before = self._standings.get(given.id)
+        before = self._entity_states.get(given.id)
         super().put(given, keep, now)
         if before is not None and before.expires_at is not None:
-            self._standings[given.id] = replace(self._standings[given.id], expires_at=before.expires_at)
+            self._entity_states[given.id] = replace(self._entity_states[given.id], expires_at=before.expires_at)
 
 
 class NeverSweeps(Spelled):
@@ -237,11 +237,11 @@ class NeverSweeps(Spelled):
 class JudgesByWhatWasThereBefore(MemoryStore):
     """Judges a whole batch by the state before it, so that the last one written wins."""
 
-    def _keep_newest(self, deliveries: Sequence[EventDelivery], keep: Retention) -> list[LatestResult]:
+    def _apply_events(self, deliveries: Sequence[EventDelivery], keep: Retention) -> list[LatestResult]:
         now = self._clock.now()
-        orders = {one.id: one.order for one in self._newest([each.id for each in deliveries], now) if one}
+        orders = {one.id: one.order for one in self._latest([each.id for each in deliveries], now) if one}
         marks = {id: mark.content for id, mark in self._marks.items() if now < mark.expires_at}
-        judged = [rule([each], dict(orders), dict(marks), now) for each in deliveries]
+        judged = [decide([each], dict(orders), dict(marks), now) for each in deliveries]
         for one in judged:
             self._write(one, keep, now)
         return [one.answers[0] for one in judged]
@@ -259,8 +259,8 @@ class AnswersByEntity(MemoryStore):
 class LooksAtTheFirstThousand(MemoryStore):
     """A page of rows, and nobody asks for the next."""
 
-    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
-        found = await super().newest(ids[:500], timeout=timeout)
+    async def latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
+        found = await super().latest(ids[:500], timeout=timeout)
         return found + [None] * (len(ids) - len(found))
 
 
@@ -268,7 +268,7 @@ class ListsEverybodys(MemoryStore):
     """Whoever asks is shown the entities of all."""
 
     def _entities(self, scope: str, after: bytes, limit: int) -> list[EntityState]:
-        found = [one for one in self._standings.values() if one.value is not None and one.id > after]
+        found = [one for one in self._entity_states.values() if one.value is not None and one.id > after]
         return sorted(found, key=lambda one: one.id)[:limit]
 
 
@@ -276,7 +276,7 @@ class ListsTheDead(MemoryStore):
     """What was deleted is listed, too."""
 
     def _entities(self, scope: str, after: bytes, limit: int) -> list[EntityState]:
-        found = [one for one in self._standings.values() if one.scope == scope and one.id > after]
+        found = [one for one in self._entity_states.values() if one.scope == scope and one.id > after]
         return sorted(found, key=lambda one: one.id)[:limit]
 
 
@@ -284,7 +284,7 @@ class ListsAsWritten(MemoryStore):
     """Pages in the order of writing, which no id can continue."""
 
     def _entities(self, scope: str, after: bytes, limit: int) -> list[EntityState]:
-        found = [one for one in self._standings.values() if one.scope == scope and one.value is not None]
+        found = [one for one in self._entity_states.values() if one.scope == scope and one.value is not None]
         return [one for one in found if one.id > after][:limit]
 
 
@@ -302,9 +302,9 @@ class LooksThenWrites(Hesitant):
         self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
     ) -> list[LatestResult]:
         now = self._clock.now()
-        orders = {one.id: one.order for one in self._newest([each.id for each in deliveries], now) if one}
+        orders = {one.id: one.order for one in self._latest([each.id for each in deliveries], now) if one}
         marks = {id: mark.content for id, mark in tuple(self._marks.items()) if now < mark.expires_at}
-        rulings = rule(deliveries, orders, marks, now)
+        decisions = decide(deliveries, orders, marks, now)
         await self.hesitate()
-        self._write(rulings, keep, now)
-        return rulings.answers
+        self._write(decisions, keep, now)
+        return decisions.answers

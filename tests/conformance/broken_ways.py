@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from onceward.protocol import cells, transitions
 from onceward.protocol.audit import Signature
-from onceward.protocol.ports import PLACES, Clock, Filter, Order, Page
+from onceward.protocol.ports import SORT_KEYS, Clock, Filter, SortOrder, Page
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Complete, Renewal, Verdict
 from onceward.protocol.runtime import Runtime
@@ -44,7 +44,7 @@ class GetThenPut(Hesitant):
         await self.hesitate()
         steps = [transitions.claim(seen[request.id], request, now) for request in requests]
         for record, _ in steps:
-            self._exchange(self._records.get(record.id), record)
+            self._compare_and_set(self._records.get(record.id), record)
         return [Answer(verdict, record, now) for record, verdict in steps]
 
 
@@ -66,7 +66,7 @@ class AnswersAtOnceInTwoSteps(MemoryStore):
         time.sleep(A_MOMENT)
         record, verdict = transitions.apply(before, request, now)
         if record is not None:
-            self._exchange(self._records.get(record.id), record)
+            self._compare_and_set(self._records.get(record.id), record)
         return Answer(verdict, record, now)
 
 
@@ -74,11 +74,11 @@ class BatchJoinsOnTheKeyAlone(MemoryStore):
     """Judges a whole batch by what was there before it, so that two requests for one key both win."""
 
     async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
-        with self._turn:  # nothing else is wrong with it
+        with self._write_lock:  # nothing else is wrong with it
             now = self._clock.now()
             steps = [transitions.claim(self._records.get(request.id), request, now) for request in requests]
             for record, _ in steps:
-                self._exchange(self._records.get(record.id), record)
+                self._compare_and_set(self._records.get(record.id), record)
             return [Answer(verdict, record, now) for record, verdict in steps]
 
 
@@ -95,7 +95,7 @@ class PurgesYoungTokens(MemoryStore):
     def _purge(self, limit: int, signed: Signature | None) -> int:
         now = self._clock.now()
         gone = [
-            id for id, record in self._records.items() if transitions.row_of(record, now) in transitions.STARTS_AFRESH
+            id for id, record in self._records.items() if transitions.row_of(record, now) in transitions.STARTS_NEW_CYCLE
         ]
         for id in gone[:limit]:
             del self._records[id]
@@ -120,7 +120,7 @@ class PurgesByAnEarlierLife(MemoryStore):
         self._sort_in()
         gone = {
             id
-            for end, _, id in self._ending
+            for end, _, id in self._expiry_heap
             if end < self._clock.now() - transitions.CLOCK_MARGIN and id in self._records
         }
         for id in gone:
@@ -212,9 +212,9 @@ class ScanIgnoresAge(MemoryStore):
 class SortsWhatItFoundFirst(MemoryStore):
     """Takes as many as are wanted, and sorts those."""
 
-    async def first(self, wanted: Filter, *, order: Order, limit: int, timeout: float) -> Page:
+    async def first(self, wanted: Filter, *, order: SortOrder, limit: int, timeout: float) -> Page:
         page = await self.scan(wanted, cursor=None, limit=limit, timeout=timeout)
-        return Page(sorted(page.records, key=PLACES[order]), None, page.now)
+        return Page(sorted(page.records, key=SORT_KEYS[order]), None, page.now)
 
 
 class CountsWithoutScopes(MemoryStore):

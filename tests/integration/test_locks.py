@@ -75,7 +75,7 @@ def test_many_acquisitions_leave_one_record_and_a_token_that_strictly_grows(clie
     assert len(record.note) == len(record.arguments) == 0
     assert record.result is None
     if client.place.kind == "memory":
-        assert len(client.place._memory._ending) <= 2 + 64  # what it remembers of the past is bounded
+        assert len(client.place._memory._expiry_heap) <= 2 + 64  # what it remembers of the past is bounded
     client.clock.advance("2h")
     assert client.purge() == 1
 

@@ -39,7 +39,7 @@ def test_one_key_that_fails_again_and_again_leaves_nothing_behind() -> None:
     for _ in range(2_000):
         once.outcome("k", breaks)
     assert len(store._records) == 1
-    assert len(store._ending) <= 2 * 10 + 64
+    assert len(store._expiry_heap) <= 2 * 10 + 64
 
 
 def test_what_was_compacted_is_still_evicted_when_its_time_is_over() -> None:

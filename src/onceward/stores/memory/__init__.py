@@ -1,4 +1,4 @@
-"""The in-memory store: `memory://`. For tests, and for work that one process does alone.
+"""The in-memory store: `memory://`. For tests, and for work that only one process does.
 
 Read `store.py` first.
 """

@@ -1,4 +1,4 @@
-"""An audit trail in memory, for stores that keep nothing elsewhere."""
+"""An in-memory audit trail."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from itertools import islice
 
 from onceward.protocol.audit import KEEP_AUDIT, AuditEntry, AuditFilter, is_wanted
 
-LONGEST = 10_000
-"""Entries: beyond it the oldest go, because a process must not grow by being looked after."""
+MAX_ENTRIES = 10_000
+"""Beyond this number the oldest entries are dropped, so that administration does not grow the process."""
 
 
 class MemoryAudit:
-    """The newest entries. The caller locks."""
+    """The most recent entries. The caller must hold the store's mutex."""
 
     def __init__(self) -> None:
-        self._entries: deque[AuditEntry] = deque(maxlen=LONGEST)
+        self._entries: deque[AuditEntry] = deque(maxlen=MAX_ENTRIES)
 
     def add(self, entries: Iterable[AuditEntry]) -> None:
         self._entries.extend(entries)
@@ -27,4 +27,4 @@ class MemoryAudit:
     def purge(self, now: int) -> None:
         kept = [entry for entry in self._entries if entry.at > now - KEEP_AUDIT]
         if len(kept) < len(self._entries):
-            self._entries = deque(kept, maxlen=LONGEST)
+            self._entries = deque(kept, maxlen=MAX_ENTRIES)

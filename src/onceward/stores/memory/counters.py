@@ -1,4 +1,4 @@
-"""What processes have counted, in memory: a dict of sheets."""
+"""Counters in memory: a dict of sheets, one per process and hour."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from onceward.protocol.counters import Counted, Sheet, oldest_kept
 from onceward.protocol.ports import Clock
 from onceward.stores.mutex import Mutex
 
-SWEEP = 2
-"""Old sheets deleted by the way per sheet: twice what is added."""
+SWEEP_PER_SHEET = 2
+"""Expired sheets deleted for each sheet that is written. Twice the number added, so the dict does not only grow."""
 
 
 class MemoryCounters:
-    """Part of `MemoryStore`."""
+    """The counters of `MemoryStore`."""
 
     _clock: Clock
     _mutex: Mutex
@@ -31,17 +31,19 @@ class MemoryCounters:
     async def expire_counts(self, limit: int, *, timeout: float) -> int:
         return self._mutex.run(self._expire_counts, limit)
 
-    # ── the same, alone ──
+    # ── called with the mutex held ──
 
     def _keep_counts(self, sheets: Sequence[Sheet]) -> int:
         for sheet in sheets:
-            place = (sheet.hour, sheet.process)
-            before = self._sheets.get(place)
+            slot = (sheet.hour, sheet.process)
+            before = self._sheets.get(slot)
             if before is None or before.number < sheet.number:
-                counts = {scope: dict(cell) for scope, cell in sheet.counts.items()}  # theirs goes on growing
-                self._sheets[place] = Sheet(sheet.process, sheet.hour, sheet.number, counts)
+                counts = {
+                    scope: dict(cell) for scope, cell in sheet.counts.items()
+                }  # copied: the caller keeps changing its dict
+                self._sheets[slot] = Sheet(sheet.process, sheet.hour, sheet.number, counts)
         if sheets:
-            self._expire_counts(SWEEP * len(sheets))
+            self._expire_counts(SWEEP_PER_SHEET * len(sheets))
         return self._clock.now()
 
     def _counted(self, since: int) -> Counted:
@@ -51,7 +53,7 @@ class MemoryCounters:
 
     def _expire_counts(self, limit: int) -> int:
         oldest = oldest_kept(self._clock.now())
-        old = [place for place in self._sheets if place[0] < oldest][:limit]
-        for place in old:
-            del self._sheets[place]
+        old = [slot for slot in self._sheets if slot[0] < oldest][:limit]
+        for slot in old:
+            del self._sheets[slot]
         return len(old)

@@ -1,4 +1,4 @@
-"""A memory store in the child of a fork: a copy that nobody else sees protects nothing, so it answers nothing."""
+"""Disable a memory store in a forked child: its private copy of the records would protect nothing."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from onceward.stores.mutex import Mutex
 
 
 class ForkedEntries(dict[bytes, Record]):
-    """The records in the child of a fork."""
+    """Replaces the records in a forked child: every read raises."""
 
     def get(self, *_: object) -> NoReturn:
-        """Comes before any change of one."""
+        """Raise StoreBroken. Every change of a record reads it first."""
         ForkedStore().refuse()
 
 
 class ForkedStore(Mutex):
-    """In the child of a fork: runs nothing."""
+    """Replaces the mutex in a forked child: every call raises."""
 
     __slots__ = ()
 
     def __init__(self) -> None:
         super().__init__()
-        self.busy = True  # with something that will never end
+        self.busy = True  # for good, so that `run` always calls `refuse`
 
     def refuse(self) -> NoReturn:
         raise StoreBroken(
-            "this MemoryStore belongs to the process that made it; after a fork it would protect nothing",
-            hint="open a store in the child, or use one that processes share (sqlite:///…)",
+            "this MemoryStore belongs to the process that created it; after a fork it would protect nothing",
+            hint="open a store in the child, or use one that processes can share (sqlite:///…)",
         )

@@ -1,4 +1,4 @@
-"""The records of a store in memory: one takes the place of another, and what is over goes by the way of claims."""
+"""The records of the memory store: compare-and-set per key, and purging of expired records during claims."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from onceward.protocol.record import Record, RecordState
 from onceward.stores.mutex import Mutex
 
 FREE = RecordState.FREE
-SWEEP = 2  # records purged by the way a claim: twice what a claim can add, so that the store never only grows
-SLACK = 64  # entries of the past that a small store may keep, so that it does not compact all the time
+SWEEP_PER_CLAIM = 2  # records purged for each claim: twice what a claim can add, so that the store does not only grow
+SLACK = 64  # obsolete heap entries that a small store may keep, so that it does not compact all the time
 
 
 class MemoryRecords:
-    """Part of `MemoryStore`. `_noted` holds ends that wait to be put into `_ending`, where what ends first is first."""
+    """The records of `MemoryStore`.
+
+    `_expiry_heap` is a heap of (expiry, sequence, id). `_new_expiries` holds entries not yet pushed onto it.
+    """
 
     _mutex: Mutex
     _max: int | None
@@ -26,17 +29,19 @@ class MemoryRecords:
     def __init__(self) -> None:
         super().__init__()
         self._records: dict[bytes, Record] = {}
-        self._ending: list[tuple[int, int, bytes]] = []
-        self._noted: deque[tuple[int, bytes]] = deque()
-        self._order = count()
-        self._floor = 0  # above every token that was evicted young: claims are never given a time below it
-        self._turn = threading.RLock()  # not a Lock: what a signal handler asks must not wait for its own thread
+        self._expiry_heap: list[tuple[int, int, bytes]] = []
+        self._new_expiries: deque[tuple[int, bytes]] = deque()
+        self._sequence = count()
+        self._token_floor = 0  # above the token of every evicted record; claims never get a time below it
+        self._write_lock = (
+            threading.RLock()
+        )  # not a Lock: a signal handler's call must not deadlock with its own thread
 
-    def _exchange(self, before: Record | None, after: Record) -> bool:
-        """Put a record in the place of another; False if that is not there any more: look again."""
-        end = after.updated_at if after.state is FREE else after.valid_until  # as `_end_of`
-        if end is not None:
-            self._noted.append((end, after.id))  # first: one too many does no harm
+    def _compare_and_set(self, before: Record | None, after: Record) -> bool:
+        """Replace `before` by `after`. Return False if `before` is no longer stored: the caller must read again."""
+        expiry = after.updated_at if after.state is FREE else after.valid_until  # like `_expiry_of`
+        if expiry is not None:
+            self._new_expiries.append((expiry, after.id))  # before the change: a superfluous entry does no harm
         if before is not None:
             return self._swap(before, after)
         if self._max is not None:
@@ -45,9 +50,9 @@ class MemoryRecords:
 
     def _swap(self, before: Record, after: Record) -> bool:
         records, id = self._records, after.id
-        with self._turn:
+        with self._write_lock:
             try:
-                if records[id] is before:  # no call between the look and the change: no handler of a signal gets a turn
+                if records[id] is before:  # no call between the check and the change, so no signal handler runs there
                     records[id] = after
                     return True
             except KeyError:
@@ -56,74 +61,74 @@ class MemoryRecords:
 
     def _delete(self, record: Record) -> bool:
         records, id = self._records, record.id
-        with self._turn:
+        with self._write_lock:
             try:
                 if records[id] is record:  # as above
                     del records[id]
                     return True
             except KeyError:
-                pass  # purged by somebody else
+                pass  # purged by another thread
         return False
 
-    # ── making room ──
+    # ── purging and eviction ──
 
-    def _add(self, record: Record, most: int) -> bool:
-        """A new key, where only so many may be."""
-        if record.id in self._records or record.token < self._floor:
+    def _add(self, record: Record, max_records: int) -> bool:
+        """Add a new key to a bounded store."""
+        if record.id in self._records or record.token < self._token_floor:
             return False
-        if len(self._records) >= most:
-            self._make_room(record.claimed_at)
+        if len(self._records) >= max_records:
+            self._evict_one(record.claimed_at)
         self._records[record.id] = record
         return True
 
-    def _tidy(self, now: int) -> int:
-        """By the way of a claim: let go of what is over. The time that the claim is given."""
-        now = max(now, self._floor)
-        over, noted, ending = now - transitions.CLOCK_MARGIN, self._noted, self._ending
-        if len(noted) > SLACK or (noted and noted[0][0] <= over) or (ending and ending[0][0] <= over):
-            self._mutex.run(self._sweep, now, SWEEP)
+    def _sweep_on_claim(self, now: int) -> int:
+        """Purge a few expired records, if there are any. Return the time to use for the claim."""
+        now = max(now, self._token_floor)
+        limit, new, heap = now - transitions.CLOCK_MARGIN, self._new_expiries, self._expiry_heap
+        if len(new) > SLACK or (new and new[0][0] <= limit) or (heap and heap[0][0] <= limit):
+            self._mutex.run(self._sweep, now, SWEEP_PER_CLAIM)
         return now
 
-    def _sort_in(self) -> None:
-        """What ends first comes first. A key that is tried again and again leaves an entry behind each time."""
-        while self._noted:
-            end, id = self._noted.popleft()
-            heapq.heappush(self._ending, (end, next(self._order), id))
-        if len(self._ending) > 2 * len(self._records) + SLACK:
+    def _merge_expiries(self) -> None:
+        """Push new entries onto the heap. A key that is retried repeatedly leaves an entry each time."""
+        while self._new_expiries:
+            expiry, id = self._new_expiries.popleft()
+            heapq.heappush(self._expiry_heap, (expiry, next(self._sequence), id))
+        if len(self._expiry_heap) > 2 * len(self._records) + SLACK:
             self._compact()
 
     def _compact(self) -> None:
-        """One entry a record."""
-        ends = ((_end_of(record), record.id) for record in tuple(self._records.values()))
-        self._ending = [(end, next(self._order), id) for end, id in ends if end is not None]
-        heapq.heapify(self._ending)
+        """Rebuild the heap with one entry per record."""
+        expiries = ((_expiry_of(record), record.id) for record in tuple(self._records.values()))
+        self._expiry_heap = [(expiry, next(self._sequence), id) for expiry, id in expiries if expiry is not None]
+        heapq.heapify(self._expiry_heap)
 
-    def _sweep(self, now: int, most: int) -> None:
-        self._sort_in()
-        for _ in range(most):
-            if not self._ending or self._ending[0][0] > now - transitions.CLOCK_MARGIN:
+    def _sweep(self, now: int, limit: int) -> None:
+        self._merge_expiries()
+        for _ in range(limit):
+            if not self._expiry_heap or self._expiry_heap[0][0] > now - transitions.CLOCK_MARGIN:
                 return
-            id = heapq.heappop(self._ending)[2]
+            id = heapq.heappop(self._expiry_heap)[2]
             record = self._records.get(id)
             if record is not None and transitions.purgeable(record, now):
                 self._delete(record)
 
-    def _make_room(self, now: int) -> None:
-        self._sort_in()
-        while self._ending and self._ending[0][0] <= now:
-            id = heapq.heappop(self._ending)[2]
+    def _evict_one(self, now: int) -> None:
+        self._merge_expiries()
+        while self._expiry_heap and self._expiry_heap[0][0] <= now:
+            id = heapq.heappop(self._expiry_heap)[2]
             record = self._records.get(id)
             if record is None or transitions.row_of(record, now) not in transitions.STARTS_NEW_CYCLE:
                 continue
             if self._delete(record):
-                self._floor = max(self._floor, record.token + 1)
+                self._token_floor = max(self._token_floor, record.token + 1)
                 return
         raise StoreFull(
-            f"the memory store holds {self._max} records, and each still answers for its key",
+            f"the memory store holds {self._max} records, and none of them has expired",
             hint="raise max_records, shorten the windows, or use a store on disk",
         )
 
 
-def _end_of(record: Record) -> int | None:
-    """From when on the record answers for nothing; None if nobody knows yet."""
+def _expiry_of(record: Record) -> int | None:
+    """Return when the record stops protecting its key; None if that is not known yet."""
     return record.updated_at if record.state is RecordState.FREE else record.valid_until

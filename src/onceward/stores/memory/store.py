@@ -1,4 +1,4 @@
-"""MemoryStore: the state table itself, applied to a dict. For tests, and for work that one process does alone."""
+"""MemoryStore: the state table applied to a dict. For tests, and for work that only one process does."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ Change = Callable[[Record | None, int], tuple[Record | None, Verdict]]
 
 
 class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
-    """Records in a dict; O(1) a call at any size (O(log n) for what expires). `max_records` bounds it.
+    """Keeps records in a dict: O(1) per call at any size (O(log n) for expiry). `max_records` bounds it.
 
-    A full store raises StoreFull and claims nothing: only keys that answer for nothing any more are evicted.
+    A full store raises StoreFull and claims nothing: only records that no longer protect their key are evicted.
 
-    A record is never changed: the next one takes its place, if it still stands there. Only that exchange is locked, for
-    a step in which no call is made, so that no signal handler comes in between. What is more than one step (what has
-    expired, the audit trail) is done alone.
+    Records are immutable. A change replaces the stored record if it is still the one that was read. Only this
+    compare-and-set is locked; it makes no calls, so that no signal handler can run in between. Operations of more than
+    one step (expiry, the audit trail) run in the mutex.
     """
 
     inline = True
 
     def __init_subclass__(cls) -> None:
-        """A verb that a subclass has changed is not passed by: then nothing is answered at once."""
+        """Disable `answer` in a subclass that overrides `claim`, `renew` or `settle`, or it would bypass them."""
         super().__init_subclass__()
         changed = any(getattr(cls, verb) is not getattr(MemoryStore, verb) for verb in ("claim", "renew", "settle"))
         if changed and cls.answer is MemoryStore.answer:
-            setattr(cls, "answer", None)  # noqa: B010 (as classes say that they lack a method; it has one type all the same)
+            setattr(cls, "answer", None)  # noqa: B010 (None marks a missing method; mypy rejects the assignment)
 
     def __init__(self, *, max_records: int | None = None, clock: Clock | None = None) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
 
     @property
     def clock(self) -> Clock:
-        """What tells the time here, for those who answer in the store's place."""
+        """The store's clock, for wrappers that answer in place of the store."""
         return self._clock
 
     def twin(self) -> MemoryStore:
@@ -80,53 +80,58 @@ class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
             return record
         return None
 
-    def _one(self, request: AnyRequest) -> Answer:
-        """What is usual in few steps: a new key, and the end of a claim whose record nobody has touched. Else judge."""
+    def _answer(self, request: AnyRequest) -> Answer:
+        """Answer one request. Fast paths: a new key, and completing a claim whose record is unchanged."""
         clock = self._now
         if type(request) is ClaimRequest:
             id = request.id
             before, now = self._records.get(id), clock()
-            if self._noted or self._ending or self._floor:
-                now = self._tidy(now)
-            if before is None and self._max is None:  # nothing of it ends yet, so there is nothing to note
+            if self._new_expiries or self._expiry_heap or self._token_floor:
+                now = self._sweep_on_claim(now)
+            if before is None and self._max is None:  # it has no expiry yet, so there is no heap entry to add
                 record, verdict = acquire_new_cycle(None, request, now)
                 if self._records.setdefault(id, record) is record:
                     return Answer(verdict, record, now)
         elif type(request) is Complete and request.of is not None:
-            own = request.of
-            is_owner = request.nonce is own.nonce and request.token is own.token and request.id is own.id
-            if is_owner and own.state is PENDING and not own.released:
+            granted = request.of
+            is_owner = request.nonce is granted.nonce and request.token is granted.token and request.id is granted.id
+            if is_owner and granted.state is PENDING and not granted.released:
                 now = clock()
-                record, verdict = complete_record(own, request, now)
+                record, verdict = complete_record(granted, request, now)
                 if record.valid_until is not None:
-                    self._noted.append((record.valid_until, record.id))  # as `_exchange` does
-                if self._swap(own, record):  # the very object that was granted: all that the table asks is true
+                    self._new_expiries.append((record.valid_until, record.id))  # as `_compare_and_set` does
+                if self._swap(
+                    granted, record
+                ):  # the same object that was granted, so every condition of the table holds
                     if self._waiting:
                         self.wake((record.id,))
                     return Answer(verdict, record, now)
-        return self._judge(request)
+        return self._apply_table(request)
 
-    answer = _one
+    answer = _answer
 
-    def _judge(self, request: AnyRequest) -> Answer:
-        """As the table says."""
+    def _apply_table(self, request: AnyRequest) -> Answer:
+        """Apply the state table."""
         verb, id = VERBS[type(request)], request.id
         while True:
-            before, now = self._records.get(id), self._now()  # in this order: what stays there stood there at `now`
+            before, now = (
+                self._records.get(id),
+                self._now(),
+            )  # record first: if it is unchanged below, it was stored at `now`
             if verb is CLAIM:
-                now = self._tidy(now)
+                now = self._sweep_on_claim(now)
             record, verdict = verb(before, request, now)
-            if self._records.get(id) is before if record is before else self._exchange(before, record):
+            if self._records.get(id) is before if record is before else self._compare_and_set(before, record):
                 break
-        if verb is SETTLE:  # not by a claim: those who wait claim, and would wake each other
+        if verb is SETTLE:  # not after a claim: waiting callers claim, and would wake each other
             self.wake((id,))
         return Answer(verdict, record, now)
 
     async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
-        return [self._one(request) for request in requests]
+        return [self._answer(request) for request in requests]
 
     async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
-        return [self._one(renewal) for renewal in renewals]
+        return [self._answer(renewal) for renewal in renewals]
 
     async def settle(
         self,
@@ -136,7 +141,7 @@ class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
         signed: Signature | None = None,
     ) -> list[Answer]:
         if signed is None:
-            return [self._one(settlement) for settlement in settlements]
+            return [self._answer(settlement) for settlement in settlements]
         answers = self._mutex.run(self._settle_signed, signed, settlements)
         self.wake(one.id for one in settlements)
         return answers
@@ -144,7 +149,7 @@ class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
         get = self._records.get
         while True:
-            found, now = list(map(get, ids)), self._now()  # as in `_one`
+            found, now = list(map(get, ids)), self._now()  # as in `_answer`
             if all(get(id) is record for id, record in zip(ids, found, strict=True)):
                 break
         return [Answer(Verdict.ABSENT if record is None else Verdict.OK, record, now) for record in found]
@@ -177,11 +182,11 @@ class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
     async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
         return self._mutex.run(self._audit, wanted, limit)
 
-    # ── the same, alone ──
+    # ── called with the mutex held ──
 
     def _settle_signed(self, signed: Signature, settlements: Sequence[AnySettlement]) -> list[Answer]:
         steps = {one.id: self._step(one.id, partial(_settle, one)) for one in settlements}
-        return self._told(steps, signed)
+        return self._with_audit(steps, signed)
 
     def _forget(
         self,
@@ -192,22 +197,24 @@ class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
     ) -> list[Answer]:
         freed = partial(transitions.forget, force=force)
         steps = {id: self._step(id, partial(freed, seen=seen.get(id))) for id in ids}
-        return self._told(steps, signed)
+        return self._with_audit(steps, signed)
 
     def _step(self, id: bytes, change: Change) -> tuple[Record | None, Answer]:
-        """Apply it; also what was there before."""
+        """Apply the change. Return the record as it was before, and the answer."""
         while True:
-            before, now = self._records.get(id), self._clock.now()  # as in `_one`
+            before, now = self._records.get(id), self._clock.now()  # as in `_answer`
             record, verdict = change(before, now)
             if record is None or record is before:
-                still = self._records.get(id) is before
+                unchanged = self._records.get(id) is before
             else:
-                still = self._exchange(before, record)
-            if still:
+                unchanged = self._compare_and_set(before, record)
+            if unchanged:
                 return before, Answer(verdict, record, now)
 
-    def _told(self, steps: Mapping[bytes, tuple[Record | None, Answer]], signed: Signature | None) -> list[Answer]:
-        """The answers; what was changed by hand enters the trail."""
+    def _with_audit(
+        self, steps: Mapping[bytes, tuple[Record | None, Answer]], signed: Signature | None
+    ) -> list[Answer]:
+        """Return the answers. Signed changes are added to the audit trail."""
         answers = [answer for _, answer in steps.values()]
         if signed is not None:
             self._trail.add(entries_of(signed, lambda id: steps[id][0], answers))
@@ -232,18 +239,18 @@ class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
 
     def _purge(self, limit: int, signed: Signature | None) -> int:
         now = self._clock.now()
-        over = [record for record in tuple(self._records.values()) if transitions.purgeable(record, now)][:limit]
-        gone = sum(map(self._delete, over))
+        expired = [record for record in tuple(self._records.values()) if transitions.purgeable(record, now)][:limit]
+        deleted = sum(map(self._delete, expired))
         self._trail.purge(now)
-        if signed is not None and gone:
-            self._trail.add([purge_entry(signed, gone, now)])
-        return gone
+        if signed is not None and deleted:
+            self._trail.add([purge_entry(signed, deleted, now)])
+        return deleted
 
     def after_fork_in_child(self) -> None:
-        """A copy that nobody else sees protects nothing."""
+        """Disable the store: a private copy of the records would protect nothing."""
         self._mutex = ForkedStore()
         self._records = ForkedEntries()
-        self._standings = {}
+        self._entity_states = {}
         self._marks = {}
         self._sheets = {}
 
@@ -255,13 +262,13 @@ def _settle(settlement: AnySettlement, record: Record | None, now: int) -> tuple
 _stores: weakref.WeakSet[MemoryStore] = weakref.WeakSet()
 
 
-def _disown() -> None:
+def _disable_in_child() -> None:
     for store in tuple(_stores):
         store.after_fork_in_child()
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_disown)
+    os.register_at_fork(after_in_child=_disable_in_child)
 
 
 def _matches(record: Record, wanted: Filter) -> bool:
@@ -274,12 +281,12 @@ def _matches(record: Record, wanted: Filter) -> bool:
 
 
 def from_url(url: str) -> MemoryStore:
-    """`memory://` or `memory://?max_records=100000`. Each call makes a store of its own."""
-    from urllib.parse import parse_qs, urlsplit  # here, because most memory stores are made without a URL
+    """Return a new store for `memory://` or `memory://?max_records=100000`."""
+    from urllib.parse import parse_qs, urlsplit  # imported here: max_records memory stores are created without a URL
 
     parts = urlsplit(url)
     settings = parse_qs(parts.query, keep_blank_values=True)
-    most = settings.pop("max_records", [None])[0]
-    if settings or parts.netloc or parts.path.strip("/") or (most is not None and not most.isdecimal()):
+    max_records = settings.pop("max_records", [None])[0]
+    if settings or parts.netloc or parts.path.strip("/") or (max_records is not None and not max_records.isdecimal()):
         raise ConfigurationError(f"{url!r} is not a memory URL", hint="write memory:// or memory://?max_records=100000")
-    return MemoryStore(max_records=None if most is None else int(most))
+    return MemoryStore(max_records=None if max_records is None else int(max_records))
