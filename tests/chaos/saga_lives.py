@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from onceward import Once
 from onceward.protocol.requests import AnyRequest
 from onceward.runtime.bridge import run
-from onceward.sagas.journal import Journal, journal_in
+from onceward.sagas.journal import Journal, journal_from
 from onceward.stores import MemoryStore
 from onceward.testing.clock import FakeClock
 from tests.chaos.saga_stage import NAMES, Killed, Memory, Points, Scene, Stage, fault_of, order_of_undoing
@@ -62,7 +62,7 @@ class Theatre:
 
     def journal(self) -> Journal | None:
         record = run(self.once.store.read([self._key.id], timeout=1))[0].record
-        return None if record is None else journal_in(record.note)
+        return None if record is None else journal_from(record.note)
 
     def play(self, scene: Scene, kills: tuple[int, ...], *, may_park: bool = False) -> tuple[str, list[int]]:
         """The end of the saga that is killed at these points, one in each life; and how many each life has passed."""

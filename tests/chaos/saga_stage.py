@@ -204,11 +204,11 @@ class Stage:
 
     def _intent_is_written(self, step: StepContext, progress: Progress) -> Journal:
         journal = self.journal()
-        line = None if journal is None else journal.line(step.name)
+        line = None if journal is None else journal.entry(step.name)
         if journal is None or line is None or (line.progress, line.token) != (progress, step.token):
             raise Wrong(f"{step.name}: no intent in the store")
         if progress is Progress.BEGUN and journal.direction is Direction.FORWARD:
-            earlier = journal.lines[: journal.lines.index(line)]
+            earlier = journal.entries[: journal.entries.index(line)]
             written = all(one.progress is Progress.DONE for one in earlier)
             require(written, "a result was not written before the next intent")
         return journal

@@ -12,7 +12,7 @@ from onceward.sagas import claim as saga_claim
 from onceward.sagas import flow
 from onceward.sagas import journal as writing
 from onceward.sagas.definition import Plan
-from onceward.sagas.journal import Direction, Journal, JournalEntry, Progress, Undo, what_next
+from onceward.sagas.journal import Direction, Journal, JournalEntry, Progress, Undo, next_move
 from tests.chaos.saga_lives import DONE, EARLY, LOST, LOST_AND_REFUSED, REFUSED, Theatre, theatre, verified
 from tests.chaos.saga_stage import Scene, Wrong
 
@@ -69,50 +69,50 @@ def forget_intents(monkeypatch: pytest.MonkeyPatch) -> None:
     sound = saga_claim.SagaClaim.write
 
     async def write(claim: saga_claim.SagaClaim) -> None:
-        if not any(line.progress is Progress.BEGUN for line in claim.journal.lines):
+        if not any(line.progress is Progress.BEGUN for line in claim.journal.entries):
             await sound(claim)
 
     monkeypatch.setattr(saga_claim.SagaClaim, "write", write)
 
 
 def forget_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    sound = writing.noted
+    sound = writing.note_of
 
     def noted(journal: Journal) -> dict[str, str]:
         forgetful = [
-            replace(line, progress=Progress.BEGUN) if line.progress is Progress.DONE else line for line in journal.lines
+            replace(one, progress=Progress.BEGUN) if one.progress is Progress.DONE else one for one in journal.entries
         ]
-        return sound(replace(journal, lines=tuple(forgetful)))
+        return sound(replace(journal, entries=tuple(forgetful)))
 
-    monkeypatch.setattr(saga_claim, "noted", noted)
+    monkeypatch.setattr(saga_claim, "note_of", noted)
 
 
 def keep_the_direction_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    sound = writing.noted
+    sound = writing.note_of
 
     def noted(journal: Journal) -> dict[str, str]:
         return sound(replace(journal, direction=Direction.FORWARD))
 
-    monkeypatch.setattr(saga_claim, "noted", noted)
+    monkeypatch.setattr(saga_claim, "note_of", noted)
 
 
 def undo_what_was_never_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    sound = writing.undoing
+    sound = writing.step_undoing
 
     def next_or_undo(plan: Plan, journal: Journal) -> writing.Move:
         if journal.direction is Direction.COMPENSATING:
             for number, step in enumerate(plan):
-                if step.undo is not None and journal.line(step.name) is None:
+                if step.undo is not None and journal.entry(step.name) is None:
                     return Undo(number)
-        return what_next(plan, journal)
+        return next_move(plan, journal)
 
     def undoing(journal: Journal, name: str, token: int) -> Journal:
-        if journal.line(name) is None:
-            journal = replace(journal, lines=(*journal.lines, JournalEntry(name, Progress.DONE, token)))
+        if journal.entry(name) is None:
+            journal = replace(journal, entries=(*journal.entries, JournalEntry(name, Progress.DONE, token)))
         return sound(journal, name, token)
 
-    monkeypatch.setattr(flow, "what_next", next_or_undo)
-    monkeypatch.setattr(writing, "undoing", undoing)
+    monkeypatch.setattr(flow, "next_move", next_or_undo)
+    monkeypatch.setattr(writing, "step_undoing", undoing)
 
 
 def take_every_failure_for_certain(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,23 +120,23 @@ def take_every_failure_for_certain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def let_a_failure_settle_the_attempt_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    sound = writing.begun
+    sound = writing.step_begun
 
     def begun(journal: Journal, *step_and_token: Any) -> Journal:
         journal = sound(journal, *step_and_token)
-        return replace(journal, lines=tuple(replace(line, unsure=False) for line in journal.lines))
+        return replace(journal, entries=tuple(replace(line, unsure=False) for line in journal.entries))
 
-    monkeypatch.setattr(writing, "begun", begun)
+    monkeypatch.setattr(writing, "step_begun", begun)
 
 
 def run_again_without_looking(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a plain operation would: an intent without a result means nothing."""
 
     def careless(plan: Plan, journal: Journal) -> writing.Move:
-        move = what_next(plan, journal)
+        move = next_move(plan, journal)
         return writing.Do(move.step) if isinstance(move, writing.ParkSaga) and move.error_type == "Unsettled" else move
 
-    monkeypatch.setattr(flow, "what_next", careless)
+    monkeypatch.setattr(flow, "next_move", careless)
 
 
 @pytest.mark.parametrize(

@@ -217,7 +217,7 @@ def test_forget_refuses_a_half_done_saga_and_tells_what_would_stay(shop: Shop) -
     shop.order.outcome(number=1)
     refused = shop.call("forget", "order:1", "--yes")
     assert refused.exit_code == 71
-    assert "has done, or may have done: reserve, wire; forgotten, these stay as they are" in line(refused)
+    assert "has done, or may have done: reserve, wire; forgetting it would not undo these steps" in line(refused)
     assert shop.json("sagas")[0]["state"] == "PARKED"
     assert shop.call("forget", "order:1", "--yes", "--force").exit_code == 0
     assert shop.json("sagas") == []

@@ -102,7 +102,7 @@ def test_a_result_that_cannot_be_kept_is_done_and_missed_at_once(shop: Shop) -> 
 
     make = shop.step("make", random.Random(1).randbytes(600_000))
     order = shop.saga(make, Step("use", shop.client._work(wants), kind="pivot", final=ResultNotStored))
-    with pytest.raises(ResultNotStored, match="the result of step make was not kept"):
+    with pytest.raises(ResultNotStored, match="the result of step make was not stored"):
         order(number=1)
     assert shop.log == ["make", "undo make"]
     assert "limit" in shop.client.told("result_not_stored")[0].reason

@@ -31,7 +31,7 @@ def test_an_interrupt_leaves_the_saga_to_whoever_comes_next(shop: Shop) -> None:
         order.outcome(number=1)
     entry = order.read(number=1)
     assert entry.state is RecordState.PENDING
-    assert entry.saga.line("charge").progress is Progress.BEGUN
+    assert entry.saga.entry("charge").progress is Progress.BEGUN
     assert shop.client.leases() == 0
     assert order.outcome(number=1).attempt == 2
     assert shop.log == ["reserve", "charge", "charge", "ship", "mail"]
@@ -160,7 +160,7 @@ def test_who_is_told_to_stop_does_not_wait_for_the_next_attempt(shop: Shop) -> N
         raise TimeoutError
 
     order = shop.saga(Step("stop", shop.client._work(stop), kind="pivot", retry_delay="1h"))
-    with pytest.raises(Stopping, match="goes on elsewhere"):
+    with pytest.raises(Stopping, match="another one continues the saga"):
         order.outcome(number=1)
     assert shop.log == ["stop"]
     other = Shop(shop.client.another())

@@ -38,7 +38,7 @@ def test_all_steps_are_done_and_their_results_replayed(shop: Shop) -> None:
     assert shop.log == ["reserve", "charge", "ship", "mail"]
     entry = order.read(number=1)
     assert entry.state is RecordState.COMPLETED
-    assert [line.progress for line in entry.saga.lines] == [Progress.DONE] * 4
+    assert [line.progress for line in entry.saga.entries] == [Progress.DONE] * 4
     assert entry.note == {}
     assert entry.record.note[INPUT] == "", "what others would have needed to finish it"
 
@@ -89,7 +89,7 @@ def test_nobody_knows_and_attempts_are_used_up_a_person_is_asked_and_says_that_i
     assert (outcome.kind, outcome.error_type) == ("parked", "AttemptsUsedUp")
     assert "TimeoutError: no answer → if that means that nothing happened, declare it" in outcome.error
     assert shop.log == ["reserve", "charge", "charge", "charge"], "nothing is undone that may still be needed"
-    assert order.read(number=1).saga.line("charge").error == "no answer", "of the last attempt, too"
+    assert order.read(number=1).saga.entry("charge").error == "no answer", "of the last attempt, too"
     with pytest.raises(OutcomeParked):
         order(number=1)
     order.resolve(applied(Decimal("9.90")), number=1)
@@ -211,7 +211,7 @@ def test_a_step_that_is_neither_is_parked_at_once_and_retry_alone_is_no_answer(s
     assert order.outcome(number=1).error_type == "Unsettled"
     with pytest.raises(NotAcquired, match="only be parked again"):
         order.retry(number=1)
-    with pytest.raises(NotAcquired, match="no way back"):
+    with pytest.raises(NotAcquired, match="cannot be undone"):
         order.resolve(abandon, number=1)
     order.resolve(not_applied, number=1)
     order(number=1)

@@ -12,7 +12,7 @@ from onceward import NotAcquired, Once, RecordState, abandon, current_claim, not
 from onceward.protocol.requests import Renewal
 from onceward.sagas import Step, StepContext
 from onceward.sagas import journal as writing
-from onceward.sagas.decisions import is_handed_on
+from onceward.sagas.decisions import is_requeued
 from onceward.sagas.journal import Progress
 from onceward.stores import MemoryStore
 from tests.integration.saga_shop import Refused, Shop, on_every_store, place, shop
@@ -20,8 +20,8 @@ from tests.integration.saga_shop import Refused, Shop, on_every_store, place, sh
 __all__ = ["place", "shop"]  # fixtures, told here so that pytest finds them
 
 
-def give_up(shop: Shop, order: Any, **given: Any) -> None:
-    shop.client._wait(order.saga.give_up(**given))
+def compensate(shop: Shop, order: Any, **given: Any) -> None:
+    shop.client._wait(order.saga.compensate(**given))
 
 
 def with_a_wire(shop: Shop) -> Any:
@@ -42,9 +42,9 @@ def test_a_pivot_that_was_not_done_is_given_up_and_the_rest_undone(shop: Shop) -
     order = with_a_wire(shop)
     shop.trouble["wire"] = [TimeoutError("no answer")]
     assert order.outcome(number=1).kind == "parked"
-    with pytest.raises(NotAcquired, match="no way back"):
+    with pytest.raises(NotAcquired, match="cannot be undone"):
         order.resolve(abandon, number=1)
-    give_up(shop, order, number=1)
+    compensate(shop, order, number=1)
     outcome = order.outcome(number=1)
     assert (outcome.kind, outcome.final, outcome.error_type) == ("failed", True, "TimeoutError")
     assert shop.log == ["reserve", "charge", "wire", "undo charge", "undo reserve"]
@@ -59,13 +59,13 @@ def test_also_after_somebody_has_said_that_it_was_not_done(shop: Shop, finding: 
     order.outcome(number=1)
     order.resolve(not_applied, number=1)
     if finding is None:
-        give_up(shop, order, number=1)
+        compensate(shop, order, number=1)
     else:
         order.resolve(finding, number=1)
     assert order.outcome(number=1).kind == "failed"
     assert shop.log == ["reserve", "charge", "wire", "undo charge", "undo reserve"]
-    with pytest.raises(NotAcquired, match="nothing to give up"):
-        give_up(shop, order, number=1)
+    with pytest.raises(NotAcquired, match="nothing to undo"):
+        compensate(shop, order, number=1)
 
 
 def test_behind_the_pivot_nothing_is_given_up(shop: Shop) -> None:
@@ -73,9 +73,9 @@ def test_behind_the_pivot_nothing_is_given_up(shop: Shop) -> None:
     shop.trouble["mail"] = [OSError()] * 10
     assert order.outcome(number=1).kind == "parked"
     with pytest.raises(NotAcquired, match="cannot be undone any more"):
-        give_up(shop, order, number=1)
+        compensate(shop, order, number=1)
     with pytest.raises(NotAcquired, match="no such saga"):
-        give_up(shop, order, number=2)
+        compensate(shop, order, number=2)
 
 
 def test_what_is_being_undone_is_not_given_up_once_more(shop: Shop) -> None:
@@ -84,7 +84,7 @@ def test_what_is_being_undone_is_not_given_up_once_more(shop: Shop) -> None:
     shop.trouble["undo charge"] = [ConnectionError()] * 10
     assert order.outcome(number=1).kind == "parked"
     with pytest.raises(NotAcquired, match="being undone already"):
-        give_up(shop, order, number=1)
+        compensate(shop, order, number=1)
 
 
 # ── nobody comes ──
@@ -98,7 +98,7 @@ def test_what_a_person_has_let_go_on_is_not_forgotten_if_nobody_comes_for_months
     order.outcome(number=1)
     order.resolve(not_applied, number=1)
     entry = order.read(number=1)
-    assert (entry.state, is_handed_on(entry.record)) == (RecordState.PENDING, True)
+    assert (entry.state, is_requeued(entry.record)) == (RecordState.PENDING, True)
     shop.client.clock.advance("90d")
     assert shop.client.purge() == 0
     assert order.outcome(number=1).kind == "executed"
@@ -125,7 +125,7 @@ def test_a_half_done_saga_is_not_forgotten_by_the_way(shop: Shop) -> None:
     order = with_a_wire(shop)
     shop.trouble["wire"] = [TimeoutError()]
     order.outcome(number=1)
-    with pytest.raises(NotAcquired, match="reserve, charge, wire; forgotten, these stay as they are"):
+    with pytest.raises(NotAcquired, match="reserve, charge, wire; forgetting it would not undo these steps"):
         shop.client.forget(order.saga.key(number=1))
     assert order.read(number=1).state is RecordState.PARKED
     assert shop.client.forget(order.saga.key(number=1), force=True)
@@ -154,20 +154,20 @@ def test_a_saga_of_which_all_is_done_completes_although_a_result_cannot_be_read_
     order.outcome(number=1)
     order.retry(number=1)
     record = order.read(number=1).record
-    broken = writing.journal_in(record.note)
+    broken = writing.journal_from(record.note)
     assert broken is not None
-    line = broken.line("reserve")
+    line = broken.entry("reserve")
     assert line is not None
     assert line.result is not None
-    broken = writing.with_line(broken, msgspec.structs.replace(line, result=line.result[:-1] + b"?"))
-    renewal = Renewal(record.id, record.token, record.nonce, 0, writing.noted(broken))
+    broken = writing.with_entry(broken, msgspec.structs.replace(line, result=line.result[:-1] + b"?"))
+    renewal = Renewal(record.id, record.token, record.nonce, 0, writing.note_of(broken))
     shop.client.drive(shop.client.once.store.renew([renewal], timeout=5))
     outcome = order.outcome(number=1)
     assert outcome.kind == "executed", "nothing of it is repeated or undone for a result that nobody can read"
     assert set(outcome.value) == {"charge", "ship", "mail"}
     [told] = shop.client.told("result_not_stored")
     assert told.reason.startswith("reserve: ")
-    assert [one.progress for one in order.read(number=1).saga.lines] == [Progress.DONE] * 4
+    assert [one.progress for one in order.read(number=1).saga.entries] == [Progress.DONE] * 4
 
 
 def test_the_late_answer_to_a_note_does_not_take_back_what_is_known_since() -> None:

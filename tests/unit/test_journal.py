@@ -16,7 +16,7 @@ from onceward.errors import ResultCorrupt, UnknownCodec
 from onceward.protocol.note import SAGA
 from onceward.protocol.requests import Resolution
 from onceward.sagas import Step, StepContext
-from onceward.sagas.decisions import SagaDecision, answered, retried
+from onceward.sagas.decisions import SagaDecision, resolve_open_step, retry_open_step
 from onceward.sagas.definition import Plan, StepKind, plan_of
 from onceward.sagas.journal import (
     Compensate,
@@ -29,17 +29,17 @@ from onceward.sagas.journal import (
     Progress,
     Undo,
     VerifyStep,
-    begun,
-    done,
-    journal_in,
-    misfit,
-    not_done,
-    noted,
-    troubled,
-    turned,
-    undoing,
-    undone,
-    what_next,
+    attempt_failed,
+    compensating,
+    incompatibility,
+    journal_from,
+    next_move,
+    note_of,
+    step_begun,
+    step_done,
+    step_not_done,
+    step_undoing,
+    step_undone,
     without_results,
 )
 
@@ -61,29 +61,29 @@ GONE = (Progress.UNDONE, Progress.NOT_DONE)
 
 def after(plan: Plan, journal: Journal) -> Iterator[Journal]:
     """Every journal that one act may lead to: whatever the step does, and also if its owner dies."""
-    match what_next(plan, journal):
+    match next_move(plan, journal):
         case Do(number):
             name = plan[number].name
-            intent = begun(journal, plan[number], 1)
+            intent = step_begun(journal, plan[number], 1)
             yield intent  # its owner died, or it raised what says nothing
-            yield done(intent, name, b"x")
-            yield not_done(intent, name, "Final", "", final=True)
-            if not intent.lines[-1].unsure:
-                yield not_done(intent, name, "Trouble", "")
+            yield step_done(intent, name, b"x")
+            yield step_not_done(intent, name, "Final", "", final=True)
+            if not intent.entries[-1].unsure:
+                yield step_not_done(intent, name, "Trouble", "")
         case VerifyStep(number):
-            yield done(journal, plan[number].name, b"x")
-            yield not_done(journal, plan[number].name, "NotApplied", "")
+            yield step_done(journal, plan[number].name, b"x")
+            yield step_not_done(journal, plan[number].name, "NotApplied", "")
         case Compensate():
-            yield turned(journal, "Final", "")
+            yield compensating(journal, "Final", "")
         case Undo(number):
-            intent = undoing(journal, plan[number].name, 1)
+            intent = step_undoing(journal, plan[number].name, 1)
             yield intent
-            yield undone(intent, plan[number].name)
+            yield step_undone(intent, plan[number].name)
         case ParkSaga():
             for resolution in Resolution:
                 with suppress(NotAcquired):
-                    yield answered(journal, resolution, b"x").journal or journal
-            yield retried(journal).journal or journal
+                    yield resolve_open_step(journal, resolution, b"x").journal or journal
+            yield retry_open_step(journal).journal or journal
         case Finished():
             return
 
@@ -107,9 +107,9 @@ def journals() -> set[Journal]:
 def test_whatever_happens_the_journal_keeps_its_promises(journals: set[Journal]) -> None:
     assert len(journals) > 300
     for journal in journals:
-        assert not misfit(PLAN, journal)
-        names = [line.name for line in journal.lines]
-        progress = {line.name: line.progress for line in journal.lines}
+        assert not incompatibility(PLAN, journal)
+        names = [line.name for line in journal.entries]
+        progress = {line.name: line.progress for line in journal.entries}
         undone_some = any(one in (Progress.UNDOING, Progress.UNDONE) for one in progress.values())
         if undone_some:
             assert journal.direction is Direction.COMPENSATING, "an undo before the direction"
@@ -122,8 +122,8 @@ def test_whatever_happens_the_journal_keeps_its_promises(journals: set[Journal])
 
 def test_the_next_act_never_breaks_a_promise(journals: set[Journal]) -> None:
     for journal in journals:
-        lines = {line.name: line for line in journal.lines}
-        match what_next(PLAN, journal):
+        lines = {line.name: line for line in journal.entries}
+        match next_move(PLAN, journal):
             case Undo(number):
                 assert PLAN[number].name in lines, "a step is undone that was never begun"
                 assert PLAN[number].kind is StepKind.COMPENSATABLE
@@ -137,9 +137,9 @@ def test_the_next_act_never_breaks_a_promise(journals: set[Journal]) -> None:
                     assert line is not None, "a step is begun on the way back"
                     assert line.progress is Progress.BEGUN, "a step is done again that is settled"
             case Finished(undone=True):
-                assert all(line.progress in GONE for line in journal.lines)
+                assert all(line.progress in GONE for line in journal.entries)
             case Finished(undone=False):
-                assert [line.progress for line in journal.lines] == [Progress.DONE] * len(PLAN)
+                assert [line.progress for line in journal.entries] == [Progress.DONE] * len(PLAN)
             case Compensate(number):
                 assert PLAN[number].kind is not StepKind.RETRIABLE
                 assert lines[PLAN[number].name].progress is Progress.NOT_DONE, "it turns before the step is settled"
@@ -151,38 +151,38 @@ def test_every_journal_leads_to_an_end_or_to_a_person(journals: set[Journal]) ->
     """If no owner dies and nothing fails any more, nothing goes on for ever."""
     for journal in journals:
         now, moves = journal, 0
-        while not isinstance(move := what_next(PLAN, now), Finished | ParkSaga):
+        while not isinstance(move := next_move(PLAN, now), Finished | ParkSaga):
             moves += 1
             assert moves < 30
             match move:
                 case Do(number):
-                    now = done(begun(now, PLAN[number], 1), PLAN[number].name, b"x")
+                    now = step_done(step_begun(now, PLAN[number], 1), PLAN[number].name, b"x")
                 case VerifyStep(number):
-                    now = done(now, PLAN[number].name, b"x")
+                    now = step_done(now, PLAN[number].name, b"x")
                 case Compensate():
-                    now = turned(now, "", "")
+                    now = compensating(now, "", "")
                 case Undo(number):
-                    now = undone(undoing(now, PLAN[number].name, 1), PLAN[number].name)
+                    now = step_undone(step_undoing(now, PLAN[number].name, 1), PLAN[number].name)
 
 
 def test_an_intent_without_a_result_is_settled_before_anything_else(journals: set[Journal]) -> None:
     for journal in journals:
-        unsettled = [line.name for line in journal.lines if line.progress is Progress.BEGUN]
+        unsettled = [line.name for line in journal.entries if line.progress is Progress.BEGUN]
         if not unsettled:
             continue
-        move = what_next(PLAN, journal)
+        move = next_move(PLAN, journal)
         assert isinstance(move, Do | VerifyStep | ParkSaga)
         assert PLAN[move.step].name == unsettled[0]
 
 
 def test_who_may_neither_repeat_nor_look_asks_a_person_at_once() -> None:
     plan = plan_of("s", [Step("a", act, undo=act, after_crash="park")])
-    intent = begun(Journal(cycle=1), plan[0], 1)
-    move = what_next(plan, intent)
+    intent = step_begun(Journal(cycle=1), plan[0], 1)
+    move = next_move(plan, intent)
     assert isinstance(move, ParkSaga)
     assert move.error_type == "Unsettled"
-    assert "its owner fell silent" in move.why
-    told = what_next(plan, troubled(intent, "a", "ConnectionError", "reset"))
+    assert "its worker stopped responding" in move.why
+    told = next_move(plan, attempt_failed(intent, "a", "ConnectionError", "reset"))
     assert isinstance(told, ParkSaga)
     assert "ConnectionError: reset" in told.why
 
@@ -191,63 +191,65 @@ def test_who_may_neither_repeat_nor_look_asks_a_person_at_once() -> None:
 
 
 def test_a_person_answers_for_the_step_that_stands_in_the_way() -> None:
-    journal = begun(done(begun(Journal(cycle=1), PLAN[0], 1), "a", b"1"), PLAN[1], 1)
+    journal = step_begun(step_done(step_begun(Journal(cycle=1), PLAN[0], 1), "a", b"1"), PLAN[1], 1)
     assert journal.open_step is not None
     assert journal.open_step.name == "b"
-    known = answered(journal, Resolution.APPLIED, b"2").journal
+    known = resolve_open_step(journal, Resolution.APPLIED, b"2").journal
     assert known is not None
-    assert what_next(PLAN, known) == Do(2)
-    not_there = answered(journal, Resolution.NOT_APPLIED).journal
+    assert next_move(PLAN, known) == Do(2)
+    not_there = resolve_open_step(journal, Resolution.NOT_APPLIED).journal
     assert not_there is not None
-    assert what_next(PLAN, not_there) == Do(1)
-    given_up = answered(journal, Resolution.ABANDON).journal
+    assert next_move(PLAN, not_there) == Do(1)
+    given_up = resolve_open_step(journal, Resolution.ABANDON).journal
     assert given_up is not None
     assert given_up.direction is Direction.COMPENSATING
-    assert what_next(PLAN, given_up) == VerifyStep(1), "settled first, and only then undone"
+    assert next_move(PLAN, given_up) == VerifyStep(1), "settled first, and only then undone"
 
 
 def test_nobody_gives_up_on_a_pivot_that_may_be_done() -> None:
     plan = plan_of("s", [Step("p", act, kind="pivot", after_crash="park")])
-    unknown = begun(Journal(cycle=1), plan[0], 1)
-    with pytest.raises(NotAcquired, match="no way back"):
-        answered(unknown, Resolution.ABANDON)
+    unknown = step_begun(Journal(cycle=1), plan[0], 1)
+    with pytest.raises(NotAcquired, match="cannot be undone"):
+        resolve_open_step(unknown, Resolution.ABANDON)
 
 
 def test_a_person_may_have_undone_it_by_hand_or_leave_it_as_it_is() -> None:
-    stuck = undoing(turned(done(begun(Journal(cycle=1), PLAN[0], 1), "a", b"1"), "E", ""), "a", 1)
-    by_hand = answered(stuck, Resolution.APPLIED).journal
+    stuck = step_undoing(compensating(step_done(step_begun(Journal(cycle=1), PLAN[0], 1), "a", b"1"), "E", ""), "a", 1)
+    by_hand = resolve_open_step(stuck, Resolution.APPLIED).journal
     assert by_hand is not None
-    assert what_next(PLAN, by_hand) == Finished(undone=True)
-    again = answered(stuck, Resolution.NOT_APPLIED).journal
+    assert next_move(PLAN, by_hand) == Finished(undone=True)
+    again = resolve_open_step(stuck, Resolution.NOT_APPLIED).journal
     assert again is not None
-    assert what_next(PLAN, again) == Undo(0)
-    assert answered(stuck, Resolution.ABANDON).over
+    assert next_move(PLAN, again) == Undo(0)
+    assert resolve_open_step(stuck, Resolution.ABANDON).over
 
 
 def test_a_person_gives_up_between_two_steps_and_what_was_done_is_undone() -> None:
-    between = done(begun(Journal(cycle=1), PLAN[0], 1), "a", b"1")
+    between = step_done(step_begun(Journal(cycle=1), PLAN[0], 1), "a", b"1")
     assert between.open_step is None
-    ruling = answered(between, Resolution.ABANDON)
+    ruling = resolve_open_step(between, Resolution.ABANDON)
     assert not ruling.over
     assert ruling.journal is not None
-    assert what_next(PLAN, ruling.journal) == Undo(0)
-    back = turned(between, "E", "")
-    assert answered(back, Resolution.ABANDON) == SagaDecision(back), "it is being undone"
+    assert next_move(PLAN, ruling.journal) == Undo(0)
+    back = compensating(between, "E", "")
+    assert resolve_open_step(back, Resolution.ABANDON) == SagaDecision(back), "it is being undone"
     pivoted = replace(between, lines=(*between.lines, JournalEntry("p", Progress.DONE, 1, StepKind.PIVOT)))
-    assert answered(pivoted, Resolution.ABANDON).over, "there is no way back any more"
+    assert resolve_open_step(pivoted, Resolution.ABANDON).over, "there is no way back any more"
 
 
 def test_retry_gives_all_attempts_again_and_lets_what_was_undone_begin_anew() -> None:
-    used_up = replace(begun(Journal(cycle=1), PLAN[0], 1), lines=(JournalEntry("a", Progress.BEGUN, 1, attempts=2),))
-    assert isinstance(what_next(PLAN, used_up), ParkSaga)
-    again = retried(used_up).journal
+    used_up = replace(
+        step_begun(Journal(cycle=1), PLAN[0], 1), lines=(JournalEntry("a", Progress.BEGUN, 1, attempts=2),)
+    )
+    assert isinstance(next_move(PLAN, used_up), ParkSaga)
+    again = retry_open_step(used_up).journal
     assert again is not None
-    assert what_next(PLAN, again) == Do(0)
-    gone = turned(not_done(begun(Journal(cycle=1), PLAN[0], 1), "a", "E", "", final=True), "E", "")
+    assert next_move(PLAN, again) == Do(0)
+    gone = compensating(step_not_done(step_begun(Journal(cycle=1), PLAN[0], 1), "a", "E", "", final=True), "E", "")
     assert gone.undone
-    assert retried(gone).journal is None
-    assert retried(Journal(cycle=1)).journal == Journal(cycle=1)
-    assert answered(Journal(cycle=1), Resolution.ABANDON).over
+    assert retry_open_step(gone).journal is None
+    assert retry_open_step(Journal(cycle=1)).journal == Journal(cycle=1)
+    assert resolve_open_step(Journal(cycle=1), Resolution.ABANDON).over
 
 
 # ── as text ──
@@ -273,21 +275,21 @@ LINES = st.builds(
     )
 )
 def test_a_journal_comes_back_as_it_was(journal: Journal) -> None:
-    assert journal_in(noted(journal)) == journal
-    assert all(line.result is None for line in without_results(journal).lines)
+    assert journal_from(note_of(journal)) == journal
+    assert all(line.result is None for line in without_results(journal).entries)
 
 
 def test_no_journal_is_none_and_a_strange_one_is_refused() -> None:
-    assert journal_in({}) is None
-    assert journal_in({SAGA: ""}) is None
+    assert journal_from({}) is None
+    assert journal_from({SAGA: ""}) is None
     with pytest.raises(ResultCorrupt):
-        journal_in({SAGA: "{"})
+        journal_from({SAGA: "{"})
     with pytest.raises(UnknownCodec):
-        journal_in({SAGA: '{"cycle": 1, "version": 2}'})
+        journal_from({SAGA: '{"cycle": 1, "version": 2}'})
 
 
 def test_a_plan_may_grow_at_its_end_only() -> None:
-    journal = begun(Journal(cycle=1), PLAN[0], 1)
-    assert not misfit(PLAN[:1], journal)
-    assert "other steps: a" in misfit(PLAN[1:], journal)
-    assert misfit((), journal)
+    journal = step_begun(Journal(cycle=1), PLAN[0], 1)
+    assert not incompatibility(PLAN[:1], journal)
+    assert "other steps: a" in incompatibility(PLAN[1:], journal)
+    assert incompatibility((), journal)

@@ -10,7 +10,7 @@ import pytest
 
 from onceward import AsyncOnce, ConfigurationError, Once
 from onceward.sagas import Step, StepContext
-from onceward.sagas.definition import ATTEMPTS, PATIENT_ATTEMPTS, StepKind, doubling, plan_of
+from onceward.sagas.definition import DEFAULT_ATTEMPTS, REQUIRED_ATTEMPTS, StepKind, exponential_delay, plan_of
 from onceward.stores import MemoryStore
 
 
@@ -67,18 +67,18 @@ def test_these_orders_can_be_kept(steps: list[Step]) -> None:
         ([Step("a", do, undo=do, kind="retriable")], "an undo that would never be called"),
         ([Step("a", do, kind="retriable", final=ValueError)], "no error of it is final"),
         ([Step("a", do, kind="maybe")], "a cannot be 'maybe'"),  # type: ignore[arg-type]
-        ([Step("a", 5, undo=do)], "do of a cannot be called"),  # type: ignore[arg-type]
-        ([Step("a", do, undo=yields)], "undo of a yields"),
-        ([Step("a", yields_async, undo=do)], "do of a yields"),
-        ([Step("", do, undo=do)], "'' is no name of a step"),
-        ([Step("a/b", do, undo=do)], "is no name of a step"),
-        ([Step("a" * 65, do, undo=do)], "is no name of a step"),
+        ([Step("a", 5, undo=do)], "do of a is not callable"),  # type: ignore[arg-type]
+        ([Step("a", do, undo=yields)], "undo of a is a generator function"),
+        ([Step("a", yields_async, undo=do)], "do of a is a generator function"),
+        ([Step("", do, undo=do)], "'' is not a valid step name"),
+        ([Step("a/b", do, undo=do)], "is not a valid step name"),
+        ([Step("a" * 65, do, undo=do)], "is not a valid step name"),
         ([Step("a", do, undo=do, max_attempts=0)], "a: max_attempts"),
         ([Step("a", do, undo=do, undo_attempts=0)], "a: max_attempts"),
         ([Step("a", do, undo=do, after_crash="hope")], "after_crash cannot be 'hope'"),  # type: ignore[arg-type]
         ([Step("a", do, undo=do, final=5)], "final must be exception types"),  # type: ignore[arg-type]
-        ([do], "is no step"),
-        ([Step(f"a{n}", do, undo=do) for n in range(65)], "64 is the most"),
+        ([do], "is not a Step"),
+        ([Step(f"a{n}", do, undo=do) for n in range(65)], "the maximum is 64"),
     ],
 )
 def test_this_is_refused_when_it_is_defined(steps: list[Any], why: str) -> None:
@@ -88,12 +88,12 @@ def test_this_is_refused_when_it_is_defined(steps: list[Any], why: str) -> None:
 
 def test_what_must_succeed_has_more_attempts() -> None:
     plan = plan_of("s", [UNDOABLE, PIVOT, LATER, Step("s", do, kind="retriable", max_attempts=4)])
-    assert [step.max_attempts for step in plan] == [ATTEMPTS, ATTEMPTS, PATIENT_ATTEMPTS, 4]
-    assert plan[0].undo_attempts == PATIENT_ATTEMPTS
+    assert [step.max_attempts for step in plan] == [DEFAULT_ATTEMPTS, DEFAULT_ATTEMPTS, REQUIRED_ATTEMPTS, 4]
+    assert plan[0].undo_attempts == REQUIRED_ATTEMPTS
 
 
 def test_pauses_grow_and_end() -> None:
-    assert [doubling(attempt) for attempt in (1, 2, 3, 100)] == [0.2, 0.4, 0.8, 30.0]
+    assert [exponential_delay(attempt) for attempt in (1, 2, 3, 100)] == [0.2, 0.4, 0.8, 30.0]
 
 
 @pytest.mark.parametrize("choice", ["after_crash", "final", "not_applied", "max_attempts", "retry_delay"])

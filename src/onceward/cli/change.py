@@ -14,23 +14,30 @@ from typing import Any, TypeVar
 import click
 from msgspec.structs import replace
 
-from onceward.client.audit_identity import who
+from onceward.client.audit_identity import user_and_host
 from onceward.protocol import transitions
-from onceward.protocol.audit import Signature, signature
-from onceward.protocol.hints import typed
-from onceward.protocol.note import SAGA, done_with
+from onceward.protocol.audit import AuditSignature, signature
+from onceward.protocol.hints import cli_command
+from onceward.protocol.note import SAGA, note_without_input
 from onceward.protocol.ports import Filter, Store
 from onceward.protocol.record import Record, RecordState
-from onceward.protocol.requests import Resolution, Resolve, Seen, Verdict
+from onceward.protocol.requests import Resolution, Resolve, ExpectedRecord, Verdict
 from onceward.protocol.transitions import Row, row_of
-from onceward.protocol.window import window_of
+from onceward.protocol.window import parse_window
 from onceward.results.codec import PLAIN, is_sealed
 from onceward.results.stored_input import input_in
 from onceward.runtime.bridge import run
-from onceward.sagas.admin import giving_up, hand_on, may_be_given_up, refuse_to_forget, request_of, retry_of
-from onceward.sagas.decisions import SagaDecision, answered
-from onceward.sagas.journal import journal_in
-from onceward.sagas.step_context import part_of
+from onceward.sagas.admin import (
+    compensation_request,
+    requeue,
+    may_be_abandoned,
+    refuse_to_forget,
+    resolve_request,
+    retry_request,
+)
+from onceward.sagas.decisions import SagaDecision, resolve_open_step
+from onceward.sagas.journal import journal_from
+from onceward.sagas.step_context import associated_data
 
 from . import display
 from .confirm import FORCE, WHY, YES, ask, say, told
@@ -53,11 +60,11 @@ def refuse_unless_done(verdict: Verdict, key: str) -> None:
         raise CommandError(f"{key} changed meanwhile; it was left alone → look again", Exit.REFUSED)
 
 
-def settle(store: Store, record: Record, request: Resolve, signed: Signature) -> None:
+def settle(store: Store, record: Record, request: Resolve, signed: AuditSignature) -> None:
     verdict = run(store.settle([request], timeout=TIMEOUT, signed=signed))[0].verdict
     refuse_unless_done(verdict, record.key)
     if record.note.get(SAGA):
-        run(hand_on(store, request, record, token_bytes(16), signed.who))
+        run(requeue(store, request, record, token_bytes(16), signed.who))
 
 
 @program.command()
@@ -79,19 +86,19 @@ def release(*, key: str, force: bool, why: str, yes: bool) -> None:
       onceward release charge:42
       onceward release charge:42 --force --why "the host is gone"
     """
-    signed = signature("release", who(), why, "forced" if force else "")
+    signed = signature("release", user_and_host(), why, "forced" if force else "")
     with opened(store_url()) as store:
         record, now = the_one(store, key, scope())
         row = row_of(record, now)
-        if row is Row.HANDED_BACK:
+        if row is Row.RELEASED_UNVERIFIED:
             raise CommandError("it was handed back already: the next delivery takes it", Exit.REFUSED)
-        if row not in (Row.LIVE, Row.LAPSED):
+        if row not in (Row.PENDING_LIVE, Row.PENDING_LAPSED):
             raise CommandError(f"there is nothing to release: it is {standing(record, now)}, not PENDING", Exit.REFUSED)
-        if row is Row.LIVE and not force:
+        if row is Row.PENDING_LIVE and not force:
             raise CommandError(f"its lease is not over: {told(record, now)} → wait, or --force", Exit.REFUSED)
         ask("Release 1 record, and let it run again", [told(record, now)], yes=yes)
         request = Resolve(
-            record.id, record.token, Resolution.NOT_APPLIED, state_seen=RecordState.PENDING, force=row is Row.LIVE
+            record.id, record.token, Resolution.NOT_APPLIED, state_seen=RecordState.PENDING, force=row is Row.PENDING_LIVE
         )
         settle(store, record, request, signed)
     say("released", [record])
@@ -116,16 +123,16 @@ def retry(*, key: str, why: str, yes: bool) -> None:
     Example:
       onceward retry charge:42 --why "the card was unblocked"
     """
-    signed = signature("retry", who(), why)
+    signed = signature("retry", user_and_host(), why)
     with opened(store_url()) as store:
         record, now = the_one(store, key, scope())
         if record.note.get(SAGA):
-            request = retry_of(record, now)
+            request = retry_request(record, now)
             ask("Let 1 saga go on", [told(record, now)], yes=yes)
             settle(store, record, request, signed)
             say("claimable", [record])
             return
-        if row_of(record, now) not in (Row.FAILED, Row.REFUSED):
+        if row_of(record, now) not in (Row.FAILED_RETRYABLE, Row.FAILED_FINAL):
             raise CommandError(f"there is nothing to retry: it is {standing(record, now)}, not FAILED", Exit.REFUSED)
         ask("Let 1 record that failed run again", [told(record, now)], yes=yes)
         request = Resolve(record.id, record.token, Resolution.NOT_APPLIED, state_seen=RecordState.FAILED)
@@ -183,26 +190,26 @@ def resolve(
     if undo and finding != "not_applied":
         raise click.UsageError("--undo goes with --not-applied")
     value = _parsed(result)
-    signed = signature("resolve", who(), why, f"{finding}, undo" if undo else finding)
+    signed = signature("resolve", user_and_host(), why, f"{finding}, undo" if undo else finding)
     with opened(store_url()) as store:
         record, now = the_one(store, key, scope())
         gives_up = undo or finding == "abandon"
-        if record.state is not RecordState.PARKED and not (gives_up and may_be_given_up(record, now)):
+        if record.state is not RecordState.PARKED and not (gives_up and may_be_abandoned(record, now)):
             raise CommandError(f"there is nothing to resolve: it is {standing(record, now)}, not PARKED", Exit.REFUSED)
         if undo and not record.note.get(SAGA):
             raise CommandError("it is no saga: there is nothing to undo → leave out --undo", Exit.USAGE)
         ask(f"Resolve 1 record as {finding.replace('_', ' ')}", [told(record, now)], yes=yes)
-        validity = window_of(chosen()["window"].value).validity(now)
+        validity = parse_window(chosen()["window"].value).validity(now)
         request = Resolve(record.id, record.token, Resolution(finding), validity=validity)
         if undo:
-            request = giving_up(record, now, validity)
+            request = compensation_request(record, now, validity)
         elif record.note.get(SAGA):
-            request = request_of(record, _ruling(record, Resolution(finding), value), validity)
+            request = resolve_request(record, _ruling(record, Resolution(finding), value), validity)
         elif finding == "applied":
             encoded = PLAIN.encode(value, record.id)
             if encoded.data is None:
                 raise CommandError(f"the result cannot be stored: {encoded.reason}", Exit.USAGE)
-            request = replace(request, result=encoded.data, digest=encoded.digest, note=done_with(record.note))
+            request = replace(request, result=encoded.data, digest=encoded.digest, note=note_without_input(record.note))
         settle(store, record, request, signed)
     _tell_of_null(finding, result)
     say(f"resolved as {finding.replace('_', ' ')}", [record])
@@ -215,23 +222,23 @@ def _tell_of_null(finding: str, result: str | None) -> None:
 
 def _ruling(record: Record, resolution: Resolution, value: Any) -> SagaDecision:
     """About the step that stands in the way. A program that encrypts would refuse a plain result."""
-    journal = journal_in(record.note)
+    journal = journal_from(record.note)
     line = journal.open_step if journal is not None else None
     if journal is not None and resolution is Resolution.ABANDON:
-        return answered(journal, resolution)
+        return resolve_open_step(journal, resolution)
     if journal is None or line is None:
-        raise CommandError(f"no step of this saga waits for an answer → {typed('retry', record.key)}", Exit.REFUSED)
+        raise CommandError(f"no step of this saga waits for an answer → {cli_command('retry', record.key)}", Exit.REFUSED)
     if resolution is not Resolution.APPLIED:
-        return answered(journal, resolution)
-    kept = [one.result for one in journal.lines if one.result is not None]
+        return resolve_open_step(journal, resolution)
+    kept = [one.result for one in journal.entries if one.result is not None]
     if any(map(is_sealed, [*kept, input_in(record.note)])):
         raise CommandError(
             "the results of this saga are encrypted → say it in Python: saga.resolve(applied(…), …)", Exit.USAGE
         )
-    encoded = PLAIN.encode(value, part_of(record.id, line.name))
+    encoded = PLAIN.encode(value, associated_data(record.id, line.name))
     if encoded.data is None:
         raise CommandError(f"the result cannot be stored: {encoded.reason}", Exit.USAGE)
-    return answered(journal, resolution, encoded.data)
+    return resolve_open_step(journal, resolution, encoded.data)
 
 
 def _parsed(result: str | None) -> Any:
@@ -260,7 +267,7 @@ def forget(*, keys: tuple[str, ...], force: bool, why: str, yes: bool) -> None:
     Example:
       onceward forget charge:42 charge:43 --why "test orders"
     """
-    signed = signature("forget", who(), why, "forced" if force else "")
+    signed = signature("forget", user_and_host(), why, "forced" if force else "")
     with opened(store_url()) as store:
         found = {record.id: (record, now) for record, now in (the_one(store, key, scope()) for key in keys)}
         records = [record for record, _ in found.values()]
@@ -269,7 +276,7 @@ def forget(*, keys: tuple[str, ...], force: bool, why: str, yes: bool) -> None:
                 refuse_to_forget(record, record.key)
         count = f"{len(records)} record{'s' if len(records) > 1 else ''}"
         ask(f"Forget {count}, and let deliveries run again", [told(*one) for one in found.values()], yes=yes)
-        seen = {record.id: Seen(record.token, record.state) for record in records}
+        seen = {record.id: ExpectedRecord(record.token, record.state) for record in records}
         answers = run(store.forget(list(seen), force=force, timeout=TIMEOUT, seen=seen, signed=signed))
     verdicts = [answer.verdict for answer in answers]
     done = [record for record, verdict in zip(records, verdicts, strict=True) if verdict is Verdict.OK]
@@ -291,7 +298,7 @@ def purge(*, limit: int, why: str, yes: bool) -> None:
     Example, for cron:
       onceward purge --yes --limit 100000
     """
-    signed = signature("purge", who(), why)
+    signed = signature("purge", user_and_host(), why)
     with opened(store_url()) as store:
         if not yes:
             count = 0

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from onceward.client.base import FUNCTION
+from onceward.client.base import FUNCTION_FIELD
 from onceward.engine.lock_record import is_lock
-from onceward.protocol.cells import used_up
-from onceward.protocol.hints import resolving, typed
-from onceward.protocol.note import SAGA, own_words
-from onceward.protocol.reasons import OWN, Reasons
+from onceward.protocol.cells import attempts_used_up
+from onceward.protocol.hints import resolve_hint, cli_command
+from onceward.protocol.note import SAGA, user_notes
+from onceward.protocol.reasons import DEFAULT_REASONS, Reasons
 from onceward.protocol.record import AfterCrash, Record
 from onceward.protocol.transitions import Row, row_of
-from onceward.protocol.unstored import why
-from onceward.queues.message_note import BODY, MESSAGE, QUEUE, is_set_aside
-from onceward.sagas.decisions import is_handed_on
+from onceward.protocol.unstored import unstored_reason
+from onceward.queues.message_note import BODY, MESSAGE, QUEUE, is_parked_message
+from onceward.sagas.decisions import is_requeued
 
 from .display import moment, span
 
 AGAIN = "A delivery now runs it as new work."
 
 
-def sentences(record: Record, now: int, reasons: Reasons = OWN) -> list[str]:
+def sentences(record: Record, now: int, reasons: Reasons = DEFAULT_REASONS) -> list[str]:
     """The story of the record at the store's time `now`. `reasons` are the words of its operation, as far as known."""
     row = row_of(record, now)
-    if row is Row.PARKED and is_set_aside(record):
+    if row is Row.PARKED and is_parked_message(record):
         return _set_aside(record, now)
     if is_lock(record) and row in _OF_LOCKS:
         return _OF_LOCKS[row](record, now)
@@ -34,7 +34,7 @@ def sentences(record: Record, now: int, reasons: Reasons = OWN) -> list[str]:
         story.append(f"Its callers are told {word!r}.")
     if _is_compared(record) and row not in (Row.NEWER, *_OVER):
         story.append("A delivery with the same key but another payload is refused as a mismatch.")
-    noted = own_words(record.note)
+    noted = user_notes(record.note)
     if noted:
         story.append("Noted: " + ", ".join(f"{name} = {value}" for name, value in sorted(noted.items())) + ".")
     return story
@@ -42,7 +42,7 @@ def sentences(record: Record, now: int, reasons: Reasons = OWN) -> list[str]:
 
 def _is_compared(record: Record) -> bool:
     """Whether the call had anything beyond its key. Which function `run` was given is no payload to a person."""
-    return bool(record.fingerprint) and any(name != FUNCTION for name in record.arguments)
+    return bool(record.fingerprint) and any(name != FUNCTION_FIELD for name in record.arguments)
 
 
 def _owner(record: Record) -> str:
@@ -66,7 +66,7 @@ def _live(record: Record, now: int) -> list[str]:
 
 
 def _lapsed(record: Record, now: int) -> list[str]:
-    if is_handed_on(record):
+    if is_requeued(record):
         since = f"{_owner(record)} let it go on {_ago(record.renewed_at, now)}, and nobody has delivered it since."
         return [since, _what_next(record), "It waits for that, or for a recovery worker: onceward recover."]
     silent = f"{_owner(record)} fell silent in attempt {record.attempt}: it last renewed its lease "
@@ -85,7 +85,7 @@ def _what_next(record: Record) -> str:
         return "A delivery now parks it and runs nothing: nobody knows whether the effect happened."
     if record.after_crash is AfterCrash.VERIFY:
         return "A delivery now asks verify whether the effect happened, and runs it only if it did not."
-    if used_up(record.attempt, record.max_attempts):
+    if attempts_used_up(record.attempt, record.max_attempts):
         return f"A delivery now parks it: attempt {record.attempt} was the last one allowed."
     return f"A delivery now takes it over and runs it again, as attempt {record.attempt + 1}."
 
@@ -101,7 +101,7 @@ def _failed(record: Record, now: int) -> list[str]:
             f"A delivery now is refused; one from {moment(record.retry_at)} on (in {span(record.retry_at - now)}) "
             "runs it again."
         )
-    elif used_up(record.attempt, record.max_attempts):
+    elif attempts_used_up(record.attempt, record.max_attempts):
         story.append(f"A delivery that allows {record.max_attempts} attempts is refused: none is left.")
     else:
         story.append(f"A delivery now runs it again, as attempt {record.attempt + 1}.")
@@ -113,7 +113,7 @@ def _refused(record: Record, now: int) -> list[str]:
     return [
         f"Attempt {record.attempt} by {_owner(record)} failed for good {since}: {_error(record)}.",
         f"A delivery now is refused, {_until(record, now)}.",
-        f"To let it run again: `{typed('retry', record.key)}`.",
+        f"To let it run again: `{cli_command('retry', record.key)}`.",
     ]
 
 
@@ -126,7 +126,7 @@ def _until(record: Record, now: int) -> str:
 def _done(record: Record, now: int) -> list[str]:
     gets = "gets the stored result"
     if not record.stored or record.result is None:
-        reason = why(record.note)
+        reason = unstored_reason(record.note)
         gets = f"gets no result: none was kept, because {reason}" if reason else "gets no result: none was kept"
     story = [
         f"Completed {_ago(record.updated_at, now)} by {_owner(record)}, in attempt {record.attempt}.",
@@ -148,13 +148,13 @@ def _parked(record: Record, now: int) -> list[str]:
         return [
             f"Parked {_ago(record.updated_at, now)}: {_error(record)}.",
             "A delivery now runs nothing and is told that it is parked, until a person helps.",
-            f"Say how the step ended that stands in the way: {resolving(record.key)}.",
-            f"To try it again: `{typed('retry', record.key)}`.",
+            f"Say how the step ended that stands in the way: {resolve_hint(record.key)}.",
+            f"To try it again: `{cli_command('retry', record.key)}`.",
         ]
     return [
         f"Parked {_ago(record.updated_at, now)}: nobody knows whether {which} had its effect. {_error(record)}.",
         "A delivery now runs nothing and is told that it is parked, until somebody says how it ended.",
-        f"Find out, then: {resolving(record.key)}.",
+        f"Find out, then: {resolve_hint(record.key)}.",
         *_of_queue(record),
     ]
 
@@ -174,7 +174,7 @@ def _set_aside(record: Record, now: int) -> list[str]:
         "It was acknowledged, because there is no dead letter queue: the broker does not bring it again.",
         "This record is a note of it, not its work: deliveries are judged by that, and to resolve this runs nothing.",
         "Mend what is wrong, and send the message again if it is still wanted.",
-        f"Then put the note away: `{typed('forget', record.key)}`.",
+        f"Then put the note away: `{cli_command('forget', record.key)}`.",
         f"Noted: {BODY} = {record.note[BODY]}.",
     ]
 
@@ -187,28 +187,28 @@ def _newer(record: Record, _now: int) -> list[str]:
     return [f"Written by a newer Onceward (layout {record.min_reader}); this one leaves it alone. Upgrade."]
 
 
-_OVER = (Row.FREE, Row.DONE_OVER, Row.REFUSED_OVER, Row.FAILED_OVER)
+_OVER = (Row.FREE, Row.COMPLETED_EXPIRED, Row.FAILED_FINAL_EXPIRED, Row.FAILED_RETRYABLE_EXPIRED)
 _STORIES: dict[Row, Callable[[Record, int], list[str]]] = {
     Row.FREE: _free,
     Row.NEWER: _newer,
-    Row.LIVE: _live,
-    Row.LAPSED: _lapsed,
-    Row.HANDED_BACK: _handed_back,
-    Row.FAILED: _failed,
-    Row.REFUSED: _refused,
-    Row.DONE: _done,
+    Row.PENDING_LIVE: _live,
+    Row.PENDING_LAPSED: _lapsed,
+    Row.RELEASED_UNVERIFIED: _handed_back,
+    Row.FAILED_RETRYABLE: _failed,
+    Row.FAILED_FINAL: _refused,
+    Row.COMPLETED: _done,
     Row.PARKED: _parked,
-    Row.DONE_OVER: _over,
-    Row.REFUSED_OVER: _over,
-    Row.FAILED_OVER: _over,
+    Row.COMPLETED_EXPIRED: _over,
+    Row.FAILED_FINAL_EXPIRED: _over,
+    Row.FAILED_RETRYABLE_EXPIRED: _over,
 }
 
 
 _OUTCOMES: dict[Row, str] = {
-    Row.LIVE: "running",
-    Row.FAILED: "failed",
-    Row.REFUSED: "failed",
-    Row.DONE: "done",
+    Row.PENDING_LIVE: "running",
+    Row.FAILED_RETRYABLE: "failed",
+    Row.FAILED_FINAL: "failed",
+    Row.COMPLETED: "done",
     Row.PARKED: "parked",
 }
 """Which outcome a delivery meets in which row, by the name of its reason."""
@@ -230,11 +230,11 @@ def _unlocked(record: Record, now: int) -> list[str]:
 
 
 _OF_LOCKS: dict[Row, Callable[[Record, int], list[str]]] = {
-    Row.LIVE: _locked,
-    Row.LAPSED: _silent,
-    Row.DONE: _unlocked,
-    Row.DONE_OVER: _unlocked,
-    Row.FAILED: _unlocked,
-    Row.FAILED_OVER: _unlocked,
+    Row.PENDING_LIVE: _locked,
+    Row.PENDING_LAPSED: _silent,
+    Row.COMPLETED: _unlocked,
+    Row.COMPLETED_EXPIRED: _unlocked,
+    Row.FAILED_RETRYABLE: _unlocked,
+    Row.FAILED_RETRYABLE_EXPIRED: _unlocked,
 }
 """What a lock has to tell: it has no attempts, no result and no window."""

@@ -8,15 +8,15 @@ import click
 
 from onceward.errors import OncewardError
 from onceward.protocol.duration import microseconds
-from onceward.protocol.note import own_words
-from onceward.protocol.ports import Filter, Order
-from onceward.protocol.reasons import OWN, Reasons
+from onceward.protocol.note import user_notes
+from onceward.protocol.ports import Filter, SortOrder
+from onceward.protocol.reasons import DEFAULT_REASONS, Reasons
 from onceward.protocol.record import AfterCrash, Record, RecordState
 from onceward.protocol.transitions import Row, row_of
-from onceward.protocol.unstored import why
+from onceward.protocol.unstored import unstored_reason
 from onceward.results.untyped import PLAIN_FIELDS
 from onceward.runtime.bridge import run
-from onceward.sagas.journal import journal_in
+from onceward.sagas.journal import journal_from
 
 from . import audit as auditing
 from . import charts, display
@@ -29,10 +29,10 @@ from .program import APP, HOW_MANY, SCOPE, TENANT, chosen, common, complain, pro
 from .retry_spans import unversioned
 from .settings import declared, masked, retry_spans
 
-ORDERS = click.Choice([order.value for order in Order])
+ORDERS = click.Choice([order.value for order in SortOrder])
 KEY = click.argument("key", metavar="KEY")
 SHORT_ID = 12
-_PLAIN_ROWS = {Row.LAPSED: "PENDING lapsed", Row.HANDED_BACK: "PENDING back", Row.REFUSED: "FAILED final"}
+_PLAIN_ROWS = {Row.PENDING_LAPSED: "PENDING lapsed", Row.RELEASED_UNVERIFIED: "PENDING back", Row.FAILED_FINAL: "FAILED final"}
 
 
 def state_named(word: str) -> RecordState:
@@ -46,7 +46,7 @@ def state_named(word: str) -> RecordState:
 def standing(record: Record, now: int) -> str:
     """The state, and what time has made of it."""
     row = row_of(record, now)
-    if row in (Row.DONE_OVER, Row.REFUSED_OVER, Row.FAILED_OVER):
+    if row in (Row.COMPLETED_EXPIRED, Row.FAILED_FINAL_EXPIRED, Row.FAILED_RETRYABLE_EXPIRED):
         return f"{record.state} over"
     return _PLAIN_ROWS.get(row, record.state.value)
 
@@ -75,8 +75,8 @@ def brief(record: Record, now: int) -> dict[str, Any]:
         "final": record.final,
         "stored": record.stored and record.result is not None,
         "result_bytes": len(record.result or b""),
-        "unstored": why(record.note),
-        "note": own_words(record.note),
+        "unstored": unstored_reason(record.note),
+        "note": user_notes(record.note),
     }
 
 
@@ -128,7 +128,7 @@ def ls(
             before = run(store.scan(Filter(), cursor=None, limit=1, timeout=SEARCH)).now - age
         wanted = Filter(states=states or WORK, scope=scope(), updated_before=before)
         ago = None if claimed_before is None else microseconds(claimed_before, "--claimed-before")
-        found = first(store, wanted, Order(order), limit + 1, claimed_ago=ago)
+        found = first(store, wanted, SortOrder(order), limit + 1, claimed_ago=ago)
         unknown = about_scope(store, wanted.scope) if wanted.scope and not found else ""
     more, found = len(found) > limit, found[:limit]
     if wants_json():
@@ -221,7 +221,7 @@ def _of_saga(record: Record) -> list[str]:
     from .sagas import sentence  # it lists with what is here
 
     try:
-        journal = journal_in(record.note)
+        journal = journal_from(record.note)
     except OncewardError as error:
         return [f"It is a saga whose steps cannot be told: {error}."]
     return [] if journal is None else [sentence(journal)]
@@ -235,7 +235,7 @@ def operation_of(scope: str) -> str:
 def words_of(record: Record) -> Reasons:
     """The reason words of the record's operation, if a file declares it here."""
     operations, name = declared(), operation_of(record.scope)
-    return operations[name].policy().reasons if name in operations else OWN
+    return operations[name].policy().reasons if name in operations else DEFAULT_REASONS
 
 
 @program.command()

@@ -9,7 +9,7 @@ import click
 from onceward.errors import OncewardError
 from onceward.protocol.ports import Filter
 from onceward.protocol.record import Record, RecordState
-from onceward.sagas.journal import Direction, Journal, JournalEntry, Progress, journal_in
+from onceward.sagas.journal import Direction, Journal, JournalEntry, Progress, journal_from
 
 from . import display
 from .find import each
@@ -74,7 +74,7 @@ def sagas(*, parked: bool, everything: bool, limit: int) -> None:
 
 def _journal(record: Record) -> Journal | None:
     try:
-        return journal_in(record.note)
+        return journal_from(record.note)
     except OncewardError:  # written by a newer one, or damaged: `onceward show` tells
         return None
 
@@ -85,7 +85,7 @@ def _row(record: Record, now: int, journal: Journal) -> list[str]:
         record.scope,
         record.key,
         "undone" if journal.undone else journal.direction.value,
-        " ".join(f"{SIGNS[line.progress]}{line.name}" for line in journal.lines),
+        " ".join(f"{SIGNS[line.progress]}{line.name}" for line in journal.entries),
         display.span(now - record.updated_at),
         f"id:{record.id.hex()[:SHORT_ID]}",
     ]
@@ -108,7 +108,7 @@ def as_json(journal: Journal) -> dict[str, Any]:
                 "error_type": line.error_type,
                 "error": line.error,
             }
-            for line in journal.lines
+            for line in journal.entries
         ],
     }
 
@@ -116,7 +116,7 @@ def as_json(journal: Journal) -> dict[str, Any]:
 def sentence(journal: Journal) -> str:
     """One for `onceward explain`."""
     where = "was undone" if journal.undone else "goes back" if _compensates(journal) else "goes forward"
-    steps = ", ".join(_words(line) for line in journal.lines)
+    steps = ", ".join(_words(line) for line in journal.entries)
     return f"It is a saga that {where}: {steps}." if steps else f"It is a saga that {where}."
 
 

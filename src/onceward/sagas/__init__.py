@@ -1,7 +1,7 @@
 """Sagas: several steps that are all done in the end, or all undone.
 
-Read `journal.py` first: it decides what comes next, as a pure function of the journal. `flow.py` carries a saga to its
-end, `api.py` is what applications call, `admin.py` what operators do.
+Read `journal.py` first: it decides the next move, as a pure function of the journal. `flow.py` runs a saga, `api.py` is
+what applications call, and `admin.py` is what operators do.
 """
 
 from .api import AsyncSaga, Saga, SagaChoices

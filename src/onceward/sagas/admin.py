@@ -1,4 +1,7 @@
-"""What a person says about a saga, as the request that tells the store: one compare-and-set, journal included."""
+"""What operators do with sagas: resolve, retry and compensate them.
+
+Each decision is one `Resolve` request to the store: a compare-and-set that includes the new journal.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ from contextlib import suppress
 from onceward.engine.engine import Engine
 from onceward.errors import NotAcquired, ResultNotStored, StoreError
 from onceward.keys.key import Key
-from onceward.protocol.audit import Signature
-from onceward.protocol.hints import resolving, typed
+from onceward.protocol.audit import AuditSignature
+from onceward.protocol.hints import resolve_hint, cli_command
 from onceward.protocol.note import SAGA
 from onceward.protocol.policy import Finding, Policy, applied
 from onceward.protocol.ports import Store
@@ -17,126 +20,138 @@ from onceward.protocol.requests import FOREVER, ClaimRequest, Resolution, Resolv
 from onceward.protocol.transitions import Row, row_of
 from onceward.results.codec import Codec
 
-from .decisions import HANDED_ON, SagaDecision, answered, refused, retried, standing_effects
-from .journal import Journal, journal_in, noted
-from .step_context import part_of
+from .decisions import (
+    REQUEUED_LEASE,
+    SagaDecision,
+    reject_open_step,
+    remaining_effects,
+    resolve_open_step,
+    retry_open_step,
+)
+from .journal import Journal, journal_from, note_of
+from .step_context import associated_data
 
 TIMEOUT = 5.0
-RETRIED = (Row.FAILED, Row.REFUSED, Row.PARKED)
-GIVEN_UP = (Row.FAILED, Row.LAPSED, Row.HANDED_BACK, Row.PARKED)
-"""Where a person may say that a saga is not to go on."""
+RETRYABLE_ROWS = (Row.FAILED_RETRYABLE, Row.FAILED_FINAL, Row.PARKED)
+ABANDONABLE_ROWS = (Row.FAILED_RETRYABLE, Row.PENDING_LAPSED, Row.RELEASED_UNVERIFIED, Row.PARKED)
+"""Where an operator may stop a saga."""
 
-NEEDS_AN_ANSWER = "Unsettled"
-"""Why a step is parked that may be neither repeated nor looked up."""
+UNSETTLED = "Unsettled"
+"""The error type of a saga that is parked because a step may be neither repeated nor looked up."""
 
 
-async def resolution_of_saga(
+async def resolution_request(
     engine: Engine,
     record: Record,
     resolution: Resolution,
     finding: applied | Finding,
     codec: Codec,
 ) -> Resolve:
-    """The request for what somebody has found out about the step that stands in the way."""
+    """Return the request for what an operator found out about the open step."""
     journal = _journal(record)
-    line = journal.open_step
+    step = journal.open_step
     result = None
-    if isinstance(finding, applied) and line is not None:
-        encoded = await engine.encode(codec, finding.value, part_of(record.id, line.name))
+    if isinstance(finding, applied) and step is not None:
+        encoded = await engine.encode(codec, finding.value, associated_data(record.id, step.name))
         if encoded.data is None:
-            raise ResultNotStored(f"the result of step {line.name} cannot be stored: {encoded.reason}", key=record.key)
+            raise ResultNotStored(f"the result of step {step.name} cannot be stored: {encoded.reason}", key=record.key)
         result = encoded.data
-    return request_of(record, answered(journal, resolution, result))
+    return resolve_request(record, resolve_open_step(journal, resolution, result))
 
 
-def request_of(record: Record, ruling: SagaDecision, validity: Validity = FOREVER) -> Resolve:
-    """The saga goes on from there, or is over."""
-    note = {SAGA: ""} if ruling.journal is None else noted(ruling.journal)
-    over = Resolution.ABANDON if ruling.over else Resolution.NOT_APPLIED
-    return Resolve(record.id, record.token, over, validity=validity, note=note, state_seen=record.state)
+def resolve_request(record: Record, decision: SagaDecision, validity: Validity = FOREVER) -> Resolve:
+    """Return the request that stores a decision: the saga continues with this journal, or ends."""
+    note = {SAGA: ""} if decision.journal is None else note_of(decision.journal)
+    resolution = Resolution.ABANDON if decision.over else Resolution.NOT_APPLIED
+    return Resolve(record.id, record.token, resolution, validity=validity, note=note, state_seen=record.state)
 
 
-def may_be_given_up(record: Record, now: int) -> bool:
-    """Whether this is a saga that waits for somebody: for a person, a delivery, or a recovery worker."""
-    return bool(record.note.get(SAGA)) and row_of(record, now) in GIVEN_UP
+def may_be_abandoned(record: Record, now: int) -> bool:
+    """Whether this is a saga that waits for an operator, a delivery or a recovery worker."""
+    return bool(record.note.get(SAGA)) and row_of(record, now) in ABANDONABLE_ROWS
 
 
-def giving_up(record: Record, now: int, validity: Validity) -> Resolve:
-    """The request for: the step in the way was not done, and is not to be; undo the others."""
-    if not may_be_given_up(record, now):
-        raise NotAcquired(f"nothing to give up: it is {record.state}, and no saga that waits", key=record.key)
-    return request_of(record, refused(_journal(record)), validity)
+def compensation_request(record: Record, now: int, validity: Validity) -> Resolve:
+    """Return the request that records the open step as not done, and undoes the steps before it."""
+    if not may_be_abandoned(record, now):
+        raise NotAcquired(f"nothing to undo: it is {record.state}, and not a saga that waits", key=record.key)
+    return resolve_request(record, reject_open_step(_journal(record)), validity)
 
 
-async def give_up(engine: Engine, key: Key, policy: Policy, signed: Signature | None = None) -> None:
-    """A person knows that the step in the way was not done, and wants the others undone."""
+async def compensate(engine: Engine, key: Key, policy: Policy, signed: AuditSignature | None = None) -> None:
+    """Undo a saga whose open step, as an operator knows, was not done."""
     await engine.ready()
     answer = (await engine.store.read([key.id], timeout=TIMEOUT))[0]
     if answer.record is None:
-        raise NotAcquired("nothing to give up: there is no such saga", key=key.text)
-    request = giving_up(answer.record, answer.now, policy.window.validity(answer.now))
-    await _told(engine, key, request, answer.record, signed=signed, reason="give up")
+        raise NotAcquired("nothing to undo: there is no saga under this key", key=key.text)
+    request = compensation_request(answer.record, answer.now, policy.window.validity(answer.now))
+    await _send(engine, key, request, answer.record, signed=signed, reason="give up")
 
 
-async def hand_on(store: Store, request: Resolve, record: Record, nonce: bytes, owner: str) -> None:
-    """Leave a saga that may go on as one whose owner fell silent, which waits for ever. Whoever is faster has it."""
+async def requeue(store: Store, request: Resolve, record: Record, nonce: bytes, owner: str) -> None:
+    """Leave a saga that may continue to the next worker, as if its lease had expired: so it waits without a time limit.
+
+    If another worker claims the saga first, that worker has it.
+    """
     if request.resolution is not Resolution.NOT_APPLIED or not request.note.get(SAGA, record.note.get(SAGA)):
         return
     claim = ClaimRequest(
-        record.id, record.scope, record.key, nonce, HANDED_ON, after_crash=AfterCrash.VERIFY, owner=owner
+        record.id, record.scope, record.key, nonce, REQUEUED_LEASE, after_crash=AfterCrash.VERIFY, owner=owner
     )
-    with suppress(StoreError):  # what was said is written; a delivery within 30 days finds it as it is
+    with suppress(StoreError):  # the decision is written; a delivery within 30 days finds it
         await store.claim([claim], timeout=TIMEOUT)
 
 
-def retry_of(record: Record, now: int) -> Resolve:
-    """The request that lets it go on, or begin anew; raises NotAcquired if there is nothing to let go on."""
-    journal = journal_in(record.note)
-    if journal is None or row_of(record, now) not in RETRIED:
-        raise NotAcquired(f"nothing to retry: it is {record.state}, and no saga that waits or failed", key=record.key)
-    if record.state is RecordState.PARKED and record.error_type == NEEDS_AN_ANSWER:
+def retry_request(record: Record, now: int) -> Resolve:
+    """Return the request that lets a saga continue or start again. Raise NotAcquired if there is nothing to retry."""
+    journal = journal_from(record.note)
+    if journal is None or row_of(record, now) not in RETRYABLE_ROWS:
         raise NotAcquired(
-            f"{record.error}; without an answer it would only be parked again",
-            key=record.key,
-            hint=f"find out, then: {resolving(record.key)}",
+            f"nothing to retry: it is {record.state}, and not a saga that waits or failed", key=record.key
         )
-    return request_of(record, retried(journal))
+    if record.state is RecordState.PARKED and record.error_type == UNSETTLED:
+        raise NotAcquired(
+            f"{record.error}; a retry would only be parked again",
+            key=record.key,
+            hint=f"find out whether the step took effect, then: {resolve_hint(record.key)}",
+        )
+    return resolve_request(record, retry_open_step(journal))
 
 
-async def retry(engine: Engine, key: Key, signed: Signature | None = None) -> None:
-    """Let a saga go on that waits for a person or was undone."""
+async def retry(engine: Engine, key: Key, signed: AuditSignature | None = None) -> None:
+    """Let a saga continue that waits for an operator, or start it again if it was undone."""
     await engine.ready()
     answer = (await engine.store.read([key.id], timeout=TIMEOUT))[0]
     if answer.record is None:
-        raise NotAcquired("nothing to retry: there is no such saga", key=key.text)
-    request = retry_of(answer.record, answer.now)
-    await _told(engine, key, request, answer.record, signed=signed, reason="retry")
+        raise NotAcquired("nothing to retry: there is no saga under this key", key=key.text)
+    request = retry_request(answer.record, answer.now)
+    await _send(engine, key, request, answer.record, signed=signed, reason="retry")
 
 
-async def _told(
-    engine: Engine, key: Key, request: Resolve, record: Record, *, signed: Signature | None, reason: str
+async def _send(
+    engine: Engine, key: Key, request: Resolve, record: Record, *, signed: AuditSignature | None, reason: str
 ) -> None:
     settled = (await engine.store.settle([request], timeout=TIMEOUT, signed=signed))[0]
     if settled.verdict is not Verdict.OK:
-        raise NotAcquired("the record changed while we looked; look again", key=key.text)
+        raise NotAcquired("the record changed since it was read; read it again", key=key.text)
     engine.emit("resolved", key, settled.record, reason=reason)
-    await hand_on(engine.store, request, record, engine.runtime.nonce(), engine.owner.name)
+    await requeue(engine.store, request, record, engine.runtime.nonce(), engine.owner.name)
 
 
 def refuse_to_forget(record: Record, key: str) -> None:
-    """Raise NotAcquired if steps of an unfinished saga would stay done, with nobody left to know of them."""
-    journal = journal_in(record.note)
-    left = [] if journal is None or record.state is RecordState.COMPLETED else standing_effects(journal)
-    if left:
+    """Raise NotAcquired if an unfinished saga has effects that would remain without a record of them."""
+    journal = journal_from(record.note)
+    effects = [] if journal is None or record.state is RecordState.COMPLETED else remaining_effects(journal)
+    if effects:
         raise NotAcquired(
-            f"it is a saga that has done, or may have done: {', '.join(left)}; forgotten, these stay as they are",
+            f"the saga has done, or may have done: {', '.join(effects)}; forgetting it would not undo these steps",
             key=key,
-            hint=f"let it be undone, `{typed('resolve', key, '--abandon')}`, or force it",
+            hint=f"undo it, `{cli_command('resolve', key, '--abandon')}`, or force it",
         )
 
 
 def _journal(record: Record) -> Journal:
-    journal = journal_in(record.note)
+    journal = journal_from(record.note)
     if journal is None:
         raise NotAcquired("there is no saga under this key", key=record.key)
     return journal

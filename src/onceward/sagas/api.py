@@ -1,4 +1,4 @@
-"""Sagas as users hold them, in both colours."""
+"""The public API of sagas: `Saga` (sync) and `AsyncSaga`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from onceward.engine.engine import Engine
 from onceward.errors import ConfigurationError
 from onceward.keys.key import Key, Scope
-from onceward.operations.decorator import answer_of
+from onceward.operations.decorator import value_or_raise
 from onceward.operations.operation import Operation, codec_for, result_annotation
 from onceward.protocol.duration import Duration
 from onceward.protocol.outcome import Outcome
@@ -28,15 +28,15 @@ from .flow import SagaJob, run_saga
 from .records import SagaEntry
 from .step_context import StepContext
 
-LARGEST_JOURNAL = 192 * 1024
-"""Bytes for the results of all steps together. In base64, and with the largest input, that is 350 KB on one record: an
-item of DynamoDB, the smallest of all, ends at 400."""
+MAX_JOURNAL_BYTES = 192 * 1024
+"""The results of all steps together. In base64, and with the largest input, that is 350 KB on one record. DynamoDB has
+the smallest limit of all stores: 400 KB per item."""
 
-OF_STEPS = frozenset({"after_crash", "final", "not_applied", "max_attempts", "retry_delay", "retry"})
+STEP_OPTIONS = frozenset({"after_crash", "final", "not_applied", "max_attempts", "retry_delay", "retry"})
 
 
 class SagaChoices(TypedDict, total=False):
-    """What may be declared of a saga as a whole. What concerns a step is said at the step."""
+    """The options of a saga as a whole. Options of a step are passed to `Step`."""
 
     lease: Duration
     window: Window | Duration
@@ -57,9 +57,9 @@ class SagaChoices(TypedDict, total=False):
 
 
 class DeclaredSaga:
-    """What both colours share: the plan, and how a call becomes a job."""
+    """What the sync and the async saga share: the plan, and how a call becomes a job."""
 
-    awaits = False
+    is_async = False
 
     def __init__(
         self,
@@ -74,138 +74,140 @@ class DeclaredSaga:
             raise ConfigurationError("a saga needs a name", hint='once.saga("order", Step(…), …)')
         self.name = name
         self.plan: Plan = plan_of(name, steps)
-        if not self.awaits:
+        if not self.is_async:
             refuse_async(name, self.plan)
-        closed = {"on_store_down": "raise", "on_missing_key": "raise"}  # whatever the client's defaults are
-        settings = {"store_input": True, **closed, **checked(name, choices)}
-        self.operation: Operation = client.compiled(
-            input_type or keywords, settings, name=name, awaits=self.awaits, **parts
+        closed = {"on_store_down": "raise", "on_missing_key": "raise"}  # regardless of the client's defaults
+        settings = {"store_input": True, **closed, **checked_choices(name, choices)}
+        self.operation: Operation = client.compile_operation(
+            input_type or keyword_input, settings, name=name, is_async=self.is_async, **parts
         )
-        self._takes = input_type
+        self._input_type = input_type
         self.engine: Engine = client.engine
         self.policy: Policy = replace(self.operation.policy, after_crash=AfterCrash.VERIFY, max_attempts=0)
         self._results = ResultType(annotation_of(self.plan))
         self._codecs = codecs_of(client, self.plan, self.policy)
-        self._codec = codec_for(self.policy, self._results, client._cipher, accept_plain=client._accept_plain)  # noqa: SLF001 (its own faces call this)
+        self._codec = codec_for(self.policy, self._results, client._cipher, accept_plain=client._accept_plain)  # noqa: SLF001 (the client's own classes call this)
         register(client, self)
 
     @property
     def scope(self) -> Scope:
-        """Whose keys its records have."""
+        """The scope of the saga's keys."""
         return self.operation.scope
 
     def key(self, *args: Any, **kwargs: Any) -> Key:
-        """The key that this input has. Nothing is run."""
+        """Return the key for this input, without running anything."""
         self._refuse_positional(args)
         return self.operation.key(args, kwargs)
 
     def _refuse_positional(self, args: tuple[Any, ...]) -> None:
-        if args and self._takes is None:
+        if args and self._input_type is None:
             raise TypeError(
                 f"the saga {self.name} takes its input by name, as in {self.name}(order_id=7);"
-                " declared with input_type=, a class or a function, it also takes it by position"
+                " declare input_type=, a class or a function, to pass it by position as well"
             )
 
     def saga_job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SagaJob:
-        """One delivery of it."""
+        """Return the job of one delivery."""
         self._refuse_positional(args)
-        job = replace(self.operation.job(args, kwargs), policy=self.policy, codec=self._codec, awaits=self.awaits)
-        given = kwargs if self._takes is None else self._takes(*args, **kwargs)
-        return SagaJob(job, self.plan, self._codecs, given)
+        job = replace(self.operation.job(args, kwargs), policy=self.policy, codec=self._codec, is_async=self.is_async)
+        saga_input = kwargs if self._input_type is None else self._input_type(*args, **kwargs)
+        return SagaJob(job, self.plan, self._codecs, saga_input)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}: {', '.join(f'{one.name} ({one.kind})' for one in self.plan)}>"
 
 
 class Saga(DeclaredSaga):
-    """A saga of plain functions."""
+    """A saga of sync functions."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Carry it to its end; the results of its steps by their names, or the exception that says why not."""
-        value: dict[str, Any] = answer_of(self.outcome(*args, **kwargs), self.policy)
+        """Run the saga. Return the results of its steps by their names, or raise why it was not done."""
+        value: dict[str, Any] = value_or_raise(self.outcome(*args, **kwargs), self.policy)
         return value
 
     def outcome(self, *args: Any, **kwargs: Any) -> Outcome[dict[str, Any]]:
-        """As the plain call, but the `Outcome`: Executed, Failed with everything undone, or Parked."""
+        """Run the saga, and return the `Outcome`: Executed, Failed with everything undone, Parked, …."""
         return run(run_saga(self.engine, self.saga_job(args, kwargs)))
 
     def read(self, *args: Any, **kwargs: Any) -> SagaEntry | None:
-        """The record of the saga with this input, or None: its journal is `.saga`. Nothing is run."""
+        """Return the record of the saga with this input, or None, without running anything. `.saga` is its journal."""
         return run(records.read(self.engine, self.key(*args, **kwargs), self._codec))
 
     def resolve(self, finding: applied | Finding, /, *args: Any, **kwargs: Any) -> None:
-        """Say how the step ended for which this saga is PARKED: `applied(value)`, `not_applied` or `abandon`.
+        """Resolve the step for which this saga is PARKED: `applied(value)`, `not_applied` or `abandon`.
 
-        It goes on with its next delivery, or by a recovery worker. `abandon`: it is undone.
+        The saga continues with its next delivery, or by a recovery worker. With `abandon` it is undone.
         """
         key = self.key(*args, **kwargs)
         run(records.resolve(self.engine, key, finding, self._codec, self.policy))
 
-    def give_up(self, *args: Any, **kwargs: Any) -> None:
-        """The step that stands in the way was certainly not done, and is not to be: what came before it is undone.
+    def compensate(self, *args: Any, **kwargs: Any) -> None:
+        """Undo the saga. Call this if you know that the open step was not done, and no longer want it.
 
-        It is undone with the next delivery, or by a recovery worker. Also after `resolve(not_applied)`.
+        The earlier steps are undone with the next delivery, or by a recovery worker. After `resolve(not_applied)`, this
+        is possible until the next attempt.
         """
-        run(admin.give_up(self.engine, self.key(*args, **kwargs), self.policy))
+        run(admin.compensate(self.engine, self.key(*args, **kwargs), self.policy))
 
     def retry(self, *args: Any, **kwargs: Any) -> None:
-        """Let it go on, with all attempts, after it was PARKED; or begin anew, after it was undone."""
+        """Let a PARKED saga continue, with all attempts; or start a saga again that was undone."""
         run(admin.retry(self.engine, self.key(*args, **kwargs)))
 
 
 class AsyncSaga(DeclaredSaga):
-    """A saga of coroutine functions, and of plain ones that do not block."""
+    """A saga of coroutine functions, and of sync functions that do not block."""
 
-    awaits = True
+    is_async = True
 
     async def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Carry it to its end; the results of its steps by their names, or the exception that says why not."""
-        value: dict[str, Any] = answer_of(await self.outcome(*args, **kwargs), self.policy)
+        """Run the saga. Return the results of its steps by their names, or raise why it was not done."""
+        value: dict[str, Any] = value_or_raise(await self.outcome(*args, **kwargs), self.policy)
         return value
 
     async def outcome(self, *args: Any, **kwargs: Any) -> Outcome[dict[str, Any]]:
-        """As the plain call, but the `Outcome`: Executed, Failed with everything undone, or Parked."""
+        """Run the saga, and return the `Outcome`: Executed, Failed with everything undone, Parked, …."""
         quick = self.operation.is_quick(args, kwargs)
-        made = self.saga_job(args, kwargs) if quick else await self.engine.runtime.think(self.saga_job, args, kwargs)
-        return await run_saga(self.engine, made)
+        saga = self.saga_job(args, kwargs) if quick else await self.engine.runtime.compute(self.saga_job, args, kwargs)
+        return await run_saga(self.engine, saga)
 
     async def read(self, *args: Any, **kwargs: Any) -> SagaEntry | None:
-        """The record of the saga with this input, or None: its journal is `.saga`. Nothing is run."""
+        """Return the record of the saga with this input, or None, without running anything. `.saga` is its journal."""
         return await records.read(self.engine, self.key(*args, **kwargs), self._codec)
 
     async def resolve(self, finding: applied | Finding, /, *args: Any, **kwargs: Any) -> None:
-        """Say how the step ended for which this saga is PARKED: `applied(value)`, `not_applied` or `abandon`.
+        """Resolve the step for which this saga is PARKED: `applied(value)`, `not_applied` or `abandon`.
 
-        It goes on with its next delivery, or by a recovery worker. `abandon`: it is undone.
+        The saga continues with its next delivery, or by a recovery worker. With `abandon` it is undone.
         """
         key = self.key(*args, **kwargs)
         await records.resolve(self.engine, key, finding, self._codec, self.policy)
 
-    async def give_up(self, *args: Any, **kwargs: Any) -> None:
-        """The step that stands in the way was certainly not done, and is not to be: what came before it is undone.
+    async def compensate(self, *args: Any, **kwargs: Any) -> None:
+        """Undo the saga. Call this if you know that the open step was not done, and no longer want it.
 
-        It is undone with the next delivery, or by a recovery worker. Also after `resolve(not_applied)`.
+        The earlier steps are undone with the next delivery, or by a recovery worker. After `resolve(not_applied)`, this
+        is possible until the next attempt.
         """
-        await admin.give_up(self.engine, self.key(*args, **kwargs), self.policy)
+        await admin.compensate(self.engine, self.key(*args, **kwargs), self.policy)
 
     async def retry(self, *args: Any, **kwargs: Any) -> None:
-        """Let it go on, with all attempts, after it was PARKED; or begin anew, after it was undone."""
+        """Let a PARKED saga continue, with all attempts; or start a saga again that was undone."""
         await admin.retry(self.engine, self.key(*args, **kwargs))
 
 
-def keywords(**input: Any) -> dict[str, Any]:  # noqa: A002 (the word of the saga)
-    """The signature of a saga that takes whatever it is given by name."""
+def keyword_input(**input: Any) -> dict[str, Any]:  # noqa: A002 (users write step.input)
+    """The signature of a saga without `input_type=`: it accepts any keyword arguments."""
     return input
 
 
-def checked(name: str, choices: Mapping[str, Any]) -> dict[str, Any]:
+def checked_choices(name: str, choices: Mapping[str, Any]) -> dict[str, Any]:
     for choice, value in choices.items():
         if choice in ("on_running", "on_done") and value == "skip":
-            raise ConfigurationError(f"{name}: a saga has results or an error, so nothing is skipped")
-        if choice in OF_STEPS:
+            raise ConfigurationError(f"{name}: a saga returns results or raises, so {choice} cannot be 'skip'")
+        if choice in STEP_OPTIONS:
             raise ConfigurationError(f"{name}: {choice} is declared at a step", hint=f"Step(…, {choice}=…)")
         if choice == "on_missing_key":
-            raise ConfigurationError(f"{name}: a saga has no {choice}: without a key nobody could go on with it")
+            raise ConfigurationError(f"{name}: a saga has no {choice}: without a key no worker could continue it")
     return dict(choices)
 
 
@@ -214,28 +216,28 @@ def refuse_async(name: str, plan: Plan) -> None:
         for call in (step.do, step.undo, step.policy.find):
             if inspect.iscoroutinefunction(call):
                 raise ConfigurationError(
-                    f"{name}: step {step.name} is async, and a blocking saga cannot await it",
+                    f"{name}: step {step.name} is async, and a sync saga cannot await it",
                     hint="use AsyncOnce, or once.aio.saga(…)",
                 )
 
 
 def annotation_of(plan: Plan) -> Any:
-    """One annotation that names what all steps return: only those classes are rebuilt."""
+    """Return one annotation with what all steps return: the codec rebuilds only those classes."""
     from types import GenericAlias
 
     return GenericAlias(tuple, tuple(result_annotation(step.do) for step in plan))
 
 
 def codecs_of(client: Any, plan: Plan, policy: Policy) -> dict[str, Codec]:
-    """For each step's result. The room in the journal is shared out evenly."""
-    own = replace(
-        policy, store_result=True, max_result_bytes=min(policy.max_result_bytes, LARGEST_JOURNAL // len(plan))
+    """Return the codec for each step's result. Each step may use an equal part of the journal."""
+    step_policy = replace(
+        policy, store_result=True, max_result_bytes=min(policy.max_result_bytes, MAX_JOURNAL_BYTES // len(plan))
     )
     return {
         step.name: codec_for(
-            own,
+            step_policy,
             ResultType(result_annotation(step.do)),
-            client._cipher,  # noqa: SLF001 (its own faces call this)
+            client._cipher,  # noqa: SLF001 (the client's own classes call this)
             accept_plain=client._accept_plain,  # noqa: SLF001 (as above)
         )
         for step in plan
@@ -243,8 +245,7 @@ def codecs_of(client: Any, plan: Plan, policy: Policy) -> dict[str, Codec]:
 
 
 def register(client: Any, saga: DeclaredSaga) -> None:
-    first = client.sagas.get(saga.scope.text)
-    if first is not None:
+    if client.sagas.get(saga.scope.text) is not None:
         raise ConfigurationError(f"two sagas are named {saga.name!r}: they would share their journals")
     client.sagas[saga.scope.text] = saga
     if saga.operation.policy.store_input:

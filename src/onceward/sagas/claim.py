@@ -1,12 +1,12 @@
-"""The claim of a saga: its journal, written under the fence, and its ends."""
+"""The claim of a saga: writes its journal with the fencing token, and settles its record."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from onceward.engine.acquire import ask, take
+from onceward.engine.acquire import request_claim, start_heartbeat
 from onceward.engine.attempt import Attempt
-from onceward.engine.ending import after_value
+from onceward.engine.settle_outcome import settle_returned
 from onceward.engine.unclaimed import Unclaimed
 from onceward.errors import LeaseLost, StoreFull, StoreUnavailable
 from onceward.protocol.outcome import Executed, Failed, Outcome, Parked, Unknown
@@ -15,15 +15,15 @@ from onceward.protocol.record import RecordState
 from onceward.protocol.requests import Answer, Fail, Park, Renewal, Verdict
 from onceward.results.stored_input import DROPPED
 
-from .journal import Journal, ParkSaga, journal_in, noted, without_results
+from .journal import Journal, ParkSaga, journal_from, note_of, without_results
 
 
 class SagaClaim:
-    """`journal` is what the next write will say; `raised` what a step raised last, here."""
+    """`journal` is what the next write stores; `raised` is the last error that a step raised in this process."""
 
     def __init__(self, attempt: Attempt) -> None:
         self.attempt = attempt
-        self.journal = journal_in(attempt.record.note) or Journal(cycle=attempt.record.token)
+        self.journal = journal_from(attempt.record.note) or Journal(cycle=attempt.record.token)
         self.raised: BaseException | None = None
         self._unanswered = False
 
@@ -33,44 +33,44 @@ class SagaClaim:
     # ── writing ──
 
     async def write(self) -> None:
-        """The journal as it is now, fenced. Nothing is done before it is known to be written."""
+        """Write the current journal, fenced by the token. The saga does nothing before the write is confirmed."""
         attempt = self.attempt
         if isinstance(attempt, Unclaimed):
             return
         if attempt.inherited:
             attempt.refuse_inherited()
         record = attempt.record
-        renewal = Renewal(attempt.key.id, record.token, record.nonce, attempt.job.policy.lease, noted(self.journal))
+        renewal = Renewal(attempt.key.id, record.token, record.nonce, attempt.job.policy.lease, note_of(self.journal))
         cancelled = None
         if attempt.engine.answer is not None:
             answer = attempt.engine.answer(renewal)
         else:
-            answer, cancelled = await attempt.engine.finish(self._surely(renewal), attempt.hurry)
+            answer, cancelled = await attempt.engine.shield(self._renew_until_answered(renewal), attempt.hurry)
         if answer.verdict is not Verdict.OK:
-            raise LeaseLost("somebody else has taken the saga over; nothing was written", key=attempt.key.text)
+            raise LeaseLost("another worker has taken over the saga; nothing was written", key=attempt.key.text)
         attempt.record = answer.record or record
         if cancelled is not None:
             raise cancelled
         if self._unanswered:
-            await self._fence_off()
+            await self._reclaim()
 
-    async def _fence_off(self) -> None:
-        """A write without an answer may still arrive, and would take the journal back: under a new token it cannot.
+    async def _reclaim(self) -> None:
+        """Claim the saga again, so that an unanswered write cannot overwrite a later journal: its token is then stale.
 
-        It is a take-over like any other, and somebody else may be faster.
+        This is an ordinary takeover, and another worker may win it.
         """
         attempt, runtime = self.attempt, self.attempt.engine.runtime
         self._unanswered = False
-        await attempt.lapse()
+        await attempt.expire_lease()
         since = runtime.monotonic()
-        answer = await ask(attempt)
+        answer = await request_claim(attempt)
         if answer.verdict is not Verdict.ACQUIRED:
-            raise LeaseLost("somebody else has taken the saga over", key=attempt.key.text)
-        attempt.over = False
-        take(attempt, since)
+            raise LeaseLost("another worker has taken over the saga", key=attempt.key.text)
+        attempt.closed = False
+        start_heartbeat(attempt, since)
 
-    async def _surely(self, renewal: Renewal) -> Answer:
-        """Repeated until the store answers, as a settlement is: to the same words it gives the same answer."""
+    async def _renew_until_answered(self, renewal: Renewal) -> Answer:
+        """Repeat the write until the store answers, as for a settlement: the same request gets the same answer."""
         attempt = self.attempt
         runtime, policy, pause = attempt.engine.runtime, attempt.job.policy, 0.01
         allowed = policy.lease if policy.settle_timeout is None else policy.settle_timeout
@@ -79,7 +79,7 @@ class SagaClaim:
             try:
                 return (await attempt.engine.store.renew([renewal], timeout=policy.call_timeout))[0]
             except (StoreUnavailable, StoreFull) as error:
-                left = min(attempt.patience, ends) - runtime.monotonic()
+                left = min(attempt.retry_until, ends) - runtime.monotonic()
                 if left <= 0 or attempt.engine.closed:
                     raise
                 self._unanswered = True
@@ -87,18 +87,24 @@ class SagaClaim:
                 await runtime.sleep(min(left, pause * (0.5 + runtime.jitter())))
                 pause = min(pause * 2, 2.0)
 
-    # ── ends ──
+    # ── settling ──
 
     async def complete(self, results: dict[str, Any]) -> Outcome[Any]:
-        """All done. The record's result has what the steps returned; the journal and the input need it no more."""
+        """Complete the record: all steps are done. Its result holds what the steps returned.
+
+        So the results in the journal, and the stored input, are dropped.
+        """
         attempt = self.attempt
         if isinstance(attempt, Unclaimed):
             return Executed(key=attempt.key.text, value=results, reason=attempt.why)
-        attempt.at_end = {**noted(without_results(self.journal)), **DROPPED}
-        return await after_value(attempt, results)
+        attempt.at_end = {**note_of(without_results(self.journal)), **DROPPED}
+        return await settle_returned(attempt, results)
 
     async def fail(self) -> Outcome[Any]:
-        """Everything that was done is undone: FAILED for good, with what made it turn. The input stays, for a retry."""
+        """Fail the record finally, with the error that started the compensation: all steps are undone.
+
+        The stored input stays, for a retry.
+        """
         attempt, journal = self.attempt, self.journal
         record, policy = attempt.record, attempt.job.policy
         attempt.end(None)
@@ -127,10 +133,10 @@ class SagaClaim:
         )
 
     async def park(self, move: ParkSaga) -> Outcome[Any]:
-        """A person has to say how a step ended, or to help it."""
+        """Park the record: an operator must resolve a step."""
         attempt, record = self.attempt, self.attempt.record
         attempt.end(None)
-        note = noted(self.journal)  # what the last attempt raised is not written yet
+        note = note_of(self.journal)  # the error of the last attempt is not written yet
         parking = Park(attempt.key.id, record.token, record.nonce, move.error_type, move.why, note)
         answer = await attempt.settle(parking, RecordState.PARKED)
         if answer.verdict is not Verdict.OK:
@@ -146,7 +152,7 @@ class SagaClaim:
         )
 
     def lost(self) -> Outcome[Any]:
-        """Somebody else has taken the saga over, and carries it on."""
+        """Return the outcome after another worker has taken over the saga."""
         attempt, record = self.attempt, self.attempt.record
         attempt.abandon()
         self.emit("lost", "saga taken over")

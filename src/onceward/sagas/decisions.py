@@ -1,7 +1,7 @@
-"""What a person may say about a saga that waits: pure functions of its journal.
+"""What an operator may decide about a saga that waits: pure functions of its journal.
 
-`applied`, `not_applied` and `abandon` are about the step that stands in the way, not about the saga: that goes on by
-itself afterwards, with the next delivery or by a recovery worker.
+`applied`, `not_applied` and `abandon` are about the open step, the one that blocks the saga. Afterwards the saga
+continues by itself: with its next delivery, or by a recovery worker.
 """
 
 from __future__ import annotations
@@ -17,104 +17,117 @@ from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Resolution
 
 from .definition import StepKind
-from .journal import Direction, Journal, JournalEntry, Progress, done, not_done, turned, undone, with_line
+from .journal import (
+    Direction,
+    Journal,
+    JournalEntry,
+    Progress,
+    compensating,
+    step_done,
+    step_not_done,
+    step_undone,
+    with_entry,
+)
 
-GAVE_UP: Final = "a person gave it up"
+ABANDONED_BY_OPERATOR: Final = "an operator abandoned it"
 
-HANDED_ON: Final = 0
-"""The lease under which a person leaves a saga to whoever comes next. It waits like one whose owner fell silent,
-for ever: a failure that may be repeated is given up after 30 days, and what a saga has done would be forgotten."""
+REQUEUED_LEASE: Final = 0
+"""The lease of a saga that an operator leaves to the next worker. Its lease has expired at once, so it waits without a
+time limit, like a saga whose worker crashed. A retryable failure would be purged after 30 days, together with the
+journal of what the saga has done."""
 
 
 class SagaDecision(Struct, frozen=True):
-    """The journal afterwards; None: the saga begins anew. `over`: nothing more is done about it."""
+    """The journal after an operator's decision; None: the saga starts again. `over`: the saga ends as it is."""
 
     journal: Journal | None
     over: bool = False
 
 
-def answered(journal: Journal, resolution: Resolution, result: bytes | None = None) -> SagaDecision:
-    """Somebody has found out how the open step ended.
+def resolve_open_step(journal: Journal, resolution: Resolution, result: bytes | None = None) -> SagaDecision:
+    """Apply what an operator found out about the open step.
 
-    applied       it is done (or, while compensating, undone)
-    not applied   it is not; it gets all of its attempts again
-    abandon       the saga is to be undone; if nobody knows of the step, it is settled first. Where there is no way back
-                  any more, the saga ends as it stands
+    applied       the step is done (or, while compensating, undone)
+    not applied   the step is not done; it gets all of its attempts again
+    abandon       undo the saga. If the effect of the step is unknown, the saga settles it first. If the saga can no
+                  longer be undone, it ends as it is
 
-    Between two steps there is nothing to find out; only `abandon` says something then.
+    Without an open step only `abandon` has an effect.
     """
-    line = journal.open_step
-    if line is None:
-        return _given_up(journal) if resolution is Resolution.ABANDON else SagaDecision(journal)
-    undo = line.progress is Progress.UNDOING
+    entry = journal.open_step
+    if entry is None:
+        return _abandon_between_steps(journal) if resolution is Resolution.ABANDON else SagaDecision(journal)
+    undo = entry.progress is Progress.UNDOING
     if resolution is Resolution.APPLIED:
         if undo:
-            return SagaDecision(undone(journal, line.name))
-        return SagaDecision(done(journal, line.name, result))
+            return SagaDecision(step_undone(journal, entry.name))
+        return SagaDecision(step_done(journal, entry.name, result))
     if resolution is Resolution.ABANDON:
-        if journal.direction is Direction.COMPENSATING or line.kind is StepKind.RETRIABLE:
+        if journal.direction is Direction.COMPENSATING or entry.kind is StepKind.RETRIABLE:
             return SagaDecision(journal, over=True)
-        if line.kind is StepKind.PIVOT and line.progress is Progress.BEGUN:
+        if entry.kind is StepKind.PIVOT and entry.progress is Progress.BEGUN:
             raise NotAcquired(
-                f"step {line.name} is the pivot: if it was done, there is no way back, and nobody knows",
-                hint="find out, and say applied or not applied; or that it was not, and give up (--not-applied --undo)",
+                f"step {entry.name} is the pivot, and may have been done: if it was, the saga cannot be undone",
+                hint="find out, then resolve it as applied or not applied; to undo the rest: --not-applied --undo",
             )
-        settled_first = with_line(journal, replace(line, attempts=0))
-        return SagaDecision(turned(settled_first, line.error_type or "Abandoned", line.error or GAVE_UP))
-    return SagaDecision(with_line(journal, _afresh(line)))
+        retried = with_entry(journal, replace(entry, attempts=0))
+        return SagaDecision(
+            compensating(retried, entry.error_type or "Abandoned", entry.error or ABANDONED_BY_OPERATOR)
+        )
+    return SagaDecision(with_entry(journal, _reset(entry)))
 
 
-def _given_up(journal: Journal) -> SagaDecision:
+def _abandon_between_steps(journal: Journal) -> SagaDecision:
     if journal.direction is Direction.COMPENSATING:
         return SagaDecision(journal)
-    if not journal.lines or any(line.kind is not StepKind.COMPENSATABLE for line in journal.lines):
+    if not journal.entries or any(entry.kind is not StepKind.COMPENSATABLE for entry in journal.entries):
         return SagaDecision(journal, over=True)
-    return SagaDecision(turned(journal, "Abandoned", GAVE_UP))
+    return SagaDecision(compensating(journal, "Abandoned", ABANDONED_BY_OPERATOR))
 
 
-def refused(journal: Journal) -> SagaDecision:
-    """Somebody has found out that the open step was not done, and does not want it: the others are undone."""
-    line = journal.open_step
-    if line is None:
-        return _given_up(journal)
-    if journal.direction is Direction.COMPENSATING and line.progress is Progress.UNDOING:
+def reject_open_step(journal: Journal) -> SagaDecision:
+    """Record that the open step was not done and is no longer wanted: the steps before it are undone."""
+    entry = journal.open_step
+    if entry is None:
+        return _abandon_between_steps(journal)
+    if journal.direction is Direction.COMPENSATING and entry.progress is Progress.UNDOING:
         raise NotAcquired(
-            f"it is being undone already, and step {line.name} is in the way", hint="retry, or resolve it"
+            f"the saga is being undone already; the undo of step {entry.name} blocks it", hint="retry, or resolve it"
         )
-    if line.kind is StepKind.RETRIABLE:
+    if entry.kind is StepKind.RETRIABLE:
         raise NotAcquired(
-            f"step {line.name} is retriable: what came before it cannot be undone any more",
-            hint="retry, or abandon: then it ends as it stands",
+            f"step {entry.name} is retriable: the steps before it can no longer be undone",
+            hint="retry, or abandon: then the saga ends as it is",
         )
-    error = line.error_type or "Abandoned", line.error or GAVE_UP
-    without = not_done(journal, line.name, *error, final=True)
-    return SagaDecision(without if journal.direction is Direction.COMPENSATING else turned(without, *error))
+    error = entry.error_type or "Abandoned", entry.error or ABANDONED_BY_OPERATOR
+    rejected = step_not_done(journal, entry.name, *error, final=True)
+    return SagaDecision(rejected if journal.direction is Direction.COMPENSATING else compensating(rejected, *error))
 
 
-def retried(journal: Journal) -> SagaDecision:
-    """Try again: the open step gets all of its attempts again. What was undone begins anew, in another cycle."""
+def retry_open_step(journal: Journal) -> SagaDecision:
+    """Give the open step all of its attempts again. A saga that was undone starts again, in a new cycle."""
     if journal.undone:
         return SagaDecision(None)
-    line = journal.open_step
-    if line is None:
+    entry = journal.open_step
+    if entry is None:
         return SagaDecision(journal)
-    return SagaDecision(with_line(journal, replace(line, attempts=0, undo_attempts=0, final=False)))
+    return SagaDecision(with_entry(journal, replace(entry, attempts=0, undo_attempts=0, final=False)))
 
 
-def is_handed_on(record: Record) -> bool:
-    """Whether a person has let this saga go on, and nobody has come since."""
+def is_requeued(record: Record) -> bool:
+    """Whether an operator has let this saga continue, and no worker has claimed it since."""
     if record.state is not RecordState.PENDING or record.lease_until is None or not record.note.get(SAGA):
         return False
-    return record.lease_until - record.renewed_at == HANDED_ON
+    return record.lease_until - record.renewed_at == REQUEUED_LEASE
 
 
-def standing_effects(journal: Journal) -> list[str]:
-    """The steps that have taken effect, or may have: what is left if nobody goes on with it."""
-    return [line.name for line in journal.lines if line.progress not in (Progress.NOT_DONE, Progress.UNDONE)]
+def remaining_effects(journal: Journal) -> list[str]:
+    """Return the names of the steps that have taken effect, or may have, and are not undone."""
+    return [entry.name for entry in journal.entries if entry.progress not in (Progress.NOT_DONE, Progress.UNDONE)]
 
 
-def _afresh(line: JournalEntry) -> JournalEntry:
-    """Certainly not done (or not undone): as before its first attempt."""
-    if line.progress is Progress.UNDOING:
-        return replace(line, progress=Progress.DONE, undo_attempts=0)
-    return replace(line, progress=Progress.NOT_DONE, attempts=0, final=False, unsure=False)
+def _reset(entry: JournalEntry) -> JournalEntry:
+    """Reset the step to what it was before its first attempt: it certainly was not done (or not undone)."""
+    if entry.progress is Progress.UNDOING:
+        return replace(entry, progress=Progress.DONE, undo_attempts=0)
+    return replace(entry, progress=Progress.NOT_DONE, attempts=0, final=False, unsure=False)

@@ -1,14 +1,15 @@
-"""A saga: steps that are all done in the end, or all undone. The definition, and what of it cannot work.
+"""The definition of a saga, and the checks that reject definitions that cannot work.
 
-The kinds, in the only order in which the promise can be kept:
+In the end, the steps of a saga are all done or all undone. Only this order of kinds can keep that promise:
 
     compensatable …   can be undone
-    pivot             at most one: the point of no return. Done: the saga goes forward. Not done: it is undone
-    retriable …       cannot be refused, only delayed: tried until it is done
+    pivot             at most one: the point of no return. If it is done, the saga only goes forward. If it certainly
+                      is not done, the saga is undone
+    retriable …       cannot be rejected, only delayed: retried until it is done
 
-A step that was begun and did not answer is settled before anything else happens: `do` again under the same derived key
-(`after_crash="rerun"`, for steps whose remote knows such a key), or looked up (`verify(find)`). One that allows neither
-says `"park"`, and waits for a person.
+A step that was begun and has no result is settled before anything else happens. With `after_crash="rerun"`, `do` is
+called again under the same derived key, for steps whose remote API recognises such a key. With `verify(find)`, the
+effect is looked up. A step that allows neither declares `"park"`, and waits for an operator.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ from onceward.protocol.duration import Duration
 from onceward.protocol.policy import ErrorTypes, Policy, RetryDelay, Settings, verify
 from onceward.protocol.record import AfterCrash
 
-ATTEMPTS: Final = 3
-"""Of a step that may also be given up: a passing trouble has passed by then."""
+DEFAULT_ATTEMPTS: Final = 3
+"""Default for a step that may be rejected. Enough to survive a transient error."""
 
-PATIENT_ATTEMPTS: Final = 10
-"""Of what must succeed, an undo or a retriable step, before a person is asked."""
+REQUIRED_ATTEMPTS: Final = 10
+"""Default for an undo or a retriable step, which must succeed. After that, an operator must decide."""
 
-MOST_STEPS: Final = 64
-LONGEST_NAME: Final = 64
+MAX_STEPS: Final = 64
+MAX_NAME_LENGTH: Final = 64
 
 KindName = Literal["compensatable", "pivot", "retriable"]
 
 
 class StepKind(StrEnum):
-    """What may be done about a step."""
+    """What may happen to a step: see the top of this module."""
 
     COMPENSATABLE = "compensatable"
     PIVOT = "pivot"
@@ -54,9 +55,9 @@ class _Named(Struct, frozen=True):
 
 
 class Step(_Named, frozen=True, kw_only=True):
-    """One step, as it is declared. `do`, `undo` and verify's `find` are called with a `StepRun`.
+    """One step, as it is declared. `do`, `undo` and verify's `find` are called with a `StepContext`.
 
-    `kind` follows from `undo`: with it a step is compensatable. Without it, say "pivot" or "retriable".
+    A step with `undo` is compensatable. For a step without, pass `kind="pivot"` or `kind="retriable"`.
     """
 
     undo: Callable[..., Any] | None = None
@@ -65,12 +66,12 @@ class Step(_Named, frozen=True, kw_only=True):
     final: ErrorTypes = ()
     not_applied: ErrorTypes = ()
     max_attempts: int | None = None
-    undo_attempts: int = PATIENT_ATTEMPTS
+    undo_attempts: int = REQUIRED_ATTEMPTS
     retry_delay: RetryDelay | None = None
 
 
 class PlannedStep(Struct, frozen=True):
-    """One step, checked."""
+    """One step whose declaration was checked."""
 
     name: str
     kind: StepKind
@@ -88,18 +89,18 @@ class PlannedStep(Struct, frozen=True):
 Plan = tuple[PlannedStep, ...]
 
 
-def doubling(attempt: int) -> Duration:
-    """Seconds before the next attempt: 0.2, 0.4, 0.8 … and never more than half a minute."""
+def exponential_delay(attempt: int) -> Duration:
+    """Return the seconds before the next attempt: 0.2, 0.4, 0.8 … up to 30."""
     return float(min(0.1 * 2 ** min(attempt, 16), 30.0))
 
 
 def plan_of(saga: str, steps: Sequence[Step]) -> Plan:
-    """The steps, if they can keep the promise."""
+    """Check the steps, and return them as a plan. Raise ConfigurationError if they cannot keep the promise."""
     if not steps:
         raise ConfigurationError(f"the saga {saga!r} has no steps", hint='Step("charge", charge, undo=refund)')
-    if len(steps) > MOST_STEPS:
-        raise ConfigurationError(f"the saga {saga!r} has {len(steps)} steps, and {MOST_STEPS} is the most")
-    plan = tuple(_planned(saga, step) for step in steps)
+    if len(steps) > MAX_STEPS:
+        raise ConfigurationError(f"the saga {saga!r} has {len(steps)} steps; the maximum is {MAX_STEPS}")
+    plan = tuple(_planned_step(saga, step) for step in steps)
     seen: set[str] = set()
     for before, step in zip((None, *plan), plan, strict=False):
         if step.name in seen:
@@ -108,35 +109,37 @@ def plan_of(saga: str, steps: Sequence[Step]) -> Plan:
         if before is not None and ORDER.index(step.kind) < ORDER.index(before.kind):
             raise ConfigurationError(
                 f"{saga}: {step.name} is {step.kind} and comes after {before.name}, which is {before.kind}",
-                hint="first what can be undone, then at most one pivot, then what can only be delayed",
+                hint="the order is: compensatable steps, at most one pivot, retriable steps",
             )
         if before is not None and before.kind is step.kind is StepKind.PIVOT:
             raise ConfigurationError(
                 f"{saga}: {before.name} and {step.name} are both the pivot",
-                hint="if the second were refused, the first could not be undone",
+                hint="if the second one were rejected, the first one could not be undone",
             )
     return plan
 
 
-def _planned(saga: str, step: Step) -> PlannedStep:
+def _planned_step(saga: str, step: Step) -> PlannedStep:
     if not isinstance(step, Step):
-        raise ConfigurationError(f"{saga}: {step!r} is no step", hint='Step("charge", charge, undo=refund)')
+        raise ConfigurationError(f"{saga}: {step!r} is not a Step", hint='Step("charge", charge, undo=refund)')
     name = step.name
-    if not isinstance(name, str) or not name or len(name) > LONGEST_NAME or "/" in name or not name.isprintable():
+    if not isinstance(name, str) or not name or len(name) > MAX_NAME_LENGTH or "/" in name or not name.isprintable():
         raise ConfigurationError(
-            f"{saga}: {name!r} is no name of a step", hint=f"1 to {LONGEST_NAME} printable characters, without /"
+            f"{saga}: {name!r} is not a valid step name", hint=f"1 to {MAX_NAME_LENGTH} printable characters, without /"
         )
-    for word, call in (("do", step.do), ("undo", step.undo)):
+    for option, call in (("do", step.do), ("undo", step.undo)):
         if call is not None and not callable(call):
-            raise ConfigurationError(f"{saga}: {word} of {name} cannot be called: {call!r}")
+            raise ConfigurationError(f"{saga}: {option} of {name} is not callable: {call!r}")
         if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
-            raise ConfigurationError(f"{saga}: {word} of {name} yields", hint="let it return instead")
-    kind = _kind(saga, step)
+            raise ConfigurationError(
+                f"{saga}: {option} of {name} is a generator function", hint="return a value instead"
+            )
+    kind = _kind_of(saga, step)
     settings: Settings = {
         "after_crash": step.after_crash,
         "final": step.final,
         "not_applied": step.not_applied,
-        "retry_delay": doubling if step.retry_delay is None else step.retry_delay,
+        "retry_delay": exponential_delay if step.retry_delay is None else step.retry_delay,
         "max_attempts": step.max_attempts,
     }
     try:
@@ -144,11 +147,11 @@ def _planned(saga: str, step: Step) -> PlannedStep:
         Policy().with_settings({"max_attempts": step.undo_attempts})
     except ConfigurationError as error:
         raise ConfigurationError(f"{saga}: {name}: {error}") from None
-    usual = PATIENT_ATTEMPTS if kind is StepKind.RETRIABLE else ATTEMPTS
-    return PlannedStep(name, kind, step.do, step.undo, policy, policy.max_attempts or usual, step.undo_attempts)
+    default = REQUIRED_ATTEMPTS if kind is StepKind.RETRIABLE else DEFAULT_ATTEMPTS
+    return PlannedStep(name, kind, step.do, step.undo, policy, policy.max_attempts or default, step.undo_attempts)
 
 
-def _kind(saga: str, step: Step) -> StepKind:
+def _kind_of(saga: str, step: Step) -> StepKind:
     if step.kind is not None and step.kind not in ORDER:
         raise ConfigurationError(
             f"{saga}: {step.name} cannot be {step.kind!r}", hint=f"choose one of: {', '.join(ORDER)}"
@@ -158,14 +161,15 @@ def _kind(saga: str, step: Step) -> StepKind:
         if step.undo is None:
             raise ConfigurationError(
                 f"{saga}: {step.name} has no undo",
-                hint='give undo=, or say kind="pivot" or kind="retriable" if it cannot or need not be undone',
+                hint='pass undo=; or kind="pivot" or kind="retriable" if it cannot or need not be undone',
             )
         return StepKind.COMPENSATABLE
     if (step.undo is None) is (kind is StepKind.COMPENSATABLE):
-        what = "needs an undo" if step.undo is None else "has an undo that would never be called"
-        raise ConfigurationError(f"{saga}: {step.name} is {kind} and {what}")
+        problem = "needs an undo" if step.undo is None else "has an undo that would never be called"
+        raise ConfigurationError(f"{saga}: {step.name} is {kind} and {problem}")
     if kind is StepKind.RETRIABLE and step.final != ():
         raise ConfigurationError(
-            f"{saga}: {step.name} is retriable, so no error of it is final", hint="what may be refused comes earlier"
+            f"{saga}: {step.name} is retriable, so none of its errors is final",
+            hint="a step that may be rejected must come earlier",
         )
     return kind

@@ -1,17 +1,18 @@
-"""Carry a saga to one of its two ends: all done, or all undone. What comes next is asked of `sagas.journal`.
+"""Run a saga until all steps are done or all are undone. `sagas.journal` decides each move.
 
-    claim the saga ── not ours ──→ Replayed, Running, Mismatch, Failed, Parked
-        │ ours: with the journal, if somebody was here before
-    what comes next?
-        ├─ do     write the intent → call `do` → write the result
-        ├─ ask    call verify's `find` → write what it found
-        ├─ turn   write that it compensates
-        ├─ undo   write the intent → call `undo` → write that it is undone
-        ├─ park   ──→ Parked: a person has to say
-        └─ over   ──→ Executed, or Failed with everything undone
+    claim the saga ── not acquired ──→ Replayed, Running, Mismatch, Failed, Parked
+        │ acquired, with the journal of earlier workers
+    next_move(plan, journal)
+        ├─ Do           write the intent → call `do` → write the result
+        ├─ VerifyStep   call verify's `find` → write what it found
+        ├─ Compensate   write that the saga compensates
+        ├─ Undo         write the intent → call `undo` → write that the step is undone
+        ├─ ParkSaga     ──→ Parked: an operator must resolve it
+        └─ Finished     ──→ Executed, or Failed with everything undone
 
-Every write is fenced: who was replaced gets LeaseLost and calls nothing. The record is claimed under verify, so that a
-saga whose owner fell silent never expires, and is never simply run again: its journal is looked at first.
+Every write is fenced: a worker that was replaced gets LeaseLost and makes no further calls. The record is claimed with
+`after_crash=verify`. So the record of a saga whose worker crashed never expires, and the next worker reads the journal
+before it runs anything.
 """
 
 from __future__ import annotations
@@ -25,30 +26,30 @@ from msgspec import Struct
 from onceward.engine import switch
 from onceward.engine.acquire import acquire
 from onceward.engine.attempt import Attempt
-from onceward.engine.ending import classify
 from onceward.engine.engine import Engine
-from onceward.engine.error_text import message_of, words_of
-from onceward.engine.execute import at_a_glance
+from onceward.engine.error_text import format_error, message_of
+from onceward.engine.execute import lookup_outcome
 from onceward.engine.interrupted import recover
 from onceward.engine.job import Job
+from onceward.engine.settle_outcome import classify
 from onceward.engine.unclaimed import Unclaimed
 from onceward.errors import NOT_DOWN, ConfigurationError, LeaseLost, Stopping, StoreError
 from onceward.protocol.outcome import Outcome
 from onceward.protocol.policy import SECOND, applied, inconclusive, not_applied
 from onceward.results.codec import Codec
 
-from . import journal as writing
+from . import journal
 from .claim import SagaClaim
 from .definition import Plan, PlannedStep
-from .journal import Compensate, Do, Finished, JournalEntry, ParkSaga, Undo, VerifyStep, what_next
-from .step_context import StepContext, StepResults, part_of
+from .journal import Compensate, Do, Finished, JournalEntry, ParkSaga, Undo, VerifyStep, next_move
+from .step_context import StepContext, StepResults, associated_data
 
-GLANCE = 0.5
-"""Seconds between looks whether to stop, while a step waits for its next attempt."""
+STOP_CHECK_INTERVAL = 0.5
+"""Seconds between checks whether the engine is stopping, while a step waits for its next attempt."""
 
 
 class SagaJob(Struct, frozen=True):
-    """One delivery of a saga. `input` is what its steps see; `codecs` are those of their results."""
+    """One delivery of a saga. `input` is what its steps receive; `codecs` encode their results, by step name."""
 
     job: Job
     plan: Plan
@@ -57,12 +58,12 @@ class SagaJob(Struct, frozen=True):
 
 
 async def run_saga(engine: Engine, saga: SagaJob) -> Outcome[Any]:
-    """Begin it, or go on where somebody stopped, or say why not."""
-    told = at_a_glance(engine, saga.job)
-    if told is not None:
-        return told
+    """Start the saga, or continue it where the last worker stopped. Return the outcome, also if it was not run."""
+    replayed = lookup_outcome(engine, saga.job)
+    if replayed is not None:
+        return replayed
     if switch.off:
-        return await on_no_record(engine, saga, "disabled")
+        return await run_without_record(engine, saga, "disabled")
     attempt = Attempt(engine, saga.job)
     try:
         await engine.ready()
@@ -71,225 +72,228 @@ async def run_saga(engine: Engine, saga: SagaJob) -> Outcome[Any]:
             return found
         run = SagaRun(attempt, saga)
         with attempt:
-            return await run.to_its_end()
+            return await run.run()
     except BaseException as error:
         await recover(engine, [attempt], error)
         down = isinstance(error, StoreError) and not isinstance(error, NOT_DOWN)
-        if attempt.granted or not down or saga.job.policy.on_store_down != "run":
+        if attempt.acquired or not down or saga.job.policy.on_store_down != "run":
             raise
         reason = f"store down: {message_of(error)}"
     engine.emit("unprotected", saga.job.key, reason=reason)
-    return await on_no_record(engine, saga, "unprotected")
+    return await run_without_record(engine, saga, "unprotected")
 
 
-async def on_no_record(engine: Engine, saga: SagaJob, why: str) -> Outcome[Any]:
-    """The same steps and compensations, with a journal that only this process knows."""
+async def run_without_record(engine: Engine, saga: SagaJob, why: str) -> Outcome[Any]:
+    """Run the same steps and compensations with a journal that exists only in this process."""
     with Unclaimed(engine, saga.job, why) as unclaimed:
-        return await SagaRun(unclaimed, saga).to_its_end()
+        return await SagaRun(unclaimed, saga).run()
 
 
 class SagaRun:
-    """One owner's part of a saga."""
+    """What one worker does of a saga while it owns the claim."""
 
     def __init__(self, attempt: Attempt, saga: SagaJob) -> None:
         self.attempt = attempt
         self.saga = saga
         self.plan = saga.plan
         self.claim = SagaClaim(attempt)
-        misfit = writing.misfit(self.plan, self.claim.journal)
-        if misfit:
+        problem = journal.incompatibility(self.plan, self.claim.journal)
+        if problem:
             raise ConfigurationError(
-                misfit,
+                problem,
                 key=attempt.key.text,
-                hint="bring that back under its name until the saga is over; new steps go behind",
+                hint="keep the begun steps, with names and undo, until the saga has ended; add new steps at the end",
             )
 
-    async def to_its_end(self) -> Outcome[Any]:
+    async def run(self) -> Outcome[Any]:
         attempt = self.attempt
         try:
             attempt.begin()
-            return await self._moves()
+            return await self._run_moves()
         except LeaseLost:
             return self.claim.lost()
-        except StoreError as error:  # nothing more can be said to it from here
+        except StoreError as error:  # the store cannot be reached, so nothing more can be written from here
             attempt.abandon()
             self.claim.emit("unknown", "journal", repr(error))
             raise
         except BaseException as error:
             if attempt.end(error):
                 return self.claim.lost()
-            # What interrupts us says nothing about the step that it interrupts: whoever comes next settles that first.
-            if attempt.engine.runtime.cancels and isinstance(error, GeneratorExit):
+            # An interruption says nothing about the effect of the step: the next worker settles that step first.
+            if attempt.engine.runtime.supports_cancellation and isinstance(error, GeneratorExit):
                 attempt.abandon()
-            elif not attempt.over:
-                await attempt.lapse()
+            elif not attempt.closed:
+                await attempt.expire_lease()
             raise
 
-    async def _moves(self) -> Outcome[Any]:
+    async def _run_moves(self) -> Outcome[Any]:
         claim = self.claim
         while True:
             match self._next():
                 case Do(step):
                     await self._do(self.plan[step])
                 case VerifyStep(step):
-                    unanswered = await self._ask(self.plan[step])
-                    if unanswered:
-                        return await claim.park(ParkSaga(step, "Unverified", unanswered))
+                    unverified = await self._verify(self.plan[step])
+                    if unverified:
+                        return await claim.park(ParkSaga(step, "Unverified", unverified))
                 case Compensate(step):
-                    self._turn(self.plan[step])
+                    self._start_compensating(self.plan[step])
                     await claim.write()
                 case Undo(step):
                     await self._undo(self.plan[step])
                 case ParkSaga() as move:
                     return await claim.park(move)
                 case Finished(undone):
-                    return await (claim.fail() if undone else claim.complete(self._kept()))
+                    return await (claim.fail() if undone else claim.complete(self._readable_results()))
 
-    def _next(self) -> writing.Move:
-        return what_next(self.plan, self.claim.journal)
+    def _next(self) -> journal.Move:
+        return next_move(self.plan, self.claim.journal)
 
     # ── steps ──
 
     async def _do(self, step: PlannedStep) -> None:
         claim = self.claim
-        claim.journal = writing.begun(claim.journal, step, self.attempt.record.token)
+        claim.journal = journal.step_begun(claim.journal, step, self.attempt.record.token)
         await claim.write()
         value, error = await self._call(step.do, step)
         if error is None:
-            await self._did(step, value)
+            await self._record_done(step, value)
         else:
-            await self._did_not(step, error)
+            await self._record_failure(step, error)
 
-    async def _did(self, step: PlannedStep, value: Any) -> None:
+    async def _record_done(self, step: PlannedStep, value: Any) -> None:
         engine, claim = self.attempt.engine, self.claim
-        part = part_of(self.attempt.key.id, step.name)
-        encoded, cancelled = await engine.runtime.finish(engine.encode(self.saga.codecs[step.name], value, part))
+        bound_to = associated_data(self.attempt.key.id, step.name)
+        encoded, cancelled = await engine.runtime.shield(engine.encode(self.saga.codecs[step.name], value, bound_to))
         if encoded.data is None:
             claim.emit("result_not_stored", f"{step.name}: {encoded.reason}")
-        claim.journal = writing.done(claim.journal, step.name, encoded.data)
+        claim.journal = journal.step_done(claim.journal, step.name, encoded.data)
         await claim.write()
         claim.emit("step_done", step.name)
         if cancelled is not None:
             raise cancelled
 
-    async def _did_not(self, step: PlannedStep, error: Exception) -> None:
-        """It raised. What that means for its effect is declared; unless declared it is unknown, and to be settled.
+    async def _record_failure(self, step: PlannedStep, error: Exception) -> None:
+        """Write to the journal that `do` raised.
 
-        `final` is the remote's last word under the step's key. `not_applied` is about this attempt alone: it does not
-        settle an earlier one.
+        The step declares which errors mean that it had no effect. After any other error the effect is unknown, and the
+        step must be settled. An error that is `final` is the definite answer of the remote API for the step's key. One
+        that is `not_applied` is only about this attempt: it does not settle an earlier one.
         """
         claim = self.claim
         final, known = classify(error, step.policy)
         claim.raised = error
         claim.emit("step_failed", step.name, _type_of(error))
-        told = _type_of(error), message_of(error)
-        if final or (known and not self._line(step).unsure):
-            claim.journal = writing.not_done(claim.journal, step.name, *told, final=final)
+        failure = _type_of(error), message_of(error)
+        if final or (known and not self._entry(step).unsure):
+            claim.journal = journal.step_not_done(claim.journal, step.name, *failure, final=final)
             if isinstance(self._next(), Compensate):
-                self._turn(step)
+                self._start_compensating(step)
             await claim.write()
-        else:  # written with the next intent, or with the parking
-            claim.journal = writing.troubled(claim.journal, step.name, *told)
+        else:  # it is written together with the next intent, or when the saga is parked
+            claim.journal = journal.attempt_failed(claim.journal, step.name, *failure)
         if isinstance(self._next(), Do):
-            await self._pause(step, self._line(step).attempts)
+            await self._wait_before_retry(step, self._entry(step).attempts)
 
-    async def _ask(self, step: PlannedStep) -> str:
-        """Settle an intent without a result by looking; in words, why nobody can tell."""
+    async def _verify(self, step: PlannedStep) -> str:
+        """Settle an intent without a result by calling `find`. Return why that failed, or an empty string."""
         claim = self.claim
-        await self._sleep(step.policy.verify_after / SECOND)  # before, an earlier attempt may still take effect
-        finding, error = await self._call(step.policy.find or _ask_nobody, step)
+        await self._sleep(step.policy.verify_after / SECOND)  # until then, an earlier attempt may still take effect
+        finding, error = await self._call(step.policy.find or _always_inconclusive, step)
         if error is not None:
             claim.raised = error
-            return f"verify of step {step.name} raised {words_of(error)}"
+            return f"verify of step {step.name} raised {format_error(error)}"
         if isinstance(finding, applied):
-            await self._did(step, finding.value)
+            await self._record_done(step, finding.value)
         elif finding is not_applied:
-            line = self._line(step)
-            why = (line.error_type, line.error) if line.error_type else ("NotApplied", "verify did not find it")
-            claim.journal = writing.not_done(claim.journal, step.name, *why)
+            entry = self._entry(step)
+            why = (entry.error_type, entry.error) if entry.error_type else ("NotApplied", "verify did not find it")
+            claim.journal = journal.step_not_done(claim.journal, step.name, *why)
             await claim.write()
             if isinstance(self._next(), Do):
-                await self._pause(step, line.attempts)
+                await self._wait_before_retry(step, entry.attempts)
         else:
-            word = "could not tell" if finding is inconclusive else f"answered {type(finding).__qualname__}"
-            return f"verify of step {step.name} {word}"
+            problem = "was inconclusive" if finding is inconclusive else f"returned {type(finding).__qualname__}"
+            return f"verify of step {step.name} {problem}"
         return ""
 
-    def _turn(self, step: PlannedStep) -> None:
-        line = self._line(step)
-        self.claim.journal = writing.turned(self.claim.journal, line.error_type, line.error)
-        self.claim.emit("compensating", step.name, line.error_type)
+    def _start_compensating(self, step: PlannedStep) -> None:
+        entry = self._entry(step)
+        self.claim.journal = journal.compensating(self.claim.journal, entry.error_type, entry.error)
+        self.claim.emit("compensating", step.name, entry.error_type)
 
     async def _undo(self, step: PlannedStep) -> None:
         claim = self.claim
-        claim.journal = writing.undoing(claim.journal, step.name, self.attempt.record.token)
+        claim.journal = journal.step_undoing(claim.journal, step.name, self.attempt.record.token)
         await claim.write()
-        _, error = await self._call(cast("Callable[..., Any]", step.undo), step)  # no plan that fits lacks it
+        _, error = await self._call(cast("Callable[..., Any]", step.undo), step)  # a compatible plan has it
         if error is None:
-            claim.journal = writing.undone(claim.journal, step.name)
+            claim.journal = journal.step_undone(claim.journal, step.name)
             await claim.write()
             claim.emit("step_undone", step.name)
             return
         claim.emit("step_failed", f"undo {step.name}", _type_of(error))
-        claim.journal = writing.troubled(claim.journal, step.name, _type_of(error), message_of(error))
+        claim.journal = journal.attempt_failed(claim.journal, step.name, _type_of(error), message_of(error))
         if isinstance(self._next(), Undo):
-            await self._pause(step, self._line(step).undo_attempts)
+            await self._wait_before_retry(step, self._entry(step).undo_attempts)
 
     async def _call(self, call: Callable[..., Any], step: PlannedStep) -> tuple[Any, Exception | None]:
-        """What it returns, or raises: as a value, so that even StopIteration survives."""
+        """Return what the call returns, or the exception that it raises. As a value, even StopIteration survives."""
         attempt = self.attempt
-        attempt.act = run = StepContext(attempt, self.claim.journal, self._line(step), self.saga.input, self._results())
+        attempt.step = context = StepContext(
+            attempt, self.claim.journal, self._entry(step), self.saga.input, self._results()
+        )
         try:
-            value = call(run)
-            if hasattr(type(value), "__await__"):  # not of the value: what its own code raises there is no failure
-                value = await (value if attempt.engine.runtime.cancels else _unawaitable(value))
-        except Exception as error:  # noqa: BLE001 (whatever it raised, it is a fact for the journal)
+            value = call(context)
+            if hasattr(type(value), "__await__"):  # asked of the type: the value's own __getattr__ must not run here
+                value = await (value if attempt.engine.runtime.supports_cancellation else _unawaitable(value))
+        except Exception as error:  # noqa: BLE001 (the journal records every error)
             return None, error
         finally:
-            attempt.act = None
+            attempt.step = None
         return value, None
 
-    def _kept(self) -> dict[str, Any]:
-        """All is done, so the saga is: a result that cannot be read any more is left out, and told."""
-        kept, unreadable = self._results().kept()
+    def _readable_results(self) -> dict[str, Any]:
+        """Return the results of all steps. All steps are done, so an unreadable result is logged and left out."""
+        readable, unreadable = self._results().readable()
         for name, why in unreadable.items():
             self.claim.emit("result_not_stored", f"{name}: {why}")
-        return kept
+        return readable
 
-    def _line(self, step: PlannedStep) -> JournalEntry:
-        return next(line for line in self.claim.journal.lines if line.name == step.name)
+    def _entry(self, step: PlannedStep) -> JournalEntry:
+        return next(entry for entry in self.claim.journal.entries if entry.name == step.name)
 
     def _results(self) -> StepResults:
         return StepResults(self.claim.journal, self.saga.codecs, self.attempt.key.id, self.attempt.key.text)
 
-    async def _pause(self, step: PlannedStep, attempt: int) -> None:
+    async def _wait_before_retry(self, step: PlannedStep, attempt: int) -> None:
         try:
             delay = step.policy.delay_after(attempt) / SECOND
-        except Exception as error:  # noqa: BLE001 (it is the user's own function, and no reason to stop here)
-            self.claim.emit("retry_delay_failed", "retried without a delay", words_of(error))
+        except Exception as error:  # noqa: BLE001 (an error in the user's delay function must not stop the saga)
+            self.claim.emit("retry_delay_failed", "retried without a delay", format_error(error))
             delay = 0.0
         await self._sleep(delay)
 
     async def _sleep(self, seconds: float) -> None:
-        """In short parts: who is told to stop leaves the rest of the saga to another process."""
+        """Sleep in short parts, so that a process that is stopping leaves the saga to another one."""
         engine = self.attempt.engine
         while seconds > 0:
             if engine.stopping:
-                raise Stopping("this process stops; the saga goes on elsewhere", key=self.attempt.key.text)
-            await engine.runtime.sleep(min(seconds, GLANCE))
-            seconds -= GLANCE
+                raise Stopping("this process is stopping; another one continues the saga", key=self.attempt.key.text)
+            await engine.runtime.sleep(min(seconds, STOP_CHECK_INTERVAL))
+            seconds -= STOP_CHECK_INTERVAL
 
 
 def _type_of(error: BaseException) -> str:
     return type(error).__qualname__
 
 
-def _ask_nobody(_step: StepContext) -> object:
+def _always_inconclusive(_step: StepContext) -> object:
     return inconclusive
 
 
 async def _unawaitable(value: Any) -> Any:
-    """A blocking call cannot await what a step gave; a coroutine has not begun."""
+    """Reject an awaitable in a sync saga. A coroutine has not begun, so it is closed."""
     if isinstance(value, CoroutineType):
         value.close()
-    raise ConfigurationError("a step returned an awaitable, which a blocking call cannot await", hint="use AsyncOnce")
+    raise ConfigurationError("a step returned an awaitable, which a sync saga cannot await", hint="use AsyncOnce")

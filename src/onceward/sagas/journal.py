@@ -1,13 +1,14 @@
-"""The journal of a saga, and what comes next: pure functions of the plan and the journal.
+"""The journal of a saga, and its next move: pure functions of the plan and the journal.
 
-One record a saga. Its journal is one word of its note, written by `renew` with the owner's token and nonce: so every
-line of it is fenced, durable before the next act, kept across a take-over and read by the claim itself, on every store,
-without a table, a script or a second record. (A record for each step would need their claims, leases, windows and
-purges kept in step with the saga's own, and a direction that no single write could turn.)
+Each saga has one record. Its journal is one field of the record's note and is written by `renew` with the owner's token
+and nonce. So each entry is fenced, durable before the next call, preserved when another worker takes over, and returned
+by the claim. This works on every store without another table, script or record. (With one record per step, the claims,
+leases, windows and purges of the steps would have to match those of the saga, and no single write could change the
+direction.)
 
-A line begins with the *intent*, which is written before `do` is called; its result is written after. An intent without
-a result means that nobody knows. A step without a line was never begun, and is never undone. The direction turns once,
-in a write of its own that comes before the first undo.
+An entry begins with the *intent*, which is written before `do` is called. The result is written afterwards. An intent
+without a result means that the effect is unknown. A step without an entry was never begun, and is never undone. The
+direction changes at most once, in a write of its own before the first undo.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from enum import StrEnum
 from typing import Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from onceward.errors import ResultCorrupt, UnknownCodec
@@ -30,26 +31,27 @@ VERSION: Final = 1
 
 
 class Direction(StrEnum):
-    """Where a saga goes. It turns at most once."""
+    """Whether a saga does or undoes its steps. It changes at most once, from FORWARD to COMPENSATING."""
 
     FORWARD = "forward"
     COMPENSATING = "compensating"
 
 
 class Progress(StrEnum):
-    """What is known of a step."""
+    """What the journal knows about a step."""
 
-    BEGUN = "begun"  # the intent: `do` may have been called, and may have taken effect
+    BEGUN = "begun"  # the intent is written: `do` may have been called, and may have taken effect
     DONE = "done"
-    NOT_DONE = "not done"  # it was begun, and certainly has no effect
+    NOT_DONE = "not done"  # the step was begun, and certainly had no effect
     UNDOING = "undoing"  # the intent of `undo`
     UNDONE = "undone"
 
 
 class JournalEntry(Struct, frozen=True, omit_defaults=True):
-    """One step, from its first intent on. A result of None was not stored: a stored None has bytes, too.
+    """One step, from its first intent on. `result` is None if no result was stored: a stored None has bytes, too.
 
-    `unsure`: of an attempt before this one nobody knows, so that this one's failure says nothing about the effect.
+    `unsure` is true if the effect of an earlier attempt is unknown. Then a failure of this attempt does not prove that
+    the step had no effect.
     """
 
     name: str
@@ -66,53 +68,56 @@ class JournalEntry(Struct, frozen=True, omit_defaults=True):
 
 
 class Journal(Struct, frozen=True, omit_defaults=True):
-    """`cycle` is that of the derived keys. `error` is why it turned."""
+    """How far a saga has come. `cycle` is part of its derived keys; `error` is why the saga compensates.
+
+    The entries are stored under the name `lines`.
+    """
 
     cycle: int
     direction: Direction = Direction.FORWARD
-    lines: tuple[JournalEntry, ...] = ()
+    entries: tuple[JournalEntry, ...] = field(default=(), name="lines")
     error_type: str = ""
     error: str = ""
     version: int = VERSION
 
-    def line(self, name: str) -> JournalEntry | None:
-        return next((line for line in self.lines if line.name == name), None)
+    def entry(self, name: str) -> JournalEntry | None:
+        return next((entry for entry in self.entries if entry.name == name), None)
 
     @property
     def open_step(self) -> JournalEntry | None:
-        """The step that stands in the way, if one does: begun or being undone, or failed and the last one."""
+        """Return the step that blocks the saga, or None: begun, being undone, or the last one if it failed."""
         unsettled = (Progress.BEGUN, Progress.UNDOING)
-        for line in reversed(self.lines):
-            if line.progress in unsettled:
-                return line
-        last = self.lines[-1] if self.lines else None
+        for entry in reversed(self.entries):
+            if entry.progress in unsettled:
+                return entry
+        last = self.entries[-1] if self.entries else None
         forward = self.direction is Direction.FORWARD
         return last if last is not None and forward and last.progress is Progress.NOT_DONE else None
 
     @property
     def undone(self) -> bool:
-        """Whether nothing of it is left."""
+        """Whether the saga was compensated and no effect of it is left."""
         gone = (Progress.UNDONE, Progress.NOT_DONE)
-        return self.direction is Direction.COMPENSATING and all(line.progress in gone for line in self.lines)
+        return self.direction is Direction.COMPENSATING and all(entry.progress in gone for entry in self.entries)
 
 
-# ── what comes next ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── the next move ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Do(Struct, frozen=True):
-    """Write the intent, then do this step: for the first time, or once more under the same derived key."""
+    """Write the intent, then do this step: for the first time, or again under the same derived key."""
 
     step: int
 
 
 class VerifyStep(Struct, frozen=True):
-    """Look whether this step has taken effect."""
+    """Call the step's `find` to check whether the step has taken effect."""
 
     step: int
 
 
 class Compensate(Struct, frozen=True):
-    """Write that the saga compensates from now on."""
+    """Write that the saga compensates from now on. `step` is the one that failed."""
 
     step: int
 
@@ -124,7 +129,7 @@ class Undo(Struct, frozen=True):
 
 
 class ParkSaga(Struct, frozen=True):
-    """Wait for a person."""
+    """Park the saga: an operator must resolve it."""
 
     step: int
     error_type: str
@@ -132,7 +137,7 @@ class ParkSaga(Struct, frozen=True):
 
 
 class Finished(Struct, frozen=True):
-    """All done, or all undone."""
+    """All steps are done, or all are undone."""
 
     undone: bool
 
@@ -140,158 +145,163 @@ class Finished(Struct, frozen=True):
 Move = Do | VerifyStep | Compensate | Undo | ParkSaga | Finished
 
 
-def what_next(plan: Plan, journal: Journal) -> Move:
-    """The next act of a saga that has come so far. Whoever reads the journal comes to the same."""
+def next_move(plan: Plan, journal: Journal) -> Move:
+    """Return the next move of a saga with this journal. Every worker that reads the same journal gets the same move."""
     if journal.direction is Direction.COMPENSATING:
-        return _backward(plan, journal)
+        return _next_undo(plan, journal)
     for number, step in enumerate(plan):
-        line = journal.line(step.name)
-        if line is None:
+        entry = journal.entry(step.name)
+        if entry is None:
             return Do(number)
-        if line.progress is Progress.BEGUN:
-            return _settle(plan, number, line)
-        if line.progress is Progress.NOT_DONE:
-            if not line.final and line.attempts < step.max_attempts:
+        if entry.progress is Progress.BEGUN:
+            return _settle(plan, number, entry)
+        if entry.progress is Progress.NOT_DONE:
+            if not entry.final and entry.attempts < step.max_attempts:
                 return Do(number)
             if step.kind is not StepKind.RETRIABLE:
                 return Compensate(number)
-            return ParkSaga(number, "AttemptsUsedUp", f"step {step.name} failed {line.attempts} times; {_last(line)}")
+            return ParkSaga(
+                number, "AttemptsUsedUp", f"step {step.name} failed {entry.attempts} times; {_last_error(entry)}"
+            )
     return Finished(undone=False)
 
 
-def _backward(plan: Plan, journal: Journal) -> Move:
-    """The newest first. What is unknown is settled before it, or anything older, is undone."""
+def _next_undo(plan: Plan, journal: Journal) -> Move:
+    """Undo the latest step first. If its effect is unknown, settle it before it, or any earlier step, is undone."""
     for number in reversed(range(len(plan))):
-        line = journal.line(plan[number].name)
-        if line is None or line.progress in (Progress.NOT_DONE, Progress.UNDONE):
+        entry = journal.entry(plan[number].name)
+        if entry is None or entry.progress in (Progress.NOT_DONE, Progress.UNDONE):
             continue
-        if line.progress is Progress.BEGUN:
-            return _settle(plan, number, line)
-        if line.undo_attempts < plan[number].undo_attempts:
+        if entry.progress is Progress.BEGUN:
+            return _settle(plan, number, entry)
+        if entry.undo_attempts < plan[number].undo_attempts:
             return Undo(number)
-        why = f"undoing step {line.name} failed {line.undo_attempts} times; {_last(line)}"
+        why = f"undoing step {entry.name} failed {entry.undo_attempts} times; {_last_error(entry)}"
         return ParkSaga(number, "UndoFailed", why)
     return Finished(undone=True)
 
 
-def _settle(plan: Plan, number: int, line: JournalEntry) -> Move:
-    """An intent without a result: nobody knows."""
+def _settle(plan: Plan, number: int, entry: JournalEntry) -> Move:
+    """Return the move for an intent without a result: whether the step took effect is unknown."""
     step = plan[number]
     if step.after_crash is AfterCrash.VERIFY:
         return VerifyStep(number)
     if step.after_crash is AfterCrash.PARK:
-        why = f"nobody knows whether step {step.name} has taken effect; {_last(line)}"
+        why = f"it is unknown whether step {step.name} took effect; {_last_error(entry)}"
         return ParkSaga(number, "Unsettled", why)
-    if line.attempts < step.max_attempts:
+    if entry.attempts < step.max_attempts:
         return Do(number)
-    why = f"nobody knows whether step {step.name} has taken effect in {line.attempts} attempts; {_last(line)}"
-    hint = " → if that means that nothing happened, declare it: final= or not_applied=" if line.error_type else ""
+    why = f"it is unknown whether step {step.name} took effect in {entry.attempts} attempts; {_last_error(entry)}"
+    hint = (
+        " → if this error means that nothing happened, declare it: final= or not_applied=" if entry.error_type else ""
+    )
     return ParkSaga(number, "AttemptsUsedUp", why + hint)
 
 
-def _last(line: JournalEntry) -> str:
-    return f"last: {line.error_type}: {line.error}" if line.error_type else "its owner fell silent"
+def _last_error(entry: JournalEntry) -> str:
+    return f"last: {entry.error_type}: {entry.error}" if entry.error_type else "its worker stopped responding"
 
 
-def misfit(plan: Plan, journal: Journal) -> str:
-    """Why this plan cannot go on with this journal; empty if it can.
+def incompatibility(plan: Plan, journal: Journal) -> str:
+    """Return why this plan cannot continue this journal, or an empty string if it can.
 
-    The steps that were begun are its first ones; later ones may have been added since. What could be undone still can.
+    The steps in the journal must be the first ones of the plan; later steps may have been added since. A step that
+    could be undone when it was begun must still have an undo.
     """
-    names = [line.name for line in journal.lines]
+    names = [entry.name for entry in journal.entries]
     if names != [step.name for step in plan[: len(names)]]:
-        return f"it was begun with other steps: {', '.join(names)}"
-    for line, step in zip(journal.lines, plan, strict=False):
-        if line.kind is StepKind.COMPENSATABLE and step.undo is None:
-            return f"step {line.name} could be undone when it was begun, and now it is {step.kind}"
+        return f"the saga was begun with other steps: {', '.join(names)}"
+    for entry, step in zip(journal.entries, plan, strict=False):
+        if entry.kind is StepKind.COMPENSATABLE and step.undo is None:
+            return f"step {entry.name} could be undone when it was begun, and now it is {step.kind}"
     return ""
 
 
-# ── what is written ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── changes of the journal ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def begun(journal: Journal, step: PlannedStep, token: int) -> Journal:
-    """The intent of `do`."""
-    before = journal.line(step.name)
+def step_begun(journal: Journal, step: PlannedStep, token: int) -> Journal:
+    """Write the intent of `do`."""
+    before = journal.entry(step.name)
     if before is None:
-        return replace(journal, lines=(*journal.lines, JournalEntry(step.name, Progress.BEGUN, token, step.kind)))
+        return replace(journal, entries=(*journal.entries, JournalEntry(step.name, Progress.BEGUN, token, step.kind)))
     unsure = before.unsure or before.progress is Progress.BEGUN
     attempts = before.attempts + 1
     again = replace(before, progress=Progress.BEGUN, token=token, attempts=attempts, final=False, unsure=unsure)
-    return with_line(journal, again)
+    return with_entry(journal, again)
 
 
-def done(journal: Journal, name: str, result: bytes | None) -> Journal:
+def step_done(journal: Journal, name: str, result: bytes | None) -> Journal:
     return _changed(journal, name, progress=Progress.DONE, result=result, error_type="", error="", unsure=False)
 
 
-def not_done(journal: Journal, name: str, error_type: str, error: str, *, final: bool = False) -> Journal:
-    """It certainly has no effect, of this attempt or any before."""
-    told = {"error_type": error_type, "error": error, "final": final}
-    return _changed(journal, name, progress=Progress.NOT_DONE, unsure=False, **told)
+def step_not_done(journal: Journal, name: str, error_type: str, error: str, *, final: bool = False) -> Journal:
+    """Write that the step certainly had no effect, in this attempt or any before."""
+    failure = {"error_type": error_type, "error": error, "final": final}
+    return _changed(journal, name, progress=Progress.NOT_DONE, unsure=False, **failure)
 
 
-def troubled(journal: Journal, name: str, error_type: str, error: str) -> Journal:
-    """The attempt raised, and what that means is not known: of `do`, or of `undo`."""
+def attempt_failed(journal: Journal, name: str, error_type: str, error: str) -> Journal:
+    """Write that an attempt of `do` or `undo` raised. Whether it took effect stays unknown."""
     return _changed(journal, name, error_type=error_type, error=error)
 
 
-def turned(journal: Journal, error_type: str, error: str) -> Journal:
+def compensating(journal: Journal, error_type: str, error: str) -> Journal:
     return replace(journal, direction=Direction.COMPENSATING, error_type=error_type, error=error)
 
 
-def undoing(journal: Journal, name: str, token: int) -> Journal:
-    """The intent of `undo`."""
-    before = _line(journal, name)
-    return with_line(
+def step_undoing(journal: Journal, name: str, token: int) -> Journal:
+    """Write the intent of `undo`."""
+    before = _entry(journal, name)
+    return with_entry(
         journal, replace(before, progress=Progress.UNDOING, token=token, undo_attempts=before.undo_attempts + 1)
     )
 
 
-def undone(journal: Journal, name: str) -> Journal:
+def step_undone(journal: Journal, name: str) -> Journal:
     return _changed(journal, name, progress=Progress.UNDONE, error_type="", error="")
 
 
 def without_results(journal: Journal) -> Journal:
-    """For a saga that is over: its result has them."""
-    return replace(journal, lines=tuple(replace(line, result=None) for line in journal.lines))
+    """Remove the results of the steps: the record of a completed saga has them in its own result."""
+    return replace(journal, entries=tuple(replace(entry, result=None) for entry in journal.entries))
 
 
-def _line(journal: Journal, name: str) -> JournalEntry:
-    line = journal.line(name)
-    if line is None:
+def _entry(journal: Journal, name: str) -> JournalEntry:
+    entry = journal.entry(name)
+    if entry is None:
         raise LookupError(f"step {name} was never begun")
-    return line
+    return entry
 
 
 def _changed(journal: Journal, name: str, **changes: object) -> Journal:
-    return with_line(journal, replace(_line(journal, name), **changes))
+    return with_entry(journal, replace(_entry(journal, name), **changes))
 
 
-def with_line(journal: Journal, line: JournalEntry) -> Journal:
-    return replace(journal, lines=tuple(line if one.name == line.name else one for one in journal.lines))
+def with_entry(journal: Journal, entry: JournalEntry) -> Journal:
+    return replace(journal, entries=tuple(entry if one.name == entry.name else one for one in journal.entries))
 
 
-# ── as text ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the journal in a note ───────────────────────────────────────────────────────────────────────────────────────────
 
-_json = msgspec.json.Encoder().encode
-_read = msgspec.json.Decoder(Journal).decode
-
-
-def noted(journal: Journal) -> dict[str, str]:
-    """The note that keeps it."""
-    return {SAGA: _json(journal).decode()}
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Journal).decode
 
 
-def journal_in(note: Mapping[str, str]) -> Journal | None:
-    """The journal on a record; None if there is none."""
+def note_of(journal: Journal) -> dict[str, str]:
+    """Return the note that stores the journal."""
+    return {SAGA: _encode(journal).decode()}
+
+
+def journal_from(note: Mapping[str, str]) -> Journal | None:
+    """Return the journal stored in a record's note, or None."""
     text = note.get(SAGA, "")
     if not text:
         return None
     try:
-        journal = _read(text)
+        journal = _decode(text)
     except msgspec.DecodeError as error:
         raise ResultCorrupt("the journal of this saga cannot be read", hint="restore the record") from error
     if journal.version > VERSION:
-        raise UnknownCodec(f"the journal has version {journal.version}", hint="it needs a newer Onceward to go on")
+        raise UnknownCodec(f"the journal has version {journal.version}", hint="continue it with a newer Onceward")
     return journal

@@ -1,4 +1,4 @@
-"""What a step of a saga sees: its input, the results before it, and the keys under which it may be repeated."""
+"""What a step of a saga receives: the input, the results of earlier steps, and its derived keys."""
 
 from __future__ import annotations
 
@@ -21,81 +21,78 @@ else:
 
     R_co = TypeVar("R_co", covariant=True)
 
-UNKNOWN = object()
-"""The result of a step that has none, or none yet."""
-
 
 class StepResults(Mapping[str, Any]):
-    """The results of the steps that are done, by name: each a fresh copy of what the journal holds."""
+    """The results of the steps that are done, by name. Each access decodes a fresh copy from the journal."""
 
     def __init__(self, journal: Journal, codecs: Mapping[str, Codec], key_id: bytes, key: str) -> None:
-        self._lines = {line.name: line for line in journal.lines if line.progress in _HAVE_RESULTS}
+        self._entries = {entry.name: entry for entry in journal.entries if entry.progress in _HAVE_RESULTS}
         self._codecs = codecs
         self._key_id = key_id
         self._key = key
 
     def __getitem__(self, name: str) -> Any:
-        line = self._lines[name]
-        if line.result is None:
+        entry = self._entries[name]
+        if entry.result is None:
             raise ResultNotStored(
-                f"the result of step {name} was not kept",
+                f"the result of step {name} was not stored",
                 key=self._key,
-                hint="return what can be stored: less, or where it is",
+                hint="return a value that can be stored: a smaller one, or a reference to it",
             )
-        return self._codecs[name].decode(line.result, part_of(self._key_id, name))
+        return self._codecs[name].decode(entry.result, associated_data(self._key_id, name))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._lines)
+        return iter(self._entries)
 
     def __len__(self) -> int:
-        return len(self._lines)
+        return len(self._entries)
 
-    def kept(self) -> tuple[dict[str, Any], dict[str, str]]:
-        """Those that were stored; and of those that cannot be read any more, why."""
-        found: dict[str, Any] = {}
+    def readable(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """Return the stored results, and for each result that can no longer be read, why."""
+        readable: dict[str, Any] = {}
         unreadable: dict[str, str] = {}
-        for name, line in self._lines.items():
-            if line.result is not None:
+        for name, entry in self._entries.items():
+            if entry.result is not None:
                 try:
-                    found[name] = self[name]
+                    readable[name] = self[name]
                 except ResultError as error:
                     unreadable[name] = str(error)
-        return found, unreadable
+        return readable, unreadable
 
 
 _HAVE_RESULTS = (Progress.DONE, Progress.UNDOING, Progress.UNDONE)
 
 
 class StepContext(Generic[R_co]):
-    """One attempt of a step: of its `do`, its `undo`, or verify's `find`. `StepRun[int]`: its `do` returns an int."""
+    """One call of a step's `do`, `undo` or `find`. `StepContext[int]` is for a step whose `do` returns an int."""
 
-    __slots__ = ("__weakref__", "_attempt", "_journal", "_line", "input", "name", "results")
+    __slots__ = ("__weakref__", "_attempt", "_entry", "_journal", "input", "name", "results")
 
     def __init__(
-        self, attempt: Attempt, journal: Journal, line: JournalEntry, given: Any, results: StepResults
+        self, attempt: Attempt, journal: Journal, entry: JournalEntry, saga_input: Any, results: StepResults
     ) -> None:
         self._attempt = attempt
         self._journal = journal
-        self._line = line
-        self.name = line.name
-        self.input = given
+        self._entry = entry
+        self.name = entry.name
+        self.input = saga_input
         self.results = results
 
     @property
     def key(self) -> str:
-        """The step's derived key: the same in every attempt to do it, on every machine. Its undo has it, too."""
+        """The derived key of the step's `do`: the same in every attempt, on every machine, and in `undo`."""
         return derived_key(self._attempt.key.id, self._journal.cycle, self.name)
 
     @property
     def undo_key(self) -> str:
-        """The derived key of its undo."""
+        """The derived key of the step's `undo`."""
         return derived_key(self._attempt.key.id, self._journal.cycle, f"{self.name}/undo")
 
     def derived_key(self, step: str) -> str:
-        """One for each of several requests of this do, or of this undo: a step has others than every other step."""
-        act = "undo" if self._line.progress is Progress.UNDOING else "do"
-        of = f"{self.name}/{act}/{step}" if step else ""  # none is refused
-        return derived_key(self._attempt.key.id, self._journal.cycle, of)
+        """Return a key for one of several requests of this `do` or `undo`. It is unique to this step of the saga."""
+        call = "undo" if self._entry.progress is Progress.UNDOING else "do"
+        label = f"{self.name}/{call}/{step}" if step else ""  # `derived_key` rejects an empty label
+        return derived_key(self._attempt.key.id, self._journal.cycle, label)
 
     @property
     def saga_key(self) -> str:
@@ -111,23 +108,23 @@ class StepContext(Generic[R_co]):
 
     @property
     def token(self) -> int:
-        """Fencing number of the saga's claim: a resource that remembers the highest one refuses every late writer."""
+        """The fencing token of the saga's claim. A resource that stores the highest token can reject late writers."""
         return self._attempt.record.token
 
     @property
     def attempt(self) -> int:
-        """1 for the first attempt of this do, or of this undo; crashed ones count."""
-        undo = self._line.progress is Progress.UNDOING
-        return self._line.undo_attempts if undo else self._line.attempts
+        """The number of this attempt of `do` or `undo`, from 1. Crashed attempts count."""
+        undo = self._entry.progress is Progress.UNDOING
+        return self._entry.undo_attempts if undo else self._entry.attempts
 
     def check(self) -> None:
-        """Raise LeaseLost (or LeaseOverdue) if the work should stop: somebody else has taken the saga over."""
+        """Raise LeaseLost (or LeaseOverdue) if the step should stop because another worker has taken over the saga."""
         self._attempt.check()
 
     def __repr__(self) -> str:
-        return f"<StepRun {self.saga_key}: {self.name}, {self._line.progress}, attempt {self.attempt}>"
+        return f"<StepContext {self.saga_key}: {self.name}, {self._entry.progress}, attempt {self.attempt}>"
 
 
-def part_of(key_id: bytes, name: str) -> bytes:
-    """What a step's result is bound to, if it is encrypted: it opens as nothing else, of this record or another."""
+def associated_data(key_id: bytes, name: str) -> bytes:
+    """Return what an encrypted step result is bound to: it cannot be decrypted as another step's or record's result."""
     return key_id + b"/step/" + name.encode()
