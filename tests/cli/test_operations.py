@@ -133,7 +133,7 @@ def test_without_a_table_it_says_where_to_write_one() -> None:
     [
         ('[operations.email]\nwindw = "24h"', "email: there is no field 'windw' → did you mean 'window'?"),
         ('[operation.email]\nwindow = "24h"', "there is no setting 'operation' → did you mean 'operations'?"),
-        ("operations = 5", "operations is no table of operations"),
+        ("operations = 5", "operations is not a table of operations"),
     ],
 )
 def test_a_mistake_in_the_file_is_named(folder: Path, text: str, told: str) -> None:

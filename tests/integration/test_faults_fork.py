@@ -164,5 +164,5 @@ def test_a_pickled_client_works_in_a_spawned_process_with_the_same_keys_and_choi
 @pytest.mark.fault("F34")
 @pytest.mark.parametrize("face_type", [Once, AsyncOnce])
 def test_a_client_on_a_store_object_says_why_it_cannot_be_pickled(face_type: Any) -> None:
-    with pytest.raises(TypeError, match="make it from a URL"):
+    with pytest.raises(TypeError, match="create it from a URL"):
         pickle.dumps(face_type(MemoryStore()))

@@ -144,7 +144,7 @@ def test_what_is_no_store_is_refused_when_the_client_is_made(store: Any) -> None
 
 def test_what_cannot_be_called_is_refused_before_anything_is_claimed() -> None:
     once = Once(MemoryStore())
-    with pytest.raises(ConfigurationError, match="the function and its arguments apart"):
+    with pytest.raises(ConfigurationError, match="the function and its arguments separately"):
         once.run("k", print("x"))  # type: ignore[arg-type]  # the mistake
     assert once.read("k") is None
 

@@ -22,7 +22,7 @@ from onceward import (
     sliding,
 )
 from onceward.operations import AsyncFunction, Operations
-from onceward.operations.table import FIELDS, Declaring
+from onceward.operations.table import FIELDS, OperationFields
 from onceward.protocol.policy import Settings
 from onceward.protocol.record import AfterCrash
 from onceward.stores import MemoryStore
@@ -128,7 +128,7 @@ def test_a_hyphen_in_a_file_is_as_good_as_an_underscore(tmp_path: Path) -> None:
 
 def test_every_setting_of_a_function_may_stand_in_the_table() -> None:
     assert set(Settings.__optional_keys__) <= set(FIELDS)
-    assert set(Declaring.__optional_keys__) == set(FIELDS)
+    assert set(OperationFields.__optional_keys__) == set(FIELDS)
 
 
 def test_what_a_client_declares_holds_where_the_table_is_silent() -> None:
@@ -193,7 +193,7 @@ def test_a_window_from_the_attempt_leaves_failures_to_whoever_decided_about_them
 
 def test_what_the_table_says_is_not_said_again_at_the_function() -> None:
     once = Once(MemoryStore(), operations={"charge": {"window": "24h"}})
-    with pytest.raises(ConfigurationError, match="charge declares window in its table already"):
+    with pytest.raises(ConfigurationError, match="charge already declares window in its table"):
         once.operation("charge", window="1h")
     with pytest.raises(ConfigurationError, match=r"no setting 'leese'.*did you mean 'lease'"):
         once.operation("charge", leese="1h")(lambda order: order)  # type: ignore[call-overload]  # that is the point
@@ -247,13 +247,13 @@ def test_both_colours_decorate_by_name() -> None:
         ({"window": {"slidng": "1h"}}, r"email: window cannot be \{'slidng': '1h'\}"),
         ({"window": {"sliding": "1h", "calendar": "UTC"}}, "email: window cannot be"),
         ({"window": {"calendar": "Mars/Olympus"}}, "email: unknown time zone 'Mars/Olympus'"),
-        ({"window_from": "attempt"}, "email: window_from='attempt' counts a duration, and the window is not given"),
-        ({"window": "forever", "window_from": "attempt"}, "counts a duration, and the window is forever"),
+        ({"window_from": "attempt"}, "email: window_from='attempt' needs a duration, but the window is not given"),
+        ({"window": "forever", "window_from": "attempt"}, "needs a duration, but the window is forever"),
         ({"window": {"calendar": "UTC"}, "window_from": "completion"}, "the window is calendar day in UTC"),
         ({"window": "24h", "window_from": "start"}, "email: window_from cannot be 'start'"),
         ({"lease": "0s"}, "email: a lease of 0ms cannot work"),
-        ({"on_running": "skip"}, r"email: skip makes a call return None.*@once.operation\(…, on_running="),
-        ({"on_done": "skip"}, "email: skip makes a call return None"),
+        ({"on_running": "skip"}, r"email: skip makes calls return None.*@once.operation\(…, on_running="),
+        ({"on_done": "skip"}, "email: skip makes calls return None"),
         ({"on_running": "queue"}, "email: on_running cannot be 'queue'"),
         ({"after_crash": "verify"}, "email: after_crash cannot be 'verify'"),
         ({"key": "email:{prospect"}, "email: the key template .* cannot be read"),
@@ -285,9 +285,9 @@ def test_an_error_in_a_file_names_file_operation_and_field(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("[operations.charge]\nfinal = 'ValueError'\n", "final names exception types, which a file cannot"),
-        ("operations = 3\n", "operations is no table of operations"),
-        ("[operations]\nemail = '24h'\n", "operations is no table of operations"),
+        ("[operations.charge]\nfinal = 'ValueError'\n", "final takes exception types, which a file cannot name"),
+        ("operations = 3\n", "operations is not a table of operations"),
+        ("[operations]\nemail = '24h'\n", "operations is not a table of operations"),
         ("app = 'shop'\n", "onceward.toml declares no operations"),
         ("[operations", "onceward.toml cannot be read"),
     ],
@@ -300,7 +300,7 @@ def test_a_file_that_declares_nothing_of_use_is_refused(tmp_path: Path, text: st
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"onceward.toml cannot be read: .*No such file"):
         Once(MemoryStore(), operations=tmp_path / "onceward.toml")
-    with pytest.raises(ConfigurationError, match="is no table of operations"):
+    with pytest.raises(ConfigurationError, match="is not a table of operations"):
         Once(MemoryStore(), operations=5)  # type: ignore[arg-type]  # that is the point
 
 

@@ -1,4 +1,4 @@
-"""AsyncOnce: the async face. One line a method; the flows are the same as those of `Once`."""
+"""`AsyncOnce`, the async client. Its methods are thin: the flows are the same as those of `Once`."""
 
 from __future__ import annotations
 
@@ -22,17 +22,27 @@ from onceward.observe.figures import broken_rules, stats
 from onceward.observe.rules import Broken, thresholds_of
 from onceward.operations.async_function import AsyncDecorator, AsyncFunction, SkippingAsyncDecorator
 from onceward.operations.block import AsyncClaimBlock
-from onceward.operations.decorator import Item, P, T, answer_of, refuse_task
-from onceward.operations.job_builder import given_key, is_quick, is_quick_call, job_under, jobs_of
+from onceward.operations.decorator import Item, P, T, refuse_task, value_or_raise
+from onceward.operations.job_builder import is_quick, is_quick_call, job_for_key, jobs_of, key_object
 from onceward.operations.operation import KeySource, TenantSource
-from onceward.operations.table import OperationsSource, declared
+from onceward.operations.table import OperationsSource, declared_operation
 from onceward.operations.transaction import AsyncWithin
 from onceward.protocol.audit import AuditEntry
-from onceward.protocol.counters import Tally
+from onceward.protocol.counters import CounterTotals
 from onceward.protocol.duration import Duration, microseconds
 from onceward.protocol.latest import LatestStateOptions
 from onceward.protocol.outcome import Outcome
-from onceward.protocol.policy import SECOND, Choices, Defaults, Finding, OnDone, OnLost, OnRunning, Settings, applied
+from onceward.protocol.policy import (
+    SECOND,
+    CommonSettings,
+    Defaults,
+    Finding,
+    OnDone,
+    OnLost,
+    OnRunning,
+    Settings,
+    applied,
+)
 from onceward.protocol.ports import Store
 from onceward.recovery.decision import Recovery
 from onceward.recovery.deliveries import sweeper
@@ -44,20 +54,20 @@ from onceward.runtime.threads import ThreadRuntime
 from onceward.sagas import records as saga_records
 from onceward.sagas.api import AsyncSaga, SagaChoices
 from onceward.sagas.definition import Step
-from onceward.schedules.api import AsyncScheduled, AsyncScheduleDecorator, AsyncTickBlock, plan, read_pattern, watches
+from onceward.schedules.api import AsyncScheduled, AsyncScheduleDecorator, AsyncTickBlock, schedule_decorator, read_pattern, runners
 from onceward.schedules.definition import TickChoices
-from onceward.schedules.runner import Watcher, keep
+from onceward.schedules.runner import OnResult, run_loop
 from onceward.stores.cached import CachedStore
 
 from .alerts import AsyncAlert, alert_jobs, send_all
-from .audit_identity import signed
+from .audit_identity import sign
 from .base import BaseClient, by_text
 
 
 class AsyncOnce(BaseClient):
-    """Gives async work an effect once per key. Everything as in `Once`, awaited."""
+    """The async client: does work once per key. Same options and methods as `Once`, awaited."""
 
-    _awaits = True
+    _is_async = True
 
     def __init__(
         self,
@@ -99,7 +109,7 @@ class AsyncOnce(BaseClient):
         tenant: TenantSource = None,
         on_running: Literal["skip"],
         on_done: OnDone = "replay",
-        **choices: Unpack[Choices],
+        **choices: Unpack[CommonSettings],
     ) -> SkippingAsyncDecorator: ...
     @overload
     def __call__(
@@ -111,7 +121,7 @@ class AsyncOnce(BaseClient):
         tenant: TenantSource = None,
         on_running: OnRunning = "wait",
         on_done: Literal["skip"],
-        **choices: Unpack[Choices],
+        **choices: Unpack[CommonSettings],
     ) -> SkippingAsyncDecorator: ...
     @overload
     def __call__(
@@ -123,7 +133,7 @@ class AsyncOnce(BaseClient):
         tenant: TenantSource = None,
         on_running: Literal["wait", "raise"] = "wait",
         on_done: Literal["replay", "raise"] = "replay",
-        **choices: Unpack[Choices],
+        **choices: Unpack[CommonSettings],
     ) -> AsyncDecorator: ...
     def __call__(  # type: ignore[misc]  # mypy does not see that **settings takes what Choices unpacks to
         self,
@@ -136,12 +146,12 @@ class AsyncOnce(BaseClient):
         tenant: TenantSource = None,
         **settings: Any,
     ) -> Any:
-        """Decorate a coroutine function: `@once`, or `@once(key="charge:{order_id}", window="24h", …)`."""
+        """Decorate an async function: `@once`, or `@once(key="charge:{order_id}", window="24h", …)`."""
 
         def decorate(fn: Callable[..., Any]) -> Any:
-            refuse_plain(fn)
+            refuse_sync(fn)
             chosen = {"key": key, "name": name, "version": version, "tenant": tenant}
-            return AsyncFunction(self, self.declare(fn, settings, awaits=True, **chosen))
+            return AsyncFunction(self, self.declare(fn, settings, is_async=True, **chosen))
 
         return decorate if fn is None else decorate(fn)
 
@@ -152,7 +162,7 @@ class AsyncOnce(BaseClient):
         *,
         on_running: Literal["skip"],
         on_done: OnDone = "replay",
-        **choices: Unpack[Choices],
+        **choices: Unpack[CommonSettings],
     ) -> SkippingAsyncDecorator: ...
     @overload
     def operation(
@@ -161,7 +171,7 @@ class AsyncOnce(BaseClient):
         *,
         on_running: OnRunning = "wait",
         on_done: Literal["skip"],
-        **choices: Unpack[Choices],
+        **choices: Unpack[CommonSettings],
     ) -> SkippingAsyncDecorator: ...
     @overload
     def operation(
@@ -170,30 +180,30 @@ class AsyncOnce(BaseClient):
         *,
         on_running: Literal["wait", "raise"] = "wait",
         on_done: Literal["replay", "raise"] = "replay",
-        **choices: Unpack[Choices],
+        **choices: Unpack[CommonSettings],
     ) -> AsyncDecorator: ...
     def operation(self, name: str, **choices: Any) -> Any:
-        """`@once.operation("email")`: decorate by the table of operations; `choices` are what it leaves open."""
-        self.operations[name].adding(choices)  # refused here, where the name is written
+        """Decorate with a declared operation: `@once.operation("email")`. `choices` add settings to it."""
+        self.operations[name].settings_with(choices)  # raise here, where the name is written
 
         def decorate(fn: Callable[..., Any]) -> Any:
-            refuse_plain(fn)
-            return AsyncFunction(self, declared(self, fn, name, choices, awaits=True))
+            refuse_sync(fn)
+            return AsyncFunction(self, declared_operation(self, fn, name, choices, is_async=True))
 
         return decorate
 
     async def run(self, key: Any, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Await fn(*args) once under this key; the value, or the exception that says why there is none."""
+        """Await fn(*args) once under this key. Return its value, or raise why there is none."""
         quick = is_quick_call(key, fn, args, kwargs)
-        job = self.job(key, fn, args, kwargs) if quick else await job_under(self, key, fn, args, kwargs)
-        value: T = answer_of(await execute(self.engine, job), job.policy)
+        job = self.job(key, fn, args, kwargs) if quick else await job_for_key(self, key, fn, args, kwargs)
+        value: T = value_or_raise(await execute(self.engine, job), job.policy)
         return value
 
     async def outcome(
         self, key: Any, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> Outcome[T]:
-        """As `run`, but the `Outcome`."""
-        return await execute(self.engine, await job_under(self, key, fn, args, kwargs))
+        """Like `run`, but return the `Outcome`."""
+        return await execute(self.engine, await job_for_key(self, key, fn, args, kwargs))
 
     async def map(
         self,
@@ -204,7 +214,10 @@ class AsyncOnce(BaseClient):
         name: str | None = None,
         **settings: Unpack[Settings],
     ) -> list[Outcome[T]]:
-        """fn(item) once per key, claimed in bulk. Outcomes in input order; one that fails stops no other."""
+        """Call fn(item) once per key; keys are claimed in batches. Return the outcomes in input order.
+
+        An item that fails does not stop the others.
+        """
         operation, make = self.job_maker(fn, key, name, settings)
         return await execute_all(self.engine, await jobs_of(self.engine.runtime, items, operation, make))
 
@@ -217,25 +230,25 @@ class AsyncOnce(BaseClient):
         note: dict[str, str] | None = None,
         **settings: Unpack[Settings],
     ) -> AsyncClaimBlock:
-        """`async with once.claim(key) as claim:` own the key while the block runs, or raise NotAcquired."""
+        """Own the key while a block runs: `async with once.claim(key) as claim:`. Raise NotAcquired if not possible."""
         job = functools.partial(self.claim_job, key, name, payload, note or {}, settings)
         return AsyncClaimBlock(self.engine, job() if is_quick(key) and is_light(payload) else job)
 
     def lock(
         self, name: Any, *, lease: Duration | None = None, wait: Duration | None = None, on_lost: OnLost = "notify"
     ) -> AsyncLock:
-        """`async with once.lock("sync", lease="30s") as lock:` one owner at a time; waits for it for up to `wait`."""
+        """Hold a lock: `async with once.lock("sync", lease="30s") as lock:`. Wait up to `wait` for it."""
         job = functools.partial(lock_job, self, name, lease, wait, on_lost)
         return AsyncLock(self.engine, job() if is_quick(name) else job)
 
     async def try_lock(
         self, name: Any, *, lease: Duration | None = None, on_lost: OnLost = "notify"
     ) -> AsyncHeldLock | None:
-        """The lock, or None if somebody has it: no waiting. It is a block that releases, or has to be released."""
+        """Return the lock, or None if another owner holds it. Use it as a `with` block, or call `release()`."""
         return await tried_async(self.lock(name, lease=lease, wait=0, on_lost=on_lost))
 
     def within(self, connection: Any) -> AsyncWithin:
-        """`async with once.within(connection) as tx:` claim, effect and result in your own transaction."""
+        """Claim, run and record in your own transaction: `async with once.within(connection) as tx:`."""
         return AsyncWithin(self, connection)
 
     @overload
@@ -243,18 +256,18 @@ class AsyncOnce(BaseClient):
     @overload
     def state(self, name: str, type: Any = Any, **choices: Unpack[LatestStateOptions]) -> AsyncLatestState[Any]: ...
     def state(self, name: str, type: Any = Any, **choices: Unpack[LatestStateOptions]) -> AsyncLatestState[Any]:
-        """The newest value of each entity of this name, whatever the order in which events arrive.
+        """Keep the latest value of each entity, in whatever order the events arrive.
 
-        `type` is the type of the values. Messages are known for `window` ("7d"), deleted entities for `keep_deleted`
-        ("30d"); an event whose time is more than `max_clock_skew` ("5m") ahead of the store's clock is `Parked`.
+        `type` is the type of the values. Duplicates are recognised for `window` ("7d"), and deleted entities remembered
+        for `keep_deleted` ("30d"). An event more than `max_clock_skew` ("5m") ahead of the store's clock is `Parked`.
         """
         return AsyncLatestState(self, name, type, **choices)
 
     def schedule(
         self, pattern: str, *, tz: str = "UTC", name: str | None = None, **choices: Unpack[TickChoices]
     ) -> AsyncScheduleDecorator:
-        """`@once.schedule("*/5 8-18 * * 1-6", tz="Europe/Berlin")`: run by `onceward schedule`, each slot once."""
-        decorator: AsyncScheduleDecorator = plan(self, AsyncScheduled, read_pattern(pattern, tz), name, choices)
+        """Declare a schedule, run by `onceward schedule`, each slot once: `@once.schedule("*/5 8-18 * * 1-6")`."""
+        decorator: AsyncScheduleDecorator = schedule_decorator(self, AsyncScheduled, read_pattern(pattern, tz), name, choices)
         return decorator
 
     def tick(
@@ -267,12 +280,12 @@ class AsyncOnce(BaseClient):
         rerun: bool = False,
         **choices: Unpack[TickChoices],
     ) -> AsyncTickBlock:
-        """`async with once.tick("report", scheduled_at):` one run of a schedule, for schedulers that fire you."""
+        """Run one slot that an external scheduler triggers: `async with once.tick("report", scheduled_at):`."""
         return AsyncTickBlock(self, name, scheduled_at, choices, pattern=pattern, tz=tz, rerun=rerun)
 
-    async def run_schedules(self, *, on_result: Watcher | None = None) -> None:
-        """Run what was declared with `schedule` when it is due, until `stop()`; then wait for what is running."""
-        await keep(self.engine, watches(self, on_result), AsyncWorkerPool())
+    async def run_schedules(self, *, on_result: OnResult | None = None) -> None:
+        """Run the declared schedules when they are due, until `stop()`. Then wait for running slots to finish."""
+        await run_loop(self.engine, runners(self, on_result), AsyncWorkerPool())
 
     def saga(
         self,
@@ -284,16 +297,17 @@ class AsyncOnce(BaseClient):
         tenant: TenantSource = None,
         **choices: Unpack[SagaChoices],
     ) -> AsyncSaga:
-        """Steps that are all done in the end, or all undone: `once.saga("order", Step("charge", charge, undo=refund))`.
+        """Declare a saga: its steps are all done in the end, or all undone.
 
-        It is called with its input, by name; `input_type` is a function or class whose parameters those are.
+        `once.saga("order", Step("charge", charge, undo=refund))`. Call it with its input as keyword arguments;
+        `input_type` is a function or class with these parameters.
         """
         return AsyncSaga(self, name, steps, input_type, choices, key=key, version=version, tenant=tenant)
 
     async def recover(self, *, every: Duration | None = None, on_result: Tell | None = None) -> Recovery:
-        """Finish what was declared with `store_input=True` and nobody delivers again; tells what it came to.
+        """Finish interrupted calls of operations with `store_input=True` that are not redelivered. Return the counts.
 
-        Until nothing is due; with `every`, until `stop()`, with a rest of that length between the looks.
+        It returns when nothing is due. With `every`, it repeats at that interval until `stop()`.
         """
         worker = sweeper(self, on_result)
         if every is None:
@@ -301,9 +315,9 @@ class AsyncOnce(BaseClient):
         return await worker.until_stopped(AsyncWorkerPool(), microseconds(every, "every") / SECOND)
 
     async def read(self, key: Any, *, name: str | None = None) -> Entry | None:
-        """The record under the key, or None."""
+        """Return the record under the key, or None."""
         return await records.read(
-            self.engine, await given_key(self, key, name), self.codec(), by_text=by_text(key, name)
+            self.engine, await key_object(self, key, name), self.codec(), by_text=by_text(key, name)
         )
 
     async def forget(
@@ -315,61 +329,63 @@ class AsyncOnce(BaseClient):
         seen: Entry | None = None,
         why: str | None = None,
     ) -> bool:
-        """Make the key free again; tells whether there was anything. A live owner is spared unless forced.
+        """Forget the record, so that the key can be claimed again. Return whether there was a record.
 
-        `seen` is what `read` gave: what has become another record since is left alone. With `why`, it is audited.
+        Raise if a worker still holds its lease, unless `force` is set. `seen` is an entry that `read` returned: raise
+        if the record has changed since. With `why`, the change is written to the audit trail.
         """
         return await saga_records.forget(
             self.engine,
-            await given_key(self, key, name),
+            await key_object(self, key, name),
             force=force,
             by_text=by_text(key, name),
             seen=seen,
-            signed=signed("forget", why, "forced" if force else ""),
+            signed=sign("forget", why, "forced" if force else ""),
         )
 
     async def resolve(
         self, key: Any, finding: applied | Finding, *, name: str | None = None, why: str | None = None
     ) -> None:
-        """Say how a PARKED attempt ended: `applied(value)`, `not_applied` or `abandon`. With `why`, it is audited."""
+        """Resolve a PARKED attempt: `applied(value)`, `not_applied` or `abandon`. With `why`, it is audited."""
         await saga_records.resolve(
             self.engine,
-            await given_key(self, key, name),
+            await key_object(self, key, name),
             finding,
             self.codec(),
             self.policy,
             by_text=by_text(key, name),
-            signed=signed("resolve", why),
+            signed=sign("resolve", why),
         )
 
     async def purge(self, limit: int = 10_000, *, why: str | None = None) -> int:
-        """Delete up to `limit` records that answer for nothing any more. With `why`, it is audited."""
-        return await records.purge(self.engine, limit, signed("purge", why))
+        """Delete up to `limit` expired records. Return how many were deleted. With `why`, it is audited."""
+        return await records.purge(self.engine, limit, sign("purge", why))
 
     async def audit(
         self, key: Any = None, *, name: str | None = None, within: Duration | None = None, limit: int = 100
     ) -> list[AuditEntry]:
-        """What was changed by hand and why, the newest first: under this key, or under all."""
+        """Return what was changed by hand and why, newest first: under this key, or under all keys."""
         return await records.audit(
             self.engine,
-            None if key is None else await given_key(self, key, name),
+            None if key is None else await key_object(self, key, name),
             within=None if within is None else microseconds(within, "within"),
             limit=limit,
             by_text=by_text(key, name),
         )
 
     async def migrate(self) -> None:
-        """Make or extend the store's tables, as `onceward migrate` does. Up to date: does nothing."""
+        """Create or extend the store's tables, like `onceward migrate`. Do nothing if they are up to date."""
         await records.migrate(self.engine)
 
-    async def stats(self, since: Duration = "24h") -> Tally:
-        """What all processes counted in the last hours, by scope: for clients that were made with `counters=True`."""
+    async def stats(self, since: Duration = "24h") -> CounterTotals:
+        """Return what all processes counted in the last hours, by scope. Only clients with `counters=True` count."""
         return await stats(self.engine, microseconds(since, "since"))
 
     async def check(self, *, rules: Mapping[str, Any] | None = None, alert: AsyncAlert | None = None) -> list[Broken]:
-        """The rules that are broken now; `rules` has other thresholds. `alert` is called for each, once in 24 h.
+        """Return the health rules that are broken now; `rules` overrides thresholds.
 
-        Only what is counted (`counters=True`), and what is PENDING, is judged: an empty list says no more than that.
+        `alert` is called for each broken rule, at most once in 24 h. The rules judge only counters (`counters=True`)
+        and PENDING records: an empty list says no more than that.
         """
         thresholds = thresholds_of(rules or {})
         found = await broken_rules(self.engine, thresholds)
@@ -378,7 +394,7 @@ class AsyncOnce(BaseClient):
         return found
 
     async def close(self, timeout: float = 10.0) -> None:
-        """Stop claiming, let running work finish (up to `timeout` seconds), join the keeper, close the store."""
+        """Stop claiming, let running work finish (up to `timeout` seconds), stop the heartbeat, close the store."""
         self.stop()
         await asyncio.to_thread(self.heartbeat.drain, timeout)
         self.engine.closed = True
@@ -395,8 +411,8 @@ class AsyncOnce(BaseClient):
         await self.close()
 
 
-def run_until_stopped(once: AsyncOnce, on_result: Watcher | None) -> None:
-    """Run its schedules on an event loop of their own until it is stopped, then close it."""
+def run_until_stopped(once: AsyncOnce, on_result: OnResult | None) -> None:
+    """Run the client's schedules on a new event loop until the client is stopped, then close it."""
 
     async def main() -> None:
         async with once:
@@ -406,7 +422,7 @@ def run_until_stopped(once: AsyncOnce, on_result: Watcher | None) -> None:
 
 
 def recover_until_stopped(once: AsyncOnce, every: Duration | None, on_result: Tell | None) -> Recovery:
-    """Recover on an event loop of its own, until it is stopped or nothing is due; then close it."""
+    """Run `once.recover` on a new event loop until it returns, then close the client."""
 
     async def main() -> Recovery:
         async with once:
@@ -415,22 +431,22 @@ def recover_until_stopped(once: AsyncOnce, every: Duration | None, on_result: Te
     return asyncio.run(main())
 
 
-def refuse_plain(fn: Any) -> None:
+def refuse_sync(fn: Any) -> None:
     refuse_task(fn)
     if not inspect.iscoroutinefunction(fn):
         raise ConfigurationError(
-            f"AsyncOnce decorates async functions, and {fn!r} is none", hint="make it async def, or use Once"
+            f"AsyncOnce decorates async functions, but {fn!r} is not async", hint="make it async def, or use Once"
         )
 
 
-def beside(engine: Engine) -> Engine:
-    """The async engine of the same client: same data, keeper and events, a connection of its own."""
-    store = engine.store.beside() if isinstance(engine.store, CachedStore) else engine.store.twin()
+def async_twin(engine: Engine) -> Engine:
+    """Return the async engine of a sync client: same data, heartbeat and events, but its own connection."""
+    store = engine.store.clone_with_cache() if isinstance(engine.store, CachedStore) else engine.store.clone()
     return Engine(store, AsyncioRuntime(), engine.heartbeat, engine.bus, engine.owner)
 
 
-def close_beside(engine: Engine) -> None:
-    """Closed by the `Once` that it belongs to, without an event loop."""
+def close_async_twin(engine: Engine) -> None:
+    """Close the async engine of a sync client, without an event loop."""
     run(engine.store.open(ThreadRuntime()))
     run(engine.store.close())
     close_loop(engine)

@@ -1,4 +1,4 @@
-"""Alerts: an alert is an operation like any other, so nobody is told twice, however many machines look at the rules."""
+"""Alerts about broken rules. An alert is an operation like any other: it is sent once even if many machines check."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ AsyncAlert = Callable[[Broken], Awaitable[object]]
 def alert_jobs(
     client: BaseClient, found: Sequence[Broken], send: Alert | AsyncAlert, thresholds: Thresholds
 ) -> list[Job]:
-    """A job for each broken rule, under a key of the rule and the scope; the figure may be another each time."""
+    """Return a job for each broken rule. The key is rule and scope; the measured value may differ each time."""
 
     def alert(broken: Broken) -> Any:
         return send(broken)
 
     async def alert_async(broken: Broken) -> Any:
-        return await send(broken)  # type: ignore[misc]  # the async face takes only this kind
+        return await send(broken)  # type: ignore[misc]  # AsyncOnce accepts only async alerts
 
     settings = {
         "window": timedelta(microseconds=thresholds.alert_window),
@@ -37,11 +37,11 @@ def alert_jobs(
         "on_running": "raise",
         "store_result": False,
     }
-    awaits = client._awaits  # noqa: SLF001 (its own faces call this)
-    plain = client.using()
-    plain.policy = Policy()  # a client's defaults are about its own work
-    operation: Operation = plain.compiled(
-        alert_async if awaits else alert, settings, key=_key, name=ALERT, awaits=awaits
+    is_async = client._is_async  # noqa: SLF001 (same package)
+    sender = client.using()
+    sender.policy = Policy()  # the client's defaults are meant for its own work
+    operation: Operation = sender.compile_operation(
+        alert_async if is_async else alert, settings, key=_key, name=ALERT, is_async=is_async
     )
     return [operation.job((broken,), {}) for broken in found]
 
@@ -51,6 +51,6 @@ def _key(broken: Broken) -> str:
 
 
 async def send_all(client: BaseClient, jobs: Sequence[Job]) -> None:
-    """One after the other. An alert that fails is told as an event like any other work, and tried at the next check."""
+    """Send the alerts one after the other. One that fails emits an event like other work; the next check retries it."""
     for job in jobs:
         await execute(client.engine, job)

@@ -1,15 +1,15 @@
-"""Who sits at this process, for the audit trail."""
+"""The user who runs this process, for the audit trail."""
 
 from __future__ import annotations
 
 import os
 
-from onceward.protocol.audit import Signature, signature
+from onceward.protocol.audit import AuditSignature, signature
 
 
-def who() -> str:
-    """`user@host`. The user is the one whose rights we have, not the one whom a variable names."""
-    import socket  # not at the top: only those who sign need it
+def user_and_host() -> str:
+    """Return `user@host`. The user is the effective user of the process, not $USER."""
+    import socket  # imported here: only audited changes need it
 
     return f"{_user()}@{socket.gethostname()}"
 
@@ -23,10 +23,10 @@ def _user() -> str:
         return getpass.getuser()
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:  # a container's user without a name
+    except KeyError:  # a container user without a name
         return f"uid {os.geteuid()}"
 
 
-def signed(verb: str, why: str | None, detail: str = "") -> Signature | None:
-    """The signature of a program that gives a reason; without one it acts as part of its work, and signs nothing."""
-    return None if why is None else signature(verb, who(), why, detail)
+def sign(verb: str, why: str | None, detail: str = "") -> AuditSignature | None:
+    """Return the audit signature of a change made for a reason. None: without a reason, the change is not audited."""
+    return None if why is None else signature(verb, user_and_host(), why, detail)

@@ -1,4 +1,4 @@
-"""What both faces share: configuration, and making jobs. No I/O happens here."""
+"""What `Once` and `AsyncOnce` share: configuration, and building jobs. No I/O happens here."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from onceward.engine.job import NO_NOTE, Job
 from onceward.errors import ConfigurationError, OncewardWarning
 from onceward.keys.fingerprint import fingerprint, parts
 from onceward.keys.key import Key, Scope, make_key
-from onceward.operations.operation import NO_MARKS, KeySource, Operation, codec_for, label_of, name_of
+from onceward.operations.operation import NO_ARGUMENT_HASHES, KeySource, Operation, codec_for, label_of, name_of
 from onceward.protocol.capabilities import KeepsCounters
-from onceward.protocol.note import checked_note
+from onceward.protocol.note import validate_note
 from onceward.protocol.policy import Defaults, Policy, Settings
 from onceward.protocol.ports import Store
 from onceward.protocol.runtime import Runtime
@@ -36,36 +36,36 @@ if TYPE_CHECKING:
     from onceward.operations.table import Operations, OperationsSource
     from onceward.runtime.counters import Counters
 
-FUNCTION = "function()"
-"""Under this name, which no parameter can have, the fingerprint of `run` holds the function."""
+FUNCTION_FIELD = "function()"
+"""The fingerprint of `run` contains the function under this name, which no parameter can have."""
 
-COMMON = "shared"
-"""The operation of keys that are given without a function: as with lock names, the same key is the same work."""
+SHARED_OPERATION = "shared"
+"""The operation of keys that are given directly (`run`, `claim`, locks): there, the same key is the same work."""
 
-MOST_SCOPES = 1_000
-"""Names of operations may come from outside: what is kept for speed must not grow with them."""
+MAX_CACHED_SCOPES = 1_000
+"""Limit of the scope cache. Operation names may come from outside, so the cache must not grow without limit."""
 
-OF_FUNCTIONS: dict[tuple[str, str | None], str] = {
-    ("on_store_down", "run"): "without a store it raises StoreUnavailable instead of entering",
+NOT_FOR_BLOCKS: dict[tuple[str, str | None], str] = {
+    ("on_store_down", "run"): "if the store is down, entering raises StoreUnavailable",
     ("on_missing_key", "run"): "an empty key always raises MissingKey",
-    ("on_done", "replay"): "what was done before raises AlreadyDone, with the result in `.value`",
-    ("on_done", "skip"): "what was done before raises AlreadyDone, which you may suppress",
-    ("on_running", "skip"): "work that runs elsewhere raises AlreadyRunning, which you may suppress",
-    ("fingerprint", None): "what is compared is the payload= that you give",
-    ("store_input", None): "nobody else could enter it for you",
+    ("on_done", "replay"): "a completed key raises AlreadyDone, with the result in `.value`",
+    ("on_done", "skip"): "a completed key raises AlreadyDone, which you may suppress",
+    ("on_running", "skip"): "a key that another worker is processing raises AlreadyRunning, which you may suppress",
+    ("fingerprint", None): "its fingerprint is computed from payload=",
+    ("store_input", None): "a recovery worker cannot run its body",
     ("max_input_bytes", None): "its input is not stored",
 }
-"""Settings (with a value, or any) that mean nothing to a claim block, and what holds there instead."""
+"""Settings (with one value, or any) that a claim block would ignore, and what a block does instead."""
 
 
-OF_CLIENT = ("app", "tenant", "cipher", "accept_plain", "cache", "counters", "operations")
-OF_DECORATOR = ("key", "name", "tenant", "version")
-OF_BLOCK = ("name", "payload", "note")
-"""What may be given beside the settings, for those who mistype it."""
+CLIENT_OPTIONS = ("app", "tenant", "cipher", "accept_plain", "cache", "counters", "operations")
+DECORATOR_OPTIONS = ("key", "name", "tenant", "version")
+BLOCK_OPTIONS = ("name", "payload", "note")
+"""Accepted in addition to the policy settings. Listed so that the error for a mistyped name can suggest them."""
 
 
 class BaseClient:
-    """Configuration of a client. `Once` and `AsyncOnce` add the verbs, each in its own colour."""
+    """The configuration of a client. `Once` and `AsyncOnce` add the methods."""
 
     def __init__(
         self,
@@ -82,15 +82,13 @@ class BaseClient:
     ) -> None:
         refuse_skip(defaults)
         if accept_plain and cipher is None:
+            raise ConfigurationError("accept_plain=True has no effect without a cipher", hint="pass cipher= too")
+        if not (store is None or isinstance(store, str) or hasattr(store, "clone")) or store == "":
             raise ConfigurationError(
-                "accept_plain=True says what a cipher may read, and there is none", hint="give cipher= with it"
+                f"{store!r} is not a store", hint="pass a URL such as sqlite:///onceward.db, or a store object"
             )
-        if not (store is None or isinstance(store, str) or hasattr(store, "twin")) or store == "":
-            raise ConfigurationError(
-                f"{store!r} is no store", hint="give a URL such as sqlite:///onceward.db, or a store"
-            )
-        named = _store_in(operations) if store is None and isinstance(operations, str | os.PathLike) else None
-        self._url = store_url(store, named) if store is None or isinstance(store, str) else None
+        file_url = _declared_store(operations) if store is None and isinstance(operations, str | os.PathLike) else None
+        self._url = store_url(store, file_url) if store is None or isinstance(store, str) else None
         opened = open_store(self._url) if store is None or isinstance(store, str) else store
         self._app = app
         self._tenant = tenant
@@ -98,86 +96,87 @@ class BaseClient:
         self._accept_plain = accept_plain
         self._cache = cache
         self._counts = counters
-        self.policy = Policy().with_settings(defaults, beside=OF_CLIENT)  # type: ignore[arg-type]  # checked there, name by name
+        self.policy = Policy().with_settings(defaults, beside=CLIENT_OPTIONS)  # type: ignore[arg-type]  # checked there, name by name
         self._defaults = dict(defaults)
-        self._table = None if operations is None else _table_of(operations)
+        self._table = None if operations is None else _operations_table(operations)
         if self._table is not None:
             self._table.check(self.policy)
-        self._keep_no_operations()
-        self._scopes: dict[str, Scope] = {}  # of keys that are given
-        self._names: dict[tuple[Scope, bool], str] = {}  # who declared an operation first
+        self._reset_operation_caches()
+        self._scopes: dict[str, Scope] = {}  # by operation, for keys that are given directly
+        self._names: dict[tuple[Scope, bool], str] = {}  # which function declared an operation first
         self.schedules: dict[str, Any] = {}
         self.sagas: dict[str, Any] = {}
-        self.recoverable: list[Any] = []  # operations and sagas that keep their input
-        self._connect(_cached(opened, cache) if cache else opened)
+        self.recoverable: list[Any] = []  # operations and sagas that store their input
+        self._connect(_with_cache(opened, cache) if cache else opened)
 
     def _connect(self, store: Store) -> None:
-        from onceward.observe.log import logging_bus  # logging is a twentieth of our import time
+        from onceward.observe.log import logging_bus  # not at the top: logging takes 5 % of our import time
 
         bus = logging_bus()
-        self.counters = _counters(store, bus) if self._counts else None
+        self.counters = _make_counters(store, bus) if self._counts else None
         self.heartbeat = Heartbeat(store, bus)
         self.engine = Engine(store, self._runtime(), self.heartbeat, bus, THIS_PROCESS)
-        self._beside: list[Engine] = []  # of the other colour; shared by all that `using` makes
+        self._async_engines: list[Engine] = []  # of `Once.aio`, at most one; shared by all clients that `using` returns
 
-    def _keep_no_operations(self) -> None:
-        """Each colour keeps its own: what one may await, the other has to refuse."""
+    def _reset_operation_caches(self) -> None:
+        """Create separate caches for sync and async calls: an async function is an error in a sync call."""
         self._operations: WeakKeyDictionary[Callable[..., Any], Operation] = WeakKeyDictionary()
-        self._awaited_operations: WeakKeyDictionary[Callable[..., Any], Operation] = WeakKeyDictionary()
+        self._async_operations: WeakKeyDictionary[Callable[..., Any], Operation] = WeakKeyDictionary()
 
     def _runtime(self) -> Runtime:
         raise NotImplementedError
 
     @property
     def store(self) -> Store:
-        """Where the records are."""
+        """The store that holds the records."""
         return self.engine.store
 
     def using(self, *, tenant: str | None = None, **settings: Any) -> Self:
-        """The same client (store, keeper, events) with other defaults or another tenant."""
+        """Return a client with other defaults or another tenant. It shares the store, heartbeat and events."""
         refuse_skip(settings)
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         other._tenant = tenant if tenant is not None else self._tenant
         other.policy = self.policy.with_settings(settings)  # type: ignore[arg-type]  # checked there, name by name
         other._defaults = {**self._defaults, **settings}
-        other._keep_no_operations()
+        other._reset_operation_caches()
         other._scopes = {}
         return other
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Hear every event of this client; returns how to stop."""
+        """Call `listener` for every event of this client. Return a function that unsubscribes it."""
         return self.engine.bus.subscribe(listener)
 
     @property
     def counts(self) -> dict[str, int]:
-        """How often each event happened in this client so far, whether anybody listened or not."""
+        """How often each event has happened in this client, whether or not it has listeners."""
         return {name: number for name, number in self.engine.bus.counts.items() if number}
 
     def stop(self) -> None:
-        """Claim nothing more from now on; what is running goes on. May be called from a signal handler."""
+        """Stop claiming; running work continues. It may be called from a signal handler."""
         self.engine.stopping = True
 
     @property
     def operations(self) -> Operations:
-        """The table of operations that this client was given."""
-        return _table_of(None) if self._table is None else self._table
+        """The table of operations that this client was created with."""
+        return _operations_table(None) if self._table is None else self._table
 
-    def compiled(
+    def compile_operation(
         self, fn: Callable[..., Any], settings: Mapping[str, Any], *, warned: bool = False, **parts: Any
     ) -> Operation:
-        if not self._awaits and inspect.iscoroutinefunction(fn):
+        if not self._is_async and inspect.iscoroutinefunction(fn):
             raise ConfigurationError(
-                f"{label_of(fn)} is async, and a blocking call cannot await it",
-                hint="use AsyncOnce, or once.aio on this one",
+                f"{label_of(fn)} is async, and a sync call cannot await it",
+                hint="use AsyncOnce, or once.aio of this client",
             )
         if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
             raise ConfigurationError(
-                f"{label_of(fn)} yields: its work would happen after the key was given up", hint="let it return instead"
+                f"{label_of(fn)} is a generator: its work would run after the key was released",
+                hint="return a value instead of yielding",
             )
         of = None if warned else ""
-        policy = self.policy.with_settings(settings, of=of, beside=OF_DECORATOR)  # type: ignore[arg-type]  # checked there, name by name
-        if not self._awaits:
+        policy = self.policy.with_settings(settings, of=of, beside=DECORATOR_OPTIONS)  # type: ignore[arg-type]  # checked there, name by name
+        if not self._is_async:
             refuse_async_find(policy, label_of(fn))
         return Operation(
             fn,
@@ -191,10 +190,15 @@ class BaseClient:
         )
 
     def declare(self, fn: Callable[..., Any], settings: Mapping[str, Any], **parts: Any) -> Operation:
-        """The operation of a decorated function. Two functions of one name would replay each other's results."""
-        operation = self.compiled(fn, settings, **parts)
+        """Return the operation of a decorated function. Warn if another function has the same name.
+
+        Two functions with one name would replay each other's results.
+        """
+        operation = self.compile_operation(fn, settings, **parts)
         label = label_of(fn)
-        first = self._names.setdefault((operation.scope, operation.awaits), label)  # a name for both colours is fine
+        first = self._names.setdefault(
+            (operation.scope, operation.is_async), label
+        )  # a sync and an async function may share a name
         if first != label:
             warnings.warn(
                 f"{first} and {label} are both declared under the name {operation.name!r}: "
@@ -206,55 +210,67 @@ class BaseClient:
         return operation
 
     def keep_input_of(self, operation: Operation) -> None:
-        """If that was chosen: then a recovery worker can finish what nobody delivers again."""
+        """Store the input of calls if the policy says so: then `recover` can finish calls without a redelivery."""
         if operation.policy.store_input:
             operation.keep_input()
             self.recoverable.append(operation)
 
     def key(self, key: Any, *, name: str | None = None) -> Key:
-        """The key object for a key that you give yourself; `name` is the operation that it belongs to."""
-        return key if isinstance(key, Key) else make_key(self._scope(name or COMMON), key)
+        """Return the `Key` object for a key; `name` is the operation that it belongs to."""
+        return key if isinstance(key, Key) else make_key(self._scope(name or SHARED_OPERATION), key)
 
     def _scope(self, operation: str) -> Scope:
-        """Made once per operation: its text and its hash are worked out only then."""
+        """Return the scope of an operation. It is cached, because computing its text and hash takes time."""
         scope = self._scopes.get(operation)
         if scope is None:
             scope = Scope(self._app, operation, self._tenant)
-            if len(self._scopes) < MOST_SCOPES:
+            if len(self._scopes) < MAX_CACHED_SCOPES:
                 self._scopes[operation] = scope
         return scope
 
     def state_scope(self, name: str) -> Scope:
-        """Whose entities a state of this name has."""
+        """Return the scope of the entities of `state(name)`."""
         return Scope(self._app, name, self._tenant)
 
     def codec(self, annotation: Any = Any) -> Codec:
         return codec_for(self.policy, ResultType(annotation), self._cipher, accept_plain=self._accept_plain)
 
     def job(self, key: Any, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job:
-        """A job under a given key. Which function it is belongs to the payload: two never share a result."""
+        """Return a job under a given key. The function is part of the fingerprint: two never share a result."""
         if type(fn) is not FunctionType:
-            fn, args, kwargs = laid_open(fn, args, kwargs)
+            fn, args, kwargs = unwrap_callable(fn, args, kwargs)
         try:
             operation = self._operations[fn]
-        except (KeyError, TypeError):  # new, or it cannot be referred to weakly
+        except (KeyError, TypeError):  # not cached yet, or it does not support weak references
             operation = self._operation_of(fn)
         given = key if type(key) is Key else self.key(key)
-        if not operation.compares:
-            if args or kwargs or operation.binding.names:  # else there is nothing that could be amiss
-                operation.arguments(args, kwargs)
+        if not operation.uses_fingerprint:
+            if args or kwargs or operation.binding.names:
+                operation.arguments(args, kwargs)  # only to raise for arguments that do not fit
             return Job(
-                given, self.policy, operation.codec, b"", NO_MARKS, fn, args, kwargs, self._awaits, NO_NOTE, NO_NOTE
+                given,
+                self.policy,
+                operation.codec,
+                b"",
+                NO_ARGUMENT_HASHES,
+                fn,
+                args,
+                kwargs,
+                self._is_async,
+                NO_NOTE,
+                NO_NOTE,
             )
         payload = operation.payload(operation.arguments(args, kwargs))
-        payload[FUNCTION] = label_of(fn)
-        marks = parts(payload, given.id)
-        return Job(given, self.policy, operation.codec, fingerprint(payload), marks, fn, args, kwargs, self._awaits)
+        payload[FUNCTION_FIELD] = label_of(fn)
+        argument_hashes = parts(payload, given.id)
+        return Job(
+            given, self.policy, operation.codec, fingerprint(payload), argument_hashes, fn, args, kwargs, self._is_async
+        )
 
     def _operation_of(self, fn: Callable[..., Any]) -> Operation:
-        """What is known about a function that was not decorated: found out once, and kept while the function lives."""
-        operation = self.compiled(fn, {"fingerprint": self.policy.fingerprint}, name=COMMON)
-        operation.let_go()
+        """Return the operation of an undecorated function. It is cached for as long as the function lives."""
+        operation = self.compile_operation(fn, {"fingerprint": self.policy.fingerprint}, name=SHARED_OPERATION)
+        operation.drop_function()
         with contextlib.suppress(TypeError):
             self._operations[fn] = operation
         return operation
@@ -262,11 +278,11 @@ class BaseClient:
     def claim_job(
         self, key: Any, name: str | None, payload: Any, note: dict[str, str], settings: Mapping[str, Any]
     ) -> Job:
-        refuse_of_block(settings)
+        refuse_function_settings(settings)
         given = self.key(key, name=name)
-        note = checked_note(note, key=given.text)
-        policy = self.policy.with_settings(settings, beside=OF_BLOCK)  # type: ignore[arg-type]  # checked there, name by name
-        if not self._awaits:
+        note = validate_note(note, key=given.text)
+        policy = self.policy.with_settings(settings, beside=BLOCK_OPTIONS)  # type: ignore[arg-type]  # checked there, name by name
+        if not self._is_async:
             refuse_async_find(policy, "this block")
         codec = codec_for(policy, ResultType(Any), self._cipher, accept_plain=self._accept_plain)
         if payload is None:
@@ -277,27 +293,28 @@ class BaseClient:
     def job_maker(
         self, fn: Any, key: KeySource, name: str | None, settings: Mapping[str, Any]
     ) -> tuple[Operation, Callable[[tuple[Any, ...], dict[str, Any]], Job | Exception]]:
-        """What makes the job of a call, or the error that it has none. If `fn` is decorated, its own choices hold."""
+        """Return the operation of `fn`, and a function that builds the job of a call or returns the error.
+
+        If `fn` is decorated, its own key and settings are used.
+        """
         operation = getattr(fn, "operation", None)
         if isinstance(operation, Operation) and isinstance(fn, MethodType):
-            fn = fn.__func__.__get__(
-                fn.__self__, type(fn.__self__)
-            )  # a class method, which Python 3.13 binds by itself
+            fn = fn.__func__.__get__(fn.__self__, type(fn.__self__))  # a class method, which Python 3.13 binds itself
         if not isinstance(operation, Operation):
-            operation = self.compiled(fn, settings, key=key, name=name or name_of(fn), awaits=self._awaits)
+            operation = self.compile_operation(fn, settings, key=key, name=name or name_of(fn), is_async=self._is_async)
             return operation, functools.partial(job_or_error, operation.job)
         if key is not None or name is not None or settings:
             raise ConfigurationError(
-                f"{operation.name} is decorated already: its own key and settings hold", hint="leave them out here"
+                f"{operation.name} is already decorated: its own key and settings are used", hint="leave them out here"
             )
-        if operation.awaits is not self._awaits:
+        if operation.is_async is not self._is_async:
             raise ConfigurationError(
-                f"{operation.name} is {'async' if operation.awaits else 'not async'}, unlike this client",
-                hint="map async functions with AsyncOnce (or once.aio), the others with Once",
+                f"{operation.name} is {'async' if operation.is_async else 'not async'}, unlike this client",
+                hint="map async functions with AsyncOnce (or once.aio), sync functions with Once",
             )
-        return operation, functools.partial(job_or_error, fn.job)  # with its receiver, if it is a method
+        return operation, functools.partial(job_or_error, fn.job)  # fn.job knows the receiver of a bound method
 
-    _awaits = False
+    _is_async = False
 
     def __repr__(self) -> str:
         tenant = "" if self._tenant is None else f", tenant={self._tenant!r}"
@@ -306,7 +323,7 @@ class BaseClient:
     def __reduce__(self) -> Any:
         if self._url is None:
             raise TypeError(
-                f"a {type(self).__name__} on a store object cannot be pickled; make it from a URL: {type(self).__name__}('sqlite:///…')"
+                f"a {type(self).__name__} on a store object cannot be pickled; create it from a URL: {type(self).__name__}('sqlite:///…')"
             )
         settings = {"app": self._app, "tenant": self._tenant, "cache": self._cache, **self._defaults}
         if self._counts:
@@ -314,17 +331,20 @@ class BaseClient:
         if self._table is not None:
             settings["operations"] = self._table
         if self._cipher is not None:
-            raise TypeError("a client with a cipher is not pickled: keys must not travel with it")
-        return _remake, (type(self), self._url, settings)
+            raise TypeError("a client with a cipher cannot be pickled: the pickle would contain its keys")
+        return _unpickle, (type(self), self._url, settings)
 
 
-def laid_open(
+def unwrap_callable(
     fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]:
-    """The function itself, with all of its arguments: what a partial or a method holds belongs to the payload, too."""
+    """Return the underlying function and all arguments, including those that a partial or a bound method holds.
+
+    They belong to the payload like any other argument.
+    """
     if not callable(fn):
         raise ConfigurationError(
-            f"{fn!r} cannot be called", hint="pass the function and its arguments apart: run(key, fn, …)"
+            f"{fn!r} is not callable", hint="pass the function and its arguments separately: run(key, fn, …)"
         )
     while isinstance(fn, functools.partial):
         args, kwargs, fn = (*fn.args, *args), {**fn.keywords, **kwargs}, fn.func
@@ -336,7 +356,7 @@ def laid_open(
 def job_or_error(
     make: Callable[[tuple[Any, ...], dict[str, Any]], Job], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Job | Exception:
-    """The job of one item among many. What cannot be made is the trouble of this one alone."""
+    """Build the job of one item among many. Return the error instead of raising it: it must not affect the others."""
     try:
         return make(args, kwargs)
     except Exception as error:  # noqa: BLE001 (a key callable is the user's own function)
@@ -344,7 +364,7 @@ def job_or_error(
 
 
 def by_text(key: Any, name: str | None) -> bool:
-    """Whether a record may be looked for by what people see of its key: the text, and the operation's name."""
+    """Return whether the record may be searched by the key's display text: only if the operation's name is given."""
     return isinstance(key, str) and name is not None
 
 
@@ -352,7 +372,7 @@ def refuse_async_find(policy: Policy, what: str) -> None:
     if inspect.iscoroutinefunction(policy.find):
         raise ConfigurationError(
             f"{what} is not async, so its verify cannot await {label_of(policy.find)}",
-            hint="make find a plain function, or the work async",
+            hint="make find a sync function, or the work async",
         )
 
 
@@ -360,60 +380,63 @@ def refuse_skip(defaults: Mapping[str, Any]) -> None:
     for name in ("on_running", "on_done"):
         if defaults.get(name) == "skip":
             raise ConfigurationError(
-                "skip makes a call return None, so it is declared on the function itself", hint=f'@once({name}="skip")'
+                "skip makes calls return None, so it must be declared on the function itself",
+                hint=f'@once({name}="skip")',
             )
 
 
-def refuse_of_block(settings: Mapping[str, Any]) -> None:
-    """Choices that say how a function is called: a block would ignore them, and its author would rely on them."""
+def refuse_function_settings(settings: Mapping[str, Any]) -> None:
+    """Raise for settings that only work for functions: a block would silently ignore them."""
     for name, value in settings.items():
-        reason = OF_FUNCTIONS.get((name, value if isinstance(value, str) else None)) or OF_FUNCTIONS.get((name, None))
+        reason = NOT_FOR_BLOCKS.get((name, value if isinstance(value, str) else None)) or NOT_FOR_BLOCKS.get(
+            (name, None)
+        )
         if reason is not None:
             raise ConfigurationError(
-                f"claim({name}={value!r}) has no effect: a block is yours to run, and {reason}",
-                hint="leave it out here; it is for decorated functions, run and map",
+                f"claim({name}={value!r}) has no effect: in a block, {reason}",
+                hint="leave it out here; it works for decorated functions, run and map",
             )
 
 
-def _table_of(given: OperationsSource | None) -> Operations:
-    from onceward.operations.table import operations_of  # for those who declare any
+def _operations_table(given: OperationsSource | None) -> Operations:
+    from onceward.operations.table import as_operations  # imported only if it is used
 
-    return operations_of(given)
+    return as_operations(given)
 
 
-def _store_in(path: str | os.PathLike[str]) -> str | None:
-    """The file that declares the operations may name the store, too; the command reads it there."""
+def _declared_store(path: str | os.PathLike[str]) -> str | None:
+    """Return the store URL of the file that declares the operations, if it has one. The CLI reads it there too."""
     from pathlib import Path
 
-    from onceward.operations.settings_file import store_in
+    from onceward.operations.settings_file import declared_store
 
-    return store_in(Path(path))
+    return declared_store(Path(path))
 
 
-def _counters(store: Store, bus: Bus) -> Counters:
-    from onceward.runtime.counters import Counters  # for those who ask for them
+def _make_counters(store: Store, bus: Bus) -> Counters:
+    from onceward.runtime.counters import Counters  # imported only if they are used
 
     return Counters(store, bus)
 
 
-def count_outcomes(once: BaseClient) -> None:
-    """Let a client count from now on, as with `counters=True`: for programs of ours that are given one.
+def enable_counters(once: BaseClient) -> None:
+    """Turn on `counters=True` for a client that exists already: our CLI commands do that with the user's client.
 
-    A store that cannot keep counters is left alone.
+    If the store cannot keep counters, do nothing.
     """
     if once.counters is None and isinstance(once.store, KeepsCounters):
-        once.counters = _counters(once.store, once.engine.bus)
-        for engine in (once.engine, *once._beside):  # noqa: SLF001 (those of its own that were made before)
+        once.counters = _make_counters(once.store, once.engine.bus)
+        for engine in (once.engine, *once._async_engines):  # noqa: SLF001 (part of this module)
             engine.count_by_scope()
 
 
-def _cached(store: Store, most: int) -> Store:
-    from onceward.stores.cached import CachedStore  # for those who ask for it
+def _with_cache(store: Store, max_results: int) -> Store:
+    from onceward.stores.cached import CachedStore  # imported only if it is used
 
-    return CachedStore(store, most)
+    return CachedStore(store, max_results)
 
 
-def _remake(client: type[BaseClient], url: str, settings: dict[str, Any]) -> BaseClient:
+def _unpickle(client: type[BaseClient], url: str, settings: dict[str, Any]) -> BaseClient:
     return client(url, **settings)
 
 

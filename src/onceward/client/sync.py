@@ -1,4 +1,4 @@
-"""Once: the blocking face. One line a method; the flows are in `core`."""
+"""`Once`, the sync client. Its methods are thin: the flows are in `engine` and the feature packages."""
 
 from __future__ import annotations
 
@@ -11,18 +11,28 @@ from onceward.engine.entry import Entry
 from onceward.errors import ConfigurationError
 from onceward.operations.block import ClaimBlock
 from onceward.operations.decorator import Item, P, T, refuse_task
-from onceward.operations.function import Decorator, Function, SkippingDecorator, answer, do
+from onceward.operations.function import Decorator, Function, SkippingDecorator, call_sync, execute_sync
 from onceward.operations.operation import KeySource, TenantSource
 from onceward.protocol.audit import AuditEntry
 from onceward.protocol.duration import Duration, microseconds
 from onceward.protocol.outcome import Outcome
-from onceward.protocol.policy import SECOND, Choices, Defaults, Finding, OnDone, OnLost, OnRunning, Settings, applied
+from onceward.protocol.policy import (
+    SECOND,
+    CommonSettings,
+    Defaults,
+    Finding,
+    OnDone,
+    OnLost,
+    OnRunning,
+    Settings,
+    applied,
+)
 from onceward.protocol.ports import Store
 from onceward.results.cipher import Cipher
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 
-from .audit_identity import signed
+from .audit_identity import sign
 from .base import BaseClient, by_text
 
 if TYPE_CHECKING:
@@ -34,7 +44,7 @@ if TYPE_CHECKING:
     from onceward.operations.async_function import AsyncFunction
     from onceward.operations.table import OperationsSource
     from onceward.operations.transaction import Within
-    from onceward.protocol.counters import Tally
+    from onceward.protocol.counters import CounterTotals
     from onceward.protocol.latest import LatestStateOptions
     from onceward.recovery.decision import Recovery
     from onceward.recovery.sweeper import Tell
@@ -42,18 +52,18 @@ if TYPE_CHECKING:
     from onceward.sagas.definition import Step
     from onceward.schedules.api import ScheduleDecorator, TickBlock
     from onceward.schedules.definition import TickChoices
-    from onceward.schedules.runner import Watcher
+    from onceward.schedules.runner import OnResult
 
     from .aio import AsyncOnce
     from .alerts import Alert
 
 
 class Once(BaseClient):
-    """Gives blocking work an effect once per key.
+    """The sync client: does work once per key.
 
-    `store` is a URL or a store (default: $ONCEWARD_STORE_URL, else sqlite:///onceward.db); `app` and `tenant` are part
-    of every key; `cache` keeps that many completed results in this process; `counters` counts outcomes, by scope and
-    hour, in the store; the rest are default choices.
+    `store` is a URL or a store object (default: $ONCEWARD_STORE_URL, else sqlite:///onceward.db). `app` and `tenant`
+    are part of every key. `cache` is how many completed results this process caches. `counters` counts outcomes by
+    scope and hour in the store. The other arguments are default policy settings.
     """
 
     def __init__(
@@ -98,7 +108,7 @@ class Once(BaseClient):
         tenant: TenantSource = None,
         on_running: Literal["skip"],
         on_done: OnDone = "replay",
-        **choices: Unpack[Choices],
+        **choices: Unpack[CommonSettings],
     ) -> SkippingDecorator: ...
     @overload
     def __call__(
@@ -110,7 +120,7 @@ class Once(BaseClient):
         tenant: TenantSource = None,
         on_running: OnRunning = "wait",
         on_done: Literal["skip"],
-        **choices: Unpack[Choices],
+        **choices: Unpack[CommonSettings],
     ) -> SkippingDecorator: ...
     @overload
     def __call__(
@@ -122,7 +132,7 @@ class Once(BaseClient):
         tenant: TenantSource = None,
         on_running: Literal["wait", "raise"] = "wait",
         on_done: Literal["replay", "raise"] = "replay",
-        **choices: Unpack[Choices],
+        **choices: Unpack[CommonSettings],
     ) -> Decorator: ...
     def __call__(  # type: ignore[misc]  # mypy does not see that **settings takes what Choices unpacks to
         self,
@@ -135,7 +145,7 @@ class Once(BaseClient):
         tenant: TenantSource = None,
         **settings: Any,
     ) -> Any:
-        """Decorate a function: `@once`, or `@once(key="charge:{order_id}", …)`. Async ones get the async face."""
+        """Decorate a function: `@once`, or `@once(key="charge:{order_id}", …)`. Async functions run on `once.aio`."""
 
         def decorate(fn: Callable[..., Any]) -> Any:
             refuse_task(fn)
@@ -153,7 +163,7 @@ class Once(BaseClient):
         *,
         on_running: Literal["skip"],
         on_done: OnDone = "replay",
-        **choices: Unpack[Choices],
+        **choices: Unpack[CommonSettings],
     ) -> SkippingDecorator: ...
     @overload
     def operation(
@@ -162,7 +172,7 @@ class Once(BaseClient):
         *,
         on_running: OnRunning = "wait",
         on_done: Literal["skip"],
-        **choices: Unpack[Choices],
+        **choices: Unpack[CommonSettings],
     ) -> SkippingDecorator: ...
     @overload
     def operation(
@@ -171,47 +181,47 @@ class Once(BaseClient):
         *,
         on_running: Literal["wait", "raise"] = "wait",
         on_done: Literal["replay", "raise"] = "replay",
-        **choices: Unpack[Choices],
+        **choices: Unpack[CommonSettings],
     ) -> Decorator: ...
     def operation(self, name: str, **choices: Any) -> Any:
-        """`@once.operation("email")`: decorate by the table of operations; `choices` are what it leaves open."""
-        from onceward.operations.table import declared  # not at the top, for the same reason as in `map`
+        """Decorate with a declared operation: `@once.operation("email")`. `choices` add settings to it."""
+        from onceward.operations.table import declared_operation  # imported here, as in `map`
 
-        self.operations[name].adding(choices)  # refused here, where the name is written
+        self.operations[name].settings_with(choices)  # raise here, where the name is written
 
         def decorate(fn: Callable[..., Any]) -> Any:
             refuse_task(fn)
             if inspect.iscoroutinefunction(fn):
                 return self.aio.operation(name, **choices)(fn)
             refuse_undecoratable(fn)
-            return Function(self, declared(self, fn, name, choices))
+            return Function(self, declared_operation(self, fn, name, choices))
 
         return decorate
 
     @property
     def aio(self) -> AsyncOnce:
-        """The async face on the same data, with a connection of its own."""
-        from .aio import AsyncOnce, beside
+        """An `AsyncOnce` on the same data, with its own connection."""
+        from .aio import AsyncOnce, async_twin
 
-        if not self._beside:
-            self._beside.append(beside(self.engine))
+        if not self._async_engines:
+            self._async_engines.append(async_twin(self.engine))
         client = object.__new__(AsyncOnce)
-        client.__dict__.update(self.__dict__, engine=self._beside[0], _operations=self._awaited_operations)
+        client.__dict__.update(self.__dict__, engine=self._async_engines[0], _operations=self._async_operations)
         return client
 
     def stop(self) -> None:
-        """Claim nothing more from now on; what is running goes on. May be called from a signal handler."""
-        for engine in (self.engine, *self._beside):
+        """Stop claiming; running work continues. It may be called from a signal handler."""
+        for engine in (self.engine, *self._async_engines):
             engine.stopping = True
 
     def run(self, key: Any, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """fn(*args) once under this key; the value, or the exception that says why there is none."""
-        value: T = answer(self.engine, self.job(key, fn, args, kwargs))
+        """Call fn(*args) once under this key. Return its value, or raise why there is none."""
+        value: T = call_sync(self.engine, self.job(key, fn, args, kwargs))
         return value
 
     def outcome(self, key: Any, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
-        """As `run`, but the `Outcome`."""
-        return do(self.engine, self.job(key, fn, args, kwargs))
+        """Like `run`, but return the `Outcome`."""
+        return execute_sync(self.engine, self.job(key, fn, args, kwargs))
 
     def map(
         self,
@@ -222,10 +232,11 @@ class Once(BaseClient):
         name: str | None = None,
         **settings: Unpack[Settings],
     ) -> list[Outcome[T]]:
-        """fn(item) once per key, claimed in bulk. Outcomes in input order; one that fails stops no other."""
-        from onceward.engine.bulk import (
-            execute_all,  # not at the top: what few programs call does not slow the import of all
-        )
+        """Call fn(item) once per key; keys are claimed in batches. Return the outcomes in input order.
+
+        An item that fails does not stop the others.
+        """
+        from onceward.engine.bulk import execute_all  # imported here: few programs need it, and imports take time
 
         _, make = self.job_maker(fn, key, name, settings)
         return run(execute_all(self.engine, [make((item,), {}) for item in items]))
@@ -239,26 +250,26 @@ class Once(BaseClient):
         note: dict[str, str] | None = None,
         **settings: Unpack[Settings],
     ) -> ClaimBlock:
-        """`with once.claim(key) as claim:` own the key while the block runs. Raises NotAcquired if it is not ours."""
+        """Own the key while a block runs: `with once.claim(key) as claim:`. Raise NotAcquired if not possible."""
         return ClaimBlock(self.engine, self.claim_job(key, name, payload, note or {}, settings))
 
     def lock(
         self, name: Any, *, lease: Duration | None = None, wait: Duration | None = None, on_lost: OnLost = "notify"
     ) -> Lock:
-        """`with once.lock("sync", lease="30s") as lock:` one owner at a time; waits for it for up to `wait`."""
-        from onceward.locks.api import Lock, lock_job  # not at the top, for the same reason as in `map`
+        """Hold a lock while a block runs: `with once.lock("sync", lease="30s") as lock:`. Wait up to `wait` for it."""
+        from onceward.locks.api import Lock, lock_job  # imported here, as in `map`
 
         return Lock(self.engine, lock_job(self, name, lease, wait, on_lost))
 
     def try_lock(self, name: Any, *, lease: Duration | None = None, on_lost: OnLost = "notify") -> HeldLock | None:
-        """The lock, or None if somebody has it: no waiting. It is a block that releases, or has to be released."""
+        """Return the lock, or None if another owner holds it. Use it as a `with` block, or call `release()`."""
         from onceward.locks.api import tried
 
         return tried(self.lock(name, lease=lease, wait=0, on_lost=on_lost))
 
     def within(self, connection: Any) -> Within:
-        """`with once.within(connection) as tx:` claim, effect and result in your own transaction."""
-        from onceward.operations.transaction import Within  # not at the top, for the same reason as in `map`
+        """Claim, run and record in your own transaction: `with once.within(connection) as tx:`."""
+        from onceward.operations.transaction import Within  # imported here, as in `map`
 
         return Within(self, connection)
 
@@ -267,26 +278,26 @@ class Once(BaseClient):
     @overload
     def state(self, name: str, type: Any = Any, **choices: Unpack[LatestStateOptions]) -> LatestState[Any]: ...
     def state(self, name: str, type: Any = Any, **choices: Unpack[LatestStateOptions]) -> LatestState[Any]:
-        """The newest value of each entity of this name, whatever the order in which events arrive.
+        """Keep the latest value of each entity, in whatever order the events arrive.
 
-        `type` is the type of the values. Messages are known for `window` ("7d"), deleted entities for `keep_deleted`
-        ("30d"); an event whose time is more than `max_clock_skew` ("5m") ahead of the store's clock is `Parked`.
+        `type` is the type of the values. Duplicates are recognised for `window` ("7d"), and deleted entities remembered
+        for `keep_deleted` ("30d"). An event more than `max_clock_skew` ("5m") ahead of the store's clock is `Parked`.
         """
-        from onceward.latest.api import LatestState  # not at the top, for the same reason as in `map`
+        from onceward.latest.api import LatestState  # imported here, as in `map`
 
         return LatestState(self, name, type, **choices)
 
     def schedule(
         self, pattern: str, *, tz: str = "UTC", name: str | None = None, **choices: Unpack[TickChoices]
     ) -> ScheduleDecorator:
-        """`@once.schedule("*/5 8-18 * * 1-6", tz="Europe/Berlin")`: run by `onceward schedule`, each slot once."""
-        from onceward.schedules.api import (  # not at the top, for the same reason as in `map`
+        """Declare a schedule, run by `onceward schedule`, each slot once: `@once.schedule("*/5 8-18 * * 1-6")`."""
+        from onceward.schedules.api import (
             Scheduled,
-            plan,
+            schedule_decorator,
             read_pattern,
-        )
+        )  # imported here, as in `map`
 
-        decorator: ScheduleDecorator = plan(self, Scheduled, read_pattern(pattern, tz), name, choices)
+        decorator: ScheduleDecorator = schedule_decorator(self, Scheduled, read_pattern(pattern, tz), name, choices)
         return decorator
 
     def tick(
@@ -299,18 +310,18 @@ class Once(BaseClient):
         rerun: bool = False,
         **choices: Unpack[TickChoices],
     ) -> TickBlock:
-        """`with once.tick("report", scheduled_at):` one run of a schedule, for schedulers that fire you."""
+        """Run one slot of a schedule that an external scheduler triggers: `with once.tick("report", scheduled_at):`."""
         from onceward.schedules.api import TickBlock
 
         return TickBlock(self, name, scheduled_at, choices, pattern=pattern, tz=tz, rerun=rerun)
 
-    def run_schedules(self, *, on_result: Watcher | None = None) -> None:
-        """Run what was declared with `schedule` when it is due, until `stop()`; then wait for what is running."""
+    def run_schedules(self, *, on_result: OnResult | None = None) -> None:
+        """Run the declared schedules when they are due, until `stop()`. Then wait for running slots to finish."""
         from onceward.runtime.threads import ThreadWorkerPool
-        from onceward.schedules.api import watches
-        from onceward.schedules.runner import keep
+        from onceward.schedules.api import runners
+        from onceward.schedules.runner import run_loop
 
-        run(keep(self.engine, watches(self, on_result), ThreadWorkerPool()))
+        run(run_loop(self.engine, runners(self, on_result), ThreadWorkerPool()))
 
     def saga(
         self,
@@ -322,20 +333,21 @@ class Once(BaseClient):
         tenant: TenantSource = None,
         **choices: Unpack[SagaChoices],
     ) -> Saga:
-        """Steps that are all done in the end, or all undone: `once.saga("order", Step("charge", charge, undo=refund))`.
+        """Declare a saga: its steps are all done in the end, or all undone.
 
-        It is called with its input, by name; `input_type` is a function or class whose parameters those are.
+        `once.saga("order", Step("charge", charge, undo=refund))`. Call it with its input as keyword arguments;
+        `input_type` is a function or class with these parameters.
         """
-        from onceward.sagas.api import Saga  # not at the top, for the same reason as in `map`
+        from onceward.sagas.api import Saga  # imported here, as in `map`
 
         return Saga(self, name, steps, input_type, choices, key=key, version=version, tenant=tenant)
 
     def recover(self, *, every: Duration | None = None, on_result: Tell | None = None) -> Recovery:
-        """Finish what was declared with `store_input=True` and nobody delivers again; tells what it came to.
+        """Finish interrupted calls of operations with `store_input=True` that are not redelivered. Return the counts.
 
-        Until nothing is due; with `every`, until `stop()`, with a rest of that length between the looks.
+        It returns when nothing is due. With `every`, it repeats at that interval until `stop()`.
         """
-        from onceward.recovery.deliveries import sweeper  # not at the top, for the same reason as in `map`
+        from onceward.recovery.deliveries import sweeper  # imported here, as in `map`
         from onceward.runtime.threads import ThreadWorkerPool
 
         worker = sweeper(self, on_result)
@@ -344,7 +356,7 @@ class Once(BaseClient):
         return run(worker.until_stopped(ThreadWorkerPool(), microseconds(every, "every") / SECOND))
 
     def read(self, key: Any, *, name: str | None = None) -> Entry | None:
-        """The record under the key, or None."""
+        """Return the record under the key, or None."""
         return run(records.read(self.engine, self.key(key, name=name), self.codec(), by_text=by_text(key, name)))
 
     def forget(
@@ -356,11 +368,12 @@ class Once(BaseClient):
         seen: Entry | None = None,
         why: str | None = None,
     ) -> bool:
-        """Make the key free again; tells whether there was anything. A live owner is spared unless forced.
+        """Forget the record, so that the key can be claimed again. Return whether there was a record.
 
-        `seen` is what `read` gave: what has become another record since is left alone. With `why`, it is audited.
+        Raise if a worker still holds its lease, unless `force` is set. `seen` is an entry that `read` returned: raise
+        if the record has changed since. With `why`, the change is written to the audit trail.
         """
-        from onceward.sagas import records as saga_records  # not at the top, for the same reason as in `map`
+        from onceward.sagas import records as saga_records  # imported here, as in `map`
 
         return run(
             saga_records.forget(
@@ -369,12 +382,12 @@ class Once(BaseClient):
                 force=force,
                 by_text=by_text(key, name),
                 seen=seen,
-                signed=signed("forget", why, "forced" if force else ""),
+                signed=sign("forget", why, "forced" if force else ""),
             )
         )
 
     def resolve(self, key: Any, finding: applied | Finding, *, name: str | None = None, why: str | None = None) -> None:
-        """Say how a PARKED attempt ended: `applied(value)`, `not_applied` or `abandon`. With `why`, it is audited."""
+        """Resolve a PARKED attempt: `applied(value)`, `not_applied` or `abandon`. With `why`, it is audited."""
         from onceward.sagas import records as saga_records
 
         run(
@@ -385,18 +398,18 @@ class Once(BaseClient):
                 self.codec(),
                 self.policy,
                 by_text=by_text(key, name),
-                signed=signed("resolve", why),
+                signed=sign("resolve", why),
             )
         )
 
     def purge(self, limit: int = 10_000, *, why: str | None = None) -> int:
-        """Delete up to `limit` records that answer for nothing any more. With `why`, it is audited."""
-        return run(records.purge(self.engine, limit, signed("purge", why)))
+        """Delete up to `limit` expired records. Return how many were deleted. With `why`, it is audited."""
+        return run(records.purge(self.engine, limit, sign("purge", why)))
 
     def audit(
         self, key: Any = None, *, name: str | None = None, within: Duration | None = None, limit: int = 100
     ) -> list[AuditEntry]:
-        """What was changed by hand and why, the newest first: under this key, or under all."""
+        """Return what was changed by hand and why, newest first: under this key, or under all keys."""
         return run(
             records.audit(
                 self.engine,
@@ -408,19 +421,20 @@ class Once(BaseClient):
         )
 
     def migrate(self) -> None:
-        """Make or extend the store's tables, as `onceward migrate` does. Up to date: does nothing."""
+        """Create or extend the store's tables, like `onceward migrate`. Do nothing if they are up to date."""
         run(records.migrate(self.engine))
 
-    def stats(self, since: Duration = "24h") -> Tally:
-        """What all processes counted in the last hours, by scope: for clients that were made with `counters=True`."""
-        from onceward.observe.figures import stats  # not at the top, for the same reason as in `map`
+    def stats(self, since: Duration = "24h") -> CounterTotals:
+        """Return what all processes counted in the last hours, by scope. Only clients with `counters=True` count."""
+        from onceward.observe.figures import stats  # imported here, as in `map`
 
         return run(stats(self.engine, microseconds(since, "since")))
 
     def check(self, *, rules: Mapping[str, Any] | None = None, alert: Alert | None = None) -> list[Broken]:
-        """The rules that are broken now; `rules` has other thresholds. `alert` is called for each, once in 24 h.
+        """Return the health rules that are broken now; `rules` overrides thresholds.
 
-        Only what is counted (`counters=True`), and what is PENDING, is judged: an empty list says no more than that.
+        `alert` is called for each broken rule, at most once in 24 h. The rules judge only counters (`counters=True`)
+        and PENDING records: an empty list says no more than that.
         """
         from onceward.observe.figures import broken_rules
         from onceward.observe.rules import thresholds_of
@@ -434,20 +448,20 @@ class Once(BaseClient):
         return found
 
     def close(self, timeout: float = 10.0) -> None:
-        """Stop claiming, let running work finish (up to `timeout` seconds), join the keeper, close the store."""
-        from onceward.locks.flow import held_here  # for those who have any
+        """Stop claiming, let running work finish (up to `timeout` seconds), stop the heartbeat, close the store."""
+        from onceward.locks.flow import held_here  # imported here, as in `map`
 
         self.stop()
         self.heartbeat.drain(timeout, own=held_here())
-        for engine in (self.engine, *self._beside):
+        for engine in (self.engine, *self._async_engines):
             engine.closed = True
         self.heartbeat.close()
         if self.counters is not None:
             self.counters.close()
-        if self._beside:
-            from .aio import close_beside
+        if self._async_engines:
+            from .aio import close_async_twin
 
-            close_beside(self._beside[0])
+            close_async_twin(self._async_engines[0])
         run(self.engine.store.close())
 
     def __enter__(self) -> Self:
@@ -458,11 +472,11 @@ class Once(BaseClient):
 
 
 def refuse_undecoratable(fn: Any) -> None:
-    """Staticmethod and classmethod go outside: they hide the function's own signature."""
+    """Raise for objects that `@once` cannot decorate. `staticmethod` and `classmethod` hide the signature."""
     if isinstance(fn, staticmethod | classmethod):
         raise ConfigurationError(f"put @{type(fn).__name__} above @once, not below it")
     if not callable(fn):
         raise ConfigurationError(
             f"@once decorates functions, not {type(fn).__name__}",
-            hint='a key is given by name: @once(key="charge:{order}")',
+            hint='pass the key by name: @once(key="charge:{order}")',
         )

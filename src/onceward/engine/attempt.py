@@ -22,11 +22,11 @@ from onceward.protocol.capabilities import JoinedStore, JoinsTransaction
 from onceward.protocol.record import AfterCrash, RecordState
 from onceward.protocol.requests import Answer, ClaimRequest, Complete, Fail, Park, Release, Renewal, Verdict
 from onceward.protocol.runtime import Canceller
-from onceward.protocol.unstored import noted
+from onceward.protocol.unstored import unstored_note
 from onceward.results.codec import Encoded
 
 from .engine import Engine
-from .error_text import message_of, words_of
+from .error_text import format_error, message_of
 from .job import Job
 from .settlement import SettlingLease
 
@@ -51,7 +51,7 @@ class CurrentStep(Protocol):
 class Attempt(SettlingLease):
     """One claim, from the question to its settlement. Whatever interrupts it, nothing is kept that nobody uses."""
 
-    granted = False  # the store has said so: `record` is ours
+    acquired = False  # the store has said so: `record` is ours
     refusal: Answer | None  # the store has said no
     joined: JoinedStore | None = None  # the caller's transaction that the result was written in
     unconfirmed = False  # the effect is done, but the store did not answer
@@ -59,7 +59,7 @@ class Attempt(SettlingLease):
     raised: BaseException | None  # by the work, and not settled yet
     result: Any = NO_RESULT
     outer: Attempt | None = None
-    act: CurrentStep | None = None  # which part of the work is being done
+    step: CurrentStep | None = None  # which part of the work is being done
     at_end: dict[str, str]  # what is noted on completion
     canceller: Canceller | None = None  # of work that may still be cancelled, and has to be told when it is over
 
@@ -69,7 +69,7 @@ class Attempt(SettlingLease):
         self.key: Key = job.key
         self.lease = job.policy.lease
         # Looked at in every call: what stands in the object itself is found at once, a default of the class is not.
-        self.straight = True
+        self.is_simple = True
         self.raised = self.refusal = None
         self.at_end = job.at_end
 
@@ -94,17 +94,17 @@ class Attempt(SettlingLease):
             job.note,
         )
 
-    def answered(self, answer: Answer) -> None:
+    def apply_answer(self, answer: Answer) -> None:
         if answer.verdict is ACQUIRED and answer.record is not None:
-            self.record, self.granted = answer.record, True
+            self.record, self.acquired = answer.record, True
         else:
             self.nonce = b""
 
     # ── what the work may ask ──
 
     def derived_key(self, step: str) -> str:
-        if self.act is not None:
-            return self.act.derived_key(step)
+        if self.step is not None:
+            return self.step.derived_key(step)
         return derived_key(self.key.id, self.record.cycle, step)
 
     def check(self) -> None:
@@ -142,7 +142,7 @@ class Attempt(SettlingLease):
 
     def exit(self) -> None:
         """As `__exit__`, to which it makes no difference what was raised."""
-        if not self.over:
+        if not self.closed:
             self.engine.heartbeat.drop(self)  # however it ended, nobody is left to settle it: let it lapse
         try:
             _reset(self._variable)
@@ -155,7 +155,7 @@ class Attempt(SettlingLease):
         if _current.get() is self:
             _current.set(self.outer)
 
-    def caught(self) -> BaseException:
+    def take_error(self) -> BaseException:
         """What the work raised, which is settled from here on: its traceback leads to us, so we do not keep it."""
         error, self.raised = self.raised, None
         return error  # type: ignore[return-value]  # asked for only if there is one
@@ -167,12 +167,12 @@ class Attempt(SettlingLease):
             self.cancel_if_lost()
 
     def cancel_if_lost(self) -> None:
-        self.straight = False
+        self.is_simple = False
         self.canceller = self.on_lost = self.engine.runtime.canceller()
 
     def end(self, error: BaseException | None) -> bool:
         """The work is over; True if it was cancelled because the key was lost."""
-        return self.canceller is not None and self.canceller.over(error)
+        return self.canceller is not None and self.canceller.work_ended(error)
 
     # ── verbs ──
 
@@ -180,14 +180,14 @@ class Attempt(SettlingLease):
         """Write small metadata onto the record at once; it survives a take-over."""
         renewal = Renewal(self.key.id, self.record.token, self.record.nonce, self.job.policy.lease, note)
         answer = (await self.engine.store.renew([renewal], timeout=self.job.policy.call_timeout))[0]
-        self._judge(answer)
+        self._raise_unless_ok(answer)
         written = answer.record
         if written is not None and (written.token, written.updated_at) >= (self.record.token, self.record.updated_at):
             self.record = written  # else the answer is late: a step may note while its saga writes, under a newer token
 
     async def complete(self, value: Any) -> Answer:
         """Record the result. Repeating it with an equal value is fine."""
-        self._refuse_part()
+        self._refuse_in_step()
         try:
             answer = await self.record_result(value)
         except StoreError as error:
@@ -195,10 +195,10 @@ class Attempt(SettlingLease):
             raise OutcomeUnknown(
                 "the effect was done, but the store did not confirm the record in time", key=self.key.text, value=value
             ) from error
-        return self._judge(answer)
+        return self._raise_unless_ok(answer)
 
-    def _refuse_part(self) -> None:
-        if self.act is not None:
+    def _refuse_in_step(self) -> None:
+        if self.step is not None:
             raise ConfigurationError(
                 "a step cannot complete its saga: others may be left",
                 key=self.key.text,
@@ -213,7 +213,7 @@ class Attempt(SettlingLease):
 
     async def _record_large(self, value: Any) -> Answer:
         """A cancellation while it is encoded is raised afterwards, too."""
-        completion, cancelled = await self.engine.runtime.finish(self.completion(value))
+        completion, cancelled = await self.engine.runtime.shield(self.completion(value))
         try:
             answer = await self.settle(completion, RecordState.COMPLETED)
         except Exception as error:
@@ -224,7 +224,7 @@ class Attempt(SettlingLease):
             raise cancelled
         return answer
 
-    def lightly(self, value: Any) -> Complete:
+    def small_completion(self, value: Any) -> Complete:
         """The completion with a light value, made at once."""
         return self.settlement(self.job.codec.encode(value, self.key.id))
 
@@ -263,11 +263,11 @@ class Attempt(SettlingLease):
                 f"it takes {len(encoded.data)} bytes, and a record of this store has room for {self.engine.largest}"
             )
         self.engine.emit("result_not_stored", self.key, self.record, reason=reason)
-        return {**note, **noted(brief or reason)}
+        return {**note, **unstored_note(brief or reason)}
 
     async def complete_in(self, connection: Any, value: Any) -> None:
         """Write the result inside the caller's transaction, fenced: if we were replaced, the caller must roll back."""
-        self._refuse_part()
+        self._refuse_in_step()
         store = self.engine.store
         if not isinstance(store, JoinsTransaction):
             raise ConfigurationError(
@@ -283,8 +283,8 @@ class Attempt(SettlingLease):
         self.check()
         joined = store.join(connection, self.engine.runtime)
         answer = (await joined.settle([await self.completion(value)], timeout=self.job.policy.call_timeout))[0]
-        self._judge(answer)
-        self.straight, self.joined = False, joined
+        self._raise_unless_ok(answer)
+        self.is_simple, self.joined = False, joined
         self.settling = not joined.exclusive  # once it is committed, a renewal finds nothing to renew: all is well
         await self.engine.renew_due(joined, but=self)
 
@@ -294,7 +294,7 @@ class Attempt(SettlingLease):
     def fail_later(self, error: BaseException, *, final: bool, known: bool) -> None:
         """The caller's open transaction keeps us from writing: the keeper does, once it is over and not committed."""
         self.abandon()
-        self.engine.heartbeat.end(self, self._failure(error, final, known))
+        self.engine.heartbeat.settle_later(self, self._failure(error, final, known))
 
     def _failure(self, error: BaseException, final: bool, known: bool, error_type: str = "") -> Fail:  # noqa: FBT001 (as in Fail)
         policy = self.job.policy
@@ -317,7 +317,7 @@ class Attempt(SettlingLease):
             return self.job.policy.delay_after(self.record.attempt)
         except Exception as error:  # noqa: BLE001 (it is the user's own function)
             self.engine.emit(
-                "retry_delay_failed", self.key, self.record, reason="retried without a delay", error=words_of(error)
+                "retry_delay_failed", self.key, self.record, reason="retried without a delay", error=format_error(error)
             )
             return 0
 
@@ -329,14 +329,14 @@ class Attempt(SettlingLease):
     async def release(self) -> Answer:
         return await self.settle(Release(self.key.id, self.record.token, self.record.nonce), RecordState.FREE)
 
-    async def lapse(self) -> None:
+    async def expire_lease(self) -> None:
         """End the lease now: whoever claims next decides as after a crash. No answer: it ends by itself."""
         self.abandon()
         renewal = Renewal(self.key.id, self.record.token, self.record.nonce, 0)
         with suppress(StoreError):
-            await self.engine.finish(self.engine.store.renew([renewal], timeout=self.job.policy.call_timeout))
+            await self.engine.shield(self.engine.store.renew([renewal], timeout=self.job.policy.call_timeout))
 
-    def _judge(self, answer: Answer) -> Answer:
+    def _raise_unless_ok(self, answer: Answer) -> Answer:
         match answer.verdict:
             case Verdict.OK:
                 return answer
@@ -357,9 +357,9 @@ def _name_attributes() -> None:
     """
     one: Any = Attempt.__new__(Attempt)
     for name in (
-        *("engine", "job", "key", "lease", "nonce", "since", "record", "granted", "renew_at", "ends"),
-        *("outer", "_variable", "begun", "result", "settling", "settled", "over"),
-        *("straight", "raised", "refusal", "at_end"),
+        *("engine", "job", "key", "lease", "nonce", "since", "record", "acquired", "renew_at", "ends"),
+        *("outer", "_variable", "begun", "result", "settling", "settled", "closed"),
+        *("is_simple", "raised", "refusal", "at_end"),
     ):
         setattr(one, name, None)
 

@@ -8,15 +8,15 @@ from onceward.protocol.outcome import Outcome, Replayed, Unknown
 from . import switch
 from .acquire import acquire
 from .attempt import Attempt
-from .ending import after_error, after_value
 from .engine import Engine
-from .execute import ask_first
-from .interrupted import mend, recover
+from .execute import verify_first
+from .interrupted import recover, settle_interrupted
 from .job import Job
+from .settle_outcome import settle_raised, settle_returned
 from .unclaimed import Unclaimed
 
 
-def unentered(engine: Engine, job: Job) -> Attempt:
+def new_attempt(engine: Engine, job: Job) -> Attempt:
     """The claim before it is asked for: whatever interrupts the asking, it can be given back."""
     return Unclaimed(engine, job) if switch.off else Attempt(engine, job)
 
@@ -29,15 +29,15 @@ async def enter(attempt: Attempt) -> None:
     await attempt.engine.ready()
     found = await acquire(attempt)
     if not isinstance(found, Attempt):
-        raise refusal(found)
+        raise refusal_error(found)
     attempt.__enter__()
-    settled = await ask_first(attempt) if attempt.record.ask_first else None
+    settled = await verify_first(attempt) if attempt.record.ask_first else None
     if settled is not None:
-        raise refusal(settled)
+        raise refusal_error(settled)
     attempt.begin()
 
 
-async def refused(attempt: Attempt, error: BaseException) -> None:
+async def enter_failed(attempt: Attempt, error: BaseException) -> None:
     """`enter` raised, or what followed it: the block does not begin."""
     attempt.begun = False
     if isinstance(attempt, Unclaimed):
@@ -46,7 +46,7 @@ async def refused(attempt: Attempt, error: BaseException) -> None:
         await recover(attempt.engine, [attempt], error)
 
 
-def abandon(attempt: Attempt) -> None:
+def abandon_block(attempt: Attempt) -> None:
     """The end of its block was struck before it began, and nobody holds the block any more: as after a crash."""
     attempt.leave()
     attempt.abandon()
@@ -57,24 +57,24 @@ async def leave(attempt: Attempt, error: BaseException | None) -> None:
     if isinstance(attempt, Unclaimed):
         attempt.__exit__()
         return
-    outcome = await (after_value(attempt, None) if error is None else after_error(attempt, error))
+    outcome = await (settle_returned(attempt, None) if error is None else settle_raised(attempt, error))
     attempt.__exit__()
     if error is None or isinstance(outcome, Unknown):
         outcome.unwrap()
 
 
-async def left(attempt: Attempt, error: BaseException | None, interrupt: BaseException) -> None:
+async def leave_interrupted(attempt: Attempt, error: BaseException | None, interrupt: BaseException) -> None:
     """`leave` raised. Unless that was its own last word, an interrupt kept it from having one: have it now."""
     attempt.leave()
-    closing = attempt.engine.runtime.cancels and isinstance(interrupt, GeneratorExit)
-    if attempt.over or closing or interrupt is error or isinstance(interrupt, OncewardError):
+    closing = attempt.engine.runtime.supports_cancellation and isinstance(interrupt, GeneratorExit)
+    if attempt.closed or closing or interrupt is error or isinstance(interrupt, OncewardError):
         return
     if error is None:
         attempt.result = None
-    await mend(attempt, error or interrupt)
+    await settle_interrupted(attempt, error or interrupt)
 
 
-def refusal(outcome: Outcome[object]) -> BaseException:
+def refusal_error(outcome: Outcome[object]) -> BaseException:
     """The exception for an outcome that is no grant."""
     if isinstance(outcome, Replayed):
         return outcome.already_done()

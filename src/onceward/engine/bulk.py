@@ -11,9 +11,9 @@ from onceward.protocol.requests import Answer, Verdict
 from onceward.protocol.transitions import differs
 
 from . import switch
-from .acquire import FIRST_PAUSE, TRIES_LEFT, outcome_of, refuse_reentry, take
+from .acquire import FIRST_PAUSE, TRIES_LEFT, refusal_outcome, refuse_reentry, start_heartbeat
 from .attempt import Attempt
-from .engine import AT_A_TIME, Engine
+from .engine import YIELD_EVERY, Engine
 from .error_text import message_of
 from .execute import execute, perform
 from .interrupted import recover
@@ -36,14 +36,16 @@ async def execute_all(engine: Engine, items: Sequence[Job | Exception]) -> list[
         await _execute_batch(engine, distinct[start : start + BATCH], outcomes)
     told: list[Outcome[Any]] = []
     for place, job in enumerate(items):
-        await _pause(engine, place)
-        told.append(_failed("", job) if isinstance(job, Exception) else await _outcome(engine, job, firsts, outcomes))
+        await _yield_sometimes(engine, place)
+        told.append(
+            _failed_outcome("", job) if isinstance(job, Exception) else await _outcome(engine, job, firsts, outcomes)
+        )
     return told
 
 
-async def _pause(engine: Engine, place: int) -> None:
+async def _yield_sometimes(engine: Engine, place: int) -> None:
     """Many small steps, none of which may wait for anything: leave gaps for whoever shares our thread."""
-    if place % AT_A_TIME == AT_A_TIME - 1:
+    if place % YIELD_EVERY == YIELD_EVERY - 1:
         await engine.runtime.sleep(0)
 
 
@@ -51,7 +53,7 @@ async def _outcome(engine: Engine, job: Job, firsts: dict[bytes, Job], outcomes:
     """A later item with the same key is a replay of the first, unless its payload is another."""
     first = firsts.get(job.key.id)
     if first is None or differs(first.fingerprint, job.fingerprint):
-        return await _alone(engine, job)
+        return await _execute_alone(engine, job)
     outcome = outcomes[job.key.id]
     if job is first or not isinstance(outcome, Executed | Replayed):
         return outcome
@@ -72,37 +74,37 @@ async def _outcome(engine: Engine, job: Job, firsts: dict[bytes, Job], outcomes:
 
 
 async def _execute_batch(engine: Engine, jobs: list[Job], outcomes: Outcomes) -> None:
-    asked = _allowed(engine, jobs, outcomes)
+    asked = _new_attempts(engine, jobs, outcomes)
     try:
         await engine.ready()
         await _claim(engine, asked, outcomes)
         for place, one in enumerate(asked):
-            await _pause(engine, place)
-            if one.granted:
+            await _yield_sometimes(engine, place)
+            if one.acquired:
                 outcomes[one.key.id] = await perform(one)
     except BaseException as error:
         await recover(engine, asked, error)
         raise
     for place, job in enumerate(jobs):
-        await _pause(engine, place)
+        await _yield_sometimes(engine, place)
         if job.key.id not in outcomes:  # running elsewhere, or no store: each by its own policy
-            outcomes[job.key.id] = await _alone(engine, job)
+            outcomes[job.key.id] = await _execute_alone(engine, job)
 
 
-async def _alone(engine: Engine, job: Job) -> Outcome[Any]:
+async def _execute_alone(engine: Engine, job: Job) -> Outcome[Any]:
     try:
         return await execute(engine, job)
-    except TROUBLE_OF_ONE as error:
-        return _failed(job.key.text, error)
+    except KEY_ERRORS as error:
+        return _failed_outcome(job.key.text, error)
 
 
-def _allowed(engine: Engine, jobs: list[Job], outcomes: Outcomes) -> list[Attempt]:
+def _new_attempts(engine: Engine, jobs: list[Job], outcomes: Outcomes) -> list[Attempt]:
     asked: list[Attempt] = []
     for job in jobs:
         try:
             refuse_reentry(engine, job)
         except ClaimError as error:
-            outcomes[job.key.id] = _failed(job.key.text, error)
+            outcomes[job.key.id] = _failed_outcome(job.key.text, error)
         else:
             asked.append(Attempt(engine, job))
     return asked
@@ -113,43 +115,43 @@ async def _claim(engine: Engine, asked: list[Attempt], outcomes: Outcomes) -> No
     if not asked:
         return
     since = engine.runtime.monotonic()
-    answers, cancelled = await _ask(engine, asked)
+    answers, cancelled = await _request_claims(engine, asked)
     for one, answer in zip(asked, answers, strict=False):  # no answers at all if there is no store
-        one.answered(answer)
+        one.apply_answer(answer)
     if cancelled is not None:
         raise cancelled
     for place, (one, answer) in enumerate(zip(asked, answers, strict=False)):
-        await _pause(engine, place)
-        if one.granted:
-            take(one, since)
+        await _yield_sometimes(engine, place)
+        if one.acquired:
+            start_heartbeat(one, since)
         elif answer.verdict not in (Verdict.RUNNING, Verdict.SETTLED):
-            outcomes[one.job.key.id] = await _told(engine, one.job, answer)
+            outcomes[one.job.key.id] = await _refusal(engine, one.job, answer)
 
 
-async def _ask(engine: Engine, asked: list[Attempt]) -> tuple[list[Answer], BaseException | None]:
+async def _request_claims(engine: Engine, asked: list[Attempt]) -> tuple[list[Answer], BaseException | None]:
     """Repeated with the same nonces if no reply came: what was granted into the void is recognised as ours."""
     timeout = min(one.job.policy.call_timeout for one in asked)
     requests = [one.request() for one in asked]
     for left in TRIES_LEFT:
         try:
-            return await engine.finish(engine.store.claim(requests, timeout=timeout))
+            return await engine.shield(engine.store.claim(requests, timeout=timeout))
         except StoreError:
             if left:
                 await engine.runtime.sleep(FIRST_PAUSE * (1 + engine.runtime.jitter()))
     return [], None
 
 
-async def _told(engine: Engine, job: Job, answer: Answer) -> Outcome[Any]:
+async def _refusal(engine: Engine, job: Job, answer: Answer) -> Outcome[Any]:
     """A record that cannot be read is the trouble of one item, not of the batch."""
     try:
-        return await outcome_of(engine, job, answer)
-    except TROUBLE_OF_ONE as error:
-        return _failed(job.key.text, error)
+        return await refusal_outcome(engine, job, answer)
+    except KEY_ERRORS as error:
+        return _failed_outcome(job.key.text, error)
 
 
-TROUBLE_OF_ONE = (ResultError, VersionSkew, ClaimError)
+KEY_ERRORS = (ResultError, VersionSkew, ClaimError)
 """What is wrong with one key says nothing about the others."""
 
 
-def _failed(key: str, error: Exception) -> Outcome[Any]:
+def _failed_outcome(key: str, error: Exception) -> Outcome[Any]:
     return Failed(key=key, error_type=type(error).__qualname__, error=message_of(error), final=True, exception=error)

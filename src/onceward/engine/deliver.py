@@ -15,23 +15,23 @@ from onceward.protocol.record import RecordState
 from onceward.protocol.requests import Answer, Complete, Verdict
 
 from . import switch
-from .acquire import FIRST_PAUSE, TRIES_LEFT, acquire, outcome_of, take
+from .acquire import FIRST_PAUSE, TRIES_LEFT, acquire, refusal_outcome, start_heartbeat
 from .attempt import Attempt
-from .ending import recorded, unconfirmed
 from .engine import Engine
 from .error_text import message_of
-from .execute import execute, perform, unprotected
+from .execute import execute, perform, run_unprotected
 from .interrupted import recover
 from .job import NO_KEY, Job
+from .settle_outcome import completion_outcome, unconfirmed_outcome
 
-Found = Attempt | Outcome[Any] | Exception
+ClaimResult = Attempt | Outcome[Any] | Exception
 """What a claim led to: ours, or the outcome or the error that stands in its way."""
 
-TROUBLE_OF_ONE = (ResultError, VersionSkew, ClaimError)
+KEY_ERRORS = (ResultError, VersionSkew, ClaimError)
 """What is wrong with one key says nothing about the others."""
 
 
-async def claim_together(engine: Engine, jobs: Sequence[Job]) -> list[Found]:
+async def claim_together(engine: Engine, jobs: Sequence[Job]) -> list[ClaimResult]:
     """Each job of another key. No store: the same error for each."""
     asked = [Attempt(engine, job) for job in jobs]
     try:
@@ -45,38 +45,38 @@ async def claim_together(engine: Engine, jobs: Sequence[Job]) -> list[Found]:
         raise
 
 
-async def _claim(engine: Engine, asked: Sequence[Attempt]) -> list[Found]:
+async def _claim(engine: Engine, asked: Sequence[Attempt]) -> list[ClaimResult]:
     since = engine.runtime.monotonic()
-    answers, cancelled = await _ask(engine, asked)
+    answers, cancelled = await _request_claims(engine, asked)
     for one, answer in zip(asked, answers, strict=True):
-        one.answered(answer)
+        one.apply_answer(answer)
     if cancelled is not None:
         raise cancelled
-    found: list[Found] = []
+    found: list[ClaimResult] = []
     for one, answer in zip(asked, answers, strict=True):
         try:
-            found.append(take(one, since) if one.granted else await _otherwise(one, answer))
-        except TROUBLE_OF_ONE as error:
+            found.append(start_heartbeat(one, since) if one.acquired else await _refusal(one, answer))
+        except KEY_ERRORS as error:
             found.append(error)
     return found
 
 
-async def _ask(engine: Engine, asked: Sequence[Attempt]) -> tuple[list[Answer], BaseException | None]:
+async def _request_claims(engine: Engine, asked: Sequence[Attempt]) -> tuple[list[Answer], BaseException | None]:
     """Repeated with the same nonces if no reply came: what was granted into the void is recognised as ours."""
     timeout = min(one.job.policy.call_timeout for one in asked)
     requests = [one.request() for one in asked]
     for _ in TRIES_LEFT[:-1]:
         try:
-            return await engine.finish(engine.store.claim(requests, timeout=timeout))
+            return await engine.shield(engine.store.claim(requests, timeout=timeout))
         except StoreError:
             await engine.runtime.sleep(FIRST_PAUSE * (1 + engine.runtime.jitter()))
-    return await engine.finish(engine.store.claim(requests, timeout=timeout))
+    return await engine.shield(engine.store.claim(requests, timeout=timeout))
 
 
-async def _otherwise(one: Attempt, answer: Answer) -> Attempt | Outcome[Any]:
+async def _refusal(one: Attempt, answer: Answer) -> Attempt | Outcome[Any]:
     if answer.verdict is Verdict.SETTLED:  # granted into the void, and settled by somebody since: ask anew
         return await acquire(one)
-    return await outcome_of(one.engine, one.job, answer)
+    return await refusal_outcome(one.engine, one.job, answer)
 
 
 def needs_no_claim(job: Job) -> bool:
@@ -84,7 +84,7 @@ def needs_no_claim(job: Job) -> bool:
     return job.key is NO_KEY or bool(switch.off)
 
 
-async def carry_out(engine: Engine, job: Job, found: Attempt | StoreError | None) -> Outcome[Any] | Exception:
+async def run_delivery(engine: Engine, job: Job, found: Attempt | StoreError | None) -> Outcome[Any] | Exception:
     """Run what is ours, or needs no claim. Without a store, only what was declared to run all the same."""
     if found is None:
         return await execute(engine, job)
@@ -96,15 +96,15 @@ async def carry_out(engine: Engine, job: Job, found: Attempt | StoreError | None
             raise
     if isinstance(found, NOT_DOWN) or job.policy.on_store_down != "run":
         return found
-    return await unprotected(engine, job, f"store down: {message_of(found)}")
+    return await run_unprotected(engine, job, f"store down: {message_of(found)}")
 
 
-def may_go_together(attempt: Attempt) -> bool:
+def can_batch_result(attempt: Attempt) -> bool:
     """Whether its result may be recorded with those of others: not where the store answers at once, or asks first."""
     return attempt.engine.answer is None and not attempt.record.ask_first and attempt.job.policy.on_lost != "cancel"
 
 
-def begin_apart(attempt: Attempt) -> Any:
+def begin_in_task(attempt: Attempt) -> Any:
     """As `perform` begins, in a task of its own. What the handler gives is to be awaited there, if it can be."""
     attempt.enter_task()
     attempt.begun = True
@@ -112,12 +112,12 @@ def begin_apart(attempt: Attempt) -> Any:
     return job.call(*job.args, **job.kwargs)
 
 
-def plain_result(attempt: Attempt, value: Any) -> Unrecorded | None:
+def batchable_result(attempt: Attempt, value: Any) -> Unrecorded | None:
     """What was begun apart has returned. A plain result is left to be recorded with others; None: this is none."""
     if attempt.settled is not None or attempt.joined is not None or not is_light(value):
         return None
     attempt.result = value
-    return Unrecorded(attempt, attempt.lightly(value), value)
+    return Unrecorded(attempt, attempt.small_completion(value), value)
 
 
 class Unrecorded(NamedTuple):
@@ -134,23 +134,23 @@ async def record_together(engine: Engine, done: Sequence[Unrecorded]) -> list[Ou
     for one in done:
         one.attempt.settling = True
     try:
-        answers, _ = await engine.finish(engine.store.settle([one.completion for one in done], timeout=timeout))
+        answers, _ = await engine.shield(engine.store.settle([one.completion for one in done], timeout=timeout))
     except StoreError:
         return [await _record_alone(one) for one in done]
     for one, answer in zip(done, answers, strict=True):
-        one.attempt.settled_as(answer, RecordState.COMPLETED)
-    return [recorded(one.attempt, one.value, answer) for one, answer in zip(done, answers, strict=True)]
+        one.attempt.on_settled(answer, RecordState.COMPLETED)
+    return [completion_outcome(one.attempt, one.value, answer) for one, answer in zip(done, answers, strict=True)]
 
 
 async def _record_alone(one: Unrecorded) -> Outcome[Any]:
     try:
         answer = await one.attempt.settle(one.completion, RecordState.COMPLETED)
     except StoreError as error:
-        return unconfirmed(one.attempt, one.value, error)
-    return recorded(one.attempt, one.value, answer)
+        return unconfirmed_outcome(one.attempt, one.value, error)
+    return completion_outcome(one.attempt, one.value, answer)
 
 
-async def park_apart(engine: Engine, job: Job, error_type: str, error: str) -> bool:
+async def park_message(engine: Engine, job: Job, error_type: str, error: str) -> bool:
     """A record of its own, parked, for a message that cannot be done: a person must say. False: not now."""
     found = (await claim_together(engine, [job]))[0]
     if isinstance(found, Attempt):

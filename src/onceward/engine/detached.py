@@ -17,7 +17,7 @@ from .acquire import acquire
 from .attempt import Attempt
 from .engine import Engine
 from .error_text import message_of
-from .execute import ask_first, at_a_glance, execute, unprotected
+from .execute import execute, lookup_outcome, run_unprotected, verify_first
 from .interrupted import recover
 from .job import NO_KEY, Job
 
@@ -28,9 +28,9 @@ class DetachedWork(Protocol):
     def start(self, work: Coroutine[Any, Any, Outcome[Any]]) -> Awaitable[Outcome[Any]]: ...
 
 
-async def claim_apart(engine: Engine, job: Job, apart: DetachedWork) -> Attempt | Outcome[Any]:
+async def claim_detached(engine: Engine, job: Job, apart: DetachedWork) -> Attempt | Outcome[Any]:
     """The claim, whose work is yet to be begun; or what became of the job without one, run `apart` if at all."""
-    done = at_a_glance(engine, job)
+    done = lookup_outcome(engine, job)
     if done is not None:
         return done
     if switch.off or job.key is NO_KEY:
@@ -41,14 +41,14 @@ async def claim_apart(engine: Engine, job: Job, apart: DetachedWork) -> Attempt 
             await engine.ready()
         found = await acquire(attempt)
         if found is attempt and attempt.record.ask_first:
-            settled = await ask_first(attempt)
+            settled = await verify_first(attempt)
             return attempt if settled is None else settled
         return found
     except BaseException as error:
         await recover(engine, [attempt], error)
-        if attempt.granted or not isinstance(error, StoreError) or isinstance(error, NOT_DOWN):
+        if attempt.acquired or not isinstance(error, StoreError) or isinstance(error, NOT_DOWN):
             raise
         if job.policy.on_store_down != "run":
             raise
         reason = f"store down: {message_of(error)}"
-    return await apart.start(unprotected(engine, job, reason))
+    return await apart.start(run_unprotected(engine, job, reason))

@@ -9,10 +9,10 @@ from typing import Any, Protocol, TypeVar
 from onceward.errors import Stopping, StoreError
 from onceward.keys.key import Key
 from onceward.keys.weight import LIGHT_BYTES, is_light
-from onceward.protocol.capabilities import NO_BOUND, Bounds, Immediate, JoinedStore, Overlaps, SupportsLookup
+from onceward.protocol.capabilities import NO_SIZE_LIMIT, LimitsResultSize, AnswersInline, JoinedStore, OverlapsCalls, SupportsLookup
 from onceward.protocol.policy import SECOND
 from onceward.protocol.ports import Store
-from onceward.protocol.record import Done, Record
+from onceward.protocol.record import CompletedRecord, Record
 from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, Renewal
 from onceward.protocol.runtime import Runtime
 from onceward.results.codec import Codec, Encoded, unpacked_size
@@ -22,11 +22,11 @@ from .lease import Lease
 
 T = TypeVar("T")
 
-AT_A_TIME = 32
+YIELD_EVERY = 32
 """Small steps without a pause: together about a millisecond."""
 
 
-ALL: Callable[[str], bool] = bool
+WANT_ALL: Callable[[str], bool] = bool
 """Wants every event, for no name is empty. Without a call of ours: each event comes by here."""
 
 
@@ -35,8 +35,8 @@ class HeartbeatPort(Protocol):
 
     def take(self, hold: Lease, since: float) -> None: ...
     def drop(self, hold: Any) -> None: ...
-    def end(self, hold: Lease, settlement: AnySettlement) -> None: ...
-    def seek(self, hold: Any, id: bytes, lease: int) -> None: ...
+    def settle_later(self, hold: Lease, settlement: AnySettlement) -> None: ...
+    def reconcile(self, hold: Any, id: bytes, lease: int) -> None: ...
     def due(self) -> Sequence[Lease]: ...
     def shortest_lease(self) -> float | None: ...
 
@@ -51,7 +51,7 @@ class Finish(Protocol):
     """Runs it to the end even if the caller is cancelled; a store that never waits cannot be interrupted anyway."""
 
     def __call__(
-        self, work: Awaitable[T], hurry: Callable[[], None] | None = None
+        self, work: Awaitable[T], on_cancel: Callable[[], None] | None = None
     ) -> Awaitable[tuple[T, BaseException | None]]: ...
 
 
@@ -66,25 +66,27 @@ class Engine:
         self.owner = owner
         self.stopping = False
         self.closed = False
-        self.lookup: Callable[[bytes, bytes], Done | None] | None = None
-        if isinstance(store, SupportsLookup) and (store.inline or not runtime.cancels):  # it may block: never on a loop
+        self.lookup: Callable[[bytes, bytes], CompletedRecord | None] | None = None
+        if isinstance(store, SupportsLookup) and (
+            store.inline or not runtime.supports_cancellation
+        ):  # it may block: never on a loop
             self.lookup = store.lookup
-        self.answer: Callable[[AnyRequest], Answer] | None = store.answer if isinstance(store, Immediate) else None
-        self.largest = store.largest if isinstance(store, Bounds) and store.largest < NO_BOUND else None
-        self.parts = store.parts if isinstance(store, Overlaps) and runtime.cancels else 1
+        self.answer: Callable[[AnyRequest], Answer] | None = store.answer if isinstance(store, AnswersInline) else None
+        self.largest = store.largest if isinstance(store, LimitsResultSize) and store.largest < NO_SIZE_LIMIT else None
+        self.parts = store.parts if isinstance(store, OverlapsCalls) and runtime.supports_cancellation else 1
         self.opened = False
         # One step less on every call's way; and called by a local name, not as methods of ours, which they are not.
         self.wants: Callable[[str], bool] = bus.wants
         self.nonce: Callable[[], bytes] = runtime.nonce
-        self.steady = None if self.answer is not None else runtime.steady
-        self.finish: Finish = _undisturbed if store.inline else runtime.finish
+        self.shielded_type = None if self.answer is not None else runtime.shielded_type
+        self.shield: Finish = _finish_inline if store.inline else runtime.shield
         self.emit_wanted: Emit = self._emit_event
         self.count_by_scope()
 
     def count_by_scope(self) -> None:
         """If anybody counts by scope: only those who do pay for it."""
         if self.bus.totals is not None:
-            self.wants, self.emit_wanted = ALL, self.bus.totals.emitter(self.bus, self._emit_event)
+            self.wants, self.emit_wanted = WANT_ALL, self.bus.totals.emitter(self.bus, self._emit_event)
 
     def is_ready(self) -> bool:
         """Before every flow: right world, still claiming. False: the store must be opened first."""
@@ -105,23 +107,23 @@ class Engine:
         """The result as bytes. A large one is no reason to block whoever shares our thread."""
         if is_light(value):
             return codec.encode(value, id)
-        return await self.runtime.think(partial(codec.encode, large=True), value, id)
+        return await self.runtime.compute(partial(codec.encode, large=True), value, id)
 
     async def decode(self, codec: Codec, data: bytes, id: bytes) -> Any:
         """A stored result as a value."""
         if unpacked_size(data) <= LIGHT_BYTES:
             return codec.decode(data, id)
-        return await self.runtime.think(codec.decode, data, id)
+        return await self.runtime.compute(codec.decode, data, id)
 
     def emit(
-        self, name: str, key: Key, record: Record | Done | None = None, *, reason: str = "", error: str = ""
+        self, name: str, key: Key, record: Record | CompletedRecord | None = None, *, reason: str = "", error: str = ""
     ) -> None:
         """Count the event, and make it if anybody listens."""
         if self.wants(name):
             self.emit_wanted(name, key, record, reason=reason, error=error)
 
     def _emit_event(
-        self, name: str, key: Key, record: Record | Done | None = None, *, reason: str = "", error: str = ""
+        self, name: str, key: Key, record: Record | CompletedRecord | None = None, *, reason: str = "", error: str = ""
     ) -> None:
         """Behind `wants`: where every call comes by, nothing is put together that nobody hears."""
         self.bus.emit(
@@ -157,6 +159,6 @@ class Engine:
             self.bus.emit(Event(name="slow_transaction", key="", scope=self.store.name, reason=reason))
 
 
-async def _undisturbed(work: Awaitable[T], hurry: object = None) -> tuple[T, None]:  # noqa: ARG001 (as `Runtime.finish`)
+async def _finish_inline(work: Awaitable[T], on_cancel: object = None) -> tuple[T, None]:  # noqa: ARG001 (as `Runtime.finish`)
     """Nothing in it can wait, so nobody can be cancelled there."""
     return await work, None

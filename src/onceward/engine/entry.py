@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from onceward.protocol.note import own_words
+from onceward.protocol.note import user_notes
 from onceward.protocol.record import Record, RecordState
-from onceward.protocol.unstored import why
+from onceward.protocol.unstored import unstored_reason
 from onceward.results.codec import Codec
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -50,7 +50,7 @@ class Entry:
     @property
     def note(self) -> dict[str, str]:
         """What the work noted on its record."""
-        return own_words(self.record.note)
+        return user_notes(self.record.note)
 
     @property
     def error(self) -> str:
@@ -69,7 +69,7 @@ class Entry:
     @property
     def unstored(self) -> str:
         """Why the result of a completed record was not kept; "" if it was, or was not meant to be."""
-        return why(self.record.note)
+        return unstored_reason(self.record.note)
 
     @property
     def created_at(self) -> datetime:

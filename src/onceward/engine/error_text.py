@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-LONGEST_MESSAGE = 500  # enough to recognise an error; the traceback is in the log of whoever raised it
+MAX_MESSAGE_LENGTH = 500  # enough to recognise an error; the traceback is in the log of whoever raised it
 
 
-def words_of(error: BaseException) -> str:
+def format_error(error: BaseException) -> str:
     """Its type and its message."""
     return f"{type(error).__qualname__}: {message_of(error)}"
 
@@ -17,4 +17,4 @@ def message_of(error: BaseException) -> str:
     except Exception:  # noqa: BLE001 (a broken __str__ must not hide the failure that it describes)
         text = "(its message cannot be shown)"
     text = text.encode("utf-8", "backslashreplace").decode("utf-8")  # a lone surrogate could not be stored
-    return text if len(text) <= LONGEST_MESSAGE else text[: LONGEST_MESSAGE - 1] + "…"
+    return text if len(text) <= MAX_MESSAGE_LENGTH else text[: MAX_MESSAGE_LENGTH - 1] + "…"

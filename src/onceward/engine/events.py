@@ -12,7 +12,7 @@ from onceward.protocol.signals import came_by_signal
 
 if TYPE_CHECKING:
     from onceward.keys.key import Key
-    from onceward.protocol.record import Done, Record
+    from onceward.protocol.record import CompletedRecord, Record
 
     from .totals import Totals
 
@@ -93,7 +93,7 @@ class Emit(Protocol):
     """Makes an event of what happened to a key, for those who listen."""
 
     def __call__(
-        self, name: str, key: Key, record: Record | Done | None = None, *, reason: str = "", error: str = ""
+        self, name: str, key: Key, record: Record | CompletedRecord | None = None, *, reason: str = "", error: str = ""
     ) -> None: ...
 
 

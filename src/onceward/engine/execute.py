@@ -12,7 +12,7 @@
         │
     Executed
 
-`at_once` goes this way as far as nothing has to wait: to its end, with a store in memory and a plain function. `onward`
+`run_inline` goes this way as far as nothing has to wait: to its end, with a store in memory and a plain function. `continue_run`
 goes on from wherever that was left.
 
 The handler's own exceptions travel as values until the face raises them, so that even StopIteration survives.
@@ -30,24 +30,42 @@ from onceward.protocol.outcome import Executed, Failed, Outcome, Replayed
 from onceward.protocol.policy import applied, inconclusive, not_applied
 
 from . import switch
-from .acquire import acquire, acquire_at_once, granted, otherwise, received, refused
-from .acquire import send as send_claim
+from .acquire import (
+    acquire,
+    acquire_inline,
+    await_answer,
+    handle_refusal,
+    send_claim,
+    take_if_acquired,
+    wait_or_refuse,
+)
 from .attempt import Attempt
-from .ending import COMPLETED, OK, after_error, after_value, executed, look, park, record_at_once, recorded, unconfirmed
 from .engine import Engine
 from .error_text import message_of
 from .interrupted import recover
 from .job import NO_KEY, Job
-from .lookup import done_before, replayed
+from .lookup import lookup_completed, replayed_outcome
+from .settle_outcome import (
+    COMPLETED,
+    OK,
+    call_find,
+    completion_outcome,
+    executed_outcome,
+    park,
+    record_inline,
+    settle_raised,
+    settle_returned,
+    unconfirmed_outcome,
+)
 from .unclaimed import Unclaimed
 
 
 async def execute(engine: Engine, job: Job) -> Outcome[Any]:
     """Do the job once, or say why it was not done now."""
-    seen = done_before(engine, job)
+    seen = lookup_completed(engine, job)
     if seen is not None:
-        return replayed(job, *seen)
-    return as_outcome(await unseen(engine, job))
+        return replayed_outcome(job, *seen)
+    return as_outcome(await execute_uncompleted(engine, job))
 
 
 def as_outcome(found: Attempt | Outcome[Any]) -> Outcome[Any]:
@@ -55,134 +73,144 @@ def as_outcome(found: Attempt | Outcome[Any]) -> Outcome[Any]:
 
     Whoever asks gives it no name of its own: what failed has a traceback that leads there, and none may lead back.
     """
-    return executed(found) if isinstance(found, Attempt) else found
+    return executed_outcome(found) if isinstance(found, Attempt) else found
 
 
-def at_a_glance(engine: Engine, job: Job) -> Outcome[Any] | None:
+def lookup_outcome(engine: Engine, job: Job) -> Outcome[Any] | None:
     """The same as an outcome."""
-    seen = done_before(engine, job)
-    return None if seen is None else replayed(job, *seen)
+    seen = lookup_completed(engine, job)
+    return None if seen is None else replayed_outcome(job, *seen)
 
 
-async def unseen(engine: Engine, job: Job) -> Attempt | Outcome[Any]:
+async def execute_uncompleted(engine: Engine, job: Job) -> Attempt | Outcome[Any]:
     """The rest of `execute`, for a job that was not answered at a glance.
 
     The claim itself, if it was run and recorded: who wants no more than its `result` needs no outcome.
     """
     attempt = Attempt(engine, job)
     try:
-        done = at_once(attempt)
-        return await onward(attempt) if done is None else done
+        done = run_inline(attempt)
+        return await continue_run(attempt) if done is None else done
     except BaseException as error:
-        unclaimed = await torn(attempt, error)
+        unclaimed = await recover_or_run_unprotected(attempt, error)
         if unclaimed is None:
             raise
         return unclaimed
 
 
-def at_once(attempt: Attempt) -> Attempt | Outcome[Any] | None:
-    """Claim, run, record. None: something has to wait, or is out of the ordinary, and `onward` goes on from there."""
+def run_inline(attempt: Attempt) -> Attempt | Outcome[Any] | None:
+    """Claim, run, record. None: something has to wait, or is out of the ordinary, and `continue_run` goes on from there."""
     engine, job = attempt.engine, attempt.job
     if switch.off or job.key is NO_KEY or engine.answer is None or not engine.opened:
         return None
-    refusal = acquire_at_once(attempt, engine.answer)
+    refusal = acquire_inline(attempt, engine.answer)
     if refusal is not None:
         attempt.refusal = refusal
         return None
-    if job.awaits or attempt.record.ask_first or job.policy.on_lost == "cancel":
+    if job.is_async or attempt.record.ask_first or job.policy.on_lost == "cancel":
         return None
     attempt.__enter__()  # not by `with`, which costs more; an interrupt between the two is `leave`'s to mend
-    value = called(attempt)
+    value = call_handler(attempt)
     if attempt.raised is not None:
         return None
-    done = record_at_once(attempt, value)
+    done = record_inline(attempt, value)
     if done is not None:
         attempt.exit()
     return done
 
 
-async def onward(attempt: Attempt) -> Attempt | Outcome[Any]:  # noqa: C901, PLR0912, PLR0915 (a coroutine more is felt in every call)
+async def continue_run(attempt: Attempt) -> Attempt | Outcome[Any]:  # noqa: C901, PLR0912, PLR0915 (a coroutine more is felt in every call)
     """From where the claim stands to its end: it is not asked for yet, or refused, or ours, or its handler was run."""
     engine, job = attempt.engine, attempt.job
-    if not attempt.granted:
-        if engine.steady is None or not engine.opened or attempt.refusal is not None or job.key is NO_KEY or switch.off:
-            found = await claimed(attempt)
+    if not attempt.acquired:
+        if (
+            engine.shielded_type is None
+            or not engine.opened
+            or attempt.refusal is not None
+            or job.key is NO_KEY
+            or switch.off
+        ):
+            found = await acquire_or_refuse(attempt)
         else:
             sent = send_claim(attempt)
-            if type(sent) is not engine.steady:
-                found = await received(attempt, engine.finish(sent))
+            if type(sent) is not engine.shielded_type:
+                found = await await_answer(attempt, engine.shield(sent))
             else:
                 try:
                     answer = await sent.future
                 except BaseException as error:  # noqa: BLE001 (raised again, unless it is a cancellation or the store's)
-                    found = await received(attempt, sent.despite(error))
+                    found = await await_answer(attempt, sent.finish_after(error))
                 else:
-                    found = granted(attempt, answer) or await refused(attempt, answer)
+                    found = take_if_acquired(attempt, answer) or await handle_refusal(attempt, answer)
         if found is not attempt:
             return found
     if not attempt.begun:
         attempt.__enter__()
     try:
         if not attempt.begun:
-            settled = await ask_first(attempt) if attempt.record.ask_first else None
+            settled = await verify_first(attempt) if attempt.record.ask_first else None
             if settled is not None:
                 return settled
             if job.policy.on_lost == "cancel":
                 attempt.begin()
-            value = called(attempt)
-            if job.awaits:
+            value = call_handler(attempt)
+            if job.is_async:
                 try:
                     if type(value) is CoroutineType or hasattr(value, "__await__"):
                         value = attempt.result = await value  # in one step: a signal behind it finds the result
-                except BaseException as error:  # noqa: BLE001 (as in `called`)
+                except BaseException as error:  # noqa: BLE001 (as in `call_handler`)
                     attempt.raised = error
             if attempt.raised is None:
                 attempt.result = value
-                done = record_at_once(attempt, value) if engine.answer is not None else None
+                done = record_inline(attempt, value) if engine.answer is not None else None
                 if done is not None:
                     return done
-        if attempt.raised is not None or not (attempt.straight and is_light(attempt.result)):
-            return await unusual_end(attempt)
+        if attempt.raised is not None or not (attempt.is_simple and is_light(attempt.result)):
+            return await settle_outcome(attempt)
         try:
             completion = attempt.settlement(job.codec.encode(attempt.result, attempt.key.id))
-            if engine.steady is None:
+            if engine.shielded_type is None:
                 answer = await attempt.settle(completion, COMPLETED)
             else:
                 sent = attempt.send(completion)
-                if type(sent) is not engine.steady:
-                    answer = await attempt.settle(completion, COMPLETED, engine.finish(sent, attempt.hurry))
+                if type(sent) is not engine.shielded_type:
+                    answer = await attempt.settle(completion, COMPLETED, engine.shield(sent, attempt.hurry))
                 else:
                     try:
                         answer = await sent.future
                     except BaseException as error:  # noqa: BLE001 (as above)
-                        answer = await attempt.settle(completion, COMPLETED, sent.despite(error, attempt.hurry))
+                        answer = await attempt.settle(completion, COMPLETED, sent.finish_after(error, attempt.hurry))
                     else:
-                        attempt.settled_as(answer, COMPLETED)
+                        attempt.on_settled(answer, COMPLETED)
         except StoreError as error:
-            return unconfirmed(attempt, attempt.result, error)
-        return attempt if answer.verdict is OK else recorded(attempt, attempt.result, answer)
+            return unconfirmed_outcome(attempt, attempt.result, error)
+        return attempt if answer.verdict is OK else completion_outcome(attempt, attempt.result, answer)
     finally:
         attempt.exit()
 
 
-def unusual_end(attempt: Attempt) -> Coroutine[Any, Any, Outcome[Any]]:
+def settle_outcome(attempt: Attempt) -> Coroutine[Any, Any, Outcome[Any]]:
     """How a claim ends whose work has not simply returned something small."""
-    return after_value(attempt, attempt.result) if attempt.raised is None else after_error(attempt, attempt.caught())
+    return (
+        settle_returned(attempt, attempt.result)
+        if attempt.raised is None
+        else settle_raised(attempt, attempt.take_error())
+    )
 
 
-def claimed(attempt: Attempt) -> Coroutine[Any, Any, Attempt | Outcome[Any]]:
+def acquire_or_refuse(attempt: Attempt) -> Coroutine[Any, Any, Attempt | Outcome[Any]]:
     """The claim, if it is granted; else what comes of it."""
     engine, job = attempt.engine, attempt.job
     if switch.off:
-        return disabled(engine, job)
+        return run_disabled(engine, job)
     if job.key is NO_KEY:
-        return unprotected(engine, job, "no key")
+        return run_unprotected(engine, job, "no key")
     if not engine.opened:
-        return opened(attempt)
-    return acquire(attempt) if attempt.refusal is None else otherwise(attempt, attempt.refusal)
+        return open_and_acquire(attempt)
+    return acquire(attempt) if attempt.refusal is None else wait_or_refuse(attempt, attempt.refusal)
 
 
-async def opened(attempt: Attempt) -> Attempt | Outcome[Any]:
+async def open_and_acquire(attempt: Attempt) -> Attempt | Outcome[Any]:
     """The same, of a store that has to be opened first."""
     try:
         await attempt.engine.ready()
@@ -192,28 +220,28 @@ async def opened(attempt: Attempt) -> Attempt | Outcome[Any]:
     return await acquire(attempt)
 
 
-async def torn(attempt: Attempt, error: BaseException) -> Outcome[Any] | None:
+async def recover_or_run_unprotected(attempt: Attempt, error: BaseException) -> Outcome[Any] | None:
     """Leave no key locked. None: raise it again; but if that was declared, it runs while the store is down."""
     await recover(attempt.engine, [attempt], error)
-    if attempt.granted or not isinstance(error, StoreError) or isinstance(error, NOT_DOWN):
+    if attempt.acquired or not isinstance(error, StoreError) or isinstance(error, NOT_DOWN):
         return None
     if attempt.job.policy.on_store_down != "run":
         return None
-    return await unprotected(attempt.engine, attempt.job, f"store down: {message_of(error)}")
+    return await run_unprotected(attempt.engine, attempt.job, f"store down: {message_of(error)}")
 
 
 async def perform(attempt: Attempt) -> Outcome[Any]:
     """Run the handler of a claim that we hold, and settle it, whatever happens."""
-    return as_outcome(await onward(attempt))
+    return as_outcome(await continue_run(attempt))
 
 
-def called(attempt: Attempt) -> Any:
+def call_handler(attempt: Attempt) -> Any:
     """What the handler returned. What it has `raised`, whatever that is, waits there until the claim is settled."""
     job = attempt.job
     attempt.begun = True
     try:
         value = job.call(*job.args, **job.kwargs) if job.kwargs else job.call(*job.args)
-        if type(value) is CoroutineType and not job.awaits:
+        if type(value) is CoroutineType and not job.is_async:
             refuse_coroutine(job, value)
     except BaseException as error:  # noqa: BLE001 (as said)
         attempt.raised = error
@@ -231,11 +259,11 @@ def refuse_coroutine(job: Job, coroutine: CoroutineType[Any, Any, Any]) -> NoRet
     )
 
 
-async def ask_first(attempt: Attempt) -> Outcome[Any] | None:
+async def verify_first(attempt: Attempt) -> Outcome[Any] | None:
     """An earlier attempt fell silent: has its effect happened? None means that it has not, so run."""
-    finding = await look(attempt)
+    finding = await call_find(attempt)
     if isinstance(finding, applied):
-        outcome = await after_value(attempt, finding.value, reason="verified")
+        outcome = await settle_returned(attempt, finding.value, reason="verified")
         if not isinstance(outcome, Executed):
             return outcome
         record = attempt.record
@@ -260,29 +288,29 @@ async def ask_first(attempt: Attempt) -> Outcome[Any] | None:
     return None
 
 
-async def plainly(job: Job) -> Any:
+async def call_unclaimed(job: Job) -> Any:
     """Run the handler, without a claim of ours around it."""
     value = job.call(*job.args, **job.kwargs)
-    if job.awaits:
+    if job.is_async:
         return await value if hasattr(value, "__await__") else value
     return refuse_coroutine(job, value) if type(value) is CoroutineType else value
 
 
-async def unprotected(engine: Engine, job: Job, reason: str) -> Outcome[Any]:
+async def run_unprotected(engine: Engine, job: Job, reason: str) -> Outcome[Any]:
     """Run without a claim, because the user declared so. Loud: somebody should look at each of these."""
     engine.emit("unprotected", job.key, reason=reason)
-    return await unguarded(job, "unprotected")
+    return await run_without_claim(job, "unprotected")
 
 
-async def disabled(engine: Engine, job: Job) -> Outcome[Any]:
+async def run_disabled(engine: Engine, job: Job) -> Outcome[Any]:
     """The test mode: as if it were not decorated, but for a claim to look at."""
     with Unclaimed(engine, job):
-        return await unguarded(job, "disabled")
+        return await run_without_claim(job, "disabled")
 
 
-async def unguarded(job: Job, reason: str) -> Outcome[Any]:
+async def run_without_claim(job: Job, reason: str) -> Outcome[Any]:
     try:
-        value = await plainly(job)
+        value = await call_unclaimed(job)
     except Exception as error:  # noqa: BLE001 (travels as a value like every handler's exception)
         return Failed(
             key=job.key.text,

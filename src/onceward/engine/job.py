@@ -31,7 +31,7 @@ class Job(Struct, frozen=True):
     call: Callable[..., Any] = _nothing
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = {}
-    awaits: bool = False
+    is_async: bool = False
     note: dict[str, str] = {}
     at_end: dict[str, str] = {}
     """What is noted when it is completed: what was kept for others to finish it is no longer needed."""

@@ -14,15 +14,15 @@ from .engine import Engine
 from .job import Job
 
 
-class JoinedCalls(Protocol):
+class JoinedCall(Protocol):
     """One of them, and the one around it."""
 
     engine: Engine
     job: Job
-    over: bool
+    closed: bool
 
     @property
-    def outer(self) -> JoinedCalls | None: ...
+    def outer(self) -> JoinedCall | None: ...
 
 
 class Block(Protocol):
@@ -30,39 +30,39 @@ class Block(Protocol):
 
     engine: Engine
     store: JoinedStore
-    over: bool
+    closed: bool
 
     @property
     def outer(self) -> Block | None: ...
 
 
-block: ContextVar[Block | None] = ContextVar("onceward_joined_block", default=None)
-innermost: ContextVar[JoinedCalls | None] = ContextVar("onceward_joined_job", default=None)
+current_block: ContextVar[Block | None] = ContextVar("onceward_joined_block", default=None)
+current_job: ContextVar[JoinedCall | None] = ContextVar("onceward_joined_job", default=None)
 
 
-def is_inside(engine: Engine, id: bytes) -> bool:
+def is_in_joined_job(engine: Engine, id: bytes) -> bool:
     """Whether one of them works under that key in that store: its claim stands until its caller's transaction ends."""
-    one = innermost.get()
+    one = current_job.get()
     while one is not None:
-        if not one.over and one.job.key.id == id and one.engine.heartbeat is engine.heartbeat:
+        if not one.closed and one.job.key.id == id and one.engine.heartbeat is engine.heartbeat:
             return True
         one = one.outer
     return False
 
 
-def enclosing() -> Block | None:
+def enclosing_block() -> Block | None:
     """The innermost block that was not left yet: where one was left in another context, this one does not know."""
-    one = block.get()
-    while one is not None and one.over:
+    one = current_block.get()
+    while one is not None and one.closed:
         one = one.outer
     return one
 
 
-def is_in_its_own_way(engine: Engine) -> bool:
+def blocks_itself(engine: Engine) -> bool:
     """Whether a transaction that this call chain has open keeps that store from writing for us."""
-    one = enclosing()
+    one = enclosing_block()
     while one is not None:
-        if not one.over and one.engine.heartbeat is engine.heartbeat and one.store.is_in_the_way():
+        if not one.closed and one.engine.heartbeat is engine.heartbeat and one.store.blocks_writes():
             return True
         one = one.outer
     return False

@@ -19,5 +19,7 @@ class Lease:
     overdue = False  # no answer by the end of the lease; may recover
     settling = False  # its owner is ending it: that it is gone then means nothing
     inherited = False  # it belongs to the parent of this process
-    straight = True  # it ends by its work's return alone: it is not settled, inherited, in a transaction or cancellable
+    is_simple = (
+        True  # it ends by its work's return alone: it is not settled, inherited, in a transaction or cancellable
+    )
     on_lost: Callable[[], None] | None = None

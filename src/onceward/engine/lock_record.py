@@ -14,16 +14,16 @@ from onceward.keys.fingerprint import fingerprint
 from onceward.protocol.record import Record
 from onceward.protocol.requests import Complete, Validity
 
-MARK: Final = fingerprint({"lock()": True})
+LOCK_FINGERPRINT: Final = fingerprint({"lock()": True})
 """The payload of every lock, which no work can have: a key is either work or a lock, and mixing them is a mismatch."""
 
-AT_ONCE: Final = Validity(lasting=0)
+EXPIRES_AT_ONCE: Final = Validity(lasting=0)
 
 
 def is_lock(record: Record) -> bool:
-    return record.fingerprint == MARK
+    return record.fingerprint == LOCK_FINGERPRINT
 
 
-def given_up(record: Record) -> Complete:
+def lock_release(record: Record) -> Complete:
     """The settlement that frees a lock for everybody, by its owner."""
-    return Complete(record.id, record.token, record.nonce, stored=False, validity=AT_ONCE)
+    return Complete(record.id, record.token, record.nonce, stored=False, validity=EXPIRES_AT_ONCE)

@@ -7,7 +7,7 @@ from typing import Any
 from onceward.errors import ResultError, StoreError
 from onceward.keys.weight import LIGHT_BYTES
 from onceward.protocol.outcome import Replayed
-from onceward.protocol.record import Done
+from onceward.protocol.record import CompletedRecord
 from onceward.results.codec import unpacked_size
 
 from . import switch
@@ -15,10 +15,10 @@ from .engine import Engine
 from .job import NO_KEY, Job
 
 
-def done_before(engine: Engine, job: Job) -> tuple[Done, Any] | None:
+def lookup_completed(engine: Engine, job: Job) -> tuple[CompletedRecord, Any] | None:
     """A key that is done, and its value; None if it has to be claimed, or if even a look would block a loop."""
     look = engine.lookup
-    if look is None and engine.opened and engine.steady is not None and not (engine.closed or engine.stopping):
+    if look is None and engine.opened and engine.shielded_type is not None and not (engine.closed or engine.stopping):
         return None  # as below, in fewer steps: in which world it stands, a claim in a lane finds out as well
     if switch.off or job.key is NO_KEY or not engine.is_ready() or look is None:
         return None
@@ -34,7 +34,7 @@ def done_before(engine: Engine, job: Job) -> tuple[Done, Any] | None:
         value = None
     elif data is None:
         return None  # the whole record tells why it was not kept
-    elif engine.runtime.cancels and unpacked_size(data) > LIGHT_BYTES:
+    elif engine.runtime.supports_cancellation and unpacked_size(data) > LIGHT_BYTES:
         return None
     else:
         try:
@@ -46,7 +46,7 @@ def done_before(engine: Engine, job: Job) -> tuple[Done, Any] | None:
     return done, value
 
 
-def replayed(job: Job, done: Done, value: Any) -> Replayed[Any]:
+def replayed_outcome(job: Job, done: CompletedRecord, value: Any) -> Replayed[Any]:
     """The outcome of a key that is done. Without its result, if that was not kept."""
     return Replayed(
         key=job.key.text,

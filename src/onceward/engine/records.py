@@ -8,13 +8,13 @@ from msgspec.structs import replace
 
 from onceward.errors import AlreadyRunning, InvalidKey, NotAcquired, StoreBroken, VersionSkew
 from onceward.keys.key import Key
-from onceward.protocol.audit import AuditEntry, AuditFilter, Signature
-from onceward.protocol.capabilities import KeepsCounters, KeepsLatest, Migrates
-from onceward.protocol.note import done_with
+from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature
+from onceward.protocol.capabilities import KeepsCounters, KeepsLatest, MigratesSchema
+from onceward.protocol.note import note_without_input
 from onceward.protocol.policy import Finding, Policy, applied, not_applied
 from onceward.protocol.ports import Filter
 from onceward.protocol.record import Record, RecordState
-from onceward.protocol.requests import Answer, Resolution, Resolve, Seen, Verdict
+from onceward.protocol.requests import Answer, Resolution, Resolve, ExpectedRecord, Verdict
 from onceward.results.codec import Codec
 
 from .acquire import lease_left
@@ -22,16 +22,16 @@ from .engine import Engine
 from .entry import Entry
 
 TIMEOUT = 5.0
-SEARCH = 30.0  # a look at every record, for a person
+SEARCH_TIMEOUT = 30.0  # a look at every record, for a person
 
 
 async def locate(engine: Engine, key: Key, *, by_text: bool) -> bytes:
     """The record's id. By its text, for people who have nothing but a log line: a slow search, if it is not found."""
     await engine.ready()
-    if not by_text or await _holds_work(engine, key.id, free=True):
+    if not by_text or await _has_record(engine, key.id, free=True):
         return key.id
     wanted = Filter(scope=key.scope.text, key=key.text)
-    page = await engine.store.scan(wanted, cursor=None, limit=2, timeout=SEARCH)
+    page = await engine.store.scan(wanted, cursor=None, limit=2, timeout=SEARCH_TIMEOUT)
     found = page.records
     if page.unreadable:
         raise StoreBroken(
@@ -42,7 +42,7 @@ async def locate(engine: Engine, key: Key, *, by_text: bool) -> bytes:
     return found[0].id if found else key.id
 
 
-async def _holds_work(engine: Engine, id: bytes, *, free: bool = False) -> bool:
+async def _has_record(engine: Engine, id: bytes, *, free: bool = False) -> bool:
     """Whether there is a record (that is not FREE, or may be). One that cannot be read counts: it can be removed."""
     try:
         record = (await engine.store.read([id], timeout=TIMEOUT))[0].record
@@ -65,7 +65,7 @@ async def fetch(engine: Engine, key: Key, *, by_text: bool = False) -> tuple[byt
     return id, (await engine.store.read([id], timeout=TIMEOUT))[0]
 
 
-Guard = Callable[[Record, str], Seen | None]
+Guard = Callable[[Record, str], ExpectedRecord | None]
 """Raises if this record must not be forgotten. Otherwise returns what must still hold when it is forgotten, or None."""
 
 
@@ -76,7 +76,7 @@ async def forget(
     force: bool,
     by_text: bool = False,
     seen: Entry | None = None,
-    signed: Signature | None = None,
+    signed: AuditSignature | None = None,
     guard: Guard | None = None,
 ) -> bool:
     """Make the key free again; return whether there was a record. A live owner is spared unless forced.
@@ -84,8 +84,8 @@ async def forget(
     With `force`, a record that can no longer be read is removed too. With `seen`, only that very record is removed.
     """
     id = await locate(engine, key, by_text=by_text)
-    existed = await _holds_work(engine, id)
-    expected = None if seen is None else {id: Seen(seen.token, seen.state)}
+    existed = await _has_record(engine, id)
+    expected = None if seen is None else {id: ExpectedRecord(seen.token, seen.state)}
     if existed and not force and expected is None and guard is not None:
         record = (await engine.store.read([id], timeout=TIMEOUT))[0].record
         unchanged = None if record is None else guard(record, key.text)
@@ -131,7 +131,7 @@ async def resolve(
     policy: Policy,
     *,
     by_text: bool = False,
-    signed: Signature | None = None,
+    signed: AuditSignature | None = None,
 ) -> None:
     """Record how a parked attempt ended: applied(value), not_applied (it may run again), or abandoned (it may not)."""
     id, answer = await fetch(engine, key, by_text=by_text)
@@ -150,7 +150,7 @@ async def resolve(
             encoded.digest,
             encoded.data is not None,
             validity,
-            done_with(record.note),
+            note_without_input(record.note),
         )
     else:
         request = Resolve(id, record.token, resolution, validity=validity)
@@ -158,7 +158,7 @@ async def resolve(
 
 
 async def send_resolution(
-    engine: Engine, key: Key, request: Resolve, resolution: Resolution, signed: Signature | None
+    engine: Engine, key: Key, request: Resolve, resolution: Resolution, signed: AuditSignature | None
 ) -> None:
     """Store the resolution if the record is still the one that it is about; raise NotAcquired if it is not."""
     if signed is not None:
@@ -169,22 +169,24 @@ async def send_resolution(
     engine.emit("resolved", key, settled.record, reason=resolution.value)
 
 
-async def purge(engine: Engine, limit: int, signed: Signature | None = None) -> int:
+async def purge(engine: Engine, limit: int, signed: AuditSignature | None = None) -> int:
     """Delete up to `limit` records that answer for nothing any more, and of the states what has expired."""
     await engine.ready()
-    gone = await engine.store.purge(limit, timeout=SEARCH, signed=signed)
+    gone = await engine.store.purge(limit, timeout=SEARCH_TIMEOUT, signed=signed)
     if gone < limit and isinstance(engine.store, KeepsLatest):
-        gone += await engine.store.expire_latest(limit - gone, timeout=SEARCH)
+        gone += await engine.store.expire_latest(limit - gone, timeout=SEARCH_TIMEOUT)
     if isinstance(engine.store, KeepsCounters):
-        await engine.store.expire_counts(limit, timeout=SEARCH)  # no records: as audit entries, not counted among them
+        await engine.store.expire_counts(
+            limit, timeout=SEARCH_TIMEOUT
+        )  # no records: as audit entries, not counted among them
     return gone
 
 
 async def migrate(engine: Engine) -> None:
     """Bring the store's tables up to date. A twin does it: the store itself may not open without them."""
     engine.runtime.check()
-    own = engine.store.twin()
-    if isinstance(own, Migrates) and not own.inline:
+    own = engine.store.clone()
+    if isinstance(own, MigratesSchema) and not own.inline:
         await own.migrate(engine.runtime)
 
 
@@ -194,4 +196,4 @@ async def audit(
     """What was changed by hand, the newest first: under this key, or under all."""
     await engine.ready()
     id = None if key is None else await locate(engine, key, by_text=by_text)
-    return await engine.store.audit(AuditFilter(id=id, within=within), limit=limit, timeout=SEARCH)
+    return await engine.store.audit(AuditFilter(id=id, within=within), limit=limit, timeout=SEARCH_TIMEOUT)

@@ -19,13 +19,13 @@ from .engine import Engine
 from .job import Job
 from .lease import Lease
 
-PASSES = (StoreUnavailable, StoreFull)
+TRANSIENT = (StoreUnavailable, StoreFull)
 """Trouble that passes by itself; any other does not."""
 
 OK, COMPLETED = Verdict.OK, RecordState.COMPLETED
 
 
-def trouble_of(error: BaseException) -> Any:
+def store_error_of(error: BaseException) -> Any:
     """What the store raised; also where the caller was cancelled meanwhile."""
     return error if isinstance(error, Exception) else error.__cause__
 
@@ -37,13 +37,13 @@ class SettlingLease(Lease):
     job: Job
     key: Key
     settled: RecordState | None = None
-    over = False  # the store had the last word, or the lease has to lapse: nothing is left to be done
+    closed = False  # the store had the last word, or the lease has to lapse: nothing is left to be done
     since = 0.0  # when the store was asked last, on our own clock
-    patience = math.inf  # until when, on our own clock, a settlement is repeated
+    retry_until = math.inf  # until when, on our own clock, a settlement is repeated
 
     def send(self, settlement: AnySettlement) -> Any:
         """Tell the store, once: what is to be awaited."""
-        if not self.straight and self.inherited:
+        if not self.is_simple and self.inherited:
             self.refuse_inherited()
         engine = self.engine
         self.settling, self.since = True, engine.runtime.monotonic()
@@ -61,7 +61,7 @@ class SettlingLease(Lease):
         here is raised afterwards too: the same settlement is sent once more before. `sent`: what is awaited of a first
         try that was made before.
         """
-        if not self.straight and self.inherited:
+        if not self.is_simple and self.inherited:
             self.refuse_inherited()
         engine, cancelled = self.engine, None
         try:
@@ -70,18 +70,18 @@ class SettlingLease(Lease):
                 answer = engine.answer(settlement)
             else:
                 try:
-                    [answer], cancelled = await (sent or engine.finish(self.send(settlement), self.hurry))
+                    [answer], cancelled = await (sent or engine.shield(self.send(settlement), self.hurry))
                 except BaseException as error:
-                    if not isinstance(trouble_of(error), PASSES):
+                    if not isinstance(store_error_of(error), TRANSIENT):
                         raise
                     answer, cancelled = await self._in_trouble(settlement, error, self.since)
-            self.settled_as(answer, state)
+            self.on_settled(answer, state)
         except BaseException as error:
             self.settling = False
             if isinstance(error.__cause__, StoreError):  # cancelled, and the store did not answer either
                 self.engine.emit("unknown", self.key, self.record, error=repr(error.__cause__))
                 self.abandon()
-            if not isinstance(error, OncewardError) and not self.engine.runtime.cancels:
+            if not isinstance(error, OncewardError) and not self.engine.runtime.supports_cancellation:
                 await self._once_more(settlement, state)
             raise
         if cancelled is not None:
@@ -92,10 +92,10 @@ class SettlingLease(Lease):
         self, settlement: AnySettlement, error: BaseException, since: float
     ) -> tuple[Answer, BaseException | None]:
         """The first try came to nothing. Trouble that passes is waited for, also for a caller who was cancelled."""
-        trouble = trouble_of(error)
+        trouble = store_error_of(error)
         cancelled = None if error is trouble else error
         try:
-            answer, later = await self.engine.finish(self.settle_again(settlement, trouble, since), self.hurry)
+            answer, later = await self.engine.shield(self.settle_again(settlement, trouble, since), self.hurry)
         except Exception as still:
             if cancelled is not None:
                 raise cancelled from still
@@ -110,7 +110,7 @@ class SettlingLease(Lease):
         allowed = policy.lease if policy.settle_timeout is None else policy.settle_timeout
         pause = 0.01
         while True:
-            left = min(self.patience, since + allowed / SECOND) - runtime.monotonic()
+            left = min(self.retry_until, since + allowed / SECOND) - runtime.monotonic()
             if left <= 0 or self.engine.closed:
                 raise trouble
             self.engine.emit("settle_retried", self.key, self.record, error=repr(trouble))
@@ -118,12 +118,12 @@ class SettlingLease(Lease):
             pause = min(pause * 2, 2.0)
             try:
                 return (await self.engine.store.settle([settlement], timeout=policy.call_timeout))[0]
-            except PASSES as error:
+            except TRANSIENT as error:
                 trouble = error
 
-    def settled_as(self, answer: Answer, state: RecordState) -> None:
+    def on_settled(self, answer: Answer, state: RecordState) -> None:
         engine = self.engine
-        self.straight = False
+        self.is_simple = False
         if answer.verdict is OK:
             self.settled = state
             if answer.record is not None:
@@ -134,16 +134,16 @@ class SettlingLease(Lease):
                 wants = engine.wants
                 if wants("completed"):
                     engine.emit_wanted("completed", self.key, replace(self.record, state=COMPLETED))
-        self.over = True
+        self.closed = True
         engine.heartbeat.drop(self)
 
     async def _once_more(self, settlement: AnySettlement, state: RecordState) -> None:
         """Interrupted: nobody knows how far the store came, and to the same bytes it gives the same answer."""
-        if self.over:
+        if self.closed:
             return
         with suppress(StoreError):
             answers = await self.engine.store.settle([settlement], timeout=self.job.policy.call_timeout)
-            self.settled_as(answers[0], state)
+            self.on_settled(answers[0], state)
 
     def _tell(self, state: RecordState) -> None:
         """The event of a settlement, told where it is known, whatever is raised afterwards."""
@@ -156,11 +156,11 @@ class SettlingLease(Lease):
 
     def hurry(self) -> None:
         """The caller is cancelled or interrupted: one more call is tried, but nobody is kept for `settle_timeout`."""
-        self.patience = min(self.patience, self.engine.runtime.monotonic() + self.job.policy.call_timeout)
+        self.retry_until = min(self.retry_until, self.engine.runtime.monotonic() + self.job.policy.call_timeout)
 
     def abandon(self) -> None:
         """Nothing more can be said about it from here."""
-        self.over = True
+        self.closed = True
         self.engine.heartbeat.drop(self)
 
     def refuse_inherited(self) -> NoReturn:

@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from onceward.protocol.counters import Counts, Sheet, name_of, operation_of
+from onceward.protocol.counters import Counts, CounterRow, counter_name, operation_of
 from onceward.protocol.record import RecordState
 
 from .events import LEVELS, NUMBERS
 
 if TYPE_CHECKING:
     from onceward.keys.key import Key
-    from onceward.protocol.record import Done, Record
+    from onceward.protocol.record import CompletedRecord, Record
 
     from .events import Bus, Emit
 
-MOST_SCOPES: Final = 1_000
+MAX_SCOPES: Final = 1_000
 """Scopes that one process tells apart: each costs a line of every sheet. Of further tenants, only the operation, and at
 most so many of these."""
 
@@ -33,7 +33,7 @@ _CELLS: Final = (*LEVELS, *_SKIPS.values())
 _NAMES: Final = {
     cell: name
     for cell in _CELLS
-    if (name := name_of(cell.partition(" ")[0], state=cell.partition(" ")[2], reason="told")) is not None
+    if (name := counter_name(cell.partition(" ")[0], state=cell.partition(" ")[2], reason="told")) is not None
 }
 _COMPLETED: Final = RecordState.COMPLETED
 
@@ -47,7 +47,7 @@ class Labels:
     def of(self, scope: str) -> str:
         operation = operation_of(scope)
         if operation not in self._known:
-            if len(self._known) >= MOST_SCOPES:
+            if len(self._known) >= MAX_SCOPES:
                 return OTHERS
             self._known.add(operation)
         return operation
@@ -70,9 +70,9 @@ class Totals:
             self._cells_of(scope)[cell] += times
 
     def _cells_of(self, scope: str) -> dict[str, int]:
-        if len(self.cells) >= MOST_SCOPES and scope not in self.cells:
+        if len(self.cells) >= MAX_SCOPES and scope not in self.cells:
             scope = operation_of(scope)
-            if len(self.cells) >= 2 * MOST_SCOPES and scope not in self.cells:
+            if len(self.cells) >= 2 * MAX_SCOPES and scope not in self.cells:
                 scope = OTHERS
         cells = self.cells.setdefault(scope, dict.fromkeys(_CELLS, 0))
         self._begin()
@@ -96,7 +96,7 @@ class Totals:
         cells, add, counts, loud, levels = self.cells, self.add, bus.counts, bus.loud, NUMBERS
 
         def counted(
-            name: str, key: Key, record: Record | Done | None = None, *, reason: str = "", error: str = ""
+            name: str, key: Key, record: Record | CompletedRecord | None = None, *, reason: str = "", error: str = ""
         ) -> None:
             cell = name
             if name == "skipped" and record is not None and record.state is not _COMPLETED:
@@ -116,7 +116,7 @@ class Totals:
         self.cells.clear()
 
 
-class Book:
+class HourlyCounts:
     """Which counts belong to which hour, until the store has them all."""
 
     def __init__(self, process: bytes) -> None:
@@ -131,7 +131,7 @@ class Book:
         """Whether anything is to be written."""
         return bool(self._unwritten) or totals != self._entered
 
-    def enter(self, totals: Counts, hour: int) -> list[Sheet]:
+    def enter(self, totals: Counts, hour: int) -> list[CounterRow]:
         """Book what is new in this hour; the sheets that the store lacks."""
         self._turn_to(hour)
         for scope, cell in totals.items():
@@ -144,7 +144,7 @@ class Book:
                     before[name] = number
                     self._unwritten.add(self._open)
         self._number += 1
-        return [Sheet(*place, self._number, self._sheets[place]) for place in sorted(self._unwritten)]
+        return [CounterRow(*place, self._number, self._sheets[place]) for place in sorted(self._unwritten)]
 
     def _turn_to(self, hour: int) -> None:
         """A clock that is set back a little books in the hour that is open: nobody looks for it further ahead.

@@ -41,8 +41,8 @@ class Unclaimed(Attempt):
     async def settle(self, settlement: AnySettlement, state: RecordState, sent: object = None) -> Answer:  # noqa: ARG002 (none is)  # noqa: ARG002 (nobody keeps it)
         return self._settled(state)
 
-    async def lapse(self) -> None:
-        self.over = True
+    async def expire_lease(self) -> None:
+        self.closed = True
 
     def _settled(self, state: RecordState) -> Answer:
         self.settled = state

@@ -18,36 +18,36 @@ from onceward.protocol.policy import SECOND
 from onceward.protocol.requests import Answer, ClaimRequest, Park, Verdict
 
 from . import switch
-from .acquire import FIRST_PAUSE, LONGEST_PAUSE, outcome_of, refuse_reentry
+from .acquire import FIRST_PAUSE, LONGEST_PAUSE, refusal_outcome, refuse_reentry
 from .attempt import NO_RESULT, Attempt
 from .engine import Engine
 from .error_text import message_of
-from .execute import disabled, plainly
-from .interrupted import tell_no_answer
+from .execute import call_unclaimed, run_disabled
+from .interrupted import emit_no_answer
 from .job import Job
-from .joined import block, enclosing, innermost
+from .joined import current_block, current_job, enclosing_block
 
-ENDED = "do not commit or roll back inside the handler: the transaction is its caller's"
-PARKED = "its handler ended the transaction by itself, and then did not end well"
+ENDED_HINT = "do not commit or roll back inside the handler: the transaction is its caller's"
+PARKED_REASON = "its handler ended the transaction by itself, and then did not end well"
 
 
 class Transaction:
     """The caller's transaction while we are in it. Jobs nest, but never overlap: a savepoint undoes all after it."""
 
-    over = False
+    closed = False
 
     def __init__(self, engine: Engine, store: JoinedStore, since: float) -> None:
         self.engine = engine
         self.store = store
         self.since = since
         self.jobs: list[JoinedJob] = []
-        self.outer = enclosing()
-        block.set(self)
+        self.outer = enclosing_block()
+        current_block.set(self)
 
     def leave(self) -> None:
         """Perhaps in another context than it was entered in, as async fixtures do; or before one inside of it."""
-        self.over = True
-        block.set(enclosing())
+        self.closed = True
+        current_block.set(enclosing_block())
 
 
 async def join(engine: Engine, connection: Any) -> Transaction:
@@ -68,7 +68,7 @@ async def join(engine: Engine, connection: Any) -> Transaction:
     return Transaction(engine, engine.store.join(connection, engine.runtime), since)
 
 
-async def part(engine: Engine, transaction: Transaction) -> None:
+async def finish_transaction(engine: Engine, transaction: Transaction) -> None:
     """End of the joined block: renew what the open transaction kept the keeper from, and warn if it took long."""
     if not transaction.store.exclusive:
         return
@@ -82,30 +82,30 @@ async def part(engine: Engine, transaction: Transaction) -> None:
 async def execute_within(engine: Engine, transaction: Transaction, job: Job) -> Outcome[Any]:
     """Do the job in this transaction, or say why not. A duplicate changes nothing in it."""
     if switch.off:
-        return await disabled(engine, job)
+        return await run_disabled(engine, job)
     refuse_reentry(engine, job)
     one = JoinedJob(engine, transaction.store, job)
     one.refuse_overlap(transaction.jobs)
     transaction.jobs.append(one)
-    around = innermost.set(one)
+    around = current_job.set(one)
     try:
         return await one.execute()
     finally:
-        one.over = True
-        innermost.reset(around)
+        one.closed = True
+        current_job.reset(around)
         transaction.jobs.remove(one)
 
 
 class JoinedJob:
     """One job in the caller's transaction."""
 
-    over = False
+    closed = False
 
     def __init__(self, engine: Engine, joined: JoinedStore, job: Job) -> None:
         self.engine = engine
         self.joined = joined
         self.job = job
-        self.outer = innermost.get()
+        self.outer = current_job.get()
         self.attempt: Attempt | None = None
         self.value: Any = NO_RESULT
 
@@ -124,7 +124,7 @@ class JoinedJob:
         try:
             await self.joined.begin(timeout=self.job.policy.call_timeout)
         except StoreError as error:
-            tell_no_answer(self.engine, self.job.key, error)
+            emit_no_answer(self.engine, self.job.key, error)
             raise
         try:
             outcome = await self._claim_and_run()
@@ -153,7 +153,7 @@ class JoinedJob:
             name = type(error).__qualname__
             self.engine.emit("failed", self.job.key, self.attempt.record, reason="within", error=name)
         elif isinstance(error, StoreError):
-            tell_no_answer(self.engine, self.job.key, error)
+            emit_no_answer(self.engine, self.job.key, error)
 
     async def _claim_and_run(self) -> Outcome[Any]:
         engine, job = self.engine, self.job
@@ -161,9 +161,9 @@ class JoinedJob:
         answer = await self._ask(replace(attempt.request(), lease=None))
         record = answer.record
         if answer.verdict is not Verdict.ACQUIRED or record is None:
-            return await outcome_of(engine, job, answer)
+            return await refusal_outcome(engine, job, answer)
         self.attempt = attempt
-        attempt.answered(answer)
+        attempt.apply_answer(answer)
         attempt.ends = math.inf  # it has no lease
         if record.ask_first:
             raise ConfigurationError(
@@ -171,7 +171,7 @@ class JoinedJob:
                 key=job.key.text,
                 hint="run it once without within()",
             )
-        self.value = value = await plainly(job)
+        self.value = value = await call_unclaimed(job)
         return await self._complete(attempt, value)
 
     async def _ask(self, request: ClaimRequest) -> Answer:
@@ -191,7 +191,7 @@ class JoinedJob:
             pause = min(pause * 1.6, LONGEST_PAUSE)
 
     async def _complete(self, attempt: Attempt, value: Any) -> Outcome[Any]:
-        lost = LeaseLost("the claim vanished from its own transaction", key=self.job.key.text, hint=ENDED)
+        lost = LeaseLost("the claim vanished from its own transaction", key=self.job.key.text, hint=ENDED_HINT)
         if not self.joined.is_open():
             raise lost
         answer = (await self.joined.settle([await attempt.completion(value)], timeout=self.job.policy.call_timeout))[0]
@@ -212,10 +212,10 @@ class JoinedJob:
         """It may have committed its own claim, which has no lease and would be held for ever."""
         told = f"the transaction was ended inside the handler; {await self._settle_ended()}"
         if error is not None and not isinstance(error, Exception):
-            error.add_note(f"{told} → {ENDED}")
+            error.add_note(f"{told} → {ENDED_HINT}")
             raise error
         own = None if self.value is not NO_RESULT else error  # what the handler raised, not what we made of its end
-        raise ClaimError(told, key=self.job.key.text, hint=ENDED) from own
+        raise ClaimError(told, key=self.job.key.text, hint=ENDED_HINT) from own
 
     async def _settle_ended(self) -> str:
         attempt = self.attempt
@@ -225,12 +225,12 @@ class JoinedJob:
         seen, mine = reply[0].record, attempt.record
         if seen is None or (seen.token, seen.nonce) != (mine.token, mine.nonce):
             if self.joined.is_open():  # perhaps still the same one, and our claim in it: only a savepoint was ended
-                parked = Park(mine.id, mine.token, mine.nonce, "TransactionEnded", PARKED)
+                parked = Park(mine.id, mine.token, mine.nonce, "TransactionEnded", PARKED_REASON)
                 await self.joined.settle([parked], timeout=self.job.policy.call_timeout)
             return "nothing of it was committed"
         went_on = await self.joined.abandon()  # what the handler wrote since would also keep us from writing
         if not went_on and self.value is not NO_RESULT:
             await attempt.record_result(self.value)
             return "what it wrote is committed, and recorded as done"
-        await attempt.park("TransactionEnded", PARKED)
+        await attempt.park("TransactionEnded", PARKED_REASON)
         return "some of what it wrote may be committed, so it is parked: look, then resolve it"

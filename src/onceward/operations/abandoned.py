@@ -1,7 +1,7 @@
-"""Claims whose block nobody knows any more, so that nobody can end them: they lapse.
+"""Abandon claims whose block was garbage-collected: no code is left that could settle them, so the lease must expire.
 
-A weak reference tells, and not `__del__`: that would be called at the end of every block, also of one that was left as
-it should be, and what a signal raises just then would be swallowed there.
+A weak reference notices that, not `__del__`. Python would call `__del__` after every block, even one that was left
+normally, and would swallow an exception that a signal handler raises in it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class DropWatcher(weakref.ref[Any]):
-    """Of one claim. Two watches of the same block are two."""
+    """Watches the block of one claim. Two watchers of the same block are not equal, unlike plain weak references."""
 
     __slots__ = ("abandon",)
     __eq__ = object.__eq__
@@ -21,26 +21,26 @@ class DropWatcher(weakref.ref[Any]):
     abandon: Callable[[], None]
 
 
-_watches: set[DropWatcher] = set()  # known from here: the collector tells nobody who is garbage too
+_watchers: set[DropWatcher] = set()  # the garbage collector calls only weak references that are themselves alive
 
-unwatch = _watches.discard
-"""Its owner ends it. Nothing of ours is called when the block goes."""
+unwatch = _watchers.discard
+"""Stop watching: the owner has settled the claim, or is about to."""
 
 
 def watch(block: object, abandon: Callable[[], None]) -> DropWatcher:
-    """Call `abandon` when the block is gone. It may be called again, and must not know the block."""
-    one = DropWatcher(block, lapse)
-    one.abandon = abandon
-    _watches.add(one)
-    return one
+    """Call `abandon` when the block is garbage-collected. It may be called twice and must not refer to the block."""
+    watcher = DropWatcher(block, _abandon)
+    watcher.abandon = abandon
+    _watchers.add(watcher)
+    return watcher
 
 
-def lapse(one: DropWatcher) -> None:
-    """Python lets nothing out of here, and calls it once: what a signal raises must not stop it half-way."""
+def _abandon(watcher: DropWatcher) -> None:
+    """Abandon the claim. Python calls this once and ignores exceptions, so retry if a signal handler raises."""
     try:
-        one.abandon()
+        watcher.abandon()
     except BaseException:
-        one.abandon()
+        watcher.abandon()
         raise
     finally:
-        unwatch(one)
+        unwatch(watcher)

@@ -1,4 +1,4 @@
-"""Decorated functions in the async colour."""
+"""Decorated async functions."""
 
 from __future__ import annotations
 
@@ -10,64 +10,64 @@ from typing import Any, Concatenate, Protocol, overload
 from onceward.engine import records
 from onceward.engine.attempt import Attempt
 from onceward.engine.entry import Entry
-from onceward.engine.execute import at_once, execute, onward, torn
-from onceward.engine.lookup import done_before
+from onceward.engine.execute import continue_run, execute, recover_or_run_unprotected, run_inline
+from onceward.engine.lookup import lookup_completed
 from onceward.protocol.outcome import Outcome
 from onceward.protocol.policy import Finding, applied
 
-from .decorator import Guarded, P, Rest, T, answer_of, value_before
+from .decorator import BaseFunction, MethodParams, P, T, replayed_value, value_or_raise
 from .job_builder import job_of, key_of
 
 
-class AsyncFunction(Guarded[P, T]):
-    """A coroutine function that is done once per key."""
+class AsyncFunction(BaseFunction[P, T]):
+    """An async function whose work is done once per key."""
 
-    _is_coroutine = getattr(asyncio.coroutines, "_is_coroutine", None)  # how 3.11's asyncio.iscoroutinefunction knows
+    _is_coroutine = getattr(asyncio.coroutines, "_is_coroutine", None)  # for asyncio.iscoroutinefunction of Python 3.11
 
     def __init__(self, client: Any, operation: Any, receiver: tuple[Any, ...] = ()) -> None:
         super().__init__(client, operation, receiver)
-        mark = getattr(inspect, "markcoroutinefunction", None)  # how 3.12's inspect knows
-        if mark is not None:
-            mark(self)
+        mark_coroutine = getattr(inspect, "markcoroutinefunction", None)  # Python 3.12 or later
+        if mark_coroutine is not None:
+            mark_coroutine(self)
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         engine = self.engine
         quick = self.operation.is_quick(args, kwargs)
         job = self.job(args, kwargs) if quick else await job_of(self, args, kwargs)
-        seen = done_before(engine, job)
+        seen = lookup_completed(engine, job)
         if seen is not None:
-            replayed: T = value_before(job, *seen)
+            replayed: T = replayed_value(job, *seen)
             return replayed
         attempt = Attempt(engine, job)
-        try:  # as `unseen`, without a coroutine more on every call's way
-            done = None if engine.answer is None else at_once(attempt)
-            found = await onward(attempt) if done is None else done
+        try:  # a copy of `execute_uncompleted`: one coroutine less per call
+            done = None if engine.answer is None else run_inline(attempt)
+            found = await continue_run(attempt) if done is None else done
         except BaseException as error:
-            unclaimed = await torn(attempt, error)
+            unclaimed = await recover_or_run_unprotected(attempt, error)
             if unclaimed is None:
                 raise
             found = unclaimed
             del unclaimed
         try:
-            value: T = found.result if isinstance(found, Attempt) else answer_of(found, job.policy)
+            value: T = found.result if isinstance(found, Attempt) else value_or_raise(found, job.policy)
             return value
         finally:
-            del found  # what failed has a traceback that leads here: from here none may lead back to it
+            del found  # the raised exception's traceback refers to this frame: avoid a reference cycle
 
     async def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
-        """Call it and get the `Outcome` instead of the value: what happened, under which key, in which attempt."""
+        """Call the function and return the `Outcome`: what happened, under which key, in which attempt."""
         return await execute(self.engine, await job_of(self, args, kwargs))
 
     async def read(self, *args: P.args, **kwargs: P.kwargs) -> Entry | None:
-        """The record of a call with these arguments, or None. Nothing is run."""
+        """Return the record of a call with these arguments, or None. The function is not run."""
         return await records.read(self.engine, await key_of(self, args, kwargs), self.operation.codec)
 
     async def forget(self, *args: P.args, **kwargs: P.kwargs) -> bool:
-        """Make the next call with these arguments run again."""
+        """Forget the record, so that the next call with these arguments runs. Return whether there was one."""
         return await records.forget(self.engine, await key_of(self, args, kwargs), force=False)
 
     async def resolve(self, finding: applied | Finding, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Say how the PARKED attempt with these arguments ended: `applied(value)`, `not_applied` or `abandon`."""
+        """Resolve the PARKED attempt with these arguments: `applied(value)`, `not_applied` or `abandon`."""
         operation = self.operation
         await records.resolve(self.engine, await key_of(self, args, kwargs), finding, operation.codec, operation.policy)
 
@@ -75,19 +75,19 @@ class AsyncFunction(Guarded[P, T]):
     def __get__(self, instance: None, owner: type) -> AsyncFunction[P, T]: ...
     @overload
     def __get__(
-        self: AsyncFunction[Concatenate[Any, Rest], T], instance: object, owner: type
-    ) -> AsyncFunction[Rest, T]: ...
+        self: AsyncFunction[Concatenate[Any, MethodParams], T], instance: object, owner: type
+    ) -> AsyncFunction[MethodParams, T]: ...
     def __get__(self, instance: Any, owner: type) -> Any:
-        return self._bound(instance)
+        return self._bind(instance)
 
 
 class AsyncDecorator(Protocol):
-    """`@once(…)`: keeps the function's types."""
+    """The type of `@once(…)`: it keeps the function's types."""
 
     def __call__(self, fn: Callable[P, Coroutine[Any, Any, T]]) -> AsyncFunction[P, T]: ...
 
 
 class SkippingAsyncDecorator(Protocol):
-    """`@once(…)` with `skip`: the call may return None."""
+    """The type of `@once(…)` with `skip`: the call may return None."""
 
     def __call__(self, fn: Callable[P, Coroutine[Any, Any, T]]) -> AsyncFunction[P, T | None]: ...

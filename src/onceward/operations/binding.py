@@ -1,4 +1,4 @@
-"""From a call's arguments to a dict by parameter name, so that f(1) and f(x=1) are the same call.
+"""Bind a call's arguments to a dict by parameter name, so that f(1) and f(x=1) are the same call.
 
 `inspect.Signature.bind` costs 12 µs a call; the binder compiled here from the same signature costs a quarter of one.
 """
@@ -34,22 +34,22 @@ class Binding:
         self.bind: Binder = _compile(self._parameters, self._name)
 
     def picker(self, parameter: str) -> Callable[..., Any]:
-        """As `bind`, but of the one argument alone."""
+        """Return a function that takes the same arguments as `bind` and returns only this one."""
         return _compile(self._parameters, self._name, only=parameter)
 
 
 def _merged(named: dict[str, Any], others: dict[str, Any], parameter: str) -> dict[str, Any]:
-    """Keywords under their own names, unless one has the name of `*args` or of a positional-only parameter."""
-    apart = f"**{parameter}"
-    if apart in others or not named.keys().isdisjoint(others):
-        return {**named, apart: others}
+    """Merge extra keywords by name. If one has the name of `*args` or of a positional-only parameter, nest them all."""
+    nested = f"**{parameter}"
+    if nested in others or not named.keys().isdisjoint(others):
+        return {**named, nested: others}
     return {**named, **others}
 
 
 def _compile(parameters: tuple[inspect.Parameter, ...], name: str, only: str = "") -> Callable[..., Any]:
-    """A function with the same parameters that returns them, or one of them.
+    """Compile a function with the same parameters that returns them as a dict, or only one of them.
 
-    Keywords caught by ** stand under their own names.
+    Keywords that `**` collects appear under their own names.
     """
     defaults = {f"_default_{number}": one.default for number, one in enumerate(parameters) if one.default is not _EMPTY}
     signature, returned, others = [], [], ""
@@ -68,13 +68,13 @@ def _compile(parameters: tuple[inspect.Parameter, ...], name: str, only: str = "
             returned.append(f"{one.name!r}: {one.name}")
         if one.kind is one.POSITIONAL_ONLY and one.name == only_position[-1]:
             signature.append("/")
-    merged = "_merged" + "_" * max(len(one.name) for one in parameters) if others else ""  # no parameter's name
-    space: dict[str, Any] = {**defaults, merged: _merged}
+    merged = "_merged" + "_" * max(len(one.name) for one in parameters) if others else ""  # differs from all parameters
+    namespace: dict[str, Any] = {**defaults, merged: _merged}
     named = f"{{{', '.join(returned)}}}"
-    answer = f"{merged}({named}, {others}, {others!r})" if others else named
-    source = f"def bound({', '.join(signature)}): return {only or answer}"
-    exec(source, space)  # noqa: S102 (made of nothing but parameter names that Python has accepted already)
-    binder: Callable[..., Any] = space["bound"]
+    expression = f"{merged}({named}, {others}, {others!r})" if others else named
+    source = f"def bound({', '.join(signature)}): return {only or expression}"
+    exec(source, namespace)  # noqa: S102 (built only from parameter names that Python has already accepted)
+    binder: Callable[..., Any] = namespace["bound"]
     binder.__name__ = name  # a TypeError for missing arguments then names the user's function
     binder.__qualname__ = name
     return binder

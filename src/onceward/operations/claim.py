@@ -1,4 +1,4 @@
-"""Claims as users hold them, in both colours: in a `with` block, or inside a decorated function."""
+"""Claims as users see them, sync and async: in a `with` block, or inside a decorated function."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from typing import Any
 
 from onceward.engine.attempt import Attempt, current
 from onceward.errors import ClaimError, WrongRuntime
-from onceward.protocol.note import checked_note, own_words
+from onceward.protocol.note import user_notes, validate_note
 from onceward.protocol.record import RecordState
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 
 
 class BaseClaim:
-    """What needs no store: the same in both colours."""
+    """The part of a claim that needs no store: the same for sync and async."""
 
     __slots__ = ("_attempt", "_block")
 
     def __init__(self, attempt: Attempt, block: object = None) -> None:
         self._attempt = attempt
-        self._block = block  # kept: a block that nobody knows any more lets its claim lapse
+        self._block = block  # a reference: if the block were garbage-collected, the claim would be abandoned
 
     @property
     def key(self) -> str:
@@ -28,34 +28,34 @@ class BaseClaim:
 
     @property
     def token(self) -> int:
-        """Fencing number of this ownership: a resource that remembers the highest one refuses every late writer."""
+        """Fencing number of this ownership: a resource that remembers the highest token can refuse late writers."""
         return self._attempt.record.token
 
     @property
     def attempt(self) -> int:
-        """1 for the first attempt of this cycle; crashed ones count."""
+        """1 for the first attempt of this cycle. Crashed attempts count."""
         return self._attempt.record.attempt
 
     @property
     def note(self) -> dict[str, str]:
-        """What was noted on the record so far, by this attempt or an earlier one."""
-        return own_words(self._attempt.record.note)
+        """The metadata on the record, written by this attempt or an earlier one (see `annotate`)."""
+        return user_notes(self._attempt.record.note)
 
     @property
     def state(self) -> RecordState:
-        """PENDING until it is settled."""
+        """PENDING until the claim is settled."""
         return self._attempt.settled or RecordState.PENDING
 
     def check(self) -> None:
-        """Raise LeaseLost (or LeaseOverdue) if the work should stop. Costs nothing: call it between steps."""
+        """Raise LeaseLost (or LeaseOverdue) if the work should stop. It does no I/O: call it between steps."""
         self._attempt.check()
 
     def derived_key(self, step: str) -> str:
-        """A key for a remote call: the same on every attempt of this work, another for every step and cycle."""
+        """Return an idempotency key for a remote call: the same on every attempt, different for each step and cycle."""
         return self._attempt.derived_key(step)
 
     def _checked(self, note: dict[str, str]) -> dict[str, str]:
-        return checked_note(note, self._attempt.record.note, key=self.key)
+        return validate_note(note, self._attempt.record.note, key=self.key)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.key}: attempt {self.attempt}, token {self.token}, {self.state}>"
@@ -67,15 +67,15 @@ class Claim(BaseClaim):
     __slots__ = ()
 
     def complete(self, value: Any = None) -> None:
-        """Record the result now. Without it the block's end completes with None."""
+        """Record the result now. If you don't call it, leaving the block completes the claim with None."""
         run(self._attempt.complete(value))
 
     def complete_in(self, connection: Any, value: Any = None) -> None:
-        """Record the result inside your own transaction: effect and record commit together, or neither does."""
+        """Record the result inside your own transaction: effect and record commit together, or not at all."""
         run(self._attempt.complete_in(connection, value))
 
     def annotate(self, **note: str) -> None:
-        """Write small metadata onto the record at once; it survives a take-over."""
+        """Write small metadata to the record now. It survives a takeover by another worker."""
         run(self._attempt.annotate(self._checked(note)))
 
 
@@ -85,36 +85,38 @@ class AsyncClaim(BaseClaim):
     __slots__ = ()
 
     async def complete(self, value: Any = None) -> None:
-        """Record the result now. Without it the block's end completes with None."""
+        """Record the result now. If you don't call it, leaving the block completes the claim with None."""
         await self._attempt.complete(value)
 
     async def complete_in(self, connection: Any, value: Any = None) -> None:
-        """Record the result inside your own transaction: effect and record commit together, or neither does."""
+        """Record the result inside your own transaction: effect and record commit together, or not at all."""
         await self._attempt.complete_in(connection, value)
 
     async def annotate(self, **note: str) -> None:
-        """Write small metadata onto the record at once; it survives a take-over."""
+        """Write small metadata to the record now. It survives a takeover by another worker."""
         await self._attempt.annotate(self._checked(note))
 
 
 def current_claim() -> Claim:
-    """The claim whose work this code is part of (blocking face; in coroutines `current_async_claim`)."""
-    attempt = _held_here()
+    """Return the claim that this code runs under. In coroutines, use `current_async_claim`."""
+    attempt = _current_attempt()
     if not isinstance(attempt.engine.runtime, ThreadRuntime):
-        raise WrongRuntime("this claim belongs to AsyncOnce", hint="use current_async_claim()")
+        raise WrongRuntime("this claim belongs to an AsyncOnce client", hint="use current_async_claim()")
     return Claim(attempt)
 
 
 def current_async_claim() -> AsyncClaim:
-    """The claim whose work this coroutine is part of."""
-    attempt = _held_here()
+    """Return the claim that this coroutine runs under."""
+    attempt = _current_attempt()
     if isinstance(attempt.engine.runtime, ThreadRuntime):
-        raise WrongRuntime("this claim belongs to Once", hint="use current_claim()")
+        raise WrongRuntime("this claim belongs to a sync Once client", hint="use current_claim()")
     return AsyncClaim(attempt)
 
 
-def _held_here() -> Attempt:
+def _current_attempt() -> Attempt:
     attempt = current()
     if attempt is None:
-        raise ClaimError("no claim is held here", hint="call this inside a decorated function or a with-claim block")
+        raise ClaimError(
+            "no claim is held here", hint="call this inside a decorated function or a `with once.claim(…)` block"
+        )
     return attempt

@@ -1,4 +1,4 @@
-"""Decorated functions: what is the same in both colours."""
+"""The part of decorated functions that sync and async share."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
 
 from onceward.engine.engine import Engine
 from onceward.engine.job import Job
-from onceward.engine.lookup import replayed
+from onceward.engine.lookup import replayed_outcome
 from onceward.errors import ConfigurationError
 from onceward.keys.key import Key
 from onceward.protocol.outcome import Executed, Outcome, Replayed, Running
 from onceward.protocol.policy import Policy
-from onceward.protocol.record import Done
+from onceward.protocol.record import CompletedRecord
 
 from .operation import Operation
 
 P = ParamSpec("P")
 T = TypeVar("T")
 Item = TypeVar("Item")
-Rest = ParamSpec("Rest")  # the parameters of a method behind its receiver
+MethodParams = ParamSpec("MethodParams")  # the parameters of a method after `self`
 
-SENDS = ("delay", "send_with_options", "kiq")
-"""What tasks have that functions do not: of Celery and RQ, of Dramatiq, of Taskiq."""
+TASK_METHODS = ("delay", "send_with_options", "kiq")
+"""Methods by which task queues' task objects are recognised: Celery and RQ, Dramatiq, Taskiq."""
 
 
 class _Signature:
-    """`__signature__` of instances alone: the function's own, less the receiver of a method."""
+    """`__signature__` of instances (not of the class): the function's own, without `self` if it is bound."""
 
-    def __get__(self, guarded: Any, owner: type) -> inspect.Signature:
-        if guarded is None:
+    def __get__(self, function: Any, owner: type) -> inspect.Signature:
+        if function is None:
             raise AttributeError("__signature__")
-        signature = inspect.signature(guarded.__wrapped__)
-        behind = list(signature.parameters.values())[len(guarded._receiver) :]  # noqa: SLF001 (part of that class)
-        return signature.replace(parameters=behind)
+        signature = inspect.signature(function.__wrapped__)
+        parameters = list(signature.parameters.values())[len(function._receiver) :]  # noqa: SLF001 (part of that class)
+        return signature.replace(parameters=parameters)
 
 
-class Guarded(Generic[P, T]):
-    """A function that is done once per key. Looks like the function: name, docstring, signature."""
+class BaseFunction(Generic[P, T]):
+    """A function whose work is done once per key. It keeps the function's name, docstring and signature."""
 
-    # Slots for what every call needs: beside all that the function brings with it, Python would find it less quickly.
+    # Slots for what every call needs: in the instance dict, next to the function's attributes, access would be slower.
     __slots__ = ("__dict__", "__weakref__", "_client", "_receiver", "engine", "job", "operation")
     __signature__ = _Signature()
     __wrapped__: Callable[..., Any]
-    """The plain function, without a claim; of a method, without its receiver."""
+    """The undecorated function; of a method, unbound."""
 
     def __init__(self, client: Any, operation: Operation, receiver: tuple[Any, ...] = ()) -> None:
         functools.update_wrapper(cast("Any", self), operation.fn)
@@ -55,28 +55,28 @@ class Guarded(Generic[P, T]):
         self.operation = operation
         self.job: Callable[[tuple[Any, ...], dict[str, Any]], Job] = operation.job
         if receiver:
-            self.job = functools.partial(_job_of_method, operation, receiver)  # not our own method: nothing is circular
+            self.job = functools.partial(_method_job, operation, receiver)  # not a bound method: no reference cycle
 
     @property
     def client(self) -> Any:
-        """The `Once` or `AsyncOnce` that it was decorated with."""
+        """The `Once` or `AsyncOnce` that decorated it."""
         return self._client
 
     @property
     def policy(self) -> Policy:
-        """The choices in force for this function."""
+        """The policy of this function: the client's defaults and its own options."""
         return self.operation.policy
 
     def key(self, *args: P.args, **kwargs: P.kwargs) -> Key:
-        """The key that a call with these arguments has. Nothing is run."""
+        """Return the key of a call with these arguments. The function is not run."""
         return self.operation.key((*self._receiver, *args), kwargs)
 
-    def _bound(self, instance: Any) -> Self:
-        """As a method: the same function with its receiver filled in."""
+    def _bind(self, instance: Any) -> Self:
+        """Return the same function bound to this instance."""
         return self if instance is None else type(self)(self._client, self.operation, (instance,))
 
     def __reduce__(self) -> Any:
-        """By name, as plain functions are pickled."""
+        """Pickle by name, like plain functions."""
         if self._receiver:
             return getattr, (self._receiver[0], self.operation.fn.__name__)
         return self.operation.fn.__qualname__
@@ -85,14 +85,15 @@ class Guarded(Generic[P, T]):
         return f"<{type(self).__name__} {self.operation.name}>"
 
 
-def _job_of_method(
-    operation: Operation, receiver: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Job:
+def _method_job(operation: Operation, receiver: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Job:
     return operation.job((*receiver, *args), kwargs)
 
 
-def answer_of(outcome: Outcome[T], policy: Policy) -> T:
-    """What the plain call returns or raises. With `skip` it returns None, and is typed so."""
+def value_or_raise(outcome: Outcome[T], policy: Policy) -> T:
+    """Return what a call of the decorated function returns for this outcome, or raise what it raises.
+
+    With `skip` it returns None; the overloads of `@once` declare that.
+    """
     kind = type(outcome)
     if kind is Executed or (kind is Replayed and outcome.stored and policy.on_done == "replay"):  # type: ignore[union-attr]  # it is a Replayed
         return outcome.value  # type: ignore[return-value]  # T may itself be None
@@ -105,19 +106,19 @@ def answer_of(outcome: Outcome[T], policy: Policy) -> T:
     try:
         value: T = outcome.unwrap()
     finally:
-        del outcome  # what it raises has a traceback that leads here: from here none may lead back
+        del outcome  # the raised exception's traceback refers to this frame: avoid a reference cycle
     return value
 
 
-def value_before(job: Job, done: Done, value: Any) -> Any:
-    """The same for what was found done. An outcome is made only where there is more to say than the value."""
-    return value if job.policy.on_done == "replay" else answer_of(replayed(job, done, value), job.policy)
+def replayed_value(job: Job, done: CompletedRecord, value: Any) -> Any:
+    """Return or raise what a call gives for a completed key. Build an outcome only if the policy needs one."""
+    return value if job.policy.on_done == "replay" else value_or_raise(replayed_outcome(job, done, value), job.policy)
 
 
 def refuse_task(fn: Any) -> None:
-    """A task is sent as it is, and its worker would never come by @once."""
-    if any(callable(getattr(fn, name, None)) for name in SENDS):
+    """Raise if `fn` is already a task: the queue would send the task below `@once`, and the worker would bypass it."""
+    if any(callable(getattr(fn, name, None)) for name in TASK_METHODS):
         raise ConfigurationError(
-            f"{getattr(fn, '__name__', fn)} is a task already: its worker would run it without @once",
+            f"{getattr(fn, '__name__', fn)} is already a task: its worker would run it without @once",
             hint="put the task's decorator above @once, not below it",
         )

@@ -1,4 +1,4 @@
-"""Decorated functions in the blocking colour."""
+"""Decorated sync functions."""
 
 from __future__ import annotations
 
@@ -9,89 +9,91 @@ from onceward.engine import records
 from onceward.engine.attempt import Attempt
 from onceward.engine.engine import Engine
 from onceward.engine.entry import Entry
-from onceward.engine.execute import as_outcome, at_once, onward, torn
+from onceward.engine.execute import as_outcome, continue_run, recover_or_run_unprotected, run_inline
 from onceward.engine.job import Job
-from onceward.engine.lookup import done_before, replayed
+from onceward.engine.lookup import lookup_completed, replayed_outcome
 from onceward.protocol.outcome import Outcome
 from onceward.protocol.policy import Finding, applied
 from onceward.runtime.bridge import run
 
-from .decorator import Guarded, P, Rest, T, answer_of, value_before
+from .decorator import BaseFunction, MethodParams, P, T, replayed_value, value_or_raise
 
 if TYPE_CHECKING:
     from .async_function import AsyncFunction
 
 
-def do(engine: Engine, job: Job) -> Outcome[Any]:
-    """`execute`, driven by the bridge from where it might wait."""
-    seen = done_before(engine, job)
+def execute_sync(engine: Engine, job: Job) -> Outcome[Any]:
+    """Do the job once and return its outcome: `execute` for sync clients."""
+    seen = lookup_completed(engine, job)
     if seen is not None:
-        return replayed(job, *seen)
-    return as_outcome(done_now(engine, job))
+        return replayed_outcome(job, *seen)
+    return as_outcome(run_attempt_sync(engine, job))
 
 
-def answer(engine: Engine, job: Job) -> Any:
-    """What the plain call returns or raises."""
-    seen = done_before(engine, job)
+def call_sync(engine: Engine, job: Job) -> Any:
+    """Do the job once; return its value, or raise why there is none."""
+    seen = lookup_completed(engine, job)
     if seen is not None:
-        return value_before(job, *seen)
-    found = done_now(engine, job)
+        return replayed_value(job, *seen)
+    found = run_attempt_sync(engine, job)
     if isinstance(found, Attempt):
         return found.result
     try:
-        return answer_of(found, job.policy)
+        return value_or_raise(found, job.policy)
     finally:
-        del found  # what it raises has a traceback that leads here: from here none may lead back
+        del found  # the raised exception's traceback refers to this frame: avoid a reference cycle
 
 
-def done_now(engine: Engine, job: Job) -> Attempt | Outcome[Any]:
-    """`unseen`, driven in the same way."""
+def run_attempt_sync(engine: Engine, job: Job) -> Attempt | Outcome[Any]:
+    """Claim, run and record a job that is not known to be completed: `execute_uncompleted` for sync clients."""
     attempt = Attempt(engine, job)
     try:
-        done = at_once(attempt)
-        return run(onward(attempt)) if done is None else done
+        done = run_inline(attempt)
+        return run(continue_run(attempt)) if done is None else done
     except BaseException as error:
-        unclaimed = run(torn(attempt, error))
+        unclaimed = run(recover_or_run_unprotected(attempt, error))
         if unclaimed is None:
             raise
         return unclaimed
 
 
-class Function(Guarded[P, T]):
-    """A plain function that is done once per key."""
+class Function(BaseFunction[P, T]):
+    """A sync function whose work is done once per key."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        job = self.job  # named, it is called more quickly than as a method, which it is not
-        value: T = answer(self.engine, job(args, kwargs))
+        job = self.job  # calling a local name is faster than self.job(…)
+        value: T = call_sync(self.engine, job(args, kwargs))
         return value
 
     def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
-        """Call it and get the `Outcome` instead of the value: what happened, under which key, in which attempt."""
-        return do(self.engine, self.job(args, kwargs))
+        """Call the function and return the `Outcome`: what happened, under which key, in which attempt."""
+        return execute_sync(self.engine, self.job(args, kwargs))
 
     def read(self, *args: P.args, **kwargs: P.kwargs) -> Entry | None:
-        """The record of a call with these arguments, or None. Nothing is run."""
+        """Return the record of a call with these arguments, or None. The function is not run."""
         return run(records.read(self.engine, self.key(*args, **kwargs), self.operation.codec))
 
     def forget(self, *args: P.args, **kwargs: P.kwargs) -> bool:
-        """Make the next call with these arguments run again."""
+        """Forget the record, so that the next call with these arguments runs. Return whether there was one."""
         return run(records.forget(self.engine, self.key(*args, **kwargs), force=False))
 
     def resolve(self, finding: applied | Finding, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Say how the PARKED attempt with these arguments ended: `applied(value)`, `not_applied` or `abandon`."""
+        """Resolve the PARKED attempt with these arguments: `applied(value)`, `not_applied` or `abandon`."""
         operation = self.operation
         run(records.resolve(self.engine, self.key(*args, **kwargs), finding, operation.codec, operation.policy))
 
     @overload
     def __get__(self, instance: None, owner: type) -> Function[P, T]: ...
     @overload
-    def __get__(self: Function[Concatenate[Any, Rest], T], instance: object, owner: type) -> Function[Rest, T]: ...
+    def __get__(
+        self: Function[Concatenate[Any, MethodParams], T], instance: object, owner: type
+    ) -> Function[MethodParams, T]: ...
     def __get__(self, instance: Any, owner: type) -> Any:
-        return self._bound(instance)
+        return self._bind(instance)
 
 
 class Decorator(Protocol):
-    """`@once(…)`: keeps the function's types."""
+    """The type of `@once(…)`: it keeps the function's types."""
 
     @overload
     def __call__(self, fn: Callable[P, Coroutine[Any, Any, T]]) -> AsyncFunction[P, T]: ...  # type: ignore[overload-overlap]  # the first match is the one meant
@@ -100,7 +102,7 @@ class Decorator(Protocol):
 
 
 class SkippingDecorator(Protocol):
-    """`@once(…)` with `skip`: the call may return None."""
+    """The type of `@once(…)` with `skip`: the call may return None."""
 
     @overload
     def __call__(self, fn: Callable[P, Coroutine[Any, Any, T]]) -> AsyncFunction[P, T | None]: ...  # type: ignore[overload-overlap]  # the first match is the one meant

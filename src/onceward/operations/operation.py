@@ -1,4 +1,4 @@
-"""An operation: one function with its declared choices, compiled once, from which each call becomes a job."""
+"""An operation: one function and its declared options, compiled once. It turns the arguments of a call into a job."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 KeySource = str | list[str] | Callable[..., Any] | Source | None
 TenantSource = str | Callable[..., Any] | None
 VERSION_MARK = "#"
-TENANTS = 256
-"""So many scopes are kept for those who come again."""
-NO_MARKS: dict[str, str] = {}
+MAX_CACHED_SCOPES = 256
+"""How many scopes of recently used tenants are cached."""
+NO_ARGUMENT_HASHES: dict[str, str] = {}
 NO_ARGUMENTS: dict[str, Any] = {}
 
 
 class Operation:
-    """Whose keys, which key, which payload, which result: everything about a function but running it."""
+    """Everything about a function except running it: its scope, key, fingerprint and result type."""
 
     def __init__(
         self,
@@ -52,43 +52,46 @@ class Operation:
         fixed_tenant: str | None = None,
         cipher: Cipher | None = None,
         accept_plain: bool = False,
-        awaits: bool = False,
+        is_async: bool = False,
         explicit_fingerprint: bool = False,
     ) -> None:
         self.fn = fn
         self.policy = policy
-        self.awaits = awaits
+        self.is_async = is_async
         self.name = name or name_of(fn)
         self.binding = Binding(fn)
-        self._of_class = self.binding.receiver == "cls" and _is_in_class(fn)
-        self._is_plain = self.binding.receiver is None  # no method of anything
+        self._is_classmethod = self.binding.receiver == "cls" and _is_in_class(fn)
+        self._is_function = self.binding.receiver is None  # not a method
         self.source = source_for(key)
         self._check_source()
         self._reads_files = isinstance(self.source, Content)
         self._tenant = _tenant_source(tenant)
         self._check_tenant()
         self.scope = Scope(app, versioned(self.name, version), fixed_tenant)
-        self._scope_of = functools.lru_cache(TENANTS)(functools.partial(Scope, app, self.scope.operation))
+        self._tenant_scope = functools.lru_cache(MAX_CACHED_SCOPES)(functools.partial(Scope, app, self.scope.operation))
         self.codec = codec_for(policy, ResultType(result_annotation(fn)), cipher, accept_plain=accept_plain)
         self._fields = _fingerprint_fields(self.source, policy, explicit=explicit_fingerprint)
         self._check_fingerprint()
-        self.compares = self._fields is not None and (explicit_fingerprint or not self._key_says_all())
+        self.uses_fingerprint = self._fields is not None and (explicit_fingerprint or not self._key_covers_payload())
         self._pick = self._picker()
         self.input: InputCodec | None = None
         self._cipher, self._accept_plain = cipher, accept_plain
 
-    def let_go(self) -> None:
-        """Of the function: whoever asks has it, and what is kept for as long as it lives must not keep it alive."""
+    def drop_function(self) -> None:
+        """Drop the reference to the function.
+
+        The client caches the operation for as long as the function lives. A reference from here would keep it alive.
+        """
         del self.fn
 
     def keep_input(self) -> None:
-        """From now on, every call's arguments are kept with its claim: others can finish it without a redelivery."""
-        from onceward.results.stored_input import InputCodec  # for those who ask for it
+        """Store the arguments of every later call with its claim, so that a recovery worker can finish the call."""
+        from onceward.results.stored_input import InputCodec  # imported only if it is used
 
         if self.binding.receiver is not None:
             raise ConfigurationError(
-                f"{self.name} is a method, and its object cannot be kept with its arguments",
-                hint="store_input=True is for functions: let one of them look the object up",
+                f"{self.name} is a method, and its object cannot be stored with the arguments",
+                hint="store_input=True works for functions: use one that looks up the object",
             )
         self.input = InputCodec(
             self.fn,
@@ -99,11 +102,11 @@ class Operation:
         )
 
     def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The call's arguments by name, defaults included. A class method's class counts by its name."""
-        if self._of_class and not (isinstance(args[0], type) if args else "cls" in kwargs):
+        """Return the call's arguments by name, including defaults. The class of a class method is given by its name."""
+        if self._is_classmethod and not (isinstance(args[0], type) if args else "cls" in kwargs):
             raise ConfigurationError(
-                f"{self.name} is a class method, and nothing says of which class",
-                hint="since Python 3.13, @classmethod tells it to plain calls only: Class.method.outcome(Class, …)",
+                f"{self.name} is a class method, and the call does not pass the class",
+                hint="since Python 3.13, @classmethod binds plain calls only; pass it: Class.method.outcome(Class, …)",
             )
         arguments = self.binding.bind(*args, **kwargs)
         if self.binding.receiver is not None and self.binding.receiver == "cls" and isinstance(arguments["cls"], type):
@@ -114,95 +117,121 @@ class Operation:
         return self._key(self.arguments(args, kwargs))
 
     def _picker(self) -> Callable[..., Any] | None:
-        """What gives the one argument that is the whole key, where nothing else of a call is looked at; else None."""
+        """Return a function that picks the one argument which alone determines the job; None if there is none."""
         only = self.source.only if isinstance(self.source, Template) else None
-        alone = self._is_plain and self._tenant is None and not self.compares and only in self.binding.names
-        return self.binding.picker(only) if only is not None and alone else None
+        applies = (
+            self._is_function and self._tenant is None and not self.uses_fingerprint and only in self.binding.names
+        )
+        return self.binding.picker(only) if only is not None and applies else None
 
     def job(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job:
         pick, arguments = self._pick, NO_ARGUMENTS
         value = None if pick is None else pick(*args, **kwargs) if kwargs else pick(*args)
-        if (type(value) is str or type(value) is int) and value:  # what most keys are
+        if (type(value) is str or type(value) is int) and value:  # the usual types of keys
             key = make_key(self.scope, value)
         else:
-            arguments = self.binding.bind(*args, **kwargs) if self._is_plain else self.arguments(args, kwargs)
+            arguments = self.binding.bind(*args, **kwargs) if self._is_function else self.arguments(args, kwargs)
             try:
                 key = self._key(arguments)
             except MissingKey:
                 if self.policy.on_missing_key == "raise":
                     raise
-                return Job(NO_KEY, self.policy, self.codec, call=self.fn, args=args, kwargs=kwargs, awaits=self.awaits)
-        if not self.compares:
-            mark = b"" if self._fields is None else of_key(key.id)
+                return Job(
+                    NO_KEY, self.policy, self.codec, call=self.fn, args=args, kwargs=kwargs, is_async=self.is_async
+                )
+        if not self.uses_fingerprint:
+            payload_hash = b"" if self._fields is None else of_key(key.id)
             job = Job(
-                key, self.policy, self.codec, mark, NO_MARKS, self.fn, args, kwargs, self.awaits, NO_NOTE, NO_NOTE
+                key,
+                self.policy,
+                self.codec,
+                payload_hash,
+                NO_ARGUMENT_HASHES,
+                self.fn,
+                args,
+                kwargs,
+                self.is_async,
+                NO_NOTE,
+                NO_NOTE,
             )
-            return job if self.input is None else keeping_input(self.input, job)
+            return job if self.input is None else with_stored_input(self.input, job)
         payload = self.payload(arguments)
         try:
-            mark, marks = fingerprint(payload), parts(payload, key.id)
+            payload_hash, argument_hashes = fingerprint(payload), parts(payload, key.id)
         except InvalidKey as error:
             raise InvalidKey(
                 f"{self.name}: {error}",
                 key=key.text,
-                hint='or say which arguments are payload: fingerprint=["order", "cents"], or fingerprint="none"',
+                hint='or declare which arguments are payload: fingerprint=["order", "cents"], or fingerprint="none"',
             ) from error
-        job = Job(key, self.policy, self.codec, mark, marks, self.fn, args, kwargs, self.awaits, NO_NOTE, NO_NOTE)
-        return job if self.input is None else keeping_input(self.input, job)
+        job = Job(
+            key,
+            self.policy,
+            self.codec,
+            payload_hash,
+            argument_hashes,
+            self.fn,
+            args,
+            kwargs,
+            self.is_async,
+            NO_NOTE,
+            NO_NOTE,
+        )
+        return job if self.input is None else with_stored_input(self.input, job)
 
     def is_quick(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-        """Whether the job of this call is evidently made in no time: little to hash, and no file to read."""
+        """Return whether the job of this call is certainly built quickly: little to hash, and no file to read."""
         if self._reads_files:
             return False
-        if len(args) == 1 and not kwargs and type(args[0]) is str:  # as what most calls are made with
+        if len(args) == 1 and not kwargs and type(args[0]) is str:  # the usual call
             return len(args[0]) <= LIGHT_BYTES
         return are_light(args, kwargs)
 
     def _key(self, arguments: Mapping[str, Any]) -> Key:
-        scope = self.scope if self._tenant is None else self._scope_of(self._tenant_in(arguments))
-        source = self.source  # named, it is called more quickly than as a method, which it is not
+        scope = self.scope if self._tenant is None else self._tenant_scope(self._tenant_of(arguments))
+        source = self.source  # calling a local name is faster than self.source(…)
         try:
             value, text = source(arguments)
             return make_key(scope, value, text)
         except InvalidKey as error:
             if self.binding.receiver is None or not str(error).startswith(f"key.{self.binding.receiver}:"):
                 raise
-            raise self._of_method(error) from None
+            raise self._receiver_error(error) from None
 
-    def _of_method(self, error: InvalidKey) -> InvalidKey:
-        """The object of a method has no place in a key unless its class says what it is made of."""
+    def _receiver_error(self, error: InvalidKey) -> InvalidKey:
+        """Explain that `self` or `cls` cannot be part of a key unless its class defines what identifies it."""
         receiver, *others = self.binding.names
         fields = "".join(f":{{{name}}}" for name in others)
         method = self.name.rpartition(".")[2]
         key = f"{method}:{{{receiver}.account}}{fields}"
         return InvalidKey(
             f"{self.name}: {str(error).partition(' →')[0]}",
-            hint=f'say what tells its objects apart, such as key="{key}", or make its class a dataclass',
+            hint=f'put what identifies the object in the key, such as key="{key}", or make its class a dataclass',
         )
 
-    def _tenant_in(self, arguments: Mapping[str, Any]) -> str:
-        """The tenant's own value, never its text for people: two tenants must not meet in a shortened form."""
+    def _tenant_of(self, arguments: Mapping[str, Any]) -> str:
+        """Return the tenant's full value, never its display text: two tenants could share a shortened text."""
         try:
             tenant = self._tenant(arguments)[0] if self._tenant is not None else None
         except MissingKey as error:
             text = str(error).partition(" →")[0].replace("the key", "the tenant", 1)
-            raise MissingKey(f"{self.name}: {text}", hint="pass it: whose key it is must be known") from None
+            raise MissingKey(f"{self.name}: {text}", hint="pass it: the tenant is part of the key") from None
         if not isinstance(tenant, str):
             raise InvalidKey(
                 f"{self.name}: the tenant is {type(tenant).__name__}, not str",
                 hint='write tenant="{org}" for a str argument, or tenant=lambda org: str(org)',
             )
-        return str.__str__(tenant)  # a plain one: which of its kind are equal is not for a subclass to say
+        return str.__str__(tenant)  # a plain str: a subclass may define its own equality
 
     def payload(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """What the fingerprint covers, if this operation `compares` anything. The receiver of a method is not in it."""
+        """Return the arguments that the fingerprint covers. `self` and `cls` are not part of it."""
         receiver = self.binding.receiver
         if not self._fields:
             return {name: value for name, value in arguments.items() if name != receiver}
         return {name: arguments[name] for name in self._fields}
 
-    def _key_says_all(self) -> bool:
-        """Whether one key can only ever mean one payload, so that there is nothing left to compare."""
+    def _key_covers_payload(self) -> bool:
+        """Return whether the key determines the whole payload, so that a fingerprint would add nothing."""
         names = self._fields or [name for name in self.binding.names if name != self.binding.receiver]
         covered = isinstance(self.source, Template | FirstOf) and self.source.covers(names)
         return covered and not self.binding.has_var_keywords
@@ -226,13 +255,13 @@ class Operation:
         ]
         if unknown:
             raise ConfigurationError(
-                f"{self.name}: fingerprint names {unknown[0]!r}, which is no parameter",
+                f"{self.name}: fingerprint names {unknown[0]!r}, which is not a parameter",
                 hint=f"the parameters are: {', '.join(self.binding.names) or 'none'}",
             )
 
 
-def keeping_input(codec: InputCodec, job: Job) -> Job:
-    """The job with its arguments in the claim's note, until it is completed."""
+def with_stored_input(codec: InputCodec, job: Job) -> Job:
+    """Return the job with its arguments in the note of the claim. Completion drops them."""
     from onceward.results.stored_input import DROPPED
 
     note = codec.note(job.key.id, job.key.text, job.args, job.kwargs)
@@ -251,27 +280,28 @@ def codec_for(policy: Policy, result_type: ResultType, cipher: Cipher | None, *,
 
 
 def versioned(name: str, version: str | int | None) -> str:
-    """`charge` or `charge#2`: no name and version make the operation of another name, and `2` is not `"2"`."""
+    """Return `charge` or `charge#2`. Different names and versions never give the same text; 2 and "2" differ too."""
     if VERSION_MARK in name:
         raise ConfigurationError(
-            f"the name {name!r} contains {VERSION_MARK!r}, which stands before a version", hint="give version= apart"
+            f"the name {name!r} contains {VERSION_MARK!r}, which separates name and version",
+            hint="pass the version as version=",
         )
     return name if version is None else f"{name}{VERSION_MARK}{version!r}"
 
 
 def name_of(fn: Callable[..., Any]) -> str:
-    """Module and qualified name. A script's functions are named after its file, so that import and run agree."""
+    """Return module and qualified name. Functions of a script get its file name, so that import and run agree."""
     module = _module_of(fn)
     qualified = getattr(fn, "__qualname__", None)
     if not module or not qualified or "<lambda>" in qualified:
         raise ConfigurationError(
-            f"{fn!r} has no name of its own that would make its keys", hint='give it one: @once(name="charge")'
+            f"{fn!r} has no name that its keys could contain", hint='give it one: @once(name="charge")'
         )
     return f"{module}.{qualified}"
 
 
 def label_of(fn: Callable[..., Any]) -> str:
-    """A name that tells functions apart, as far as they have one: of a callable object, its class's."""
+    """Return the name by which messages and fingerprints tell functions apart: of a callable object, its class."""
     named = fn if hasattr(fn, "__qualname__") else type(fn)
     return f"{_module_of(named)}.{named.__qualname__}"
 
@@ -280,7 +310,7 @@ def _module_of(named: Any) -> str:
     module: str = getattr(named, "__module__", None) or ""
     if module != "__main__":
         return module
-    from pathlib import PurePath  # here, because only functions of the script itself need it
+    from pathlib import PurePath  # imported here: only functions of the script itself need it
 
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
@@ -289,15 +319,15 @@ def _module_of(named: Any) -> str:
 
 
 def _is_in_class(fn: Any) -> bool:
-    """Whether it was defined in the body of a class, and not as a function that happens to have such a parameter."""
+    """Return whether the function was defined in a class body (other functions may have a parameter `cls` too)."""
     return "." in getattr(fn, "__qualname__", "").rpartition("<locals>.")[2]
 
 
 def result_annotation(fn: Callable[..., Any]) -> Any:
-    """The declared return type; Any where it is missing or cannot be resolved."""
+    """Return the declared return type, or Any if it is missing or cannot be resolved."""
     try:
         return typing.get_type_hints(fn, include_extras=True).get("return", Any)
-    except Exception:  # noqa: BLE001 (a forward reference that nobody can resolve means that nothing was declared)
+    except Exception:  # noqa: BLE001 (an unresolvable forward reference counts as no declaration)
         return Any
 
 
@@ -311,7 +341,10 @@ def _tenant_source(tenant: TenantSource) -> Template | FirstOf | Call | None:
 
 
 def _fingerprint_fields(source: Source, policy: Policy, *, explicit: bool) -> tuple[str, ...] | None:
-    """None: no fingerprint; (): all arguments. A key made of the content needs none unless asked for."""
+    """Return the fingerprinted arguments; () means all, None no fingerprint.
+
+    A key that is made of the content needs no fingerprint unless one is declared.
+    """
     if policy.fingerprint == "none" or (not explicit and isinstance(source, Payload | Content | JsonKey)):
         return None
     return () if policy.fingerprint == "all" else tuple(policy.fingerprint)

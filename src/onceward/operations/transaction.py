@@ -1,4 +1,4 @@
-"""Work inside the caller's own transaction, in both colours."""
+"""`once.within(connection)`: work inside the caller's own transaction, sync and async."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Self
 
 from onceward.engine.engine import Engine
-from onceward.engine.within import Transaction, execute_within, join, part
+from onceward.engine.within import Transaction, execute_within, finish_transaction, join
 from onceward.errors import ConfigurationError
 from onceward.protocol.capabilities import JoinedStore, RemembersCommits
 from onceward.protocol.outcome import Outcome
 from onceward.runtime.bridge import run
 
-from .decorator import P, T, answer_of
-from .job_builder import job_of, job_under
+from .decorator import P, T, value_or_raise
+from .job_builder import job_for_key, job_of
 
 if TYPE_CHECKING:
     from onceward.client.aio import AsyncOnce
@@ -22,50 +22,53 @@ if TYPE_CHECKING:
     from .async_function import AsyncFunction
     from .function import Function
 
-DECIDED = 30.0  # seconds for a transaction whose end nobody saw to end
+COMMIT_STATUS_TIMEOUT = 30.0  # seconds to wait for the end of a transaction whose COMMIT got no reply
 
 
-class Joined:
-    """What a transaction block knows, in both colours."""
+class TransactionBlock:
+    """The state of a transaction block, shared by the sync and the async one."""
 
     def __init__(self, engine: Engine, connection: Any) -> None:
         self.engine = engine
         self.connection = connection
         self._transaction: Transaction | None = None
-        self._left: JoinedStore | None = None
+        self._left_store: JoinedStore | None = None
 
     @property
     def transaction(self) -> Transaction:
         if self._transaction is None:
-            raise ConfigurationError("within() works as a block", hint="with once.within(connection) as tx: …")
+            raise ConfigurationError(
+                "within() must be used as a `with` block", hint="with once.within(connection) as tx: …"
+            )
         return self._transaction
 
     async def enter(self) -> None:
         self._transaction = await join(self.engine, self.connection)
 
     async def committed(self) -> bool:
-        """How the caller's transaction ended, once it has."""
-        store, left = self.engine.store, self._left
-        if left is None or not isinstance(store, RemembersCommits):
+        """Wait for the caller's transaction to end, and return whether it was committed."""
+        store, joined = self.engine.store, self._left_store
+        if joined is None or not isinstance(store, RemembersCommits):
             raise ConfigurationError(
-                f"{store.name} cannot tell how a transaction ended", hint="ask after the block, on postgresql://…"
+                f"{store.name} cannot tell how a transaction ended",
+                hint="call committed() after the block, with a postgresql://… store",
             )
-        return left.number is not None and await store.committed(left.number, timeout=DECIDED)
+        return joined.number is not None and await store.committed(joined.number, timeout=COMMIT_STATUS_TIMEOUT)
 
     async def leave(self, error: BaseException | None) -> None:
         transaction, self._transaction = self.transaction, None
-        self._left = transaction.store
+        self._left_store = transaction.store
         transaction.leave()
         if error is None:
-            await part(self.engine, transaction)
+            await finish_transaction(self.engine, transaction)
 
 
 class Within:
-    """The caller's own transaction. Nothing is committed here: that is the caller's word."""
+    """The caller's own transaction. Onceward never commits it; the caller does."""
 
     def __init__(self, once: Once, connection: Any) -> None:
         self._once = once
-        self._joined = Joined(once.engine, connection)
+        self._joined = TransactionBlock(once.engine, connection)
 
     def __enter__(self) -> Self:
         run(self._joined.enter())
@@ -75,34 +78,34 @@ class Within:
         run(self._joined.leave(error))
 
     def committed(self) -> bool:
-        """Whether your transaction was committed, also where the answer to its COMMIT was lost. PostgreSQL only.
+        """Return whether your transaction was committed, even if the reply to its COMMIT was lost. PostgreSQL only.
 
-        False if nothing was written in it through this block.
+        It returns False if nothing was written through this block.
         """
         return run(self._joined.committed())
 
     def run(self, key: Any, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """fn(*args) once under this key, in this transaction."""
-        return answer_of(self.outcome(key, fn, *args, **kwargs), self._once.policy)
+        """Call fn(*args) once under this key, in this transaction."""
+        return value_or_raise(self.outcome(key, fn, *args, **kwargs), self._once.policy)
 
     def outcome(self, key: Any, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
-        """As `run`, but the `Outcome`."""
+        """Like `run`, but return the `Outcome`."""
         return run(execute_within(self._joined.engine, self._joined.transaction, self._once.job(key, fn, args, kwargs)))
 
     def call(self, fn: Function[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """A decorated function, with its own key and choices, in this transaction."""
-        value: T = answer_of(
+        """Call a decorated function, with its own key and options, in this transaction."""
+        value: T = value_or_raise(
             run(execute_within(self._joined.engine, self._joined.transaction, fn.job(args, kwargs))), fn.policy
         )
         return value
 
 
 class AsyncWithin:
-    """The caller's own transaction. Nothing is committed here: that is the caller's word."""
+    """The caller's own transaction. Onceward never commits it; the caller does."""
 
     def __init__(self, once: AsyncOnce, connection: Any) -> None:
         self._once = once
-        self._joined = Joined(once.engine, connection)
+        self._joined = TransactionBlock(once.engine, connection)
 
     async def __aenter__(self) -> Self:
         await self._joined.enter()
@@ -112,25 +115,25 @@ class AsyncWithin:
         await self._joined.leave(error)
 
     async def committed(self) -> bool:
-        """Whether your transaction was committed, also where the answer to its COMMIT was lost. PostgreSQL only.
+        """Return whether your transaction was committed, even if the reply to its COMMIT was lost. PostgreSQL only.
 
-        False if nothing was written in it through this block.
+        It returns False if nothing was written through this block.
         """
         return await self._joined.committed()
 
     async def run(self, key: Any, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Await fn(*args) once under this key, in this transaction."""
-        return answer_of(await self.outcome(key, fn, *args, **kwargs), self._once.policy)
+        return value_or_raise(await self.outcome(key, fn, *args, **kwargs), self._once.policy)
 
     async def outcome(
         self, key: Any, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> Outcome[T]:
-        """As `run`, but the `Outcome`."""
-        job = await job_under(self._once, key, fn, args, kwargs)
+        """Like `run`, but return the `Outcome`."""
+        job = await job_for_key(self._once, key, fn, args, kwargs)
         return await execute_within(self._joined.engine, self._joined.transaction, job)
 
     async def call(self, fn: AsyncFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """A decorated function, with its own key and choices, in this transaction."""
+        """Call a decorated function, with its own key and options, in this transaction."""
         job = await job_of(fn, args, kwargs)
-        value: T = answer_of(await execute_within(self._joined.engine, self._joined.transaction, job), fn.policy)
+        value: T = value_or_raise(await execute_within(self._joined.engine, self._joined.transaction, job), fn.policy)
         return value

@@ -68,7 +68,7 @@ class TaskCanceller:
         if self._task is not None and not self._over:
             self._struck = self._task.cancel()
 
-    def over(self, error: BaseException | None) -> bool:
+    def work_ended(self, error: BaseException | None) -> bool:
         self._over = True
         if self._task is None or not self._struck:
             return False
@@ -79,8 +79,8 @@ class TaskCanceller:
 class AsyncioRuntime:
     """The World of `AsyncOnce`. Blocking calls of one store go to one thread of its own, in order."""
 
-    cancels = True
-    steady = PendingRequest
+    supports_cancellation = True
+    shielded_type = PendingRequest
 
     def __init__(self) -> None:
         self._thread: ThreadPoolExecutor | None = None
@@ -114,7 +114,7 @@ class AsyncioRuntime:
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    async def ready(self, socket: int, *, writing: bool, seconds: float) -> bool:
+    async def wait_for_socket(self, socket: int, *, writing: bool, seconds: float) -> bool:
         loop = asyncio.get_running_loop()
         told: asyncio.Future[bool] = loop.create_future()
         loop.add_reader(socket, _tell, told, 1)
@@ -134,30 +134,30 @@ class AsyncioRuntime:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="onceward-store")
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
 
-    async def think(self, call: Callable[..., T], *arguments: Any) -> T:
+    async def compute(self, call: Callable[..., T], *arguments: Any) -> T:
         self.check()
         value, error = await asyncio.to_thread(_caught, call, *arguments)
         if error is not None:
             raise error
         return value
 
-    def finish(
-        self, work: Awaitable[T], hurry: Callable[[], None] | None = None
+    def shield(
+        self, work: Awaitable[T], on_cancel: Callable[[], None] | None = None
     ) -> Awaitable[tuple[T, BaseException | None]]:
         asked: Any = work
         if type(asked) is PendingRequest:
-            return self._stay(asked, hurry)  # type: ignore[return-value]  # what it gives is what it is awaited for
-        return ShieldedCall(work, hurry) if type(work) is CoroutineType else self._finish(work, hurry)
+            return self._stay(asked, on_cancel)  # type: ignore[return-value]  # what it gives is what it is awaited for
+        return ShieldedCall(work, on_cancel) if type(work) is CoroutineType else self._finish(work, on_cancel)
 
     async def _stay(
-        self, passenger: PendingRequest, hurry: Callable[[], None] | None
+        self, passenger: PendingRequest, on_cancel: Callable[[], None] | None
     ) -> tuple[list[Answer], BaseException | None]:
         try:
             return [await passenger.future], None
         except BaseException as error:  # noqa: BLE001 (raised again, unless it is a cancellation)
-            return await passenger.despite(error, hurry)
+            return await passenger.finish_after(error, on_cancel)
 
-    async def _finish(self, work: Awaitable[T], hurry: Callable[[], None] | None) -> tuple[T, BaseException | None]:
+    async def _finish(self, work: Awaitable[T], on_cancel: Callable[[], None] | None) -> tuple[T, BaseException | None]:
         task = asyncio.ensure_future(work)
         cancelled: BaseException | None = None
         while True:
@@ -166,8 +166,8 @@ class AsyncioRuntime:
             except asyncio.CancelledError as error:
                 if task.cancelled():
                     raise
-                if cancelled is None and hurry is not None:
-                    hurry()
+                if cancelled is None and on_cancel is not None:
+                    on_cancel()
                 cancelled = error
             except Exception as error:
                 if cancelled is not None:
@@ -225,7 +225,7 @@ class AsyncWorkerPool:
     def wake(self) -> None:
         self._bell.set()
 
-    async def rest(self, seconds: float, stopping: Callable[[], bool]) -> None:
+    async def sleep(self, seconds: float, stopping: Callable[[], bool]) -> None:
         ends = time.monotonic() + seconds
         while not (stopping() or self._bell.is_set()) and (left := ends - time.monotonic()) > 0:
             with contextlib.suppress(TimeoutError):

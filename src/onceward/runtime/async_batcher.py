@@ -271,7 +271,7 @@ class LoopQueue:
         hand_over(batch, answers, now=steps.steps > before)
         return True
 
-    # ── one alarm for all who wait: most have the same patience, so the first of them sets it ───────────────────
+    # ── one alarm for all who wait: most have the same retry_until, so the first of them sets it ───────────────────
 
     def mind(self, one: PendingRequest) -> None:
         if one.deadline < self.rings_for:

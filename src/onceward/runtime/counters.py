@@ -13,7 +13,7 @@ import weakref
 from contextlib import suppress
 
 from onceward.engine.events import Bus, Event
-from onceward.engine.totals import Book, Totals
+from onceward.engine.totals import HourlyCounts, Totals
 from onceward.errors import ConfigurationError, OncewardError
 from onceward.protocol.capabilities import KeepsCounters
 from onceward.protocol.counters import HOUR
@@ -46,7 +46,7 @@ class Counters:
         _counters.add(self)
 
     def _reset(self) -> None:
-        self._book = Book(nonce())
+        self._book = HourlyCounts(nonce())
         self._lock = threading.RLock()  # a signal handler may count while its thread starts ours
         self._bell = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
@@ -84,17 +84,17 @@ class Counters:
         counts = self.totals.counts()
         if not self._book.lacks(counts):
             return
-        twin = self._store.twin()
-        await twin.open(ThreadRuntime())
+        clone = self._store.clone()
+        await clone.open(ThreadRuntime())
         try:
-            if isinstance(twin, KeepsCounters):  # as its original is
-                hour = await twin.keep_counts([], timeout=TIMEOUT) // HOUR
+            if isinstance(clone, KeepsCounters):  # as its original is
+                hour = await clone.save_counts([], timeout=TIMEOUT) // HOUR
                 sheets = self._book.enter(counts, hour)
-                await twin.keep_counts(sheets, timeout=TIMEOUT)
+                await clone.save_counts(sheets, timeout=TIMEOUT)
                 self._book.written()
         finally:
-            if twin is not self._store:
-                await twin.close()
+            if clone is not self._store:
+                await clone.close()
 
     def close(self) -> None:
         """Write down what is left, and join the thread."""

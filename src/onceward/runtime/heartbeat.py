@@ -103,13 +103,13 @@ class Heartbeat:
         """Let it go. What was granted is known by its nonce, also where an interrupt came before its hold."""
         self._holds.pop(hold.nonce, None)
 
-    def end(self, hold: Lease, settlement: AnySettlement) -> None:
+    def settle_later(self, hold: Lease, settlement: AnySettlement) -> None:
         """Settle it as soon as the store takes that: its owner's open transaction is in the way. Else it lapses."""
         self._endings[hold.nonce] = Ending(hold, settlement, self._monotonic())
         with self._lock:
             self._bell.notify()
 
-    def seek(self, hold: Granted, id: bytes, lease: int) -> None:
+    def reconcile(self, hold: Granted, id: bytes, lease: int) -> None:
         """Nobody knows whether this claim was granted, and its caller has left: give it back, if it was."""
         self._seeker.add(id, hold.nonce, lease * A_MICROSECOND)
         with suppress(RuntimeError, ConfigurationError):  # no thread, or closed: then it lapses
@@ -289,9 +289,9 @@ class Heartbeat:
 
     def _connected(self) -> Store:
         if self._twin is None:
-            twin = self._store.twin()
-            run(twin.open(ThreadRuntime()))
-            self._twin = twin
+            clone = self._store.clone()
+            run(clone.open(ThreadRuntime()))
+            self._twin = clone
         return self._twin
 
     def _tell(self, name: str, hold: Lease, error: str = "", reason: str = "") -> None:
@@ -317,7 +317,7 @@ class Heartbeat:
         """A child owns no lease, no thread and no connection of its parent."""
         for hold in self._holds.values():
             hold.inherited = hold.lost = True
-            hold.straight = False
+            hold.is_simple = False
         _inherited.append(self._twin)
         self._reset()
 

@@ -59,14 +59,14 @@ class PendingRequest(Struct, eq=False):
             self.future = self.future.get_loop().create_future()
         return self.future
 
-    async def despite(
-        self, error: BaseException, hurry: Callable[[], None] | None = None
+    async def finish_after(
+        self, error: BaseException, on_cancel: Callable[[], None] | None = None
     ) -> tuple[list[Answer], BaseException]:
         """What was raised where the future was awaited: if it is a cancellation, wait on."""
         if type(error) is not CancelledError:
             raise error
-        if hurry is not None:
-            hurry()
+        if on_cancel is not None:
+            on_cancel()
         while True:
             future = self._awaited()
             try:

@@ -13,14 +13,14 @@ class ShieldedCall(Generic[T]):
     """Awaited, it gives the value and the cancellation that came in between, which is the caller's to raise.
 
     As a task of its own behind `asyncio.shield`, without that task: whatever the coroutine waits for is waited for in
-    its place, behind a future that may be cancelled in its stead. `hurry` is called at the first cancellation.
+    its place, behind a future that may be cancelled in its stead. `on_cancel` is called at the first cancellation.
     """
 
     __slots__ = ("_cancelled", "_hurry", "_work")
 
-    def __init__(self, work: Coroutine[Any, Any, T], hurry: Callable[[], None] | None) -> None:
+    def __init__(self, work: Coroutine[Any, Any, T], on_cancel: Callable[[], None] | None) -> None:
         self._work = work
-        self._hurry = hurry
+        self._on_cancel = on_cancel
         self._cancelled: asyncio.CancelledError | None = None
 
     def __await__(self) -> Generator[Any, None, tuple[T, BaseException | None]]:
@@ -64,6 +64,6 @@ class ShieldedCall(Generic[T]):
                 self._note(error)
 
     def _note(self, error: asyncio.CancelledError) -> None:
-        if self._cancelled is None and self._hurry is not None:
-            self._hurry()
+        if self._cancelled is None and self._on_cancel is not None:
+            self._on_cancel()
         self._cancelled = error

@@ -38,8 +38,8 @@ class ThreadGate:
 class ThreadRuntime:
     """The World of `Once`."""
 
-    cancels = False
-    steady = None
+    supports_cancellation = False
+    shielded_type = None
     _running: Callable[[], object] | None = None
 
     def check(self) -> None:
@@ -77,7 +77,7 @@ class ThreadRuntime:
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 (there is no loop here to block)
 
-    async def ready(self, socket: int, *, writing: bool, seconds: float) -> bool:
+    async def wait_for_socket(self, socket: int, *, writing: bool, seconds: float) -> bool:
         import select  # here, because most stores have no socket
 
         if not hasattr(select, "poll"):  # Windows
@@ -89,13 +89,13 @@ class ThreadRuntime:
     async def offload(self, call: Callable[..., T], *arguments: Any) -> T:
         return call(*arguments)
 
-    async def think(self, call: Callable[..., T], *arguments: Any) -> T:
+    async def compute(self, call: Callable[..., T], *arguments: Any) -> T:
         return call(*arguments)
 
-    async def finish(
+    async def shield(
         self,
         work: Awaitable[T],
-        hurry: Callable[[], None] | None = None,  # noqa: ARG002 (no cancellations)
+        on_cancel: Callable[[], None] | None = None,  # noqa: ARG002 (no cancellations)
     ) -> tuple[T, BaseException | None]:
         return await work, None
 
@@ -116,7 +116,7 @@ class ThreadWorkerPool:
     def wake(self) -> None:
         self._bell.set()
 
-    async def rest(self, seconds: float, stopping: Callable[[], bool]) -> None:
+    async def sleep(self, seconds: float, stopping: Callable[[], bool]) -> None:
         ends = time.monotonic() + seconds
         while not stopping() and (left := ends - time.monotonic()) > 0:
             if self._bell.wait(min(left, GLANCE)):

@@ -19,57 +19,57 @@ from .error_text import message_of
 OK, COMPLETED = Verdict.OK, RecordState.COMPLETED
 
 
-def record_at_once(attempt: Attempt, value: Any) -> Attempt | Outcome[Any] | None:
+def record_inline(attempt: Attempt, value: Any) -> Attempt | Outcome[Any] | None:
     """The handler returned: record it, where nothing has to wait for that; else None. The claim, if all is well."""
     attempt.result = value
     answer_to = attempt.engine.answer
-    if answer_to is None or not attempt.straight or not (value is None or is_light(value)):
+    if answer_to is None or not attempt.is_simple or not (value is None or is_light(value)):
         return None
     attempt.settling = True  # interrupted: whoever mends it sends the same once more
     try:
         answer = answer_to(attempt.settlement(attempt.job.codec.encode(value, attempt.key.id)))
-        attempt.settled_as(answer, COMPLETED)
+        attempt.on_settled(answer, COMPLETED)
     except StoreError as error:
-        return unconfirmed(attempt, value, error)
-    return attempt if answer.verdict is OK else recorded(attempt, value, answer)
+        return unconfirmed_outcome(attempt, value, error)
+    return attempt if answer.verdict is OK else completion_outcome(attempt, value, answer)
 
 
-async def after_value(attempt: Attempt, value: Any, *, reason: str = "") -> Outcome[Any]:
+async def settle_returned(attempt: Attempt, value: Any, *, reason: str = "") -> Outcome[Any]:
     """The handler returned (or was found to have done its work): record it."""
     attempt.result = value
     if attempt.job.policy.on_lost == "cancel":
         attempt.end(None)
     if attempt.settled is not None:  # the handler completed its claim itself
-        return executed(attempt)
+        return executed_outcome(attempt)
     if attempt.joined is not None:
-        return await after_commit(attempt, attempt.joined, value)
+        return await settle_joined(attempt, attempt.joined, value)
     try:
         answer = await attempt.record_result(value)
     except StoreError as error:
-        return unconfirmed(attempt, value, error)
-    return recorded(attempt, value, answer, reason)
+        return unconfirmed_outcome(attempt, value, error)
+    return completion_outcome(attempt, value, answer, reason)
 
 
-def unconfirmed(attempt: Attempt, value: Any, error: StoreError) -> Outcome[Any]:
+def unconfirmed_outcome(attempt: Attempt, value: Any, error: StoreError) -> Outcome[Any]:
     """The work is done, but the store did not say that it has its result."""
-    return _unknown(attempt, value, repr(error))
+    return _report_unknown(attempt, value, repr(error))
 
 
-def recorded(attempt: Attempt, value: Any, answer: Answer, reason: str = "") -> Outcome[Any]:
+def completion_outcome(attempt: Attempt, value: Any, answer: Answer, reason: str = "") -> Outcome[Any]:
     """What the store's answer to a completion means."""
     if answer.verdict is OK:
-        return executed(attempt, reason)
+        return executed_outcome(attempt, reason)
     match answer.verdict:
         case Verdict.CONFLICT:
-            return _unknown(attempt, value, "completed before with another result")
+            return _report_unknown(attempt, value, "completed before with another result")
         case Verdict.SKEW:
-            return _unknown(attempt, value, "the record was rewritten by a newer Onceward")
+            return _report_unknown(attempt, value, "the record was rewritten by a newer Onceward")
         case _:
             attempt.engine.emit("lost", attempt.key, attempt.record, reason="result refused")
-            return _unconfirmed(attempt, value, lost=True)
+            return _unknown_outcome(attempt, value, lost=True)
 
 
-async def after_commit(attempt: Attempt, joined: JoinedStore, value: Any) -> Outcome[Any]:
+async def settle_joined(attempt: Attempt, joined: JoinedStore, value: Any) -> Outcome[Any]:
     """The result was written inside the caller's transaction: it counts if that was committed."""
     if joined.is_open():
         late = ConfigurationError(
@@ -78,21 +78,21 @@ async def after_commit(attempt: Attempt, joined: JoinedStore, value: Any) -> Out
             hint=f"commit before: `with once.claim(key) as claim, {joined.block}:`, in this order",
         )
         attempt.fail_later(late, final=False, known=False)
-        return _failed(attempt, late)
+        return _failed_outcome(attempt, late)
     try:
-        done = await committed(attempt)
+        done = await check_committed(attempt)
     except StoreError as error:
-        return _unknown(attempt, value, repr(error))
+        return _report_unknown(attempt, value, repr(error))
     if done:
-        return executed(attempt)
-    return await after_error(
+        return executed_outcome(attempt)
+    return await settle_raised(
         attempt, ClaimError("complete_in was called, but its transaction was rolled back", key=attempt.key.text)
     )
 
 
-async def committed(attempt: Attempt) -> bool:
+async def check_committed(attempt: Attempt) -> bool:
     """Whether the caller's transaction was; found out even if the caller is cancelled meanwhile."""
-    answers, cancelled = await attempt.engine.finish(_once_decided(attempt))
+    answers, cancelled = await attempt.engine.shield(_read_after_commit(attempt))
     if cancelled is not None:
         raise cancelled
     record = answers[0].record
@@ -104,7 +104,7 @@ async def committed(attempt: Attempt) -> bool:
     return True
 
 
-async def _once_decided(attempt: Attempt) -> list[Answer]:
+async def _read_after_commit(attempt: Attempt) -> list[Answer]:
     """The record, not before the transaction has really ended: the answer to a COMMIT may be lost on its way."""
     store, timeout = attempt.engine.store, attempt.job.policy.call_timeout
     number = attempt.joined.number if attempt.joined is not None else None
@@ -113,36 +113,36 @@ async def _once_decided(attempt: Attempt) -> list[Answer]:
     return await store.read([attempt.key.id], timeout=timeout)
 
 
-async def after_error(attempt: Attempt, error: BaseException) -> Outcome[Any]:
+async def settle_raised(attempt: Attempt, error: BaseException) -> Outcome[Any]:
     """The handler raised. What that means for the effect is declared; unless declared it is unknown."""
     policy = attempt.job.policy
-    if attempt.job.awaits and isinstance(error, GeneratorExit):
+    if attempt.job.is_async and isinstance(error, GeneratorExit):
         raise error  # a coroutine that is being closed cannot wait for the store: the lease lapses
     if attempt.end(error):
-        return _unconfirmed(attempt, None, lost=True)
+        return _unknown_outcome(attempt, None, lost=True)
     try:
         undecided = attempt.joined is not None and attempt.joined.is_open()
         if attempt.joined is not None and attempt.settled is None and not undecided:
-            await committed(attempt)
+            await check_committed(attempt)
         if attempt.settled is not None or attempt.lost or attempt.unconfirmed:
             attempt.abandon()
-            outcome = _failed(attempt, error)
+            outcome = _failed_outcome(attempt, error)
         elif undecided:
             final, known = classify(error, policy)
             attempt.fail_later(error, final=final, known=known)
-            outcome = _failed(attempt, error)
+            outcome = _failed_outcome(attempt, error)
         else:
-            outcome = await settle_error(attempt, error, policy)
+            outcome = await fail_park_or_verify(attempt, error, policy)
     except StoreError as trouble:
         attempt.abandon()
         attempt.engine.emit("unknown", attempt.key, attempt.record, reason="failure not recorded", error=repr(trouble))
-        outcome = _failed(attempt, error)
+        outcome = _failed_outcome(attempt, error)
     if not isinstance(error, Exception):
         raise error
     return outcome
 
 
-async def settle_error(attempt: Attempt, error: BaseException, policy: Policy) -> Outcome[Any]:
+async def fail_park_or_verify(attempt: Attempt, error: BaseException, policy: Policy) -> Outcome[Any]:
     final, known = classify(error, policy)
     if not known and policy.after_crash is AfterCrash.PARK:
         return await park(attempt, type(error).__qualname__, message_of(error), error)
@@ -151,7 +151,7 @@ async def settle_error(attempt: Attempt, error: BaseException, policy: Policy) -
     answer = await attempt.fail(error, final=final, known=known)
     if answer.verdict is not Verdict.OK:
         attempt.engine.emit("lost", attempt.key, attempt.record, reason="failure refused")
-    return _failed(attempt, error)
+    return _failed_outcome(attempt, error)
 
 
 class SettledNothing(Exception):
@@ -163,13 +163,13 @@ def classify(error: BaseException, policy: Policy) -> tuple[bool, bool]:
     if isinstance(error, SettledNothing):
         return False, False
     vague = TimeoutError if isinstance(error, TimeoutError) else None if isinstance(error, Exception) else BaseException
-    final = _named(error, policy.final, vague)
+    final = _is_named(error, policy.final, vague)
     if not final and policy.retry is not None and vague is None:
         final = not isinstance(error, policy.retry)
-    return final, final or _named(error, policy.not_applied, vague)
+    return final, final or _is_named(error, policy.not_applied, vague)
 
 
-def _named(error: BaseException, types: tuple[type[BaseException], ...], vague: type[BaseException] | None) -> bool:
+def _is_named(error: BaseException, types: tuple[type[BaseException], ...], vague: type[BaseException] | None) -> bool:
     if vague is TimeoutError:
         types = tuple(one for one in types if issubclass(one, TimeoutError))
     elif vague is BaseException:
@@ -181,22 +181,22 @@ async def verify_error(attempt: Attempt, error: BaseException, policy: Policy) -
     """Under verify an unknown outcome is looked up; by the next claimant if the effect may still be under way."""
     if policy.verify_after:
         attempt.abandon()
-        return _failed(attempt, error, retry_after=max(0.0, attempt.ends - attempt.engine.runtime.monotonic()))
+        return _failed_outcome(attempt, error, retry_after=max(0.0, attempt.ends - attempt.engine.runtime.monotonic()))
     try:
-        finding = await look(attempt)
+        finding = await call_find(attempt)
     except BaseException as interrupt:
-        if not (attempt.engine.runtime.cancels and isinstance(interrupt, GeneratorExit)):
-            await attempt.lapse()  # the effect may have happened: the next claimant asks again
+        if not (attempt.engine.runtime.supports_cancellation and isinstance(interrupt, GeneratorExit)):
+            await attempt.expire_lease()  # the effect may have happened: the next claimant asks again
         raise
     if isinstance(finding, applied):
-        return await after_value(attempt, finding.value, reason="verified")
+        return await settle_returned(attempt, finding.value, reason="verified")
     if finding is not_applied:
         await attempt.fail(error, final=False, known=True)
-        return _failed(attempt, error)
+        return _failed_outcome(attempt, error)
     return await park(attempt, type(error).__qualname__, message_of(error), error)
 
 
-async def look(attempt: Attempt) -> object:
+async def call_find(attempt: Attempt) -> object:
     """Call the user's `find`. What it raises is its answer: it could not tell."""
     job = attempt.job
     find = job.policy.find
@@ -205,13 +205,13 @@ async def look(attempt: Attempt) -> object:
     try:
         finding = find(*job.args, **job.kwargs)
         if hasattr(finding, "__await__"):
-            finding = await (finding if attempt.engine.runtime.cancels else unawaitable(finding))
+            finding = await (finding if attempt.engine.runtime.supports_cancellation else refuse_awaitable(finding))
     except Exception as error:  # noqa: BLE001 (see above)
         return error
     return finding
 
 
-async def unawaitable(finding: Any) -> object:
+async def refuse_awaitable(finding: Any) -> object:
     """A blocking call cannot await what its `find` gave, so that is no answer."""
     if isinstance(finding, CoroutineType):
         finding.close()
@@ -233,7 +233,7 @@ async def park(attempt: Attempt, error_type: str, text: str, error: BaseExceptio
     )
 
 
-def executed(attempt: Attempt, reason: str = "") -> Outcome[Any]:
+def executed_outcome(attempt: Attempt, reason: str = "") -> Outcome[Any]:
     """The outcome of a claim whose result is recorded."""
     record = attempt.record
     return Executed(
@@ -245,13 +245,13 @@ def executed(attempt: Attempt, reason: str = "") -> Outcome[Any]:
     )
 
 
-def _unknown(attempt: Attempt, value: Any, error: str) -> Outcome[Any]:
+def _report_unknown(attempt: Attempt, value: Any, error: str) -> Outcome[Any]:
     attempt.abandon()
     attempt.engine.emit("unknown", attempt.key, attempt.record, error=error)
-    return _unconfirmed(attempt, value, lost=False)
+    return _unknown_outcome(attempt, value, lost=False)
 
 
-def _unconfirmed(attempt: Attempt, value: Any, *, lost: bool) -> Outcome[Any]:
+def _unknown_outcome(attempt: Attempt, value: Any, *, lost: bool) -> Outcome[Any]:
     return Unknown(
         key=attempt.key.text,
         value=value,
@@ -262,7 +262,7 @@ def _unconfirmed(attempt: Attempt, value: Any, *, lost: bool) -> Outcome[Any]:
     )
 
 
-def _failed(attempt: Attempt, error: BaseException, retry_after: float | None = None) -> Outcome[Any]:
+def _failed_outcome(attempt: Attempt, error: BaseException, retry_after: float | None = None) -> Outcome[Any]:
     record = attempt.record
     if retry_after is None and record.retry_at is not None:
         retry_after = max(0, record.retry_at - record.updated_at) / SECOND
