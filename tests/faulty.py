@@ -67,8 +67,8 @@ class FaultyStore:
         self.name = store.name
         self.inline = store.inline
 
-    def twin(self) -> Store:
-        twin = self.inner.twin()
+    def clone(self) -> Store:
+        twin = self.inner.clone()
         return self if twin is self.inner else FaultyStore(twin, self.wire)
 
     async def open(self, runtime: Runtime) -> None:

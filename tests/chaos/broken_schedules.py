@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from onceward.engine.execute import unguarded
+from onceward.engine.execute import run_without_claim
 from onceward.keys.key import Key, make_key
 from onceward.protocol.outcome import Running
 from onceward.protocol.transitions import Row
@@ -18,7 +18,7 @@ from onceward.schedules import runner as core
 from onceward.schedules.cursor import cursor_of, move
 from onceward.schedules.definition import Schedule
 from onceward.schedules.pattern import Pattern
-from onceward.schedules.slot_run import Run, run_slot
+from onceward.schedules.slot_run import SlotRun, run_slot
 
 
 def break_(variant: str) -> None:
@@ -51,30 +51,30 @@ def cursor_before_the_claim() -> None:
 def look_then_run() -> None:
     """The race of a check that is no claim: whoever sees no record runs."""
 
-    async def unclaimed(engine: Any, one: Run) -> Any:
+    async def unclaimed(engine: Any, one: SlotRun) -> Any:
         found = (await engine.store.read([one.job.key.id], timeout=5))[0].record
         if found is not None:
             return Running(key=one.job.key.text)
         time.sleep(0.001)  # noqa: ASYNC251 (there is no loop here); others look now
-        await unguarded(one.job, "")
-        return await run_slot(engine, Run(one.schedule, one.slot, replace(one.job, call=lambda _: None)))
+        await run_without_claim(one.job, "")
+        return await run_slot(engine, SlotRun(one.schedule, one.slot, replace(one.job, call=lambda _: None)))
 
     vars(core)["run_slot"] = unclaimed
 
 
 def no_time_is_fixed() -> None:
     """A night's run is then lost in spring and done twice in autumn."""
-    sound = cron.pattern_of
+    sound = cron.parse_pattern
 
     def unfixed(text: str) -> Pattern:
         return replace(sound(text), fixed=False)
 
-    cron.pattern_of = unfixed
+    cron.parse_pattern = unfixed
 
 
 def the_silent_are_settled() -> None:
     """Whoever has begun a slot is trusted to have ended it."""
-    due.STANDINGS[Row.LAPSED] = due.SlotStatus.SETTLED
+    due.STATUS_OF_ROW[Row.PENDING_LAPSED] = due.SlotStatus.SETTLED
 
 
 VARIANTS: dict[str, Callable[[], None]] = {

@@ -75,7 +75,7 @@ def stored_by_process(url: str) -> dict[str, int]:
     try:
         assert isinstance(store, KeepsCounters)
         found: dict[str, int] = {}
-        for sheet in run(store.counted(0, timeout=30)).sheets:
+        for sheet in run(store.read_counts(0, timeout=30)).sheets:
             executed = sum(cell.get("executed", 0) for cell in sheet.counts.values())
             found[sheet.process.hex()] = found.get(sheet.process.hex(), 0) + executed
         return found

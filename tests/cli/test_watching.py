@@ -17,7 +17,7 @@ from onceward.cli.settings import VARIABLES
 from onceward.errors import StoreUnavailable
 from onceward.observe.monitoring_files import grafana_dashboard, prometheus_rules
 from onceward.observe.rules import Thresholds
-from onceward.protocol.counters import COUNTED, HOUR, Sheet
+from onceward.protocol.counters import COUNTER_NAMES, HOUR, CounterRow
 from onceward.protocol.requests import Renewal
 from onceward.runtime.bridge import run
 from onceward.stores.sqlite import SQLiteStore
@@ -40,8 +40,8 @@ def plant(*sheets: tuple[int, dict[str, dict[str, int]]]) -> None:
     with Once(STORE) as once:
         once.read("any")  # which opens it
         store: Any = once.store
-        made = [Sheet(bytes([place]), hour - ago, 1, counts) for place, (ago, counts) in enumerate(sheets)]
-        run(store.keep_counts(made, timeout=5))
+        made = [CounterRow(bytes([place]), hour - ago, 1, counts) for place, (ago, counts) in enumerate(sheets)]
+        run(store.save_counts(made, timeout=5))
 
 
 # ── stats ──
@@ -57,7 +57,7 @@ def test_stats_since_adds_up_what_was_counted_with_the_replay_rate_and_each_hour
     document = as_json("stats", "--since", "24h")
     charge = document["scopes"]["shop/charge"]
     assert (charge["executed"], charge["replayed"], charge["replay_rate"]) == (18, 2, 0.1)
-    assert set(COUNTED) < set(charge)
+    assert set(COUNTER_NAMES) < set(charge)
     assert [sum(counts.values()) for counts in charge["hours"].values()] == [10, 10]
     assert document["scopes"]["shop/mail@acme"]["failed"] == 1
     assert list(as_json("stats", "--since", "24h", "--scope", "shop/charge")["scopes"]) == ["shop/charge"]
@@ -79,7 +79,7 @@ def test_commands_are_counted_without_being_told_to(folder: Path) -> None:
     for command, code in ((["true"], 0), (["true"], 0), (["false"], 1)):
         assert finish(start(folder, "run", "--key", command[0], "--", *command))[0] == code
     counted = as_json("stats", "--since", "1h")["scopes"]["default/command"]
-    assert {name: number for name, number in counted.items() if name in COUNTED and number} == {
+    assert {name: number for name, number in counted.items() if name in COUNTER_NAMES and number} == {
         "executed": 1, "replayed": 1, "failed": 1,
     }  # fmt: skip
 

@@ -63,7 +63,7 @@ class BlindTakeOver(Altered):
     """Takes over live leases."""
 
     def on_claim(self, record: Record | None, request: ClaimRequest, now: int) -> Applied:
-        live = transitions.row_of(record, now) is transitions.Row.LIVE
+        live = transitions.row_of(record, now) is transitions.Row.PENDING_LIVE
         return super().on_claim(lapsed(record, now) if live else record, request, now)
 
 
@@ -115,7 +115,7 @@ class RefusesLateOwners(Altered):
     """Compares time on settlement, though nobody has replaced the owner."""
 
     def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
-        if transitions.row_of(record, now) is transitions.Row.LAPSED:
+        if transitions.row_of(record, now) is transitions.Row.PENDING_LAPSED:
             return record, Verdict.LOST
         return super().on_settle(record, request, now)
 
@@ -167,7 +167,7 @@ class SkipsThePayloadOnTakeOver(Altered):
     """Does not compare the fingerprint of a record whose lease has lapsed."""
 
     def on_claim(self, record: Record | None, request: ClaimRequest, now: int) -> Applied:
-        if record is not None and transitions.row_of(record, now) is transitions.Row.LAPSED:
+        if record is not None and transitions.row_of(record, now) is transitions.Row.PENDING_LAPSED:
             record = replace(record, fingerprint=request.fingerprint)
         return super().on_claim(record, request, now)
 
@@ -202,14 +202,14 @@ class WritesNothingWhenBrief(Altered):
 
     def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
         after, verdict = super().on_settle(record, request, now)
-        return (record if isinstance(request, Complete) and request.briefly else after), verdict
+        return (record if isinstance(request, Complete) and request.omit_record else after), verdict
 
 
 class CompletesAgainWhenBrief(Altered):
     """Takes the owner who wants to hear no more for one who has not settled yet."""
 
     def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
-        if isinstance(request, Complete) and request.briefly and record is not None:
+        if isinstance(request, Complete) and request.omit_record and record is not None:
             record = replace(record, state=RecordState.PENDING, released=False)
         return super().on_settle(record, request, now)
 
@@ -353,7 +353,9 @@ class CollatesKeys(Altered):
     """Compares ids as a case-blind collation does."""
 
     def _answer(self, request: Any) -> Answer:
-        return super()._answer(replace(request, id=request.id.lower()) if isinstance(request, ClaimRequest) else request)
+        return super()._answer(
+            replace(request, id=request.id.lower()) if isinstance(request, ClaimRequest) else request
+        )
 
 
 class TokenResetByPurge(Altered):

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from onceward.protocol.counters import Counted, Counts, Sheet
+from onceward.protocol.counters import CounterRow, Counts, StoredCounts
 from onceward.stores.memory.store import MemoryStore
 
 
 class AddsUp(MemoryStore):
     """Adds what it is told to what it has, as a counter in SQL is usually written."""
 
-    def _keep_counts(self, sheets: Sequence[Sheet]) -> int:
+    def _keep_counts(self, sheets: Sequence[CounterRow]) -> int:
         for sheet in sheets:
             before = self._sheets.get((sheet.hour, sheet.process))
             counts = sum_of(sheet.counts, before.counts if before else {})
@@ -32,7 +32,7 @@ def sum_of(counts: Counts, before: Counts) -> Counts:
 class TakesTheLastArrival(MemoryStore):
     """Whatever comes last replaces what is there."""
 
-    def _keep_counts(self, sheets: Sequence[Sheet]) -> int:
+    def _keep_counts(self, sheets: Sequence[CounterRow]) -> int:
         for sheet in sheets:
             self._sheets[sheet.hour, sheet.process] = sheet
         return self._clock.now()
@@ -41,7 +41,7 @@ class TakesTheLastArrival(MemoryStore):
 class KeepsTheFirst(MemoryStore):
     """INSERT … ON CONFLICT DO NOTHING."""
 
-    def _keep_counts(self, sheets: Sequence[Sheet]) -> int:
+    def _keep_counts(self, sheets: Sequence[CounterRow]) -> int:
         for sheet in sheets:
             self._sheets.setdefault((sheet.hour, sheet.process), sheet)
         return self._clock.now()
@@ -50,14 +50,14 @@ class KeepsTheFirst(MemoryStore):
 class OneRowAnHour(MemoryStore):
     """Processes are not told apart."""
 
-    def _keep_counts(self, sheets: Sequence[Sheet]) -> int:
+    def _keep_counts(self, sheets: Sequence[CounterRow]) -> int:
         return super()._keep_counts([replace(sheet, process=b"all") for sheet in sheets])
 
 
 class BorrowsTheCounts(MemoryStore):
     """Keeps the caller's own dict, in which the caller goes on counting."""
 
-    def _keep_counts(self, sheets: Sequence[Sheet]) -> int:
+    def _keep_counts(self, sheets: Sequence[CounterRow]) -> int:
         now = super()._keep_counts(sheets)
         for sheet in sheets:
             self._sheets[sheet.hour, sheet.process] = sheet
@@ -67,15 +67,15 @@ class BorrowsTheCounts(MemoryStore):
 class SignsTheVisitorsBook(MemoryStore):
     """Leaves a row for whoever asks for the time."""
 
-    def _keep_counts(self, sheets: Sequence[Sheet]) -> int:
+    def _keep_counts(self, sheets: Sequence[CounterRow]) -> int:
         now = super()._keep_counts(sheets)
-        return now if sheets else super()._keep_counts([Sheet(b"visitor", now // 3_600_000_000, 1, {})])
+        return now if sheets else super()._keep_counts([CounterRow(b"visitor", now // 3_600_000_000, 1, {})])
 
 
 class TellsItsOwnTime(MemoryStore):
     """Asks the machine, not the clock that decides about leases."""
 
-    def _keep_counts(self, sheets: Sequence[Sheet]) -> int:
+    def _keep_counts(self, sheets: Sequence[CounterRow]) -> int:
         super()._keep_counts(sheets)
         return time.time_ns() // 1_000
 
@@ -83,8 +83,8 @@ class TellsItsOwnTime(MemoryStore):
 class ShowsCountsForEver(MemoryStore):
     """Nothing is ever too old."""
 
-    def _counted(self, since: int) -> Counted:
-        return Counted([sheet for sheet in self._sheets.values() if sheet.hour >= since], self._clock.now())
+    def _counted(self, since: int) -> StoredCounts:
+        return StoredCounts([sheet for sheet in self._sheets.values() if sheet.hour >= since], self._clock.now())
 
     def _expire_counts(self, limit: int) -> int:
         return 0

@@ -16,7 +16,7 @@ from onceward.protocol.latest import (
     Retention,
     decide,
 )
-from onceward.protocol.ordering import CONTENT, content_of
+from onceward.protocol.ordering import CONTENT_BYTES, content_of
 from onceward.stores.memory.store import MemoryStore
 from tests.conformance.broken_ways import Hesitant
 
@@ -45,7 +45,9 @@ class Spelled(MemoryStore):
             self.remember(given, keep, now)
         if moves and self.passes(name):
             self.put(given, keep, now)
-        conflict = before is not None and before != given.order and before[:-CONTENT] == given.order[:-CONTENT]
+        conflict = (
+            before is not None and before != given.order and before[:-CONTENT_BYTES] == given.order[:-CONTENT_BYTES]
+        )
         news = before is None or name is LatestDecision.APPLIED or content_of(before) != content_of(given.order)
         return LatestResult(name, applied=moves and news, conflict=conflict)
 
@@ -118,7 +120,7 @@ class TiesGoToTheLastArrival(Spelled):
     """The whole tuple decides, but not the content."""
 
     def is_newer(self, order: bytes, before: bytes) -> bool:
-        return order[:-CONTENT] >= before[:-CONTENT]
+        return order[:-CONTENT_BYTES] >= before[:-CONTENT_BYTES]
 
 
 class ComparesAsText(Spelled):

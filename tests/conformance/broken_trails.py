@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from onceward.protocol import transitions
-from onceward.protocol.audit import AuditEntry, AuditFilter, Signature, entries_of, purge_entry
+from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature, audit_entries, purge_entry
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Answer, AnySettlement
 from onceward.stores.memory.store import MemoryStore
@@ -33,7 +33,7 @@ class SignsEveryChange(MemoryStore):
     """Fills the trail with what programs do."""
 
     async def forget(self, ids: Sequence[bytes], **how: Any) -> list[Answer]:
-        return await super().forget(ids, **{**how, "signed": how.get("signed") or Signature("forget", "somebody")})
+        return await super().forget(ids, **{**how, "signed": how.get("signed") or AuditSignature("forget", "somebody")})
 
 
 class SignsRefusals(MemoryStore):
@@ -42,7 +42,7 @@ class SignsRefusals(MemoryStore):
     async def forget(self, ids: Sequence[bytes], **how: Any) -> list[Answer]:
         answers = await super().forget(ids, **{**how, "signed": None})
         if how.get("signed"):
-            self._trail.add(entries_of(how["signed"], _before(self._records), answers))
+            self._trail.add(audit_entries(how["signed"], _before(self._records), answers))
         return answers
 
 
@@ -115,7 +115,7 @@ class SignsThenTries(Hesitant):
         now = self._clock.now()
         steps = [transitions.settle(self._records.get(one.id), one, now) for one in settlements]
         answers = [Answer(verdict, record, now) for record, verdict in steps]
-        self._trail.add(entries_of(how["signed"], self._records.get, answers))
+        self._trail.add(audit_entries(how["signed"], self._records.get, answers))
         await self.hesitate()
         return await super().settle(settlements, **{**how, "signed": None})
 

@@ -12,8 +12,8 @@ import msgspec
 from msgspec.structs import replace
 
 from onceward.protocol import cells, transitions
-from onceward.protocol.audit import Signature
-from onceward.protocol.ports import SORT_KEYS, Clock, Filter, SortOrder, Page
+from onceward.protocol.audit import AuditSignature
+from onceward.protocol.ports import SORT_KEYS, Clock, Filter, Page, SortOrder
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Complete, Renewal, Verdict
 from onceward.protocol.runtime import Runtime
@@ -92,10 +92,12 @@ class AnswersInKeyOrder(MemoryStore):
 class PurgesYoungTokens(MemoryStore):
     """Knows no margin for clocks that are set back."""
 
-    def _purge(self, limit: int, signed: Signature | None) -> int:
+    def _purge(self, limit: int, signed: AuditSignature | None) -> int:
         now = self._clock.now()
         gone = [
-            id for id, record in self._records.items() if transitions.row_of(record, now) in transitions.STARTS_NEW_CYCLE
+            id
+            for id, record in self._records.items()
+            if transitions.row_of(record, now) in transitions.STARTS_NEW_CYCLE
         ]
         for id in gone[:limit]:
             del self._records[id]
@@ -105,7 +107,7 @@ class PurgesYoungTokens(MemoryStore):
 class PurgesByAge(MemoryStore):
     """Deletes whatever nobody has touched for a month."""
 
-    def _purge(self, limit: int, signed: Signature | None) -> int:
+    def _purge(self, limit: int, signed: AuditSignature | None) -> int:
         now = self._clock.now()
         gone = [id for id, record in self._records.items() if record.updated_at < now - cells.KEEP_UNFINISHED]
         for id in gone[:limit]:
@@ -116,7 +118,7 @@ class PurgesByAge(MemoryStore):
 class PurgesByAnEarlierLife(MemoryStore):
     """Remembers when a key is over, and does not look again whether it came back."""
 
-    def _purge(self, limit: int, signed: Signature | None) -> int:
+    def _purge(self, limit: int, signed: AuditSignature | None) -> int:
         self._sort_in()
         gone = {
             id
@@ -246,7 +248,7 @@ class SaysButDoesNotStore(MemoryStore):
 class TwinOfItsOwn(MemoryStore):
     """Gives its keeper a store with nothing in it."""
 
-    def twin(self) -> MemoryStore:
+    def clone(self) -> MemoryStore:
         return MemoryStore(clock=self._clock)
 
 

@@ -12,8 +12,7 @@ from msgspec.structs import replace
 from onceward.errors import OncewardError
 from onceward.protocol import latest as rules
 from onceward.stores.firestore import audit as trail
-from onceward.stores.firestore import documents, table, values
-from onceward.stores.firestore import latest as newest
+from onceward.stores.firestore import documents, latest, table, values
 from onceward.stores.firestore import maintenance as upkeep
 from onceward.stores.firestore.calls import FirestoreCalls, Write
 from onceward.stores.firestore.documents import Records
@@ -80,7 +79,7 @@ def _encoder(field: str, wrong: Callable[[Any], Any]) -> Slip:
 
 
 def _no_audit(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(table, "entries_of", lambda *_: [])
+    patch.setattr(table, "audit_entries", lambda *_: [])
 
 
 def _marks_for_ever(patch: pytest.MonkeyPatch) -> None:
@@ -94,7 +93,7 @@ def _states_for_ever(patch: pytest.MonkeyPatch) -> None:
 
 
 def _last_wins(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(newest, "rule", lambda deliveries, _, *rest: rules.rule(deliveries, {}, *rest))
+    patch.setattr(latest, "decide", lambda deliveries, _, *rest: rules.decide(deliveries, {}, *rest))
 
 
 def _remembers_all(patch: pytest.MonkeyPatch) -> None:
@@ -138,7 +137,7 @@ SLIPS: dict[str, tuple[Slip, str]] = {
     ),
     "nobody signs": (_no_audit, "what_is_signed_is_in_the_audit_trail_with_what_it_changed"),
     "the trail is kept for ever": (
-        _attribute(trail, "KEEP_AUDIT", 1 << 60), "the_trail_is_kept_for_long_but_not_for_ever",
+        _attribute(trail, "AUDIT_RETENTION", 1 << 60), "the_trail_is_kept_for_long_but_not_for_ever",
     ),
     "age does not matter": (
         lambda patch: patch.setattr(upkeep.FirestoreMaintenance, "_conditions", lambda *_: []),

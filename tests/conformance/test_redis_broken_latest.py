@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from onceward.protocol.latest import EventDelivery, LatestDecision
-from onceward.protocol.ordering import CONTENT
+from onceward.protocol.ordering import CONTENT_BYTES
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.memory.store import MemoryStore
@@ -173,7 +173,7 @@ def troubled(dice: Random, clock: FakeClock, size: int) -> list[EventDelivery]:
     given = made_up(dice, size)
     for _ in range(size // 2):
         one, other = dice.sample(given, 2)
-        stranger = replace(one, order=one.order[:-CONTENT] + b"\2" + one.order[1 - CONTENT :])
+        stranger = replace(one, order=one.order[:-CONTENT_BYTES] + b"\2" + one.order[1 - CONTENT_BYTES :])
         given += [
             replace(one, message=other.message, event=one.event),
             replace(one, event=other.event, order=other.order),
@@ -196,9 +196,9 @@ def test_every_answer_is_that_of_the_rule_in_python(seed: int, tmp_path: Path) -
     for batch in batches(dice, delivered(dice, troubled(dice, clock, 60))):
         wanted = run(model.send(*batch))
         assert run(real.send(*batch)) == wanted
-        seen.update(answer.ruling for answer in wanted)
+        seen.update(answer.decision for answer in wanted)
         ids = [id_of(entity) for entity in ENTITIES]
-        assert run(store.newest(ids, timeout=5)) == run(model.store.newest(ids, timeout=5))
+        assert run(store.latest(ids, timeout=5)) == run(model.store.latest(ids, timeout=5))
         clock.advance_microseconds(dice.choice((0, 0, 0, 1, HOUR, HOUR, DAY, KEEP.marks, KEEP.deleted)))
     run(store.close())
     assert seen == set(LatestDecision) - {LatestDecision.SKEW}, "a history in which little happens shows little"

@@ -73,7 +73,7 @@ def test_an_event_that_can_never_be_applied_is_recorded_and_one_of_the_future_is
     assert record.error.startswith("Rejected: unusable_data")
     future = stand.send(push({**BEAT, "producedAt": "2999-01-01T00:00:00Z"}, "m2"))
     assert (future.status, json.loads(future.body)["code"]) == (503, "future_event_parked")
-    with client.store_trouble("keep_newest"):
+    with client.store_trouble("apply_events"):
         assert stand.send(beat(5, "m5")).status == 503
     assert stand.post(beat(5, "m5"))[0] == 200
 

@@ -141,8 +141,8 @@ class Impatient(FaultyStore):
         self._seed = seed
         self._dice = random.Random(seed)
 
-    def twin(self) -> Store:
-        return Impatient(self.inner.twin(), self._seed + 1)
+    def clone(self) -> Store:
+        return Impatient(self.inner.clone(), self._seed + 1)
 
     async def _through(self, verb: Any, call: Callable[..., Any], requests: Any, timeout: float) -> Any:
         patience = 10.0 if self._dice.random() < 0.7 else self._dice.uniform(0, 0.0005)

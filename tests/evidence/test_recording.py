@@ -16,7 +16,7 @@ import pytest
 
 from onceward import ConfigurationError, StoreUnavailable
 from onceward.errors import StoreBroken
-from onceward.protocol.capabilities import Notifies, SupportsLookup
+from onceward.protocol.capabilities import NotifiesChanges, SupportsLookup
 from onceward.protocol.ports import Filter, Store
 from onceward.protocol.record import RecordState
 from onceward.protocol.requests import Answer, ClaimRequest, Complete, Renewal, Verdict
@@ -182,16 +182,16 @@ def test_a_store_that_gives_too_few_answers_is_broken() -> None:
 
 def test_a_twin_writes_into_the_same_log_and_watchers_are_passed_on() -> None:
     class Twins(MemoryStore):
-        def twin(self) -> MemoryStore:
+        def clone(self) -> MemoryStore:
             return MemoryStore()
 
     log = MemoryLog()
-    assert (alone := Recorder(MemoryStore(), log)).twin() is alone
+    assert (alone := Recorder(MemoryStore(), log)).clone() is alone
     recorder = Recorder(Twins(), log, by="me")
-    bridge.run(recorder.twin().read([ID], timeout=1))
+    bridge.run(recorder.clone().read([ID], timeout=1))
     assert [one.by for one in log.operations()] == ["me (twin)"]
     woken = threading.Event()
-    assert isinstance(recorder, Notifies)
+    assert isinstance(recorder, NotifiesChanges)
     stop = recorder.watch(ID, woken.set)
     played(recorder)
     assert woken.is_set()

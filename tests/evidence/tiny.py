@@ -15,7 +15,7 @@ import msgspec
 from onceward.protocol.audit import AuditEntry, AuditFilter
 from onceward.protocol.ports import Clock, Filter, Page
 from onceward.protocol.record import Record, RecordState
-from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Renewal, Seen
+from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, ExpectedRecord, Renewal
 from onceward.protocol.runtime import Runtime
 from onceward.protocol.transitions import purgeable
 from onceward.testing.history import Forget, Read, Request
@@ -42,7 +42,7 @@ class TinyStore:
         self._locked = locked
         self._connection: sqlite3.Connection
 
-    def twin(self) -> TinyStore:
+    def clone(self) -> TinyStore:
         return TinyStore(self._path, self._clock, locked=self._locked)
 
     async def open(self, runtime: Runtime) -> None:
@@ -78,7 +78,7 @@ class TinyStore:
         return [self._apply(Read(id)) for id in ids]
 
     async def forget(
-        self, ids: Sequence[bytes], *, force: bool, seen: Mapping[bytes, Seen] | None = None, **_: Any
+        self, ids: Sequence[bytes], *, force: bool, seen: Mapping[bytes, ExpectedRecord] | None = None, **_: Any
     ) -> list[Answer]:
         return [self._apply(Forget(id, force, (seen or {}).get(id))) for id in ids]
 

@@ -108,7 +108,7 @@ def die_in_a_write(path: str) -> None:
         cursor.execute("UPDATE onceward_records SET state = 'COMPLETED'")
         os.kill(os.getpid(), signal.SIGKILL)
 
-    store._link.turn(link.Allowance.of(5), lambda cursor: store._link.write(cursor, killed))
+    store._connection.run(link.TimeLimit.of(5), lambda cursor: store._connection.write(cursor, killed))
 
 
 def late_owner(path: str, lease: str) -> None:
@@ -148,7 +148,7 @@ def in_a_child(work: Callable[[], Any]) -> Callable[[], Any]:
 def fork_and_close(path: str) -> None:
     """The parent closes while the child works: nothing that the child wrote may get lost."""
     store = opened(path)
-    twin = store.twin()
+    twin = store.clone()
     run(twin.open(ThreadRuntime()))
     woken: list[str] = []
     store.watch(ident("child 1"), lambda: woken.append("woken"))
@@ -174,7 +174,7 @@ def fork_and_close(path: str) -> None:
 
 def fork_with_a_user_connection(path: str) -> None:
     """A connection of the user's that crosses the fork spoils the child's locks: it must be told, not lose writes."""
-    link.LOOK_WRITING = -1.0
+    link.FILE_CHECK_INTERVAL_WRITING = -1.0
     store = opened(path)
     theirs = sqlite3.connect(path)
     theirs.execute("SELECT count(*) FROM onceward_records").fetchall()
@@ -196,7 +196,7 @@ def fork_with_a_user_connection(path: str) -> None:
 
 def fork_during_a_call(path: str) -> None:
     """Another thread is inside the store when the process forks."""
-    link.FORKING = 0.05
+    link.FORK_TIMEOUT = 0.05
     store = opened(path)
     inside, leave = threading.Event(), threading.Event()
 
@@ -204,7 +204,7 @@ def fork_during_a_call(path: str) -> None:
         inside.set()
         leave.wait(5)
 
-    thread = threading.Thread(target=store._link.turn, args=(link.Allowance.of(5), hold))
+    thread = threading.Thread(target=store._connection.run, args=(link.TimeLimit.of(5), hold))
     thread.start()
     inside.wait(5)
     result = in_a_child(lambda: claim(store, "child") is not None)

@@ -10,7 +10,7 @@ import pytest
 
 from onceward import Once
 from onceward.observe.rules import Broken
-from onceward.protocol.counters import HOUR, Sheet
+from onceward.protocol.counters import HOUR, CounterRow
 from onceward.protocol.operation_names import ALERT
 from onceward.runtime.bridge import run
 from tests.clients import AsyncClient, SyncClient
@@ -18,8 +18,8 @@ from tests.clients import AsyncClient, SyncClient
 
 def plant(client: SyncClient, **numbers: int) -> None:
     """As if another process had counted this in the current hour."""
-    sheet = Sheet(b"another", client.clock.now() // HOUR, 1, {"shop/charge": numbers})
-    client.drive(client.once.store.keep_counts([sheet], timeout=5))
+    sheet = CounterRow(b"another", client.clock.now() // HOUR, 1, {"shop/charge": numbers})
+    client.drive(client.once.store.save_counts([sheet], timeout=5))
 
 
 def check(client: SyncClient, **how: Any) -> list[Broken]:
@@ -80,8 +80,8 @@ def test_an_alert_is_sent_once_although_the_figure_has_grown(opened: SyncClient)
     sent: list[str] = []
     plant(opened, claim_errors=11)
     check(opened, alert=sender(opened, sent))
-    sheet = Sheet(b"another", opened.clock.now() // HOUR, 2, {"shop/charge": {"claim_errors": 50}})
-    opened.drive(opened.once.store.keep_counts([sheet], timeout=5))
+    sheet = CounterRow(b"another", opened.clock.now() // HOUR, 2, {"shop/charge": {"claim_errors": 50}})
+    opened.drive(opened.once.store.save_counts([sheet], timeout=5))
     check(opened, alert=sender(opened, sent))
     assert len(sent) == 1
     assert opened.told("mismatch") == []
@@ -102,15 +102,15 @@ def test_trouble_that_stays_is_told_again_after_a_day(opened: SyncClient) -> Non
 
 def plant_again(client: SyncClient) -> None:
     hour = client.clock.now() // HOUR
-    sheet = Sheet(b"another", hour, 1, {"shop/charge": {"claim_errors": 11}})
-    client.drive(client.once.store.keep_counts([sheet], timeout=5))
+    sheet = CounterRow(b"another", hour, 1, {"shop/charge": {"claim_errors": 11}})
+    client.drive(client.once.store.save_counts([sheet], timeout=5))
 
 
 @pytest.mark.mission("C10")
 def test_scopes_are_told_apart(opened: SyncClient) -> None:
     counts = {name: {"replayed": 50, "executed": 50} for name in ("shop/a", "shop/b")}
-    sheet = Sheet(b"another", opened.clock.now() // HOUR, 1, counts)
-    opened.drive(opened.once.store.keep_counts([sheet], timeout=5))
+    sheet = CounterRow(b"another", opened.clock.now() // HOUR, 1, counts)
+    opened.drive(opened.once.store.save_counts([sheet], timeout=5))
     sent: list[str] = []
     for _ in range(2):
         check(opened, alert=sender(opened, sent))
@@ -157,8 +157,8 @@ def test_what_a_client_declares_about_its_own_work_does_not_keep_an_alert_from_b
 
 
 def test_an_operation_of_the_users_that_is_called_alert_is_watched_like_any_other(opened: SyncClient) -> None:
-    sheet = Sheet(b"another", opened.clock.now() // HOUR, 1, {"outreach/alert": {"replayed": 50, "executed": 50}})
-    opened.drive(opened.once.store.keep_counts([sheet], timeout=5))
+    sheet = CounterRow(b"another", opened.clock.now() // HOUR, 1, {"outreach/alert": {"replayed": 50, "executed": 50}})
+    opened.drive(opened.once.store.save_counts([sheet], timeout=5))
     assert [(one.rule, one.scope) for one in check(opened)] == [("replay_rate", "outreach/alert")]
 
 
@@ -169,7 +169,7 @@ def test_of_many_who_check_at_once_one_sends(tmp_path: Any) -> None:
     clients[0].run("any", int)
     hour = time.time_ns() // 1_000 // HOUR
     store: Any = clients[0].store
-    run(store.keep_counts([Sheet(b"another", hour, 1, {"shop/charge": {"claim_errors": 11}})], timeout=5))
+    run(store.save_counts([CounterRow(b"another", hour, 1, {"shop/charge": {"claim_errors": 11}})], timeout=5))
     line, sent = threading.Barrier(len(clients)), []
 
     def look(once: Once) -> None:

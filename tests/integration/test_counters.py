@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from onceward import AlreadyRunning, ConfigurationError, Once, OutcomeUnknown, PayloadMismatch, StoreUnavailable
-from onceward.client.base import count_outcomes
+from onceward.client.base import enable_counters
 from onceward.errors import StillRunning, StoreBroken
 from onceward.latest import Ordering
-from onceward.protocol.counters import HOUR, Tally
+from onceward.protocol.counters import HOUR, CounterTotals
 from onceward.stores import MemoryStore
 from onceward.stores.sqlite import schema
 from tests.clients import SyncClient
@@ -38,7 +38,7 @@ def test_what_is_done_and_what_is_replayed_is_counted_by_scope(counting: SyncCli
     counting.run("b", work)
     counting.run("a", work)
     assert counted(counting) == {"executed": 2, "replayed": 1}
-    tally: Tally = counting._wait(counting.once.stats())
+    tally: CounterTotals = counting._wait(counting.once.stats())
     assert tally.scopes == ["shop/shared"]
     assert tally.latest == counting.clock.now() // HOUR
 
@@ -154,7 +154,7 @@ def test_each_item_of_a_map_that_finds_no_store_at_all_is_a_claim_error(counting
 def test_an_event_of_a_state_that_gets_no_answer_is_a_claim_error(counting: SyncClient) -> None:
     trucks = counting.once.state("trucks")
     order = Ordering("2020-01-01T00:00:00Z", message_id="m1")
-    for verb in ("open", "keep_newest"):
+    for verb in ("open", "apply_events"):
         with counting.store_trouble(verb), pytest.raises(StoreUnavailable):
             counting._wait(trucks.apply("truck 7", order, 1))
     assert counted(counting) == {"claim_errors": 2}
@@ -213,7 +213,7 @@ def test_a_client_can_be_made_to_count_later_on_with_both_of_its_faces(tmp_path:
             return n
 
         asyncio.run(awork(1))
-        count_outcomes(once)
+        enable_counters(once)
         once.run("b", work)
         asyncio.run(awork(2))
         assert once.counters is not None

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from onceward import Once, StoreUnavailable
-from onceward.protocol.counters import HOUR, KEEP_COUNTS, Tally
+from onceward.protocol.counters import COUNTS_RETENTION, HOUR, CounterTotals
 from onceward.runtime import counters as writing
 from onceward.stores.sqlite import SQLiteStore
 from tests.clients import SyncClient
@@ -56,7 +56,7 @@ def test_a_client_that_does_not_count_writes_nothing(client: SyncClient) -> None
 def lost_replies(client: SyncClient, *, applied: bool, times: int = 1) -> Iterator[list[int]]:
     """The store gets the sheets, or not; we never hear of it."""
     kind: Any = type(client.once.store)
-    sound = kind.keep_counts
+    sound = kind.save_counts
     lost: list[int] = []
 
     async def troubled(store: Any, sheets: Any, *, timeout: float) -> int:
@@ -67,11 +67,11 @@ def lost_replies(client: SyncClient, *, applied: bool, times: int = 1) -> Iterat
             await sound(store, sheets, timeout=timeout)
         raise StoreUnavailable("lost on the way")
 
-    kind.keep_counts = troubled
+    kind.save_counts = troubled
     try:
         yield lost
     finally:
-        kind.keep_counts = sound
+        kind.save_counts = sound
 
 
 @pytest.mark.parametrize("applied", [True, False])
@@ -94,7 +94,7 @@ def test_each_hour_has_its_own(counting: SyncClient) -> None:
     counting.run("b", work)
     counting.run("c", work)
     counted(counting)
-    tally: Tally = counting._wait(counting.once.stats("5h"))
+    tally: CounterTotals = counting._wait(counting.once.stats("5h"))
     assert tally.series(["executed"]) == [0, 0, 0, 1, 2]
     assert counting._wait(counting.once.stats("1h")).total("executed") == 2
 
@@ -106,9 +106,9 @@ def test_less_than_an_hour_is_the_hour_that_is_going_on_and_more_than_is_kept_is
     assert counted(counting) == {"executed": 1}
     for since in ("30m", "0s"):
         assert counting._wait(counting.once.stats(since)).series(["executed"]) == [1]
-    kept: Tally = counting._wait(counting.once.stats("365d"))
+    kept: CounterTotals = counting._wait(counting.once.stats("365d"))
     assert kept.total("executed") == 1
-    assert kept.latest - kept.since == KEEP_COUNTS // HOUR
+    assert kept.latest - kept.since == COUNTS_RETENTION // HOUR
 
 
 def test_a_store_that_was_down_over_the_hour_gets_both_hours_later(counting: SyncClient) -> None:
@@ -147,18 +147,18 @@ def test_one_call_of_the_store_writes_everything(counting: SyncClient) -> None:
 @contextlib.contextmanager
 def counted_calls(client: SyncClient) -> Iterator[list[int]]:
     kind: Any = type(client.once.store)
-    sound = kind.keep_counts
+    sound = kind.save_counts
     calls: list[int] = []
 
     async def watched(store: Any, sheets: Any, *, timeout: float) -> int:
         calls.append(len(sheets))
         return int(await sound(store, sheets, timeout=timeout))
 
-    kind.keep_counts = watched
+    kind.save_counts = watched
     try:
         yield calls
     finally:
-        kind.keep_counts = sound
+        kind.save_counts = sound
 
 
 def test_it_is_written_by_itself_once_in_a_while(counting: SyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +181,7 @@ def test_it_is_written_by_itself_once_in_a_while(counting: SyncClient, monkeypat
 def test_old_counters_are_purged(counting: SyncClient, client: SyncClient) -> None:
     counting.run("a", work)
     counted(counting)
-    client.clock.advance_microseconds(KEEP_COUNTS + 2 * HOUR)
+    client.clock.advance_microseconds(COUNTS_RETENTION + 2 * HOUR)
     client.purge()
     assert client.drive(client.once.store.expire_counts(10, timeout=5)) == 0, "they are gone already"
     assert client._wait(client.once.stats("1000h")).hours == {}
@@ -195,7 +195,7 @@ def test_old_counters_go_by_the_way_of_new_ones(tmp_path: Path, clock: Any) -> N
             once.run(f"a{number}", work)
             assert once.counters.write()
             clock.advance("1h")
-        clock.advance_microseconds(KEEP_COUNTS)
+        clock.advance_microseconds(COUNTS_RETENTION)
         once.run("b", work)
         assert once.counters.write()
         with contextlib.closing(sqlite3.connect(tmp_path / "once.db")) as raw:

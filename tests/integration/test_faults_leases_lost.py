@@ -171,7 +171,7 @@ async def test_a_task_that_lost_its_lease_after_its_work_was_done_is_not_cancell
             return "late"
 
         def takes_over(key: Any) -> None:
-            with Once(store.twin()) as other:
+            with Once(store.clone()) as other:
                 other.claim(key).__enter__()
                 tick_late(once)
                 other.heartbeat._holds.clear()

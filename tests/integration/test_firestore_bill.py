@@ -52,7 +52,7 @@ class At(Place):
         self._store = store
 
     def open(self) -> FirestoreStore:
-        return self._store.twin()
+        return self._store.clone()
 
 
 @pytest.fixture
@@ -289,7 +289,7 @@ def test_a_server_that_is_back_is_asked_within_a_second(mode: Mode, monkeypatch:
 
 
 def test_what_the_keeper_renews_is_remembered_by_the_store_that_claimed(tap: Tap, store: FirestoreStore) -> None:
-    heartbeat = store.twin()
+    heartbeat = store.clone()
     for one in (store, heartbeat):
         run(one.open(ThreadRuntime()))
     [held] = run(store.claim([ClaimRequest(ID, "s", "k", b"n" * 16, 600_000_000)], timeout=20))

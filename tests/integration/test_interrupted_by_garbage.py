@@ -61,7 +61,7 @@ async def waited_for(one: PendingRequest) -> None:
     try:
         await one.future
     except BaseException as error:
-        await one.despite(error)
+        await one.finish_after(error)
 
 
 @pytest.mark.usefixtures("collector_waits")

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from onceward import Once
-from onceward.protocol.ports import Filter, Order
+from onceward.protocol.ports import Filter, SortOrder
 from onceward.protocol.requests import Complete, Verdict
 from onceward.runtime.bridge import run
 from onceward.stores.postgres import PostgresStore
@@ -35,7 +35,7 @@ def test_a_record_that_cannot_be_read_hides_no_other_in_a_scan(store: PostgresSt
         if cursor is None:
             break
     assert (found, len(unreadable)) == (ids - {bad}, 1)
-    assert len(run(store.first(Filter(), order=Order.CREATED, limit=9, timeout=5)).unreadable) == 1
+    assert len(run(store.first(Filter(), order=SortOrder.CREATED, limit=9, timeout=5)).unreadable) == 1
 
 
 # ── others in the way ──

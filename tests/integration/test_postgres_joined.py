@@ -197,7 +197,7 @@ def test_what_another_open_transaction_has_claimed_is_running_for_everybody_else
         tx.run("k", writing(theirs, schema, "theirs"))
         with pytest.raises(AlreadyRunning):
             once.run("k", lambda: "outside")
-        hasty = Once(store.twin(), lease="1s", on_running="raise")
+        hasty = Once(store.clone(), lease="1s", on_running="raise")
         with hasty, with_psycopg("READ COMMITTED") as mine, hasty.within(mine) as my_tx:
             with pytest.raises(AlreadyRunning):
                 my_tx.run("k", lambda: "mine")

@@ -58,7 +58,7 @@ def in_the_middle(store: PostgresStore, schema: str, held: list[Record]) -> Iter
     assert "final = false" in text
     halting.complete = Statement(text.replace("final = false", f'final = "{schema}".through_the_gate()'))
     store._table = PostgresTable(halting, store._table._salt)
-    completions = [Complete(one.id, one.token, one.nonce, b"done", b"done", briefly=True) for one in held]
+    completions = [Complete(one.id, one.token, one.nonce, b"done", b"done", omit_record=True) for one in held]
     with ThreadPoolExecutor(1) as pool:
 
         def completed(meanwhile: Callable[[], None]) -> list[Answer]:

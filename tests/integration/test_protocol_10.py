@@ -193,7 +193,7 @@ def test_a_deferred_transaction_that_read_first_is_to_be_repeated_at_once(
 
 def test_memory_is_one_connection_that_everybody_shares() -> None:
     store = SQLiteStore(":memory:")
-    assert store.twin() is store, "the keeper renews in the same database"
+    assert store.clone() is store, "the keeper renews in the same database"
     with Once(store) as first, closing(sqlite3.connect(":memory:")) as theirs:
         second = Once(store)
         assert first.run("k", lambda: "first") == "first"

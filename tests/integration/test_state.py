@@ -269,10 +269,10 @@ def test_an_event_of_the_future_is_parked_until_its_time_comes(client: SyncClien
 
 @pytest.mark.fault("F50", "F53")
 def test_a_lost_reply_is_repaired_by_delivering_again(client: SyncClient, trucks: Kept) -> None:
-    with client.store_trouble("keep_newest", times=1, applied=True), pytest.raises(StoreUnavailable):
+    with client.store_trouble("apply_events", times=1, applied=True), pytest.raises(StoreUnavailable):
         trucks.apply("truck", at(5, message_id="m"), "here")
     assert trucks.apply("truck", at(5, message_id="m"), "here").reason == "duplicate_message_noop"
-    with client.store_trouble("keep_newest", times=1), pytest.raises(StoreUnavailable):
+    with client.store_trouble("apply_events", times=1), pytest.raises(StoreUnavailable):
         trucks.apply("truck", at(6, message_id="m6"), "there")
     assert trucks.apply("truck", at(6, message_id="m6"), "there").reason == "applied"
     assert trucks.get("truck") == "there"

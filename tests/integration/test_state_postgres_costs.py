@@ -13,8 +13,7 @@ import pytest
 from onceward import Once, StoreUnavailable
 from onceward.latest import StateEvent
 from onceward.latest import deleted as gone
-from onceward.stores.postgres import PostgresStore
-from onceward.stores.postgres import latest as newest
+from onceward.stores.postgres import PostgresStore, latest
 from onceward.stores.postgres.connection import PostgresConnection
 from onceward.stores.postgres.statements import statements
 from onceward.testing import FakeClock
@@ -36,7 +35,7 @@ def sent(trucks: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         statement.name: name for name, statement in vars(statements(_schema())).items() if hasattr(statement, "raw")
     }
     names |= {
-        one.name: word for one, word in ((newest.BEGIN, "begin"), (newest.ORDERLY, "set"), (newest.COMMIT, "commit"))
+        one.name: word for one, word in ((latest.BEGIN, "begin"), (latest.ORDERLY, "set"), (latest.COMMIT, "commit"))
     }
     trips: list[list[str]] = []
 

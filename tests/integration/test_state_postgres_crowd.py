@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from onceward import Failed, Once
 from onceward.errors import VersionSkew
 from onceward.latest import Ordering
-from onceward.stores.postgres import latest as newest
+from onceward.stores.postgres import latest
 from onceward.stores.postgres import store as postgres_store
 from onceward.stores.postgres.latest import EventBatch
 from tests.integration.test_state_postgres_costs import END, sent
@@ -111,16 +111,16 @@ def test_an_entity_that_a_newer_version_writes_meanwhile_is_left_alone(
 
 def before_the_write(monkeypatch: pytest.MonkeyPatch, deed: Callable[[], object]) -> None:
     """The next batch that has looked finds this done, by somebody else, when it comes to write."""
-    sound = newest._write
+    sound = latest._write
 
     async def late(turn: Any, batch: EventBatch) -> bool:
-        newest._write = sound
+        latest._write = sound
         other = threading.Thread(target=deed)
         other.start()
         other.join(30)
         return await sound(turn, batch)
 
-    monkeypatch.setattr(newest, "_write", late)
+    monkeypatch.setattr(latest, "_write", late)
 
 
 def test_those_who_raced_hold_their_entities_first_and_leave_no_empty_rows(

@@ -18,7 +18,7 @@ from onceward import Executed, Failed, Once, StoreUnavailable
 from onceward.errors import ConfigurationError, StoreBroken, StoreFull, VersionSkew
 from onceward.latest import StateEvent
 from onceward.protocol.latest import EventDelivery
-from onceward.stores.redis import latest as newest
+from onceward.stores.redis import latest
 from onceward.stores.redis.calls import BATCH
 from tests.clients import AsyncClient, Mode, SyncClient
 from tests.integration.redis_deliverer import HISTORY
@@ -147,7 +147,7 @@ def test_a_batch_is_one_round_trip_and_a_large_one_a_few(place: RedisPlace, truc
 
 def test_all_deliveries_of_an_entity_go_in_one_call() -> None:
     def chunks(entities: list[int]) -> list[list[int]]:
-        return list(newest._chunks([EventDelivery(b"%d" % n, "", "", b"", None) for n in entities]))
+        return list(latest._chunks([EventDelivery(b"%d" % n, "", "", b"", None) for n in entities]))
 
     many = Random(1).choices(range(150), k=1_000)
     parts = chunks(many)

@@ -20,8 +20,7 @@ from onceward.errors import StoreError, VersionSkew
 from onceward.latest import Ordering, StateEvent, deleted
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
-from onceward.stores.sqlite import SQLiteStore, schema
-from onceward.stores.sqlite import latest as newest
+from onceward.stores.sqlite import SQLiteStore, latest, schema
 from onceward.stores.sqlite.latest_cache import SQLiteLatestCache
 from onceward.stores.sqlite.schema import AUDIT, TABLES
 from onceward.testing import FakeClock
@@ -97,7 +96,7 @@ def test_a_failure_inside_leaves_no_mark_that_the_user_could_commit(
     with theirs:
         theirs.execute(UPSERT, ("another", "row"))
         with monkeypatch.context() as patch:
-            patch.setattr(newest, "_write", interrupted)
+            patch.setattr(latest, "_write", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 trucks.apply_in(theirs, "truck", at(5, message_id="m"), "five")
     assert theirs.execute("SELECT count(*) FROM onceward_marks").fetchone() == (0,)
@@ -218,7 +217,7 @@ class Counted:
         self.trucks = self.once.state("trucks")
         self.trucks.get("open the store")
         self.statements: list[str] = []
-        connection = store._link._connection
+        connection = store._connection._database
         assert connection is not None
         self._connection = connection
 
@@ -309,14 +308,14 @@ def test_a_batch_that_failed_leaves_nothing_at_hand(counted: Counted, monkeypatc
     many = [(f"truck {n}", at(1), n) for n in range(20)]
     counted.have_at_hand(many)
     later = [(f"truck {n}", at(5), "later") for n in range(20)]
-    sound = newest._write
+    sound = latest._write
 
     def fails(*what: Any) -> None:
         sound(*what)
         raise sqlite3.OperationalError("disk I/O error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(newest, "_write", fails)
+        patch.setattr(latest, "_write", fails)
         with pytest.raises(StoreError):
             counted.trucks.apply_many(later)
     assert counted.trucks.get("truck 3") == 3
@@ -336,7 +335,7 @@ def test_a_duplicate_writes_nothing_and_waits_for_nobody(counted: Counted, tmp_p
 
 
 def test_what_expires_is_found_by_an_index(counted: Counted) -> None:
-    for statement in (newest._EXPIRE_MARKS, newest._EXPIRE_DELETED):
+    for statement in (latest._EXPIRE_MARKS, latest._EXPIRE_DELETED):
         plan = [row[-1] for row in counted._connection.execute(f"EXPLAIN QUERY PLAN {statement}", (0, 10))]
         assert not [step for step in plan if step.startswith("SCAN")], plan
 

@@ -14,7 +14,7 @@ import pytest
 from onceward import Once
 from onceward.keys.key import make_key
 from onceward.latest import Ordering, StateEvent, deleted
-from onceward.protocol.ordering import place_of
+from onceward.protocol.ordering import position_of
 from onceward.protocol.record import READER
 from onceward.results.codec import PLAIN
 from onceward.stores.sqlite import schema
@@ -51,7 +51,7 @@ def write_as_before(raw: sqlite3.Connection, entity: str, ordering: Ordering, va
     scope = Once("memory://").state("trucks").scope
     key = make_key(scope, entity)
     gone = value is deleted
-    order = place_of(ordering).order(b"\1" + bytes(15))
+    order = position_of(ordering).order(b"\1" + bytes(15))
     packed = None if gone else PLAIN.pack_all([value], [key.id])[0]
     raw.execute(AS_BEFORE, (key.id, scope.text, key.text, order, packed, FAR if gone else None))
 

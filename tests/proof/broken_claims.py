@@ -7,7 +7,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from onceward.protocol import cells, transitions
-from onceward.protocol.record import NOBODY, READER, AfterCrash, Record, RecordState
+from onceward.protocol.record import NO_OWNER, READER, AfterCrash, Record, RecordState
 from onceward.protocol.requests import ClaimRequest, Verdict
 
 from .world import Rules, Step
@@ -81,7 +81,7 @@ def fingerprint_before_window(record: Record | None, request: ClaimRequest, now:
 def own_nonce_not_recognised(record: Record | None, request: ClaimRequest, now: int) -> Step:
     if record is None or record.nonce != request.nonce:
         return transitions.claim(record, request, now)
-    strange = replace(record, nonce=NOBODY)
+    strange = replace(record, nonce=NO_OWNER)
     after, verdict = transitions.claim(strange, request, now)
     return (record if after is strange else after), verdict
 
@@ -89,7 +89,7 @@ def own_nonce_not_recognised(record: Record | None, request: ClaimRequest, now: 
 def regrant_grants_again(record: Record | None, request: ClaimRequest, now: int) -> Step:
     ours = record is not None and record.nonce == request.nonce and record.min_reader <= READER
     if record is not None and ours and record.state is RecordState.PENDING:
-        return cells.acquire_again(record, request, now, record.after_crash, ask_first=record.ask_first)
+        return cells.acquire_next_attempt(record, request, now, record.after_crash, ask_first=record.ask_first)
     return transitions.claim(record, request, now)
 
 
@@ -103,7 +103,7 @@ def regrant_forgets_to_ask(record: Record | None, request: ClaimRequest, now: in
 def settled_nonce_acquires(record: Record | None, request: ClaimRequest, now: int) -> Step:
     if record is None or record.nonce != request.nonce or record.state is not RecordState.FAILED:
         return transitions.claim(record, request, now)
-    strange = replace(record, nonce=NOBODY)
+    strange = replace(record, nonce=NO_OWNER)
     after, verdict = transitions.claim(strange, request, now)
     return (record if after is strange else after), verdict
 
@@ -125,4 +125,4 @@ def cycle_per_attempt(record: Record | None, request: ClaimRequest, now: int) ->
 
 def parking_drops_the_owner(record: Record | None, request: ClaimRequest, now: int) -> Step:
     after, verdict = transitions.claim(record, request, now)
-    return (replace(after, nonce=NOBODY) if verdict is Verdict.PARKED and after is not record else after), verdict
+    return (replace(after, nonce=NO_OWNER) if verdict is Verdict.PARKED and after is not record else after), verdict

@@ -66,7 +66,7 @@ def resolved_whatever_was_seen(record: Record, request: Any, now: int) -> Any:
 
 def late_owner_refused(record: Record | None, request: Any, now: int) -> Step:
     """Time decides instead of ownership."""
-    if isinstance(request, Complete) and row_of(record, now) is Row.LAPSED:
+    if isinstance(request, Complete) and row_of(record, now) is Row.PENDING_LAPSED:
         return record, Verdict.LOST
     return transitions.settle(record, request, now)
 
@@ -141,7 +141,7 @@ def forget_spares_nobody(record: Record | None, now: int, *, force: bool = False
 
 def purge_of_young_tokens(record: Record, now: int) -> bool:
     """As the next claim gets the clock's time for its token, this resets tokens when the clock is set back."""
-    return row_of(record, now) in transitions.STARTS_AFRESH or transitions.purgeable(record, now)
+    return row_of(record, now) in transitions.STARTS_NEW_CYCLE or transitions.purgeable(record, now)
 
 
 def purge_of_what_is_parked(record: Record, now: int) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from onceward.protocol.record import NOBODY, Record, RecordState
+from onceward.protocol.record import NO_OWNER, Record, RecordState
 from onceward.protocol.transitions import CLOCK_MARGIN
 
 from .invariant import alive
@@ -41,7 +41,7 @@ def identity(world: World, observer: Observer, scenario: Scenario) -> tuple[Any,
 
 def facts(record: Record, now: int) -> tuple[Any, ...]:
     state = record.state
-    shared = state, record.nonce == NOBODY, record.released, record.fingerprint, record.min_reader
+    shared = state, record.nonce == NO_OWNER, record.released, record.fingerprint, record.min_reader
     if state is RecordState.FREE:
         return shared
     if state is RecordState.COMPLETED:
@@ -66,7 +66,7 @@ def facts(record: Record, now: int) -> tuple[Any, ...]:
 def client(world: World, grant: Grant, number: int) -> tuple[int, ...]:
     """What matters of a client: does the record bear its nonce, what can it still send, when does it stop to work."""
     record = world.record
-    if grant.nonce == NOBODY:
+    if grant.nonce == NO_OWNER:
         return (number,)
     own = record is not None and grant.nonce == record.nonce
     works = grant.heard and not world.jumped and alive(world, grant)  # must not be said of who owns nothing any more

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
 
-from onceward.protocol.record import NOBODY, AfterCrash, Record, RecordState
+from onceward.protocol.record import NO_OWNER, AfterCrash, Record, RecordState
 from onceward.protocol.transitions import CLOCK_MARGIN
 
 from .logic import Promise, all_of, any_of, given, implies, negate
@@ -71,11 +71,11 @@ def record_is_well_formed(record: Record) -> Iterator[Promise]:
     elif state is not RecordState.PARKED:
         yield "what is known is not asked for", negate(record.ask_first)
     if state in (RecordState.PARKED, RecordState.COMPLETED):
-        yield "who handed back cannot complete", implies(record.released, record.nonce == NOBODY)
+        yield "who handed back cannot complete", implies(record.released, record.nonce == NO_OWNER)
     if state is RecordState.FAILED:
         yield (
             "who handed back did not fail for good",
-            implies(all_of(record.released, record.final), record.nonce == NOBODY),
+            implies(all_of(record.released, record.final), record.nonce == NO_OWNER),
         )
     if state is RecordState.FREE:
         yield "FREE has no work", all_of(record.attempt == 0, record.after_crash is AfterCrash.RERUN)
@@ -84,10 +84,10 @@ def record_is_well_formed(record: Record) -> Iterator[Promise]:
 
 
 def token_is_known(world: World, grant: Grant) -> Iterator[Promise]:
-    yield "no grant is above the largest token", all_of(grant.token <= world.highest, negate(grant.nonce == NOBODY))
+    yield "no grant is above the largest token", all_of(grant.token <= world.highest, negate(grant.nonce == NO_OWNER))
     record = world.record
     if record is not None:
-        holder = any_of(record.nonce == grant.nonce, record.nonce == NOBODY)
+        holder = any_of(record.nonce == grant.nonce, record.nonce == NO_OWNER)
         yield "the token belongs to one nonce", implies(record.token == grant.token, holder)
 
 

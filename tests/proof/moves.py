@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from onceward.protocol.cells import KEEP_UNFINISHED
-from onceward.protocol.record import NOBODY, READER, Record, RecordState
+from onceward.protocol.record import NO_OWNER, READER, Record, RecordState
 from onceward.protocol.requests import (
     ClaimRequest,
     Complete,
@@ -35,7 +35,7 @@ ID = b"one key"
 START = 1_000 * STEP
 NAMES = "ABC"
 SETTLEMENTS = ("complete", "complete otherwise", "fail", "fail, effect unknown", "refuse", "park", "release")
-NOT_CALLED = Grant(0, NOBODY, 0, 0, unending=False, issued=False, heard=False, ended=True)
+NOT_CALLED = Grant(0, NO_OWNER, 0, 0, unending=False, issued=False, heard=False, ended=True)
 
 ONE_COMPLETES = "the store lets at most one owner complete"
 
@@ -100,7 +100,7 @@ class Moves:
         )
         calling = here._replace(calls=here.calls + 1)
         yield from self.claim(calling, who, fresh, ("claims", "claims, the reply is lost"))
-        if grant.nonce != NOBODY:
+        if grant.nonce != NO_OWNER:
             asks = not grant.heard and not grant.ended
             yield from self.claim(
                 here, who, grant, ("repeats its claim" if asks else "", "claimed; the request arrives again")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onceward.protocol.record import NOBODY, READER, AfterCrash, Record, RecordState
+from onceward.protocol.record import NO_OWNER, READER, AfterCrash, Record, RecordState
 from onceward.protocol.requests import ClaimRequest, Verdict
 
 from .facts import alike, answers_no_more, same_ownership, same_time, still_answers, unlike, used_up
@@ -35,7 +35,7 @@ def of_any(world: World, after: Record | None, verdict: Verdict) -> Iterator[Pro
         any_of(all_of(newer, skew), negate(any_of(newer, skew))),
     )
     yield "the token never falls", after.token >= before.token
-    changed_hands = all_of(negate(after.nonce == before.nonce), negate(after.nonce == NOBODY))
+    changed_hands = all_of(negate(after.nonce == before.nonce), negate(after.nonce == NO_OWNER))
     yield "a new owner has a new token", implies(changed_hands, after.token > world.highest)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from onceward.protocol.record import NOBODY, READER, AfterCrash, Record, RecordState
+from onceward.protocol.record import NO_OWNER, READER, AfterCrash, Record, RecordState
 from onceward.protocol.requests import Complete, Fail, Park, Release, Renewal, Resolution, Resolve, Verdict
 
 from .facts import alike, answers_no_more, end_of, same_time, used_up
@@ -166,7 +166,7 @@ def of_resolve(world: World, request: Resolve, after: Record | None, verdict: Ve
 
 def resolved(world: World, before: Record, request: Resolve, after: Record, verdict: Verdict) -> Iterator[Promise]:
     yield "who knows the outcome can say so", verdict is Verdict.OK
-    yield "resolving cuts the late owner off", all_of(after.token > world.highest, after.nonce == NOBODY)
+    yield "resolving cuts the late owner off", all_of(after.token > world.highest, after.nonce == NO_OWNER)
     yield "resolving stays in the cycle", after.cycle == before.cycle
     if request.resolution is Resolution.APPLIED:
         yield from done(world, before, request, after)
@@ -203,7 +203,7 @@ def of_forget(world: World, force: Any, after: Record | None, verdict: Verdict) 
             ("forget frees the key", all_of(verdict is Verdict.OK, after.state is RecordState.FREE)),
             (
                 "forget cuts every owner off",
-                any_of(before.state is RecordState.FREE, all_of(after.token > world.highest, after.nonce == NOBODY)),
+                any_of(before.state is RecordState.FREE, all_of(after.token > world.highest, after.nonce == NO_OWNER)),
             ),
         ],
     )

@@ -11,24 +11,31 @@ from onceward.protocol.transitions import TABLE, Cell, Cells, Row
 
 STATES = {
     Row.FREE: RecordState.FREE,
-    Row.DONE_OVER: RecordState.COMPLETED,
-    Row.DONE: RecordState.COMPLETED,
-    Row.REFUSED_OVER: RecordState.FAILED,
-    Row.FAILED_OVER: RecordState.FAILED,
-    Row.FAILED: RecordState.FAILED,
-    Row.REFUSED: RecordState.FAILED,
-    Row.LIVE: RecordState.PENDING,
-    Row.LAPSED: RecordState.PENDING,
-    Row.HANDED_BACK: RecordState.PENDING,
+    Row.COMPLETED_EXPIRED: RecordState.COMPLETED,
+    Row.COMPLETED: RecordState.COMPLETED,
+    Row.FAILED_FINAL_EXPIRED: RecordState.FAILED,
+    Row.FAILED_RETRYABLE_EXPIRED: RecordState.FAILED,
+    Row.FAILED_RETRYABLE: RecordState.FAILED,
+    Row.FAILED_FINAL: RecordState.FAILED,
+    Row.PENDING_LIVE: RecordState.PENDING,
+    Row.PENDING_LAPSED: RecordState.PENDING,
+    Row.RELEASED_UNVERIFIED: RecordState.PENDING,
     Row.PARKED: RecordState.PARKED,
 }
 
 
 EQUIVALENT = frozenset(
-    f"{row} / release: same_if_released"
-    for row in (Row.DONE, Row.DONE_OVER, Row.REFUSED, Row.REFUSED_OVER, Row.PARKED, Row.HANDED_BACK)
+    f"{row} / release: ok_if_released"
+    for row in (
+        Row.COMPLETED,
+        Row.COMPLETED_EXPIRED,
+        Row.FAILED_FINAL,
+        Row.FAILED_FINAL_EXPIRED,
+        Row.PARKED,
+        Row.RELEASED_UNVERIFIED,
+    )
 )
-"""No difference: the owner of what was handed back is always released, and in the other rows never."""
+"""No difference: a record in RELEASED_UNVERIFIED is always released, and a record in the other rows never is."""
 
 
 class Swap(NamedTuple):

@@ -16,9 +16,9 @@ from onceward.engine.deliver import claim_together
 from onceward.latest import StateEvent
 from onceward.protocol.record import RecordState
 from onceward.queues import Consumer, Delivery, MemoryQueue, Message
-from onceward.queues.result_batch import Results
+from onceward.queues.result_batch import ResultBatch
 from onceward.stores import MemoryStore
-from onceward.testing.queues import Seen, noting, parked, until
+from onceward.testing.queues import HandlerLog, parked_records, recording_handler, wait_until
 from tests.queues.consuming import consumed
 
 
@@ -40,7 +40,7 @@ async def test_a_state_takes_a_batch_in_one_call_and_stale_events_are_acknowledg
     queue.put(b"no JSON", id="odd")
     await consumed(queue, trucks, decode=read)
     assert store.calls == 1
-    assert await parked(store) == [("odd", "JSONDecodeError")]
+    assert await parked_records(store) == [("odd", "JSONDecodeError")]
     current = await (asyncio.to_thread(trucks.get, 7) if blocking else trucks.get(7))
     assert current == "Potsdam"
     assert once.counts["stale"] == 1
@@ -51,7 +51,7 @@ async def test_an_event_of_the_future_is_parked_as_a_message() -> None:
     queue.put(b"2999-01-01T00:00:00Z", id="m1")
     trucks = once.state("trucks")
     await consumed(queue, trucks, decode=lambda message: StateEvent(7, message.decode(), "Mars"))
-    assert await parked(once.store) == [("m1", "FutureEvent")]
+    assert await parked_records(once.store) == [("m1", "FutureEvent")]
 
 
 class Keeping(MemoryStore):
@@ -64,11 +64,11 @@ class Keeping(MemoryStore):
 
 async def test_results_of_a_batch_are_recorded_together(tmp_path: Path) -> None:
     """Handlers that end at the same time share a call, as claims do; each still has a record of its own."""
-    once, seen, queue = AsyncOnce(f"sqlite:///{tmp_path}/shop.db"), Seen(), MemoryQueue()
+    once, seen, queue = AsyncOnce(f"sqlite:///{tmp_path}/shop.db"), HandlerLog(), MemoryQueue()
     calls = settlements_of(once)
     for number in range(100):
         queue.put(json.dumps({"id": number}).encode())
-    await consumed(queue, noting(once, seen), concurrency=100)
+    await consumed(queue, recording_handler(once, seen), concurrency=100)
     assert sorted(map(int, seen.effects)) == list(range(100))
     assert once.counts["completed"] == 100
     assert sum(calls) == 100
@@ -78,11 +78,11 @@ async def test_results_of_a_batch_are_recorded_together(tmp_path: Path) -> None:
 
 @pytest.mark.fault("F71")
 async def test_results_that_the_store_did_not_confirm_are_sent_again(tmp_path: Path) -> None:
-    once, seen, queue = AsyncOnce(f"sqlite:///{tmp_path}/shop.db"), Seen(), MemoryQueue()
+    once, seen, queue = AsyncOnce(f"sqlite:///{tmp_path}/shop.db"), HandlerLog(), MemoryQueue()
     calls = settlements_of(once, refusals=1)
     for number in range(5):
         queue.put(json.dumps({"id": number}).encode())
-    await consumed(queue, noting(once, seen))
+    await consumed(queue, recording_handler(once, seen))
     assert sorted(map(int, seen.effects)) == list(range(5))
     assert once.counts["completed"] == 5
     assert calls == [5, 1, 1, 1, 1, 1]
@@ -100,7 +100,7 @@ async def test_a_cancelled_consumer_records_what_had_returned(tmp_path: Path) ->
         return await settle(*arguments, **options)
 
     once.store.settle = slowly  # type: ignore[method-assign]  # the store's answer takes its time
-    book = noting(once, Seen())
+    book = recording_handler(once, HandlerLog())
     queue.put(b'{"id": "a"}')
     task = asyncio.create_task(Consumer(book, queue).consume())
     await waiting.wait()
@@ -133,9 +133,9 @@ def settlements_of(once: AsyncOnce, refusals: int = 0) -> list[int]:
 async def test_a_consumer_that_stops_waits_for_its_last_acknowledgements() -> None:
     once, queue = AsyncOnce(MemoryStore()), SlowToHear()
     queue.put(b'{"id": "a"}')
-    consumer = Consumer(noting(once, Seen()), queue)
+    consumer = Consumer(recording_handler(once, HandlerLog()), queue)
     task = asyncio.create_task(consumer.consume())
-    await until(lambda: once.counts.get("completed", 0) == 1)
+    await wait_until(lambda: once.counts.get("completed", 0) == 1)
     consumer.stop()
     await task
     assert len(queue) == 0
@@ -143,18 +143,18 @@ async def test_a_consumer_that_stops_waits_for_its_last_acknowledgements() -> No
 
 class SlowToHear(MemoryQueue):
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
-        await asyncio.sleep(2 * Consumer.lookup)
+        await asyncio.sleep(2 * Consumer.poll_timeout)
         await super().ack(deliveries)
 
 
 async def test_results_that_nobody_came_to_record_are_recorded_on_the_way_out(tmp_path: Path) -> None:
     """A task that is cancelled before its first step never takes it."""
     once = AsyncOnce(f"sqlite:///{tmp_path}/shop.db", lease="60s")
-    book = noting(once, Seen())
+    book = recording_handler(once, HandlerLog())
     (held,) = await claim_together(once.engine, [book.job(({"id": "a"},), {})])
     assert isinstance(held, Attempt)
-    results = Results(once.engine, NeverStarts.settle, NeverStarts.acknowledge)
-    await asyncio.create_task(results.of(Delivery(Message(b"")), held, NeverStarts()))
+    results = ResultBatch(once.engine, NeverStarts.settle, NeverStarts.acknowledge)
+    await asyncio.create_task(results.run(Delivery(Message(b"")), held, NeverStarts()))
     await results.recover(asyncio.CancelledError())
     entry = await once.read(book.key({"id": "a"}))
     assert entry is not None

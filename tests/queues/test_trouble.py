@@ -17,7 +17,7 @@ from onceward.protocol.ports import Filter
 from onceward.protocol.requests import Answer, ClaimRequest
 from onceward.queues import Consumer, Delivery, MemoryQueue
 from onceward.stores import MemoryStore
-from onceward.testing.queues import Seen, noting, parked, until
+from onceward.testing.queues import HandlerLog, parked_records, recording_handler, wait_until
 from tests.queues.consuming import consumed
 
 NEVER = 3600.0
@@ -52,10 +52,10 @@ async def test_work_that_ends_in_a_cancellation_of_its_own_comes_again(blocking:
 @pytest.mark.mission("D5")
 @pytest.mark.parametrize("error", [ClaimError("no thread can be had"), RuntimeError("a bug")])
 async def test_trouble_while_claiming_is_no_reason_to_set_a_message_aside(error: Exception) -> None:
-    store, seen = Troubled(error), Seen()
+    store, seen = Troubled(error), HandlerLog()
     once, queue = AsyncOnce(store), MemoryQueue(dead_letters=True)
     queue.put(b'{"id": "a"}')
-    await consumed(queue, noting(once, seen))
+    await consumed(queue, recording_handler(once, seen))
     assert seen.effects == ["a"]
     assert queue.dead == []
 
@@ -80,7 +80,7 @@ async def test_a_store_that_cannot_keep_states_costs_no_message() -> None:
     queue.put(b"2026-03-01T12:00:00Z")
     consumer = Consumer(trucks, queue, decode=lambda message: StateEvent(7, message.decode(), "Berlin"))
     task = asyncio.create_task(consumer.consume())
-    await until(lambda: once.counts.get("delivered_later", 0) > 0)
+    await wait_until(lambda: once.counts.get("delivered_later", 0) > 0)
     consumer.stop()
     await task
     assert (len(queue), queue.dead) == (1, [])
@@ -95,15 +95,15 @@ async def test_two_unreadable_messages_under_one_id_are_two_to_look_at() -> None
     once, queue = AsyncOnce(MemoryStore()), MemoryQueue()
     for body in (b"no JSON", b"no JSON either", b"no JSON"):
         queue.put(body, id="m1")
-    await consumed(queue, noting(once, Seen()))
-    assert await parked(once.store) == [("m1", "DecodeError")] * 2
+    await consumed(queue, recording_handler(once, HandlerLog()))
+    assert await parked_records(once.store) == [("m1", "DecodeError")] * 2
 
 
 async def test_the_record_of_a_message_set_aside_is_explained_as_what_it_is() -> None:
     """It is no work: nobody knows how it ended is not true of it, and to resolve it runs nothing."""
     once, queue = AsyncOnce(MemoryStore()), MemoryQueue()
     queue.put(b"no JSON", id="m1")
-    await consumed(queue, noting(once, Seen()))
+    await consumed(queue, recording_handler(once, HandlerLog()))
     page = await once.store.scan(Filter(), cursor=None, limit=10, timeout=5)
     [record] = page.records
     story = " ".join(sentences(record, page.now))
@@ -139,7 +139,7 @@ async def test_what_a_body_says_is_not_in_the_events() -> None:
         raise ValueError(f"cannot read {message.body!r}")
 
     queue.put(b"4111 1111 1111 1111")
-    await consumed(queue, noting(once, Seen()), decode=read)
+    await consumed(queue, recording_handler(once, HandlerLog()), decode=read)
     assert "4111" in queue.dead[0][1]  # there the body is as well
     assert told
     assert not [event for event in told if "4111" in repr(event)]
@@ -156,14 +156,14 @@ async def test_a_broker_that_cannot_put_off_is_not_asked_over_and_over() -> None
     queue.put(b'{"id": "a"}')
     consumer = Resting(book, queue)
     task = asyncio.create_task(consumer.consume())
-    await until(lambda: once.counts.get("queue_failed", 0) >= 3)
+    await wait_until(lambda: once.counts.get("queue_failed", 0) >= 3)
     consumer.stop()
     await task
     assert consumer.rests >= 2
 
 
 class NeverLater(MemoryQueue):
-    async def later(self, delivery: Delivery, seconds: float) -> None:
+    async def nack(self, delivery: Delivery, delay: float) -> None:
         raise ConnectionError("the channel was closed")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from onceward.protocol.record import Record
-from onceward.protocol.requests import ClaimRequest, Renewal, Resolution, Resolve, Seen, Verdict
+from onceward.protocol.requests import ClaimRequest, ExpectedRecord, Renewal, Resolution, Resolve, Verdict
 from onceward.protocol.transitions import claim, forget, renew, settle
 
 SECOND = 1_000_000
@@ -49,6 +49,8 @@ class Key:
         assert verdict is expected
         return self.is_
 
-    def forget(self, expected: Verdict = Verdict.OK, *, force: bool = False, seen: Seen | None = None) -> None:
+    def forget(
+        self, expected: Verdict = Verdict.OK, *, force: bool = False, seen: ExpectedRecord | None = None
+    ) -> None:
         self.record, verdict = forget(self.record, self.now, force=force, seen=seen)
         assert verdict is expected

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from onceward import AsyncOnce, ConfigurationError, Once, StoreUnavailable, sliding
-from onceward.protocol.capabilities import Notifies
+from onceward.protocol.capabilities import NotifiesChanges
 from onceward.protocol.ports import Store
 from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Complete
 from onceward.stores import MemoryStore
@@ -34,7 +34,7 @@ class CountingStore(MemoryStore):
     async def settle(self, settlements: Sequence[AnySettlement], **how: Any) -> list[Answer]:
         answers = await super().settle(settlements, **how)
         return [
-            replace(answer, record=None) if isinstance(one, Complete) and one.briefly else answer
+            replace(answer, record=None) if isinstance(one, Complete) and one.omit_record else answer
             for one, answer in zip(settlements, answers, strict=True)
         ]
 
@@ -186,7 +186,7 @@ def test_it_is_opt_in_and_passes_the_rest_on(stage: Stage) -> None:
     cached = Once("memory://", cache=10).store
     assert isinstance(cached, CachedStore)
     assert cached.name == "memory (cached)"
-    assert isinstance(cached, Notifies)
+    assert isinstance(cached, NotifiesChanges)
     with pytest.raises(ConfigurationError, match="at least one"):
         CachedStore(MemoryStore(), 0)
     stage.work(1)

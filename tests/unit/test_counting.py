@@ -11,8 +11,18 @@ import pytest
 
 from onceward import Once
 from onceward.engine.events import LEVELS
-from onceward.engine.totals import MOST_SCOPES, OTHERS, Book, Totals
-from onceward.protocol.counters import COUNTED, HOUR, Counted, Counts, Sheet, Tally, name_of, operation_of, tally_of
+from onceward.engine.totals import MAX_SCOPES, OTHERS, HourlyCounts, Totals
+from onceward.protocol.counters import (
+    COUNTER_NAMES,
+    HOUR,
+    CounterRow,
+    CounterTotals,
+    Counts,
+    StoredCounts,
+    add_up,
+    counter_name,
+    operation_of,
+)
 from onceward.protocol.record import RecordState
 from onceward.runtime.counters import Counters
 from onceward.stores import MemoryStore
@@ -51,14 +61,14 @@ def nothing() -> None: ...
     ],
 )
 def test_each_event_counts_under_one_name_or_not_at_all(event: str, state: str, name: str | None) -> None:
-    assert name_of(event, state=state) == name
+    assert counter_name(event, state=state) == name
     assert event in LEVELS
-    assert name is None or name in COUNTED
+    assert name is None or name in COUNTER_NAMES
 
 
 def test_a_lost_lease_counts_once_where_the_work_is_told_and_not_where_the_keeper_sees_it() -> None:
-    assert name_of("lost") is None
-    assert name_of("lost", reason="result refused") == "unknown"
+    assert counter_name("lost") is None
+    assert counter_name("lost", reason="result refused") == "unknown"
 
 
 def test_labels_do_not_grow_with_the_tenants() -> None:
@@ -72,30 +82,30 @@ def test_labels_do_not_grow_with_the_tenants() -> None:
 def test_scopes_beyond_the_limit_are_counted_by_operation_and_operations_beyond_it_together() -> None:
     totals = Totals(nothing)
     totals.add("shop/charge", "completed")
-    for tenant in range(MOST_SCOPES):
+    for tenant in range(MAX_SCOPES):
         totals.add(f"shop/charge@{tenant}", "completed")
-    for number in range(MOST_SCOPES + 1):
+    for number in range(MAX_SCOPES + 1):
         totals.add(f"shop/made-of-data-{number}", "completed")
     counts = totals.counts()
-    assert len(counts) == 2 * MOST_SCOPES + 1
+    assert len(counts) == 2 * MAX_SCOPES + 1
     assert counts["shop/charge"] == {"executed": 2}
     assert counts[OTHERS] == {"executed": 1}
-    assert sum(cell["executed"] for cell in counts.values()) == 2 * MOST_SCOPES + 2
+    assert sum(cell["executed"] for cell in counts.values()) == 2 * MAX_SCOPES + 2
 
 
 def test_a_flood_of_tenants_leaves_each_operation_its_own_figures() -> None:
     """All calls are made for tenants, so none of the two was ever counted by itself before there were too many."""
     totals = Totals(nothing)
-    for tenant in range(2 * MOST_SCOPES):
+    for tenant in range(2 * MAX_SCOPES):
         totals.add(f"shop/charge@{tenant}", "completed")
     for tenant in range(3):
         totals.add(f"shop/mail@{tenant}", "completed")
-    found = tally_of(Counted([Sheet(ME, 9, 1, totals.counts())], 9 * HOUR), 0).by_operation()
-    assert found.total("executed", "shop/charge") == 2 * MOST_SCOPES
+    found = add_up(StoredCounts([CounterRow(ME, 9, 1, totals.counts())], 9 * HOUR), 0).by_operation()
+    assert found.total("executed", "shop/charge") == 2 * MAX_SCOPES
     assert found.total("executed", "shop/mail") == 3
-    for operation in range(2 * MOST_SCOPES):
+    for operation in range(2 * MAX_SCOPES):
         totals.add(f"shop/made-of-data-{operation}@acme", "completed")
-    assert len(totals.cells) == 2 * MOST_SCOPES + 1
+    assert len(totals.cells) == 2 * MAX_SCOPES + 1
     assert totals.counts()[OTHERS]["executed"] > 0
 
 
@@ -125,7 +135,7 @@ def test_a_scope_with_nothing_to_tell_is_nothing_to_write() -> None:
     totals = Totals(nothing)
     totals.add("shop/charge", "acquired")
     assert totals.counts() == {}
-    assert not Book(ME).lacks(totals.counts())
+    assert not HourlyCounts(ME).lacks(totals.counts())
 
 
 # ── hours ──
@@ -136,21 +146,21 @@ def counts(**numbers: int) -> Counts:
 
 
 def test_what_is_counted_within_an_hour_is_written_again_as_a_whole() -> None:
-    book = Book(ME)
-    assert book.enter(counts(executed=3), 7) == [Sheet(ME, 7, 1, counts(executed=3))]
+    book = HourlyCounts(ME)
+    assert book.enter(counts(executed=3), 7) == [CounterRow(ME, 7, 1, counts(executed=3))]
     book.written()
-    assert book.enter(counts(executed=5), 7) == [Sheet(ME, 7, 2, counts(executed=5))]
+    assert book.enter(counts(executed=5), 7) == [CounterRow(ME, 7, 2, counts(executed=5))]
 
 
 def test_a_new_hour_begins_at_nothing() -> None:
-    book = Book(ME)
+    book = HourlyCounts(ME)
     book.enter(counts(executed=3), 7)
     book.written()
-    assert book.enter(counts(executed=5, failed=1), 8) == [Sheet(ME, 8, 2, counts(executed=2, failed=1))]
+    assert book.enter(counts(executed=5, failed=1), 8) == [CounterRow(ME, 8, 2, counts(executed=2, failed=1))]
 
 
 def test_hours_that_the_store_did_not_get_are_sent_until_it_has_them() -> None:
-    book = Book(ME)
+    book = HourlyCounts(ME)
     book.enter(counts(executed=3), 7)
     book.enter(counts(executed=4), 8)
     sheets = book.enter(counts(executed=9), 9)
@@ -162,7 +172,7 @@ def test_hours_that_the_store_did_not_get_are_sent_until_it_has_them() -> None:
 
 def test_a_clock_that_is_set_back_loses_nothing_that_was_written() -> None:
     """The sheet of the earlier hour is not known here any more: to write it anew would wipe out what it had."""
-    book = Book(ME)
+    book = HourlyCounts(ME)
     book.enter(counts(executed=3), 7)
     book.written()
     book.enter(counts(executed=5), 8)
@@ -172,7 +182,7 @@ def test_a_clock_that_is_set_back_loses_nothing_that_was_written() -> None:
 
 def test_a_clock_that_was_a_day_ahead_does_not_take_the_next_day_along() -> None:
     """Under another name: so nothing that was written is written over, and each hour is where people look for it."""
-    book = Book(ME)
+    book = HourlyCounts(ME)
     written: dict[tuple[bytes, int], int] = {}
     for executed, hour in ((3, 7), (5, 31), (6, 7), (8, 7), (9, 8)):
         for sheet in book.enter(counts(executed=executed), hour):
@@ -183,7 +193,7 @@ def test_a_clock_that_was_a_day_ahead_does_not_take_the_next_day_along() -> None
 
 
 def test_nothing_new_means_nothing_to_write() -> None:
-    book = Book(ME)
+    book = HourlyCounts(ME)
     assert not book.lacks({})
     book.enter(counts(executed=3), 7)
     assert book.lacks(counts(executed=3)), "the store does not have it yet"
@@ -195,10 +205,10 @@ def test_nothing_new_means_nothing_to_write() -> None:
 # ── sums ──
 
 
-def tally(*sheets: tuple[int, str, str, int], now: int = 9 * HOUR) -> Tally:
-    made = [Sheet(bytes([place]), hour, 1, {scope: {name: number}}) for place, (hour, scope, name, number) in
+def tally(*sheets: tuple[int, str, str, int], now: int = 9 * HOUR) -> CounterTotals:
+    made = [CounterRow(bytes([place]), hour, 1, {scope: {name: number}}) for place, (hour, scope, name, number) in
             enumerate(sheets)]  # fmt: skip
-    return tally_of(Counted(made, now), 0)
+    return add_up(StoredCounts(made, now), 0)
 
 
 def test_sheets_of_all_processes_are_added_up() -> None:
@@ -281,7 +291,7 @@ def test_counting_makes_no_event_that_nobody_hears() -> None:
 
 
 def test_every_state_of_a_record_that_was_skipped_has_a_name() -> None:
-    assert {name_of("skipped", state=state.value) for state in RecordState} == {
+    assert {counter_name("skipped", state=state.value) for state in RecordState} == {
         "replayed",
         "running",
         "failed",

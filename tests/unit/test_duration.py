@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceward.errors import ConfigurationError
-from onceward.protocol.duration import microseconds, readable
+from onceward.protocol.duration import format_duration, microseconds
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_number_of_hundreds_of_digits_is_refused_like_any_that_is_too_large() 
     ],
 )
 def test_people_read_two_units_at_most(value: int, expected: str) -> None:
-    assert readable(value) == expected
+    assert format_duration(value) == expected
 
 
 @given(st.integers(0, 10**9), st.sampled_from(["ms", "s", "m", "h", "d", "w"]), st.integers(0, 999))

@@ -138,7 +138,7 @@ def test_a_record_that_a_newer_version_rewrote_is_not_taken_for_lost(bench: Benc
     async def newer(*_: object, **__: object) -> list[Answer]:
         return [Answer(Verdict.SKEW, bench.stored(hold), bench.clock.now())]
 
-    bench.store.inner = type("Newer", (), {"renew": staticmethod(newer), "twin": lambda self: self, "open": newer})()
+    bench.store.inner = type("Newer", (), {"renew": staticmethod(newer), "clone": lambda self: self, "open": newer})()
     bench.after(120)
     assert not hold.lost
     assert len(bench.told("renewal_failed")) == 1

@@ -13,7 +13,7 @@ import pytest
 from onceward import AlreadyDone, AsyncOnce, Executed, Mismatch, Once, Replayed, StoreUnavailable, sliding
 from onceward.errors import ResultCorrupt, ResultNotStored, Stopping, WrongRuntime
 from onceward.observe import Event
-from onceward.protocol.record import Done
+from onceward.protocol.record import CompletedRecord
 from onceward.protocol.requests import Answer, ClaimRequest
 from onceward.results.encryption import AesGcm
 from onceward.stores import MemoryStore
@@ -34,11 +34,11 @@ class Counted:
         answers: list[Answer] = await super().claim(requests, timeout=timeout)  # type: ignore[misc]
         return answers
 
-    def lookup(self, id: bytes, fingerprint: bytes) -> Done | None:
+    def lookup(self, id: bytes, fingerprint: bytes) -> CompletedRecord | None:
         self.looks += 1
         if self.glance_fails:
             raise StoreUnavailable("the look fails")
-        found: Done | None = super().lookup(id, fingerprint)  # type: ignore[misc]
+        found: CompletedRecord | None = super().lookup(id, fingerprint)  # type: ignore[misc]
         return found
 
 
@@ -257,5 +257,5 @@ def test_a_look_waits_for_no_writer_and_no_other_thread(tmp_path: Path) -> None:
         writer.execute("ROLLBACK")
         writer.close()
         assert store.claims == 1
-        with store._link._lock:  # of this thread: a look inside of a call would be one of a signal handler
-            assert store._link.peek("SELECT 1 WHERE 1 = length(?)", b"k") is None
+        with store._connection._lock:  # of this thread: a look inside of a call would be one of a signal handler
+            assert store._connection.try_fetch("SELECT 1 WHERE 1 = length(?)", b"k") is None

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Self
 import pytest
 
 from onceward import AsyncOnce, Content, RecordState
-from onceward.engine.engine import AT_A_TIME
+from onceward.engine.engine import YIELD_EVERY
 from onceward.keys import content, fingerprint, key
 from onceward.keys.weight import LIGHT_BYTES
 from onceward.results.codec import Codec
@@ -72,7 +72,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     watch.over(key, "canonical", lambda _, encoded: len(encoded))
     watch.over(fingerprint, "canonical", lambda _, encoded: len(encoded))
     watch.over(content, "_digest", lambda *_: FILE)
-    for name in ("open", "turn", "peek", "close"):
+    for name in ("open", "run", "try_fetch", "close"):
         watch.over(SQLiteConnection, name, lambda *_: FILE)
     return watch
 
@@ -284,13 +284,13 @@ async def test_a_result_over_the_limit_is_found_out_on_another_thread(place: Pla
 async def test_a_result_is_recorded_though_its_caller_is_cancelled_while_it_is_encoded(place: Place) -> None:
     async with opened(place) as once:
         thinking = asyncio.Event()
-        think = once.engine.runtime.think
+        think = once.engine.runtime.compute
 
         async def telling(call: Any, *arguments: Any) -> Any:
             thinking.set()
             return await think(call, *arguments)
 
-        once.engine.runtime.think = telling  # type: ignore[method-assign]
+        once.engine.runtime.compute = telling  # type: ignore[method-assign]
         call = asyncio.create_task(once.run("k", many))
         await thinking.wait()
         call.cancel()
@@ -303,7 +303,7 @@ async def test_a_result_is_recorded_though_its_caller_is_cancelled_while_it_is_e
 
 async def test_a_small_call_needs_no_other_thread() -> None:
     once = AsyncOnce(MemoryStore())
-    once.engine.runtime.think = None  # type: ignore[assignment,method-assign]
+    once.engine.runtime.compute = None  # type: ignore[assignment,method-assign]
     order = {
         "id": 7,
         "lines": [{"sku": "a", "price": Decimal("1.50")}] * 5,
@@ -352,7 +352,7 @@ class Turns:
 
 
 THOUSANDS = 3_000
-A_FEW = 2 * AT_A_TIME  # two loops may meet in one turn, each with its own pauses
+A_FEW = 2 * YIELD_EVERY  # two loops may meet in one turn, each with its own pauses
 
 
 @pytest.mark.mission("A4")

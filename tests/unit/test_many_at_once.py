@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onceward import InvalidKey
 from onceward.keys.canonical import canonical, canonical_all
 from onceward.latest import Ordering
-from onceward.protocol.ordering import encoded, instant, place_of
+from onceward.protocol.ordering import encode_position, instant, position_of
 from onceward.results.codec import PLAIN, Codec
 from onceward.results.result_type import ResultType, Unstorable
 
@@ -73,6 +73,6 @@ messages = st.none() | st.text("a\0é", min_size=1, max_size=5)
 def test_the_short_way_to_a_place_leads_to_the_same_place(
     time: dt.datetime, sequence: int | None, message: str | None
 ) -> None:
-    place = place_of(Ordering(time, sequence, None, message))
-    assert place == encoded(instant(time, "time"), sequence, None, message)
-    assert place == place_of(Ordering(time.isoformat(), sequence, None, message))
+    place = position_of(Ordering(time, sequence, None, message))
+    assert place == encode_position(instant(time, "time"), sequence, None, message)
+    assert place == position_of(Ordering(time.isoformat(), sequence, None, message))

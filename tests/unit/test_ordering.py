@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from onceward import InvalidKey, MissingKey
 from onceward.latest import Ordering
-from onceward.protocol.ordering import CONTENT, content_of, encoded, instant, ordering_of, place_of
+from onceward.protocol.ordering import CONTENT_BYTES, content_of, decode_ordering, encode_position, instant, position_of
 
 pytestmark = pytest.mark.mission("E6")
 
@@ -32,11 +32,11 @@ class Parts(NamedTuple):
     message_id: str | None
 
     def order(self, content: bytes) -> bytes:
-        return encoded(*self).order(content)
+        return encode_position(*self).order(content)
 
 
 places = st.builds(Parts, st.none() | instants, st.none() | sequences, st.none() | instants, st.none() | texts)
-contents = st.binary(min_size=CONTENT, max_size=CONTENT)
+contents = st.binary(min_size=CONTENT_BYTES, max_size=CONTENT_BYTES)
 
 
 def as_tuple(place: Parts, content: bytes) -> tuple[Any, ...]:
@@ -46,14 +46,14 @@ def as_tuple(place: Parts, content: bytes) -> tuple[Any, ...]:
 
 
 def spelled(place: Parts) -> bytes:
-    return place.order(bytes(CONTENT))
+    return place.order(bytes(CONTENT_BYTES))
 
 
 @given(places, places, contents, contents)
-@example(Parts(None, None, None, "a"), Parts(None, None, None, "a\0"), b"\xff" * CONTENT, bytes(CONTENT))
-@example(Parts(None, None, None, "a"), Parts(None, None, None, "ab"), b"\xff" * CONTENT, bytes(CONTENT))
-@example(Parts(None, -256, None, None), Parts(None, -255, None, None), bytes(CONTENT), bytes(CONTENT))
-@example(Parts((0, 999), None, None, None), Parts((1, 0), None, None, None), bytes(CONTENT), bytes(CONTENT))
+@example(Parts(None, None, None, "a"), Parts(None, None, None, "a\0"), b"\xff" * CONTENT_BYTES, bytes(CONTENT_BYTES))
+@example(Parts(None, None, None, "a"), Parts(None, None, None, "ab"), b"\xff" * CONTENT_BYTES, bytes(CONTENT_BYTES))
+@example(Parts(None, -256, None, None), Parts(None, -255, None, None), bytes(CONTENT_BYTES), bytes(CONTENT_BYTES))
+@example(Parts((0, 999), None, None, None), Parts((1, 0), None, None, None), bytes(CONTENT_BYTES), bytes(CONTENT_BYTES))
 def test_bytes_compare_as_the_tuples_do(one: Parts, other: Parts, mine: bytes, its: bytes) -> None:
     """Total, and injective: equal bytes mean equal tuples."""
     a, b = as_tuple(one, mine), as_tuple(other, its)
@@ -70,7 +70,7 @@ def test_sorting_bytes_is_sorting_tuples(given: list[tuple[Parts, bytes]]) -> No
 
 @given(places, contents)
 def test_an_order_tells_what_it_was_made_of(place: Parts, content: bytes) -> None:
-    told = ordering_of(place.order(content))
+    told = decode_ordering(place.order(content))
     assert content_of(place.order(content)) == content
     assert (told.sequence, told.message_id) == (place.sequence, place.message_id)
     for seen, meant in ((told.event_time, place.event_time), (told.publish_time, place.publish_time)):
@@ -123,16 +123,16 @@ def test_a_fold_is_two_instants() -> None:
 
 def test_an_ordering_may_be_given_in_short() -> None:
     moment = dt.datetime(2026, 3, 1, 8, 5, tzinfo=dt.UTC)
-    long = place_of(Ordering(event_time=moment))
-    assert place_of(moment) == place_of((moment,)) == place_of("2026-03-01T08:05Z") == long
-    assert place_of((moment, 7)) == place_of(Ordering(moment, 7))
-    assert place_of((None, None, None, "m")) == place_of(Ordering(message_id="m"))
+    long = position_of(Ordering(event_time=moment))
+    assert position_of(moment) == position_of((moment,)) == position_of("2026-03-01T08:05Z") == long
+    assert position_of((moment, 7)) == position_of(Ordering(moment, 7))
+    assert position_of((None, None, None, "m")) == position_of(Ordering(message_id="m"))
 
 
 @pytest.mark.parametrize("given", [Ordering(), (), (None, None, None, None)])
 def test_an_ordering_that_orders_nothing_is_refused(given: Any) -> None:
     with pytest.raises(MissingKey, match="nothing says which event is the newer"):
-        place_of(given)
+        position_of(given)
 
 
 @pytest.mark.fault("F3", "F5")
@@ -163,7 +163,7 @@ def test_an_ordering_that_orders_nothing_is_refused(given: Any) -> None:
 )
 def test_what_names_no_place_is_refused(given: Any, says: str) -> None:
     with pytest.raises(InvalidKey, match=says):
-        place_of(given)
+        position_of(given)
 
 
 def test_a_subclass_that_is_finer_keeps_its_nanoseconds() -> None:

@@ -44,13 +44,13 @@ async def staying(one: PendingRequest) -> Answer:
     try:
         return await one.future
     except BaseException as error:
-        [answer], cancelled = await one.despite(error)
+        [answer], cancelled = await one.finish_after(error)
         raise cancelled from RuntimeError(answer.verdict)
 
 
 async def finishing(one: PendingRequest) -> Answer:
     """As every other call does it."""
-    [answer], cancelled = await AsyncioRuntime().finish(one)
+    [answer], cancelled = await AsyncioRuntime().shield(one)
     if cancelled is not None:
         raise cancelled from RuntimeError(answer.verdict)
     return answer

@@ -10,7 +10,7 @@ import pytest
 from onceward import ConfigurationError
 from onceward.keys.key import Scope
 from onceward.observe.rules import RULES, Broken, Figures, Thresholds, check, thresholds_of
-from onceward.protocol.counters import HOUR, Counts, Tally
+from onceward.protocol.counters import HOUR, CounterTotals, Counts
 from onceward.protocol.operation_names import ALERT
 
 NOW = 480_000 * HOUR + HOUR // 2
@@ -27,7 +27,7 @@ def figures(cells: Cells, old_pending: Mapping[str, int] | None = None) -> Figur
     for (ago, scope, name), number in cells.items():
         cell = hours.setdefault(LATEST - ago, {}).setdefault(scope, {})
         cell[name] = cell.get(name, 0) + number
-    return Figures(Tally(NOW, min(hours, default=LATEST), hours), old_pending or {})
+    return Figures(CounterTotals(NOW, min(hours, default=LATEST), hours), old_pending or {})
 
 
 def broken(cells: Cells, old_pending: Mapping[str, int] | None = None, limits: Thresholds = DEFAULT) -> list[Broken]:

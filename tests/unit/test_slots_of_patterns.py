@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceward.schedules.cron import timetable
-from onceward.schedules.slots import first_instant, instant_of, moment
+from onceward.schedules.slots import datetime_of, first_instant, instant_of
 from tests.planned import utc
 
 
 def slots(pattern: str, zone: str, since: datetime, until: datetime) -> list[datetime]:
-    return [moment(slot) for slot in timetable(pattern, zone).between(instant_of(since), instant_of(until))]
+    return [datetime_of(slot) for slot in timetable(pattern, zone).between(instant_of(since), instant_of(until))]
 
 
 BERLIN_SPRING = (utc(2026, 3, 28, 12), utc(2026, 3, 30, 12))  # on the 29th, 02:00 becomes 03:00 at 01:00 UTC
@@ -78,7 +78,7 @@ def test_the_nights_of_the_changes_are_as_debians_cron_has_them(
 )
 def test_zones_with_other_habits(pattern: str, zone: str, since: datetime, expected: list[str]) -> None:
     after = islice(timetable(pattern, zone).after(instant_of(since)), len(expected))
-    assert [moment(slot).strftime("%Y-%m-%dT%H:%M") for slot in after] == expected
+    assert [datetime_of(slot).strftime("%Y-%m-%dT%H:%M") for slot in after] == expected
 
 
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Antarctica/Troll", "Africa/Cairo",
@@ -157,7 +157,7 @@ def test_slots_grow_and_looking_back_finds_the_same_ones(pattern: str, zone: str
 @given(pattern=patterns(), since=changes())
 def test_in_utc_they_are_what_cronsim_says(pattern: str, since: datetime) -> None:
     ours = list(islice(timetable(pattern, "UTC").after(instant_of(since)), 20))
-    assert [moment(slot) for slot in ours] == list(islice(CronSim(pattern, since), 20))
+    assert [datetime_of(slot) for slot in ours] == list(islice(CronSim(pattern, since), 20))
 
 
 def test_seconds_and_nicknames_are_read_too() -> None:

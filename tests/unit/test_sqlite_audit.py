@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from onceward.errors import ConfigurationError, StoreBroken
-from onceward.protocol.audit import LONGEST_WHY, AuditFilter, signature
+from onceward.protocol.audit import MAX_REASON_LENGTH, AuditFilter, signature
 from onceward.protocol.record import RecordState
-from onceward.protocol.requests import Park, Release, Resolution, Resolve, Seen, Verdict
+from onceward.protocol.requests import ExpectedRecord, Park, Release, Resolution, Resolve, Verdict
 from onceward.runtime.bridge import run
 from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite.maintenance import CHUNK
@@ -54,16 +54,16 @@ def test_a_purge_in_several_transactions_is_one_entry(store: SQLiteStore, path: 
 def test_a_record_that_cannot_be_read_is_forgotten_by_force_only_as_it_was_seen(store: SQLiteStore, path: Path) -> None:
     mine = held(store, "a")
     change(path, "UPDATE onceward_records SET state = 'NONSENSE'")
-    seen = {mine.id: Seen(mine.token + 1, RecordState.COMPLETED)}
+    seen = {mine.id: ExpectedRecord(mine.token + 1, RecordState.COMPLETED)}
     assert run(store.forget([mine.id], force=True, timeout=5, seen=seen, signed=SIGNED))[0].verdict is Verdict.LOST
     assert run(store.forget([mine.id], force=True, timeout=5, signed=SIGNED))[0].verdict is Verdict.OK
     assert len(run(store.audit(AuditFilter(id=mine.id), limit=9, timeout=5))) == 1
 
 
 def test_a_reason_is_a_sentence_and_not_a_book() -> None:
-    assert signature("forget", "me", "x" * LONGEST_WHY).why
+    assert signature("forget", "me", "x" * MAX_REASON_LENGTH).why
     with pytest.raises(ConfigurationError, match="too long"):
-        signature("forget", "me", "x" * (LONGEST_WHY + 1))
+        signature("forget", "me", "x" * (MAX_REASON_LENGTH + 1))
     with pytest.raises(ConfigurationError, match="a reason is text"):
         signature("forget", "me", 5)  # type: ignore[arg-type]  # what a careless caller does
     assert signature("forget", "me", "\udcff").why == "\\udcff", "what no store can hold is spelled out"

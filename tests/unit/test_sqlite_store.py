@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from onceward.errors import ConfigurationError, StoreUnavailable
-from onceward.protocol.capabilities import JoinsTransaction, Notifies
+from onceward.protocol.capabilities import JoinsTransaction, NotifiesChanges
 from onceward.protocol.ports import Store
 from onceward.protocol.requests import AnySettlement, ClaimRequest, Complete, Fail, Park, Release, Renewal, Verdict
 from onceward.runtime.bridge import run
@@ -35,7 +35,7 @@ __all__ = ["mode", "path", "store"]  # fixtures, told here so that pytest finds 
 def test_it_is_what_the_ports_ask_for(store: SQLiteStore) -> None:
     as_store: Store = store
     assert as_store.inline is False
-    assert isinstance(store, Notifies)
+    assert isinstance(store, NotifiesChanges)
     assert isinstance(store, JoinsTransaction)
 
 
@@ -78,7 +78,7 @@ def test_what_nobody_has_to_write_takes_no_lock(store: SQLiteStore, path: Path) 
 def test_a_key_that_somebody_else_takes_between_look_and_lock_is_judged_again(
     store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = store.twin()
+    other = store.clone()
     run(other.open(ThreadRuntime()))
     fetch = table.Selection.fetch
     raced: list[bool] = []
@@ -101,11 +101,11 @@ def test_a_key_that_somebody_else_takes_between_look_and_lock_is_judged_again(
 def test_a_lapsed_lease_that_was_renewed_between_look_and_lock_is_not_taken_over(
     store: SQLiteStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    owner = store.twin()
+    owner = store.clone()
     run(owner.open(ThreadRuntime()))
     mine = held(owner, "order 7")
     clock.advance_microseconds(LEASE)
-    judge = table.judge
+    judge = table.compute_answers
     raced: list[bool] = []
 
     def overtaken(*arguments: Any) -> Any:
@@ -115,7 +115,7 @@ def test_a_lapsed_lease_that_was_renewed_between_look_and_lock_is_not_taken_over
             assert run(owner.renew([renewal], timeout=5))[0].verdict is Verdict.OK
         return judge(*arguments)
 
-    monkeypatch.setattr("onceward.stores.sqlite.store.judge", overtaken)
+    monkeypatch.setattr("onceward.stores.sqlite.store.compute_answers", overtaken)
     assert claim(store, "order 7", b"late").verdict is Verdict.RUNNING
     run(owner.close())
 

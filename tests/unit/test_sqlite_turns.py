@@ -39,7 +39,7 @@ __all__ = ["mode", "path", "store"]  # fixtures, told here so that pytest finds 
 def test_a_foreign_writer_is_waited_for_until_the_deadline_and_no_longer(
     store: SQLiteStore, path: Path, mode: Mode
 ) -> None:
-    other = store.twin()
+    other = store.clone()
     mode(other.open(mode.runtime))
     writer = sqlite3.connect(path, isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")
@@ -61,7 +61,7 @@ def test_the_wait_for_other_threads_counts_too(store: SQLiteStore) -> None:
         inside.set()
         leave.wait(5)
 
-    thread = threading.Thread(target=store._link.turn, args=(link.Allowance.of(5), hold))
+    thread = threading.Thread(target=store._connection.run, args=(link.TimeLimit.of(5), hold))
     thread.start()
     inside.wait(5)
     with pytest.raises(StoreUnavailable, match="other calls of this process"):
@@ -82,7 +82,7 @@ def test_a_call_whose_time_is_over_before_its_turn_does_nothing(store: SQLiteSto
 
 
 def test_the_busy_timeout_follows_the_call_and_costs_no_statement_while_it_stays(store: SQLiteStore) -> None:
-    connection = store._link._connection
+    connection = store._connection._database
     assert connection is not None
     claim(store, "warm")
     seen: list[str] = []
@@ -104,7 +104,7 @@ def test_a_call_that_interrupts_a_call_of_its_own_thread_is_refused_and_harms_no
                 attempt()
         cursor.execute("ROLLBACK")
 
-    store._link.turn(link.Allowance.of(5), interrupted)
+    store._connection.run(link.TimeLimit.of(5), interrupted)
     store._runtime = ThreadRuntime()
     assert claim(store, "a").verdict is Verdict.ACQUIRED
 
@@ -115,7 +115,7 @@ def test_an_exception_inside_a_transaction_leaves_nothing_behind(store: SQLiteSt
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        store._link.turn(link.Allowance.of(5), lambda cursor: store._link.write(cursor, interrupted))
+        store._connection.run(link.TimeLimit.of(5), lambda cursor: store._connection.write(cursor, interrupted))
     assert look(path, "SELECT count(*) FROM onceward_records") == [(0,)]
     assert claim(store, "a").verdict is Verdict.ACQUIRED
 
@@ -145,7 +145,7 @@ def test_a_second_interrupt_while_the_first_is_dealt_with_leaves_no_transaction_
     before = sys.getprofile()
     try:
         with pytest.raises(KeyboardInterrupt):
-            store._link.turn(link.Allowance.of(5), lambda cursor: store._link.write(cursor, interrupted))
+            store._connection.run(link.TimeLimit.of(5), lambda cursor: store._connection.write(cursor, interrupted))
     finally:
         sys.setprofile(before)
     assert claim(store, "b").verdict is Verdict.ACQUIRED
@@ -173,7 +173,9 @@ def test_the_settings_of_the_connection(path: Path, synchronous: str, value: int
     run(store.open(ThreadRuntime()))
 
     def pragma(name: str) -> Any:
-        return store._link.turn(link.Allowance.of(5), lambda cursor: cursor.execute(f"PRAGMA {name}").fetchall()[0][0])
+        return store._connection.run(
+            link.TimeLimit.of(5), lambda cursor: cursor.execute(f"PRAGMA {name}").fetchall()[0][0]
+        )
 
     assert pragma("journal_mode") == "wal"
     assert pragma("synchronous") == value
@@ -246,13 +248,13 @@ def test_in_the_loops_world_sqlite_runs_on_another_thread(path: Path) -> None:
 
 
 def test_a_twin_has_a_connection_of_its_own_on_the_same_data(store: SQLiteStore) -> None:
-    twin = store.twin()
+    twin = store.clone()
     assert twin is not store
     assert twin._clock is store._clock
     run(twin.open(ThreadRuntime()))
     held(store, "a")
     assert claim(twin, "a", b"other").verdict is Verdict.RUNNING
-    assert twin._link._connection is not store._link._connection
+    assert twin._connection._database is not store._connection._database
     run(twin.close())
 
 
@@ -260,9 +262,9 @@ def test_memory_is_one_shared_connection_without_joining(clock: FakeClock, mode:
     store = SQLiteStore(":memory:", clock=clock)
     assert store.name == "sqlite://:memory:"
     assert store.inline
-    assert store.twin() is store
+    assert store.clone() is store
     mode(store.open(mode.runtime))
-    run(store.twin().open(ThreadRuntime()))  # as the keeper does
+    run(store.clone().open(ThreadRuntime()))  # as the keeper does
     assert mode(store.claim([request("a")], timeout=5))[0].verdict is Verdict.ACQUIRED
     results: list[Verdict] = []
     thread = threading.Thread(target=lambda: results.append(claim(store, "a", b"other").verdict))

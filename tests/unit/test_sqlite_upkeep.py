@@ -91,7 +91,7 @@ def test_abandoned_attempts_are_found_among_those_that_still_run(store: SQLiteSt
 @pytest.mark.parametrize(
     ("statement", "values", "index"),
     [
-        (upkeep._OVER, (1, 1, 1, 1), "onceward_ending"),
+        (upkeep._EXPIRED, (1, 1, 1, 1), "onceward_ending"),
         (upkeep._FREE, (1, 1, 1), "onceward_unfinished"),
         (upkeep._ABANDONED, (1, 1, 1, 1, 1), "onceward_unfinished"),
     ],
@@ -125,7 +125,7 @@ def test_a_record_that_lives_again_between_look_and_lock_is_not_purged(
     complete(store, held(store, "order 7"), lasting=1)
     complete(store, held(store, "order 8"), lasting=1)
     clock.advance("2h")
-    claimant = store.twin()
+    claimant = store.clone()
     run(claimant.open(ThreadRuntime()))
     find = upkeep.candidates
 
@@ -180,7 +180,7 @@ def test_scan_filters_and_turns_pages_by_id(store: SQLiteStore, clock: FakeClock
 
 def test_people_find_parked_ones_by_index(store: SQLiteStore, path: Path) -> None:
     seen: list[str] = []
-    connection = store._link._connection
+    connection = store._connection._database
     assert connection is not None
     connection.set_trace_callback(seen.append)
     run(store.scan(Filter(states=(RecordState.PARKED,)), cursor=None, limit=5, timeout=5))
@@ -192,9 +192,9 @@ def test_people_find_parked_ones_by_index(store: SQLiteStore, path: Path) -> Non
 @pytest.mark.fault("F52")
 def test_a_long_read_ends_when_its_time_is_over(store: SQLiteStore) -> None:
     def endless(cursor: sqlite3.Cursor) -> None:
-        with upkeep.bounded(cursor, time.monotonic() + 0.02):
+        with upkeep.with_deadline(cursor, time.monotonic() + 0.02):
             cursor.execute("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n")
 
     with pytest.raises(StoreUnavailable, match="longer than it may"):
-        store._link.turn(link.Allowance.of(5), endless)
+        store._connection.run(link.TimeLimit.of(5), endless)
     assert run(store.counts(timeout=5)) == {}

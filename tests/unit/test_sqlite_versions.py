@@ -8,7 +8,7 @@ import pytest
 
 from onceward.errors import StoreBroken, VersionSkew
 from onceward.protocol.audit import AuditFilter, signature
-from onceward.protocol.capabilities import Migrates
+from onceward.protocol.capabilities import MigratesSchema
 from onceward.protocol.requests import Renewal, Resolution, Resolve, Verdict
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
@@ -49,7 +49,7 @@ def test_columns_that_a_newer_version_has_added_survive_our_writes(
     assert claim(store, "a", b"next").verdict is Verdict.ACQUIRED
     run(store.forget([mine.id], force=True, timeout=5))
     assert look(path, "SELECT state, flavour FROM onceward_records") == [("FREE", "vanilla")]
-    twin = store.twin()
+    twin = store.clone()
     run(twin.open(ThreadRuntime()))  # min_reader allows it
     assert look(path, "SELECT value FROM onceward_meta WHERE name = 'schema_version'") == [(NEXT,)], "never set back"
     run(twin.close())
@@ -135,7 +135,7 @@ def make_first_version(path: Path) -> None:
 @pytest.mark.fault("F67")
 def test_a_look_at_the_schema_makes_and_changes_nothing_and_tells_what_is_missing(path: Path) -> None:
     store = SQLiteStore(path)
-    assert isinstance(store, Migrates)
+    assert isinstance(store, MigratesSchema)
     absent = run(store.schema(ThreadRuntime(), timeout=5))
     assert (absent.version, absent.latest, bool(absent.statements)) == (0, schema.LATEST, True)
     assert not path.exists()

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import asdict, replace
 
 from onceward.protocol.cells import KEEP_UNFINISHED
-from onceward.protocol.record import NOBODY, READER, AfterCrash, Record, RecordState
+from onceward.protocol.record import NO_OWNER, READER, AfterCrash, Record, RecordState
 from onceward.protocol.requests import ClaimRequest, Complete, Fail, Park, Release, Renewal, Verdict
 from onceward.protocol.transitions import CLOCK_MARGIN, claim, forget, purgeable, renew, settle
 
@@ -77,7 +77,7 @@ COMPLETES = Cell(Verdict.OK, After(RecordState.COMPLETED))
 FAILS = Cell(Verdict.OK, After(RecordState.FAILED))
 PARKS = Cell(Verdict.OK, After(RecordState.PARKED))
 HANDS_BACK = Cell(Verdict.OK, After(RecordState.FAILED, attempt=-1, note=(NOTE,)))  # attempt 2 → FAILED, due now
-FREED = Cell(Verdict.OK, After(RecordState.FREE, "grown", NOBODY, -2, note=()))
+FREED = Cell(Verdict.OK, After(RecordState.FREE, "grown", NO_OWNER, -2, note=()))
 SAME, LOST, SKEW = Cell(Verdict.OK), Cell(Verdict.LOST), Cell(Verdict.SKEW)
 
 
@@ -273,7 +273,7 @@ def test_purge_spares_what_is_over_while_its_token_is_young(name: str) -> None:
 
 @pytest.mark.rival(1)
 @pytest.mark.fault("F41")
-@pytest.mark.parametrize(("token", "nonce"), [(OLD - 1, OWNER), (OLD + 1, OWNER), (OLD, OTHER), (OLD, NOBODY)])
+@pytest.mark.parametrize(("token", "nonce"), [(OLD - 1, OWNER), (OLD + 1, OWNER), (OLD, OTHER), (OLD, NO_OWNER)])
 @pytest.mark.parametrize("verb", ["renew", "complete", "fail", "park", "release"])
 @pytest.mark.parametrize("name", [name for name in ROWS if name != "newer min_reader"])
 def test_who_lacks_the_token_or_the_nonce_has_lost_and_changes_nothing(

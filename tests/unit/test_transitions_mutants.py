@@ -63,7 +63,7 @@ def complete_without_token(record: Record | None, request: Any, now: int) -> Ste
 
 def complete_by_token_age(record: Record | None, request: Any, now: int) -> Step:
     """Time decides instead of ownership: the late owner is refused although nobody replaced it."""
-    late = record is not None and transitions.row_of(record, now) is transitions.Row.LAPSED
+    late = record is not None and transitions.row_of(record, now) is transitions.Row.PENDING_LAPSED
     if late and isinstance(request, Complete):
         return record, Verdict.LOST
     return transitions.settle(record, request, now)
@@ -112,7 +112,7 @@ def fingerprint_before_window(record: Record | None, request: ClaimRequest, now:
 
 def regrant_grants_again(record: Record | None, request: ClaimRequest, now: int) -> Step:
     if record is not None and record.nonce == request.nonce and record.state is RecordState.PENDING:
-        return cells.acquire_again(record, request, now, record.after_crash, ask_first=record.ask_first)
+        return cells.acquire_next_attempt(record, request, now, record.after_crash, ask_first=record.ask_first)
     return transitions.claim(record, request, now)
 
 

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from onceward.protocol.cells import KEEP_UNFINISHED
-from onceward.protocol.record import NOBODY, READER, AfterCrash, RecordState
-from onceward.protocol.requests import Complete, Fail, Park, Release, Resolution, Seen, Validity, Verdict
+from onceward.protocol.record import NO_OWNER, READER, AfterCrash, RecordState
+from onceward.protocol.requests import Complete, ExpectedRecord, Fail, Park, Release, Resolution, Validity, Verdict
 from tests.unit.key_history import HOUR, LEASE, Key
 
 VERIFY, PARK = AfterCrash.VERIFY, AfterCrash.PARK
@@ -136,7 +136,7 @@ def test_forget_cuts_off_every_earlier_owner() -> None:
     key = Key()
     grant = key.claim(b"a")
     key.forget(force=True)
-    assert (key.is_.state, key.is_.nonce) == (RecordState.FREE, NOBODY)
+    assert (key.is_.state, key.is_.nonce) == (RecordState.FREE, NO_OWNER)
     assert key.is_.token > grant.token
     for kind in (Complete, Fail, Park, Release):
         key.settle(kind, grant, Verdict.LOST)
@@ -159,7 +159,7 @@ def test_who_knows_resolves_what_is_parked_and_the_late_owner_is_cut_off(
     parked = key.settle(Park, grant)
     key.now += 1
     resolved = key.resolve(parked.token, how, result=b"42", digest=b"d", validity=Validity(lasting=HOUR))
-    assert (resolved.state, resolved.final, resolved.nonce) == (state, final, NOBODY)
+    assert (resolved.state, resolved.final, resolved.nonce) == (state, final, NO_OWNER)
     assert resolved.token > parked.token
     assert (resolved.cycle, resolved.attempt) == (parked.cycle, 1)
     assert resolved.retry_at == (key.now if how is Resolution.NOT_APPLIED else None)
@@ -214,7 +214,7 @@ def test_a_late_owner_that_completes_first_keeps_its_result_from_whoever_saw_it_
     done = key.settle(Complete, grant)
     assert done.token == grant.token
     key.resolve(grant.token, Resolution.NOT_APPLIED, Verdict.LOST, state_seen=RecordState.PENDING)
-    key.forget(Verdict.LOST, seen=Seen(grant.token, RecordState.PENDING))
+    key.forget(Verdict.LOST, seen=ExpectedRecord(grant.token, RecordState.PENDING))
     assert key.is_ is done
     key.resolve(
         grant.token, Resolution.NOT_APPLIED, Verdict.LOST, state_seen=RecordState.COMPLETED
@@ -236,12 +236,12 @@ def test_what_became_another_record_since_it_was_seen_is_not_forgotten() -> None
     key = Key()
     grant = key.claim(b"a")
     failed = key.settle(Fail, grant)
-    shown = Seen(failed.token, RecordState.FAILED)
+    shown = ExpectedRecord(failed.token, RecordState.FAILED)
     again = key.claim(b"b")
     key.forget(Verdict.LOST, seen=shown, force=True)
     assert key.is_ is again
-    key.forget(Verdict.REFUSED, seen=Seen(again.token, RecordState.PENDING))
-    key.forget(seen=Seen(again.token, RecordState.PENDING), force=True)
+    key.forget(Verdict.REFUSED, seen=ExpectedRecord(again.token, RecordState.PENDING))
+    key.forget(seen=ExpectedRecord(again.token, RecordState.PENDING), force=True)
     assert key.is_.state is RecordState.FREE
     key.forget(seen=shown)  # free already, which is what was wanted
 

@@ -14,7 +14,7 @@ from onceward.errors import ConfigurationError
 from onceward.protocol.record import Record
 from onceward.protocol.requests import FOREVER, ClaimRequest, Complete, Validity, Verdict
 from onceward.protocol.transitions import claim, settle
-from onceward.protocol.window import Window, calendar, forever, lasting, next_local_date, sliding, window_of
+from onceward.protocol.window import Window, calendar, forever, lasting, next_local_date, parse_window, sliding
 
 HOUR = 3_600_000_000
 DAY = 24 * HOUR
@@ -148,10 +148,10 @@ def test_a_sliding_window_says_how_far_it_moves() -> None:
     ],
 )
 def test_a_window_is_written_in_many_ways(written: Any, expected: Window) -> None:
-    assert window_of(written) == expected
+    assert parse_window(written) == expected
 
 
-@pytest.mark.parametrize("make", [lasting, sliding, window_of])
+@pytest.mark.parametrize("make", [lasting, sliding, parse_window])
 @pytest.mark.parametrize("length", [0, "0s", -1, "soon", None])
 def test_a_window_that_remembers_nothing_is_refused(make: Any, length: Any) -> None:
     with pytest.raises(ConfigurationError, match="window"):

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from onceward.observe.figures import tally
-from onceward.protocol.counters import COUNTED, HOUR, OUTCOMES, Tally, replay_rate
+from onceward.protocol.counters import COUNTER_NAMES, HOUR, OUTCOMES, CounterTotals, replay_rate
 from onceward.runtime.bridge import run
 
 from . import display
@@ -35,7 +35,7 @@ def show(url: str, span: int, scope: str | None) -> None:
     if not scopes:
         click.echo(NOTHING, err=True)
         return
-    names = [name for name in COUNTED if name in FIRST or any(found.total(name, one) for one in scopes)]
+    names = [name for name in COUNTER_NAMES if name in FIRST or any(found.total(name, one) for one in scopes)]
     titles = ("SCOPE", *(name.upper().replace("_", " ") for name in names), "REPLAY RATE", "OVER TIME")
     shown: list[str | None] = [*scopes, None] if scope is None else [*scopes]
     rows = [[one or "all", *_figures(found, names, one)] for one in shown]
@@ -55,11 +55,11 @@ def room(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
     return min(WIDEST, max(NARROWEST, shutil.get_terminal_size().columns - used))
 
 
-def _figures(found: Tally, names: Sequence[str], scope: str | None) -> list[str]:
+def _figures(found: CounterTotals, names: Sequence[str], scope: str | None) -> list[str]:
     return [*(str(found.total(name, scope)) for name in names), _percentage(rate_of(found, scope))]
 
 
-def rate_of(found: Tally, scope: str | None) -> float | None:
+def rate_of(found: CounterTotals, scope: str | None) -> float | None:
     executed = found.total("executed", scope) + found.total("applied", scope)
     return replay_rate(found.total("replayed", scope), executed)
 
@@ -81,14 +81,14 @@ def chart(series: Sequence[int], most: int = WIDEST) -> str:
     return "".join(BARS[(number * len(BARS) - 1) // highest] if number else " " for number in sums).rstrip()
 
 
-def document(found: Tally, scopes: Sequence[str]) -> dict[str, Any]:
+def document(found: CounterTotals, scopes: Sequence[str]) -> dict[str, Any]:
     """The same for programs: sums, and each hour that had anything."""
     return {
         "since": display.iso(found.since * HOUR),
         "until": display.iso(found.now),
         "scopes": {
             scope: {
-                **{name: found.total(name, scope) for name in COUNTED},
+                **{name: found.total(name, scope) for name in COUNTER_NAMES},
                 "replay_rate": rate_of(found, scope),
                 "hours": {
                     display.iso(hour * HOUR): counts[scope]

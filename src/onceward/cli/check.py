@@ -19,7 +19,7 @@ from onceward.observe.figures import figures, uncounted
 from onceward.observe.monitoring_files import grafana_dashboard, prometheus_rules
 from onceward.observe.rules import RULES, Broken, Thresholds
 from onceward.observe.rules import check as broken_rules
-from onceward.protocol.counters import Tally
+from onceward.protocol.counters import CounterTotals
 from onceward.protocol.ports import Store
 from onceward.runtime.bridge import run
 
@@ -112,7 +112,7 @@ class Reach(NamedTuple):
         return [f"{where}: there only {only} was checked ({named}).", TODO]
 
 
-def _reach(store: Store, tally: Tally) -> Reach:
+def _reach(store: Store, tally: CounterTotals) -> Reach:
     counted = tally.by_operation().scopes
     try:
         return Reach(counted, run(uncounted(store, tally)))

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from onceward.keys.readable import escape
-from onceward.protocol.duration import readable
+from onceward.protocol.duration import format_duration
 
 GAP = 2
 NARROWEST = 8  # columns that a long field keeps, however narrow the terminal is
@@ -125,4 +125,4 @@ def iso(instant: int | None) -> str | None:
 def span(microseconds: int) -> str:
     """A duration for people: never negative, whole seconds beyond one."""
     step = SECOND if microseconds >= SECOND else MILLISECOND
-    return readable(max(microseconds, 0) // step * step)
+    return format_duration(max(microseconds, 0) // step * step)

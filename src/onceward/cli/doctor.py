@@ -9,7 +9,7 @@ from typing import NamedTuple
 import click
 
 from onceward.engine.lock_record import is_lock
-from onceward.protocol.capabilities import Examines
+from onceward.protocol.capabilities import ReportsHealth
 from onceward.protocol.ports import Filter, Store
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.transitions import Row, row_of
@@ -94,7 +94,7 @@ def _durability(url: str) -> list[Check]:
 
 
 def _remarks(store: Store) -> list[Check]:
-    if not isinstance(store, Examines):
+    if not isinstance(store, ReportsHealth):
         return []
     said = run(store.examine(timeout=TIMEOUT))
     return [Check(one.name, OK if one.well else ATTENTION if one.unsafe else NOTE, one.detail) for one in said]
@@ -116,7 +116,7 @@ def _records(store: Store, spans: Mapping[str, str]) -> list[Check]:
     counts = run(store.counts(timeout=SEARCH))
     total = sum(counts.values())
     parked = sum(number for (_, state), number in counts.items() if state is RecordState.PARKED)
-    silent = [is_lock(record) for record, now in _pending(store) if row_of(record, now) is Row.LAPSED]
+    silent = [is_lock(record) for record, now in _pending(store) if row_of(record, now) is Row.PENDING_LAPSED]
     locks = sum(silent)
     lapsed = len(silent) - locks
     look = "see onceward ls --state"

@@ -9,7 +9,7 @@ import click
 
 from onceward.errors import StoreError
 from onceward.operations.operation import VERSION_MARK
-from onceward.protocol.hints import typed
+from onceward.protocol.hints import cli_command
 from onceward.protocol.ports import Store
 from onceward.runtime.bridge import run
 
@@ -30,7 +30,7 @@ class FriendlyCommand(click.Command):
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         if self.takes_keys:
-            example = typed(self.name or "", "-x")
+            example = cli_command(self.name or "", "-x")
             self.epilog = f"A KEY that begins with a dash is written behind --, after all options: {example}"
 
     @property
@@ -45,7 +45,7 @@ class FriendlyCommand(click.Command):
             key = self._like_an_option(given) if self.takes_keys else None
             if key is None:
                 raise
-            example = typed(self.name or "", cut(key, LONGEST))
+            example = cli_command(self.name or "", cut(key, LONGEST))
             raise click.UsageError(
                 f"{error.format_message()} A key that begins with a dash is written behind --, after all options: "
                 f"{example}",

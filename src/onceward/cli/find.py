@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from onceward.keys.key import make_key, scope_of
 from onceward.keys.readable import MAX_TEXT, escape
-from onceward.protocol.capabilities import Sorts
-from onceward.protocol.ports import PLACES, Filter, Order, Page, Store
+from onceward.protocol.capabilities import SortsRecords
+from onceward.protocol.ports import SORT_KEYS, Filter, Page, SortOrder, Store
 from onceward.protocol.record import Record, RecordState
 from onceward.runtime.bridge import run
 
@@ -43,7 +43,7 @@ def each(store: Store, wanted: Filter) -> Iterator[tuple[Record, int]]:
 
 
 def first(
-    store: Store, wanted: Filter, order: Order, limit: int, *, claimed_ago: int | None = None
+    store: Store, wanted: Filter, order: SortOrder, limit: int, *, claimed_ago: int | None = None
 ) -> list[tuple[Record, int]]:
     """The first records of an order. A store that cannot sort hands all of them out, and only those are kept.
 
@@ -51,12 +51,12 @@ def first(
     """
     if claimed_ago is not None:
         old = (one for one in each(store, wanted) if one[0].claimed_at < one[1] - claimed_ago)
-        return heapq.nsmallest(limit, old, key=lambda one: PLACES[order](one[0]))
-    if isinstance(store, Sorts):
+        return heapq.nsmallest(limit, old, key=lambda one: SORT_KEYS[order](one[0]))
+    if isinstance(store, SortsRecords):
         page = run(store.first(wanted, order=order, limit=limit, timeout=SEARCH))
         _tell_of_unreadable(page)
         return [(record, page.now) for record in page.records]
-    return heapq.nsmallest(limit, each(store, wanted), key=lambda one: PLACES[order](one[0]))
+    return heapq.nsmallest(limit, each(store, wanted), key=lambda one: SORT_KEYS[order](one[0]))
 
 
 def _tell_of_unreadable(page: Page) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from onceward.errors import VersionSkew
-from onceward.protocol.capabilities import Migrates, Schema
+from onceward.protocol.capabilities import MigratesSchema, Schema
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.registry import open_store
@@ -37,13 +37,13 @@ def migrate(*, dry_run: bool, sql: bool, yes: bool) -> None:
     if dry_run and sql:
         raise click.UsageError("--dry-run tells people, --sql tells a database: say one of them")
     store = open_store(store_url())
-    schema = run(store.schema(ThreadRuntime(), timeout=TIMEOUT)) if isinstance(store, Migrates) else None
+    schema = run(store.schema(ThreadRuntime(), timeout=TIMEOUT)) if isinstance(store, MigratesSchema) else None
     refuse_newer(schema, store.name)
     if sql:
         click.echo(script(schema, store.name), nl=False)
         return
     pending = schema is not None and bool(schema.statements)
-    if pending and not dry_run and isinstance(store, Migrates):
+    if pending and not dry_run and isinstance(store, MigratesSchema):
         show(schema, store.name, err=True)
         ask(f"Execute these {len(schema.statements) if schema else 0} statements", [], yes=yes)
         run(store.migrate(ThreadRuntime()))
@@ -60,7 +60,7 @@ def refuse_newer(schema: Schema | None, name: str) -> None:
     """A newer schema is fine, unless it says that we must not touch it."""
     if schema is not None and schema.min_reader > schema.latest:
         raise VersionSkew(
-            f"{name} has schema version {schema.version}; this Onceward knows {schema.latest} and must not touch it",
+            f"{name} has schema version {schema.version}; this Onceward supports {schema.latest} and must not use it",
             hint="upgrade Onceward here",
         )
 

@@ -9,7 +9,7 @@ import click
 from onceward.client.base import BaseClient
 from onceward.errors import ConfigurationError
 from onceward.operations.table import Declaration, Operations
-from onceward.protocol.duration import readable
+from onceward.protocol.duration import format_duration
 from onceward.protocol.policy import Policy
 
 from . import display
@@ -67,13 +67,13 @@ def _row(one: Declaration, policy: Policy) -> dict[str, Any]:
         "key": key if isinstance(key, str | list) else None if key is None else repr(key),
         "window": str(window),
         "window_from": window.since if window.kind == "lasting" else None,
-        "lease": readable(policy.lease),
+        "lease": format_duration(policy.lease),
         "on_running": policy.on_running,
         "on_done": policy.on_done,
         "after_crash": policy.after_crash.name.lower(),
         "max_attempts": policy.max_attempts or None,
         "fingerprint": policy.fingerprint,
-        "retry_span": None if policy.retry_span is None else readable(policy.retry_span),
+        "retry_span": None if policy.retry_span is None else format_duration(policy.retry_span),
         "reasons": policy.reasons.chosen(),
         "from": one.file or "code",
         "attention": policy.forgets_early(),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from onceward.errors import ConfigurationError
 from onceward.operations.operation import VERSION_MARK
 from onceward.protocol.duration import microseconds
-from onceward.protocol.ports import Filter, Order, Store
+from onceward.protocol.ports import Filter, SortOrder, Store
 from onceward.protocol.record import Record, RecordState
 
 from .display import span
@@ -66,7 +66,7 @@ def unversioned(operation: str) -> str:
 
 def newest(store: Store, scope: str) -> list[Record]:
     wanted = Filter(states=(RecordState.COMPLETED,), scope=scope)
-    return [record for record, _ in first(store, wanted, Order.UPDATED, SAMPLE)]
+    return [record for record, _ in first(store, wanted, SortOrder.UPDATED, SAMPLE)]
 
 
 def protected(record: Record) -> int | None:

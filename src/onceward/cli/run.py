@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from onceward.client.base import count_outcomes
+from onceward.client.base import enable_counters
 from onceward.client.sync import Once
 from onceward.errors import (
     AlreadyDone,
@@ -25,7 +25,7 @@ from onceward.errors import (
     StillRunning,
 )
 from onceward.operations.block import ClaimBlock
-from onceward.protocol.hints import resolving, typed
+from onceward.protocol.hints import cli_command, resolve_hint
 
 from . import child_process as child
 from .child_process import Ended, Interrupted, Kept, Stops
@@ -70,11 +70,11 @@ by signal n), or one of these, always with a line on stderr that begins with "on
 
 
 _HINTS: dict[type[NotAcquired], Callable[[str], str]] = {
-    AlreadyRunning: lambda key: f"--wait for it, or see: `{typed('explain', key)}`",
-    StillRunning: lambda key: f"give it a longer --wait, or see: `{typed('explain', key)}`",
-    OutcomeParked: lambda key: f"find out whether it did its work, then: {resolving(key)}",
+    AlreadyRunning: lambda key: f"--wait for it, or see: `{cli_command('explain', key)}`",
+    StillRunning: lambda key: f"give it a longer --wait, or see: `{cli_command('explain', key)}`",
+    OutcomeParked: lambda key: f"find out whether it did its work, then: {resolve_hint(key)}",
     PayloadMismatch: lambda _: "give new work a new key, or say --any-command",
-    PreviouslyFailed: lambda key: f"to let it run again: `{typed('retry', key)}`",
+    PreviouslyFailed: lambda key: f"to let it run again: `{cli_command('retry', key)}`",
 }
 """What helps on the command line; the library's own hints speak of Python."""
 
@@ -150,7 +150,7 @@ def run_command(
     with stops.heard():
         try:
             once = Once(settings["store"], app=settings["app"], tenant=settings["tenant"] or None)
-            count_outcomes(once)
+            enable_counters(once)
             block = once.claim(key, name=name, payload=payload, **choices)
             return _once(once, block, perform, key, parks=settings["after_crash"] == "park")
         except Interrupted as stop:  # wherever it came, but not while the command ran or was recorded
@@ -168,7 +168,7 @@ def _once(once: Once, block: ClaimBlock, perform: Callable[[Any], int], key: str
             return replay(done)
         except (CommandFailed, CommandStopped) as error:
             parked = parks and isinstance(error, CommandStopped) and not error.lost
-            told = f"; parked → find out how far it came, then: {resolving(key)}" if parked else ""
+            told = f"; parked → find out how far it came, then: {resolve_hint(key)}" if parked else ""
             complain(f"{error}{told}")
             return Exit.PARKED if parked else error.code
         except NotAcquired as error:

@@ -1,9 +1,10 @@
-"""Idempotency-Key for every ASGI application.
+"""Idempotency-Key middleware for any ASGI application.
 
     app = IdempotencyMiddleware(app, once, principal=user_of, required=["/payments"], optional=["/orders/*"])
 
-Requests on other routes, of other methods and without a key pass through untouched. One with a key is read, claimed and
-worked on once; the work has a task of its own and outlives its client.
+Requests on other routes, with other methods or without a key pass through unchanged. For a request with a key, the
+middleware reads the body, claims the key and runs the application once. The application runs in its own task, which
+continues if the client disconnects.
 """
 
 from __future__ import annotations
@@ -15,26 +16,26 @@ from typing import Any, Unpack
 from onceward.client.aio import AsyncOnce
 from onceward.client.sync import Once
 from onceward.engine.attempt import Attempt
-from onceward.engine.detached import claim_apart
+from onceward.engine.detached import claim_detached
 from onceward.engine.job import Job
 from onceward.errors import ClaimError, ConfigurationError, InvalidKey, NotAcquired, ResultError, StoreError
 from onceward.protocol.outcome import Executed, Failed, Parked
 from onceward.protocol.runtime import Runtime
 
-from .body import LIGHT, MOST_DIGITS, Body, BodyTooLarge
+from .body import MAX_INLINE_HASH, MAX_LENGTH_DIGITS, Body, BodyTooLarge
 from .config import IdempotencyConfig, IdempotencyOptions
-from .http_settlement import Unsettled
+from .http_settlement import SettlementFailed
 from .request_run import RequestRun
 from .response_buffer import App, Message, Receive, Scope, Send
 from .routes import Routes
-from .semantics import BODY_TOO_LARGE, KEY_HEADER, HttpAnswer, IdempotentRequest
+from .semantics import BODY_TOO_LARGE, KEY_HEADER, IdempotentRequest, RawResponse
 
-# Ways to answer that would go past us. Who does not find them uses plain messages.
-_WAYS_AROUND = frozenset(("http.response.pathsend", "http.response.zerocopysend", "http.response.trailers"))
+# Server extensions that bypass `send`. An application that does not find them uses plain messages.
+_BYPASS_EXTENSIONS = frozenset(("http.response.pathsend", "http.response.zerocopysend", "http.response.trailers"))
 
 
 class IdempotencyMiddleware:
-    """`principal(scope)` says whose key it is: a str, or None for nobody. It may be async, and must authenticate."""
+    """`principal(scope)` returns the authenticated owner of the key as a str, or None. It may be async."""
 
     def __init__(
         self,
@@ -45,107 +46,109 @@ class IdempotencyMiddleware:
         **choices: Unpack[IdempotencyOptions],
     ) -> None:
         self.app = app
-        self.contract = IdempotencyConfig(_awaited(once), principal, **choices)
-        self._routes = self._chosen()
+        self.config = IdempotencyConfig(_async_client(once), principal, **choices)
+        self._routes = self._select_routes()
 
-    def _chosen(self) -> dict[str, Routes]:
-        self.contract.check_routes()
-        return self.contract.routes
+    def _select_routes(self) -> dict[str, Routes]:
+        self.config.check_routes()
+        return self.config.routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and (routes := self._routes.get(scope["method"].upper())) is not None:
             path, root = scope["path"], scope.get("root_path")
-            required = routes.required(below(root, path) if root else path)
+            required = routes.required(path_below(root, path) if root else path)
             if required is not None:
                 keys = [value for name, value in scope["headers"] if name == KEY_HEADER]
                 if keys or required:
-                    asked = await self._asked(scope, receive, send, keys)
-                    if asked is not None:
-                        await self._work(*asked)
+                    prepared = await self._prepare(scope, receive, send, keys)
+                    if prepared is not None:
+                        await self._run_once(*prepared)
                     return
         await self.app(scope, receive, send)
 
-    async def _asked(
+    async def _prepare(
         self, scope: Scope, receive: Receive, send: Send, keys: list[bytes]
     ) -> tuple[RequestRun, Job] | None:
-        """Who it is, which key, which body. None: that was answered, or nobody waits for an answer any more."""
-        contract = self.contract
-        found = contract.principal(scope)
-        principal = contract.checked_principal(await found if hasattr(found, "__await__") else found)
+        """Read the principal, key and body. Return None if the request was refused or the client disconnected."""
+        config = self.config
+        found = config.principal(scope)
+        principal = config.check_principal(await found if hasattr(found, "__await__") else found)
         if principal is None:
-            await say(send, contract.no_principal())
+            await send_response(send, config.no_principal_response())
             return None
         try:
-            key = contract.key(keys)
+            key = config.parse_key(keys)
         except InvalidKey as error:
-            await say(send, contract.of_error(error))
+            await send_response(send, config.error_response(error))
             return None
-        content_type, length = _described(scope["headers"])
+        content_type, length = _content_headers(scope["headers"])
         try:
-            body, digest = await read(receive, length, contract.max_body, contract.engine.runtime)
+            body, digest = await read_body(receive, length, config.max_body, config.engine.runtime)
         except BodyTooLarge:
-            await say(send, contract.problem(BODY_TOO_LARGE))
+            await send_response(send, config.problem_response(BODY_TOO_LARGE))
             return None
-        if body is None:  # the client has left before it had asked: nothing is begun
+        if body is None:  # the client disconnected while sending the body: nothing was started
             return None
         path = scope.get("raw_path") or scope["path"].encode("utf-8", "surrogatepass")
         request = IdempotentRequest(principal, scope["method"], path, scope.get("query_string", b""), content_type)
         scope["onceward.key"] = key
-        _hide_ways_around(scope)
-        performance = RequestRun(self.app, scope, send, contract, body)
-        performance.job = job = contract.job(key, request, digest, performance)
-        return performance, job
+        _hide_bypass_extensions(scope)
+        request_run = RequestRun(self.app, scope, send, config, body)
+        request_run.job = job = config.job(key, request, digest, request_run)
+        return request_run, job
 
-    async def _work(self, performance: RequestRun, job: Job) -> None:
-        """Once, or say why not."""
-        contract = self.contract
+    async def _run_once(self, request_run: RequestRun, job: Job) -> None:
+        """Run the application once, or send the response that explains why it was not run."""
+        config = self.config
         found = None
         try:
-            found = await claim_apart(contract.engine, job, performance)
+            found = await claim_detached(config.engine, job, request_run)
             outcome = (
-                await performance.end(found, await performance.begin(found)) if isinstance(found, Attempt) else found
+                await request_run.finish_app(found, await request_run.start_app(found))
+                if isinstance(found, Attempt)
+                else found
             )
         except (NotAcquired, ClaimError, ResultError, StoreError) as error:
-            if performance.begun:
+            if request_run.response_started:
                 raise
-            await performance.refuse(contract.of_error(error))
+            await request_run.send_refusal(config.error_response(error))
             return
         except BaseException as error:
-            if isinstance(found, Attempt) and not (found.begun or found.over):
-                await performance.give_up(found, error)
+            if isinstance(found, Attempt) and not (found.begun or found.closed):
+                await request_run.release(found, error)
             else:
-                performance.abandon()
+                request_run.abandon()
             raise
         if isinstance(outcome, Failed | Parked) and outcome.exception is not None:
-            if not isinstance(outcome.exception, Unsettled) or performance.broken:
+            if not isinstance(outcome.exception, SettlementFailed) or request_run.truncated:
                 raise outcome.exception
         elif outcome is not None and not isinstance(outcome, Executed):
-            if performance.begun:
-                outcome.unwrap()  # the key was lost on the way: the answer breaks off
-            await performance.refuse(contract.of_outcome(outcome))
-        if performance.trouble is not None and not isinstance(performance.trouble, OSError):
-            raise performance.trouble
+            if request_run.response_started:
+                outcome.unwrap()  # the lease was lost while sending: raise, so that the server aborts the response
+            await request_run.send_refusal(config.outcome_response(outcome))
+        if request_run.send_error is not None and not isinstance(request_run.send_error, OSError):
+            raise request_run.send_error
 
 
-async def read(
+async def read_body(
     receive: Receive, length: int | None, limit: int, runtime: Runtime
 ) -> tuple[Message | Body | None, bytes]:
-    """The body and its SHA-256; None if the client left. Most come in one message, which is handed on as it is."""
+    """Return the body and its SHA-256; None if the client disconnected. A small body stays the message it came in."""
     if length is not None and length > limit:
         raise BodyTooLarge
     message = await receive()
     if message["type"] == "http.request" and not message.get("more_body"):
         data = message.get("body", b"")
-        if len(data) <= min(LIGHT, limit):
+        if len(data) <= min(MAX_INLINE_HASH, limit):
             return message, hashlib.sha256(data).digest()
     body = Body(limit)
     try:
         while message["type"] == "http.request":
             body.add(message.get("body", b""))
             if not message.get("more_body"):
-                return body, await runtime.think(body.end) if body.heavy else body.end()
-            if body.full:
-                await runtime.think(body.flush)
+                return body, await runtime.compute(body.end) if body.needs_thread else body.end()
+            if body.should_flush:
+                await runtime.compute(body.flush)
             message = await receive()
     except BaseException:
         body.close()
@@ -154,38 +157,38 @@ async def read(
     return None, b""
 
 
-def below(root: str, path: str) -> str:
-    """The path inside of an application that is mounted at `root`. Not every server puts the one before the other."""
+def path_below(root: str, path: str) -> str:
+    """Return the path within an application mounted at `root`. Not every server includes `root` in the path."""
     rest = path.removeprefix(root)
     return rest if rest.startswith("/") else path
 
 
-async def say(send: Send, answer: HttpAnswer) -> None:
-    status, headers, body = answer
+async def send_response(send: Send, response: RawResponse) -> None:
+    status, headers, body = response
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
-def _described(headers: Any) -> tuple[bytes, int | None]:
-    """Content type and length. A length that is none is left to the server, which has read the body by it."""
+def _content_headers(headers: Any) -> tuple[bytes, int | None]:
+    """Return content type and length. Ignore an invalid length: the server has already framed the body."""
     content_type, length = b"", None
     for name, value in headers:
         if name == b"content-type":
             content_type = value
-        elif name == b"content-length" and value.isdigit() and len(value) <= MOST_DIGITS:
+        elif name == b"content-length" and value.isdigit() and len(value) <= MAX_LENGTH_DIGITS:
             length = int(value)
     return content_type, length
 
 
-def _hide_ways_around(scope: Scope) -> None:
+def _hide_bypass_extensions(scope: Scope) -> None:
     extensions = scope.get("extensions")
-    if extensions and not _WAYS_AROUND.isdisjoint(extensions):
-        scope["extensions"] = {name: each for name, each in extensions.items() if name not in _WAYS_AROUND}
+    if extensions and not _BYPASS_EXTENSIONS.isdisjoint(extensions):
+        scope["extensions"] = {name: each for name, each in extensions.items() if name not in _BYPASS_EXTENSIONS}
 
 
-def _awaited(once: AsyncOnce | Once) -> AsyncOnce:
+def _async_client(once: AsyncOnce | Once) -> AsyncOnce:
     if isinstance(once, Once):
         return once.aio
     if not isinstance(once, AsyncOnce):
-        raise ConfigurationError(f"{once!r} is no client", hint="give an AsyncOnce, or a Once")
+        raise ConfigurationError(f"{once!r} is not a client", hint="pass an AsyncOnce or a Once")
     return once

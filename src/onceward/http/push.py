@@ -1,14 +1,15 @@
 """Push endpoints: a broker posts each message until it is acknowledged.
 
-    may it push? ── no ──→ 401
+    is the sender allowed to push? ── no ──→ 401
         │ yes
     an envelope with an id? ── no ──→ 400
         │ yes
-    a JSON object of a known shape? ── no ──→ recorded as FAILED for good, told as `rejected`, 204
+    a JSON object of a known shape? ── no ──→ recorded as permanently FAILED, event `rejected`, 204
         │ yes
-    its handler, once under the message id ──→ the answer that its outcome means (see `delivered`)
+    run its handler once under the message id ──→ the response for its outcome (see `delivery_status`)
 
-A handler that knows duplicates itself, as a state does, is declared with `claim=False` and returns the outcome.
+A handler that detects duplicates itself, for example with `once.state()`, is declared with `claim=False` and returns
+the outcome.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ from onceward.operations.operation import label_of
 from onceward.protocol.outcome import Mismatch, Outcome, is_outcome
 from onceward.protocol.policy import Defaults
 
-from .delivery_status import answer_to, is_trouble, trouble
-from .delivery_work import Work, awaits, refuse_colour, refuse_face, tell
-from .endpoint import LIMIT, Answering, AsyncEndpoint, Endpoint
-from .envelope import Envelope, PushMessage, cloudevent, pubsub
+from .delivery_status import is_temporary, response_for, temporary_error_response
+from .delivery_work import Work, check_client, check_handler, emit_event, is_async
+from .endpoint import MAX_BODY_BYTES, AsyncEndpoint, BaseEndpoint, Endpoint
+from .envelope import Envelope, PushMessage, parse_cloudevent, parse_pubsub
 from .messages import InboundRequest, Response, problem
-from .routing import Match, Shape
+from .routing import RouteMatcher, Shape
 from .tokens import Check, bearer_token, query_token
 
 __all__ = [
@@ -56,19 +57,19 @@ Handler = TypeVar("Handler", bound=Callable[..., Any])
 ACKNOWLEDGED: Final = 200
 REASONS: Final = {"executed": "applied", "done": "duplicate_message_noop"}
 RETRY_SPAN: Final = "7d"
-"""How long Pub/Sub delivers a message again by default."""
+"""How long Pub/Sub redelivers a message by default."""
 
 
 class Route(msgspec.Struct, frozen=True):
-    """Which messages, by whom, and whether each is claimed."""
+    """A handler, the messages it accepts, and whether they are claimed."""
 
-    match: Match
+    matcher: RouteMatcher
     work: Work
     claim: bool
 
 
 class Unroutable(msgspec.Struct, frozen=True):
-    """A good envelope that no handler can take. `reason` is one word, `why` tells it to a person."""
+    """A valid envelope that no handler accepts. `reason` is for programs, `why` for people."""
 
     envelope: Envelope
     reason: str
@@ -76,7 +77,7 @@ class Unroutable(msgspec.Struct, frozen=True):
 
 
 class Routed(msgspec.Struct, frozen=True):
-    """A message with its handler; `job` None: it is not claimed."""
+    """A message with its handler. `job` is None if the message is not claimed."""
 
     envelope: Envelope
     route: Route
@@ -84,25 +85,31 @@ class Routed(msgspec.Struct, frozen=True):
     job: Job | None
 
 
-class Pushed(Answering):
-    """The flow, in both colours and for every kind of envelope."""
+class BasePush(BaseEndpoint):
+    """The flow of a push request, for sync and async and for every kind of envelope."""
 
     wanted_async: ClassVar[bool] = False
 
     def __init__(
-        self, once: BaseClient, name: str, *, check: Check | None, limit: int = LIMIT, **choices: Unpack[Defaults]
+        self,
+        once: BaseClient,
+        name: str,
+        *,
+        check: Check | None,
+        limit: int = MAX_BODY_BYTES,
+        **choices: Unpack[Defaults],
     ) -> None:
-        """`name` is the operation, one for each topic; `check` says who may push, and None means everybody."""
+        """`name` is the operation, one for each topic. `check` authenticates the sender; None accepts every sender."""
         super().__init__(limit)
-        refuse_face(once, wanted_async=self.wanted_async, what=type(self).__name__.removeprefix("Async"))
+        check_client(once, wanted_async=self.wanted_async, what=type(self).__name__.removeprefix("Async"))
         if check is not None and not self.wanted_async and inspect.iscoroutinefunction(check):
-            raise ConfigurationError(f"{label_of(check)} is async, and a blocking endpoint cannot await it")
+            raise ConfigurationError(f"{label_of(check)} is async, and a sync endpoint cannot await it")
         self.name = name
         self._once = once
         self._check = check
         self._choices = choices
         self._routes: list[Route] = []
-        self._rejecting = self._work(_nobody_async if awaits(once) else _nobody, {})
+        self._rejections = self._work(_no_handler_async if is_async(once) else _no_handler, {})
 
     def on(
         self,
@@ -112,188 +119,191 @@ class Pushed(Answering):
         claim: bool = True,
         **choices: Unpack[Defaults],
     ) -> Callable[[Handler], Handler]:
-        """Decorate the handler of messages with this shape and these attributes. The first one that fits takes it.
+        """Decorate the handler of messages with this shape and these attributes. The first matching handler gets it.
 
-        `shape` is a class, or the names of members. `claim=False`: the handler knows duplicates itself (a state does),
-        and returns the `Outcome`.
+        `shape` is a class, or the names of required members. `claim=False`: the handler detects duplicates itself, for
+        example with `once.state()`, and returns the `Outcome`.
         """
-        match = Match(shape, attributes)
-        unheard = sorted(choices.keys() - {"final"})
-        if unheard and not claim:
+        matcher = RouteMatcher(shape, attributes)
+        ineffective = sorted(choices.keys() - {"final"})
+        if ineffective and not claim:
             raise ConfigurationError(
-                f"{self.name}: on({unheard[0]}=…) has no effect without a claim", hint="only final= has; leave it out"
+                f"{self.name}: on({ineffective[0]}=…) has no effect without a claim",
+                hint="remove it; without a claim only final= is used",
             )
-        if self._routes and self._routes[-1].match.matches_all:
-            raise ConfigurationError(f"{self.name}: the handler before takes every message", hint="declare it last")
+        if self._routes and self._routes[-1].matcher.matches_all:
+            raise ConfigurationError(
+                f"{self.name}: the previous handler accepts every message", hint="declare that handler last"
+            )
 
         def decorate(handler: Handler) -> Handler:
-            self._routes.append(Route(match, self._work(handler, choices), claim))
+            self._routes.append(Route(matcher, self._work(handler, choices), claim))
             return handler
 
         return decorate
 
     @property
     def handlers(self) -> tuple[Callable[..., Any], ...]:
-        """Those that a message can reach, in the order in which they are asked."""
+        """All handlers, in the order in which messages are matched."""
         return tuple(route.work.handler for route in self._routes)
 
     def _work(self, handler: Callable[..., Any], choices: Mapping[str, Any]) -> Work:
-        refuse_colour(self._once, handler)
+        check_handler(self._once, handler)
         defaults = {"retry_span": RETRY_SPAN, "reasons": REASONS}
         return Work(self._once, self.name, handler, defaults, {**self._choices, **choices})
 
-    def open(self, request: InboundRequest) -> Envelope | str:
-        """The envelope of a request, or why there is none."""
+    def parse_envelope(self, request: InboundRequest) -> Envelope | str:
+        """Return the envelope of a request, or the reason why there is none."""
         raise NotImplementedError
 
     # ── the flow ──
 
-    async def answer(self, request: InboundRequest) -> Response:
-        refusal = await self._admitted(request)
+    async def handle(self, request: InboundRequest) -> Response:
+        refusal = await self._check_sender(request)
         if refusal is not None:
             return refusal
         runtime = self._once.engine.runtime
-        quick = len(request.body) <= LIGHT_BYTES
-        found = self._read(request) if quick else await runtime.think(self._read, request)
+        is_small = len(request.body) <= LIGHT_BYTES
+        found = self._read(request) if is_small else await runtime.compute(self._read, request)
         if isinstance(found, Response):
             return found
         if isinstance(found, Unroutable):
-            return await self._rejected(found)
+            return await self._record_rejection(found)
         if found.job is None:
-            return await self._handed_over(found)
-        return await self._told(await execute(found.route.work.engine, found.job), found.envelope)
+            return await self._call_unclaimed(found)
+        return await self._respond_to_outcome(await execute(found.route.work.engine, found.job), found.envelope)
 
     def _read(self, request: InboundRequest) -> Routed | Unroutable | Response:
-        """Everything that needs no store."""
-        envelope = self.open(request)
+        """Parse and route the request. Does not use the store."""
+        envelope = self.parse_envelope(request)
         if isinstance(envelope, str):
-            self._tell("no_envelope")
+            self._emit_rejected("no_envelope")
             return problem(400, "no_envelope", envelope)
-        opened = envelope.opened()
-        if isinstance(opened, str):
-            return Unroutable(envelope, "undecodable_data", opened)
+        decoded = envelope.decode()
+        if isinstance(decoded, str):
+            return Unroutable(envelope, "undecodable_data", decoded)
         for route in self._routes:
-            message = route.match.fit(opened)
+            message = route.matcher.match(decoded)
             if message is not None:
                 job = route.work.job(envelope.key, envelope.payload, message) if route.claim else None
                 return Routed(envelope, route, message, job)
-        members = f"its members are {', '.join(sorted(opened.payload))[:200]}" if opened.data else "it has no data"
+        members = f"its members are {', '.join(sorted(decoded.payload))[:200]}" if decoded.data else "it has no data"
         return Unroutable(envelope, "unknown_shape", members)
 
-    async def _rejected(self, found: Unroutable) -> Response:
-        """Recorded as failed for good under its id, so that somebody can look at it; never an error to the broker."""
-        work = self._rejecting
+    async def _record_rejection(self, found: Unroutable) -> Response:
+        """Record the message as permanently failed, so that an operator can inspect it. The broker gets no error."""
+        work = self._rejections
         job = work.rejection(found.envelope.key, found.envelope.payload, f"{found.reason}: {found.why}")
         outcome = await execute(work.engine, job)
-        tell(self._once, "rejected", self.name, job.key.text, reason=found.reason)
-        return await self._told(outcome, found.envelope)
+        emit_event(self._once, "rejected", self.name, job.key.text, reason=found.reason)
+        return await self._respond_to_outcome(outcome, found.envelope)
 
-    async def _handed_over(self, found: Routed) -> Response:
-        """A handler that knows duplicates itself. What can never be applied is recorded as the router's rejects are."""
+    async def _call_unclaimed(self, found: Routed) -> Response:
+        """Call a handler that detects duplicates itself. A final error is recorded like an unroutable message."""
         work = found.route.work
         try:
             outcome = work.handler(found.message)
             if self.wanted_async and hasattr(outcome, "__await__"):
                 outcome = await outcome
         except work.client.policy.final as error:
-            return await self._rejected(Unroutable(found.envelope, "unusable_data", message_of(error)))
-        except Exception as error:  # noqa: BLE001 (whatever it is, the broker shall deliver it again)
-            return self._failed(found.envelope, error)
+            return await self._record_rejection(Unroutable(found.envelope, "unusable_data", message_of(error)))
+        except Exception as error:  # noqa: BLE001 (the broker must deliver it again, whatever it is)
+            return self._failure_response(found.envelope, error)
         if not is_outcome(outcome):
             raise ConfigurationError(
                 f"{label_of(work.handler)} returned {type(outcome).__name__}, not an Outcome",
-                hint="with claim=False it says what happened: return state.apply(…)",
+                hint="with claim=False the handler must return the outcome: return state.apply(…)",
             )
-        return await self._told(outcome, found.envelope)
+        return await self._respond_to_outcome(outcome, found.envelope)
 
-    def _failed(self, envelope: Envelope, error: Exception) -> Response:
+    def _failure_response(self, envelope: Envelope, error: Exception) -> Response:
         key = self._once.key(envelope.key, name=self.name)
-        tell(self._once, "failed", self.name, key.text, error=type(error).__qualname__)
-        if isinstance(error, OncewardError) and is_trouble(error):
-            return trouble(error)
+        emit_event(self._once, "failed", self.name, key.text, error=type(error).__qualname__)
+        if isinstance(error, OncewardError) and is_temporary(error):
+            return temporary_error_response(error)
         return problem(500, "failed", "the work failed; deliver it again")
 
-    async def _told(self, outcome: Outcome[Any], envelope: Envelope) -> Response:
-        """What is acknowledged without having been done leaves a record: of a mismatch, under a key of its own."""
+    async def _respond_to_outcome(self, outcome: Outcome[Any], envelope: Envelope) -> Response:
+        """Return the response. A mismatch is acknowledged without being processed, so record it under its own key."""
         if isinstance(outcome, Mismatch):
             content = fingerprint(envelope.payload).hex()[:16]
-            job = self._rejecting.rejection((envelope.key, "mismatch", content), None, f"mismatch: {content}")
+            job = self._rejections.rejection((envelope.key, "mismatch", content), None, f"mismatch: {content}")
             await execute(self._once.engine, job)
-        return answer_to(outcome, mismatch_status=ACKNOWLEDGED)
+        return response_for(outcome, mismatch_status=ACKNOWLEDGED)
 
-    async def _admitted(self, request: InboundRequest) -> Response | None:
-        """None if it may push. A check may take its time, so that it never runs on the thread of a loop."""
+    async def _check_sender(self, request: InboundRequest) -> Response | None:
+        """Return None if the sender is allowed, else the refusal. A sync check may block: it never runs on the loop."""
         check = self._check
         if check is None:
             return None
         try:
             if inspect.iscoroutinefunction(check):
-                may = await check(request)
+                allowed = await check(request)
             else:
-                may = await self._once.engine.runtime.think(check, request)
-            if hasattr(may, "__await__"):  # of an async callable that does not look like one: true, whatever it finds
-                may = await (may if self.wanted_async else _unawaitable(may))
+                allowed = await self._once.engine.runtime.compute(check, request)
+            if hasattr(allowed, "__await__"):  # an async callable that is not a coroutine function
+                allowed = await (allowed if self.wanted_async else _refuse_awaitable(allowed))
         except (ValueError, PermissionError):
-            may = False
-        except Exception as error:  # noqa: BLE001 (it cannot tell, so nobody passes)
-            self._tell("check_failed", type(error).__qualname__)
-            return problem(503, "check_failed", "nobody could tell whether this may pass; deliver it again")
-        if may:
+            allowed = False
+        except Exception as error:  # noqa: BLE001 (the check failed, so the request is refused)
+            self._emit_rejected("check_failed", type(error).__qualname__)
+            return problem(503, "check_failed", "the check of the sender failed; deliver it again")
+        if allowed:
             return None
-        self._tell("refused")
-        return problem(401, "refused", "the token does not hold", [("www-authenticate", "Bearer")])
+        self._emit_rejected("refused")
+        return problem(401, "refused", "the token is not valid", [("www-authenticate", "Bearer")])
 
-    def _tell(self, reason: str, error: str = "") -> None:
-        tell(self._once, "rejected", self.name, reason=reason, error=error)
+    def _emit_rejected(self, reason: str, error: str = "") -> None:
+        emit_event(self._once, "rejected", self.name, reason=reason, error=error)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}: {len(self._routes)} handlers>"
 
 
-async def _unawaitable(found: Any) -> bool:
-    """A blocking endpoint cannot await what its check gave, so that nobody knows."""
+async def _refuse_awaitable(found: Any) -> bool:
+    """Raise: a sync endpoint cannot await the result of its check."""
     if isinstance(found, CoroutineType):
         found.close()
     raise TypeError("the check returned an awaitable")
 
 
-def _nobody(_message: Any) -> None:
-    """The handler of what nobody handles."""
+def _no_handler(_message: Any) -> None:
+    """Stand in for the handler of messages that no handler accepts."""
 
 
-async def _nobody_async(_message: Any) -> None:
-    """As `_nobody`."""
+async def _no_handler_async(_message: Any) -> None:
+    """Async counterpart of `_no_handler`."""
 
 
-class PubSub(Pushed):
-    """Of Pub/Sub."""
+class BasePubSubPush(BasePush):
+    """Reads Pub/Sub envelopes."""
 
-    def open(self, request: InboundRequest) -> Envelope | str:
-        return pubsub(request)
-
-
-class CloudEvents(Pushed):
-    """Of CloudEvents."""
-
-    def open(self, request: InboundRequest) -> Envelope | str:
-        return cloudevent(request)
+    def parse_envelope(self, request: InboundRequest) -> Envelope | str:
+        return parse_pubsub(request)
 
 
-class PubSubPush(PubSub, Endpoint):
-    """A Pub/Sub push endpoint: a WSGI application, or `respond(request)`."""
+class BaseCloudEventsPush(BasePush):
+    """Reads CloudEvents."""
+
+    def parse_envelope(self, request: InboundRequest) -> Envelope | str:
+        return parse_cloudevent(request)
 
 
-class AsyncPubSubPush(PubSub, AsyncEndpoint):
-    """A Pub/Sub push endpoint: an ASGI application, or `await respond(request)`."""
+class PubSubPush(BasePubSubPush, Endpoint):
+    """A Pub/Sub push endpoint: a WSGI application, or call `respond(request)`."""
+
+
+class AsyncPubSubPush(BasePubSubPush, AsyncEndpoint):
+    """A Pub/Sub push endpoint: an ASGI application, or call `await respond(request)`."""
 
     wanted_async = True
 
 
-class CloudEventsPush(CloudEvents, Endpoint):
-    """An endpoint for CloudEvents: a WSGI application, or `respond(request)`."""
+class CloudEventsPush(BaseCloudEventsPush, Endpoint):
+    """An endpoint for CloudEvents: a WSGI application, or call `respond(request)`."""
 
 
-class AsyncCloudEventsPush(CloudEvents, AsyncEndpoint):
-    """An endpoint for CloudEvents: an ASGI application, or `await respond(request)`."""
+class AsyncCloudEventsPush(BaseCloudEventsPush, AsyncEndpoint):
+    """An endpoint for CloudEvents: an ASGI application, or call `await respond(request)`."""
 
     wanted_async = True

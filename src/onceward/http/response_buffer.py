@@ -1,12 +1,12 @@
-"""One request that is worked on: what the application sees instead of the server.
+"""The `receive` and `send` that the application gets instead of the server's.
 
-It reads the body that was read before, and is never told that the client has left. Its answer goes out as it comes, but
-for the last part, which waits until the claim is settled: who has the whole answer can rely on it. Background tasks
-that run behind the answer are not part of the claim any more.
+`receive` returns the body that was read before the claim, and never reports that the client has disconnected. `send`
+forwards the response part by part, but holds back the last part until the claim is settled. So a client that has the
+whole response can rely on it. Background tasks that run after the response are not part of the claim.
 
-An answer in one part, as most are, is settled and sent when the application has returned, by the server's own task:
-what the application has made for the request is gone by then, its task included, instead of lying about while the store
-is asked. If the application does not return at once, but does more behind its answer, that is done beside it.
+Most responses have one part. The server's own task settles and sends those when the application has returned. By then
+the application's task and its objects are gone, so they use no memory while the store is busy. If the application
+continues to work after its response, a separate task settles and sends it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from onceward.runtime.aio import shielded
 
 from .body import Body
 from .config import IdempotencyConfig
-from .http_settlement import judged, settle, settlement
-from .semantics import HttpAnswer
+from .http_settlement import outcome_if_unsettled, record_response, settle
+from .semantics import RawResponse
 
-# Each framework has its own types for these, which do not fit each other.
+# Each framework has its own types for these, and they are incompatible.
 Scope = Any
 Message = Any
 Receive = Callable[[], Awaitable[Message]]
@@ -37,47 +37,49 @@ App = Callable[..., Awaitable[None]]
 class ResponseBuffer:
     """The application's own view of one request with a key."""
 
-    begun = False  # a part of its answer was sent
-    over = False  # all of it was, or is not going to be
-    broken = False  # its last part is not sent, because nobody could rely on it
-    trouble: Exception | None = None  # of the server, when it was to send
+    response_started = False  # a part of the response was sent
+    finished = False  # the whole response was sent, or the rest will not be
+    truncated = False  # the last part is withheld because the claim could not be settled
+    send_error: Exception | None = None  # raised by the server's send()
     job: Job | None = None
-    _sending: asyncio.Task[Any] | None = None  # who waits for the server to take a message
+    _sending: asyncio.Task[Any] | None = None  # waits until the server has taken a message
     _message: Message | None = None
     _body: Body | None = None
     _reading: asyncio.Future[bytes] | None = None
-    _left = 0
-    _answered: asyncio.Event | None = None
+    _unread = 0
+    _finished_event: asyncio.Event | None = None
     _attempt: Attempt | None = None
     _settled = False
-    _start: Message | None = None
-    _last: Message | None = None  # of an answer in one part: it waits for the application to return
-    _beside: asyncio.Task[None] | None = None  # if that does more behind its answer, settled and sent there
+    _start_message: Message | None = None
+    _final_message: Message | None = None  # of a one-part response: sent when the application has returned
+    _background_task: asyncio.Task[None] | None = (
+        None  # settles and sends if the application continues after its response
+    )
     _size = 0
     _length: int | None = None
 
-    def __init__(self, app: App, scope: Scope, send: Send, contract: IdempotencyConfig, body: Message | Body) -> None:
+    def __init__(self, app: App, scope: Scope, send: Send, config: IdempotencyConfig, body: Message | Body) -> None:
         self._app = app
         self._scope = scope
         self._send = send
-        self._contract = contract
+        self._config = config
         self._parts: list[bytes] | None = []
-        # What every request sets later: where all of them are named at once, Python needs no dict for each.
-        self._attempt = self._start = self._last = self._sending = self.job = None
-        self.begun = self.over = self._settled = False
+        # Assign everything that a request sets later: instances with the same attributes share their dict keys.
+        self._attempt = self._start_message = self._final_message = self._sending = self.job = None
+        self.response_started = self.finished = self._settled = False
         self._size = 0
         if isinstance(body, Body):
             self._body = body
-            self._left = body.size
+            self._unread = body.size
         else:
             self._message = body
 
-    def _leave(self) -> None:
-        """It is over: nothing leads round in a circle any more, in which the answer would wait to be collected."""
+    def _close(self) -> None:
+        """Drop references, so that no cycle delays freeing the response, and close the body."""
         self.job = self._attempt = None
         if self._body is not None:
             self._body.close()
-        self._end()
+        self._finish()
 
     # ── what the application reads ──
 
@@ -85,119 +87,119 @@ class ResponseBuffer:
         if self._message is not None:
             message, self._message = self._message, None
             return message
-        if self._body is not None and self._left >= 0:
-            return await self._piece(self._body)
-        if not self.over:
-            if self._answered is None:
-                self._answered = asyncio.Event()
-            await self._answered.wait()
+        if self._body is not None and self._unread >= 0:
+            return await self._read_piece(self._body)
+        if not self.finished:
+            if self._finished_event is None:
+                self._finished_event = asyncio.Event()
+            await self._finished_event.wait()
         return {"type": "http.disconnect"}
 
-    async def _piece(self, body: Body) -> Message:
+    async def _read_piece(self, body: Body) -> Message:
         if body.on_disk:
             if self._reading is None:
-                self._reading = asyncio.ensure_future(self._contract.engine.runtime.think(body.read))
-            piece = await shielded(self._reading)  # who stops waiting gets it the next time
+                self._reading = asyncio.ensure_future(self._config.engine.runtime.compute(body.read))
+            piece = await shielded(self._reading)  # a cancelled caller gets the piece at its next call
             self._reading = None
         else:
             piece = body.read()
-        self._left -= len(piece)
-        more = self._left > 0
+        self._unread -= len(piece)
+        more = self._unread > 0
         if not more:
-            self._left = -1
+            self._unread = -1
         return {"type": "http.request", "body": piece, "more_body": more}
 
-    # ── what it answers ──
+    # ── what the application sends ──
 
     async def send(self, message: Message) -> None:
         kind = message["type"]
-        if kind == "http.response.body" and self._start is not None:
-            if self._settled or self.begun or message.get("more_body", False):
-                await self._part(message, self._start)
+        if kind == "http.response.body" and self._start_message is not None:
+            if self._settled or self.response_started or message.get("more_body", False):
+                await self._next_part(message, self._start_message)
             else:
-                self._whole(message)
+                self._single_part(message)
         elif kind == "http.response.start":
-            if self._start is not None:
-                raise RuntimeError("the answer was begun before")
-            # held back until it is known whether there is more than one part; its headers may be any iterable
-            self._start = {**message, "headers": [*message.get("headers", ())]}
+            if self._start_message is not None:
+                raise RuntimeError("the response was already started")
+            # held back until we know whether there is more than one part; its headers may be any iterable
+            self._start_message = {**message, "headers": [*message.get("headers", ())]}
         else:
             await self._forward(message)
 
-    def _whole(self, message: Message) -> None:
-        """An answer in one part."""
-        self._keep(message.get("body", b""))
+    def _single_part(self, message: Message) -> None:
+        """Take a response that has one part."""
+        self._buffer_part(message.get("body", b""))
         self._settled = True
         if self._attempt is not None:
-            self._attempt.end(None)  # what comes behind the answer is not the key's any more
-        self._last = message
+            self._attempt.end(None)  # work after the response is not part of the claim
+        self._final_message = message
 
-    async def _part(self, message: Message, start: Message) -> None:
-        """One of several."""
+    async def _next_part(self, message: Message, start: Message) -> None:
+        """Forward one of several parts; settle the claim before the last one."""
         more = message.get("more_body", False)
         if not self._settled:
-            self._keep(message.get("body", b""))
-            if not more or self._is_whole():
+            self._buffer_part(message.get("body", b""))
+            if not more or self._is_complete():
                 self._settled = True
-                trouble = await self._settle(start)
-                if trouble is not None:
-                    await self._break_off(trouble)
-        if self.over or self._last is not None:
+                refusal = await self._settle(start)
+                if refusal is not None:
+                    await self._reject(refusal)
+        if self.finished or self._final_message is not None:
             return
-        if self.begun:
+        if self.response_started:
             await self._forward(message)
         else:
-            self.begun = True
-            await self._forward(self._headed(start), message)
+            self.response_started = True
+            await self._forward(self._with_window(start), message)
         if not more:
-            self._end()
+            self._finish()
 
-    def _look(self) -> None:
-        """The application waits for something. Its answer, if there is one, does not wait for it."""
-        if self._last is not None and self._beside is None:
-            self._beside = asyncio.get_running_loop().create_task(self._conclude())
+    def _on_suspend(self) -> None:
+        """Send a complete response now: the application is suspended, and the response must not wait for it."""
+        if self._final_message is not None and self._background_task is None:
+            self._background_task = asyncio.get_running_loop().create_task(self._settle_and_send())
 
-    def _rest(self) -> Awaitable[object]:
-        """The application has returned. What is left to do for its answer, to be awaited."""
-        if self._beside is not None:
-            return _seen_through(self._contract.engine.runtime, self._beside)
-        return self._conclude()
+    def _complete_response(self) -> Awaitable[object]:
+        """Return an awaitable that settles and sends the response. The application has returned."""
+        if self._background_task is not None:
+            return _wait_to_end(self._config.engine.runtime, self._background_task)
+        return self._settle_and_send()
 
-    async def _conclude(self) -> None:
-        """The whole answer is there: record it, and then send it."""
-        attempt, last = self._attempt, self._last
-        start: Message = self._start
+    async def _settle_and_send(self) -> None:
+        """Record the complete response, then send it."""
+        attempt, last = self._attempt, self._final_message
+        start: Message = self._start_message
         outcome = None
         if attempt is not None:
-            answered = settlement(attempt, start["status"], start["headers"], self._parts)
-            outcome = judged(attempt, await answered)
+            recording = record_response(attempt, start["status"], start["headers"], self._parts)
+            outcome = outcome_if_unsettled(attempt, await recording)
         if outcome is not None:
-            await self._break_off(outcome)
+            await self._reject(outcome)
         else:
-            self.begun = True
-            start["headers"].append(self._contract.window)
+            self.response_started = True
+            start["headers"].append(self._config.window)
             await self._forward(start, last)
-            self._end()
+            self._finish()
 
-    def _headed(self, start: Message) -> Message:
-        return {**start, "headers": [*start["headers"], self._contract.window]}
+    def _with_window(self, start: Message) -> Message:
+        return {**start, "headers": [*start["headers"], self._config.window]}
 
-    def _end(self) -> None:
-        self.over = True
-        if self._answered is not None:
-            self._answered.set()
+    def _finish(self) -> None:
+        self.finished = True
+        if self._finished_event is not None:
+            self._finished_event.set()
 
-    def _keep(self, chunk: bytes) -> None:
+    def _buffer_part(self, chunk: bytes) -> None:
         self._size += len(chunk)
         if self._parts is not None:
-            self._parts.append(bytes(chunk))  # a copy of what its owner may write to
-            if self._size > self._contract.max_answer:
+            self._parts.append(bytes(chunk))  # a copy: the application may reuse its buffer
+            if self._size > self._config.max_response:
                 self._parts = None
 
-    def _is_whole(self) -> bool:
-        """Whether the client has all that was announced, although more parts may come: empty ones."""
+    def _is_complete(self) -> bool:
+        """Whether the announced content length is reached. Only empty parts may follow."""
         if self._length is None:
-            headers = self._start["headers"] if self._start else ()
+            headers = self._start_message["headers"] if self._start_message else ()
             found = [value for name, value in headers if name.lower() == b"content-length"]
             self._length = int(found[0]) if found and found[0].isdigit() else -1
         return 0 <= self._length <= self._size
@@ -206,50 +208,50 @@ class ResponseBuffer:
         attempt = self._attempt
         return None if attempt is None else await settle(attempt, start["status"], start["headers"], self._parts)
 
-    async def _break_off(self, trouble: Outcome[Any]) -> None:
-        """Nobody may rely on the answer."""
-        if self.begun:
-            self.broken = True
+    async def _reject(self, refusal: Outcome[Any]) -> None:
+        """Withhold the rest of a response whose claim could not be settled, or send the refusal instead."""
+        if self.response_started:
+            self.truncated = True
         else:
-            await self._say(self._contract.of_outcome(trouble))
-        self._end()
+            await self._send_response(self._config.outcome_response(refusal))
+        self._finish()
 
-    async def refuse(self, answer: HttpAnswer) -> None:
-        """The application is not asked: the answer is ours."""
-        self._leave()
-        await self._say(answer)
+    async def send_refusal(self, response: RawResponse) -> None:
+        """Send our own response. The application does not run."""
+        self._close()
+        await self._send_response(response)
 
-    async def _say(self, answer: HttpAnswer) -> None:
-        self.begun = True
-        status, headers, body = answer
+    async def _send_response(self, response: RawResponse) -> None:
+        self.response_started = True
+        status, headers, body = response
         await self._forward(
             {"type": "http.response.start", "status": status, "headers": headers},
             {"type": "http.response.body", "body": body},
         )
 
     async def _forward(self, *messages: Message) -> None:
-        """To the server. A client that has left, or stalls, is no reason to stop."""
-        if self.trouble is None:
+        """Forward messages to the server. A client that disconnects or stalls does not stop the work."""
+        if self.send_error is None:
             self._sending = task = asyncio.current_task()
             try:
                 if self._attempt is None or self._settled:
                     for message in messages:
                         await self._send(message)
-                else:  # a client that takes nothing, and does not leave, must not keep the key
+                else:  # a client that stalls must not hold the key
                     for message in messages:
-                        async with asyncio.timeout(self._contract.stall_timeout):
+                        async with asyncio.timeout(self._config.stall_timeout):
                             await self._send(message)
             except asyncio.CancelledError:
                 if self._sending is not None or task is None or task.uncancel():
-                    raise  # it was not `abandon`: somebody means the work
-            except Exception as error:  # noqa: BLE001 (each server has its own; told when the work is done)
-                self.trouble = error
+                    raise  # not from `abandon`: the work itself is cancelled
+            except Exception as error:  # noqa: BLE001 (each server has its own; raised when the work is done)
+                self.send_error = error
             finally:
                 self._sending = None
 
 
-async def _seen_through(runtime: Runtime, beside: asyncio.Task[None]) -> None:
-    """It runs to its end, whoever cancels us meanwhile."""
-    _, cancelled = await runtime.finish(beside)
+async def _wait_to_end(runtime: Runtime, task: asyncio.Task[None]) -> None:
+    """Wait until the task has finished, even if the caller is cancelled meanwhile; then re-raise."""
+    _, cancelled = await runtime.shield(task)
     if cancelled is not None:
         raise cancelled

@@ -1,10 +1,10 @@
-"""Webhooks: verify first, then claim the event's id, then run.
+"""Webhooks: verify the signature, then claim the event's id, then run the handler.
 
-who signed it? ── nobody that we know ──→ 403, and the store is never asked
-    │ the sender
-which event? ── it has no id ──→ 400
-    │
-the handler, once under that id ──→ the answer that its outcome means (see `delivered`)
+is the signature valid? ── no ──→ 403, without using the store
+    │ yes
+does the event have an id? ── no ──→ 400
+    │ yes
+run the handler once under that id ──→ the response for its outcome (see `delivery_status`)
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from onceward.engine.execute import execute
 from onceward.engine.job import Job
 from onceward.errors import ConfigurationError, InvalidKey
 from onceward.keys.weight import LIGHT_BYTES
-from onceward.protocol.duration import readable
+from onceward.protocol.duration import format_duration
 from onceward.protocol.policy import Defaults
 from onceward.protocol.window import Window
 
-from .delivery_status import answer_to
-from .delivery_work import Work, refuse_face, tell
-from .endpoint import LIMIT, Answering, AsyncEndpoint, Endpoint
+from .delivery_status import response_for
+from .delivery_work import Work, check_client, emit_event
+from .endpoint import MAX_BODY_BYTES, AsyncEndpoint, BaseEndpoint, Endpoint
 from .messages import InboundRequest, Response, problem
 from .signatures import Scheme, github, shopify, signed, slack, standard, stripe
 
@@ -47,7 +47,7 @@ __all__ = [
 
 
 class WebhookEvent(msgspec.Struct, frozen=True):
-    """What a handler gets. `request` is as it was received; only its body was signed."""
+    """The event that a handler gets. Only the body of `request` is covered by the signature."""
 
     id: Any
     type: str
@@ -58,12 +58,12 @@ class WebhookEvent(msgspec.Struct, frozen=True):
         return self.request.body
 
     def json(self, type: Any = Any) -> Any:
-        """The body, decoded; as an instance of `type`, if that is given."""
+        """Return the decoded body, as an instance of `type` if given."""
         return msgspec.json.decode(self.request.body, type=type)
 
 
-class Verifying(Answering):
-    """The flow, in both colours."""
+class BaseWebhook(BaseEndpoint):
+    """The flow of a webhook request, for sync and async."""
 
     wanted_async = False
 
@@ -75,22 +75,22 @@ class Verifying(Answering):
         *,
         name: str | None = None,
         event_id: Callable[[InboundRequest], Any] | None = None,
-        limit: int = LIMIT,
+        limit: int = MAX_BODY_BYTES,
         clock: Callable[[], float] = time.time,
         **choices: Unpack[Defaults],
     ) -> None:
-        """`name` is the operation (default: `webhook:` and the scheme's); `event_id` another way to read the id.
+        """`name` is the operation (default: `webhook:` and the scheme's name); `event_id` overrides how the id is read.
 
-        `clock` tells how old a signature is: it is the only clock that is read before the store is asked.
+        `clock` measures the age of signatures. It is the only local clock that is used: the rest is the store's.
         """
         super().__init__(limit)
-        refuse_face(once, wanted_async=self.wanted_async, what=type(self).__name__.removeprefix("Async"))
+        check_client(once, wanted_async=self.wanted_async, what=type(self).__name__.removeprefix("Async"))
         if not isinstance(scheme, Scheme):
-            raise ConfigurationError(f"{scheme!r} is no scheme", hint="such as stripe(secret)")
+            raise ConfigurationError(f"{scheme!r} is not a scheme", hint="pass one such as stripe(secret)")
         if not (name or scheme.name):
             raise ConfigurationError(
-                "two senders with schemes of your own would share their ids, so each has a name",
-                hint='signed(…, name="acme"), or name= here',
+                "a custom scheme needs a name: without it, two senders would share one set of ids",
+                hint='pass signed(…, name="acme"), or name= here',
             )
         defaults = {} if scheme.retry_span is None else {"retry_span": scheme.retry_span}
         self.name = name or f"webhook:{scheme.name}"
@@ -98,57 +98,57 @@ class Verifying(Answering):
         self._event_id = event_id or scheme.event_id
         self._clock = clock
         self._work = Work(once, self.name, handler, defaults, choices)
-        _refuse_short(self._work.client.policy.window, scheme.tolerance)
+        _check_window(self._work.client.policy.window, scheme.tolerance)
 
-    async def answer(self, request: InboundRequest) -> Response:
+    async def handle(self, request: InboundRequest) -> Response:
         engine = self._work.engine
         read = self._read
-        job = read(request) if len(request.body) <= LIGHT_BYTES else await engine.runtime.think(read, request)
+        job = read(request) if len(request.body) <= LIGHT_BYTES else await engine.runtime.compute(read, request)
         if isinstance(job, Response):
             return job
-        return answer_to(await execute(engine, job), mismatch_status=422)
+        return response_for(await execute(engine, job), mismatch_status=422)
 
     def _read(self, request: InboundRequest) -> Job | Response:
-        """Everything before the store is asked."""
-        objection = self._scheme.objection(request, self._clock())
-        if objection is not None:
-            tell(self._work.client, "rejected", self.name, reason=objection)
-            return problem(403, objection, "the signature does not hold")
+        """Verify and parse the request. Does not use the store."""
+        rejection = self._scheme.rejection_reason(request, self._clock())
+        if rejection is not None:
+            emit_event(self._work.client, "rejected", self.name, reason=rejection)
+            return problem(403, rejection, "the signature is not valid")
         try:
             handshake = self._scheme.handshake(request)
             if handshake is not None:
                 return handshake
             event = WebhookEvent(self._event_id(request), self._type(request), request)
             return self._work.job(event.id, {"body": request.body} if self._scheme.same_body else None, event)
-        except (LookupError, TypeError, ValueError) as error:  # InvalidKey, or what a reader of the user's own raises
-            tell(self._work.client, "rejected", self.name, reason="no_event_id", error=type(error).__qualname__)
-            return problem(400, "no_event_id", "nothing says which event this is")
+        except (LookupError, TypeError, ValueError) as error:  # InvalidKey, or raised by the user's event_id function
+            emit_event(self._work.client, "rejected", self.name, reason="no_event_id", error=type(error).__qualname__)
+            return problem(400, "no_event_id", "the request has no event id")
 
     def _type(self, request: InboundRequest) -> str:
         try:
             return self._scheme.event_type(request)
-        except InvalidKey:  # an id of the user's own, from a body that the scheme cannot read
+        except InvalidKey:  # the user's event_id reads a body that the scheme cannot parse
             return ""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
 
 
-def _refuse_short(window: Window, tolerance: int | None) -> None:
-    """Who has recorded a request could send it again once its id is forgotten, if its signature still holds then."""
+def _check_window(window: Window, tolerance: int | None) -> None:
+    """Raise if a signature outlives the window: an attacker could then replay a recorded request."""
     if tolerance is not None and window.length and window.length < tolerance:
         raise ConfigurationError(
-            f"a signature holds for {readable(tolerance)} (tolerance), and an event is known for {window} only:"
-            " the same request could be sent again in between",
-            hint="a window at least as long as the tolerance",
+            f"a signature is valid for {format_duration(tolerance)} (tolerance), but an event is remembered for {window}"
+            " only: a recorded request could be replayed in between",
+            hint="choose a window at least as long as the tolerance",
         )
 
 
-class Webhook(Verifying, Endpoint):
-    """A webhook's endpoint: a WSGI application, or `respond(request)`."""
+class Webhook(BaseWebhook, Endpoint):
+    """A webhook endpoint: a WSGI application, or call `respond(request)`."""
 
 
-class AsyncWebhook(Verifying, AsyncEndpoint):
-    """A webhook's endpoint: an ASGI application, or `await respond(request)`."""
+class AsyncWebhook(BaseWebhook, AsyncEndpoint):
+    """A webhook endpoint: an ASGI application, or call `await respond(request)`."""
 
     wanted_async = True

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from onceward.errors import ConfigurationError
 from onceward.keys.key import Scope
-from onceward.protocol.duration import Duration, microseconds, readable
+from onceward.protocol.duration import Duration, format_duration, microseconds
 from onceward.protocol.latest import Retention
 from onceward.protocol.ordering import AnyOrdering
 from onceward.protocol.outcome import Outcome
@@ -47,14 +47,14 @@ class Kept(Generic[T]):
         keep = Retention(microseconds(window, "window"), microseconds(keep_deleted, "keep_deleted"))
         if keep.deleted < keep.marks:
             raise ConfigurationError(
-                f"keep_deleted ({readable(keep.deleted)}) is shorter than window ({readable(keep.marks)}):"
+                f"keep_deleted ({format_duration(keep.deleted)}) is shorter than window ({format_duration(keep.marks)}):"
                 " a message that is delivered again in between would bring the deleted entity back",
                 hint="keep deleted entities at least as long as the messages are known",
             )
         self.name = name
         self.client = client
         self.engine = client.engine
-        self.newest = LatestFlow(
+        self.flow = LatestFlow(
             client.state_scope(name),
             client.codec(type),
             keep,
@@ -65,7 +65,7 @@ class Kept(Generic[T]):
     @property
     def scope(self) -> Scope:
         """Whose entities these are: application, name and tenant."""
-        return self.newest.scope
+        return self.flow.scope
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.scope.text} on {self.engine.store.name}>"
@@ -81,15 +81,15 @@ class LatestState(Kept[T]):
 
         `payload` is what the same message, or event, must say again, if that is not all of the value.
         """
-        return run(flows.apply(self.engine, self.newest, StateEvent(entity, ordering, value, event_id, payload)))
+        return run(flows.apply(self.engine, self.flow, StateEvent(entity, ordering, value, event_id, payload)))
 
     def delete(self, entity: Any, ordering: AnyOrdering, *, event_id: Any = None) -> Outcome[None]:
         """The entity is gone since then, unless a newer event is known. Older ones do not bring it back."""
-        return run(flows.apply(self.engine, self.newest, StateEvent(entity, ordering, deleted, event_id)))
+        return run(flows.apply(self.engine, self.flow, StateEvent(entity, ordering, deleted, event_id)))
 
     def apply_many(self, events: Iterable[StateEvent[T] | tuple[Any, ...]]) -> list[Outcome[T]]:
         """Thousands in one call. Outcomes in input order; one that cannot be read is `Failed`, and stops no other."""
-        return run(flows.apply_all(self.engine, self.newest, events))
+        return run(flows.apply_all(self.engine, self.flow, events))
 
     def apply_in(
         self,
@@ -103,29 +103,29 @@ class LatestState(Kept[T]):
     ) -> Outcome[T]:
         """As `apply`, in your own transaction: write your own row there if the outcome is `applied`."""
         return run(
-            flows.apply(self.engine, self.newest, StateEvent(entity, ordering, value, event_id, payload), connection)
+            flows.apply(self.engine, self.flow, StateEvent(entity, ordering, value, event_id, payload), connection)
         )
 
     def apply_many_in(self, connection: Any, events: Iterable[StateEvent[T] | tuple[Any, ...]]) -> list[Outcome[T]]:
         """As `apply_many`, in your own transaction."""
-        return run(flows.apply_all(self.engine, self.newest, events, connection))
+        return run(flows.apply_all(self.engine, self.flow, events, connection))
 
     def get(self, entity: Any) -> T | None:
         """The newest value; None if there is none, or the entity was deleted."""
-        current: Current[T] | None = run(flows.read(self.engine, self.newest, entity))
+        current: Current[T] | None = run(flows.read(self.engine, self.flow, entity))
         return None if current is None else current.value
 
     def read(self, entity: Any) -> Current[T] | None:
         """The newest value with its ordering; of a deleted entity what is left of it; None if nothing is known."""
-        return run(flows.read(self.engine, self.newest, entity))
+        return run(flows.read(self.engine, self.flow, entity))
 
     def entities(self, limit: int = 1_000) -> list[Current[T]]:
         """Those that have a value, at most so many: for a page or a person."""
-        return run(shown.entities(self.engine, self.newest, limit))
+        return run(shown.entities(self.engine, self.flow, limit))
 
     def known(self, entity: Any, *, message_id: str | None = None, event_id: Any = None) -> Known | None:
         """What is remembered of a message, or of an event, of this entity; None: nothing, or not any more."""
-        return run(shown.known(self.engine, self.newest, entity, message_id, event_id))
+        return run(shown.known(self.engine, self.flow, entity, message_id, event_id))
 
 
 class AsyncLatestState(Kept[T]):
@@ -138,15 +138,15 @@ class AsyncLatestState(Kept[T]):
 
         `payload` is what the same message, or event, must say again, if that is not all of the value.
         """
-        return await flows.apply(self.engine, self.newest, StateEvent(entity, ordering, value, event_id, payload))
+        return await flows.apply(self.engine, self.flow, StateEvent(entity, ordering, value, event_id, payload))
 
     async def delete(self, entity: Any, ordering: AnyOrdering, *, event_id: Any = None) -> Outcome[None]:
         """The entity is gone since then, unless a newer event is known. Older ones do not bring it back."""
-        return await flows.apply(self.engine, self.newest, StateEvent(entity, ordering, deleted, event_id))
+        return await flows.apply(self.engine, self.flow, StateEvent(entity, ordering, deleted, event_id))
 
     async def apply_many(self, events: Iterable[StateEvent[T] | tuple[Any, ...]]) -> list[Outcome[T]]:
         """Thousands in one call. Outcomes in input order; one that cannot be read is `Failed`, and stops no other."""
-        return await flows.apply_all(self.engine, self.newest, events)
+        return await flows.apply_all(self.engine, self.flow, events)
 
     async def apply_in(
         self,
@@ -160,28 +160,28 @@ class AsyncLatestState(Kept[T]):
     ) -> Outcome[T]:
         """As `apply`, in your own transaction: write your own row there if the outcome is `applied`."""
         return await flows.apply(
-            self.engine, self.newest, StateEvent(entity, ordering, value, event_id, payload), connection
+            self.engine, self.flow, StateEvent(entity, ordering, value, event_id, payload), connection
         )
 
     async def apply_many_in(
         self, connection: Any, events: Iterable[StateEvent[T] | tuple[Any, ...]]
     ) -> list[Outcome[T]]:
         """As `apply_many`, in your own transaction."""
-        return await flows.apply_all(self.engine, self.newest, events, connection)
+        return await flows.apply_all(self.engine, self.flow, events, connection)
 
     async def get(self, entity: Any) -> T | None:
         """The newest value; None if there is none, or the entity was deleted."""
-        current: Current[T] | None = await flows.read(self.engine, self.newest, entity)
+        current: Current[T] | None = await flows.read(self.engine, self.flow, entity)
         return None if current is None else current.value
 
     async def read(self, entity: Any) -> Current[T] | None:
         """The newest value with its ordering; of a deleted entity what is left of it; None if nothing is known."""
-        return await flows.read(self.engine, self.newest, entity)
+        return await flows.read(self.engine, self.flow, entity)
 
     async def entities(self, limit: int = 1_000) -> list[Current[T]]:
         """Those that have a value, at most so many: for a page or a person."""
-        return await shown.entities(self.engine, self.newest, limit)
+        return await shown.entities(self.engine, self.flow, limit)
 
     async def known(self, entity: Any, *, message_id: str | None = None, event_id: Any = None) -> Known | None:
         """What is remembered of a message, or of an event, of this entity; None: nothing, or not any more."""
-        return await shown.known(self.engine, self.newest, entity, message_id, event_id)
+        return await shown.known(self.engine, self.flow, entity, message_id, event_id)

@@ -9,18 +9,18 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from onceward.engine.engine import AT_A_TIME, Engine
+from onceward.engine.engine import YIELD_EVERY, Engine
 from onceward.engine.entry import time_of
 from onceward.engine.error_text import message_of
 from onceward.engine.events import Event
-from onceward.engine.interrupted import tell_no_answer
-from onceward.engine.within import join, part
+from onceward.engine.interrupted import emit_no_answer
+from onceward.engine.within import finish_transaction, join
 from onceward.errors import ConfigurationError, MissingKey, OutcomeParked, ResultError, StoreError, VersionSkew
 from onceward.keys.canonical import ENCODER_VERSION, canonical, canonical_all
 from onceward.keys.key import Key, Scope, is_empty, make_key
 from onceward.keys.weight import is_light
 from onceward.protocol.capabilities import AppliesLatest, JoinsLatest, KeepsLatest
-from onceward.protocol.duration import readable
+from onceward.protocol.duration import format_duration
 from onceward.protocol.latest import (
     APPLIED,
     NO_MARK,
@@ -32,7 +32,7 @@ from onceward.protocol.latest import (
     Retention,
     mark_of,
 )
-from onceward.protocol.ordering import CONTENT, ordering_of, place_of
+from onceward.protocol.ordering import CONTENT_BYTES, decode_ordering, position_of
 from onceward.protocol.outcome import Executed, Failed, Mismatch, Outcome, Parked, Replayed, Stale
 from onceward.protocol.signals import came_by_signal
 from onceward.results.codec import Codec
@@ -50,7 +50,7 @@ MOST_KEYS: Final = 65_536
 """Entities whose ids are remembered, so that they are not hashed for every event. A few megabytes."""
 
 _VERSION: Final = bytes((ENCODER_VERSION,))
-_HASH: Final = CONTENT - len(_VERSION)
+_HASH: Final = CONTENT_BYTES - len(_VERSION)
 _TEXTS: Final = frozenset((str,))
 _joined = b"".join
 _sha256 = hashlib.sha256
@@ -119,7 +119,7 @@ class LatestFlow:
         scope, max_clock_skew = self._scope_text, self.max_clock_skew
         for event, key, says, value in zip(events, keys, said, data, strict=True):
             id, event_id = key.id, event.event_id
-            place = place_of(event.ordering)
+            place = position_of(event.ordering)
             head, message = place.head, place.message_id
             gone = event.value is deleted
             content = _sha256(head if gone else head + says).digest()[:_HASH]  # the same for all consumers
@@ -172,50 +172,50 @@ def _event_mark(id: bytes, event_id: Any) -> bytes:
 # ── the flows ──
 
 
-async def apply(engine: Engine, newest: LatestFlow, event: StateEvent[Any], connection: Any = None) -> Outcome[Any]:
+async def apply(engine: Engine, flow: LatestFlow, event: StateEvent[Any], connection: Any = None) -> Outcome[Any]:
     """One event. What cannot even be asked is raised."""
-    [outcome] = await apply_all(engine, newest, [event], connection)
+    [outcome] = await apply_all(engine, flow, [event], connection)
     if isinstance(outcome, Failed):
         outcome.unwrap()
     return outcome
 
 
 async def apply_all(
-    engine: Engine, newest: LatestFlow, events: Iterable[AnyEvent], connection: Any = None
+    engine: Engine, flow: LatestFlow, events: Iterable[AnyEvent], connection: Any = None
 ) -> list[Outcome[Any]]:
     """An outcome an event, in the order of the events. With a connection: in that transaction, and nothing commits."""
     try:
-        return await _apply_all(engine, newest, events, connection)
+        return await _apply_all(engine, flow, events, connection)
     except StoreError as error:
-        tell_no_answer(engine, Key(newest.scope, "", b""), error)
+        emit_no_answer(engine, Key(flow.scope, "", b""), error)
         raise
 
 
 async def _apply_all(
-    engine: Engine, newest: LatestFlow, events: Iterable[AnyEvent], connection: Any
+    engine: Engine, flow: LatestFlow, events: Iterable[AnyEvent], connection: Any
 ) -> list[Outcome[Any]]:
     if connection is None:
         await engine.ready()
-        return await _apply(engine, newest, _heartbeat(engine), events)
+        return await _apply(engine, flow, _heartbeat(engine), events)
     transaction = await join(engine, connection)
     if not isinstance(transaction.store, JoinsLatest):
         raise _unable(engine)
-    outcomes = await _apply(engine, newest, transaction.store, events)
-    await part(engine, transaction)
+    outcomes = await _apply(engine, flow, transaction.store, events)
+    await finish_transaction(engine, transaction)
     return outcomes
 
 
-async def read(engine: Engine, newest: LatestFlow, entity: Any) -> Current[Any] | None:
+async def read(engine: Engine, flow: LatestFlow, entity: Any) -> Current[Any] | None:
     """The state of an entity, deleted ones included; None if there is none."""
     await engine.ready()
-    [standing] = await _heartbeat(engine).newest([newest.key(entity).id], timeout=newest.timeout)
-    return None if standing is None else await current(engine, newest, standing)
+    [standing] = await _heartbeat(engine).latest([flow.key(entity).id], timeout=flow.timeout)
+    return None if standing is None else await current(engine, flow, standing)
 
 
-async def current(engine: Engine, newest: LatestFlow, one: EntityState) -> Current[Any]:
+async def current(engine: Engine, flow: LatestFlow, one: EntityState) -> Current[Any]:
     """A state as its user sees it."""
-    value = None if one.value is None else await engine.decode(newest.codec, one.value, one.id)
-    return Current(one.entity, value, ordering_of(one.order), time_of(one.updated_at), one.value is None)
+    value = None if one.value is None else await engine.decode(flow.codec, one.value, one.id)
+    return Current(one.entity, value, decode_ordering(one.order), time_of(one.updated_at), one.value is None)
 
 
 def _heartbeat(engine: Engine) -> KeepsLatest:
@@ -232,32 +232,32 @@ def _unable(engine: Engine) -> ConfigurationError:
 
 
 async def _apply(
-    engine: Engine, newest: LatestFlow, store: AppliesLatest, events: Iterable[AnyEvent]
+    engine: Engine, flow: LatestFlow, store: AppliesLatest, events: Iterable[AnyEvent]
 ) -> list[Outcome[Any]]:
     outcomes: list[Outcome[Any]] = []
     left = iter(events)
     while chunk := list(islice(left, BATCH)):
         if outcomes:
             await engine.runtime.sleep(0)  # others pass in between
-        made = await _prepared(engine, newest, chunk)
+        made = await _prepared(engine, flow, chunk)
         answers: list[LatestResult] = []
         for batch in _batches(made):
-            answers += await store.apply_events(batch, newest.keep, timeout=newest.timeout)
-        outcomes += _told(engine, newest, made, answers)
+            answers += await store.apply_events(batch, flow.keep, timeout=flow.timeout)
+        outcomes += _told(engine, flow, made, answers)
     return outcomes
 
 
-async def _prepared(engine: Engine, newest: LatestFlow, events: Sequence[AnyEvent]) -> Made:
+async def _prepared(engine: Engine, flow: LatestFlow, events: Sequence[AnyEvent]) -> Made:
     """Many or large ones are no reason to block whoever shares our thread."""
-    if len(events) <= AT_A_TIME and all(is_light(_fields(event)) for event in events):
-        return _made(newest, events)
-    return await engine.runtime.think(_made, newest, events)
+    if len(events) <= YIELD_EVERY and all(is_light(_fields(event)) for event in events):
+        return _made(flow, events)
+    return await engine.runtime.compute(_made, flow, events)
 
 
-def _made(newest: LatestFlow, events: Sequence[AnyEvent]) -> Made:
+def _made(flow: LatestFlow, events: Sequence[AnyEvent]) -> Made:
     """All together, and one by one if there is any trouble: it is only the trouble of those that have it."""
     try:
-        return newest.deliveries(events)
+        return flow.deliveries(events)
     except Exception as error:
         if came_by_signal(error):
             raise
@@ -266,7 +266,7 @@ def _made(newest: LatestFlow, events: Sequence[AnyEvent]) -> Made:
     troubles: dict[int, Exception] = {}
     for position, event in enumerate(events):
         try:
-            one = newest.deliveries([event])
+            one = flow.deliveries([event])
         except Exception as error:
             if came_by_signal(error):
                 raise
@@ -310,13 +310,13 @@ def _batches(made: Made) -> Iterator[list[EventDelivery]]:
 # ── what is told ──
 
 
-def _told(engine: Engine, newest: LatestFlow, made: Made, answers: Sequence[LatestResult]) -> list[Outcome[Any]]:
+def _told(engine: Engine, flow: LatestFlow, made: Made, answers: Sequence[LatestResult]) -> list[Outcome[Any]]:
     outcomes: list[Outcome[Any]] = [
         Executed(key=one.entity, value=value, reason="applied")
         if ruled is APPLIED  # what nearly all are: this or the next
         else Stale(key=one.entity, reason="stale_event_ignored")
         if ruled is STALE
-        else _outcome(newest, one, value, ruled)
+        else _outcome(flow, one, value, ruled)
         for one, value, ruled in zip(made.deliveries, made.values, answers, strict=True)
     ]
     _emit(engine, made.deliveries, answers, outcomes)
@@ -331,16 +331,16 @@ def _emit(
     answers: Sequence[LatestResult],
     outcomes: Sequence[Outcome[Any]],
 ) -> None:
-    tally = Counter([ruled.ruling for ruled in answers])
+    tally = Counter([ruled.decision for ruled in answers])
     if engine.bus.totals is not None:
-        for ruling, times in tally.items():
-            engine.bus.count(EVENTS[ruling], deliveries[0].scope, times)
-    heard = {ruling for ruling, times in tally.items() if engine.bus.wants(EVENTS[ruling], times)}
+        for decision, times in tally.items():
+            engine.bus.count(EVENTS[decision], deliveries[0].scope, times)
+    heard = {decision for decision, times in tally.items() if engine.bus.wants(EVENTS[decision], times)}
     if not heard:
         return
     for one, ruled, outcome in zip(deliveries, answers, outcomes, strict=True):
-        if ruled.ruling in heard:
-            name = EVENTS[ruled.ruling]
+        if ruled.decision in heard:
+            name = EVENTS[ruled.decision]
             engine.bus.emit(Event(name=name, key=one.entity, scope=one.scope, reason=outcome.reason))
 
 
@@ -355,27 +355,27 @@ EVENTS: Final = {
 }
 
 
-def _outcome(newest: LatestFlow, one: EventDelivery, value: Any, ruled: LatestResult) -> Outcome[Any]:
-    ruling = ruled.ruling
-    if ruling is LatestDecision.APPLIED:
+def _outcome(flow: LatestFlow, one: EventDelivery, value: Any, ruled: LatestResult) -> Outcome[Any]:
+    decision = ruled.decision
+    if decision is LatestDecision.APPLIED:
         return Executed(key=one.entity, value=value, reason="applied", conflict=ruled.conflict)
-    if ruling is LatestDecision.STALE:
+    if decision is LatestDecision.STALE:
         return Stale(key=one.entity, reason="stale_event_ignored", conflict=ruled.conflict)
-    if ruling is LatestDecision.DUPLICATE_MESSAGE or ruling is LatestDecision.DUPLICATE_EVENT:
-        reason = f"{ruling.value}_{'newer' if ruled.applied else 'noop'}"
+    if decision is LatestDecision.DUPLICATE_MESSAGE or decision is LatestDecision.DUPLICATE_EVENT:
+        reason = f"{decision.value}_{'newer' if ruled.applied else 'noop'}"
         return Replayed(key=one.entity, value=value, reason=reason, applied=ruled.applied, conflict=ruled.conflict)
-    if ruling is LatestDecision.MISMATCH:
+    if decision is LatestDecision.MISMATCH:
         return Mismatch(key=one.entity)
-    if ruling is LatestDecision.PARKED:
-        return _parked(newest, one)
+    if decision is LatestDecision.PARKED:
+        return _parked(flow, one)
     skew = VersionSkew(
         "the entity was written by a newer Onceward; left alone", key=one.entity, hint="upgrade this process"
     )
     return _failed(one.entity, skew)
 
 
-def _parked(newest: LatestFlow, one: EventDelivery) -> Outcome[Any]:
-    said = f"its time is more than {readable(newest.max_clock_skew or 0)} ahead of the store's"
+def _parked(flow: LatestFlow, one: EventDelivery) -> Outcome[Any]:
+    said = f"its time is more than {format_duration(flow.max_clock_skew or 0)} ahead of the store's"
     error = OutcomeParked(
         f"the event was put aside: {said}",
         key=one.entity,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from onceward.engine.attempt import Attempt
 from onceward.engine.engine import Engine
 from onceward.engine.job import Job
-from onceward.engine.lock_record import MARK
+from onceward.engine.lock_record import LOCK_FINGERPRINT
 from onceward.errors import AlreadyRunning, ClaimError, ConfigurationError
 from onceward.operations.abandoned import DropWatcher, unwatch, watch
 from onceward.protocol.duration import Duration, microseconds
@@ -33,7 +33,7 @@ def lock_job(client: BaseClient, name: Any, lease: Duration | None, wait: Durati
     if wait is not None:
         settings |= {"wait": wait, "on_running": "wait" if microseconds(wait, "wait") else "raise"}
     policy = client.policy.with_settings(settings)  # type: ignore[arg-type]  # checked there, name by name
-    return Job(client.key(name, name=LOCK), policy, PLAIN, MARK)
+    return Job(client.key(name, name=LOCK), policy, PLAIN, LOCK_FINGERPRINT)
 
 
 class Owning:
@@ -198,7 +198,7 @@ class AsyncLock(Named[AsyncHeldLock]):
 
     async def _acquired(self, *, in_block: bool = False) -> AsyncHeldLock:
         """A signal may raise wherever a function begins, so the lock stands there before it is asked for."""
-        job = self._job if isinstance(self._job, Job) else await self._engine.runtime.think(self._job)
+        job = self._job if isinstance(self._job, Job) else await self._engine.runtime.compute(self._job)
         held = untaken(self._engine, job)
         lock = AsyncHeldLock(held)
         try:

@@ -19,18 +19,18 @@ from msgspec.structs import replace
 from onceward.engine import switch
 from onceward.engine.acquire import acquire
 from onceward.engine.attempt import Attempt
-from onceward.engine.block import refusal
+from onceward.engine.block import refusal_error
 from onceward.engine.engine import Engine
 from onceward.engine.interrupted import recover
 from onceward.engine.job import Job
-from onceward.engine.lock_record import given_up, is_lock
-from onceward.engine.settlement import PASSES
+from onceward.engine.lock_record import is_lock, lock_release
+from onceward.engine.settlement import TRANSIENT
 from onceward.engine.unclaimed import Unclaimed
 from onceward.errors import LeaseLost, OncewardError, PayloadMismatch, Reentrant, StoreError, VersionSkew
 from onceward.protocol.outcome import Failed, Mismatch, Outcome, Replayed
 from onceward.protocol.policy import SECOND
 from onceward.protocol.record import RecordState
-from onceward.protocol.requests import Answer, AnySettlement, Seen, Verdict
+from onceward.protocol.requests import Answer, AnySettlement, ExpectedRecord, Verdict
 
 _held_here: ContextVar[tuple[Attempt, ...]] = ContextVar("onceward_locks", default=())
 
@@ -49,7 +49,7 @@ class LockedKey(Attempt):
         self.engine.emit("settle_retried", self.key, self.record, error=repr(trouble))
         try:
             return (await self.engine.store.settle([settlement], timeout=self.job.policy.call_timeout))[0]
-        except PASSES as error:
+        except TRANSIENT as error:
             return await super().settle_again(settlement, error, since)
 
 
@@ -86,7 +86,7 @@ def _entered(lock: Attempt) -> None:
 
 def is_over(lock: Attempt) -> bool:
     """Whether it was released, or left to lapse."""
-    return lock.over or lock.settled is not None
+    return lock.closed or lock.settled is not None
 
 
 async def granted(lock: LockedKey) -> Attempt | Outcome[object]:
@@ -104,7 +104,7 @@ async def granted(lock: LockedKey) -> Attempt | Outcome[object]:
         record = (await engine.store.read([id], timeout=timeout))[0].record
         if record is not None and not is_lock(record):
             raise _no_lock(found.key)
-        seen = Seen(found.token, RecordState.COMPLETED if isinstance(found, Replayed) else RecordState.FAILED)
+        seen = ExpectedRecord(found.token, RecordState.COMPLETED if isinstance(found, Replayed) else RecordState.FAILED)
         await engine.store.forget([id], force=False, timeout=timeout, seen={id: seen})
         left = max(0.0, deadline - engine.runtime.monotonic())
         lock.job = replace(job, policy=replace(job.policy, wait=round(left * SECOND)))
@@ -124,7 +124,7 @@ def refuse_reentry(engine: Engine, job: Job) -> None:
 
 
 def _refusal(found: Outcome[object]) -> BaseException:
-    return _no_lock(found.key) if isinstance(found, Mismatch) else refusal(found)
+    return _no_lock(found.key) if isinstance(found, Mismatch) else refusal_error(found)
 
 
 def _no_lock(key: str) -> PayloadMismatch:
@@ -137,9 +137,9 @@ async def give_up(lock: Attempt) -> None:
         return
     clock = lock.engine.runtime.monotonic
     in_time = not lock.lost and clock() < lock.ends  # until here, nobody can have taken it over
-    lock.patience = min(lock.patience, max(lock.ends, clock()))  # from then on it is free by itself
+    lock.retry_until = min(lock.retry_until, max(lock.ends, clock()))  # from then on it is free by itself
     try:
-        answer = await lock.settle(given_up(lock.record), RecordState.FREE)
+        answer = await lock.settle(lock_release(lock.record), RecordState.FREE)
     except StoreError as error:
         lock.abandon()
         lock.engine.emit("unknown", lock.key, lock.record, reason="not released, its lease lapses", error=repr(error))
@@ -176,7 +176,7 @@ async def leave(lock: Attempt, error: BaseException | None) -> None:
 
 async def left(lock: Attempt, interrupt: BaseException) -> None:
     """`leave` raised. Unless that was its own last word, an interrupt kept it from having one: have it now."""
-    if not (lock.over or isinstance(interrupt, OncewardError) or _closing(lock, interrupt)):
+    if not (lock.closed or isinstance(interrupt, OncewardError) or _closing(lock, interrupt)):
         lock.hurry()
         with suppress(OncewardError):
             await give_up(lock)
@@ -185,4 +185,4 @@ async def left(lock: Attempt, interrupt: BaseException) -> None:
 
 def _closing(lock: Attempt, interrupt: BaseException) -> bool:
     """A coroutine that is being closed cannot wait for a store any more."""
-    return lock.engine.runtime.cancels and isinstance(interrupt, GeneratorExit)
+    return lock.engine.runtime.supports_cancellation and isinstance(interrupt, GeneratorExit)

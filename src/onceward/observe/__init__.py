@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from onceward.engine.events import Event
     from onceward.protocol.audit import AuditEntry
-    from onceward.protocol.counters import Tally
+    from onceward.protocol.counters import CounterTotals
 
     from .rules import Broken
 
@@ -18,7 +18,7 @@ _HOMES = {
     "AuditEntry": "onceward.protocol.audit",
     "Broken": ".rules",
     "Event": "onceward.engine.events",
-    "Tally": "onceward.protocol.counters",
+    "CounterTotals": "onceward.protocol.counters",
 }
 """Where each public name is defined. Imported on first use, so that `import onceward` stays fast."""
 
@@ -29,4 +29,4 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["AuditEntry", "Broken", "Event", "Tally"]
+__all__ = ["AuditEntry", "Broken", "Event", "CounterTotals"]

@@ -8,7 +8,7 @@ from onceward.engine.engine import Engine
 from onceward.engine.lock_record import is_lock
 from onceward.errors import ConfigurationError
 from onceward.protocol.capabilities import KeepsCounters
-from onceward.protocol.counters import HOUR, Tally, oldest_kept, operation_of, tally_of
+from onceward.protocol.counters import HOUR, CounterTotals, add_up, oldest_kept_hour, operation_of
 from onceward.protocol.operation_names import ALERT, LOCK
 from onceward.protocol.ports import Filter, Store
 from onceward.protocol.record import RecordState
@@ -19,7 +19,7 @@ SEARCH = 60.0  # seconds; a look at many records, for a person
 PAGE = 200  # records at a time: each may carry a result of a megabyte
 
 
-async def stats(engine: Engine, span: int) -> Tally:
+async def stats(engine: Engine, span: int) -> CounterTotals:
     """What was counted in the last so many µs, in whole hours."""
     await engine.ready()
     return await tally(engine.store, span)
@@ -30,17 +30,17 @@ async def broken_rules(engine: Engine, thresholds: Thresholds) -> list[Broken]:
     return check(await figures(engine.store, thresholds), thresholds)
 
 
-async def tally(store: Store, span: int | None = None) -> Tally:
+async def tally(store: Store, span: int | None = None) -> CounterTotals:
     """Of the last so many µs; None: of all that is kept."""
     if not isinstance(store, KeepsCounters):
         raise ConfigurationError(f"{store.name} keeps no counters", hint="use sqlite:///…, postgresql://… or redis://…")
     since = 0
     if span is not None:
-        now = await store.keep_counts([], timeout=SEARCH)
-        since = max(oldest_kept(now), min((now - span) // HOUR + 1, now // HOUR))
-    counted = await store.counted(since, timeout=SEARCH)
+        now = await store.save_counts([], timeout=SEARCH)
+        since = max(oldest_kept_hour(now), min((now - span) // HOUR + 1, now // HOUR))
+    counted = await store.read_counts(since, timeout=SEARCH)
     first = min((sheet.hour for sheet in counted.sheets), default=counted.now // HOUR)
-    return tally_of(counted, since or first)
+    return add_up(counted, since or first)
 
 
 async def figures(store: Store, thresholds: Thresholds) -> Figures:
@@ -66,7 +66,7 @@ async def old_pending(store: Store, age: int, timeout: float = SEARCH) -> dict[s
             return dict(found)
 
 
-async def uncounted(store: Store, known: Tally) -> list[str]:
+async def uncounted(store: Store, known: CounterTotals) -> list[str]:
     """Operations that have records, and of which nothing was counted as long as counters are kept.
 
     Locks and alerts are left out: nobody counts the former, and the latter are our own.

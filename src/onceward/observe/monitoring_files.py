@@ -6,7 +6,7 @@ import re
 from importlib.resources import files
 from typing import Final
 
-from onceward.protocol.duration import readable
+from onceward.protocol.duration import format_duration
 from onceward.protocol.operation_names import ALERT, SCHEDULE_PREFIX
 
 from .rules import DURATIONS, RULES, RUNBOOKS, Thresholds
@@ -31,7 +31,7 @@ def grafana_dashboard() -> str:
 
 def _number(name: str, value: object) -> str:
     if name in DURATIONS and isinstance(value, int):
-        return readable(value)
+        return format_duration(value)
     return f"{value:.12g}" if isinstance(value, int | float) else ""
 
 

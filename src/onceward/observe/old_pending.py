@@ -35,14 +35,14 @@ def asker(once: Client, rules: dict[str, Any]) -> Ask:
 
     def ask() -> dict[str, int] | None:
         store = once.store
-        twin = store.twin()
+        clone = store.clone()
         try:
-            run(twin.open(ThreadRuntime()))
+            run(clone.open(ThreadRuntime()))
             try:
-                return run(old_pending(twin, age, TIMEOUT))
+                return run(old_pending(clone, age, TIMEOUT))
             finally:
-                if twin is not store:
-                    run(twin.close())
+                if clone is not store:
+                    run(clone.close())
         except OncewardError:  # a store that is down shows in other figures, and must not stop these from being read
             return None
 

@@ -17,7 +17,7 @@ from onceward._version import __version__
 from onceward.engine.events import Event
 from onceward.engine.totals import Labels
 from onceward.errors import MissingExtra
-from onceward.protocol.counters import COUNTED, OUTCOMES, name_of
+from onceward.protocol.counters import COUNTER_NAMES, OUTCOMES, counter_name
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
@@ -48,14 +48,16 @@ def export(
             "metrics and traces need opentelemetry-api", hint='pip install "onceward[opentelemetry]"'
         ) from error
     meter = metrics.get_meter("onceward", __version__, meter_provider)
-    counters = {name: meter.create_counter(f"onceward.{name}", description=what) for name, what in COUNTED.items()}
+    counters = {
+        name: meter.create_counter(f"onceward.{name}", description=what) for name, what in COUNTER_NAMES.items()
+    }
     answered = meter.create_counter(processed, description="calls that were answered with a result")
     labels = Labels()
     if pending:
         _observe_pending(meter, once, rules or {})
 
     def hear(event: Event) -> None:
-        name = name_of(event.name, state=event.state, reason=event.reason)
+        name = counter_name(event.name, state=event.state, reason=event.reason)
         if name is None:
             return
         scope = {"scope": labels.of(event.scope)}

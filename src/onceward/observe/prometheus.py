@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 from onceward.engine.events import Event
 from onceward.engine.totals import Labels
 from onceward.errors import MissingExtra
-from onceward.protocol.counters import COUNTED, name_of
+from onceward.protocol.counters import COUNTER_NAMES, counter_name
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Counter
@@ -41,7 +41,7 @@ class Metrics:
         self._registry = registry
         self._counters = {
             name: Counter(f"onceward_{name}", f"{what[0].upper()}{what[1:]}.", ["scope"], registry=registry)
-            for name, what in COUNTED.items()
+            for name, what in COUNTER_NAMES.items()
         }
         self._processed: dict[str, Counter] = {}
         self._labels = Labels()
@@ -63,7 +63,7 @@ class Metrics:
         return partial(self._hear, name)
 
     def _hear(self, processed: str, event: Event) -> None:
-        name = name_of(event.name, state=event.state, reason=event.reason)
+        name = counter_name(event.name, state=event.state, reason=event.reason)
         if name is None:
             return
         scope = self._labels.of(event.scope)

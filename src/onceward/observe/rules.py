@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from onceward.errors import ConfigurationError
 from onceward.keys.readable import escape
-from onceward.protocol.counters import HOUR, Tally, replay_rate
-from onceward.protocol.duration import Duration, microseconds, readable
+from onceward.protocol.counters import HOUR, CounterTotals, replay_rate
+from onceward.protocol.duration import Duration, format_duration, microseconds
 from onceward.protocol.operation_names import ALERT, SCHEDULE_PREFIX
 from onceward.protocol.suggest import did_you_mean
 
@@ -124,7 +124,7 @@ def _span(value: Duration, what: str) -> int:
 class Figures(Struct, frozen=True):
     """What the rules look at: all that is counted, and how many records are PENDING for too long, by scope."""
 
-    tally: Tally
+    tally: CounterTotals
     old_pending: Mapping[str, int]
 
 
@@ -172,7 +172,7 @@ Findings = Iterator[tuple[str, float, float, str]]
 """Scope, figure, limit, and the figure in words."""
 
 
-def _worst_hour(tally: Tally, name: str, scope: str | None = None) -> int:
+def _worst_hour(tally: CounterTotals, name: str, scope: str | None = None) -> int:
     """In the hour that has not ended, or in the one before: trouble at the end of an hour shall be seen, too."""
     return max(tally.at(hour, (name,), scope) for hour in (tally.latest - 1, tally.latest))
 
@@ -189,7 +189,7 @@ def _an_hour(name: str, what: str) -> Callable[[Figures, Thresholds], Findings]:
 def _old_pending(figures: Figures, thresholds: Thresholds) -> Findings:
     number, limit = sum(figures.old_pending.values()), thresholds.old_pending
     if number > limit:
-        age = readable(thresholds.old_pending_age)
+        age = format_duration(thresholds.old_pending_age)
         where = ", ".join(sorted(figures.old_pending))
         yield "", number, limit, f"{number} records are PENDING for more than {age}, more than {limit} ({where})"
 
@@ -236,11 +236,11 @@ def _unprotected(figures: Figures, thresholds: Thresholds) -> Findings:
         yield "", number, limit, f"{number} runs without protection in a day, more than {limit}"
 
 
-def _of_a_day(tally: Tally, scope: str, name: str) -> int:
+def _of_a_day(tally: CounterTotals, scope: str, name: str) -> int:
     return tally.total(name, scope, hours=DAY)
 
 
-def _watched(tally: Tally, thresholds: Thresholds) -> Iterator[str]:
+def _watched(tally: CounterTotals, thresholds: Thresholds) -> Iterator[str]:
     """Operations whose replay rate means something. Slots of schedules, and alerts, are meant to be replayed."""
     for scope in tally.scopes:
         operation = scope.partition("/")[2]

@@ -1,4 +1,4 @@
-"""Which fields there are: how each is compared, and how it is merged."""
+"""The fields of a person: how each is compared, and how it is merged."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ REVIEWED: Final = 0.5
 
 
 class Field(Struct, frozen=True):
-    """A field of the declared name. `strong`: whoever has the same value is the same person, whatever else differs.
+    """Declares a field.
 
-    `implies` names other strong fields whose keys follow from this one's key, each with a function that tells: who has
-    the address has its hash as well, so that somebody who is known by the hash alone is found.
+    With `strong=True`, records with the same value belong to the same person, whatever else differs.
+
+    `implies` maps other strong fields to functions that compute their key from this field's key. For example, an e-mail
+    address implies its hash, so that a person known only by the hash is found by the address.
     """
 
     kind: FieldKind
@@ -49,11 +51,11 @@ PERSON: Final[Mapping[str, Field]] = {
     "region": Field(kinds.REGION),
     "country": Field(kinds.COUNTRY),
 }
-"""The fields that are known unless you declare others. All that a record has besides is kept, and merged as it is."""
+"""The default fields. Other fields of a record are stored and merged, but not compared."""
 
 
 class Slot(Struct, frozen=True):
-    """One place in the form of a record: what it holds, and which fields fill it."""
+    """One position in the normal form of a record."""
 
     name: str
     kind: FieldKind
@@ -61,32 +63,32 @@ class Slot(Struct, frozen=True):
 
 
 class Preset(Struct, frozen=True):
-    """All choices of how people are told apart, frozen."""
+    """All settings of how people are matched and merged."""
 
     fields: Mapping[str, Field]
     order: Mapping[str, int]
-    """Of the fields: the first strong key decides."""
+    """The position of each declared field. If strong keys belong to different people, the first field decides."""
 
     slots: tuple[Slot, ...]
     places: Mapping[str, int]
-    """Where the form has a field."""
+    """The slot of each field."""
 
-    nothing: tuple[str, ...]
-    """The form of a record that says nothing."""
+    empty_form: tuple[str, ...]
+    """The normal form of a record without any value to compare."""
 
     policies: Mapping[str, MergePolicy]
     default_policy: MergePolicy
     accept: float
     ask: float
-    likeness: bool
-    """Whether people are also told by likeness; else by their keys alone."""
+    use_similarity: bool
+    """Whether records are also matched by similarity, and not only by strong keys."""
 
     digest: str
-    """Changes when an index that was made with it has to be made anew."""
+    """Changes if an index built with these settings must be rebuilt."""
 
 
 GIVEN, SURNAME = 0, 1
-"""Where the form has the parts of the name, whichever fields they come from."""
+"""The slots of the parts of the name, whichever fields they come from."""
 
 
 def preset(
@@ -96,19 +98,19 @@ def preset(
     default_policy: MergePolicy = NEWEST,
     accept: float = ACCEPTED,
     ask: float = REVIEWED,
-    likeness: bool = True,
+    similarity: bool = True,
 ) -> Preset:
-    """Checked, and laid out for comparing."""
+    """Check the settings and compute the slots of the normal form."""
     if not 0 < ask <= accept <= 1:
         raise ConfigurationError(
-            f"ask={ask} and accept={accept} are no band of confidence", hint="0 < ask <= accept <= 1"
+            f"ask={ask} and accept={accept} are not a valid range of confidence", hint="choose 0 < ask <= accept <= 1"
         )
     for name, field in fields.items():
         for other in field.implies:
             if not (field.strong and other in fields and fields[other].strong):
                 raise ConfigurationError(
-                    f"{name} implies {other}, but not both of them are strong fields",
-                    hint="declare both, with strong=True",
+                    f"{name} implies {other}, but both must be declared as strong fields",
+                    hint="declare both with strong=True",
                 )
     slots = [Slot("given_name", kinds.GIVEN_NAME), Slot("surname", kinds.SURNAME)]
     slots += [Slot(name, one.kind, one.strong) for name, one in fields.items() if one.kind.role in ("person", "place")]
@@ -117,30 +119,30 @@ def preset(
         order={name: place for place, name in enumerate(fields)},
         slots=tuple(slots),
         places={slot.name: place for place, slot in enumerate(slots)},
-        nothing=("",) * len(slots),
+        empty_form=("",) * len(slots),
         policies={name: field.policy for name, field in fields.items()} | dict(policies or {}),
         default_policy=default_policy,
         accept=accept,
         ask=ask,
-        likeness=likeness,
+        use_similarity=similarity,
         digest=_digest(fields, slots),
     )
 
 
 def _digest(fields: Mapping[str, Field], slots: Sequence[Slot]) -> str:
-    told: list[object] = [
+    parts: list[object] = [
         normalise.VERSION,
         [[name, field.kind.name, field.kind.normalise.__qualname__, field.strong] for name, field in fields.items()],
         [slot.name for slot in slots],
     ]
     implied = [[name, sorted(field.implies)] for name, field in fields.items() if field.implies]
     if implied:
-        told.append(implied)
-    return blake2b(msgspec.json.encode(told), digest_size=8).hexdigest()
+        parts.append(implied)
+    return blake2b(msgspec.json.encode(parts), digest_size=8).hexdigest()
 
 
 class Declaration(Struct, frozen=True):
-    """What is noted beside the people: which fields there are, and how they are merged."""
+    """The fields and merge policies, as they are stored in the database."""
 
     fields: dict[str, tuple[str, bool]]
     policies: dict[str, MergePolicy]

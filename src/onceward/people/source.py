@@ -1,4 +1,4 @@
-"""What a source tells about somebody, and what was decided about it."""
+"""Source records, and the decisions about them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ Action = Literal["created", "updated", "skipped", "to_review", "rejected"]
 class SourceRecord(Struct, frozen=True):
     """One row, statement or message about one person.
 
-    `id` is the source's own name for it: when it comes again under that id, it replaces itself. Without one its content
-    is its name, so that other content stands beside it. `at` is when the source saw it so; without it, when it came.
+    `id` is the source's own id: a record with the same id replaces the previous one. Without an id, the content
+    identifies the record, so a record with other content is added. `at` is when the source recorded it; the default
+    is the time of arrival.
     """
 
     source: str
@@ -25,7 +26,7 @@ class SourceRecord(Struct, frozen=True):
 
 
 class Evidence(Struct, frozen=True):
-    """How one field of two records compares. `weight` in bits: above 0 it speaks for one person, below against."""
+    """How one field of two records compares. `weight` is in bits: positive supports the same person, negative not."""
 
     field: str
     level: str
@@ -37,9 +38,10 @@ class Evidence(Struct, frozen=True):
 class Decision(Struct, frozen=True):
     """What was done with a source record, and why.
 
-    `person` is None only if it was rejected. `rule` is a word for programs, `reason` a sentence, `confidence`
-    how sure the decision is. With `to_review`, a new person was created, and `candidate` may be the same: how sure
-    that would be is the confidence; `onceward review` asks. With `created`, `candidate` is the nearest, if any.
+    `person` is None only if the record was rejected. `rule` is for programs, `reason` for people. `confidence` is the
+    probability that the decision is correct. With `to_review`, a new person was created and `candidate` may be the same
+    person, with probability `confidence`; `onceward review` asks. With `created`, `candidate` is the most similar
+    person, if any.
     """
 
     action: Action
@@ -50,4 +52,4 @@ class Decision(Struct, frozen=True):
     candidate: str | None = None
     evidence: tuple[Evidence, ...] = ()
     merged: tuple[str, ...] = ()
-    """People who turned out to be this one: their ids lead here from now on."""
+    """People merged into this one: their ids redirect here from now on."""

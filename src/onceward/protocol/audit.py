@@ -12,15 +12,15 @@ from onceward.errors import ConfigurationError
 from .record import Record
 from .requests import Answer
 
-KEEP_AUDIT = 400 * 24 * 3600 * 1_000_000
+AUDIT_RETENTION = 400 * 24 * 3600 * 1_000_000
 """Entries are purged after 400 days: last year's can still be looked up, and the trail does not grow for ever."""
 
-LONGEST_WHY = 1000  # characters: a sentence or a link to the ticket, not the ticket
+MAX_REASON_LENGTH = 1000  # characters: a sentence or a link to the ticket, not the ticket
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Signature(Struct, frozen=True):
+class AuditSignature(Struct, frozen=True):
     """Who does it, and why. `verb` is what they asked for, which may be more than the store's own verb says."""
 
     verb: str
@@ -61,33 +61,33 @@ class AuditFilter(Struct, frozen=True):
     within: int | None = None
 
 
-def signature(verb: str, who: str, why: str = "", detail: str = "") -> Signature:
+def signature(verb: str, who: str, why: str = "", detail: str = "") -> AuditSignature:
     """A signature that every store can hold."""
     if not isinstance(why, str):
         raise ConfigurationError(
             f"why is {type(why).__qualname__}, and a reason is text", hint='why="the host is gone"'
         )
-    if len(why) > LONGEST_WHY:
+    if len(why) > MAX_REASON_LENGTH:
         raise ConfigurationError(
             f"a reason of {len(why)} characters is too long for the audit trail",
-            hint=f"up to {LONGEST_WHY}; keep the rest elsewhere, and say where",
+            hint=f"up to {MAX_REASON_LENGTH}; keep the rest elsewhere, and say where",
         )
-    return Signature(verb, _text(who), _text(why), detail)
+    return AuditSignature(verb, _text(who), _text(why), detail)
 
 
 def _text(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def entries_of(
-    signed: Signature, before: Callable[[bytes], Record | None], answers: Iterable[Answer]
+def audit_entries(
+    signed: AuditSignature, before: Callable[[bytes], Record | None], answers: Iterable[Answer]
 ) -> list[AuditEntry]:
     """One entry for each record that changed. What changed nothing leaves no trace."""
     pairs = ((before(answer.record.id), answer.record, answer.now) for answer in answers if answer.record is not None)
     return [_entry(signed, was, record, now) for was, record, now in pairs if was is not None and was is not record]
 
 
-def _entry(signed: Signature, before: Record, after: Record, now: int) -> AuditEntry:
+def _entry(signed: AuditSignature, before: Record, after: Record, now: int) -> AuditEntry:
     return AuditEntry(
         at=now,
         verb=signed.verb,
@@ -104,12 +104,12 @@ def _entry(signed: Signature, before: Record, after: Record, now: int) -> AuditE
     )
 
 
-def purge_entry(signed: Signature, count: int, now: int) -> AuditEntry:
+def purge_entry(signed: AuditSignature, count: int, now: int) -> AuditEntry:
     """Many records at once: how many is all that is kept."""
     return AuditEntry(now, signed.verb, signed.who, signed.why, signed.detail, count=count)
 
 
-def is_wanted(entry: AuditEntry, wanted: AuditFilter, now: int) -> bool:
+def matches_filter(entry: AuditEntry, wanted: AuditFilter, now: int) -> bool:
     """For stores that look through their entries one by one."""
     return (
         (wanted.id is None or entry.id == wanted.id)

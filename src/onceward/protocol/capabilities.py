@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from .ports import Filter, Order, Page
-from .record import Done
+from .ports import Filter, Page, SortOrder
+from .record import CompletedRecord
 from .requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Renewal
 from .runtime import Runtime
 
 if TYPE_CHECKING:
-    from .counters import Counted, Sheet
+    from .counters import CounterRow, StoredCounts
     from .latest import DedupMark, EntityState, EventDelivery, LatestResult, Retention
 
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 class SupportsLookup(Protocol):
     """A store that can show what is done without being asked for a claim: no write, and no waiting for one."""
 
-    def lookup(self, id: bytes, fingerprint: bytes) -> Done | None:
+    def lookup(self, id: bytes, fingerprint: bytes) -> CompletedRecord | None:
         """The record, if `transitions.replays` holds for it now; None: the key has to be claimed. May block."""
         ...
 
 
 @runtime_checkable
-class Immediate(Protocol):
+class AnswersInline(Protocol):
     """A store in whose calls nothing can wait: it is asked without a detour through a coroutine."""
 
     def answer(self, request: AnyRequest) -> Answer:
@@ -36,7 +36,7 @@ class Immediate(Protocol):
 
 
 @runtime_checkable
-class Bounds(Protocol):
+class LimitsResultSize(Protocol):
     """A store whose records have room for so much, and no more."""
 
     largest: int
@@ -44,19 +44,19 @@ class Bounds(Protocol):
 
 
 @runtime_checkable
-class Overlaps(Protocol):
+class OverlapsCalls(Protocol):
     """A store that works on one call while its caller works on the answer to another, on an event loop."""
 
     parts: int
     """In how many calls a large batch had better come."""
 
 
-NO_BOUND = 1 << 62
+NO_SIZE_LIMIT = 1 << 62
 """Of stores that take whatever comes."""
 
 
 @runtime_checkable
-class Notifies(Protocol):
+class NotifiesChanges(Protocol):
     """A store that can wake those who wait for a key."""
 
     def watch(self, id: bytes, wake: Callable[[], None]) -> Callable[[], None]:
@@ -65,10 +65,10 @@ class Notifies(Protocol):
 
 
 @runtime_checkable
-class Sorts(Protocol):
+class SortsRecords(Protocol):
     """A store that finds the first records of an order without handing out all of them. For people: it may be slow."""
 
-    async def first(self, wanted: Filter, *, order: Order, limit: int, timeout: float) -> Page:
+    async def first(self, wanted: Filter, *, order: SortOrder, limit: int, timeout: float) -> Page:
         """One page, in that order; there is no next one."""
         ...
 
@@ -84,7 +84,7 @@ class Schema(Struct, frozen=True):
 
 
 @runtime_checkable
-class Migrates(Protocol):
+class MigratesSchema(Protocol):
     """A store with tables that grow from version to version. Both work before `open`."""
 
     async def schema(self, runtime: Runtime, *, timeout: float) -> Schema:
@@ -131,7 +131,7 @@ class JoinedStore(Protocol):
         """Whether the caller's transaction is still open: neither committed nor rolled back."""
         ...
 
-    def is_in_the_way(self) -> bool:
+    def blocks_writes(self) -> bool:
         """Whether it may keep the store's own calls from writing. May be asked on any thread, and changes nothing."""
         ...
 
@@ -165,7 +165,7 @@ class AppliesLatest(Protocol):
         """
         ...
 
-    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
+    async def latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
         """The state of each entity; None if there is none, or only what is left of a deleted one and has expired."""
         ...
 
@@ -206,7 +206,7 @@ class JoinsLatest(AppliesLatest, Protocol):
 class KeepsCounters(Protocol):
     """A store that keeps what processes have counted, by hour, for KEEP_COUNTS."""
 
-    async def keep_counts(self, sheets: Sequence[Sheet], *, timeout: float) -> int:
+    async def save_counts(self, sheets: Sequence[CounterRow], *, timeout: float) -> int:
         """Write these sheets, each in the place of an earlier one of its process and hour; tells the store's time.
 
         All in one call, however many scopes they have. A sheet with a lower number than the one that is there changes
@@ -214,7 +214,7 @@ class KeepsCounters(Protocol):
         """
         ...
 
-    async def counted(self, since: int, *, timeout: float) -> Counted:
+    async def read_counts(self, since: int, *, timeout: float) -> StoredCounts:
         """The sheets of this hour (since 1970) and of later ones, of all processes. None that is older than kept."""
         ...
 
@@ -223,7 +223,7 @@ class KeepsCounters(Protocol):
         ...
 
 
-class Remark(Struct, frozen=True):
+class HealthFinding(Struct, frozen=True):
     """What a store says about itself, for people: whether that is as it should be, and the facts.
 
     `unsafe`: what it holds may vanish, so it refuses to be opened for work; `detail` says what to do.
@@ -236,16 +236,16 @@ class Remark(Struct, frozen=True):
 
 
 @runtime_checkable
-class Examines(Protocol):
+class ReportsHealth(Protocol):
     """A store that can tell how safe it is what it holds."""
 
-    async def examine(self, *, timeout: float) -> list[Remark]: ...
+    async def examine(self, *, timeout: float) -> list[HealthFinding]: ...
 
 
 @runtime_checkable
 class RefusesUnsafe(Protocol):
     """A store that `open` refuses where what it holds may vanish."""
 
-    async def open_to_look(self, runtime: Runtime) -> None:
+    async def open_for_inspection(self, runtime: Runtime) -> None:
         """Open it all the same, for those who only look: `examine` tells what is unsafe."""
         ...

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from .record import NOBODY, AfterCrash, Record, RecordState
+from .record import NO_OWNER, AfterCrash, Record, RecordState
 from .requests import FOREVER, ClaimRequest, Complete, Fail, Park, Release, Renewal, Resolve, Verdict
 
 KEEP_UNFINISHED = 30 * 24 * 3600 * 1_000_000
@@ -25,7 +25,7 @@ def next_token(record: Record | None, now: int) -> int:
     return now if record is None else max(record.token + 1, now)
 
 
-def freed(record: Record, now: int) -> Record:
+def free_record(record: Record, now: int) -> Record:
     """The key without its work."""
     return Record(
         id=record.id,
@@ -39,7 +39,7 @@ def freed(record: Record, now: int) -> Record:
     )
 
 
-def used_up(attempt: int, max_attempts: int) -> bool:
+def attempts_used_up(attempt: int, max_attempts: int) -> bool:
     """0 means that attempts are not limited."""
     return max_attempts > 0 and attempt >= max_attempts
 
@@ -47,7 +47,7 @@ def used_up(attempt: int, max_attempts: int) -> bool:
 # ── cells of the column `claim` ─────────────────────────────────────────────────────────────────────────────────
 
 
-def acquire_afresh(record: Record | None, request: ClaimRequest, now: int) -> Step:
+def acquire_new_cycle(record: Record | None, request: ClaimRequest, now: int) -> Step:
     """A new cycle: nothing of the key's earlier life counts any more but its token."""
     token = now if record is None or record.token < now else record.token + 1
     return Record(  # by position, in the order of the fields: twice as quick, and every first call makes one
@@ -73,7 +73,9 @@ def acquire_afresh(record: Record | None, request: ClaimRequest, now: int) -> St
     ), ACQUIRED
 
 
-def acquire_again(record: Record, request: ClaimRequest, now: int, after_crash: AfterCrash, *, ask_first: bool) -> Step:
+def acquire_next_attempt(
+    record: Record, request: ClaimRequest, now: int, after_crash: AfterCrash, *, ask_first: bool
+) -> Step:
     """One more attempt in the same cycle; what was noted about the work survives."""
     return replace(
         record,
@@ -103,26 +105,26 @@ def take_over(record: Record, request: ClaimRequest, now: int) -> Step:
     after_crash = max(record.after_crash, request.after_crash)
     if after_crash is AfterCrash.PARK:
         if record.released:  # its owner gave it back, so it has nothing left to say
-            record = replace(record, nonce=NOBODY)
-        return parked(record, now, "Lapsed", "the owner fell silent; nobody knows whether the effect happened")
+            record = replace(record, nonce=NO_OWNER)
+        return park_record(record, now, "Lapsed", "the owner fell silent; nobody knows whether the effect happened")
     if after_crash is AfterCrash.VERIFY:
-        return acquire_again(record, request, now, after_crash, ask_first=True)
-    if used_up(record.attempt, request.max_attempts):
-        return parked(
+        return acquire_next_attempt(record, request, now, after_crash, ask_first=True)
+    if attempts_used_up(record.attempt, request.max_attempts):
+        return park_record(
             record,
             now,
             "AttemptsUsedUp",
             f"the owner of attempt {record.attempt} fell silent, and it was the last one allowed",
         )
-    return acquire_again(record, request, now, after_crash, ask_first=False)
+    return acquire_next_attempt(record, request, now, after_crash, ask_first=False)
 
 
-def retry(record: Record, request: ClaimRequest, now: int) -> Step:
+def retry_if_due(record: Record, request: ClaimRequest, now: int) -> Step:
     """It failed before: run again once it is due and attempts are left."""
     waiting = record.retry_at is not None and now < record.retry_at
-    if waiting or used_up(record.attempt, request.max_attempts):
+    if waiting or attempts_used_up(record.attempt, request.max_attempts):
         return record, Verdict.FAILED
-    return acquire_again(record, request, now, request.after_crash, ask_first=False)
+    return acquire_next_attempt(record, request, now, request.after_crash, ask_first=False)
 
 
 def replay(record: Record, _request: ClaimRequest, now: int) -> Step:
@@ -133,7 +135,7 @@ def replay(record: Record, _request: ClaimRequest, now: int) -> Step:
     return record, REPLAY
 
 
-def regrant(record: Record, request: ClaimRequest, now: int) -> Step:
+def repeat_answer(record: Record, request: ClaimRequest, now: int) -> Step:
     """The same call once more, because its reply was lost: the same answer, and never a second grant."""
     if record.state is RecordState.COMPLETED:
         return record, Verdict.REPLAY
@@ -147,14 +149,14 @@ def regrant(record: Record, request: ClaimRequest, now: int) -> Step:
 # ── cells of the owner's columns ────────────────────────────────────────────────────────────────────────────────
 
 
-def renewed(record: Record, request: Renewal, now: int) -> Step:
+def renew_lease(record: Record, request: Renewal, now: int) -> Step:
     lease_until = None if record.lease_until is None else now + request.lease
     return replace(
         record, lease_until=lease_until, renewed_at=now, updated_at=now, note={**record.note, **request.note}
     ), Verdict.OK
 
 
-def completed(record: Record, request: Complete | Resolve, now: int) -> Step:
+def complete_record(record: Record, request: Complete | Resolve, now: int) -> Step:
     validity = request.validity
     return Record(  # by position too, as every call that ran ends here; with more than 30, Python makes a list first
         record.id,
@@ -190,11 +192,11 @@ def completed(record: Record, request: Complete | Resolve, now: int) -> Step:
     ), OK
 
 
-def failed(record: Record, request: Fail, now: int) -> Step:
+def fail_record(record: Record, request: Fail, now: int) -> Step:
     """FAILED, and final when no attempt is left. Under verify, a failure whose effect is unknown parks."""
     if record.after_crash is AfterCrash.VERIFY and not (request.known or request.final):
-        return parked(record, now, request.error_type, request.error, request.note)
-    final = request.final or used_up(record.attempt, request.max_attempts)
+        return park_record(record, now, request.error_type, request.error, request.note)
+    final = request.final or attempts_used_up(record.attempt, request.max_attempts)
     return replace(
         record,
         state=RecordState.FAILED,
@@ -211,7 +213,7 @@ def failed(record: Record, request: Fail, now: int) -> Step:
     ), Verdict.OK
 
 
-def parked(record: Record, now: int, error_type: str, error: str, note: dict[str, str] | None = None) -> Step:
+def park_record(record: Record, now: int, error_type: str, error: str, note: dict[str, str] | None = None) -> Step:
     """Token and nonce stay, so that the late owner, if it lives, may still say how it ended."""
     return replace(
         record,
@@ -224,16 +226,16 @@ def parked(record: Record, now: int, error_type: str, error: str, note: dict[str
     ), Verdict.PARKED
 
 
-def park_own(record: Record, request: Park, now: int) -> Step:
-    return parked(record, now, request.error_type, request.error, request.note)[0], Verdict.OK
+def park_by_owner(record: Record, request: Park, now: int) -> Step:
+    return park_record(record, now, request.error_type, request.error, request.note)[0], Verdict.OK
 
 
-def hand_back(record: Record, _request: Release, now: int) -> Step:
+def release_claim(record: Record, _request: Release, now: int) -> Step:
     """Not begun: the attempt does not count. What an earlier attempt did may still have to be asked for."""
     if record.ask_first:
         return replace(record, lease_until=now, attempt=record.attempt - 1, released=True, updated_at=now), Verdict.OK
     if record.attempt <= 1 and record.token == record.cycle:  # the first of its cycle: nobody has used its derived keys
-        return replace(freed(record, now), nonce=record.nonce, token=record.token, released=True), Verdict.OK
+        return replace(free_record(record, now), nonce=record.nonce, token=record.token, released=True), Verdict.OK
     return replace(
         record,
         state=RecordState.FAILED,
@@ -247,34 +249,34 @@ def hand_back(record: Record, _request: Release, now: int) -> Step:
     ), Verdict.OK
 
 
-def same(record: Record, _request: object, _now: int) -> Step:
+def answer_ok(record: Record, _request: object, _now: int) -> Step:
     return record, Verdict.OK
 
 
-def same_if_released(record: Record, _request: object, _now: int) -> Step:
+def ok_if_released(record: Record, _request: object, _now: int) -> Step:
     return record, Verdict.OK if record.released else Verdict.LOST
 
 
-def same_if_equal(record: Record, request: Complete, _now: int) -> Step:
+def ok_if_same_result(record: Record, request: Complete, _now: int) -> Step:
     """Settling twice with the same content is fine; with other content somebody is mistaken."""
     return record, Verdict.OK if record.digest == request.digest else Verdict.CONFLICT
 
 
-def same_if_equal_else_lost(record: Record, request: Complete, _now: int) -> Step:
+def ok_if_same_result_else_lost(record: Record, request: Complete, _now: int) -> Step:
     return record, Verdict.OK if record.digest == request.digest else Verdict.LOST
 
 
-def lost(record: Record, _request: object, _now: int) -> Step:
+def answer_lost(record: Record, _request: object, _now: int) -> Step:
     return record, Verdict.LOST
 
 
-def running(record: Record, _request: object, _now: int) -> Step:
+def answer_running(record: Record, _request: object, _now: int) -> Step:
     return record, Verdict.RUNNING
 
 
-def refused(record: Record, _request: object, _now: int) -> Step:
+def answer_failed(record: Record, _request: object, _now: int) -> Step:
     return record, Verdict.FAILED
 
 
-def waits(record: Record, _request: object, _now: int) -> Step:
+def answer_parked(record: Record, _request: object, _now: int) -> Step:
     return record, Verdict.PARKED

@@ -17,7 +17,7 @@ from onceward.errors import StoreBroken
 HOUR: Final = 3_600_000_000
 """In µs, like every time of a store."""
 
-KEEP_COUNTS: Final = 30 * 24 * HOUR
+COUNTS_RETENTION: Final = 30 * 24 * HOUR
 """More than twice the longest look back that a rule takes."""
 
 OUTCOMES: Final = {
@@ -33,7 +33,7 @@ OUTCOMES: Final = {
 }
 """What calls and events came to."""
 
-TROUBLES: Final = {
+PROBLEMS: Final = {
     "claim_errors": "no answer from the store to a claim, or the time to wait was over",
     "renewal_failures": "a lease could not be renewed; it was tried again",
     "unprotected": "run without a claim, as declared for when the store is down or there is no key",
@@ -41,7 +41,7 @@ TROUBLES: Final = {
 }
 """What went wrong on the way."""
 
-COUNTED: Final = {**OUTCOMES, **TROUBLES}
+COUNTER_NAMES: Final = {**OUTCOMES, **PROBLEMS}
 """Every name under which something is counted: the same in the store, in `stats`, Prometheus and OpenTelemetry."""
 
 Counts = dict[str, dict[str, int]]
@@ -64,7 +64,7 @@ _NAMES: Final = {
 _SKIPPED: Final = {"PENDING": "running", "FAILED": "failed", "PARKED": "parked"}
 
 
-def name_of(event: str, *, state: str = "", reason: str = "") -> str | None:
+def counter_name(event: str, *, state: str = "", reason: str = "") -> str | None:
     """Under which name an event is counted; None if it is not.
 
     The keeper tells that a lease was lost while the work goes on; it counts where the work is told, with a reason.
@@ -81,7 +81,7 @@ def operation_of(scope: str) -> str:
     return scope.partition("@")[0]
 
 
-class Sheet(Struct, frozen=True):
+class CounterRow(Struct, frozen=True):
     """All that one process has counted in one hour so far. `number` grows: the higher one replaces the lower."""
 
     process: bytes
@@ -90,23 +90,23 @@ class Sheet(Struct, frozen=True):
     counts: Counts
 
 
-class Counted(Struct, frozen=True):
+class StoredCounts(Struct, frozen=True):
     """The sheets that a store has, and its time."""
 
-    sheets: list[Sheet]
+    sheets: list[CounterRow]
     now: int
 
 
-def oldest_kept(now: int) -> int:
+def oldest_kept_hour(now: int) -> int:
     """The first hour whose sheets are kept."""
-    return (now - KEEP_COUNTS) // HOUR
+    return (now - COUNTS_RETENTION) // HOUR
 
 
-def encoded(counts: Counts) -> bytes:
+def encode_counts(counts: Counts) -> bytes:
     return msgspec.json.encode(counts)
 
 
-def decoded(data: bytes | str) -> Counts:
+def decode_counts(data: bytes | str) -> Counts:
     try:
         return _read(data)
     except msgspec.DecodeError as error:
@@ -115,7 +115,7 @@ def decoded(data: bytes | str) -> Counts:
         ) from error
 
 
-class Tally(Struct, frozen=True):
+class CounterTotals(Struct, frozen=True):
     """What all processes counted, by hour, scope and name. `now` is the store's time, `since` the first whole hour."""
 
     now: int
@@ -151,16 +151,16 @@ class Tally(Struct, frozen=True):
         """The first hour in which anything was counted in this scope."""
         return min((hour for hour, counts in self.hours.items() if scope in counts), default=None)
 
-    def by_operation(self) -> Tally:
+    def by_operation(self) -> CounterTotals:
         """The same, the tenants of an operation together."""
         hours: dict[int, Counts] = {}
         for hour, counts in self.hours.items():
             for scope, cell in counts.items():
                 _add(hours.setdefault(hour, {}).setdefault(operation_of(scope), {}), cell)
-        return Tally(self.now, self.since, hours)
+        return CounterTotals(self.now, self.since, hours)
 
 
-def tally_of(counted: Counted, since: int) -> Tally:
+def add_up(counted: StoredCounts, since: int) -> CounterTotals:
     """The sheets of all processes, added up. A clock that was wrong may have left some that are yet to come."""
     hours: dict[int, Counts] = {}
     for sheet in counted.sheets:
@@ -168,7 +168,7 @@ def tally_of(counted: Counted, since: int) -> Tally:
             continue
         for scope, cell in sheet.counts.items():
             _add(hours.setdefault(sheet.hour, {}).setdefault(scope, {}), cell)
-    return Tally(counted.now, since, hours)
+    return CounterTotals(counted.now, since, hours)
 
 
 def _add(to: dict[str, int], cell: Mapping[str, int]) -> None:

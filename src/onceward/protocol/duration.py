@@ -46,7 +46,7 @@ def _is_nan(value: float) -> bool:
     return value != value  # noqa: PLR0124 (only NaN differs from itself)
 
 
-def readable(value: int) -> str:
+def format_duration(value: int) -> str:
     """Microseconds for people: two units at most."""
     if value < _UNITS["s"]:
         return f"{value / 1_000:g}ms"

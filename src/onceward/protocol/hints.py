@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def typed(verb: str, key: str, *options: str) -> str:
+def cli_command(verb: str, key: str, *options: str) -> str:
     """The command for this key, as a shell and our own command take it: a key may begin like an option."""
     from shlex import quote  # not at the top: only refusals need it
 
@@ -11,6 +11,6 @@ def typed(verb: str, key: str, *options: str) -> str:
     return " ".join(("onceward", verb, *words))
 
 
-def resolving(key: str) -> str:
+def resolve_hint(key: str) -> str:
     """How to say what became of it: the findings are alternatives."""
-    return f"`{typed('resolve', key, '--applied')}`, --not-applied or --abandon"
+    return f"`{cli_command('resolve', key, '--applied')}`, --not-applied or --abandon"

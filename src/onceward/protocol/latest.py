@@ -15,7 +15,7 @@ the state of an entity is that of the highest order among all deliveries that we
 | the very order of the state | DUPLICATE_MESSAGE | both | – |
 | lower | STALE | both | – |
 
-Marks belong to the entity: a message may carry events of several. A store applies `rule` to the deliveries of an entity
+Marks belong to the entity: a message may carry events of several. A store applies `decide` to the deliveries of an entity
 in one atomic step: marks and state are written together or not at all.
 """
 
@@ -29,14 +29,14 @@ from typing import Final, NamedTuple, TypedDict
 from msgspec import Struct
 
 from .duration import Duration
-from .ordering import CONTENT
+from .ordering import CONTENT_BYTES
 
 NO_MARK: Final = b""
 """Of a delivery that has no id in this tier."""
 
 _HASH: Final = 16
 _NEAR: Final = 24
-_PLACE: Final = slice(None, -CONTENT)  # all of an order but the content
+_PLACE: Final = slice(None, -CONTENT_BYTES)  # all of an order but the content
 _sha256 = hashlib.sha256
 
 
@@ -90,7 +90,7 @@ class EntityState(Struct, frozen=True, gc=False):
     expires_at: int | None = None
 
 
-def paged(found: list[EntityState], limit: int) -> tuple[list[EntityState], bytes | None]:
+def page_of(found: list[EntityState], limit: int) -> tuple[list[EntityState], bytes | None]:
     """A page of entities in the order of their ids, and where the next one begins."""
     return found, found[-1].id if len(found) == limit else None
 
@@ -132,7 +132,7 @@ class LatestResult(Struct, frozen=True, gc=False):
     `conflict`: in everything but the content it ties with the state that it met.
     """
 
-    ruling: LatestDecision
+    decision: LatestDecision
     applied: bool = False
     conflict: bool = False
 
@@ -150,14 +150,14 @@ class LatestDecisions(NamedTuple):
     """The answers in the order of the deliveries, and what has to be written for them."""
 
     answers: list[LatestResult]
-    newest: dict[bytes, EventDelivery]
+    updates: dict[bytes, EventDelivery]
     """By entity: the delivery whose value and order are the state now."""
 
     marks: dict[bytes, EventDelivery]
     """By mark: the delivery that claimed it."""
 
 
-def rule(
+def decide(
     deliveries: Sequence[EventDelivery],
     orders: Mapping[bytes, bytes],
     marks: dict[bytes, bytes],
@@ -170,7 +170,7 @@ def rule(
     not expired; marks are added as they are claimed. `closed` entities were written by a newer version.
     """
     answers: list[LatestResult] = []
-    newest: dict[bytes, EventDelivery] = {}
+    updates: dict[bytes, EventDelivery] = {}
     claimed: dict[bytes, EventDelivery] = {}
     for one in deliveries:
         id, order = one.id, one.order
@@ -183,22 +183,22 @@ def rule(
             if name is not None and (name is MISMATCH or name is PARKED):
                 answers.append(name)
                 continue
-        mine = newest.get(id)
+        mine = updates.get(id)
         before = orders.get(id) if mine is None else mine.order
         if before is None or order > before:
-            newest[id] = one
+            updates[id] = one
             if name is None and (before is None or order[_PLACE] != before[_PLACE]):
                 answers.append(APPLIED)
                 continue
         answers.append(_named(name, order, before))
-    return LatestDecisions(answers, newest, claimed)
+    return LatestDecisions(answers, updates, claimed)
 
 
 def _recognised(
     one: EventDelivery, marks: dict[bytes, bytes], claimed: dict[bytes, EventDelivery], now: int
 ) -> LatestResult | None:
     """What its marks and its time say about a delivery; claims those of them that are new."""
-    message, event, content = one.message, one.event, one.order[-CONTENT:]
+    message, event, content = one.message, one.event, one.order[-CONTENT_BYTES:]
     seen = marks.get(message) if message else None
     if seen is not None:
         same = seen == content or seen[0] != content[0]  # of another encoder version, they cannot be compared
@@ -221,14 +221,14 @@ def _recognised(
 def _named(name: LatestResult | None, order: bytes, before: bytes | None) -> LatestResult:
     """What the delivery is called, given the order that it met."""
     if before is None:
-        return APPLIED if name is None else LatestResult(name.ruling, applied=True)
+        return APPLIED if name is None else LatestResult(name.decision, applied=True)
     conflict = order != before and order[_PLACE] == before[_PLACE]
     if order > before:
         if name is None:
             return LatestResult(LatestDecision.APPLIED, applied=True, conflict=True) if conflict else APPLIED
-        if order[-CONTENT:] == before[-CONTENT:]:  # published again: later, but nothing new
+        if order[-CONTENT_BYTES:] == before[-CONTENT_BYTES:]:  # published again: later, but nothing new
             return name
-        return LatestResult(name.ruling, applied=True, conflict=conflict)
+        return LatestResult(name.decision, applied=True, conflict=conflict)
     if name is None:
         name = DUPLICATE_MESSAGE if order == before else STALE
-    return LatestResult(name.ruling, conflict=True) if conflict else name
+    return LatestResult(name.decision, conflict=True) if conflict else name

@@ -13,7 +13,7 @@ from typing import Final
 
 from onceward.errors import ConfigurationError
 
-LARGEST = 4096
+MAX_NOTE_BYTES = 4096
 """Bytes of UTF-8, words and texts together: every claim of the key reads them."""
 
 RESERVED: Final = "onceward:"
@@ -27,17 +27,17 @@ UNSTORED: Final = f"{RESERVED}unstored"
 """Why a result was not kept."""
 
 
-def own_words(note: Mapping[str, str]) -> dict[str, str]:
+def user_notes(note: Mapping[str, str]) -> dict[str, str]:
     """What the user noted."""
     return {word: text for word, text in note.items() if not word.startswith(RESERVED)}
 
 
-def done_with(note: Mapping[str, str]) -> dict[str, str]:
+def note_without_input(note: Mapping[str, str]) -> dict[str, str]:
     """What is to be noted when the work turns out to be done: the input is no longer needed."""
     return {INPUT: ""} if note.get(INPUT) else {}
 
 
-def checked_note(note: object, before: Mapping[str, str] = {}, *, key: str) -> dict[str, str]:
+def validate_note(note: object, before: Mapping[str, str] = {}, *, key: str) -> dict[str, str]:
     """The note as plain text, if it can be kept on the record beside what was noted before."""
     if not isinstance(note, Mapping):
         raise ConfigurationError(f"a note is a dict, not {type(note).__qualname__}", key=key, hint='note={"page": "3"}')
@@ -53,10 +53,10 @@ def checked_note(note: object, before: Mapping[str, str] = {}, *, key: str) -> d
                 hint=f"write {word}=str(…)",
             )
     plain = {str.__str__(word): str.__str__(text) for word, text in note.items()}
-    size = sum(_size(word) + _size(text) for word, text in {**own_words(before), **plain}.items())
-    if size > LARGEST:
+    size = sum(_size(word) + _size(text) for word, text in {**user_notes(before), **plain}.items())
+    if size > MAX_NOTE_BYTES:
         raise ConfigurationError(
-            f"the notes on this record would take {size} bytes, and {LARGEST} is the most",
+            f"the notes on this record would take {size} bytes, and {MAX_NOTE_BYTES} is the most",
             key=key,
             hint="keep the data elsewhere, and note where",
         )

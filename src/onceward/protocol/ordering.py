@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from onceward.errors import InvalidKey, MissingKey
 
-CONTENT: Final = 16
+CONTENT_BYTES: Final = 16
 """Bytes of the content hash at the end of every order."""
 
 MAX_MESSAGE_ID: Final = 1024  # bytes
@@ -98,7 +98,7 @@ class EventPosition(Struct, frozen=True, gc=False):
         return self.head + self.tail + content
 
 
-def place_of(given: AnyOrdering) -> EventPosition:
+def position_of(given: AnyOrdering) -> EventPosition:
     """The place of an ordering. At least one part must be there: else nothing says which event is newer."""
     one = given if type(given) is Ordering else _ordering(given)
     time, sequence, published, message = one.event_time, one.sequence, one.publish_time, one.message_id
@@ -120,7 +120,7 @@ def place_of(given: AnyOrdering) -> EventPosition:
         )
     if message is not None:
         _check_message(message)
-    return encoded(
+    return encode_position(
         None if time is None else instant(time, "event time"),
         sequence,
         None if published is None else instant(published, "publish time"),
@@ -128,7 +128,7 @@ def place_of(given: AnyOrdering) -> EventPosition:
     )
 
 
-def encoded(
+def encode_position(
     event_time: Instant | None, sequence: int | None, publish_time: Instant | None, message_id: str | None
 ) -> EventPosition:
     """The bytes of the parts."""
@@ -141,16 +141,16 @@ def encoded(
 
 
 def content_of(order: bytes) -> bytes:
-    return order[-CONTENT:]
+    return order[-CONTENT_BYTES:]
 
 
-def ordering_of(order: bytes) -> Ordering:
+def decode_ordering(order: bytes) -> Ordering:
     """What an order was made of. Times come back in UTC, without what is below a microsecond."""
     at = 0
     time, at = _time_at(order, at)
     sequence, at = _integer_at(order, at)
     published, at = _time_at(order, at)
-    message = None if order[at] == 0 else order[at + 1 : -CONTENT - 2].replace(b"\0\1", b"\0").decode()
+    message = None if order[at] == 0 else order[at + 1 : -CONTENT_BYTES - 2].replace(b"\0\1", b"\0").decode()
     return Ordering(time, sequence, published, message)
 
 

@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from onceward import errors
 
-from .hints import resolving, typed
-from .unstored import cure
+from .hints import cli_command, resolve_hint
+from .unstored import unstored_hint
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ class Replayed(Common[T], frozen=True, kw_only=True):
             raise errors.ResultNotStored(
                 f"the effect happened before, but its result was not kept{because}",
                 key=self.key,
-                hint=f"nothing is run again; for the next ones: {cure(self.unstored)}",
+                hint=f"nothing is run again; for the next ones: {unstored_hint(self.unstored)}",
             )
         return self.value  # type: ignore[return-value]  # T may itself be None
 
@@ -111,7 +111,7 @@ class Running(Common[T], frozen=True, kw_only=True):
                 key=self.key,
                 reason=self.reason,
                 hint="nothing frees it if that process is dead: look what it did, then "
-                f"`{typed('forget', self.key, '--force')}`, or forget(key, force=True)",
+                f"`{cli_command('forget', self.key, '--force')}`, or forget(key, force=True)",
                 retry_after=None,
             )
         raise error(
@@ -166,7 +166,7 @@ class Failed(Common[T], frozen=True, kw_only=True):
             error_type=self.error_type,
             error_message=self.error,
             retry_after=None if self.final else self.retry_after,
-            hint=f"`{typed('retry', self.key)}` lets it run again" if self.final else "deliver it again then",
+            hint=f"`{cli_command('retry', self.key)}` lets it run again" if self.final else "deliver it again then",
         )
 
 
@@ -189,7 +189,7 @@ class Parked(Common[T], frozen=True, kw_only=True):
             self.told(f"the outcome of attempt {self.attempt} is unknown ({self.error_type}: {self.error})"),
             key=self.key,
             reason=self.reason,
-            hint=f"find out whether the effect happened, then say so: {resolving(self.key)}; in Python, "
+            hint=f"find out whether the effect happened, then say so: {resolve_hint(self.key)}; in Python, "
             "fn.resolve(applied(value) or not_applied, *args), or once.resolve(key, …, name=…)",
         )
 

@@ -12,11 +12,11 @@ from msgspec.structs import asdict
 
 from onceward.errors import ConfigurationError, OncewardWarning
 
-from .duration import Duration, microseconds, readable
-from .reasons import Reasons, reasons_of
+from .duration import Duration, format_duration, microseconds
+from .reasons import Reasons, parse_reasons
 from .record import AfterCrash
 from .suggest import did_you_mean
-from .window import Window, lasting, window_of
+from .window import Window, lasting, parse_window
 
 OnRunning = Literal["wait", "raise", "skip"]
 OnDone = Literal["replay", "raise", "skip"]
@@ -27,8 +27,8 @@ ErrorTypes = type[BaseException] | tuple[type[BaseException], ...]
 RetryDelay = Duration | Callable[[int], Duration]
 
 SECOND = 1_000_000
-SHORTEST_LEASE = SECOND // 20  # below this a lease cannot outlive a few round trips and one busy moment
-LONGEST_LEASE = 7 * 24 * 3600 * SECOND  # a dead owner would hold its key for longer than anybody waits
+MIN_LEASE = SECOND // 20  # below this a lease cannot outlive a few round trips and one busy moment
+MAX_LEASE = 7 * 24 * 3600 * SECOND  # a dead owner would hold its key for longer than anybody waits
 RENEWALS_PER_LEASE = 5  # four renewals may fail in a row before the lease lapses
 
 
@@ -64,7 +64,7 @@ inconclusive = Finding("inconclusive")
 abandon = Finding("abandon")
 
 
-class Choices(TypedDict, total=False):
+class CommonSettings(TypedDict, total=False):
     """What may be declared, as users write it, but for `on_running` and `on_done`."""
 
     lease: Duration
@@ -90,14 +90,14 @@ class Choices(TypedDict, total=False):
     max_input_bytes: int
 
 
-class Defaults(Choices, total=False):
+class Defaults(CommonSettings, total=False):
     """Choices for a whole client. Without `skip`: a call that may return None must show it where it is declared."""
 
     on_running: Literal["wait", "raise"]
     on_done: Literal["replay", "raise"]
 
 
-class Settings(Choices, total=False):
+class Settings(CommonSettings, total=False):
     """Everything that may be declared. The defaults are those of `Policy`."""
 
     on_running: OnRunning
@@ -164,7 +164,7 @@ class Policy(Struct, frozen=True, dict=True, kw_only=True):
         if not span or not (window.kind == "calendar" or 0 < window.length < span):
             return None
         return (
-            f"the window ({window}) is shorter than the sender's retry span ({readable(span)}): "
+            f"the window ({window}) is shorter than the sender's retry span ({format_duration(span)}): "
             "a late redelivery will run again"
         )
 
@@ -252,7 +252,7 @@ def _max_attempts(name: str, value: Any) -> dict[str, Any]:
 
 _READERS: dict[str, Callable[[str, Any], dict[str, Any]]] = {
     "lease": _duration,
-    "window": lambda name, value: {name: window_of(value)},
+    "window": lambda name, value: {name: parse_window(value)},
     "on_running": _choice(*get_args(OnRunning)),
     "wait": _duration,
     "on_done": _choice(*get_args(OnDone)),
@@ -271,20 +271,20 @@ _READERS: dict[str, Callable[[str, Any], dict[str, Any]]] = {
     "store_result": _flag,
     "max_result_bytes": _bytes,
     "compress_from": lambda name, value: {name: None} if value is None else _bytes(name, value),
-    "reasons": lambda name, value: {name: reasons_of(value)},
+    "reasons": lambda name, value: {name: parse_reasons(value)},
     "store_input": _flag,
     "max_input_bytes": _bytes,
 }
 
 
 def _check(policy: Policy) -> None:
-    if not SHORTEST_LEASE <= policy.lease <= LONGEST_LEASE:
+    if not MIN_LEASE <= policy.lease <= MAX_LEASE:
         raise ConfigurationError(
-            f"a lease of {readable(policy.lease)} cannot work",
+            f"a lease of {format_duration(policy.lease)} cannot work",
             hint="between 50ms and 7d; renewals keep it alive however long the work takes",
         )
     if policy.verify_after > policy.lease * 4 // 5:
         raise ConfigurationError(
-            f"verify(after={readable(policy.verify_after)}) is over four fifths of a lease of {readable(policy.lease)}",
+            f"verify(after={format_duration(policy.verify_after)}) is over four fifths of a lease of {format_duration(policy.lease)}",
             hint="make the lease longer",
         )

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from .audit import AuditEntry, AuditFilter, Signature
+from .audit import AuditEntry, AuditFilter, AuditSignature
 from .record import Record, RecordState
-from .requests import Answer, AnySettlement, ClaimRequest, Renewal, Seen
+from .requests import Answer, AnySettlement, ClaimRequest, ExpectedRecord, Renewal
 from .runtime import Answers, Runtime
 
 
@@ -29,7 +29,7 @@ class Filter(Struct, frozen=True):
     updated_before: int | None = None
 
 
-class Order(StrEnum):
+class SortOrder(StrEnum):
     """Which records come first: those touched or made last, or by their readable keys."""
 
     UPDATED = "updated"
@@ -37,10 +37,10 @@ class Order(StrEnum):
     KEY = "key"
 
 
-PLACES: dict[Order, Callable[[Record], tuple[Any, bytes]]] = {
-    Order.UPDATED: lambda record: (-record.updated_at, record.id),
-    Order.CREATED: lambda record: (-record.created_at, record.id),
-    Order.KEY: lambda record: (record.key, record.id),
+SORT_KEYS: dict[SortOrder, Callable[[Record], tuple[Any, bytes]]] = {
+    SortOrder.UPDATED: lambda record: (-record.updated_at, record.id),
+    SortOrder.CREATED: lambda record: (-record.created_at, record.id),
+    SortOrder.KEY: lambda record: (record.key, record.id),
 }
 """Where a record stands in each order."""
 
@@ -77,14 +77,14 @@ class Store(Protocol):
         """Connect. May be called again, also by two callers at once; the last world holds."""
 
     async def close(self) -> None: ...
-    def twin(self) -> Store:
+    def clone(self) -> Store:
         """Another store on the same data with a connection of its own, not yet open (the keeper's)."""
         ...
 
     def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> Answers: ...
     def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> Answers: ...
     def settle(
-        self, settlements: Sequence[AnySettlement], *, timeout: float, signed: Signature | None = None
+        self, settlements: Sequence[AnySettlement], *, timeout: float, signed: AuditSignature | None = None
     ) -> Answers: ...
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
         """Verdict OK with the record, or ABSENT."""
@@ -96,15 +96,15 @@ class Store(Protocol):
         *,
         force: bool,
         timeout: float,
-        seen: Mapping[bytes, Seen] | None = None,
-        signed: Signature | None = None,
+        seen: Mapping[bytes, ExpectedRecord] | None = None,
+        signed: AuditSignature | None = None,
     ) -> list[Answer]:
         """Those of which it is known what was `seen` are spared if they have become another record since."""
         ...
 
     async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page: ...
     async def counts(self, *, timeout: float) -> dict[tuple[str, RecordState], int]: ...
-    async def purge(self, limit: int, *, timeout: float, signed: Signature | None = None) -> int:
+    async def purge(self, limit: int, *, timeout: float, signed: AuditSignature | None = None) -> int:
         """Delete up to `limit` records that answer for nothing any more; tells how many went.
 
         Also audit entries older than KEEP_AUDIT, which are not counted.

@@ -12,7 +12,7 @@ from onceward.errors import ConfigurationError
 
 from .suggest import did_you_mean
 
-LONGEST_WORD = 100  # it is a word for a program to compare, not a text
+MAX_WORD_LENGTH = 100  # it is a word for a program to compare, not a text
 
 
 class Reasons(Struct, frozen=True):
@@ -28,14 +28,14 @@ class Reasons(Struct, frozen=True):
 
     def chosen(self) -> dict[str, str]:
         """Those that are not our own words."""
-        own = asdict(OWN)
+        own = asdict(DEFAULT_REASONS)
         return {name: word for name, word in asdict(self).items() if word != own[name]}
 
 
-OWN = Reasons()
+DEFAULT_REASONS = Reasons()
 
 
-def reasons_of(value: Any) -> Reasons:
+def parse_reasons(value: Any) -> Reasons:
     """What users write: {"done": "already_emailed_today", "running": "send_in_progress"}."""
     if isinstance(value, Reasons):
         return value
@@ -46,6 +46,6 @@ def reasons_of(value: Any) -> Reasons:
             raise ConfigurationError(
                 f"there is no reason {name!r}", hint=did_you_mean(name, Reasons.__struct_fields__, "reasons are")
             )
-        if not isinstance(word, str) or not 0 < len(word.strip()) <= LONGEST_WORD:
+        if not isinstance(word, str) or not 0 < len(word.strip()) <= MAX_WORD_LENGTH:
             raise ConfigurationError(f"the reason {name!r} must be a word, not {word!r}")
     return Reasons(**value)

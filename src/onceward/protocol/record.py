@@ -10,7 +10,7 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
-NOBODY = b""
+NO_OWNER = b""
 """The nonce of a record that nobody owns."""
 
 
@@ -44,7 +44,7 @@ class Record(Struct, frozen=True, gc=False):
     key: str
     state: RecordState
     token: int
-    nonce: bytes = NOBODY
+    nonce: bytes = NO_OWNER
     cycle: int = 0
     attempt: int = 0
     created_at: int = 0
@@ -72,7 +72,7 @@ class Record(Struct, frozen=True, gc=False):
     min_reader: int = READER
 
 
-class Done(Protocol):
+class CompletedRecord(Protocol):
     """As much of a COMPLETED record as its replay needs."""
 
     @property

@@ -66,7 +66,7 @@ class Complete(Settlement, frozen=True, gc=False):
     """The effect is done. `result` None with `stored` False means that its value was not kept.
 
     `of` is the record as its owner has it. It is not sent: a store that finds nothing else changed need only say when
-    it was completed, and the answer is made of this. `briefly`: then OK is all that its owner wants to hear, and the
+    it was completed, and the answer is made of this. `omit_record`: then OK is all that its owner wants to hear, and the
     answer may come without a record.
     """
 
@@ -76,7 +76,7 @@ class Complete(Settlement, frozen=True, gc=False):
     validity: Validity = FOREVER
     note: dict[str, str] = {}
     of: Record | None = None
-    briefly: bool = False
+    omit_record: bool = False
 
 
 class Fail(Settlement, frozen=True, gc=False):
@@ -130,7 +130,7 @@ class Resolve(Struct, frozen=True, gc=False):
     force: bool = False
 
 
-class Seen(Struct, frozen=True):
+class ExpectedRecord(Struct, frozen=True):
     """What somebody saw before deciding. The state counts too: a late owner completes under the same token."""
 
     token: int

@@ -30,7 +30,7 @@ class Canceller(Protocol):
     def __call__(self) -> None:
         """May be called from any thread."""
 
-    def over(self, error: BaseException | None) -> bool:
+    def work_ended(self, error: BaseException | None) -> bool:
         """The work has ended, in this way; True if that is the cancellation from here, which then is dealt with."""
         ...
 
@@ -49,8 +49,8 @@ class ShieldedRequest(Protocol):
     @property
     def future(self) -> Awaitable[Answer]: ...
 
-    async def despite(
-        self, error: BaseException, hurry: Callable[[], None] | None = None
+    async def finish_after(
+        self, error: BaseException, on_cancel: Callable[[], None] | None = None
     ) -> tuple[list[Answer], BaseException]:
         """What the future raised: a cancellation comes back beside the answer, anything else is raised again."""
         ...
@@ -59,11 +59,11 @@ class ShieldedRequest(Protocol):
 class Runtime(Protocol):
     """What differs between threads and an event loop."""
 
-    cancels: bool
+    supports_cancellation: bool
     """Whether calls are tasks, which can be cancelled while they wait. Elsewhere only a signal interrupts a call."""
 
     @property
-    def steady(self) -> type[ShieldedRequest] | None:
+    def shielded_type(self) -> type[ShieldedRequest] | None:
         """What lanes of this world answer with, if it is that: then `finish` is one coroutine more than is needed."""
 
     def check(self) -> None:
@@ -90,7 +90,7 @@ class Runtime(Protocol):
         ...
 
     async def sleep(self, seconds: float) -> None: ...
-    async def ready(self, socket: int, *, writing: bool, seconds: float) -> bool:
+    async def wait_for_socket(self, socket: int, *, writing: bool, seconds: float) -> bool:
         """Wait until a socket has something to read (or, if `writing`, takes more); False: not in that time."""
         ...
 
@@ -98,16 +98,16 @@ class Runtime(Protocol):
         """Run a call that may block for long where it blocks nobody else."""
         ...
 
-    async def think(self, call: Callable[..., T], *arguments: Any) -> T:
+    async def compute(self, call: Callable[..., T], *arguments: Any) -> T:
         """Run a call that computes for long where it blocks nobody else, and no call to the store either."""
         ...
 
-    def finish(
-        self, work: Awaitable[T], hurry: Callable[[], None] | None = None
+    def shield(
+        self, work: Awaitable[T], on_cancel: Callable[[], None] | None = None
     ) -> Awaitable[tuple[T, BaseException | None]]:
         """Run to the end even if the caller is cancelled meanwhile; the cancellation comes back beside the result.
 
-        `hurry` is called at the first cancellation.
+        `on_cancel` is called at the first cancellation.
         """
         ...
 
@@ -121,6 +121,6 @@ class WorkerPool(Protocol):
     def wake(self) -> None:
         """End the rest early. May be called from anywhere."""
 
-    async def rest(self, seconds: float, stopping: Callable[[], bool]) -> None: ...
+    async def sleep(self, seconds: float, stopping: Callable[[], bool]) -> None: ...
     async def finish(self) -> None:
         """Wait for everything that was started."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 
-def nearest(name: object, known: Collection[str]) -> str:
+def closest_name(name: object, known: Collection[str]) -> str:
     """A question to begin a hint with, if a known name is near; else nothing."""
     from difflib import get_close_matches  # here, because most names are right
 
@@ -15,4 +15,4 @@ def nearest(name: object, known: Collection[str]) -> str:
 
 def did_you_mean(name: object, known: Collection[str], intro: str) -> str:
     """A hint: the nearest known name, if one is near, and all of them behind `intro`."""
-    return f"{nearest(name, known)}{intro}: {', '.join(sorted(known)) or 'none'}"
+    return f"{closest_name(name, known)}{intro}: {', '.join(sorted(known)) or 'none'}"

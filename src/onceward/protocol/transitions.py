@@ -27,30 +27,30 @@ from .cells import (
     KEEP_UNFINISHED,
     PENDING,
     Step,
-    acquire_afresh,
-    completed,
-    failed,
-    freed,
-    hand_back,
-    lost,
+    acquire_new_cycle,
+    answer_failed,
+    answer_lost,
+    answer_ok,
+    answer_parked,
+    answer_running,
+    attempts_used_up,
+    complete_record,
+    fail_record,
+    free_record,
     next_token,
-    park_own,
-    refused,
-    regrant,
-    renewed,
+    ok_if_released,
+    ok_if_same_result,
+    ok_if_same_result_else_lost,
+    park_by_owner,
+    release_claim,
+    renew_lease,
+    repeat_answer,
     replay,
-    retry,
-    running,
-    same,
-    same_if_equal,
-    same_if_equal_else_lost,
-    same_if_released,
+    retry_if_due,
     take_over,
-    used_up,
-    waits,
 )
-from .record import NOBODY, READER, AfterCrash, Done, Record, RecordState
-from .requests import ClaimRequest, Complete, Fail, Park, Release, Renewal, Resolution, Resolve, Seen, Verdict
+from .record import NO_OWNER, READER, AfterCrash, CompletedRecord, Record, RecordState
+from .requests import ClaimRequest, Complete, ExpectedRecord, Fail, Park, Release, Renewal, Resolution, Resolve, Verdict
 
 CLOCK_MARGIN = 3600 * 1_000_000
 """Purge spares tokens younger than an hour: the store's clock may be set back by that much and tokens still grow."""
@@ -62,19 +62,19 @@ class Row(StrEnum):
     NONE = "none"
     NEWER = "written by a newer Onceward"
     FREE = "FREE"
-    DONE_OVER = "COMPLETED, over"
-    REFUSED_OVER = "FAILED final, over"
-    FAILED_OVER = "FAILED retryable, past keep_unfinished"
-    LIVE = "PENDING, live"
-    LAPSED = "PENDING, lapsed"
-    HANDED_BACK = "PENDING, handed back unverified"
-    FAILED = "FAILED retryable"
-    REFUSED = "FAILED final"
-    DONE = "COMPLETED"
+    COMPLETED_EXPIRED = "COMPLETED, over"
+    FAILED_FINAL_EXPIRED = "FAILED final, over"
+    FAILED_RETRYABLE_EXPIRED = "FAILED retryable, past keep_unfinished"
+    PENDING_LIVE = "PENDING, live"
+    PENDING_LAPSED = "PENDING, lapsed"
+    RELEASED_UNVERIFIED = "PENDING, handed back unverified"
+    FAILED_RETRYABLE = "FAILED retryable"
+    FAILED_FINAL = "FAILED final"
+    COMPLETED = "COMPLETED"
     PARKED = "PARKED"
 
 
-LIVE, NEWER = Row.LIVE, Row.NEWER  # on every call's way: looked up once
+LIVE, NEWER = Row.PENDING_LIVE, Row.NEWER  # on every call's way: looked up once
 
 
 def row_of(record: Record | None, now: int) -> Row:
@@ -86,15 +86,15 @@ def row_of(record: Record | None, now: int) -> Row:
     state = record.state
     if state is PENDING:
         if record.released:
-            return Row.HANDED_BACK
-        return LIVE if record.lease_until is None or now < record.lease_until else Row.LAPSED
+            return Row.RELEASED_UNVERIFIED
+        return LIVE if record.lease_until is None or now < record.lease_until else Row.PENDING_LAPSED
     over = record.valid_until is not None and now >= record.valid_until
     if state is COMPLETED:
-        return Row.DONE_OVER if over else Row.DONE
+        return Row.COMPLETED_EXPIRED if over else Row.COMPLETED
     if state is RecordState.FAILED:
         if record.final:
-            return Row.REFUSED_OVER if over else Row.REFUSED
-        return Row.FAILED_OVER if over else Row.FAILED
+            return Row.FAILED_FINAL_EXPIRED if over else Row.FAILED_FINAL
+        return Row.FAILED_RETRYABLE_EXPIRED if over else Row.FAILED_RETRYABLE
     return Row.PARKED if state is RecordState.PARKED else Row.FREE
 
 
@@ -117,17 +117,17 @@ class Cells(NamedTuple):
 # fmt: off
 TABLE: dict[Row, Cells] = {
     #                          claim           renew    complete                 fail    park      release
-    Row.FREE:            Cells(acquire_afresh, lost,    lost,                    lost,   lost,     same_if_released),
-    Row.DONE_OVER:       Cells(acquire_afresh, lost,    same_if_equal_else_lost, lost,   lost,     lost),
-    Row.REFUSED_OVER:    Cells(acquire_afresh, lost,    lost,                    same,   lost,     lost),
-    Row.FAILED_OVER:     Cells(acquire_afresh, lost,    lost,                    same,   lost,     same_if_released),
-    Row.LIVE:            Cells(running,        renewed, completed,               failed, park_own, hand_back),
-    Row.LAPSED:          Cells(take_over,      renewed, completed,               failed, park_own, hand_back),
-    Row.HANDED_BACK:     Cells(take_over,      lost,    lost,                    lost,   lost,     same),
-    Row.FAILED:          Cells(retry,          lost,    lost,                    same,   lost,     same_if_released),
-    Row.REFUSED:         Cells(refused,        lost,    lost,                    same,   lost,     lost),
-    Row.DONE:            Cells(replay,         lost,    same_if_equal,           lost,   lost,     lost),
-    Row.PARKED:          Cells(waits,          lost,    completed,               lost,   same,     lost),
+    Row.FREE:            Cells(acquire_new_cycle, answer_lost,    answer_lost,                    answer_lost,   answer_lost,     ok_if_released),
+    Row.COMPLETED_EXPIRED:       Cells(acquire_new_cycle, answer_lost,    ok_if_same_result_else_lost, answer_lost,   answer_lost,     answer_lost),
+    Row.FAILED_FINAL_EXPIRED:    Cells(acquire_new_cycle, answer_lost,    answer_lost,                    answer_ok,   answer_lost,     answer_lost),
+    Row.FAILED_RETRYABLE_EXPIRED:     Cells(acquire_new_cycle, answer_lost,    answer_lost,                    answer_ok,   answer_lost,     ok_if_released),
+    Row.PENDING_LIVE:            Cells(answer_running,        renew_lease, complete_record,               fail_record, park_by_owner, release_claim),
+    Row.PENDING_LAPSED:          Cells(take_over,      renew_lease, complete_record,               fail_record, park_by_owner, release_claim),
+    Row.RELEASED_UNVERIFIED:     Cells(take_over,      answer_lost,    answer_lost,                    answer_lost,   answer_lost,     answer_ok),
+    Row.FAILED_RETRYABLE:          Cells(retry_if_due,          answer_lost,    answer_lost,                    answer_ok,   answer_lost,     ok_if_released),
+    Row.FAILED_FINAL:         Cells(answer_failed,        answer_lost,    answer_lost,                    answer_ok,   answer_lost,     answer_lost),
+    Row.COMPLETED:            Cells(replay,         answer_lost,    ok_if_same_result,           answer_lost,   answer_lost,     answer_lost),
+    Row.PARKED:          Cells(answer_parked,          answer_lost,    complete_record,               answer_lost,   answer_ok,     answer_lost),
 }
 # fmt: on
 
@@ -136,23 +136,23 @@ COLUMNS: dict[type, int] = {
 }
 """Where in its row a settlement finds its cell."""
 
-STARTS_AFRESH = frozenset({Row.FREE, Row.DONE_OVER, Row.REFUSED_OVER, Row.FAILED_OVER})
+STARTS_NEW_CYCLE = frozenset({Row.FREE, Row.COMPLETED_EXPIRED, Row.FAILED_FINAL_EXPIRED, Row.FAILED_RETRYABLE_EXPIRED})
 """Rows in which the key's earlier life is over, so that its payload no longer matters."""
 
-RESOLVABLE = frozenset({Row.PARKED, Row.LIVE, Row.LAPSED, Row.FAILED, Row.REFUSED})
+RESOLVABLE = frozenset({Row.PARKED, Row.PENDING_LIVE, Row.PENDING_LAPSED, Row.FAILED_RETRYABLE, Row.FAILED_FINAL})
 """Rows in which somebody who knows may say how the last attempt ended."""
 
 
 def claim(record: Record | None, request: ClaimRequest, now: int) -> Step:
     """May this caller own the key?"""
     if record is None:
-        return acquire_afresh(None, request, now)
+        return acquire_new_cycle(None, request, now)
     row = row_of(record, now)
     if row is Row.NEWER:
         return record, Verdict.SKEW
     if record.nonce == request.nonce:
-        return regrant(record, request, now)
-    if row not in STARTS_AFRESH and differs(record.fingerprint, request.fingerprint):
+        return repeat_answer(record, request, now)
+    if row not in STARTS_NEW_CYCLE and differs(record.fingerprint, request.fingerprint):
         return record, Verdict.MISMATCH
     return TABLE[row].claim(record, request, now)
 
@@ -164,7 +164,7 @@ def apply(
     return VERBS[type(request)](record, request, now)
 
 
-def replays(record: Done, fingerprint: bytes, now: int) -> bool:
+def replays(record: CompletedRecord, fingerprint: bytes, now: int) -> bool:
     """Whether a claim with this fingerprint would be answered with the stored result, and nothing be written."""
     if record.state is not COMPLETED or record.min_reader > READER:
         return False
@@ -206,18 +206,18 @@ def resolve(record: Record | None, request: Resolve, now: int) -> tuple[Record |
         return record, Verdict.LOST
     if (record.token, record.state) != (request.token_seen, request.state_seen):
         return record, Verdict.LOST
-    if row is Row.LIVE and not request.force:
+    if row is Row.PENDING_LIVE and not request.force:
         return record, Verdict.REFUSED
     cut_off = replace(
-        record, token=next_token(record, now), nonce=NOBODY, lease_until=None, ask_first=False, released=False
+        record, token=next_token(record, now), nonce=NO_OWNER, lease_until=None, ask_first=False, released=False
     )
     if record.state is RecordState.PENDING:
         cut_off = replace(cut_off, error_type="Released", error="its owner was cut off: somebody knew how it ended")
     if request.resolution is Resolution.APPLIED:
-        return completed(cut_off, request, now)
+        return complete_record(cut_off, request, now)
     abandoned = request.resolution is Resolution.ABANDON
     attempt = record.attempt
-    if not abandoned and used_up(attempt, record.max_attempts):
+    if not abandoned and attempts_used_up(attempt, record.max_attempts):
         attempt = record.max_attempts - 1  # whoever says "not applied" wants it run: one attempt must be left
     return replace(
         cut_off,
@@ -232,7 +232,7 @@ def resolve(record: Record | None, request: Resolve, now: int) -> tuple[Record |
 
 
 def forget(
-    record: Record | None, now: int, *, force: bool = False, seen: Seen | None = None
+    record: Record | None, now: int, *, force: bool = False, seen: ExpectedRecord | None = None
 ) -> tuple[Record | None, Verdict]:
     """Back to FREE. A live owner is spared unless forced; only its token survives, so that no zombie passes.
 
@@ -245,9 +245,9 @@ def forget(
         return record, Verdict.SKEW
     if seen is not None and (record.token, record.state) != (seen.token, seen.state):
         return record, Verdict.LOST
-    if row is Row.LIVE and not force:
+    if row is Row.PENDING_LIVE and not force:
         return record, Verdict.REFUSED
-    return freed(record, now), Verdict.OK
+    return free_record(record, now), Verdict.OK
 
 
 def purgeable(record: Record, now: int) -> bool:
@@ -255,12 +255,12 @@ def purgeable(record: Record, now: int) -> bool:
     if record.token >= now - CLOCK_MARGIN:
         return False
     row = row_of(record, now)
-    if row in STARTS_AFRESH:
+    if row in STARTS_NEW_CYCLE:
         return True
     abandoned = (
-        row is Row.LAPSED
+        row is Row.PENDING_LAPSED
         and record.after_crash is AfterCrash.RERUN
-        and not used_up(record.attempt, record.max_attempts)
+        and not attempts_used_up(record.attempt, record.max_attempts)
     )
     return abandoned and record.lease_until is not None and now >= record.lease_until + KEEP_UNFINISHED
 

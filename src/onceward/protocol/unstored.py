@@ -9,7 +9,7 @@ from .note import UNSTORED
 
 NOT_NAMED: Final = "is not named in the return annotation"
 LIMIT: Final = "and the limit is"
-LONGEST: Final = 300  # characters
+MAX_LENGTH: Final = 300  # characters
 
 _CURES: Final = {
     NOT_NAMED: "annotate the function with what it returns: -> Receipt",
@@ -18,16 +18,16 @@ _CURES: Final = {
 _ANY: Final = "return something storable, or declare store_result=False"
 
 
-def noted(brief: str) -> dict[str, str]:
+def unstored_note(brief: str) -> dict[str, str]:
     """What the completion leaves on the record. Never the place in the result, which may show keys of a dict."""
-    return {UNSTORED: brief[:LONGEST]}
+    return {UNSTORED: brief[:MAX_LENGTH]}
 
 
-def why(note: Mapping[str, str]) -> str:
+def unstored_reason(note: Mapping[str, str]) -> str:
     """The reason on a record; "" if there is none."""
     return note.get(UNSTORED, "")
 
 
-def cure(reason: str) -> str:
+def unstored_hint(reason: str) -> str:
     """What to change so that the next result is kept."""
-    return next((cure for words, cure in _CURES.items() if words in reason), _ANY)
+    return next((unstored_hint for words, unstored_hint in _CURES.items() if words in reason), _ANY)

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from onceward.errors import ConfigurationError
 
-from .duration import Duration, microseconds, readable
+from .duration import Duration, format_duration, microseconds
 from .requests import FOREVER, Validity
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -60,7 +60,7 @@ class Window(Struct, frozen=True, dict=True):
             case "calendar":
                 return f"calendar day in {self.zone}"
             case _:
-                return f"{self.kind} {readable(self.length)}" + (
+                return f"{self.kind} {format_duration(self.length)}" + (
                     " since the attempt" if self.since == "attempt" else ""
                 )
 
@@ -91,7 +91,7 @@ def calendar(zone: str) -> Window:
     return Window("calendar", zone=zone)
 
 
-def window_of(value: Window | Duration) -> Window:
+def parse_window(value: Window | Duration) -> Window:
     """What users may write for a window: a Window, "forever", or a duration from completion."""
     if isinstance(value, Window):
         return value

@@ -1,7 +1,7 @@
-"""A whole batch at work by one call: for work that knows its repeats by itself, such as a MERGE into a warehouse.
+"""Processes a whole batch in one call, for work that recognises duplicates itself, such as a MERGE into a warehouse.
 
-There is no claim and no record: what comes again is recognised where its effect is. What cannot be done is set aside as
-everywhere, by the rule.
+There are no claims and no records: the target of the effect recognises redelivered events. Messages that cannot be
+processed are dead-lettered or parked like all others.
 """
 
 from __future__ import annotations
@@ -11,39 +11,50 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from onceward.client.base import BaseClient
-from onceward.engine.deliver import park_apart
+from onceward.engine.deliver import park_message
 from onceward.errors import ConfigurationError
 from onceward.protocol.outcome import Executed, Outcome
 
 from .dead_letter import parked_job
-from .driver import Driver
+from .flow_runner import FlowRunner
 from .in_flight import InFlight
 from .message import Delivery, Message
 from .result_batch import Settle
-from .settlement_rule import Unreadable
+from .settlement import Unreadable
 
-LARGEST = 2_000
-"""Events in one call: enough to make a merge worth while, few enough to be done within any ack deadline."""
+DEFAULT_BATCH_SIZE = 2_000
+"""Events per call: enough to make a merge efficient, few enough to finish within any ack deadline."""
 
-Told = Outcome[Any] | Exception | None
-"""What became of one event. None: it is done. An exception: of this one alone, which is to come again."""
+EventResult = Outcome[Any] | Exception | None
+"""The result of one event. None: done. An exception: this event failed and is delivered again."""
 
 
 class Batch:
-    """Lets a consumer hand up to `largest` events to `fn(events)` at once; `once` keeps what has to be set aside.
+    """Makes a consumer pass up to `largest` events at once to `fn(events)`. `once` stores the parked messages.
 
-    `fn` tells for each event what became of it, in their order: an outcome, or None for done. What it raises concerns
-    all of them: none is acknowledged, and all are delivered again. So it must bear to get an event twice, and is not
-    called for two batches at the same time.
+    `fn` returns one result per event, in the same order: an outcome, or None for done. An exception that `fn` raises
+    applies to all events: none is acknowledged, and all are delivered again. So `fn` must tolerate receiving an event
+    twice. It is never called for two batches at the same time.
     """
 
     def __init__(
-        self, once: BaseClient, fn: Callable[[Sequence[Any]], Sequence[Told]], *, name: str, largest: int = LARGEST
+        self,
+        once: BaseClient,
+        fn: Callable[[Sequence[Any]], Sequence[EventResult]],
+        *,
+        name: str,
+        largest: int = DEFAULT_BATCH_SIZE,
     ) -> None:
         if largest < 1:
-            raise ConfigurationError(f"a batch of {largest} events is none", hint=f"largest={LARGEST} is the default")
+            raise ConfigurationError(
+                f"largest={largest}: a batch needs at least one event",
+                hint=f"largest={DEFAULT_BATCH_SIZE} is the default",
+            )
         if inspect.iscoroutinefunction(fn):
-            raise ConfigurationError(f"{name} is async, and batches are handed to plain functions", hint="let it block")
+            raise ConfigurationError(
+                f"{name} is async, but a Batch calls a plain function",
+                hint="use a blocking function: def, not async def",
+            )
         self.client = once
         self.engine = once.engine
         self.fn = fn
@@ -55,7 +66,7 @@ class Batch:
 
 
 class BatchWork:
-    """What a `Batch` makes of messages: `decode` reads the event that each brings."""
+    """The work of a consumer whose handler is a `Batch`. `decode` returns the event of a message."""
 
     def __init__(self, batch: Batch, decode: Callable[[Message], Any], queue: str) -> None:
         self.engine = batch.engine
@@ -65,51 +76,52 @@ class BatchWork:
         self._batch = batch
         self._decode = decode
         self._queue = queue
-        self._calls = Driver(1)  # one thread: batches go one after the other, and the loop stays free
-        self._records = Driver(0 if self.engine.runtime.cancels else 1)
+        self._run_batch = FlowRunner(1)  # one thread: batches run one after the other and do not block the event loop
+        self._run_flow = FlowRunner(0 if self.engine.runtime.supports_cancellation else 1)
 
-    async def do(self, deliveries: Sequence[Delivery], hand: InFlight, settle: Settle) -> None:  # noqa: ARG002 (there is no claim to be kept)
-        outcomes = await self._calls(_colourless(self._told, [delivery.message for delivery in deliveries]))
+    async def process(self, deliveries: Sequence[Delivery], in_flight: InFlight, settle: Settle) -> None:  # noqa: ARG002 (there is no claim to track)
+        outcomes = await self._run_batch(_as_flow(self._call_function, [delivery.message for delivery in deliveries]))
         for delivery, outcome in zip(deliveries, outcomes, strict=True):
             await settle(delivery, outcome)
 
-    def _told(self, messages: Sequence[Message]) -> list[Outcome[Any] | Unreadable | Exception]:
-        read = [self._read(message) for message in messages]
-        events = [one for one in read if not isinstance(one, Unreadable)]
+    def _call_function(self, messages: Sequence[Message]) -> list[Outcome[Any] | Unreadable | Exception]:
+        decoded = [self._decode_or_fail(message) for message in messages]
+        events = [event for event in decoded if not isinstance(event, Unreadable)]
         try:
-            told = iter(_checked(self._batch.fn(events), len(events)) if events else ())
-        except Exception as error:  # noqa: BLE001 (of the warehouse, say: the same events may be handed over again)
-            return [one if isinstance(one, Unreadable) else error for one in read]
-        return [one if isinstance(one, Unreadable) else next(told) or _DONE for one in read]
+            results = iter(_check_count(self._batch.fn(events), len(events)) if events else ())
+        except Exception as error:  # noqa: BLE001 (an error of the warehouse, say: the same events can be passed again)
+            return [event if isinstance(event, Unreadable) else error for event in decoded]
+        return [event if isinstance(event, Unreadable) else next(results) or _DONE for event in decoded]
 
-    def _read(self, message: Message) -> Any:
+    def _decode_or_fail(self, message: Message) -> Any:
         try:
             return self._decode(message)
-        except Exception as error:  # noqa: BLE001 (reading it is the user's own code, and the message is anybody's)
+        except Exception as error:  # noqa: BLE001 (`decode` is user code and the message is untrusted)
             return Unreadable(error)
 
     async def park(self, message: Message, kind: str, reason: str) -> bool:
-        """Keep a PARKED record of a message that cannot be done. False: not now."""
+        """Store a PARKED record of a message that cannot be processed. Return False if that is not possible now."""
         client = self.client
         job = parked_job(message, self._queue, client.state_scope(self.name), client.policy, client.codec())
-        return await self._records(park_apart(self.engine, job, kind, reason))
+        return await self._run_flow(park_message(self.engine, job, kind, reason))
 
     def close(self) -> None:
-        self._calls.close()
-        self._records.close()
+        self._run_batch.close()
+        self._run_flow.close()
 
 
 _DONE: Outcome[Any] = Executed(key="")
 
 
-async def _colourless(fn: Callable[..., Any], *args: Any) -> Any:
+async def _as_flow(fn: Callable[..., Any], *args: Any) -> Any:
     return fn(*args)
 
 
-def _checked(told: Sequence[Told], events: int) -> Sequence[Told]:
-    """A function that forgets one would have it acknowledged for another."""
-    if len(told) != events:
+def _check_count(results: Sequence[EventResult], events: int) -> Sequence[EventResult]:
+    """Raise unless there is one result per event. With one missing, the wrong events would be acknowledged."""
+    if len(results) != events:
         raise ConfigurationError(
-            f"{events} events were handed over, and {len(told)} outcomes came back", hint="one each, in their order"
+            f"the function received {events} events and returned {len(results)} results",
+            hint="return one result per event, in the same order",
         )
-    return told
+    return results

@@ -1,9 +1,9 @@
-"""A consumer: takes deliveries, does the work of each once, and tells the broker what becomes of it, by `rule`.
+"""The consumer: receives deliveries, processes each once, and settles it by its outcome (`settlement_for`).
 
-    receive a batch → claim all of its keys in one call → run each → rule → ack, later, or aside
+    receive a batch → claim all of its keys in one call → run each → settlement_for → ack, nack or dead_letter
 
-While it is worked on, the lease is kept alive towards the store and the delivery towards the broker. Whatever is not
-settled, because this process dies or the broker is away, is delivered again: then the record tells what happened.
+During the work, the lease at the store and the ack deadline at the broker are extended. If this process dies or the
+broker is unreachable, unsettled messages are delivered again. The record then tells what happened.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from onceward.engine.events import Event
 from onceward.errors import ConfigurationError, StoreError
 from onceward.latest.api import Kept
 from onceward.observe.log import log_raised
-from onceward.operations.decorator import Guarded
+from onceward.operations.decorator import BaseFunction
 from onceward.protocol.duration import Duration, microseconds
 from onceward.protocol.policy import SECOND
 
@@ -29,33 +29,33 @@ from .batch_work import Batch, BatchWork
 from .broker import Broker
 from .function_work import Decode, FunctionWork
 from .in_flight import InFlight
-from .latest_work import StateWork
+from .latest_work import LatestStateWork
 from .message import Delivery
 from .port import Queue
-from .settlement_rule import Ack, DeadLetter, Pace, Result, Retry, rule
+from .settlement import Ack, BackoffPolicy, DeadLetter, DeliveryResult, Retry, settlement_for
 
 DEFAULT_CONCURRENCY = 10
-GATHERING = 0.02  # seconds to let more of a batch finish, so that the next one is not a single message
+REFILL_WAIT = 0.02  # seconds to wait for more of a batch to finish, so that the next one has more than one message
 
 
 class Consumer:
-    """Does the messages of a queue with a decorated function, up to `concurrency` (10) side by side.
+    """Processes the messages of a queue with a decorated function, up to `concurrency` (10) at a time.
 
-    The function's first parameter gets the event: the body, read as JSON of the type that it is annotated with, or what
-    `decode(message)` makes of it. A second one, `message`, gets the message with its id and headers. The
-    key may name both: key=["{event.id}", "{message.id}"] is the event's own id, else the transport's. Without a key= it
-    is the latter.
+    The function's first parameter receives the event: the body, parsed as JSON of the annotated type, or the result of
+    `decode(message)`. An optional second parameter, `message`, receives the message with its id and headers. The key
+    may use both: key=["{event.id}", "{message.id}"] is the event's own id if it has one, otherwise the transport id.
+    Without `key=`, the key is the transport id.
 
-    In the place of a function there may be a state, `once.state(…)`: then `decode(message)` gives the `StateEvent` that
-    the message brings, and a batch is applied in one call. Or a `Batch`, whose function gets many events
-    at once; `concurrency` is two batches then, so that one is fetched while the other is worked on.
+    The handler may also be a state, `once.state(…)`. Then `decode(message)` returns the `StateEvent` of the message,
+    and each batch is applied in one call. Or it may be a `Batch`, whose function receives many events at once. Then
+    `concurrency` defaults to two batches, so that one is fetched while the other is processed.
 
-    What has to come again waits for the function's `retry_delay`; without one, and where nobody can say how long, for
-    `first_delay`, doubled each time up to `longest_delay`.
+    A retried message waits for the function's `retry_delay`. Without one, and after errors that have no known duration,
+    it waits for `first_delay`, doubled each time up to `longest_delay`.
     """
 
-    lookup = 1.0
-    """Seconds that one call waits for messages: so long it may take to notice that it shall stop."""
+    poll_timeout = 1.0
+    """Seconds that one receive call waits for messages. A stop request may go unnoticed for this long."""
 
     def __init__(
         self,
@@ -70,68 +70,68 @@ class Consumer:
         if concurrency is None:
             concurrency = 2 * handler.largest if isinstance(handler, Batch) else DEFAULT_CONCURRENCY
         if concurrency < 1:
-            raise ConfigurationError(f"concurrency={concurrency} would take no message", hint="give at least 1")
+            raise ConfigurationError(f"concurrency={concurrency} would receive no messages", hint="pass at least 1")
         self.queue = queue
         self._broker = Broker(queue)
         self.concurrency = concurrency
-        self.pace = Pace(
+        self.backoff = BackoffPolicy(
             microseconds(first_delay, "first_delay") / SECOND, microseconds(longest_delay, "longest_delay") / SECOND
         )
-        self._work = _work(handler, decode, concurrency, queue.name)
+        self._work = _work_for(handler, decode, concurrency, queue.name)
         self._engine = self._work.engine
         self.client: Any = self._work.client
         self._stopping = False
-        self._away = self._down = 0  # times in a row that the broker, or the store, could not be reached
+        self._broker_failures = self._store_failures = 0  # consecutive
 
     def stop(self) -> None:
-        """Take no more messages; what is in hand is finished. May be called from a signal handler."""
+        """Stop receiving messages and finish those in flight. May be called from a signal handler."""
         self._stopping = True
 
     def run(self) -> None:
-        """`consume` as the whole of a process: until SIGTERM or Ctrl-C, and closes the client at the end."""
-        from .process import run_all  # here, because it imports us
+        """Consume until SIGTERM or Ctrl-C, then close the client. For processes that do nothing else."""
+        from .process import run_all  # imported here because it imports this module
 
         run_all([self])
 
     @property
     def stopping(self) -> bool:
-        """Whether it was told to stop, or its client was."""
+        """Whether `stop` was called on this consumer or on its client."""
         return self._stopping or self._engine.stopping
 
     def __repr__(self) -> str:
         return f"<Consumer of {self.queue.name} by {self._work.name}, {self.concurrency} at once>"
 
     async def consume(self) -> None:
-        """Work until `stop()`, then finish what is in hand. A cancellation leaves it to the next consumer."""
+        """Process messages until `stop()`, then finish those in flight. After a cancellation, they are redelivered."""
         await self._open()
-        hand = InFlight(self._broker, self.queue.ack_deadline, self._trouble)
+        in_flight = InFlight(self._broker, self.queue.ack_deadline, self._emit_failure)
         batches: set[asyncio.Task[None]] = set()
         try:
             while not self.stopping:
-                deliveries = await self._receive(hand)
+                deliveries = await self._receive(in_flight)
                 if deliveries:
-                    batches.add(asyncio.create_task(self._handle(hand, deliveries)))
+                    batches.add(asyncio.create_task(self._handle(in_flight, deliveries)))
                 batches = {batch for batch in batches if not batch.done() or batch.result()}  # raises what it raised
             await asyncio.gather(*batches)
-            await hand.acknowledged()
+            await in_flight.wait_for_acks()
         finally:
             for batch in batches:
                 batch.cancel()
             if batches:
                 await asyncio.wait(batches)
-            await hand.close()
+            await in_flight.close()
             self._work.close()
             await self._close()
 
     async def _close(self) -> None:
-        """The work is over: a broker that is away now is no reason to fail."""
+        """Close the queue. The work is over, so an unreachable broker is reported and does not raise."""
         try:
             await self.queue.close()
-        except Exception as error:  # noqa: BLE001 (what was received and not settled goes back all the same)
-            self._trouble("close", error)
+        except Exception as error:  # noqa: BLE001 (the broker redelivers unsettled messages anyway)
+            self._emit_failure("close", error)
 
     async def _open(self) -> None:
-        """Whoever cannot begin leaves no connection behind."""
+        """Open the queue. If that fails, leave no connection open."""
         try:
             await self.queue.open()
         except BaseException:
@@ -139,89 +139,89 @@ class Consumer:
                 await self.queue.close()
             raise
 
-    async def _receive(self, hand: InFlight) -> list[Delivery]:
-        """The next batch; none if there are no messages, or if it is better to wait."""
-        if self._away or self._down:
-            await self._rest(self.pace.after(max(self._away, self._down)))
-        await hand.fewer(than=self.concurrency // 2 + 1, patience=GATHERING)
-        await hand.fewer(than=self.concurrency, patience=self.lookup)
-        room = min(self.concurrency - len(hand), self._work.largest)
+    async def _receive(self, in_flight: InFlight) -> list[Delivery]:
+        """Return the next batch: empty if there are no messages, or after a failure."""
+        if self._broker_failures or self._store_failures:
+            await self._sleep(self.backoff.after(max(self._broker_failures, self._store_failures)))
+        await in_flight.wait_until_below(self.concurrency // 2 + 1, timeout=REFILL_WAIT)
+        await in_flight.wait_until_below(self.concurrency, timeout=self.poll_timeout)
+        room = min(self.concurrency - len(in_flight), self._work.largest)
         if self.stopping or room <= 0:
             return []
-        away, self._away = self._away, 0  # before the call: what cannot be put off meanwhile counts as well
+        failures, self._broker_failures = self._broker_failures, 0  # before the call: a `nack` may fail during it
         try:
-            deliveries = await self._broker.receive(room, self.lookup)
-        except Exception as error:  # noqa: BLE001 (the broker is away; it may come back)
-            self._away = away + 1
-            self._trouble("receive", error)
+            deliveries = await self._broker.receive(room, self.poll_timeout)
+        except Exception as error:  # noqa: BLE001 (the broker is unreachable; it may recover)
+            self._broker_failures = failures + 1
+            self._emit_failure("receive", error)
             return []
         for delivery in deliveries:
-            hand.take(delivery)
+            in_flight.add(delivery)
         return deliveries
 
-    async def _rest(self, seconds: float) -> None:
-        """In polls: a signal handler may say that we shall stop, and must not ring a bell itself."""
-        for _ in range(math.ceil(seconds / self.lookup)):
+    async def _sleep(self, seconds: float) -> None:
+        """Sleep in slices: `stop` may be called in a signal handler, where it cannot wake this task."""
+        for _ in range(math.ceil(seconds / self.poll_timeout)):
             if not self.stopping:
-                await asyncio.sleep(min(seconds, self.lookup))
+                await asyncio.sleep(min(seconds, self.poll_timeout))
 
-    async def _handle(self, hand: InFlight, deliveries: Sequence[Delivery]) -> None:
-        """One batch. The store's trouble counts once, however many deliveries met it."""
-        down = False
-        told: object = None
+    async def _handle(self, in_flight: InFlight, deliveries: Sequence[Delivery]) -> None:
+        """Process one batch. A failure of the store counts once per batch, not once per delivery."""
+        store_failed = False
+        logged: object = None
 
-        async def settle(delivery: Delivery, outcome: Result) -> None:
-            nonlocal down, told
-            down = down or isinstance(outcome, StoreError)
+        async def settle(delivery: Delivery, outcome: DeliveryResult) -> None:
+            nonlocal store_failed, logged
+            store_failed = store_failed or isinstance(outcome, StoreError)
             raised = outcome if isinstance(outcome, Exception) else getattr(outcome, "exception", None)
-            if raised is not told:  # a function of batches raises for all of them at once
-                told = raised
+            if raised is not logged:  # the function of a `Batch` raises one exception for all of its events
+                logged = raised
                 log_raised(raised, delivery.message.id)
-            await self._settle(hand, delivery, outcome)
+            await self._settle(in_flight, delivery, outcome)
 
         try:
-            await self._work.do(deliveries, hand, settle)
+            await self._work.process(deliveries, in_flight, settle)
         finally:
-            self._down = self._down + 1 if down else 0
+            self._store_failures = self._store_failures + 1 if store_failed else 0
             for delivery in deliveries:
-                hand.drop(delivery)
+                in_flight.remove(delivery)
 
-    async def _settle(self, hand: InFlight, delivery: Delivery, outcome: Result) -> None:
-        """Do what the rule says. What cannot be said to the broker now is said at the next delivery."""
-        ruled = rule(outcome, delivery.message.deliveries, self.pace)
-        ruling = await self._set_aside(delivery, ruled) if isinstance(ruled, DeadLetter) else ruled
-        if isinstance(ruling, Ack):
-            hand.done(delivery)
+    async def _settle(self, in_flight: InFlight, delivery: Delivery, outcome: DeliveryResult) -> None:
+        """Settle the delivery at the broker. If the broker is unreachable, it is settled at its next delivery."""
+        wanted = settlement_for(outcome, delivery.message.deliveries, self.backoff)
+        settlement = await self._dead_letter(delivery, wanted) if isinstance(wanted, DeadLetter) else wanted
+        if isinstance(settlement, Ack):
+            in_flight.acknowledge(delivery)
             return
-        hand.drop(delivery)
-        if isinstance(ruling, Retry):
-            self._tell("delivered_later", delivery, f"{ruling.reason}: in {ruling.seconds:.1f} s")
+        in_flight.remove(delivery)
+        if isinstance(settlement, Retry):
+            self._emit("delivered_later", delivery, f"{settlement.reason}: in {settlement.seconds:.1f} s")
             try:
-                await self._broker.later(delivery, ruling.seconds)
-            except Exception as error:  # noqa: BLE001 (then it comes again by the broker's own deadline)
-                self._away = max(self._away, 1)  # it may come at once, and over and over: rest before the next
-                self._trouble("later", error)
+                await self._broker.nack(delivery, settlement.seconds)
+            except Exception as error:  # noqa: BLE001 (then it is redelivered at the broker's own ack deadline)
+                self._broker_failures = max(self._broker_failures, 1)  # it may be redelivered in a loop: wait first
+                self._emit_failure("nack", error)
 
-    async def _set_aside(self, delivery: Delivery, why: DeadLetter) -> Ack | Retry | None:
-        """Dead letter, or parked; only then acknowledged. None: the dead letter has settled it."""
+    async def _dead_letter(self, delivery: Delivery, why: DeadLetter) -> Ack | Retry | None:
+        """Dead-letter or park the message, and only then acknowledge it. None: the dead letter queue settled it."""
         reason = f"{why.kind}: {why.reason}"
         try:
             if self.queue.dead_letters:
                 await self._broker.dead_letter(delivery, reason)
-                self._tell("dead_lettered", delivery, why.kind)  # its text may quote the body
+                self._emit("dead_lettered", delivery, why.kind)  # without its text, which may quote the body
                 return None
             if why.parked or await self._work.park(delivery.message, why.kind, why.reason):
                 return Ack()
-        except Exception as error:  # noqa: BLE001 (neither broker nor store would keep it: it has to come again)
-            self._trouble("set aside", error)
-        return Retry(self.pace.after(delivery.message.deliveries), f"not set aside yet: {why.kind}")
+        except Exception as error:  # noqa: BLE001 (neither the broker nor the store accepted it: redeliver it)
+            self._emit_failure("dead letter", error)
+        return Retry(self.backoff.after(delivery.message.deliveries), f"not dead-lettered yet: {why.kind}")
 
-    def _tell(self, name: str, delivery: Delivery, reason: str) -> None:
+    def _emit(self, name: str, delivery: Delivery, reason: str) -> None:
         bus = self._engine.bus
         if bus.wants(name):
             bus.emit(Event(name=name, key=delivery.message.id, scope=self.queue.name, reason=reason))
 
-    def _trouble(self, what: str, error: Exception) -> None:
+    def _emit_failure(self, call: str, error: Exception) -> None:
         bus = self._engine.bus
         if bus.wants("queue_failed"):
             bus.emit(
@@ -229,20 +229,22 @@ class Consumer:
                     name="queue_failed",
                     key="",
                     scope=self.queue.name,
-                    reason=what,
+                    reason=call,
                     error=f"{type(error).__qualname__}: {message_of(error)}",
                 )
             )
 
 
-def _work(handler: Any, decode: Decode | None, concurrency: int, queue: str) -> FunctionWork | StateWork | BatchWork:
-    if isinstance(handler, Guarded):
+def _work_for(
+    handler: Any, decode: Decode | None, concurrency: int, queue: str
+) -> FunctionWork | LatestStateWork | BatchWork:
+    if isinstance(handler, BaseFunction):
         return FunctionWork(handler, decode, concurrency, queue)
     if isinstance(handler, Batch):
         return BatchWork(handler, decode or msgspec.json.decode, queue)
     if isinstance(handler, Kept) and decode is not None:
-        return StateWork(handler, decode, queue)
+        return LatestStateWork(handler, decode, queue)
     raise ConfigurationError(
-        f"{handler!r} is no decorated function, and no state with a decode=",
+        f"{handler!r} is neither a decorated function nor a state with a decode=",
         hint='decorate it: @once(key="order:{event[id]}")',
     )

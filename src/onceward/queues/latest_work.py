@@ -1,28 +1,28 @@
-"""A state at work: a batch of events is one call to the store, which keeps the newest of each entity."""
+"""Applies messages to a `once.state(…)`: one store call per batch, which keeps the latest event of each entity."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from onceward.engine.deliver import park_apart
+from onceward.engine.deliver import park_message
 from onceward.latest import flow as flows
 from onceward.latest.api import Kept
 from onceward.protocol.outcome import Outcome
 
 from .dead_letter import parked_job
-from .driver import Driver
-from .function_work import LARGEST_BATCH, Decode
+from .flow_runner import FlowRunner
+from .function_work import MAX_BATCH, Decode
 from .in_flight import InFlight
 from .message import Delivery, Message
 from .result_batch import Settle
-from .settlement_rule import Unreadable
+from .settlement import Unreadable
 
 
-class StateWork:
-    """What a `once.state(…)` makes of messages: `decode` reads the event that each brings."""
+class LatestStateWork:
+    """The work of a consumer whose handler is a state. `decode` returns the event of a message."""
 
-    largest = LARGEST_BATCH
+    largest = MAX_BATCH
 
     def __init__(self, state: Kept[Any], decode: Decode, queue: str) -> None:
         self.engine = state.engine
@@ -31,30 +31,30 @@ class StateWork:
         self._state = state
         self._decode = decode
         self._queue = queue
-        self._drive = Driver(0 if self.engine.runtime.cancels else 2)
+        self._run_flow = FlowRunner(0 if self.engine.runtime.supports_cancellation else 2)
 
-    async def do(self, deliveries: Sequence[Delivery], hand: InFlight, settle: Settle) -> None:  # noqa: ARG002 (there is no claim to be kept)
+    async def process(self, deliveries: Sequence[Delivery], in_flight: InFlight, settle: Settle) -> None:  # noqa: ARG002 (there is no claim to track)
         events, readable = [], []
         for delivery in deliveries:
             try:
                 events.append(self._decode(delivery.message))
-            except Exception as error:  # noqa: BLE001 (reading it is the user's own code, and the message is anybody's)
+            except Exception as error:  # noqa: BLE001 (`decode` is user code and the message is untrusted)
                 await settle(delivery, Unreadable(error))
             else:
                 readable.append(delivery)
         outcomes: Sequence[Outcome[Any] | Exception]
         try:
-            outcomes = await self._drive(flows.apply_all(self.engine, self._state.newest, events)) if events else []
-        except Exception as error:  # noqa: BLE001 (of the store: the same events may be applied again)
+            outcomes = await self._run_flow(flows.apply_all(self.engine, self._state.flow, events)) if events else []
+        except Exception as error:  # noqa: BLE001 (a store error: the same events can be applied again)
             outcomes = [error for _ in events]
         for delivery, outcome in zip(readable, outcomes, strict=True):
             await settle(delivery, outcome)
 
     async def park(self, message: Message, kind: str, reason: str) -> bool:
-        """Keep a PARKED record of a message that cannot be applied. False: not now."""
+        """Store a PARKED record of a message that cannot be applied. Return False if that is not possible now."""
         policy = self.client.policy
-        job = parked_job(message, self._queue, self._state.scope, policy, self._state.newest.codec)
-        return await self._drive(park_apart(self.engine, job, kind, reason))
+        job = parked_job(message, self._queue, self._state.scope, policy, self._state.flow.codec)
+        return await self._run_flow(park_message(self.engine, job, kind, reason))
 
     def close(self) -> None:
-        self._drive.close()
+        self._run_flow.close()

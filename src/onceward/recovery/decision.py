@@ -9,10 +9,10 @@ from msgspec import Struct, field
 
 from onceward.engine.lock_record import is_lock
 from onceward.keys.key import Scope
-from onceward.protocol.cells import used_up
+from onceward.protocol.cells import attempts_used_up
 from onceward.protocol.operation_names import SCHEDULE_PREFIX
 from onceward.protocol.outcome import Executed, Failed, Outcome, Parked, Replayed, Running
-from onceward.protocol.record import NOBODY, Record, RecordState
+from onceward.protocol.record import NO_OWNER, Record, RecordState
 from onceward.protocol.transitions import Row, row_of
 
 UNFINISHED: Final = (RecordState.PENDING, RecordState.FAILED, RecordState.PARKED)
@@ -43,13 +43,13 @@ def standing_of(record: Record, now: int) -> RecoveryStatus:
     row = row_of(record, now)
     if is_lock(record):
         return RecoveryStatus.OVER
-    if row is Row.LIVE:
+    if row is Row.PENDING_LIVE:
         return RecoveryStatus.RUNNING
-    if row in (Row.LAPSED, Row.HANDED_BACK):
+    if row in (Row.PENDING_LAPSED, Row.RELEASED_UNVERIFIED):
         return RecoveryStatus.DUE
     if row is Row.PARKED:
         return RecoveryStatus.PARKED
-    if row is not Row.FAILED or used_up(record.attempt, record.max_attempts):
+    if row is not Row.FAILED_RETRYABLE or attempts_used_up(record.attempt, record.max_attempts):
         return RecoveryStatus.OVER
     return RecoveryStatus.DUE if now >= next_attempt_at(record) else RecoveryStatus.WAITING
 
@@ -60,7 +60,7 @@ def next_attempt_at(record: Record) -> int:
     What a person let run again has no owner in its record, and is due at once.
     """
     declared = record.retry_at or 0
-    if record.nonce == NOBODY:
+    if record.nonce == NO_OWNER:
         return declared
     rest = min(SECOND << min(max(record.attempt - 1, 0), 20), LONGEST_REST)
     return max(declared, record.updated_at + rest)

@@ -17,7 +17,7 @@ from onceward.engine.acquire import FIRST_PAUSE, TRIES_LEFT
 from onceward.engine.engine import Engine
 from onceward.errors import StoreError
 from onceward.protocol.record import Record, RecordState
-from onceward.protocol.requests import Answer, ClaimRequest, Complete, Seen, Verdict
+from onceward.protocol.requests import Answer, ClaimRequest, Complete, ExpectedRecord, Verdict
 
 from .definition import Schedule
 
@@ -58,7 +58,7 @@ async def move(engine: Engine, schedule: Schedule, seen: Cursor | None, consider
     key = schedule.cursors[number]
     spare = None if seen is None else seen.spare
     if spare is not None and spare.state not in (RecordState.FREE, RecordState.PENDING):
-        marks = {key.id: Seen(spare.token, spare.state)}
+        marks = {key.id: ExpectedRecord(spare.token, spare.state)}
         freed = await engine.store.forget([key.id], force=False, timeout=TIMEOUT, seen=marks)
         if freed[0].verdict is not Verdict.OK:
             return False

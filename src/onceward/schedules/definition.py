@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from onceward.errors import ConfigurationError, InvalidKey
 from onceward.keys.key import Key, Scope, make_key
-from onceward.protocol.duration import Duration, microseconds, readable
+from onceward.protocol.duration import Duration, format_duration, microseconds
 from onceward.protocol.outcome import Outcome
-from onceward.protocol.policy import Choices, Policy
+from onceward.protocol.policy import CommonSettings, Policy
 from onceward.protocol.window import lasting
 
-from .slots import MICROSECOND, Timetable, instant_of, moment
+from .slots import MICROSECOND, Timetable, datetime_of, instant_of
 
 Overlap = Literal["skip", "wait", "allow"]
 CatchUp = Literal["none", "last", "all"]
@@ -25,7 +25,7 @@ DAY = 24 * 3600 * 1_000_000
 SKIPPED = "Skipped"
 """The error type of a slot that was settled without being run, because another run was still going."""
 
-GIVEN_UP = 2
+MISSED_AFTER_GRACES = 2
 """After so many times the grace, a slot that nobody began is missed. In between no runner begins it or gives it up: two
 runners never differ about that."""
 
@@ -41,7 +41,7 @@ class SlotChoices(TypedDict, total=False):
     early: Duration
 
 
-class TickChoices(Choices, SlotChoices, total=False):
+class TickChoices(CommonSettings, SlotChoices, total=False):
     """Everything that may be declared about a schedule, as users write it."""
 
 
@@ -67,7 +67,7 @@ class Schedule(Struct, frozen=True, dict=True):
 
     def key(self, slot: int) -> Key:
         """The key of one run: the scheduled instant, in UTC, whatever zone its pattern is in."""
-        at = moment(slot)
+        at = datetime_of(slot)
         text = at.isoformat(timespec="auto" if slot % 60_000_000 else "minutes").removesuffix("+00:00")
         return make_key(self.scope, at, f"{text}Z")
 
@@ -95,7 +95,7 @@ class Schedule(Struct, frozen=True, dict=True):
 
     def local(self, slot: int) -> datetime:
         """The scheduled time as its zone's clocks show it."""
-        at = moment(slot)
+        at = datetime_of(slot)
         return at if self.timetable is None else at.astimezone(self.timetable.clock_on_the_wall)
 
     def meant_by(self, now: int) -> int | None:
@@ -131,10 +131,10 @@ class Missed(Struct, frozen=True):
 
     def __str__(self) -> str:
         runs = "run" if self.count == 1 else "runs"
-        return f"{self.count}{'+' if self.more else ''} {runs} missed, {shown(self.first)} to {shown(self.last)}"
+        return f"{self.count}{'+' if self.more else ''} {runs} missed, {format_time(self.first)} to {format_time(self.last)}"
 
 
-def shown(at: datetime) -> str:
+def format_time(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="auto" if at.second or at.microsecond else "minutes")[:-6] + "Z"
 
 
@@ -154,14 +154,14 @@ def slot_of(scheduled_at: datetime | str) -> int:
     return instant_of(scheduled_at)
 
 
-def slots_with(choices: SlotChoices) -> Slots:
+def checked_slots(choices: SlotChoices) -> Slots:
     """The choices, checked."""
     chosen: dict[str, Any] = {}
     for name, value in choices.items():
-        if name in _WORDS:
-            if value not in _WORDS[name]:
+        if name in _ALLOWED:
+            if value not in _ALLOWED[name]:
                 raise ConfigurationError(
-                    f"{name} cannot be {value!r}", hint=f"choose one of: {', '.join(map(repr, _WORDS[name]))}"
+                    f"{name} cannot be {value!r}", hint=f"choose one of: {', '.join(map(repr, _ALLOWED[name]))}"
                 )
             chosen[name] = value
         elif name == "catch_up_count":
@@ -173,32 +173,32 @@ def slots_with(choices: SlotChoices) -> Slots:
     slots = Slots(**chosen)
     if not slots.grace:
         raise ConfigurationError("a grace of 0 would miss every slot", hint='such as grace="60s"')
-    if slots.catch_up_age < GIVEN_UP * slots.grace:
+    if slots.catch_up_age < MISSED_AFTER_GRACES * slots.grace:
         raise ConfigurationError(
-            f"catch_up_age ({readable(slots.catch_up_age)}) must be {GIVEN_UP} times the grace "
-            f"({readable(slots.grace)}) at least"
+            f"catch_up_age ({format_duration(slots.catch_up_age)}) must be {MISSED_AFTER_GRACES} times the grace "
+            f"({format_duration(slots.grace)}) at least"
         )
     return slots
 
 
-_WORDS: dict[str, tuple[str, ...]] = {"overlap": get_args(Overlap), "catch_up": get_args(CatchUp)}
+_ALLOWED: dict[str, tuple[str, ...]] = {"overlap": get_args(Overlap), "catch_up": get_args(CatchUp)}
 
 
-def keep_of(slots: Slots, lease: int) -> int:
+def slot_retention(slots: Slots, lease: int) -> int:
     """How long a slot's record has to be kept (µs): longer than anybody may still ask for its run."""
     return slots.catch_up_age + lease + DAY
 
 
-def slot_policy(policy: Policy, slots: Slots, settings: Choices, *, declared_window: bool) -> Policy:
+def slot_policy(policy: Policy, slots: Slots, settings: CommonSettings, *, declared_window: bool) -> Policy:
     """The policy of one run. A failure is final unless it was asked to be retried, and only a crash is run again."""
-    keep = keep_of(slots, policy.lease)
+    keep = slot_retention(slots, policy.lease)
     window = policy.window
     if not declared_window:
         window = lasting(keep * MICROSECOND)
     elif window.kind not in ("forever", "lasting") or (window.kind == "lasting" and window.length < keep):
         raise ConfigurationError(
             f"the window ({window}) is too short for a schedule: a late run could come twice",
-            hint=f"leave it out, or keep slots for catch_up_age + lease + 1 day: {readable(keep)}",
+            hint=f"leave it out, or keep slots for catch_up_age + lease + 1 day: {format_duration(keep)}",
         )
     final = policy.final
     if policy.retry is None and "final" not in settings and not final:

@@ -20,9 +20,9 @@ from msgspec import Struct
 from onceward.protocol.record import Record
 from onceward.protocol.transitions import Row, row_of
 
-from .definition import GIVEN_UP, Slots
+from .definition import MISSED_AFTER_GRACES, Slots
 
-POLL = 1_000_000
+POLL_INTERVAL = 1_000_000
 """µs until the next look while a late run of somebody else has to end first."""
 
 
@@ -36,7 +36,7 @@ class SlotStatus(Enum):
     SETTLED = "settled"
 
 
-class Fate(Enum):
+class SlotAction(Enum):
     """What is to be done about a slot."""
 
     SETTLED = "settled"
@@ -46,13 +46,13 @@ class Fate(Enum):
     MISSED = "missed"
 
 
-STANDINGS = {
+STATUS_OF_ROW = {
     Row.NONE: SlotStatus.UNBEGUN,
     Row.FREE: SlotStatus.UNBEGUN,  # somebody made it free, so that it runs again
-    Row.LIVE: SlotStatus.RUNNING,
-    Row.LAPSED: SlotStatus.SILENT,
-    Row.HANDED_BACK: SlotStatus.SILENT,
-    Row.FAILED: SlotStatus.FAILED,
+    Row.PENDING_LIVE: SlotStatus.RUNNING,
+    Row.PENDING_LAPSED: SlotStatus.SILENT,
+    Row.RELEASED_UNVERIFIED: SlotStatus.SILENT,
+    Row.FAILED_RETRYABLE: SlotStatus.FAILED,
 }
 """All other rows are settled. One whose window is over was run: it is no missed one."""
 
@@ -77,65 +77,69 @@ class Agenda(Struct, frozen=True):
     look_at: int | None
 
 
-def standing(one: OpenSlot, now: int) -> SlotStatus:
+def status_of(one: OpenSlot, now: int) -> SlotStatus:
     if one.settled:
         return SlotStatus.SETTLED
-    return SlotStatus.RUNNING if one.ours else STANDINGS.get(row_of(one.record, now), SlotStatus.SETTLED)
+    return SlotStatus.RUNNING if one.ours else STATUS_OF_ROW.get(row_of(one.record, now), SlotStatus.SETTLED)
 
 
 def agenda(open_slots: Sequence[OpenSlot], slots: Slots, now: int, considered: int) -> Agenda:
     """What is due at `now`, of slots in order that are all at or before it."""
-    known = [(one, standing(one, now)) for one in open_slots]
-    caught_up = _caught_up(known, slots, now)
-    fates = [_fate(one, how, slots, now, caught_up=one.slot in caught_up) for one, how in known]
-    of_fate = {fate: [one.slot for one, its in zip(open_slots, fates, strict=True) if its is fate] for fate in Fate}
-    backlog = of_fate[Fate.RUN_LATE]
-    looks = [_look_at(one, how, slots) for (one, how), fate in zip(known, fates, strict=True) if fate is Fate.WAIT]
+    known = [(one, status_of(one, now)) for one in open_slots]
+    caught_up = _slots_to_catch_up(known, slots, now)
+    fates = [_action_for(one, how, slots, now, caught_up=one.slot in caught_up) for one, how in known]
+    of_fate = {
+        fate: [one.slot for one, its in zip(open_slots, fates, strict=True) if its is fate] for fate in SlotAction
+    }
+    backlog = of_fate[SlotAction.RUN_LATE]
+    looks = [
+        _check_at(one, how, slots) for (one, how), fate in zip(known, fates, strict=True) if fate is SlotAction.WAIT
+    ]
     blocked = bool(backlog) and any(_is_late_run(one, how, slots) for one, how in known)
     if blocked:
-        looks.append(now + POLL)
+        looks.append(now + POLL_INTERVAL)
     for one, fate in zip(open_slots, fates, strict=True):
-        if fate not in (Fate.SETTLED, Fate.MISSED):
+        if fate not in (SlotAction.SETTLED, SlotAction.MISSED):
             break
         considered = one.slot
     return Agenda(
-        now=tuple(of_fate[Fate.RUN_NOW]),
+        now=tuple(of_fate[SlotAction.RUN_NOW]),
         late=backlog[0] if backlog and not blocked else None,
         considered=considered,
-        missed=tuple(slot for slot in of_fate[Fate.MISSED] if slot <= considered),
-        settled=tuple(of_fate[Fate.SETTLED]),
+        missed=tuple(slot for slot in of_fate[SlotAction.MISSED] if slot <= considered),
+        settled=tuple(of_fate[SlotAction.SETTLED]),
         look_at=min((look for look in looks if look is not None), default=None),
     )
 
 
-def _fate(one: OpenSlot, how: SlotStatus, slots: Slots, now: int, *, caught_up: bool) -> Fate:
+def _action_for(one: OpenSlot, how: SlotStatus, slots: Slots, now: int, *, caught_up: bool) -> SlotAction:
     late_by = now - one.slot
     if how is SlotStatus.SETTLED:
-        return Fate.SETTLED
+        return SlotAction.SETTLED
     if how is SlotStatus.RUNNING:
-        return Fate.WAIT
+        return SlotAction.WAIT
     if how is SlotStatus.UNBEGUN:
         if late_by <= slots.grace:
-            return Fate.RUN_NOW
+            return SlotAction.RUN_NOW
         if caught_up:
-            return Fate.RUN_LATE
-        return Fate.MISSED if late_by > GIVEN_UP * slots.grace else Fate.WAIT
+            return SlotAction.RUN_LATE
+        return SlotAction.MISSED if late_by > MISSED_AFTER_GRACES * slots.grace else SlotAction.WAIT
     if late_by > slots.catch_up_age:
-        return Fate.MISSED
+        return SlotAction.MISSED
     waits = one.record is not None and one.record.retry_at is not None and one.record.retry_at > now
-    return Fate.WAIT if waits else Fate.RUN_LATE
+    return SlotAction.WAIT if waits else SlotAction.RUN_LATE
 
 
-def _look_at(one: OpenSlot, how: SlotStatus, slots: Slots) -> int | None:
+def _check_at(one: OpenSlot, how: SlotStatus, slots: Slots) -> int | None:
     """When something may have changed about a slot that has to wait."""
     if how is SlotStatus.UNBEGUN:
-        return one.slot + GIVEN_UP * slots.grace + 1
+        return one.slot + MISSED_AFTER_GRACES * slots.grace + 1
     if one.ours or one.record is None:
         return None
     return one.record.lease_until if how is SlotStatus.RUNNING else one.record.retry_at
 
 
-def _caught_up(known: Sequence[tuple[OpenSlot, SlotStatus]], slots: Slots, now: int) -> Collection[int]:
+def _slots_to_catch_up(known: Sequence[tuple[OpenSlot, SlotStatus]], slots: Slots, now: int) -> Collection[int]:
     """The late ones that nobody began and that are to be run all the same."""
     unbegun = [one.slot for one, how in known if how is SlotStatus.UNBEGUN]
     late = [slot for slot in unbegun if slots.grace < now - slot <= slots.catch_up_age]

@@ -10,23 +10,23 @@ from msgspec.structs import replace
 
 from onceward.errors import ConfigurationError
 from onceward.protocol import transitions
-from onceward.protocol.audit import AuditEntry, AuditFilter, Signature
+from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature
 from onceward.protocol.capabilities import (
-    NO_BOUND,
-    Bounds,
+    NO_SIZE_LIMIT,
     JoinedStore,
     JoinsTransaction,
     KeepsCounters,
     KeepsLatest,
+    LimitsResultSize,
     ListsLatest,
-    Notifies,
-    Overlaps,
+    NotifiesChanges,
+    OverlapsCalls,
 )
-from onceward.protocol.counters import Counted, Sheet
+from onceward.protocol.counters import CounterRow, StoredCounts
 from onceward.protocol.latest import DedupMark, EntityState, EventDelivery, LatestResult, Retention
 from onceward.protocol.ports import Clock, Filter, Page, Store
 from onceward.protocol.record import Record, RecordState
-from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Complete, Renewal, Seen, Verdict
+from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Complete, ExpectedRecord, Renewal, Verdict
 from onceward.protocol.runtime import Runtime
 
 from .clock import SteadyClock
@@ -48,19 +48,19 @@ class CachedStore:
     def _wrap(self, store: Store, results: _ResultCache) -> None:
         self.name = f"{store.name} (cached)"
         self.inline = store.inline
-        self.largest = store.largest if isinstance(store, Bounds) else NO_BOUND
-        self.parts = store.parts if isinstance(store, Overlaps) else 1
+        self.largest = store.largest if isinstance(store, LimitsResultSize) else NO_SIZE_LIMIT
+        self.parts = store.parts if isinstance(store, OverlapsCalls) else 1
         self._store = store
         self._results = results
 
-    def twin(self) -> Store:
+    def clone(self) -> Store:
         """Return a twin without the cache: the heartbeat renews leases and never replays."""
-        return self._store.twin()
+        return self._store.clone()
 
-    def twin_with_cache(self) -> CachedStore:
+    def clone_with_cache(self) -> CachedStore:
         """Return a twin that shares this cache, for a client's sync or async counterpart: `forget` affects both."""
         other = object.__new__(CachedStore)
-        other._wrap(self._store.twin(), self._results)
+        other._wrap(self._store.clone(), self._results)
         return other
 
     async def open(self, runtime: Runtime) -> None:
@@ -83,10 +83,10 @@ class CachedStore:
         return await self._store.renew(renewals, timeout=timeout)
 
     async def settle(
-        self, settlements: Sequence[AnySettlement], *, timeout: float, signed: Signature | None = None
+        self, settlements: Sequence[AnySettlement], *, timeout: float, signed: AuditSignature | None = None
     ) -> list[Answer]:
         generation = self._results.generation
-        full = [replace(one, briefly=False) if type(one) is Complete else one for one in settlements]
+        full = [replace(one, omit_record=False) if type(one) is Complete else one for one in settlements]
         answers = await self._store.settle(full, timeout=timeout, signed=signed)
         return [self._results.remember(answer, generation) for answer in answers]
 
@@ -99,8 +99,8 @@ class CachedStore:
         *,
         force: bool,
         timeout: float,
-        seen: Mapping[bytes, Seen] | None = None,
-        signed: Signature | None = None,
+        seen: Mapping[bytes, ExpectedRecord] | None = None,
+        signed: AuditSignature | None = None,
     ) -> list[Answer]:
         try:
             return await self._store.forget(ids, force=force, timeout=timeout, seen=seen, signed=signed)
@@ -113,14 +113,14 @@ class CachedStore:
     async def counts(self, *, timeout: float) -> dict[tuple[str, RecordState], int]:
         return await self._store.counts(timeout=timeout)
 
-    async def purge(self, limit: int, *, timeout: float, signed: Signature | None = None) -> int:
+    async def purge(self, limit: int, *, timeout: float, signed: AuditSignature | None = None) -> int:
         return await self._store.purge(limit, timeout=timeout, signed=signed)
 
     async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
         return await self._store.audit(wanted, limit=limit, timeout=timeout)
 
     def watch(self, id: bytes, wake: Callable[[], None]) -> Callable[[], None]:
-        if isinstance(self._store, Notifies):
+        if isinstance(self._store, NotifiesChanges):
             return self._store.watch(id, wake)
         return _do_nothing
 
@@ -158,11 +158,11 @@ class CachedStore:
             raise ConfigurationError(f"{self._store.name} cannot store the latest state of entities")
         return self._store
 
-    async def keep_counts(self, sheets: Sequence[Sheet], *, timeout: float) -> int:
-        return await self._counters_store().keep_counts(sheets, timeout=timeout)
+    async def save_counts(self, sheets: Sequence[CounterRow], *, timeout: float) -> int:
+        return await self._counters_store().save_counts(sheets, timeout=timeout)
 
-    async def counted(self, since: int, *, timeout: float) -> Counted:
-        return await self._counters_store().counted(since, timeout=timeout)
+    async def read_counts(self, since: int, *, timeout: float) -> StoredCounts:
+        return await self._counters_store().read_counts(since, timeout=timeout)
 
     async def expire_counts(self, limit: int, *, timeout: float) -> int:
         return await self._store.expire_counts(limit, timeout=timeout) if isinstance(self._store, KeepsCounters) else 0

@@ -30,7 +30,7 @@ def driver_connection(connection: Any, runtime: Runtime) -> Any:
             raise ConfigurationError(
                 f"cannot join a {_name(connection)} here", hint="pass a synchronous Session or Connection of SQLAlchemy"
             )
-        if runtime.cancels:
+        if runtime.supports_cancellation:
             raise ConfigurationError(
                 f"a {_name(connection)} would block the event loop", hint="pass an AsyncSession or AsyncConnection"
             )

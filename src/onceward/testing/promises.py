@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from onceward.protocol.record import NOBODY, AfterCrash, Record, RecordState
+from onceward.protocol.record import NO_OWNER, AfterCrash, Record, RecordState
 from onceward.protocol.requests import ClaimRequest, Validity, Verdict
 
 CHANGES = frozenset({Verdict.ACQUIRED, Verdict.OK, Verdict.REPLAY, Verdict.PARKED})
@@ -25,7 +25,7 @@ class Client(NamedTuple):
     """What one caller knows, and what of it is still on the wire."""
 
     calls: int = 0
-    nonce: bytes = NOBODY  # of its last claim: the network may deliver it again, even after a crash
+    nonce: bytes = NO_OWNER  # of its last claim: the network may deliver it again, even after a crash
     asking: bool = False  # the reply was lost; it will ask again
     grant: Grant | None = None
     settling: str = ""  # the reply was lost; it will send the same settlement again

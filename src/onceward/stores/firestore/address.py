@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from onceward.errors import ConfigurationError
-from onceward.protocol.suggest import nearest
+from onceward.protocol.suggest import closest_name
 
 from .layout import EXPIRY, SHOWN, SHOWN_OF_MARK, SHOWN_OF_STATE, Layout
 
@@ -92,7 +92,7 @@ def parse(url: str) -> FirestoreAddress:
         if name not in SETTINGS:
             raise ConfigurationError(
                 f"a Firestore URL has no setting {name!r}",
-                hint=f"{nearest(name, SETTINGS)}it may have {', '.join(sorted(SETTINGS))}",
+                hint=f"{closest_name(name, SETTINGS)}it may have {', '.join(sorted(SETTINGS))}",
             )
     collection = unquote(parts.path.removeprefix("/"))
     if parts.scheme != "firestore" or not parts.netloc or not collection or parts.fragment:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from onceward.protocol.record import NOBODY, Record, RecordState
+from onceward.protocol.record import NO_OWNER, Record, RecordState
 
 MOST = 10_000
 """Claims that are remembered, the oldest go first. A few megabytes."""
@@ -55,7 +55,7 @@ class FirestoreCache:
         record = sight.record
         if record is None:
             return
-        if record.state is not RecordState.PENDING or record.nonce == NOBODY or record.released:
+        if record.state is not RecordState.PENDING or record.nonce == NO_OWNER or record.released:
             self.drop(record.id)
             return
         self._sights.pop(record.id, None)  # so that it is the youngest

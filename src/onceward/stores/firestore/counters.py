@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from onceward.protocol.counters import HOUR, KEEP_COUNTS, Counted, Sheet, decoded, encoded, oldest_kept
+from onceward.protocol.counters import (
+    COUNTS_RETENTION,
+    HOUR,
+    CounterRow,
+    StoredCounts,
+    decode_counts,
+    encode_counts,
+    oldest_kept_hour,
+)
 
 from . import errors as faults
 from . import values
@@ -30,7 +38,7 @@ class FirestoreCounters:
         self._clock = clock
         self._in = calls.place.counts_in
 
-    async def keep(self, sheets: Sequence[Sheet], deadline: float) -> int:
+    async def keep(self, sheets: Sequence[CounterRow], deadline: float) -> int:
         """One read a sheet, and one write if it is newer than what is there."""
         names = [(self._in, f"{sheet.process.hex()}-{sheet.hour}") for sheet in sheets] or [(self._in, "clock")]
         while True:
@@ -52,22 +60,22 @@ class FirestoreCounters:
                 await self.expire(SWEEP * len(sheets), deadline, now)
             return now
 
-    def _changes(self, sheet: Sheet) -> Changes:
-        end = sheet.hour * HOUR + KEEP_COUNTS + 2 * HOUR
+    def _changes(self, sheet: CounterRow) -> Changes:
+        end = sheet.hour * HOUR + COUNTS_RETENTION + 2 * HOUR
         return {
             ("process",): Value(bytes_value=sheet.process),
             _HOUR: values.number(sheet.hour),
             ("number",): values.number(sheet.number),
-            ("counts",): Value(bytes_value=encoded(sheet.counts)),
+            ("counts",): Value(bytes_value=encode_counts(sheet.counts)),
             (self._calls.place.layout.expiry,): values.time(end),
         }
 
-    async def counted(self, since: int, deadline: float) -> Counted:
+    async def read_counts(self, since: int, deadline: float) -> StoredCounts:
         now = self._clock()
         if now is None:
             _, now = await self._calls.get([(self._in, "clock")], deadline)
-        condition = where(_HOUR, "GREATER_THAN_OR_EQUAL", values.number(max(since, oldest_kept(now))))
-        sheets: list[Sheet] = []
+        condition = where(_HOUR, "GREATER_THAN_OR_EQUAL", values.number(max(since, oldest_kept_hour(now))))
+        sheets: list[CounterRow] = []
         more: dict[str, Any] = {}
         while True:
             page, _ = await self._calls.query(
@@ -75,7 +83,7 @@ class FirestoreCounters:
             )
             sheets += [_sheet(one) for one in page]
             if len(page) < PAGE:
-                return Counted(sheets, now)
+                return StoredCounts(sheets, now)
             last = Value(reference_value=self._calls.path(self._in, page[-1].name))
             more = {"start_at": after(page[-1].fields["hour"], last)}
 
@@ -83,7 +91,7 @@ class FirestoreCounters:
         now = self._clock() if now is None else now
         if now is None:
             _, now = await self._calls.get([(self._in, "clock")], deadline)
-        condition = where(_HOUR, "LESS_THAN", values.number(oldest_kept(now)))
+        condition = where(_HOUR, "LESS_THAN", values.number(oldest_kept_hour(now)))
         old, _ = await self._calls.query(self._in, deadline, where=condition, limit=min(limit, PAGE))
         if not old:
             return 0
@@ -91,6 +99,6 @@ class FirestoreCounters:
         return sum(code == "OK" for code, _ in await self._calls.write_each(batch, deadline))
 
 
-def _sheet(one: Found) -> Sheet:
+def _sheet(one: Found) -> CounterRow:
     process, hour, number, counts = (plain(one.fields[name]) for name in ("process", "hour", "number", "counts"))
-    return Sheet(process, hour, number, decoded(counts))
+    return CounterRow(process, hour, number, decode_counts(counts))

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from onceward.errors import ConfigurationError, StoreBroken
-from onceward.protocol.cells import KEEP_UNFINISHED, used_up
+from onceward.protocol.cells import KEEP_UNFINISHED, attempts_used_up
 from onceward.protocol.record import READER, AfterCrash, Record, RecordState
 from onceward.protocol.requests import ClaimRequest
 from onceward.protocol.transitions import CLOCK_MARGIN
@@ -210,7 +210,7 @@ def expires(record: Record) -> int | None:
     if state is RecordState.FREE:
         end: int | None = record.token
     elif state is RecordState.PENDING:
-        given_up = record.after_crash is AfterCrash.RERUN and not used_up(record.attempt, record.max_attempts)
+        given_up = record.after_crash is AfterCrash.RERUN and not attempts_used_up(record.attempt, record.max_attempts)
         lapses = None if record.released or not given_up else record.lease_until
         end = None if lapses is None else lapses + KEEP_UNFINISHED
     else:

@@ -133,14 +133,14 @@ class FirestoreJoined:
         deadline = time.monotonic() + timeout
         found, now = await self._read(self._states.wanted(deliveries), deadline)
         look = Look(found, now)
-        rulings = judged(self._states, deliveries, look)
-        for place, changes in to_write(self._states, rulings, look, keep, deliveries).items():
+        decisions = judged(self._states, deliveries, look)
+        for place, changes in to_write(self._states, decisions, look, keep, deliveries).items():
             there = found.get(place)
             dropped = [] if there is None else self._states.dropped(place, changes, there)
             self._add(place, changes, there=there is not None, dropped=dropped)
-        return rulings.answers
+        return decisions.answers
 
-    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
+    async def latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
         deadline = time.monotonic() + timeout
         collection = self._states.states_in
         places = [(collection, hashed(id)) for id in ids]
@@ -156,7 +156,7 @@ class FirestoreJoined:
     def is_open(self) -> bool:
         return bool(self._transaction.id == self._id)
 
-    def is_in_the_way(self) -> bool:
+    def blocks_writes(self) -> bool:
         return False
 
     async def begin(self, *, timeout: float) -> None:  # noqa: ARG002 (nothing is asked)
@@ -255,7 +255,7 @@ def _check(transaction: Any, runtime: Runtime, calls: FirestoreCalls) -> None:
             hint="hand over what @firestore.transactional gives your function",
         )
     awaits = type(transaction).__name__.startswith("Async")
-    if awaits is not runtime.cancels:
+    if awaits is not runtime.supports_cancellation:
         raise WrongRuntime(
             f"{type(transaction).__qualname__} belongs to the other colour",
             hint="Once takes a Transaction, and AsyncOnce an AsyncTransaction",

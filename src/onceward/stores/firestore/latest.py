@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from onceward.errors import ConfigurationError
-from onceward.protocol.latest import EntityState, EventDelivery, LatestDecisions, LatestResult, Retention, rule
+from onceward.protocol.latest import EntityState, EventDelivery, LatestDecisions, LatestResult, Retention, decide
 from onceward.protocol.runtime import Runtime
 
 from . import errors as faults
@@ -68,18 +68,22 @@ def judged(states: LatestDocuments, deliveries: Sequence[EventDelivery], look: L
                 content, end = states.content(known.fields)
                 if look.now < end:
                     marks[mark] = content
-    return rule(deliveries, orders, marks, look.now, closed)
+    return decide(deliveries, orders, marks, look.now, closed)
 
 
 def to_write(
-    states: LatestDocuments, rulings: LatestDecisions, look: Look, keep: Retention, deliveries: Sequence[EventDelivery]
+    states: LatestDocuments,
+    decisions: LatestDecisions,
+    look: Look,
+    keep: Retention,
+    deliveries: Sequence[EventDelivery],
 ) -> dict[Place, Changes]:
     """The documents that the rulings make or change."""
     changes: dict[Place, Changes] = {}
     entities = {one.id: states.of(one) for one in deliveries}
-    for id, one in rulings.newest.items():
+    for id, one in decisions.updates.items():
         changes[entities[id]] = states.state_changes(one, keep, look.now)
-    for mark, one in rulings.marks.items():
+    for mark, one in decisions.marks.items():
         changes[states.mark(mark)] = states.mark_changes(mark, one, keep, look.now)
     return changes
 
@@ -139,8 +143,8 @@ class FirestoreLatest:
         try:
             found, now = await self._calls.get(states.wanted(deliveries), deadline)
             look = Look(found, self._clock() or now)
-            rulings = judged(states, deliveries, look)
-            changes = to_write(states, rulings, look, keep, deliveries)
+            decisions = judged(states, deliveries, look)
+            changes = to_write(states, decisions, look, keep, deliveries)
             if changes:
                 batch = [self._writing(place, one, found.get(place)) for place, one in changes.items()]
                 await self._calls.commit(batch, deadline)
@@ -148,7 +152,7 @@ class FirestoreLatest:
             if error.code in faults.RACED:
                 return None
             raise faults.explain(error, self._calls.name) from error
-        return rulings.answers
+        return decisions.answers
 
     def _writing(self, place: Place, changes: Changes, there: Found | None) -> Any:
         if there is None:

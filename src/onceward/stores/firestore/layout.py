@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from onceward.errors import ConfigurationError
 from onceward.protocol.latest import DedupMark, EntityState
 from onceward.protocol.record import Record
-from onceward.protocol.suggest import nearest
+from onceward.protocol.suggest import closest_name
 
 Path = tuple[str, ...]
 
@@ -73,7 +73,7 @@ class Layout(Struct, frozen=True):
                 if name not in kind.__struct_fields__ or name == "id":
                     raise ConfigurationError(
                         f"{what} have no field {name!r} that could be shown",
-                        hint=f"{nearest(name, kind.__struct_fields__)}they are: {', '.join(kind.__struct_fields__)}",
+                        hint=f"{closest_name(name, kind.__struct_fields__)}they are: {', '.join(kind.__struct_fields__)}",
                     )
 
     def paths(self) -> dict[str, Path]:

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from onceward.errors import StoreBroken
 from onceward.protocol import transitions
-from onceward.protocol.audit import Signature, purge_entry
-from onceward.protocol.ports import PLACES, Filter, Order, Page
+from onceward.protocol.audit import AuditSignature, purge_entry
+from onceward.protocol.ports import SORT_KEYS, Filter, Page, SortOrder
 from onceward.protocol.record import Record, RecordState
 
 from . import audit as trail
@@ -24,7 +24,11 @@ from .values import ArrayValue, Value
 PAGE: Final = 300
 """Documents read at a time."""
 
-_ORDERS: Final = {Order.UPDATED: ("updated_at", True), Order.CREATED: ("created_at", True), Order.KEY: ("key", False)}
+_ORDERS: Final = {
+    SortOrder.UPDATED: ("updated_at", True),
+    SortOrder.CREATED: ("created_at", True),
+    SortOrder.KEY: ("key", False),
+}
 
 
 class FirestoreMaintenance:
@@ -86,7 +90,7 @@ class FirestoreMaintenance:
         except StoreBroken:
             return Record(id, "", one.name, RecordState.PARKED, 0, error_type="StoreBroken", error="it cannot be read")
 
-    async def first(self, wanted: Filter, order: Order, limit: int, deadline: float) -> Page:
+    async def first(self, wanted: Filter, order: SortOrder, limit: int, deadline: float) -> Page:
         """In the order of one field, which has an index, until enough fit: only those are read."""
         field, descending = _ORDERS[order]
         path: Path = self._records.paths[field]
@@ -99,13 +103,13 @@ class FirestoreMaintenance:
             records = [self.readable(one) for one in page]
             found += [record for record in records if _fits(record, wanted)]
             if len(page) < PAGE or self._is_enough(found, records[-1], order, limit):
-                return Page(heapq.nsmallest(limit, found, key=PLACES[order]), None, self._clock() or now)
+                return Page(heapq.nsmallest(limit, found, key=SORT_KEYS[order]), None, self._clock() or now)
             last = Value(reference_value=self._calls.path(self._in, page[-1].name))
             more = {"start_at": after(_value_at(page[-1], path), last)}
 
-    def _is_enough(self, found: list[Record], last: Record, order: Order, limit: int) -> bool:
+    def _is_enough(self, found: list[Record], last: Record, order: SortOrder, limit: int) -> bool:
         """Whether none of those that follow can come before: at equal times the ids decide."""
-        place = PLACES[order]
+        place = SORT_KEYS[order]
         return len(found) > limit and sum(place(one)[0] < place(last)[0] for one in found) >= limit
 
     async def counts(self, deadline: float) -> dict[tuple[str, RecordState], int]:
@@ -128,7 +132,7 @@ class FirestoreMaintenance:
                     counted[values.plain(scope), state] = number
             more = {"start_at": after(scope)}
 
-    async def purge(self, limit: int, deadline: float, signed: Signature | None) -> int:
+    async def purge(self, limit: int, deadline: float, signed: AuditSignature | None) -> int:
         """What the expiry policy deletes too, if there is one. Each only as long as it is the version that was seen."""
         gone, now = 0, 0
         most, last = min(limit, PAGE), None
@@ -154,7 +158,7 @@ class FirestoreMaintenance:
         old, _ = await self._calls.query(self._in, deadline, limit=most, **how)
         return old, now
 
-    async def _delete(self, going: Sequence[Found], now: int, deadline: float, signed: Signature | None) -> int:
+    async def _delete(self, going: Sequence[Found], now: int, deadline: float, signed: AuditSignature | None) -> int:
         if not going:
             return 0
         batch = [self._calls.deleting(self._in, one.name, one.version) for one in going]

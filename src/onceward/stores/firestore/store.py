@@ -14,13 +14,13 @@ from typing import Any, NamedTuple, TypeVar
 
 from onceward.errors import StoreUnavailable
 from onceward.protocol import transitions
-from onceward.protocol.audit import AuditEntry, AuditFilter, Signature
-from onceward.protocol.capabilities import Remark
-from onceward.protocol.counters import Counted, Sheet
+from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature
+from onceward.protocol.capabilities import HealthFinding
+from onceward.protocol.counters import CounterRow, StoredCounts
 from onceward.protocol.latest import DedupMark, EntityState, EventDelivery, LatestResult, Retention
-from onceward.protocol.ports import Clock, Filter, Order, Page
+from onceward.protocol.ports import Clock, Filter, Page, SortOrder
 from onceward.protocol.record import RecordState
-from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Renewal, Seen
+from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, ExpectedRecord, Renewal
 from onceward.protocol.runtime import Runtime
 from onceward.stores.watchers import Watchers
 
@@ -52,7 +52,7 @@ class Open(NamedTuple):
     calls: FirestoreCalls
     table: FirestoreTable
     upkeep: FirestoreMaintenance
-    newest: FirestoreLatest
+    latest: FirestoreLatest
     counts: FirestoreCounters
 
 
@@ -94,7 +94,7 @@ class FirestoreStore(Watchers):
         """What tells the time here instead of the server, for those who answer in the store's place."""
         return self._clock
 
-    def twin(self) -> FirestoreStore:
+    def clone(self) -> FirestoreStore:
         other = FirestoreStore(self._place, clock=self._clock)
         other._recall = self._recall  # the keeper renews what we have claimed
         return other
@@ -137,14 +137,14 @@ class FirestoreStore(Watchers):
         return await self._apply(renewals, timeout)
 
     async def settle(
-        self, settlements: Sequence[AnySettlement], *, timeout: float, signed: Signature | None = None
+        self, settlements: Sequence[AnySettlement], *, timeout: float, signed: AuditSignature | None = None
     ) -> list[Answer]:
         answers = await self._apply(settlements, timeout, signed)
         self.wake(one.id for one in settlements)
         return answers
 
     async def _apply(
-        self, requests: Sequence[AnyRequest], timeout: float, signed: Signature | None = None
+        self, requests: Sequence[AnyRequest], timeout: float, signed: AuditSignature | None = None
     ) -> list[Answer]:
         return await self._opened().table.apply([job_of(one) for one in requests], _until(timeout), signed)
 
@@ -157,8 +157,8 @@ class FirestoreStore(Watchers):
         *,
         force: bool,
         timeout: float,
-        seen: Mapping[bytes, Seen] | None = None,
-        signed: Signature | None = None,
+        seen: Mapping[bytes, ExpectedRecord] | None = None,
+        signed: AuditSignature | None = None,
     ) -> list[Answer]:
         sights = seen or {}
         jobs = [DocumentRequest(id, partial(transitions.forget, force=force, seen=sights.get(id))) for id in ids]
@@ -169,13 +169,13 @@ class FirestoreStore(Watchers):
     async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
         return await self._asked(self._opened().upkeep.scan(wanted, cursor, limit, _until(timeout)))
 
-    async def first(self, wanted: Filter, *, order: Order, limit: int, timeout: float) -> Page:
+    async def first(self, wanted: Filter, *, order: SortOrder, limit: int, timeout: float) -> Page:
         return await self._asked(self._opened().upkeep.first(wanted, order, limit, _until(timeout)))
 
     async def counts(self, *, timeout: float) -> dict[tuple[str, RecordState], int]:
         return await self._asked(self._opened().upkeep.counts(_until(timeout)))
 
-    async def purge(self, limit: int, *, timeout: float, signed: Signature | None = None) -> int:
+    async def purge(self, limit: int, *, timeout: float, signed: AuditSignature | None = None) -> int:
         return await self._asked(self._opened().upkeep.purge(limit, _until(timeout), signed))
 
     async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
@@ -186,13 +186,13 @@ class FirestoreStore(Watchers):
     async def apply_events(
         self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
     ) -> list[LatestResult]:
-        return await self._asked(self._opened().newest.keep(deliveries, keep, _until(timeout)))
+        return await self._asked(self._opened().latest.keep(deliveries, keep, _until(timeout)))
 
-    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
-        return await self._asked(self._opened().newest.read(ids, _until(timeout)))
+    async def latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
+        return await self._asked(self._opened().latest.read(ids, _until(timeout)))
 
     async def expire_latest(self, limit: int, *, timeout: float) -> int:
-        return await self._asked(self._opened().newest.expire(limit, _until(timeout)))
+        return await self._asked(self._opened().latest.expire(limit, _until(timeout)))
 
     async def entities(
         self, scope: str, *, cursor: bytes | None, limit: int, timeout: float
@@ -203,15 +203,15 @@ class FirestoreStore(Watchers):
         return await self._asked(self._shown().marks(ids, _until(timeout)))
 
     def _shown(self) -> FirestoreLatestListing:
-        return FirestoreLatestListing(self._opened().newest.states, self._now)
+        return FirestoreLatestListing(self._opened().latest.states, self._now)
 
     # ── counters ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def keep_counts(self, sheets: Sequence[Sheet], *, timeout: float) -> int:
+    async def save_counts(self, sheets: Sequence[CounterRow], *, timeout: float) -> int:
         return await self._asked(self._opened().counts.keep(sheets, _until(timeout)))
 
-    async def counted(self, since: int, *, timeout: float) -> Counted:
-        return await self._asked(self._opened().counts.counted(since, _until(timeout)))
+    async def read_counts(self, since: int, *, timeout: float) -> StoredCounts:
+        return await self._asked(self._opened().counts.read_counts(since, _until(timeout)))
 
     async def expire_counts(self, limit: int, *, timeout: float) -> int:
         return await self._asked(self._opened().counts.expire(limit, _until(timeout)))
@@ -221,17 +221,17 @@ class FirestoreStore(Watchers):
     def join(self, connection: Any, runtime: Runtime) -> FirestoreJoined:
         """The store within a `Transaction` or `AsyncTransaction` of the caller's, on the same database."""
         opened = self._opened()
-        return FirestoreJoined(connection, runtime, self._records, opened.newest.states, self._now)
+        return FirestoreJoined(connection, runtime, self._records, opened.latest.states, self._now)
 
-    async def examine(self, *, timeout: float) -> list[Remark]:
+    async def examine(self, *, timeout: float) -> list[HealthFinding]:
         """For `onceward doctor`."""
         place = self._place
         await self._asked(self._opened().calls.get([(place.collection, "clock")], _until(timeout)))
         server = f"the emulator at {place.emulator}: for tests" if place.emulator else f"{place.root} at Google"
         policy = f"{place.layout.expiry} in {place.collection}, {place.marks_in} and {place.states_in}"
         return [
-            Remark("server", well=True, detail=server),
-            Remark("expiry", well=True, detail=f"by a policy on {policy}, if you made one; else by purge"),
+            HealthFinding("server", well=True, detail=server),
+            HealthFinding("expiry", well=True, detail=f"by a policy on {policy}, if you made one; else by purge"),
         ]
 
     # ── while it is open ────────────────────────────────────────────────────────────────────────────────────────
@@ -252,7 +252,7 @@ class FirestoreStore(Watchers):
 
 
 def _wire(place: FirestoreAddress, runtime: Runtime) -> FirestoreTransport:
-    if runtime.cancels:  # calls are tasks of an event loop
+    if runtime.supports_cancellation:  # calls are tasks of an event loop
         from .async_transport import FirestoreAsyncTransport
 
         return FirestoreAsyncTransport(place)

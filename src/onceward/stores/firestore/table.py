@@ -18,7 +18,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from onceward.errors import ConfigurationError, ResultError
-from onceward.protocol.audit import Signature, entries_of
+from onceward.protocol.audit import AuditSignature, audit_entries
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Answer, AnyRequest, ClaimRequest, Release, Renewal, Resolve, Verdict
 from onceward.protocol.runtime import Runtime
@@ -88,7 +88,7 @@ class FirestoreTable:
         self._in = calls.place.collection
 
     async def apply(
-        self, jobs: Sequence[DocumentRequest], deadline: float, signed: Signature | None = None
+        self, jobs: Sequence[DocumentRequest], deadline: float, signed: AuditSignature | None = None
     ) -> list[Answer]:
         """One answer a job. `signed`: each change and its entry in the audit trail are one write."""
         _refuse_twins(jobs)
@@ -179,7 +179,9 @@ class FirestoreTable:
 
     # ── judging and writing ──
 
-    async def _turn(self, jobs: Sequence[DocumentRequest], now: int, deadline: float, signed: Signature | None) -> str:
+    async def _turn(
+        self, jobs: Sequence[DocumentRequest], now: int, deadline: float, signed: AuditSignature | None
+    ) -> str:
         """Answer what can be answered; tells what went wrong with the rest."""
         changing: list[tuple[DocumentRequest, Record, Answer]] = []
         for job in jobs:
@@ -211,14 +213,14 @@ class FirestoreTable:
             return 0
         return job.sight.record.updated_at if self._remembered(job) is not None else 0
 
-    def _writes(self, job: DocumentRequest, record: Record, answer: Answer, signed: Signature | None) -> list[Any]:
+    def _writes(self, job: DocumentRequest, record: Record, answer: Answer, signed: AuditSignature | None) -> list[Any]:
         assert job.sight is not None  # noqa: S101 (as above)
         sight = job.sight
         changes = self.records.changes(sight.record, record)
         self._measure(record)
         batch = [self.calls.writing(self._in, sight.name, changes, sight.version)]
         if signed is not None:
-            entries = entries_of(signed, lambda _: sight.record, [answer])
+            entries = audit_entries(signed, lambda _: sight.record, [answer])
             batch += [trail.writing(self.calls, entry) for entry in entries]
         return batch
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onceward.protocol.counters import Counted, Sheet, oldest_kept
+from onceward.protocol.counters import CounterRow, StoredCounts, oldest_kept_hour
 from onceward.protocol.ports import Clock
 from onceward.stores.mutex import Mutex
 
@@ -20,12 +20,12 @@ class MemoryCounters:
 
     def __init__(self) -> None:
         super().__init__()
-        self._sheets: dict[tuple[int, bytes], Sheet] = {}
+        self._sheets: dict[tuple[int, bytes], CounterRow] = {}
 
-    async def keep_counts(self, sheets: Sequence[Sheet], *, timeout: float) -> int:
+    async def save_counts(self, sheets: Sequence[CounterRow], *, timeout: float) -> int:
         return self._mutex.run(self._keep_counts, sheets)
 
-    async def counted(self, since: int, *, timeout: float) -> Counted:
+    async def read_counts(self, since: int, *, timeout: float) -> StoredCounts:
         return self._mutex.run(self._counted, since)
 
     async def expire_counts(self, limit: int, *, timeout: float) -> int:
@@ -33,7 +33,7 @@ class MemoryCounters:
 
     # ── called with the mutex held ──
 
-    def _keep_counts(self, sheets: Sequence[Sheet]) -> int:
+    def _keep_counts(self, sheets: Sequence[CounterRow]) -> int:
         for sheet in sheets:
             slot = (sheet.hour, sheet.process)
             before = self._sheets.get(slot)
@@ -41,18 +41,18 @@ class MemoryCounters:
                 counts = {
                     scope: dict(cell) for scope, cell in sheet.counts.items()
                 }  # copied: the caller keeps changing its dict
-                self._sheets[slot] = Sheet(sheet.process, sheet.hour, sheet.number, counts)
+                self._sheets[slot] = CounterRow(sheet.process, sheet.hour, sheet.number, counts)
         if sheets:
             self._expire_counts(SWEEP_PER_SHEET * len(sheets))
         return self._clock.now()
 
-    def _counted(self, since: int) -> Counted:
+    def _counted(self, since: int) -> StoredCounts:
         now = self._clock.now()
-        first = max(since, oldest_kept(now))
-        return Counted([sheet for (hour, _), sheet in sorted(self._sheets.items()) if hour >= first], now)
+        first = max(since, oldest_kept_hour(now))
+        return StoredCounts([sheet for (hour, _), sheet in sorted(self._sheets.items()) if hour >= first], now)
 
     def _expire_counts(self, limit: int) -> int:
-        oldest = oldest_kept(self._clock.now())
+        oldest = oldest_kept_hour(self._clock.now())
         old = [slot for slot in self._sheets if slot[0] < oldest][:limit]
         for slot in old:
             del self._sheets[slot]

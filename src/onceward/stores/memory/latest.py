@@ -15,7 +15,7 @@ from onceward.protocol.latest import (
     LatestResult,
     Retention,
     decide,
-    paged,
+    page_of,
 )
 from onceward.protocol.ordering import content_of
 from onceward.protocol.ports import Clock
@@ -61,7 +61,7 @@ class MemoryLatest:
         limit: int,
         timeout: float,
     ) -> tuple[list[EntityState], bytes | None]:
-        return paged(self._mutex.run(self._entities, scope, cursor or b"", limit), limit)
+        return page_of(self._mutex.run(self._entities, scope, cursor or b"", limit), limit)
 
     async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[DedupMark | None]:
         return self._mutex.run(self._find_marks, ids, self._clock.now())

@@ -11,11 +11,20 @@ from functools import partial
 
 from onceward.errors import ConfigurationError
 from onceward.protocol import transitions
-from onceward.protocol.audit import AuditEntry, AuditFilter, Signature, entries_of, purge_entry
+from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature, audit_entries, purge_entry
 from onceward.protocol.cells import acquire_new_cycle, complete_record
 from onceward.protocol.ports import SORT_KEYS, Clock, Filter, Page, SortOrder
 from onceward.protocol.record import Record, RecordState
-from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Complete, Renewal, Seen, Verdict
+from onceward.protocol.requests import (
+    Answer,
+    AnyRequest,
+    AnySettlement,
+    ClaimRequest,
+    Complete,
+    ExpectedRecord,
+    Renewal,
+    Verdict,
+)
 from onceward.protocol.runtime import Runtime
 from onceward.stores.clock import SteadyClock
 from onceward.stores.mutex import Mutex
@@ -67,7 +76,7 @@ class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
         """The store's clock, for wrappers that answer in place of the store."""
         return self._clock
 
-    def twin(self) -> MemoryStore:
+    def clone(self) -> MemoryStore:
         return self
 
     async def open(self, runtime: Runtime) -> None: ...
@@ -138,7 +147,7 @@ class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
         settlements: Sequence[AnySettlement],
         *,
         timeout: float,
-        signed: Signature | None = None,
+        signed: AuditSignature | None = None,
     ) -> list[Answer]:
         if signed is None:
             return [self._answer(settlement) for settlement in settlements]
@@ -160,8 +169,8 @@ class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
         *,
         force: bool,
         timeout: float,
-        seen: Mapping[bytes, Seen] | None = None,
-        signed: Signature | None = None,
+        seen: Mapping[bytes, ExpectedRecord] | None = None,
+        signed: AuditSignature | None = None,
     ) -> list[Answer]:
         answers = self._mutex.run(self._forget, ids, force, seen or {}, signed)
         self.wake(ids)
@@ -176,7 +185,7 @@ class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
     async def counts(self, *, timeout: float) -> dict[tuple[str, RecordState], int]:
         return self._mutex.run(self._counts)
 
-    async def purge(self, limit: int, *, timeout: float, signed: Signature | None = None) -> int:
+    async def purge(self, limit: int, *, timeout: float, signed: AuditSignature | None = None) -> int:
         return self._mutex.run(self._purge, limit, signed)
 
     async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
@@ -184,7 +193,7 @@ class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
 
     # ── called with the mutex held ──
 
-    def _settle_signed(self, signed: Signature, settlements: Sequence[AnySettlement]) -> list[Answer]:
+    def _settle_signed(self, signed: AuditSignature, settlements: Sequence[AnySettlement]) -> list[Answer]:
         steps = {one.id: self._step(one.id, partial(_settle, one)) for one in settlements}
         return self._with_audit(steps, signed)
 
@@ -192,8 +201,8 @@ class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
         self,
         ids: Sequence[bytes],
         force: bool,  # noqa: FBT001 (handed on)
-        seen: Mapping[bytes, Seen],
-        signed: Signature | None,
+        seen: Mapping[bytes, ExpectedRecord],
+        signed: AuditSignature | None,
     ) -> list[Answer]:
         freed = partial(transitions.forget, force=force)
         steps = {id: self._step(id, partial(freed, seen=seen.get(id))) for id in ids}
@@ -212,12 +221,12 @@ class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
                 return before, Answer(verdict, record, now)
 
     def _with_audit(
-        self, steps: Mapping[bytes, tuple[Record | None, Answer]], signed: Signature | None
+        self, steps: Mapping[bytes, tuple[Record | None, Answer]], signed: AuditSignature | None
     ) -> list[Answer]:
         """Return the answers. Signed changes are added to the audit trail."""
         answers = [answer for _, answer in steps.values()]
         if signed is not None:
-            self._trail.add(entries_of(signed, lambda id: steps[id][0], answers))
+            self._trail.add(audit_entries(signed, lambda id: steps[id][0], answers))
         return answers
 
     def _scan(self, wanted: Filter, cursor: bytes | None, limit: int) -> Page:
@@ -237,7 +246,7 @@ class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
     def _counts(self) -> dict[tuple[str, RecordState], int]:
         return dict(Counter((record.scope, record.state) for record in tuple(self._records.values())))
 
-    def _purge(self, limit: int, signed: Signature | None) -> int:
+    def _purge(self, limit: int, signed: AuditSignature | None) -> int:
         now = self._clock.now()
         expired = [record for record in tuple(self._records.values()) if transitions.purgeable(record, now)][:limit]
         deleted = sum(map(self._delete, expired))

@@ -38,7 +38,7 @@ def sorted_by_kind(
 def is_plain(request: Complete) -> bool:
     """Nothing has to be known of its record but whose it is; or its owner has it, and need not be shown it."""
     lasting = request.validity.lasting
-    return not request.note and (lasting is None or lasting < FITS) and (request.briefly or request.of is not None)
+    return not request.note and (lasting is None or lasting < FITS) and (request.omit_record or request.of is not None)
 
 
 def claim_values(
@@ -65,10 +65,14 @@ def claim_values(
 
 
 def complete_values(completions: Sequence[Complete], now: int | None) -> list[Any]:
-    ids, tokens, nonces, results, digests, stored, validities, _, of, briefly = zip(
+    ids, tokens, nonces, results, digests, stored, validities, _, of, omit_record = zip(
         *map(astuple, completions), strict=True
     )
-    seen = None if all(briefly) else [None if brief else one.updated_at for one, brief in zip(of, briefly, strict=True)]
+    seen = (
+        None
+        if all(omit_record)
+        else [None if brief else one.updated_at for one, brief in zip(of, omit_record, strict=True)]
+    )
     return [
         now,
         ids,

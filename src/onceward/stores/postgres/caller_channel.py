@@ -18,7 +18,7 @@ from .statements import Statement
 from .values import escaped, unescaped
 
 IDLE, UNKNOWN = pq.TransactionStatus.IDLE, pq.TransactionStatus.UNKNOWN
-AUTOCOMMIT = "this connection commits every statement by itself, so there is no transaction to join"
+AUTOCOMMIT = "this connection is in autocommit mode, so there is no transaction to join"
 YOURS = "your transaction"
 
 
@@ -37,7 +37,7 @@ class PsycopgChannel:
     """Past psycopg's cursors, which the caller may have taught other types: straight to libpq, with our deadlines."""
 
     def __init__(self, connection: Any, runtime: Runtime) -> None:
-        if isinstance(connection, psycopg.AsyncConnection) and not runtime.cancels:
+        if isinstance(connection, psycopg.AsyncConnection) and not runtime.supports_cancellation:
             raise ConfigurationError("an AsyncConnection cannot be used without an event loop", hint="use AsyncOnce")
         if connection.closed:
             raise ConfigurationError("this connection is closed", hint="join it while it is open")

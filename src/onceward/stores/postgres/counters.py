@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final
 
-from onceward.protocol.counters import KEEP_COUNTS, Counted, Sheet, decoded, encoded
+from onceward.protocol.counters import COUNTS_RETENTION, CounterRow, StoredCounts, decode_counts, encode_counts
 
 from .maintenance import Turn, in_chunks
 
@@ -20,38 +20,40 @@ class PostgresCounters:
 
     _with: Callable[..., Coroutine[Any, Any, Any]]
 
-    async def keep_counts(self, sheets: Sequence[Sheet], *, timeout: float) -> int:
+    async def save_counts(self, sheets: Sequence[CounterRow], *, timeout: float) -> int:
         now: int = await self._with(time.monotonic() + timeout, _keep, sheets)
         return now
 
-    async def counted(self, since: int, *, timeout: float) -> Counted:
-        found: Counted = await self._with(time.monotonic() + timeout, _counted, since)
+    async def read_counts(self, since: int, *, timeout: float) -> StoredCounts:
+        found: StoredCounts = await self._with(time.monotonic() + timeout, _counted, since)
         return found
 
     async def expire_counts(self, limit: int, *, timeout: float) -> int:
         return await in_chunks(partial(self._with, time.monotonic() + timeout, _expire), limit)
 
 
-async def _keep(turn: Turn, sheets: Sequence[Sheet]) -> int:
+async def _keep(turn: Turn, sheets: Sequence[CounterRow]) -> int:
     [(now, _)] = await turn.rows(
         turn.table.statements.counters_keep,
         turn.now,
         [one.hour for one in sheets],
         [one.process for one in sheets],
         [one.number for one in sheets],
-        [encoded(one.counts).decode() for one in sheets],
+        [encode_counts(one.counts).decode() for one in sheets],
     )
     if sheets:
         await _expire(turn, SWEEP * len(sheets))
     return int(now)
 
 
-async def _counted(turn: Turn, since: int) -> Counted:
-    rows = await turn.rows(turn.table.statements.counters, turn.now, since, KEEP_COUNTS)
-    sheets = [Sheet(process, hour, number, decoded(counts)) for _, process, hour, number, counts in rows if process]
-    return Counted(sheets, rows[0][0])
+async def _counted(turn: Turn, since: int) -> StoredCounts:
+    rows = await turn.rows(turn.table.statements.counters, turn.now, since, COUNTS_RETENTION)
+    sheets = [
+        CounterRow(process, hour, number, decode_counts(counts)) for _, process, hour, number, counts in rows if process
+    ]
+    return StoredCounts(sheets, rows[0][0])
 
 
 async def _expire(turn: Turn, limit: int) -> int:
-    [(gone,)] = await turn.rows(turn.table.statements.counters_expire, turn.now, KEEP_COUNTS, limit)
+    [(gone,)] = await turn.rows(turn.table.statements.counters_expire, turn.now, COUNTS_RETENTION, limit)
     return int(gone)

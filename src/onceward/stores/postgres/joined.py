@@ -112,7 +112,7 @@ class PostgresJoined:
     def is_open(self) -> bool:
         return self._keeps_connection() and self._line is not None and self._line.is_open()
 
-    def is_in_the_way(self) -> bool:
+    def blocks_writes(self) -> bool:
         return False
 
     async def begin(self, *, timeout: float) -> None:

@@ -28,7 +28,7 @@ from onceward.protocol.latest import (
     LatestResult,
     Retention,
     decide,
-    paged,
+    page_of,
 )
 from onceward.protocol.ordering import content_of
 
@@ -212,7 +212,7 @@ class PostgresLatest:
     async def entities(
         self, scope: str, *, cursor: bytes | None, limit: int, timeout: float
     ) -> tuple[list[EntityState], bytes | None]:
-        return paged(await self._with(time.monotonic() + timeout, _entities, scope, cursor or b"", limit), limit)
+        return page_of(await self._with(time.monotonic() + timeout, _entities, scope, cursor or b"", limit), limit)
 
     async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[DedupMark | None]:
         found: list[DedupMark | None] = await self._with(time.monotonic() + timeout, _known, ids)

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 from onceward.errors import StoreUnavailable
 from onceward.protocol import transitions
-from onceward.protocol.audit import KEEP_AUDIT, AuditEntry, AuditFilter, Signature, entries_of, purge_entry
-from onceward.protocol.capabilities import Remark
+from onceward.protocol.audit import AUDIT_RETENTION, AuditEntry, AuditFilter, AuditSignature, audit_entries, purge_entry
+from onceward.protocol.capabilities import HealthFinding
 from onceward.protocol.cells import KEEP_UNFINISHED
 from onceward.protocol.ports import Filter, Page, SortOrder
 from onceward.protocol.record import AfterCrash, Record, RecordState
-from onceward.protocol.requests import Answer, AnySettlement, Seen, Verdict
+from onceward.protocol.requests import Answer, AnySettlement, ExpectedRecord, Verdict
 from onceward.stores.sql import COLUMNS, Row, record_from_row, record_or_stub, records_from_rows
 
 from . import schema
@@ -152,7 +152,7 @@ async def counts(turn: Turn) -> dict[tuple[str, RecordState], int]:
 # ── changing by hand ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def settle_signed(turn: Turn, settlements: Sequence[AnySettlement], signed: Signature) -> list[Answer]:
+async def settle_signed(turn: Turn, settlements: Sequence[AnySettlement], signed: AuditSignature) -> list[Answer]:
     asked = {one.id: one for one in settlements}
 
     def change(id: bytes, record: Record | None, now: int) -> Step:
@@ -162,7 +162,12 @@ async def settle_signed(turn: Turn, settlements: Sequence[AnySettlement], signed
 
 
 async def forget(
-    turn: Turn, ids: Sequence[bytes], seen: Mapping[bytes, Seen], signed: Signature | None, *, force: bool
+    turn: Turn,
+    ids: Sequence[bytes],
+    seen: Mapping[bytes, ExpectedRecord],
+    signed: AuditSignature | None,
+    *,
+    force: bool,
 ) -> list[Answer]:
     """By force even what cannot be read."""
 
@@ -176,7 +181,7 @@ async def _change(
     turn: Turn,
     ids: Sequence[bytes],
     change: Change,
-    signed: Signature | None,
+    signed: AuditSignature | None,
     read: Callable[[Any], Record] = record_from_row,
 ) -> list[Answer]:
     """Judged by what is seen without a lock first: what changes nothing takes none, and writes nothing."""
@@ -193,7 +198,7 @@ async def _change(
             if len(written) < len(changed):
                 raise PostgresRefused("40001", "a record changed although it was locked")
             if signed is not None:
-                for entry in entries_of(signed, lambda id: sights[id].record, changed.values()):
+                for entry in audit_entries(signed, lambda id: sights[id].record, changed.values()):
                     await sign(turn, entry)
     return answers
 
@@ -219,7 +224,7 @@ def _judge(sights: Sights, ids: Sequence[bytes], change: Change) -> tuple[list[A
 # ── purge ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def purge(turn: Turn, limit: int, signed: Signature | None, entry: int) -> tuple[int, int, int]:
+async def purge(turn: Turn, limit: int, signed: AuditSignature | None, entry: int) -> tuple[int, int, int]:
     """How many looked purgeable, how many went, and the number of the audit entry that counts them."""
     statements, ages = turn.table.statements, (transitions.CLOCK_MARGIN, KEEP_UNFINISHED)
     rows = await turn.rows(statements.purgeable, turn.now, *ages, limit, AfterCrash.RERUN.value)
@@ -250,7 +255,7 @@ async def sign(turn: Turn, entry: AuditEntry) -> int:
 
 
 async def purge_audit(turn: Turn) -> None:
-    await turn.rows(turn.table.statements.purge_audit, turn.now, KEEP_AUDIT, CHUNK)
+    await turn.rows(turn.table.statements.purge_audit, turn.now, AUDIT_RETENTION, CHUNK)
 
 
 async def audit(turn: Turn, wanted: AuditFilter, limit: int) -> list[AuditEntry]:
@@ -272,7 +277,7 @@ async def audit(turn: Turn, wanted: AuditFilter, limit: int) -> list[AuditEntry]
     return [AuditEntry(*row) for row in await turn.wire.ask(text, turn.deadline, *where.values)]
 
 
-async def examine(turn: Turn) -> list[Remark]:
+async def examine(turn: Turn) -> list[HealthFinding]:
     """For people: the tables, the server, and what a commit is worth there."""
     found = await schema.examine(turn.wire, turn.table.statements, turn.deadline)
     [(version, commits, syncs, pages)] = await turn.rows(KEPT)
@@ -283,9 +288,9 @@ async def examine(turn: Turn) -> list[Remark]:
         survives = "a power cut may damage the database"
     version_of_tables = f"version {found.version}; this Onceward writes {found.latest}"
     return [
-        Remark("schema", found.version == found.latest, version_of_tables),
-        Remark("server", well=True, detail=f"PostgreSQL {version}"),
-        Remark(
+        HealthFinding("schema", found.version == found.latest, version_of_tables),
+        HealthFinding("server", well=True, detail=f"PostgreSQL {version}"),
+        HealthFinding(
             "durability",
             "off" not in (commits, syncs, pages),
             f"synchronous_commit={commits}, fsync={syncs}, full_page_writes={pages}: {survives}",

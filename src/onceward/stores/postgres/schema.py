@@ -52,7 +52,7 @@ async def prepare(wire: PostgresConnection, statements: Statements, deadline: fl
         )
     if found.min_reader > found.latest:
         raise VersionSkew(
-            f"{wire.name} has schema version {found.version}; this Onceward knows {found.latest} and must not touch it",
+            f"{wire.name} has schema version {found.version}; this Onceward supports {found.latest} and must not use it",
             hint="upgrade Onceward in this process",
         )
 

@@ -17,11 +17,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 from onceward.errors import ConfigurationError, StoreError, StoreUnavailable
-from onceward.protocol.audit import AuditEntry, AuditFilter, Signature
-from onceward.protocol.capabilities import Remark, Schema
+from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature
+from onceward.protocol.capabilities import HealthFinding, Schema
 from onceward.protocol.ports import Clock, Filter, Page, SortOrder
 from onceward.protocol.record import RecordState
-from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Renewal, Seen, Verdict
+from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, ExpectedRecord, Renewal, Verdict
 from onceward.protocol.runtime import Answers, Runtime
 from onceward.stores.group_commit import GroupCommit
 from onceward.stores.watchers import Watchers
@@ -76,7 +76,7 @@ class PostgresStore(PostgresLatest, PostgresCounters, GroupCommit, Watchers):
             self._settings.conninfo, self.name, self._settings.connections, prepares=self._settings.prepare
         )
 
-    def twin(self) -> PostgresStore:
+    def clone(self) -> PostgresStore:
         return PostgresStore(self._settings, clock=self._clock)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -142,13 +142,15 @@ class PostgresStore(PostgresLatest, PostgresCounters, GroupCommit, Watchers):
         return self._table.apply(turn.wire, requests, turn.now, turn.deadline)
 
     def settle(  # pyright: ignore[reportIncompatibleMethodOverride]  # awaitable all the same
-        self, settlements: Sequence[AnySettlement], *, timeout: float, signed: Signature | None = None
+        self, settlements: Sequence[AnySettlement], *, timeout: float, signed: AuditSignature | None = None
     ) -> Answers:
         if signed is not None:
             return self._settled(settlements, timeout, signed)
         return self.send_batched(settlements, timeout)
 
-    async def _settled(self, settlements: Sequence[AnySettlement], timeout: float, signed: Signature) -> list[Answer]:
+    async def _settled(
+        self, settlements: Sequence[AnySettlement], timeout: float, signed: AuditSignature
+    ) -> list[Answer]:
         ids = ids_of(settlements)
         answers = await self._call(timeout, upkeep.settle_signed, settlements, signed)
         await self._tell(ids, time.monotonic() + timeout)
@@ -168,8 +170,8 @@ class PostgresStore(PostgresLatest, PostgresCounters, GroupCommit, Watchers):
         *,
         force: bool,
         timeout: float,
-        seen: Mapping[bytes, Seen] | None = None,
-        signed: Signature | None = None,
+        seen: Mapping[bytes, ExpectedRecord] | None = None,
+        signed: AuditSignature | None = None,
     ) -> list[Answer]:
         answers = await self._call(timeout, partial(upkeep.forget, force=force), ids, seen or {}, signed)
         await self._tell(ids, time.monotonic() + timeout)
@@ -184,7 +186,7 @@ class PostgresStore(PostgresLatest, PostgresCounters, GroupCommit, Watchers):
     async def counts(self, *, timeout: float) -> dict[tuple[str, RecordState], int]:
         return await self._call(timeout, upkeep.counts)
 
-    async def purge(self, limit: int, *, timeout: float, signed: Signature | None = None) -> int:
+    async def purge(self, limit: int, *, timeout: float, signed: AuditSignature | None = None) -> int:
         """In chunks, each a transaction of its own: one huge DELETE would lock, bloat and deadlock."""
         deadline = time.monotonic() + timeout
         gone = entry = 0
@@ -200,7 +202,7 @@ class PostgresStore(PostgresLatest, PostgresCounters, GroupCommit, Watchers):
     async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
         return await self._call(timeout, upkeep.audit, wanted, limit)
 
-    async def examine(self, *, timeout: float) -> list[Remark]:
+    async def examine(self, *, timeout: float) -> list[HealthFinding]:
         return await self._call(timeout, upkeep.examine)
 
     async def schema(self, runtime: Runtime, *, timeout: float) -> Schema:

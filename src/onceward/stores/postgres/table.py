@@ -164,7 +164,7 @@ class PostgresTable:
     async def _complete_alone(
         self, wire: PostgresConnection, request: Complete, now: int | None, deadline: float
     ) -> Answer | None:
-        validity, of = request.validity, None if request.briefly else request.of
+        validity, of = request.validity, None if request.omit_record else request.of
         rows = await wire.rows(
             deadline, self.statements.complete_one, now, request.id, request.token, request.nonce, request.result,
             request.digest, request.stored, validity.lasting, validity.until, validity.slide,
@@ -263,7 +263,7 @@ async def _nothing() -> None:
 
 def _completed(request: Complete, now: int) -> Answer:
     """What the state table makes of a record that was as its owner has it is what was written."""
-    if request.briefly:
+    if request.omit_record:
         return Answer(OK, None, now)
     record, verdict = transitions.settle(request.of, request, now)
     return Answer(verdict, record, now)
@@ -302,7 +302,7 @@ def _read_completions(completions: Sequence[Complete], rows: Rows, answers: Answ
     done = Answer(OK, None, now)
     for request in completions:
         if request.id not in shown:
-            answers[request.id] = done if request.briefly else _completed(request, now)
+            answers[request.id] = done if request.omit_record else _completed(request, now)
 
 
 def _read_renewals(rows: Rows, answers: Answers, sights: Sights) -> None:

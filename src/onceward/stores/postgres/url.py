@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
 from msgspec import Struct
 
 from onceward.errors import ConfigurationError
-from onceward.protocol.suggest import nearest
+from onceward.protocol.suggest import closest_name
 
 SCHEMES: Final = ("postgresql", "postgres")
 EXAMPLE: Final = "write postgresql://user:password@host:5432/database"
@@ -95,7 +95,7 @@ def _refuse_unknown(names: Iterable[str]) -> None:
         if name not in known:
             raise ConfigurationError(
                 f"a PostgreSQL URL has no setting {name!r}",
-                hint=f"{nearest(name, OURS | known)}ours are {', '.join(sorted(OURS))}; the others are libpq's",
+                hint=f"{closest_name(name, OURS | known)}ours are {', '.join(sorted(OURS))}; the others are libpq's",
             )
 
 

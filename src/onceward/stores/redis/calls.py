@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from onceward.errors import ConfigurationError, StoreUnavailable
-from onceward.protocol.audit import Signature
+from onceward.protocol.audit import AuditSignature
 from onceward.protocol.ports import Clock
 from onceward.protocol.requests import Answer, AnyRequest, ClaimRequest, Complete, Renewal, Resolve
 from onceward.protocol.runtime import Answers
@@ -96,7 +96,7 @@ class RedisCalls(GroupCommit, Watchers):
         return [answer]
 
     async def _judged(
-        self, requests: Sequence[AnyRequest], timeout: float, signed: Signature | None = None
+        self, requests: Sequence[AnyRequest], timeout: float, signed: AuditSignature | None = None
     ) -> list[Answer]:
         if not requests:
             return []
@@ -146,7 +146,7 @@ class RedisCalls(GroupCommit, Watchers):
         timeout: float,
         *,
         again: bool,
-        signed: Signature | None = None,
+        signed: AuditSignature | None = None,
     ) -> list[Answer]:
         """By the script that knows the whole table."""
         data = await self._sent_to(self._apply, ids, encoded, timeout, again=again, signature=signature(signed))
@@ -213,6 +213,6 @@ class RedisCalls(GroupCommit, Watchers):
         return SERVERS_TIME if self.clock is None else records.TIME.pack(self.clock.now())
 
 
-def signature(signed: Signature | None) -> bytes:
+def signature(signed: AuditSignature | None) -> bytes:
     """As the audit trail keeps it."""
     return b"" if signed is None else msgspec.json.encode([signed.verb, signed.who, signed.why, signed.detail])

@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
-from onceward.protocol.counters import HOUR, KEEP_COUNTS, Counted, Sheet, decoded, encoded, oldest_kept
+from onceward.protocol.counters import (
+    COUNTS_RETENTION,
+    HOUR,
+    CounterRow,
+    StoredCounts,
+    decode_counts,
+    encode_counts,
+    oldest_kept_hour,
+)
 
 from .calls import RedisCalls
 from .records import TIME
@@ -16,31 +24,33 @@ HOURS: Final = 64
 """Hours in one call: the server does nothing else meanwhile."""
 
 HEAD: Final = Struct("<H2I")
-SECONDS: Final = (KEEP_COUNTS + 2 * HOUR) // 1_000_000
+SECONDS: Final = (COUNTS_RETENTION + 2 * HOUR) // 1_000_000
 """How long after its last sheet an hour stays: a little longer than it is shown."""
 
 
 class RedisCounters(RedisCalls):
     """Part of `RedisStore`."""
 
-    async def keep_counts(self, sheets: Sequence[Sheet], *, timeout: float) -> int:
+    async def save_counts(self, sheets: Sequence[CounterRow], *, timeout: float) -> int:
         keys = (self._ids, *[self._of_hour(one.hour) for one in sheets])
         arguments = [self._time(), b"%d" % SECONDS]
         for one in sheets:
-            arguments += (one.process, TIME.pack(one.number) + encoded(one.counts))
+            arguments += (one.process, TIME.pack(one.number) + encode_counts(one.counts))
         data: bytes = await self.run("count", keys, arguments, timeout)
         return int(TIME.unpack_from(data)[0])
 
-    async def counted(self, since: int, *, timeout: float) -> Counted:
+    async def read_counts(self, since: int, *, timeout: float) -> StoredCounts:
         deadline = time.monotonic() + timeout
-        now = await self.keep_counts([], timeout=timeout)
-        hours = range(max(since, oldest_kept(now)), now // HOUR + 2)  # one beyond: the clock may have been set back
-        sheets: list[Sheet] = []
+        now = await self.save_counts([], timeout=timeout)
+        hours = range(
+            max(since, oldest_kept_hour(now)), now // HOUR + 2
+        )  # one beyond: the clock may have been set back
+        sheets: list[CounterRow] = []
         for start in range(0, len(hours), HOURS):
             some = hours[start : start + HOURS]
             keys = (self._ids, *map(self._of_hour, some))
             sheets += _sheets(some, await self.run("counted", keys, (self._time(),), deadline - time.monotonic()))
-        return Counted(sheets, now)
+        return StoredCounts(sheets, now)
 
     async def expire_counts(self, limit: int, *, timeout: float) -> int:  # noqa: ARG002 (the server does it)
         return 0
@@ -49,12 +59,12 @@ class RedisCounters(RedisCalls):
         return self._hour + b"%d" % hour
 
 
-def _sheets(hours: Sequence[int], data: bytes) -> list[Sheet]:
+def _sheets(hours: Sequence[int], data: bytes) -> list[CounterRow]:
     at, found = TIME.size, []
     while at < len(data):
         place, named, size = HEAD.unpack_from(data, at)
         at += HEAD.size
         process, sheet = data[at : at + named], data[at + named : at + named + size]
-        found.append(Sheet(process, hours[place], TIME.unpack_from(sheet)[0], decoded(sheet[TIME.size :])))
+        found.append(CounterRow(process, hours[place], TIME.unpack_from(sheet)[0], decode_counts(sheet[TIME.size :])))
         at += named + size
     return found

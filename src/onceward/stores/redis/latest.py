@@ -19,7 +19,7 @@ from .maintenance import SIZE
 from .records import TIME, text
 from .resp import RedisError
 
-RULINGS: Final = (
+DECISIONS: Final = (
     LatestDecision.APPLIED,
     LatestDecision.DUPLICATE_MESSAGE,
     LatestDecision.DUPLICATE_EVENT,
@@ -32,8 +32,8 @@ APPLIES: Final = 16
 CONFLICT: Final = 32
 ERROR: Final = 255
 ANSWERS: Final = {
-    number + applies + conflict: LatestResult(ruling, applied=applies > 0, conflict=conflict > 0)
-    for number, ruling in enumerate(RULINGS)
+    number + applies + conflict: LatestResult(decision, applied=applies > 0, conflict=conflict > 0)
+    for number, decision in enumerate(DECISIONS)
     for applies in (0, APPLIES)
     for conflict in (0, CONFLICT)
 }
@@ -61,7 +61,7 @@ class RedisLatest(RedisCalls):
             answers.update(zip(places, ruled, strict=True))
         return [answers[place] for place in range(len(deliveries))]
 
-    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
+    async def latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
         deadline = time.monotonic() + timeout
         found: list[EntityState | None] = []
         for start in range(0, len(ids), BATCH):

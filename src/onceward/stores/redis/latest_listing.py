@@ -37,7 +37,7 @@ class RedisLatestListing(RedisLatest):
         following, keys = await self._scanned(at, limit, timeout)
         ids = sorted({key[len(self._state) :] for key in keys})
         begin = int(told)
-        found = await self.newest(ids[begin : begin + limit], timeout=deadline - time.monotonic())
+        found = await self.latest(ids[begin : begin + limit], timeout=deadline - time.monotonic())
         there = [one for one in found if one is not None and one.value is not None and one.scope == scope]
         if begin + limit < len(ids):
             return there, b"%b %d" % (at, begin + limit)

@@ -15,8 +15,8 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from onceward.errors import StoreBroken, StoreUnavailable
-from onceward.protocol.audit import AuditEntry, AuditFilter, is_wanted
-from onceward.protocol.ports import PLACES, Filter, Order, Page
+from onceward.protocol.audit import AuditEntry, AuditFilter, matches_filter
+from onceward.protocol.ports import SORT_KEYS, Filter, Page, SortOrder
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Answer, Verdict
 
@@ -91,7 +91,7 @@ async def scan(store: Walks, wanted: Filter, cursor: bytes | None, limit: int, t
             return Page(found, cursor, now, tuple(unreadable))
 
 
-async def first(store: Walks, wanted: Filter, order: Order, limit: int, timeout: float) -> Page:
+async def first(store: Walks, wanted: Filter, order: SortOrder, limit: int, timeout: float) -> Page:
     """The first records of an order. All are looked at without their results; the chosen ones are then read."""
     patience = Patience(store.name, timeout)
     best: list[Record] = []
@@ -100,7 +100,7 @@ async def first(store: Walks, wanted: Filter, order: Order, limit: int, timeout:
     async for some, broken, at in _all(store, wanted, patience):
         now = at
         unreadable += broken
-        best = heapq.nsmallest(limit, [*best, *some], key=PLACES[order])
+        best = heapq.nsmallest(limit, [*best, *some], key=SORT_KEYS[order])
     answers = await store.read([record.id for record in best], timeout=patience.left())
     return Page([answer.record for answer in answers if answer.record is not None], None, now, tuple(unreadable))
 
@@ -196,7 +196,7 @@ async def audit(store: Walks, wanted: AuditFilter, limit: int, timeout: float) -
             [size] = SIZE.unpack_from(data, at)
             entry = _entry(data, at + SIZE.size)
             at += SIZE.size + size
-            if is_wanted(entry, wanted, now):
+            if matches_filter(entry, wanted, now):
                 found.append(entry)
         if not before:
             break

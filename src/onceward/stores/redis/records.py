@@ -10,20 +10,20 @@ from typing import Any, Final
 import msgspec
 
 from onceward.errors import StoreBroken
-from onceward.protocol.cells import completed
+from onceward.protocol.cells import complete_record
 from onceward.protocol.record import READER, AfterCrash, Record, RecordState
 from onceward.protocol.requests import (
     Answer,
     AnyRequest,
     ClaimRequest,
     Complete,
+    ExpectedRecord,
     Fail,
     Park,
     Release,
     Renewal,
     Resolution,
     Resolve,
-    Seen,
     Validity,
     Verdict,
 )
@@ -242,7 +242,7 @@ def request(one: AnyRequest) -> bytes:
     return ENCODERS[type(one)](one)
 
 
-def forgetting(seen: Seen | None, *, force: bool) -> bytes:
+def forgetting(seen: ExpectedRecord | None, *, force: bool) -> bytes:
     if seen is None:
         return _asking(FORGET, flags=FORCE * force)
     return _asking(FORGET, flags=SEEN + FORCE * force, token=seen.token, state=NUMBERS[seen.state])
@@ -320,7 +320,7 @@ def _stranger(id: bytes, data: bytes, at: int, broken: Exception) -> Record:
 
 
 def granted(one: ClaimRequest, token: int, now: int) -> Record:
-    """A new claim as it was asked for: what `cells.acquire_afresh` makes."""
+    """A new claim as it was asked for: what `cells.acquire_new_cycle` makes."""
     lease, attempts = one.lease, one.max_attempts
     if attempts > MOST_ATTEMPTS or (lease is not None and lease > EXACT):
         attempts, lease = min(MOST_ATTEMPTS, attempts), None if lease is None else min(EXACT, lease)
@@ -346,7 +346,7 @@ def answer(one: Any, data: bytes) -> Answer | None:
     if form == b"A":
         return Answer(ACQUIRED, granted(one, TIME.unpack_from(data, at)[0], now), now)
     if form == b"D":
-        return Answer(OK, None if one.briefly else completed(one.of, one, now)[0], now)
+        return Answer(OK, None if one.omit_record else complete_record(one.of, one, now)[0], now)
     if form == b"C":
         return Answer(VERDICTS[verdict], record(one.id, data, at, one.result), now)
     return Answer(VERDICTS[verdict], record(one.id, data, at), now) if form == b"R" else None
@@ -365,7 +365,7 @@ def answers(ids: Sequence[bytes], requests: Sequence[Any], data: bytes) -> tuple
             at += LARGER
             continue
         if kind == DONE:
-            add(done if one.briefly else Answer(OK, completed(one.of, one, now)[0], now))
+            add(done if one.omit_record else Answer(OK, complete_record(one.of, one, now)[0], now))
             at += SMALL
             continue
         verdict, form, size = ITEM.unpack_from(data, at)

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from onceward.errors import ConfigurationError
-from onceward.protocol.capabilities import Remark
+from onceward.protocol.capabilities import HealthFinding
 
 from .errors import explain
 from .resp import RedisError, Reply, command
@@ -69,23 +69,23 @@ class Danger(NamedTuple):
     todo: str
 
 
-def remarks(facts: Facts, *, unsafe_eviction: bool, unsafe_persistence: bool) -> list[Remark]:
+def remarks(facts: Facts, *, unsafe_eviction: bool, unsafe_persistence: bool) -> list[HealthFinding]:
     """For people. A risk that was taken by name is told as a fact, and no more."""
     kept = {True: "appends to a file", False: "takes snapshots only" if facts.snapshots else "keeps nothing"}
     persistence = "is not told" if facts.appends is None else kept[facts.appends]
-    evicts = Remark("eviction", facts.eviction == SAFE_EVICTION, facts.eviction or "the policy is not told")
-    keeps = Remark("persistence", facts.appends is True, f"{persistence}; see appendonly and appendfsync")
+    evicts = HealthFinding("eviction", facts.eviction == SAFE_EVICTION, facts.eviction or "the policy is not told")
+    keeps = HealthFinding("persistence", facts.appends is True, f"{persistence}; see appendonly and appendfsync")
     return [
-        Remark("server", well=True, detail=facts.version or "of a version that is not told"),
+        HealthFinding("server", well=True, detail=facts.version or "of a version that is not told"),
         evicts if unsafe_eviction else _unless(evicts, _of_eviction(facts.eviction)),
         keeps if unsafe_persistence else _unless(keeps, _of_persistence(facts)),
     ]
 
 
-def _unless(remark: Remark, danger: Danger | None) -> Remark:
+def _unless(remark: HealthFinding, danger: Danger | None) -> HealthFinding:
     if danger is None:
         return remark
-    return Remark(remark.name, well=False, detail=f"it {danger.what}; {danger.todo}", unsafe=True)
+    return HealthFinding(remark.name, well=False, detail=f"it {danger.what}; {danger.todo}", unsafe=True)
 
 
 def require(facts: Facts, name: str, *, unsafe_eviction: bool, unsafe_persistence: bool) -> None:

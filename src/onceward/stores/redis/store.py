@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from onceward.errors import ConfigurationError, StoreUnavailable
-from onceward.protocol.audit import AuditEntry, AuditFilter, Signature
-from onceward.protocol.capabilities import Remark
-from onceward.protocol.ports import Clock, Filter, Order, Page
+from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature
+from onceward.protocol.capabilities import HealthFinding
+from onceward.protocol.ports import Clock, Filter, Page, SortOrder
 from onceward.protocol.record import RecordState
-from onceward.protocol.requests import Answer, AnySettlement, Seen
+from onceward.protocol.requests import Answer, AnySettlement, ExpectedRecord
 from onceward.protocol.runtime import Answers, Runtime
 
 from . import maintenance as upkeep
@@ -75,7 +75,7 @@ class RedisStore(RedisLatestListing, RedisCounters):
         self._opening = threading.Lock()
         self._bell: RedisNotifier | None = None
 
-    def twin(self) -> RedisStore:
+    def clone(self) -> RedisStore:
         other = _with_settings(*self._settings())
         other._examined = self._examined  # noqa: SLF001 (one of us)
         return other
@@ -94,7 +94,7 @@ class RedisStore(RedisLatestListing, RedisCounters):
             with self._opening:  # many may have asked meanwhile: what is only unwise is told once
                 self._require(facts)
 
-    async def open_to_look(self, runtime: Runtime) -> None:
+    async def open_for_inspection(self, runtime: Runtime) -> None:
         """For `onceward doctor`: an unsafe server is examined like any other, and stays refused for work."""
         await self._connect(runtime)
         safety.require_version(await self._facts(OPENING), self.name)
@@ -144,11 +144,11 @@ class RedisStore(RedisLatestListing, RedisCounters):
     # ── the verbs ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def settle(  # pyright: ignore[reportIncompatibleMethodOverride]  # awaitable all the same
-        self, settlements: Sequence[AnySettlement], *, timeout: float, signed: Signature | None = None
+        self, settlements: Sequence[AnySettlement], *, timeout: float, signed: AuditSignature | None = None
     ) -> Answers:
         if signed is not None:
             return self._judged(settlements, timeout, signed)
-        return self.grouped(settlements, timeout)
+        return self.send_batched(settlements, timeout)
 
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
         deadline = time.monotonic() + timeout
@@ -166,8 +166,8 @@ class RedisStore(RedisLatestListing, RedisCounters):
         *,
         force: bool,
         timeout: float,
-        seen: Mapping[bytes, Seen] | None = None,
-        signed: Signature | None = None,
+        seen: Mapping[bytes, ExpectedRecord] | None = None,
+        signed: AuditSignature | None = None,
     ) -> list[Answer]:
         sights = seen or {}
         requests = [records.forgetting(sights.get(id), force=force) for id in ids]
@@ -178,19 +178,19 @@ class RedisStore(RedisLatestListing, RedisCounters):
     async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
         return await upkeep.scan(self, wanted, cursor, limit, timeout)
 
-    async def first(self, wanted: Filter, *, order: Order, limit: int, timeout: float) -> Page:
+    async def first(self, wanted: Filter, *, order: SortOrder, limit: int, timeout: float) -> Page:
         return await upkeep.first(self, wanted, order, limit, timeout)
 
     async def counts(self, *, timeout: float) -> dict[tuple[str, RecordState], int]:
         return await upkeep.counts(self, timeout)
 
-    async def purge(self, limit: int, *, timeout: float, signed: Signature | None = None) -> int:
+    async def purge(self, limit: int, *, timeout: float, signed: AuditSignature | None = None) -> int:
         return await upkeep.purge(self, limit, timeout, signature(signed))
 
     async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
         return await upkeep.audit(self, wanted, limit, timeout)
 
-    async def examine(self, *, timeout: float) -> list[Remark]:
+    async def examine(self, *, timeout: float) -> list[HealthFinding]:
         """For `onceward doctor`."""
         facts = await self._facts(timeout)
         return safety.remarks(facts, unsafe_eviction=self._unsafe_eviction, unsafe_persistence=self._unsafe_persistence)
@@ -205,7 +205,7 @@ class RedisStore(RedisLatestListing, RedisCounters):
 
 
 def _wire(place: RedisAddress, runtime: Runtime) -> RedisTransport:
-    if runtime.cancels:  # calls are tasks of an event loop
+    if runtime.supports_cancellation:  # calls are tasks of an event loop
         from .async_connection import RedisAsyncTransport
 
         return RedisAsyncTransport(place)

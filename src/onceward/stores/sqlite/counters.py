@@ -1,4 +1,4 @@
-"""What processes have counted: a row for each hour of each process, written over as it goes on counting."""
+"""Counters: one row per process and hour, overwritten as the process keeps counting."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import sqlite3
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from onceward.protocol.counters import Counted, Sheet, decoded, encoded, oldest_kept
+from onceward.protocol.counters import CounterRow, StoredCounts, decode_counts, encode_counts, oldest_kept_hour
 from onceward.protocol.ports import Clock
 
-from .connection import Allowance, SQLiteConnection
+from .connection import SQLiteConnection, TimeLimit
 from .maintenance import CHUNK
 
 Cursor = sqlite3.Cursor
 Rows = Sequence[tuple[int, bytes, int, str]]
 
-SWEEP = 2
-"""Old sheets deleted by the way per sheet: twice what is added."""
+SWEEP_PER_SHEET = 2
+"""Expired sheets deleted for each sheet that is written. Twice the number added, so the table does not only grow."""
 
-_KEEP = """
+_UPSERT = """
 INSERT INTO onceward_counters (hour, process, number, counts) VALUES (?, ?, ?, ?)
 ON CONFLICT (hour, process) DO UPDATE SET number = excluded.number, counts = excluded.counts
 WHERE excluded.number > number
@@ -29,57 +29,59 @@ _EXPIRE = f"DELETE FROM onceward_counters WHERE (hour, process) IN ({_OLD})"  # 
 
 
 class SQLiteCounters:
-    """Part of `SQLiteStore`."""
+    """The counters of `SQLiteStore`."""
 
-    _link: SQLiteConnection
+    _connection: SQLiteConnection
     _clock: Clock
-    _turn_of: Callable[..., Coroutine[Any, Any, Any]]
+    _run_within: Callable[..., Coroutine[Any, Any, Any]]
 
-    async def keep_counts(self, sheets: Sequence[Sheet], *, timeout: float) -> int:
+    async def save_counts(self, sheets: Sequence[CounterRow], *, timeout: float) -> int:
         if not sheets:
             return self._clock.now()
-        rows = [(one.hour, one.process, one.number, encoded(one.counts).decode()) for one in sheets]
-        now: int = await self._turn_of(Allowance.of(timeout), self._keep_counts, rows)
+        rows = [(one.hour, one.process, one.number, encode_counts(one.counts).decode()) for one in sheets]
+        now: int = await self._run_within(TimeLimit.of(timeout), self._keep_counts, rows)
         return now
 
-    async def counted(self, since: int, *, timeout: float) -> Counted:
-        found: Counted = await self._turn_of(Allowance.of(timeout), self._counted, since)
+    async def read_counts(self, since: int, *, timeout: float) -> StoredCounts:
+        found: StoredCounts = await self._run_within(TimeLimit.of(timeout), self._counted, since)
         return found
 
     async def expire_counts(self, limit: int, *, timeout: float) -> int:
-        """In chunks, each a turn and a transaction of its own, so that others pass in between."""
-        allowance = Allowance.of(timeout)
-        gone = 0
-        while gone < limit:
-            most = min(limit - gone, CHUNK)
-            went: int = await self._turn_of(allowance, self._expire_counts, most)
-            gone += went
-            if went < most:
+        """Delete expired sheets in chunks, each in a transaction of its own, so that other calls can run in between."""
+        time_limit = TimeLimit.of(timeout)
+        total = 0
+        while total < limit:
+            chunk = min(limit - total, CHUNK)
+            deleted: int = await self._run_within(time_limit, self._expire_counts, chunk)
+            total += deleted
+            if deleted < chunk:
                 break
-        return gone
+        return total
 
-    # ── the same, blocking, with the connection in hand ──
+    # ── blocking, called with the connection's lock held ──
 
     def _keep_counts(self, cursor: Cursor, rows: Rows) -> int:
-        return self._link.write(cursor, self._written_down, rows)
+        return self._connection.write(cursor, self._insert_counts, rows)
 
-    def _written_down(self, cursor: Cursor, rows: Rows) -> int:
+    def _insert_counts(self, cursor: Cursor, rows: Rows) -> int:
         now = self._clock.now()
-        cursor.executemany(_KEEP, rows)
-        cursor.execute(_EXPIRE, (oldest_kept(now), SWEEP * len(rows)))
+        cursor.executemany(_UPSERT, rows)
+        cursor.execute(_EXPIRE, (oldest_kept_hour(now), SWEEP_PER_SHEET * len(rows)))
         return now
 
-    def _counted(self, cursor: Cursor, since: int) -> Counted:
+    def _counted(self, cursor: Cursor, since: int) -> StoredCounts:
         now = self._clock.now()
-        rows = cursor.execute(_COUNTED, (max(since, oldest_kept(now)),)).fetchall()
-        return Counted([Sheet(process, hour, number, decoded(counts)) for process, hour, number, counts in rows], now)
+        rows = cursor.execute(_COUNTED, (max(since, oldest_kept_hour(now)),)).fetchall()
+        return StoredCounts(
+            [CounterRow(process, hour, number, decode_counts(counts)) for process, hour, number, counts in rows], now
+        )
 
     def _expire_counts(self, cursor: Cursor, limit: int) -> int:
-        oldest = oldest_kept(self._clock.now())
+        oldest = oldest_kept_hour(self._clock.now())
         if not cursor.execute(_OLD, (oldest, 1)).fetchall():
-            return 0  # and no lock was taken
-        return self._link.write(cursor, _expired, oldest, limit)
+            return 0  # without taking the write lock
+        return self._connection.write(cursor, _delete_expired, oldest, limit)
 
 
-def _expired(cursor: Cursor, oldest: int, limit: int) -> int:
+def _delete_expired(cursor: Cursor, oldest: int, limit: int) -> int:
     return cursor.execute(_EXPIRE, (oldest, limit)).rowcount

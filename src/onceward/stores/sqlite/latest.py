@@ -1,9 +1,10 @@
-"""The newest state of entities: read what a batch is about, let `protocol.latest` rule, write what changed.
+"""The latest state of entities: read the states of a batch, let `protocol.latest` decide, write the changes.
 
-A batch is one transaction of a handful of statements, however many events it has: the look-up in chunks, one
-`executemany` for marks and one for states, and what has expired is deleted by the way.
+A batch is one transaction with few statements, however many events it has: lookups in chunks, one `executemany` for
+marks and one for states. Each batch also deletes some expired rows.
 
-What an entity is called and what it holds are two rows: an event changes only the second, and that one is narrow.
+An entity has two rows: its name in `onceward_newest`, its state in `onceward_states`. An event changes only the second
+row, which is narrow.
 """
 
 from __future__ import annotations
@@ -22,73 +23,73 @@ from onceward.protocol.latest import (
     LatestResult,
     Retention,
     decide,
-    paged,
+    page_of,
 )
 from onceward.protocol.ordering import content_of
 from onceward.protocol.ports import Clock
 
-from .connection import Allowance, SQLiteConnection
-from .latest_cache import Alive, SQLiteLatestCache
+from .connection import SQLiteConnection, TimeLimit
+from .latest_cache import LiveEntities, SQLiteLatestCache
 from .maintenance import CHUNK
 
 Cursor = sqlite3.Cursor
 Row = tuple[Any, ...]
 
 _SIZES = (1, 8, 64, 500)
-"""Ids are looked up in statements of these sizes, filled up by repetition: few statements, each prepared once."""
+"""Numbers of ids per lookup, padded by repeating the last id: few distinct statements, each prepared once."""
 
-FEW = 16
-"""Up to so many deliveries are looked at without a lock first: a duplicate that comes alone shall wait for nobody."""
+SMALL_BATCH = 16
+"""Up to this many deliveries are first checked without the lock, so that a single duplicate does not wait."""
 
-SWEEP = 4
-"""Of what has expired, deleted by the way per delivery: twice what a delivery can add."""
+SWEEP_PER_DELIVERY = 4
+"""Expired rows deleted for each delivery. Twice the number that a delivery can add."""
 
-NUMBERED = 2
-"""The reader that an entity with a number needs: one that looks for its state in `onceward_states`."""
+NUMBERED_READER = 2
+"""The `min_reader` of an entity with a number: its state is in `onceward_states`."""
 
-# `+` hides the declared type: on a connection of the user's, no converter of theirs is applied.
+# `+` hides the declared type, so that converters registered on the caller's connection are not applied.
 _ORDERS = """
 SELECT +n.id, coalesce(s.ordering, n.ordering), +s.number, +n.expires_at, +n.min_reader
 FROM onceward_newest n LEFT JOIN onceward_states s ON s.number = n.number
 WHERE n.id IN ({})
 """
-_STANDING = """
+_SELECT_STATE = """
 SELECT +n.id, +n.scope, +n.entity, coalesce(s.ordering, n.ordering), coalesce(s.value, n.value),
     coalesce(s.updated_at, n.updated_at), +n.expires_at
 FROM onceward_newest n LEFT JOIN onceward_states s ON s.number = n.number
 """
-_STANDINGS = _STANDING + "WHERE n.id IN ({})"
+_STATES_BY_ID = _SELECT_STATE + "WHERE n.id IN ({})"
 _ENTITIES = (
-    _STANDING + "WHERE n.id > ? AND n.scope = ? AND coalesce(s.value, n.value) IS NOT NULL ORDER BY n.id LIMIT ?"
+    _SELECT_STATE + "WHERE n.id > ? AND n.scope = ? AND coalesce(s.value, n.value) IS NOT NULL ORDER BY n.id LIMIT ?"
 )
-_KNOWN = (
+_SELECT_MARKS = (
     "SELECT +id, +content, +message, +created_at, +expires_at FROM onceward_marks WHERE expires_at > ? AND id IN ({})"
 )
-_MARKS = "SELECT +id, +content FROM onceward_marks WHERE expires_at > ? AND id IN ({})"
+_SELECT_MARK_CONTENTS = "SELECT +id, +content FROM onceward_marks WHERE expires_at > ? AND id IN ({})"
 
-# Values are bound as bytearray, int and str, never as bytes or None: for those, Python looks for adapters each time.
-_MOVE = "UPDATE onceward_states SET ordering = ?, value = ?, updated_at = ? WHERE number = ?"
-_NUMBER = "SELECT coalesce(max(number), 0) FROM onceward_states"
-_STATE = "INSERT INTO onceward_states (ordering, value, updated_at, number) VALUES (?, ?, ?, ?)"
-_REVIVE = """
+# Values are bound as bytearray, int and str, never as bytes or None: for those, Python searches for adapters each time.
+_UPDATE_STATE = "UPDATE onceward_states SET ordering = ?, value = ?, updated_at = ? WHERE number = ?"
+_LAST_NUMBER = "SELECT coalesce(max(number), 0) FROM onceward_states"
+_INSERT_STATE = "INSERT INTO onceward_states (ordering, value, updated_at, number) VALUES (?, ?, ?, ?)"
+_UPSERT_ENTITY = """
 INSERT INTO onceward_newest (id, scope, entity, ordering, updated_at, number, min_reader)
 VALUES (?, ?, ?, x'', ?, ?, ?)
 ON CONFLICT (id) DO UPDATE
 SET ordering = excluded.ordering, value = NULL, updated_at = excluded.updated_at, expires_at = NULL,
     number = excluded.number, min_reader = excluded.min_reader
 """
-_DELETE = """
+_UPSERT_DELETED = """
 INSERT INTO onceward_newest (id, scope, entity, ordering, updated_at, expires_at) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE
 SET ordering = excluded.ordering, value = NULL, updated_at = excluded.updated_at, expires_at = excluded.expires_at,
     number = NULL, min_reader = excluded.min_reader
 """
-_EMPTY = "DELETE FROM onceward_states WHERE number = ?"
-_CLAIM_NEW = """
+_DELETE_STATE = "DELETE FROM onceward_states WHERE number = ?"
+_INSERT_MARK = """
 INSERT INTO onceward_marks (id, content, message, created_at, expires_at) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (id) DO NOTHING
 """
-_CLAIM = """
+_UPSERT_MARK = """
 INSERT INTO onceward_marks (id, content, message, created_at, expires_at) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE
 SET content = excluded.content, message = excluded.message,
@@ -107,189 +108,202 @@ DELETE FROM onceward_newest WHERE rowid IN (
 
 
 class SQLiteLatest:
-    """Part of `SQLiteStore`."""
+    """The latest states of `SQLiteStore`."""
 
-    _link: SQLiteConnection
+    _connection: SQLiteConnection
     _clock: Clock
-    _turn_of: Callable[..., Coroutine[Any, Any, Any]]
+    _run_within: Callable[..., Coroutine[Any, Any, Any]]
 
     def __init__(self) -> None:
         super().__init__()
-        self._orders = SQLiteLatestCache()
+        self._latest_cache = SQLiteLatestCache()
 
     async def apply_events(
         self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
     ) -> list[LatestResult]:
-        answers: list[LatestResult] = await self._turn_of(Allowance.of(timeout), self._apply_events, deliveries, keep)
+        answers: list[LatestResult] = await self._run_within(
+            TimeLimit.of(timeout), self._apply_events, deliveries, keep
+        )
         return answers
 
     async def latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
-        found: list[EntityState | None] = await self._turn_of(Allowance.of(timeout), self._latest, ids)
+        found: list[EntityState | None] = await self._run_within(TimeLimit.of(timeout), self._latest, ids)
         return found
 
     async def expire_latest(self, limit: int, *, timeout: float) -> int:
-        """In chunks, each a turn and a transaction of its own, so that others pass in between."""
-        allowance = Allowance.of(timeout)
-        gone = 0
-        while gone < limit:
-            most = min(limit - gone, CHUNK)
-            went: int = await self._turn_of(allowance, self._expire, most)
-            gone += went
-            if went < most:
+        """Delete expired rows in chunks, each in a transaction of its own, so that other calls can run in between."""
+        time_limit = TimeLimit.of(timeout)
+        total = 0
+        while total < limit:
+            chunk = min(limit - total, CHUNK)
+            deleted: int = await self._run_within(time_limit, self._expire, chunk)
+            total += deleted
+            if deleted < chunk:
                 break
-        return gone
+        return total
 
     async def entities(
         self, scope: str, *, cursor: bytes | None, limit: int, timeout: float
     ) -> tuple[list[EntityState], bytes | None]:
-        return paged(await self._turn_of(Allowance.of(timeout), self._entities, scope, cursor or b"", limit), limit)
+        return page_of(
+            await self._run_within(TimeLimit.of(timeout), self._entities, scope, cursor or b"", limit), limit
+        )
 
     async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[DedupMark | None]:
-        found: list[DedupMark | None] = await self._turn_of(Allowance.of(timeout), self._marks, ids)
+        found: list[DedupMark | None] = await self._run_within(TimeLimit.of(timeout), self._marks, ids)
         return found
 
-    # ── the same, blocking, with the connection in hand ──
+    # ── blocking, called with the connection's lock held ──
 
     def _apply_events(self, cursor: Cursor, deliveries: Sequence[EventDelivery], keep: Retention) -> list[LatestResult]:
-        if len(deliveries) <= FEW:
-            seen = judged(cursor, deliveries, self._clock.now())
-            if not seen.updates and not seen.marks:
-                return seen.answers
-        decisions = self._link.write(cursor, self._kept, deliveries, keep)
-        self._orders.keep(cursor)
+        if len(deliveries) <= SMALL_BATCH:
+            preview = decide_without_lock(cursor, deliveries, self._clock.now())
+            if not preview.updates and not preview.marks:
+                return preview.answers
+        decisions = self._connection.write(cursor, self._apply_events_locked, deliveries, keep)
+        self._latest_cache.confirm(cursor)
         return decisions.answers
 
-    def _kept(self, cursor: Cursor, deliveries: Sequence[EventDelivery], keep: Retention) -> LatestDecisions:
+    def _apply_events_locked(
+        self, cursor: Cursor, deliveries: Sequence[EventDelivery], keep: Retention
+    ) -> LatestDecisions:
         now = self._clock.now()  # after waiting for the lock
-        recalled = self._orders.begin(cursor)
-        expire(cursor, now, SWEEP * len(deliveries))
-        return kept(cursor, deliveries, keep, now, recalled)
+        cached = self._latest_cache.load(cursor)
+        expire(cursor, now, SWEEP_PER_DELIVERY * len(deliveries))
+        return apply_deliveries(cursor, deliveries, keep, now, cached)
 
     def _latest(self, cursor: Cursor, ids: Sequence[bytes]) -> list[EntityState | None]:
-        return standings(cursor, ids, self._clock.now())
+        return read_states(cursor, ids, self._clock.now())
 
     def _entities(self, cursor: Cursor, scope: str, after: bytes, limit: int) -> list[EntityState]:
         return [EntityState(*row) for row in cursor.execute(_ENTITIES, (bytearray(after), scope, limit)).fetchall()]
 
     def _marks(self, cursor: Cursor, ids: Sequence[bytes]) -> list[DedupMark | None]:
-        found = {row[0]: DedupMark(*row) for row in looked_up(cursor, _KNOWN, set(ids), self._clock.now())}
+        found = {row[0]: DedupMark(*row) for row in fetch_by_ids(cursor, _SELECT_MARKS, set(ids), self._clock.now())}
         return [found.get(id) for id in ids]
 
     def _expire(self, cursor: Cursor, limit: int) -> int:
-        return self._link.write(cursor, self._expired, limit)
+        return self._connection.write(cursor, self._expire_locked, limit)
 
-    def _expired(self, cursor: Cursor, limit: int) -> int:
+    def _expire_locked(self, cursor: Cursor, limit: int) -> int:
         return expire(cursor, self._clock.now(), limit)
 
 
-# ── within somebody's write transaction: the store's own, or the caller's ──
+# ── inside a write transaction, of the store or of the caller ──
 
 
-def kept(
-    cursor: Cursor, deliveries: Sequence[EventDelivery], keep: Retention, now: int, recalled: Alive | None = None
+def apply_deliveries(
+    cursor: Cursor, deliveries: Sequence[EventDelivery], keep: Retention, now: int, cached: LiveEntities | None = None
 ) -> LatestDecisions:
-    """Marks of many deliveries are taken for new, and looked up only if some turn out to be there.
+    """Decide about the deliveries and write marks and states. Updates `cached`.
 
-    What is recalled of the entities is brought up to date.
+    In a large batch, all marks are assumed to be new, and are looked up only if some of them exist.
     """
-    alive = recalled or Alive({}, {})
-    met = _met(cursor, deliveries, now, alive)
+    live = cached or LiveEntities({}, {})
+    current = _current_orders(cursor, deliveries, now, live)
     decisions = None
-    if len(deliveries) > FEW:
-        decisions = decide(deliveries, met.orders, {}, now, met.closed)
-        if not _claimed_afresh(cursor, decisions, keep, now):
+    if len(deliveries) > SMALL_BATCH:
+        decisions = decide(deliveries, current.orders, {}, now, current.closed)
+        if not _insert_new_marks(cursor, decisions, keep, now):
             decisions = None
     if decisions is None:
-        decisions = decide(deliveries, met.orders, _known(cursor, deliveries, now), now, met.closed)
-        _claim(cursor, _CLAIM, decisions, keep, now)
-    _write(cursor, decisions.updates, alive, keep, now)
+        decisions = decide(deliveries, current.orders, _known_marks(cursor, deliveries, now), now, current.closed)
+        _write_marks(cursor, _UPSERT_MARK, decisions, keep, now)
+    _write(cursor, decisions.updates, live, keep, now)
     return decisions
 
 
-def _write(cursor: Cursor, updates: Mapping[bytes, EventDelivery], alive: Alive, keep: Retention, now: int) -> None:
-    """What is there and stays there gets its new order and value, and no index is touched or looked at."""
-    moved: list[Row] = []
-    revived: list[tuple[EventDelivery, bytearray]] = []
+def _write(
+    cursor: Cursor, updates: Mapping[bytes, EventDelivery], live: LiveEntities, keep: Retention, now: int
+) -> None:
+    """Write the states. For an entity that has a state and keeps one, no index is read or written."""
+    updated: list[Row] = []
+    numbered: list[tuple[EventDelivery, bytearray]] = []
     deleted: list[Row] = []
-    emptied: list[Row] = []
-    orders, numbers = alive
+    removed: list[Row] = []
+    orders, numbers = live
     number_of = numbers.get
     for id, one in updates.items():
         order, value, number = one.order, one.value, number_of(id)
         if value is None:
             deleted.append((bytearray(id), one.scope, one.entity, bytearray(order), now, now + keep.deleted))
             if number is not None:
-                emptied.append((number,))
+                removed.append((number,))
                 del orders[id], numbers[id]
         elif number is None:
-            revived.append((one, bytearray(value)))
+            numbered.append((one, bytearray(value)))
         else:
-            moved.append((bytearray(order), bytearray(value), now, number))
+            updated.append((bytearray(order), bytearray(value), now, number))
             orders[id] = order
-    if revived:
-        _revive(cursor, revived, alive, now)
-    for statement, changes in ((_MOVE, moved), (_EMPTY, emptied), (_DELETE, deleted)):
+    if numbered:
+        _assign_numbers(cursor, numbered, live, now)
+    for statement, changes in ((_UPDATE_STATE, updated), (_DELETE_STATE, removed), (_UPSERT_DELETED, deleted)):
         if changes:
             cursor.executemany(statement, changes)
 
 
-def _revive(cursor: Cursor, revived: list[tuple[EventDelivery, bytearray]], alive: Alive, now: int) -> None:
-    """What is new, was deleted, or still has its state in its own row: it gets a number, and is at hand from now on."""
-    last: int = cursor.execute(_NUMBER).fetchall()[0][0]
+def _assign_numbers(
+    cursor: Cursor, numbered: list[tuple[EventDelivery, bytearray]], live: LiveEntities, now: int
+) -> None:
+    """Assign numbers to entities that are new, were deleted, or have their state in their own row.
+
+    Adds them to `live`.
+    """
+    last: int = cursor.execute(_LAST_NUMBER).fetchall()[0][0]
     entities: list[Row] = []
     states: list[Row] = []
-    for number, (one, value) in enumerate(revived, last + 1):
+    for number, (one, value) in enumerate(numbered, last + 1):
         id, order = one.id, one.order
-        entities.append((bytearray(id), one.scope, one.entity, now, number, NUMBERED))
+        entities.append((bytearray(id), one.scope, one.entity, now, number, NUMBERED_READER))
         states.append((bytearray(order), value, now, number))
-        alive.orders[id], alive.numbers[id] = order, number
-    cursor.executemany(_REVIVE, entities)
-    cursor.executemany(_STATE, states)
+        live.orders[id], live.numbers[id] = order, number
+    cursor.executemany(_UPSERT_ENTITY, entities)
+    cursor.executemany(_INSERT_STATE, states)
 
 
-def judged(cursor: Cursor, deliveries: Sequence[EventDelivery], now: int) -> LatestDecisions:
-    met = _met(cursor, deliveries, now, Alive({}, {}))
-    return decide(deliveries, met.orders, _known(cursor, deliveries, now), now, met.closed)
+def decide_without_lock(cursor: Cursor, deliveries: Sequence[EventDelivery], now: int) -> LatestDecisions:
+    current = _current_orders(cursor, deliveries, now, LiveEntities({}, {}))
+    return decide(deliveries, current.orders, _known_marks(cursor, deliveries, now), now, current.closed)
 
 
-class Met(NamedTuple):
-    """What the deliveries meet: the orders of their entities, and which ones a newer version wrote."""
+class CurrentOrders(NamedTuple):
+    """The orders of the entities of a batch, and the entities that a newer version wrote (`closed`)."""
 
     orders: Mapping[bytes, bytes]
     closed: AbstractSet[bytes]
 
 
-def _met(cursor: Cursor, deliveries: Sequence[EventDelivery], now: int, alive: Alive) -> Met:
-    orders, numbers = alive
+def _current_orders(cursor: Cursor, deliveries: Sequence[EventDelivery], now: int, live: LiveEntities) -> CurrentOrders:
+    orders, numbers = live
     closed: set[bytes] = set()
     others: dict[bytes, bytes] = {}  # deleted, or without a number yet
     unknown = {one.id for one in deliveries}.difference(orders)
     if not unknown:
-        return Met(orders, closed)
-    ours = {id: id for id in unknown}  # to be found again at a glance: they are the very objects that deliveries have
-    for id, order, number, expires_at, min_reader in looked_up(cursor, _ORDERS, unknown):
-        if min_reader > NUMBERED:
+        return CurrentOrders(orders, closed)
+    own_ids = {id: id for id in unknown}  # the id objects of the deliveries, so that dict lookups find them by identity
+    for id, order, number, expires_at, min_reader in fetch_by_ids(cursor, _ORDERS, unknown):
+        if min_reader > NUMBERED_READER:
             closed.add(id)
         elif number is not None:
-            orders[ours[id]], numbers[ours[id]] = order, number
+            orders[own_ids[id]], numbers[own_ids[id]] = order, number
         elif expires_at is None or expires_at > now:
             others[id] = order
-    return Met({**orders, **others} if others else orders, closed)
+    return CurrentOrders({**orders, **others} if others else orders, closed)
 
 
-def _known(cursor: Cursor, deliveries: Sequence[EventDelivery], now: int) -> dict[bytes, bytes]:
+def _known_marks(cursor: Cursor, deliveries: Sequence[EventDelivery], now: int) -> dict[bytes, bytes]:
     ids = {one.message for one in deliveries}
     ids.update(one.event for one in deliveries)
     ids.discard(NO_MARK)
-    return dict(looked_up(cursor, _MARKS, ids, now))
+    return dict(fetch_by_ids(cursor, _SELECT_MARK_CONTENTS, ids, now))
 
 
-def _claimed_afresh(cursor: Cursor, decisions: LatestDecisions, keep: Retention, now: int) -> bool:
-    """Whether all marks are new, and written now. If not, nothing is written."""
+def _insert_new_marks(cursor: Cursor, decisions: LatestDecisions, keep: Retention, now: int) -> bool:
+    """Insert the marks if all of them are new, and return True. Otherwise write nothing and return False."""
     if not decisions.marks:
         return True
     cursor.execute("SAVEPOINT onceward_marks")
-    if _claim(cursor, _CLAIM_NEW, decisions, keep, now) == len(decisions.marks):
+    if _write_marks(cursor, _INSERT_MARK, decisions, keep, now) == len(decisions.marks):
         cursor.execute("RELEASE onceward_marks")
         return True
     cursor.execute("ROLLBACK TO onceward_marks")
@@ -297,44 +311,44 @@ def _claimed_afresh(cursor: Cursor, decisions: LatestDecisions, keep: Retention,
     return False
 
 
-def _claim(cursor: Cursor, statement: str, decisions: LatestDecisions, keep: Retention, now: int) -> int:
+def _write_marks(cursor: Cursor, statement: str, decisions: LatestDecisions, keep: Retention, now: int) -> int:
     end = now + keep.marks
     marks = sorted(decisions.marks.items())  # neighbours in the index share a page
     rows = [(bytearray(id), bytearray(content_of(one.order)), one.trace, now, end) for id, one in marks]
     return cursor.executemany(statement, rows).rowcount if rows else 0
 
 
-def standings(cursor: Cursor, ids: Sequence[bytes], now: int) -> list[EntityState | None]:
-    """One whose state somebody has removed by hand has no order: nothing is known of it any more."""
-    found = {row[0]: EntityState(*row) for row in looked_up(cursor, _STANDINGS, set(ids))}
-    alive = {id: one for id, one in found.items() if one.order and (one.expires_at is None or one.expires_at > now)}
-    return [alive.get(id) for id in ids]
+def read_states(cursor: Cursor, ids: Sequence[bytes], now: int) -> list[EntityState | None]:
+    """Return the states. An entity whose state row was deleted by hand has no order, and counts as absent."""
+    found = {row[0]: EntityState(*row) for row in fetch_by_ids(cursor, _STATES_BY_ID, set(ids))}
+    live = {id: one for id, one in found.items() if one.order and (one.expires_at is None or one.expires_at > now)}
+    return [live.get(id) for id in ids]
 
 
 def expire(cursor: Cursor, now: int, limit: int) -> int:
-    """Marks, and what is left of deleted entities; tells how many went."""
-    gone = cursor.execute(_EXPIRE_MARKS, (now, limit)).rowcount
-    return gone + cursor.execute(_EXPIRE_DELETED, (now, limit - gone)).rowcount
+    """Delete expired marks and deleted entities. Return how many rows were deleted."""
+    deleted = cursor.execute(_EXPIRE_MARKS, (now, limit)).rowcount
+    return deleted + cursor.execute(_EXPIRE_DELETED, (now, limit - deleted)).rowcount
 
 
-def looked_up(cursor: Cursor, statement: str, ids: set[bytes], *first: Any) -> list[tuple[Any, ...]]:
-    """The rows of these ids, in chunks."""
+def fetch_by_ids(cursor: Cursor, statement: str, ids: set[bytes], *first: Any) -> list[tuple[Any, ...]]:
+    """Return the rows of these ids, read in chunks. `first` are the parameters before the ids."""
     found: list[tuple[Any, ...]] = []
-    ordered = list(map(bytearray, sorted(ids)))  # as the index has them
+    ordered = list(map(bytearray, sorted(ids)))  # in the order of the index
     for start in range(0, len(ordered), _SIZES[-1]):
         chunk = ordered[start : start + _SIZES[-1]]
         size = next(size for size in _SIZES if size >= len(chunk))
         chunk += chunk[-1:] * (size - len(chunk))
-        found += cursor.execute(_sized(statement, size), (*first, *chunk)).fetchall()
+        found += cursor.execute(_with_placeholders(statement, size), (*first, *chunk)).fetchall()
     return found
 
 
-def _sized(statement: str, size: int) -> str:
+def _with_placeholders(statement: str, size: int) -> str:
     key = (statement, size)
-    text = _texts.get(key)
+    text = _statements.get(key)
     if text is None:
-        text = _texts[key] = statement.format(", ".join("?" * size))
+        text = _statements[key] = statement.format(", ".join("?" * size))
     return text
 
 
-_texts: dict[tuple[str, int], str] = {}
+_statements: dict[tuple[str, int], str] = {}

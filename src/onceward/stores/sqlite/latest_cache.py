@@ -1,47 +1,47 @@
-"""What this connection saw or wrote last of entities, so that they need not be looked up for every batch."""
+"""The orders of entities that this connection read or wrote last, so that a batch need not look them up."""
 
 from __future__ import annotations
 
 import sqlite3
 from typing import NamedTuple
 
-MOST = 16_384
-"""Entities that are kept at hand: a few megabytes."""
+MAX_ENTITIES = 16_384
+"""The maximum number of cached entities: a few megabytes."""
 
 
-class Alive(NamedTuple):
-    """Of entities that are there and not deleted: their orders, and the numbers under which their states are."""
+class LiveEntities(NamedTuple):
+    """Entities that exist and are not deleted: their orders, and the numbers of their rows in `onceward_states`."""
 
     orders: dict[bytes, bytes]
     numbers: dict[bytes, int]
 
 
 class SQLiteLatestCache:
-    """Only while nobody else writes: SQLite tells a connection whether another one has committed anything since.
+    """Valid while no other connection writes: `PRAGMA data_version` shows whether another one has committed.
 
-    Used within a write transaction, so that it stays true until the commit. Deleted entities are not in here, because
+    Used inside a write transaction, so that it stays valid until the commit. Deleted entities are not cached, because
     they expire.
     """
 
-    __slots__ = ("_alive", "_connection", "_version")
+    __slots__ = ("_connection", "_live", "_version")
 
     def __init__(self) -> None:
-        self._alive = Alive({}, {})
+        self._live = LiveEntities({}, {})
         self._connection: sqlite3.Connection | None = None
         self._version = -1
 
-    def begin(self, cursor: sqlite3.Cursor) -> Alive:
-        """What is known for certain. Nothing after somebody else's commit, on a new connection, or after a failure.
+    def load(self, cursor: sqlite3.Cursor) -> LiveEntities:
+        """Return the cached entities, which the caller updates as it writes.
 
-        Whoever writes brings it up to date.
+        The cache is empty after a commit by another connection, on a new connection, and after a failure.
         """
         connection = cursor.connection
         version = cursor.execute("PRAGMA data_version").fetchall()[0][0]
-        if version != self._version or connection is not self._connection or len(self._alive.orders) > MOST:
-            self._alive = Alive({}, {})
-        self._connection, self._version = None, version  # in doubt until `keep`
-        return self._alive
+        if version != self._version or connection is not self._connection or len(self._live.orders) > MAX_ENTITIES:
+            self._live = LiveEntities({}, {})
+        self._connection, self._version = None, version  # invalid until `confirm`
+        return self._live
 
-    def keep(self, cursor: sqlite3.Cursor) -> None:
-        """After the commit: what was written has become true."""
+    def confirm(self, cursor: sqlite3.Cursor) -> None:
+        """Make the cache valid after the commit."""
         self._connection = cursor.connection

@@ -1,4 +1,4 @@
-"""What is asked about many records at once: scan, counts, purge."""
+"""Operations on many records: scan, counts, purge."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from onceward.protocol.ports import Filter, Page, SortOrder
 from onceward.protocol.record import READER, AfterCrash, RecordState
 from onceward.stores.sql import COLUMNS, record_or_stub, records_from_rows
 
-from .table import WITHOUT_RESULTS
+from .table import SELECT_WITHOUT_RESULTS
 
 Cursor = sqlite3.Cursor
 
 CHUNK = 500
-"""Records deleted in one transaction: a claim waits for some milliseconds at most."""
+"""Records deleted in one transaction: a claim waits for a few milliseconds at most."""
 
-INSTRUCTIONS = 20_000
-"""How many steps of SQLite's machine may pass between looks at the clock: well below a millisecond."""
+PROGRESS_INSTRUCTIONS = 20_000
+"""SQLite VM instructions between two checks of the deadline: well below a millisecond."""
 
-_UNFINISHED = "state <> 'COMPLETED'"  # word by word the condition of the index, or SQLite does not use it
+_UNFINISHED = "state <> 'COMPLETED'"  # exactly the condition of the index, or SQLite does not use it
 
-# What looks purgeable. `transitions.purgeable` decides, once more and within the transaction.
-_OVER = """
+# Candidates only: `transitions.purgeable` decides again, inside the transaction.
+_EXPIRED = """
 SELECT id FROM onceward_records
 WHERE valid_until IS NOT NULL AND valid_until <= ? AND token < ? AND min_reader <= ?
 ORDER BY valid_until LIMIT ?
@@ -45,13 +45,17 @@ LIMIT ?
 """
 
 
-_PLACES = {SortOrder.UPDATED: "updated_at DESC, id", SortOrder.CREATED: "created_at DESC, id", SortOrder.KEY: "key, id"}
+_ORDER_BY = {
+    SortOrder.UPDATED: "updated_at DESC, id",
+    SortOrder.CREATED: "created_at DESC, id",
+    SortOrder.KEY: "key, id",
+}
 
 
 @contextmanager
-def bounded(cursor: Cursor, deadline: float) -> Iterator[None]:
-    """A long read ends when its time is over."""
-    cursor.connection.set_progress_handler(lambda: time.monotonic() > deadline, INSTRUCTIONS)
+def with_deadline(cursor: Cursor, deadline: float) -> Iterator[None]:
+    """Interrupt a long read when the deadline has passed."""
+    cursor.connection.set_progress_handler(lambda: time.monotonic() > deadline, PROGRESS_INSTRUCTIONS)
     try:
         yield
     finally:
@@ -59,7 +63,7 @@ def bounded(cursor: Cursor, deadline: float) -> Iterator[None]:
 
 
 def scan(cursor: Cursor, wanted: Filter, after: bytes | None, limit: int, now: int) -> Page:
-    """Records in the order of their ids, from behind the cursor on."""
+    """Return a page of records in the order of their ids, starting after the cursor."""
     conditions, values = _conditions(wanted)
     if after is not None:
         conditions.append("id > ?")
@@ -73,12 +77,12 @@ def scan(cursor: Cursor, wanted: Filter, after: bytes | None, limit: int, now: i
 
 
 def first(cursor: Cursor, wanted: Filter, order: SortOrder, limit: int, now: int) -> Page:
-    """The first records of an order. Ids are sorted, not records: those may carry large results."""
+    """Return the first records in an order. Only row ids are sorted: records may contain large results."""
     conditions, values = _conditions(wanted)
-    places = _PLACES[order]
+    order_by = _ORDER_BY[order]
     where = " AND ".join(conditions) or "TRUE"
-    chosen = f"SELECT rowid FROM onceward_records WHERE {where} ORDER BY {places} LIMIT ?"  # noqa: S608 (our own texts)
-    statement = f"SELECT {COLUMNS} FROM onceward_records WHERE rowid IN ({chosen}) ORDER BY {places}"  # noqa: S608 (as above)
+    chosen = f"SELECT rowid FROM onceward_records WHERE {where} ORDER BY {order_by} LIMIT ?"  # noqa: S608 (our own texts)
+    statement = f"SELECT {COLUMNS} FROM onceward_records WHERE rowid IN ({chosen}) ORDER BY {order_by}"  # noqa: S608 (as above)
     records, unreadable = records_from_rows(cursor.execute(statement, [*values, limit]).fetchall())
     return Page(records, None, now, unreadable)
 
@@ -110,20 +114,22 @@ def counts(cursor: Cursor) -> dict[tuple[str, RecordState], int]:
 
 
 def candidates(cursor: Cursor, now: int, limit: int) -> list[bytes]:
-    """Ids of records that look purgeable, at most `limit`; read without any lock."""
+    """Return the ids of up to `limit` records that look purgeable. Reads without a lock."""
     old = now - transitions.CLOCK_MARGIN
-    found = cursor.execute(_OVER, (now, old, READER, limit)).fetchall()
+    found = cursor.execute(_EXPIRED, (now, old, READER, limit)).fetchall()
     if len(found) < limit:
         found += cursor.execute(_FREE, (old, READER, limit - len(found))).fetchall()
     if len(found) < limit:
-        given_up, rerun = now - KEEP_UNFINISHED, AfterCrash.RERUN.value
-        found += cursor.execute(_ABANDONED, (given_up, old, READER, rerun, limit - len(found))).fetchall()
+        abandoned_before, rerun = now - KEEP_UNFINISHED, AfterCrash.RERUN.value
+        found += cursor.execute(_ABANDONED, (abandoned_before, old, READER, rerun, limit - len(found))).fetchall()
     return [row[0] for row in found]
 
 
 def purge(cursor: Cursor, ids: list[bytes], now: int) -> int:
-    """Delete those which still may go, now that nobody else writes."""
-    found = WITHOUT_RESULTS.fetch(cursor, ids, record_or_stub)  # one that cannot be read must not keep the others
-    going = [(id,) for id, record in found.items() if transitions.purgeable(record, now)]
-    cursor.executemany("DELETE FROM onceward_records WHERE id = ?", going)
-    return len(going)
+    """Delete the candidates that are still purgeable. Runs inside the write transaction."""
+    found = SELECT_WITHOUT_RESULTS.fetch(
+        cursor, ids, record_or_stub
+    )  # one undecodable record must not block the others
+    purgeable = [(id,) for id, record in found.items() if transitions.purgeable(record, now)]
+    cursor.executemany("DELETE FROM onceward_records WHERE id = ?", purgeable)
+    return len(purgeable)

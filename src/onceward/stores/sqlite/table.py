@@ -1,4 +1,4 @@
-"""The state table applied to rows: read, let `protocol.transitions` decide, write what changed. The caller locks."""
+"""Apply the state table to rows: read, let `protocol.transitions` decide, write. The caller holds the lock."""
 
 from __future__ import annotations
 
@@ -9,27 +9,37 @@ from typing import TypeVar
 
 from onceward.errors import ConfigurationError
 from onceward.protocol import transitions
-from onceward.protocol.audit import Signature, entries_of
+from onceward.protocol.audit import AuditSignature, audit_entries
 from onceward.protocol.record import READER, Record
-from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Renewal, Seen, Verdict
+from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, ExpectedRecord, Renewal, Verdict
 from onceward.stores.sql import COLUMNS, FIELDS, Row, record_from_row, record_or_stub
 
 from . import audit
 from .bulk_statement import Statement
 from .cache import StaleCache
-from .rows import CLAIMED, LIGHT, WITHOUT_DECLARED_TYPES, Columns, bound, claimed, difference, note_text, storable
+from .rows import (
+    CLAIM_FIELD_COUNT,
+    COLUMNS_WITHOUT_RESULT,
+    WITHOUT_DECLARED_TYPES,
+    Columns,
+    bind_values,
+    changed_values,
+    claim_values,
+    json_text,
+    storable,
+)
 
 Cursor = sqlite3.Cursor
 Request = TypeVar("Request", ClaimRequest, Renewal, AnySettlement, AnyRequest)
 Change = Callable[[Record | None, Request, int], tuple[Record | None, Verdict]]
 Found = dict[bytes, Record]
-NOTHING: Mapping[bytes, Record | None] = {}
+NOTHING_CACHED: Mapping[bytes, Record | None] = {}
 _SIZES = (1, 4, 16, 64, 256, 500)
-"""Ids are looked up in statements of these sizes, filled up by repetition: few statements, each prepared once."""
+"""Numbers of ids per lookup, padded by repeating the last id: few distinct statements, each prepared once."""
 
 
 class Selection:
-    """`SELECT columns … WHERE id IN (…)` in each size."""
+    """`SELECT columns … WHERE id IN (…)`, one statement per size."""
 
     def __init__(self, columns: str) -> None:
         self._one = f"SELECT {columns} FROM onceward_records WHERE id = ?"  # noqa: S608 (names of fields)
@@ -52,21 +62,23 @@ class Selection:
         return found
 
 
-OURS = Selection(COLUMNS)
-THEIRS = Selection(WITHOUT_DECLARED_TYPES)
-WITHOUT_RESULTS = Selection(LIGHT)
+SELECT_RECORDS = Selection(COLUMNS)
+SELECT_ON_CALLER_CONNECTION = Selection(WITHOUT_DECLARED_TYPES)
+SELECT_WITHOUT_RESULTS = Selection(COLUMNS_WITHOUT_RESULT)
 
 
 def ids_of(requests: Sequence[Request]) -> list[bytes]:
-    """The ids, each once: the second of two requests for a key would be judged by what the first one found."""
+    """Return the ids. Raise if one occurs twice: the second request would not see the change of the first."""
     ids = [request.id for request in requests]
     if len(ids) > 1 and len(set(ids)) < len(ids):
-        raise ConfigurationError("a batch holds two requests for the same key", hint="send them one after the other")
+        raise ConfigurationError("a batch contains two requests for the same key", hint="send them one after the other")
     return ids
 
 
-def judge(found: Found, change: Change[Request], requests: Sequence[Request], now: int) -> tuple[list[Answer], bool]:
-    """The answers, and whether any record would have to be written."""
+def compute_answers(
+    found: Found, change: Change[Request], requests: Sequence[Request], now: int
+) -> tuple[list[Answer], bool]:
+    """Return the answers, and whether any record has to be written."""
     answers = []
     changes = False
     for request in requests:
@@ -78,40 +90,46 @@ def judge(found: Found, change: Change[Request], requests: Sequence[Request], no
 
 
 def write(
-    cursor: Cursor, found: Found, answers: Sequence[Answer], recalled: Mapping[bytes, Record | None] = NOTHING
+    cursor: Cursor, found: Found, answers: Sequence[Answer], cached: Mapping[bytes, Record | None] = NOTHING_CACHED
 ) -> None:
-    """Write the fields that the answers changed: records of `found` are updated, others are new.
+    """Write the fields that the answers changed: records in `found` are updated, others are inserted.
 
-    Those that were `recalled` instead of read just now are compared as they are written; raises Mistaken.
+    Records that come from the cache (`cached`) are compared as they are written; if one changed, raises StaleCache.
     """
     records = [
         answer.record for answer in answers if answer.record and answer.record is not found.get(answer.record.id)
     ]
-    if recalled and not recalled.keys() <= {record.id for record in records}:  # nothing would compare the others
+    if cached and not cached.keys() <= {record.id for record in records}:  # the others would not be compared
         raise StaleCache
     try:
-        _write(cursor, found, records, recalled)
-    except (UnicodeEncodeError, OverflowError):  # one that SQLite cannot hold must not spoil the others
-        if recalled:
+        _write(cursor, found, records, cached)
+    except (UnicodeEncodeError, OverflowError):  # one value that SQLite cannot store must not fail the other records
+        if cached:
             raise StaleCache from None
-        _write(cursor, found, [storable(record) for record in records], recalled)
+        _write(cursor, found, [storable(record) for record in records], cached)
 
 
-def sign(cursor: Cursor, signed: Signature, found: Found, answers: Sequence[Answer]) -> None:
-    """Note who made those changes, in the transaction that makes them."""
-    audit.write(cursor, entries_of(signed, found.get, answers))
+def sign(cursor: Cursor, signed: AuditSignature, found: Found, answers: Sequence[Answer]) -> None:
+    """Add the audit entries of these changes, in the same transaction."""
+    audit.write(cursor, audit_entries(signed, found.get, answers))
 
 
-def free(
-    cursor: Cursor, ids: Sequence[bytes], now: int, *, force: bool, seen: Mapping[bytes, Seen], signed: Signature | None
+def forget(
+    cursor: Cursor,
+    ids: Sequence[bytes],
+    now: int,
+    *,
+    force: bool,
+    seen: Mapping[bytes, ExpectedRecord],
+    signed: AuditSignature | None,
 ) -> list[Answer]:
-    """Forget them. By force even what cannot be read: nobody knows what differs there, so all columns are written."""
-    found = OURS.fetch(cursor, ids, record_or_stub if force else record_from_row)
+    """Forget the records. `force` includes undecodable ones: what differs is unknown, so all columns are written."""
+    found = SELECT_RECORDS.fetch(cursor, ids, record_or_stub if force else record_from_row)
     steps = [transitions.forget(found.get(id), now, force=force, seen=seen.get(id)) for id in ids]
     answers = [Answer(verdict, record, now) for record, verdict in steps]
     if force:
         changed = [record for record, _ in steps if record and record is not found[record.id]]
-        _update(_EVERY).run(cursor, [(*bound(record), record.id) for record in changed])
+        _update(_ALL_COLUMNS).run(cursor, [(*bind_values(record), record.id) for record in changed])
     else:
         write(cursor, found, answers)
     if signed is not None:
@@ -119,32 +137,32 @@ def free(
     return answers
 
 
-def create(cursor: Cursor, record: Record) -> bool:
-    """Write a new claim, unless its key has got a record by now; tells whether it was written."""
+def insert_if_absent(cursor: Cursor, record: Record) -> bool:
+    """Insert a new claim unless the key has a record by now. Return whether it was inserted."""
     try:
-        row = claimed(record)
+        row = claim_values(record)
         if row is None:
             return False
-        cursor.execute(_CREATE.one, row)
+        cursor.execute(_INSERT_CLAIM.one, row)
     except (UnicodeEncodeError, OverflowError):
         return False
     return cursor.rowcount == 1
 
 
-def swap(cursor: Cursor, before: Record, after: Record) -> bool:
-    """Write what changed in one record, unless it is another one by now; tells whether it was written."""
+def update_if_unchanged(cursor: Cursor, before: Record, after: Record) -> bool:
+    """Update one record unless it has changed in the meantime. Return whether it was updated."""
     try:
-        columns, values = difference(before, after)
+        columns, values = changed_values(before, after)
         if not columns:
             return True
-        cursor.execute(_swap(columns).one, (*values, *_seen(before)))
+        cursor.execute(_update_if_unchanged(columns).one, (*values, *_compared_values(before)))
     except (UnicodeEncodeError, OverflowError):
         return False
     return cursor.rowcount == 1
 
 
-def _seen(before: Record) -> Row:
-    """What `_swap` compares: its owner may have written twice in one microsecond, through two stores."""
+def _compared_values(before: Record) -> Row:
+    """Return what `_update_if_unchanged` compares. Time alone is not enough: one microsecond may hold two writes."""
     return (
         before.id,
         before.token,
@@ -153,30 +171,30 @@ def _seen(before: Record) -> Row:
         before.updated_at,
         before.lease_until,
         int(before.released),
-        note_text(before.note),
+        json_text(before.note),
     )
 
 
-def _write(cursor: Cursor, found: Found, records: Sequence[Record], recalled: Mapping[bytes, Record | None]) -> None:
+def _write(cursor: Cursor, found: Found, records: Sequence[Record], cached: Mapping[bytes, Record | None]) -> None:
     batches: dict[Statement, list[Row]] = {}
     for record in records:
         before = found.get(record.id)
         if before is None:
-            row = claimed(record)
-            statement, row = (_INSERT, bound(record)) if row is None else (_CREATE, row)
+            row = claim_values(record)
+            statement, row = (_INSERT, bind_values(record)) if row is None else (_INSERT_CLAIM, row)
         else:
-            columns, values = difference(before, record)
+            columns, values = changed_values(before, record)
             if not columns:
-                if record.id in recalled:  # nothing would compare it
+                if record.id in cached:  # it would not be compared
                     raise StaleCache
                 continue
-            if record.id in recalled:
-                statement, row = _swap(columns), (*values, *_seen(before))
+            if record.id in cached:
+                statement, row = _update_if_unchanged(columns), (*values, *_compared_values(before))
             else:
                 statement, row = _update(columns), (*values, record.id)
         batches.setdefault(statement, []).append(row)
     for statement, rows in batches.items():
-        if statement.run(cursor, rows) != len(rows) and recalled:
+        if statement.run(cursor, rows) != len(rows) and cached:
             raise StaleCache
 
 
@@ -185,35 +203,35 @@ def _insert(columns: Sequence[str]) -> Statement:
     return Statement(text.format(f"({', '.join('?' * len(columns))})"), text, len(columns))
 
 
-_CREATE = _insert(FIELDS[:CLAIMED])
+_INSERT_CLAIM = _insert(FIELDS[:CLAIM_FIELD_COUNT])
 _INSERT = _insert(FIELDS)
-_EVERY = tuple(range(len(FIELDS)))
+_ALL_COLUMNS = tuple(range(len(FIELDS)))
 
 
 @cache
 def _update(columns: Columns) -> Statement:
-    """Bound are the new values and the id."""
-    return _changing(columns, ("id = ",))
+    """Return the UPDATE of these columns. Parameters: the new values and the id."""
+    return _update_statement(columns, ("id = ",))
 
 
 @cache
-def _swap(columns: Columns) -> Statement:
-    """The same for those that are still as `_seen`."""
-    return _changing(columns, _SEEN, f" AND min_reader <= {READER}")
+def _update_if_unchanged(columns: Columns) -> Statement:
+    """Return the UPDATE that applies only if the record still has the values of `_compared_values`."""
+    return _update_statement(columns, _COMPARED, f" AND min_reader <= {READER}")
 
 
-_SEEN = (
+_COMPARED = (
     "id = ", "token = ", "nonce = ", "state = ", "updated_at = ", "lease_until IS ", "released = ", "note IS "
 )  # fmt: skip
 
 
-def _changing(columns: Columns, seen: Sequence[str], more: str = "") -> Statement:
+def _update_statement(columns: Columns, conditions: Sequence[str], extra_condition: str = "") -> Statement:
     names = [FIELDS[n] for n in columns]
     one = f"UPDATE onceward_records SET {', '.join(f'{name} = ?' for name in names)} WHERE "  # noqa: S608 (names of fields)
     many = ", ".join(f"{name} = new.column{n}" for n, name in enumerate(names, 1))
-    compared = " AND ".join(f"{part}new.column{n}" for n, part in enumerate(seen, len(names) + 1))
+    compared = " AND ".join(f"{part}new.column{n}" for n, part in enumerate(conditions, len(names) + 1))
     return Statement(
-        one + " AND ".join(f"{part}?" for part in seen) + more,
-        f"UPDATE onceward_records SET {many} FROM (VALUES {{}}) AS new WHERE {compared}{more}",  # noqa: S608 (names of fields)
-        len(names) + len(seen),
+        one + " AND ".join(f"{part}?" for part in conditions) + extra_condition,
+        f"UPDATE onceward_records SET {many} FROM (VALUES {{}}) AS new WHERE {compared}{extra_condition}",  # noqa: S608 (names of fields)
+        len(names) + len(conditions),
     )

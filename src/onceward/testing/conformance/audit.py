@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from onceward.protocol.audit import KEEP_AUDIT, AuditEntry, Signature, signature
+from onceward.protocol.audit import AUDIT_RETENTION, AuditEntry, AuditSignature, signature
 from onceward.protocol.record import Record
-from onceward.protocol.requests import Answer, Resolution, Seen, Verdict
+from onceward.protocol.requests import Answer, ExpectedRecord, Resolution, Verdict
 
 from .factory import StoreFactory, check
 from .stage import HOUR, SECOND, Caller, Stage, assert_equal, expect, id_of
@@ -22,7 +22,7 @@ async def parked(caller: Caller, key: str = "key") -> Record:
     return expect(await caller.park(await caller.acquire(key)), Verdict.OK)
 
 
-def about(signed: Signature, before: Record, after: Answer) -> AuditEntry:
+def about(signed: AuditSignature, before: Record, after: Answer) -> AuditEntry:
     """The entry that such a change must leave."""
     record = expect(after, Verdict.OK)
     return AuditEntry(
@@ -76,7 +76,7 @@ class AuditChecks(StoreFactory):
         caller = await stage.caller()
         live, waiting = await caller.acquire("live"), await parked(caller, "parked")
         expect(await caller.forget("live", signed=FORGOTTEN), Verdict.REFUSED)
-        unseen = {live.id: Seen(live.token + 1, live.state)}
+        unseen = {live.id: ExpectedRecord(live.token + 1, live.state)}
         expect(await caller.forget("live", force=True, seen=unseen, signed=FORGOTTEN), Verdict.LOST)
         expect(await caller.resolve(live, Resolution.APPLIED, signed=RESOLVED), Verdict.LOST)
         assert_equal((await caller.forget("never claimed", signed=FORGOTTEN)).verdict, Verdict.OK, "forget of nothing")
@@ -133,7 +133,7 @@ class AuditChecks(StoreFactory):
         caller = await stage.caller()
         await caller.acquire()
         expect(await caller.forget(force=True, signed=FORGOTTEN), Verdict.OK)
-        stage.turn(KEEP_AUDIT - SECOND)
+        stage.turn(AUDIT_RETENTION - SECOND)
         await caller.purge()
         assert_equal(await caller.look(), None, "a record that was forgotten 400 days ago, after a purge")
         assert_equal(len(await caller.audit()), 1, "entries, a second before they may go")

@@ -7,7 +7,7 @@ from typing import Any
 from unittest import SkipTest
 
 from onceward.protocol.capabilities import KeepsCounters
-from onceward.protocol.counters import HOUR, KEEP_COUNTS, Counted, Counts, Sheet, tally_of
+from onceward.protocol.counters import COUNTS_RETENTION, HOUR, CounterRow, Counts, StoredCounts, add_up
 
 from .factory import StoreFactory, check
 from .stage import TIMEOUT, Caller, Stage, assert_equal
@@ -24,22 +24,22 @@ class Counting:
         self.process = process
 
     async def now(self) -> int:
-        return await self.store.keep_counts([], timeout=TIMEOUT)
+        return await self.store.save_counts([], timeout=TIMEOUT)
 
     async def hour(self) -> int:
         return await self.now() // HOUR
 
-    def sheet(self, hour: int, number: int, counts: Counts | None = None, **cell: int) -> Sheet:
-        return Sheet(self.process, hour, number, {SCOPE: cell} if counts is None else counts)
+    def sheet(self, hour: int, number: int, counts: Counts | None = None, **cell: int) -> CounterRow:
+        return CounterRow(self.process, hour, number, {SCOPE: cell} if counts is None else counts)
 
-    async def write(self, *sheets: Sheet) -> int:
-        return await self.store.keep_counts(sheets, timeout=TIMEOUT)
+    async def write(self, *sheets: CounterRow) -> int:
+        return await self.store.save_counts(sheets, timeout=TIMEOUT)
 
-    async def counted(self, since: int = 0) -> Counted:
-        return await self.store.counted(since, timeout=TIMEOUT)
+    async def read_counts(self, since: int = 0) -> StoredCounts:
+        return await self.store.read_counts(since, timeout=TIMEOUT)
 
     async def total(self, name: str = "executed", since: int = 0) -> int:
-        return tally_of(await self.counted(since), since).total(name)
+        return add_up(await self.read_counts(since), since).total(name)
 
 
 def keeper_of(caller: Caller) -> KeepsCounters:
@@ -52,7 +52,7 @@ async def counting(stage: Stage, process: bytes = ONE) -> Counting:
     return Counting(keeper_of(await stage.caller()), process)
 
 
-def seen(counted: Counted) -> list[tuple[Any, ...]]:
+def seen(counted: StoredCounts) -> list[tuple[Any, ...]]:
     return sorted((one.hour, one.process, one.number, one.counts) for one in counted.sheets)
 
 
@@ -66,11 +66,11 @@ class CounterChecks(StoreFactory):
         counts = {SCOPE: {"executed": 3, "replayed": 2**40}, "a%2Fb/ü\u2028@\"t'": {"stale": 1}, "empty": {}}
         sheets = [one.sheet(hour, 1, counts), one.sheet(hour - 1, 2, executed=7)]
         await one.write(*sheets)
-        written = seen(Counted(sheets, 0))
-        assert_equal(seen(await one.counted()), written, "the sheets")
+        written = seen(StoredCounts(sheets, 0))
+        assert_equal(seen(await one.read_counts()), written, "the sheets")
         written = [(*place, {scope: dict(cell) for scope, cell in cells.items()}) for *place, cells in written]
         counts[SCOPE]["executed"] += 1
-        assert_equal(seen(await one.counted()), written, "the sheets, while their process goes on counting")
+        assert_equal(seen(await one.read_counts()), written, "the sheets, while their process goes on counting")
 
     @check()
     async def test_a_sheet_that_is_written_twice_counts_once(self, stage: Stage) -> None:
@@ -126,8 +126,8 @@ class CounterChecks(StoreFactory):
         before = self.written(stage)
         now = await one.now()
         assert_equal(self.written(stage), before, "writes, when nothing was to be written")
-        assert_equal((await one.counted()).sheets, [], "sheets")
-        assert abs((await one.counted()).now - now) < HOUR, "the store's time is told with what was counted"
+        assert_equal((await one.read_counts()).sheets, [], "sheets")
+        assert abs((await one.read_counts()).now - now) < HOUR, "the store's time is told with what was counted"
 
     @check(needs=("fake_clock",))
     async def test_the_time_is_the_stores(self, stage: Stage) -> None:
@@ -141,7 +141,7 @@ class CounterChecks(StoreFactory):
         one = await counting(stage)
         hour = await one.hour()
         await one.write(*(one.sheet(hour + later, 1, executed=1) for later in range(3)))
-        stage.turn(KEEP_COUNTS)
+        stage.turn(COUNTS_RETENTION)
         assert_equal(await one.total(), 3, "executions that are just kept")
         stage.turn(HOUR)
         assert_equal(await one.total(), 2, "executions, after the first hour is too old")

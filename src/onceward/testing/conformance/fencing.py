@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from itertools import pairwise
 
 from onceward.protocol.record import AfterCrash, Record, RecordState
-from onceward.protocol.requests import Resolution, Seen, Validity, Verdict
+from onceward.protocol.requests import ExpectedRecord, Resolution, Validity, Verdict
 
 from .factory import StoreFactory, check
 from .stage import DAY, HOUR, LEASE, SECOND, SHORT, Caller, Stage, assert_equal, assert_same, expect, stranger
@@ -47,7 +47,7 @@ class FencingChecks(StoreFactory):
         caller = await stage.caller()
 
         async def verdict(held: Record, result: bytes) -> Verdict:
-            return (await caller.complete(held, result, briefly=True)).verdict
+            return (await caller.complete(held, result, omit_record=True)).verdict
 
         held = await caller.acquire()
         for nearly in (stranger(held, token=1), stranger(held, token=-1), stranger(held, nonce=b"0" * 16)):
@@ -174,13 +174,13 @@ class FencingChecks(StoreFactory):
     async def test_nobody_forgets_or_resolves_what_they_did_not_see(self, stage: Stage) -> None:
         caller, person = await stage.callers(2)
         shown = await stage.lapsed(caller)
-        seen = {shown.id: Seen(shown.token, shown.state)}
+        seen = {shown.id: ExpectedRecord(shown.token, shown.state)}
         done = expect(await caller.complete(shown), Verdict.OK)  # late, under the same token
         expect(await person.forget(seen=seen, force=True), Verdict.LOST)
         cut_off = person.resolve(shown, Resolution.NOT_APPLIED, state_seen=RecordState.PENDING, force=True)
         expect(await cut_off, Verdict.LOST)
         assert_same(done, await person.record(), "after somebody decided on what they saw before")
-        now_seen = {done.id: Seen(done.token, done.state)}
+        now_seen = {done.id: ExpectedRecord(done.token, done.state)}
         assert_equal(expect(await person.forget(seen=now_seen), Verdict.OK).state, RecordState.FREE, "after a look")
 
 

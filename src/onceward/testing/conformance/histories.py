@@ -18,13 +18,13 @@ from onceward.protocol.requests import (
     AnySettlement,
     ClaimRequest,
     Complete,
+    ExpectedRecord,
     Fail,
     Park,
     Release,
     Renewal,
     Resolution,
     Resolve,
-    Seen,
     Validity,
     Verdict,
 )
@@ -173,12 +173,12 @@ class Player:
             case Whose.WRONG_NONCE:
                 return token, b"somebody else's."
 
-    def _seen(self, key: str, sight: Sight) -> Seen | None:
+    def _seen(self, key: str, sight: Sight) -> ExpectedRecord | None:
         record = self.mirror.records.get(id_of(key))
         if sight is Sight.NOTHING or record is None:
             return None
         others = [state for state in RecordState if state is not record.state]
-        return Seen(
+        return ExpectedRecord(
             record.token + (sight is Sight.ANOTHER_TOKEN),
             others[record.token % len(others)] if sight is Sight.ANOTHER_STATE else record.state,
         )

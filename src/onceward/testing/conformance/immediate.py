@@ -1,11 +1,11 @@
-"""Answers at once (the port `Immediate`): one request, without a coroutine, and the same answer as ever."""
+"""Answers at once (the port `AnswersInline`): one request, without a coroutine, and the same answer as ever."""
 
 from __future__ import annotations
 
 from typing import cast
 from unittest import SkipTest
 
-from onceward.protocol.capabilities import Immediate
+from onceward.protocol.capabilities import AnswersInline
 from onceward.protocol.requests import Answer, Verdict
 
 from .factory import StoreFactory, check
@@ -15,11 +15,11 @@ from .table import anybodys_verbs, assert_visited, claims, owners_verbs, try_all
 MIN_BATCH = 8
 
 
-async def immediate(stage: Stage) -> Immediate:
+async def immediate(stage: Stage) -> AnswersInline:
     store = (await stage.caller()).store
-    if not isinstance(store, Immediate):
+    if not isinstance(store, AnswersInline):
         raise SkipTest("this store has no answer()")
-    return cast("Immediate", store)
+    return cast("AnswersInline", store)
 
 
 class ImmediateChecks(StoreFactory):

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from onceward.protocol.capabilities import KeepsLatest
 from onceward.protocol.latest import EntityState, EventDelivery, LatestDecision, LatestResult, Retention
-from onceward.protocol.ordering import content_of, encoded
+from onceward.protocol.ordering import content_of, encode_position
 
 from .factory import StoreFactory, check
 from .stage import DAY, HOUR, SECOND, TIMEOUT, Stage, assert_equal, id_of
@@ -37,7 +37,7 @@ def event(
     """A delivery. Times are seconds after some day; the content is the value's."""
     at = None if time is None else (BASE + time * SECOND, 0)
     said = f"{at} {sequence} {value!r}"
-    place = encoded(at, sequence, None if published is None else (BASE + published * SECOND, 0), message)
+    place = encode_position(at, sequence, None if published is None else (BASE + published * SECOND, 0), message)
     id = id_of(entity)
     return EventDelivery(
         id,
@@ -64,10 +64,10 @@ class Deliverer:
         return answers
 
     async def told(self, *deliveries: EventDelivery) -> list[LatestDecision]:
-        return [answer.ruling for answer in await self.send(*deliveries)]
+        return [answer.decision for answer in await self.send(*deliveries)]
 
     async def state(self, entity: str = "one") -> EntityState | None:
-        [standing] = await self.store.newest([id_of(entity)], timeout=TIMEOUT)
+        [standing] = await self.store.latest([id_of(entity)], timeout=TIMEOUT)
         return standing
 
     async def value(self, entity: str = "one") -> bytes | None:
@@ -75,7 +75,7 @@ class Deliverer:
         return None if standing is None else standing.value
 
     async def states(self) -> dict[str, tuple[bytes, bytes | None] | None]:
-        found = await self.store.newest([id_of(entity) for entity in ENTITIES], timeout=TIMEOUT)
+        found = await self.store.latest([id_of(entity) for entity in ENTITIES], timeout=TIMEOUT)
         return {
             entity: None if one is None else (one.order, one.value) for entity, one in zip(ENTITIES, found, strict=True)
         }
@@ -130,7 +130,7 @@ class LatestChecks(StoreFactory):
         for turn in (0, 1):
             given = [replace(event(name), order=pair[turn], value=pair[turn]) for name, pair in pairs.items()]
             await one.told(*given)
-        found = await one.store.newest([id_of(name) for name in pairs], timeout=TIMEOUT)
+        found = await one.store.latest([id_of(name) for name in pairs], timeout=TIMEOUT)
         for standing, pair in zip(found, pairs.values(), strict=True):
             assert_equal(standing and standing.value, bytes(max(list(each) for each in pair)), f"the newer of {pair}")
 
@@ -341,7 +341,7 @@ class LatestChecks(StoreFactory):
         many = [event(f"entity {n % entities}", time=n, message=f"m{n}", event=f"e{n}") for n in range(3 * entities)]
         assert_equal(set(await one.told(*many)), {LatestDecision.APPLIED}, "rising events")
         assert_equal(set(await one.told(*many)), {LatestDecision.DUPLICATE_MESSAGE}, "the same again")
-        found = await one.store.newest([id_of(f"entity {n}") for n in range(entities + 1)], timeout=TIMEOUT)
+        found = await one.store.latest([id_of(f"entity {n}") for n in range(entities + 1)], timeout=TIMEOUT)
         newest = [each.order for each in many[2 * entities :]]
         assert_equal([each and each.order for each in found], [*newest, None], "the states")
 

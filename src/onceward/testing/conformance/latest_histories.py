@@ -74,7 +74,7 @@ async def deliver(whom: Deliverer, history: Sequence[EventDelivery], dice: Rando
 
 
 async def states(whom: Deliverer, life: Any = None) -> States:
-    found = await whom.store.newest([_id(entity, life) for entity in ENTITIES], timeout=TIMEOUT)
+    found = await whom.store.latest([_id(entity, life) for entity in ENTITIES], timeout=TIMEOUT)
     return {
         entity: None if one is None else (one.order, one.value) for entity, one in zip(ENTITIES, found, strict=True)
     }
@@ -120,7 +120,7 @@ class LatestHistoryChecks(StoreFactory):
             batched = await one.send(*[_renamed(delivery, f"{seed} batched") for delivery in history])
             single = [(await one.send(_renamed(delivery, f"{seed} single")))[0] for delivery in history]
             assert_equal(batched, single, "the answers, in the order of the deliveries")
-            assert len({answer.ruling for answer in batched}) >= 4, "a history in which little happens shows little"
+            assert len({answer.decision for answer in batched}) >= 4, "a history in which little happens shows little"
 
     @check(mission=("E2", "E6"), rival=(18,), needs=("shared",))
     async def test_processes_that_deliver_a_history_end_in_the_same_state(self, stage: Stage) -> None:

@@ -7,14 +7,14 @@ from unittest import SkipTest
 
 from onceward.protocol.capabilities import SupportsLookup
 from onceward.protocol.ports import Clock
-from onceward.protocol.record import READER, AfterCrash, Done, Record
+from onceward.protocol.record import READER, AfterCrash, CompletedRecord, Record
 from onceward.protocol.requests import Validity, Verdict
 from onceward.protocol.transitions import replays
 
 from .factory import StoreFactory, check
 from .stage import SECOND, TIMEOUT, Caller, Stage, assert_same, expect, id_of
 
-SHOWN = tuple(name for name in vars(Done) if isinstance(vars(Done)[name], property))
+SHOWN = tuple(name for name in vars(CompletedRecord) if isinstance(vars(CompletedRecord)[name], property))
 """What a glance shows of a record."""
 
 LOOKS = 3

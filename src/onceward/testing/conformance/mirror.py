@@ -10,7 +10,7 @@ from onceward.protocol import transitions
 from onceward.protocol.capabilities import SupportsLookup
 from onceward.protocol.ports import Filter
 from onceward.protocol.record import Record
-from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Renewal, Seen, Verdict
+from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, ExpectedRecord, Renewal, Verdict
 from onceward.protocol.transitions import Row, purgeable, row_of
 from onceward.testing.clock import FakeClock
 
@@ -50,7 +50,7 @@ class Mirror:
         """If they are asked for one by one, at once."""
         return [self._store(via).answer(request) for request in requests] if self._immediate else []
 
-    async def forget(self, id: bytes, *, force: bool, via: int = 0, seen: Seen | None = None) -> None:
+    async def forget(self, id: bytes, *, force: bool, via: int = 0, seen: ExpectedRecord | None = None) -> None:
         sights = None if seen is None else {id: seen}
         answers = await self._store(via).forget([id], force=force, timeout=TIMEOUT, seen=sights)
 

@@ -6,8 +6,8 @@ import threading
 from collections import Counter
 from unittest import SkipTest
 
-from onceward.protocol.capabilities import Notifies, Sorts
-from onceward.protocol.ports import Filter, Order
+from onceward.protocol.capabilities import NotifiesChanges, SortsRecords
+from onceward.protocol.ports import Filter, SortOrder
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Verdict
 from onceward.protocol.transitions import CLOCK_MARGIN
@@ -125,7 +125,7 @@ class ReadingChecks(StoreFactory):
     async def test_the_first_of_an_order_are_found_whatever_their_ids(self, stage: Stage) -> None:
         caller = await stage.caller()
         store = caller.store
-        if not isinstance(store, Sorts):
+        if not isinstance(store, SortsRecords):
             raise SkipTest("this store does not sort")
         keys = [f"key {number}" for number in (5, 3, 1, 4, 2, 0)]
         for key in keys:
@@ -133,15 +133,17 @@ class ReadingChecks(StoreFactory):
             await stage.lapse(SECOND if stage.fake else 2_000)
         expect(await caller.complete(await caller.record("key 3")), Verdict.OK)
         wanted = {
-            Order.CREATED: [*reversed(keys)],
-            Order.UPDATED: ["key 3", *(key for key in reversed(keys) if key != "key 3")],
-            Order.KEY: sorted(keys),
+            SortOrder.CREATED: [*reversed(keys)],
+            SortOrder.UPDATED: ["key 3", *(key for key in reversed(keys) if key != "key 3")],
+            SortOrder.KEY: sorted(keys),
         }
         for order, names in wanted.items():
             for limit in (1, 4, 100):
                 page = await store.first(Filter(), order=order, limit=limit, timeout=TIMEOUT)
                 assert_equal([one.key for one in page.records], names[:limit], f"the first {limit} by {order}")
-        page = await store.first(Filter(states=(RecordState.COMPLETED,)), order=Order.KEY, limit=100, timeout=TIMEOUT)
+        page = await store.first(
+            Filter(states=(RecordState.COMPLETED,)), order=SortOrder.KEY, limit=100, timeout=TIMEOUT
+        )
         assert_equal([one.key for one in page.records], ["key 3"], "the first that are completed")
         assert_same(await caller.record("key 3"), page.records[0], "in a page")
 
@@ -164,7 +166,7 @@ class ReadingChecks(StoreFactory):
     async def test_a_watcher_is_woken_when_the_owner_settles(self, stage: Stage) -> None:
         caller = await stage.caller()
         store = caller.store
-        if not isinstance(store, Notifies):
+        if not isinstance(store, NotifiesChanges):
             raise SkipTest("this store does not notify")
         held, bell, ghost = await caller.acquire(), threading.Event(), threading.Event()
         stop = store.watch(held.id, bell.set)
@@ -184,10 +186,10 @@ class ReadingChecks(StoreFactory):
     @check()
     async def test_a_twin_has_the_same_data_and_a_life_of_its_own(self, stage: Stage) -> None:
         caller = await stage.caller()
-        twin = await stage.caller(caller.store.twin())
+        clone = await stage.caller(caller.store.clone())
         held = await caller.acquire()
-        expect(await twin.renew(held), Verdict.OK)
-        await stage.dismiss(twin)
+        expect(await clone.renew(held), Verdict.OK)
+        await stage.dismiss(clone)
         expect(await caller.complete(held), Verdict.OK)
 
     @check()

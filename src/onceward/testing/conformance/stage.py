@@ -10,7 +10,7 @@ from unittest import SkipTest
 
 from msgspec.structs import replace
 
-from onceward.protocol.audit import AuditEntry, AuditFilter, Signature
+from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature
 from onceward.protocol.ports import Clock, Store
 from onceward.protocol.record import Record
 from onceward.protocol.requests import (
@@ -132,7 +132,7 @@ class Caller:
         return await self.settle(Release(held.id, held.token, held.nonce))
 
     async def resolve(
-        self, seen: Record, resolution: Resolution, *, signed: Signature | None = None, **more: Any
+        self, seen: Record, resolution: Resolution, *, signed: AuditSignature | None = None, **more: Any
     ) -> Answer:
         request = Resolve(seen.id, seen.token, resolution, **more)
         [answer] = await self.store.settle([request], timeout=TIMEOUT, signed=signed)

@@ -55,15 +55,20 @@ def ways_to(row: Row, key: str) -> list[Step]:
     ways: dict[Row, list[Step]] = {
         Row.NONE: [],
         Row.FREE: [claim, owning(key, RELEASE)],
-        Row.LIVE: [claim],
-        Row.LAPSED: [lapsing, Turn(MOMENT)],
-        Row.HANDED_BACK: [asking, Turn(MOMENT), claiming(key, 1, after_crash=AfterCrash.VERIFY), owning(key, RELEASE)],
-        Row.FAILED: [claim, owning(key, FAIL)],
-        Row.FAILED_OVER: [claim, owning(key, FAIL), Turn(31 * DAY)],
-        Row.REFUSED: [claim, owning(key, replace(FAIL, final=True))],
-        Row.REFUSED_OVER: [claim, owning(key, replace(FAIL, final=True, validity=OVER)), Turn(MOMENT)],
-        Row.DONE: [claim, owning(key, COMPLETE)],
-        Row.DONE_OVER: [claim, owning(key, replace(COMPLETE, validity=OVER)), Turn(MOMENT)],
+        Row.PENDING_LIVE: [claim],
+        Row.PENDING_LAPSED: [lapsing, Turn(MOMENT)],
+        Row.RELEASED_UNVERIFIED: [
+            asking,
+            Turn(MOMENT),
+            claiming(key, 1, after_crash=AfterCrash.VERIFY),
+            owning(key, RELEASE),
+        ],
+        Row.FAILED_RETRYABLE: [claim, owning(key, FAIL)],
+        Row.FAILED_RETRYABLE_EXPIRED: [claim, owning(key, FAIL), Turn(31 * DAY)],
+        Row.FAILED_FINAL: [claim, owning(key, replace(FAIL, final=True))],
+        Row.FAILED_FINAL_EXPIRED: [claim, owning(key, replace(FAIL, final=True, validity=OVER)), Turn(MOMENT)],
+        Row.COMPLETED: [claim, owning(key, COMPLETE)],
+        Row.COMPLETED_EXPIRED: [claim, owning(key, replace(COMPLETE, validity=OVER)), Turn(MOMENT)],
         Row.PARKED: [claim, owning(key, PARK)],
     }
     return ways[row]
@@ -160,7 +165,11 @@ class TableChecks(StoreFactory):
 
 def rows_of(stage: Stage) -> list[Row]:
     """All rows that can be reached through the port; some are 30 days away."""
-    return [row for row in Row if row is not Row.NEWER and (stage.fake is not None or row is not Row.FAILED_OVER)]
+    return [
+        row
+        for row in Row
+        if row is not Row.NEWER and (stage.fake is not None or row is not Row.FAILED_RETRYABLE_EXPIRED)
+    ]
 
 
 async def try_all(stage: Stage, verbs: Callable[[str], list[Step]], *, immediate: str = "") -> Mirror:

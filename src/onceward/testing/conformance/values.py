@@ -131,7 +131,7 @@ class ValueChecks(StoreFactory):
     async def test_a_completion_that_is_answered_briefly_is_one_all_the_same(self, stage: Stage) -> None:
         caller = await stage.caller()
         held = await caller.acquire()
-        answer = await caller.complete(held, b"brief", briefly=True)
+        answer = await caller.complete(held, b"brief", omit_record=True)
         assert_equal(answer.verdict, Verdict.OK, "a completion that is to be answered briefly")
         written = await caller.record()
         assert_equal((written.state, written.result), (RecordState.COMPLETED, b"brief"), "what it has written")

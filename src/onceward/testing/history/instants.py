@@ -15,7 +15,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
 from onceward.protocol.cells import KEEP_UNFINISHED
-from onceward.protocol.record import NOBODY, Record
+from onceward.protocol.record import NO_OWNER, Record
 from onceward.protocol.requests import Complete, Resolve
 from onceward.protocol.transitions import CLOCK_MARGIN
 
@@ -41,7 +41,7 @@ class Hints:
         assert goal.answer is not None
         found = [*_shown(goal.answer.record), *stretches(low, high, record)]
         if isinstance(goal.request, Lookup):  # which shows few times; somebody may be shown the others later
-            for owner in (getattr(effect, "token", -1), getattr(effect, "nonce", NOBODY)):
+            for owner in (getattr(effect, "token", -1), getattr(effect, "nonce", NO_OWNER)):
                 found += self._later.get(owner, ())
             found += _of_a_window(goal.answer.record, effect)
         found += self._tokens[bisect_left(self._tokens, low) : bisect_right(self._tokens, high)]

@@ -19,13 +19,13 @@ from onceward.protocol.requests import (
     AnySettlement,
     ClaimRequest,
     Complete,
+    ExpectedRecord,
     Fail,
     Park,
     Release,
     Renewal,
     Resolution,
     Resolve,
-    Seen,
     Validity,
     Verdict,
 )
@@ -152,7 +152,7 @@ class Worker:
 
     async def forget(self) -> None:
         ids, force = self._some_ids(), self._dice.random() < FORCE
-        known = {id: Seen(self._seen[id].token, self._seen[id].state) for id in ids if id in self._seen}
+        known = {id: ExpectedRecord(self._seen[id].token, self._seen[id].state) for id in ids if id in self._seen}
         seen = known if self._dice.random() < 0.5 else None
         self._notice(await self._store.forget(ids, force=force, timeout=TIMEOUT, seen=seen))
 

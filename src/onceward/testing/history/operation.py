@@ -8,17 +8,17 @@ from typing import Any
 from msgspec import Struct
 
 from onceward.protocol import transitions
-from onceward.protocol.record import Done, Record
+from onceward.protocol.record import CompletedRecord, Record
 from onceward.protocol.requests import (
     Answer,
     ClaimRequest,
     Complete,
+    ExpectedRecord,
     Fail,
     Park,
     Release,
     Renewal,
     Resolve,
-    Seen,
     Verdict,
 )
 from onceward.protocol.transitions import purgeable
@@ -29,7 +29,7 @@ class Forget(Struct, frozen=True):
 
     id: bytes
     force: bool = False
-    seen: Seen | None = None
+    seen: ExpectedRecord | None = None
 
 
 class Read(Struct, frozen=True):
@@ -128,10 +128,10 @@ def outcome(record: Record | None, request: Request, now: int) -> Step:
 
 
 SHOWN = ("state", "token", "attempt", "fingerprint", "result", "stored", "valid_until", "slide", "owner", "min_reader")
-"""What a glance shows of a record; the fields of `Done`."""
+"""What a glance shows of a record; the fields of `CompletedRecord`."""
 
 
-def glimpse(id: bytes, done: Done) -> Record:
+def glimpse(id: bytes, done: CompletedRecord) -> Record:
     """A record of which only the fields that were shown are known. A row may hold 1 for True."""
     shown: dict[str, Any] = {name: getattr(done, name) for name in SHOWN}
     return Record(id, "", "", **{**shown, "stored": bool(done.stored)})

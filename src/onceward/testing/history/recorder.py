@@ -10,11 +10,11 @@ from time import monotonic_ns
 from typing import Any
 
 from onceward.errors import StoreBroken
-from onceward.protocol.audit import AuditEntry, AuditFilter, Signature
-from onceward.protocol.capabilities import Notifies, SupportsLookup
+from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature
+from onceward.protocol.capabilities import NotifiesChanges, SupportsLookup
 from onceward.protocol.ports import Filter, Page, Store
-from onceward.protocol.record import Done, RecordState
-from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Renewal, Seen, Verdict
+from onceward.protocol.record import CompletedRecord, RecordState
+from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, ExpectedRecord, Renewal, Verdict
 from onceward.protocol.runtime import Runtime
 
 from .log import Log
@@ -38,11 +38,11 @@ class Recorder:
         self._by = by
         self._lingers = lingers
 
-    def twin(self) -> Store:
-        twin = self._store.twin()
-        if twin is self._store:
+    def clone(self) -> Store:
+        clone = self._store.clone()
+        if clone is self._store:
             return self
-        return Recorder(twin, self._log, by=f"{self._by} (twin)" if self._by else "", lingers=self._lingers)
+        return Recorder(clone, self._log, by=f"{self._by} (twin)" if self._by else "", lingers=self._lingers)
 
     async def open(self, runtime: Runtime) -> None:
         await self._store.open(runtime)
@@ -57,7 +57,7 @@ class Recorder:
         return await self._recorded(renewals, lambda: self._store.renew(renewals, timeout=timeout))
 
     async def settle(
-        self, settlements: Sequence[AnySettlement], *, timeout: float, signed: Signature | None = None
+        self, settlements: Sequence[AnySettlement], *, timeout: float, signed: AuditSignature | None = None
     ) -> list[Answer]:
         return await self._recorded(
             settlements, lambda: self._store.settle(settlements, timeout=timeout, signed=signed)
@@ -72,8 +72,8 @@ class Recorder:
         *,
         force: bool,
         timeout: float,
-        seen: Mapping[bytes, Seen] | None = None,
-        signed: Signature | None = None,
+        seen: Mapping[bytes, ExpectedRecord] | None = None,
+        signed: AuditSignature | None = None,
     ) -> list[Answer]:
         requests = [Forget(id, force, (seen or {}).get(id)) for id in ids]
         return await self._recorded(
@@ -91,13 +91,13 @@ class Recorder:
     async def counts(self, *, timeout: float) -> dict[tuple[str, RecordState], int]:
         return await self._store.counts(timeout=timeout)
 
-    async def purge(self, limit: int, *, timeout: float, signed: Signature | None = None) -> int:
+    async def purge(self, limit: int, *, timeout: float, signed: AuditSignature | None = None) -> int:
         return await self._store.purge(limit, timeout=timeout, signed=signed)
 
     async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
         return await self._store.audit(wanted, limit=limit, timeout=timeout)
 
-    def lookup(self, id: bytes, fingerprint: bytes) -> Done | None:
+    def lookup(self, id: bytes, fingerprint: bytes) -> CompletedRecord | None:
         """As the store does it; one that cannot never shows anything."""
         if not isinstance(self._store, SupportsLookup):
             return None
@@ -110,7 +110,7 @@ class Recorder:
         return done
 
     def watch(self, id: bytes, wake: Callable[[], None]) -> Callable[[], None]:
-        return self._store.watch(id, wake) if isinstance(self._store, Notifies) else _nothing
+        return self._store.watch(id, wake) if isinstance(self._store, NotifiesChanges) else _nothing
 
     async def _recorded(
         self, requests: Sequence[Request], call: Callable[[], Coroutine[Any, Any, list[Answer]]]

@@ -43,7 +43,13 @@ def storm(
     async def work(number: int, store: Store, heartbeat: Store, runtime: Runtime) -> None:
         dice = Random(f"{seed} {number}")
         worker = Worker(
-            store, heartbeat, dice, pause or partial(_sleep, runtime), keys=keys, moment=moment, cancels=runtime.cancels
+            store,
+            heartbeat,
+            dice,
+            pause or partial(_sleep, runtime),
+            keys=keys,
+            moment=moment,
+            cancels=runtime.supports_cancellation,
         )
         for _ in range(steps):
             await worker.step()
@@ -69,7 +75,7 @@ def storm(
 @asynccontextmanager
 async def opened(store: Store, mode: RuntimeKind) -> AsyncIterator[tuple[Store, Store, Runtime]]:
     """The store and its twin for renewals, each in a world of its own, as a client has them."""
-    heartbeat = store.twin()
+    heartbeat = store.clone()
     places = [(store, mode.runtime())]
     if heartbeat is not store:
         places.append((heartbeat, mode.runtime()))

@@ -1,0 +1,228 @@
+"""Ingest a batch of source records: read the related rows, decide record by record, write what changed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from zlib import crc32
+
+import msgspec
+
+from . import tables as sql
+from .batch_state import BatchState
+from .blocking import blocks_of
+from .fields import Preset
+from .matching import Assignment, Matcher, skip_unchanged
+from .merge import MergedPerson, Part, merge_parts
+from .preparation import EncodedRecord, InvalidRecord, PreparedRecord, encode_record, prepare_record
+from .similarity import Similarity
+from .source import Decision, SourceRecord
+from .tables import Row, Tables
+
+_encode = msgspec.json.Encoder().encode
+
+
+def ingest(
+    tables: Tables, preset: Preset, similarity: Similarity, records: Iterable[SourceRecord], now: int
+) -> list[Decision]:
+    """Ingest the records and return one decision per record, in input order.
+
+    The caller's transaction makes this all or nothing.
+    """
+    decisions: dict[int, Decision] = {}
+    matcher = Matcher(preset, similarity, BatchState())
+    batch = _records_to_decide(tables, matcher, list(records), decisions)
+    if batch:
+        _read(tables, matcher, batch)
+        for (position, record), new_number in zip(batch.items(), tables.allocate_numbers(len(batch)), strict=True):
+            decisions[position] = matcher.decide(record, new_number)
+    if matcher.assignments:
+        _write(tables, preset, matcher, now)
+    return [decisions[position] for position in sorted(decisions)]
+
+
+def _records_to_decide(
+    tables: Tables, matcher: Matcher, records: Sequence[SourceRecord], decisions: dict[int, Decision]
+) -> dict[int, PreparedRecord]:
+    """Return the records that need a decision, by position. Unchanged and invalid records are decided here."""
+    encoded_records: dict[int, EncodedRecord] = {}
+    for position, record in enumerate(records):
+        try:
+            encoded_records[position] = encode_record(record)
+        except InvalidRecord as error:
+            decisions[position] = _rejection(error)
+    state = matcher.state
+    state.read_contributions(tables, encoded_records.values())
+    occurrences = Counter((encoded.source, encoded.record) for encoded in encoded_records.values())
+    batch: dict[int, PreparedRecord] = {}
+    for position, encoded in encoded_records.items():
+        name = encoded.source, encoded.record
+        stored = state.contributions.get(name)
+        if stored is not None and stored.fingerprint == encoded.fingerprint and occurrences[name] == 1:
+            decisions[position] = skip_unchanged(stored.person)
+            continue
+        try:
+            batch[position] = prepare_record(matcher.preset, encoded, records[position].fields)
+        except InvalidRecord as error:
+            decisions[position] = _rejection(error)
+    return batch
+
+
+def _rejection(error: InvalidRecord) -> Decision:
+    return Decision("rejected", None, "invalid", str(error))
+
+
+def _read(tables: Tables, matcher: Matcher, batch: dict[int, PreparedRecord]) -> None:
+    """Lock the keys of the batch, and read everything that its decisions depend on."""
+    state = matcher.state
+    if tables.lock_keys(chain.from_iterable(_lock_keys(one) for one in batch.values())):
+        state.read_contributions(tables, batch.values())  # another writer may have changed them before we had the locks
+    changed = batch.values()
+    state.read_keys(tables, changed)
+    by_similarity = matcher.preset.use_similarity
+    unknown = [one for one in changed if by_similarity and not any(key in state.keys for key in one.keys)]
+    state.read_candidates(tables, unknown)
+    candidates = {one.person for record in unknown for one in matcher.shortlist(record)}
+    if any(any(one.blocks) for one in unknown):
+        state.read_forms(
+            tables, candidates.union(state.keys.values())
+        )  # owners too: other records of the batch may be similar
+    state.read_distinct(tables, candidates)
+
+
+def _lock_keys(one: PreparedRecord) -> Iterator[int]:
+    """Yield a number for everything that two concurrent writers could both decide about.
+
+    The numbers are the same in every process.
+    """
+    yield crc32(f"{one.source}\0{one.record}".encode())
+    yield from (crc32(key.encode()) for key in one.keys)
+    yield from one.blocks.rare
+    yield from one.blocks.common
+
+
+# ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _write(tables: Tables, preset: Preset, matcher: Matcher, now: int) -> None:
+    state = matcher.state
+    assignments = list(matcher.assignments.values())
+    tables.lock_people(_affected_people(matcher, assignments))
+    _write_contributions(tables, preset, matcher, assignments, now)
+    tables.run_many(sql.ADD_KEY, [(key, state.current(person)) for key, person in sorted(matcher.new_keys.items())])
+    _create_people(tables, preset, matcher, assignments, now)
+    for loser, survivor in state.merged.items():
+        redirect(tables, loser, state.current(survivor), now)
+    _refresh_people(tables, preset, matcher, assignments, now)
+    reviews = []
+    for request in matcher.review_requests:
+        one, other = sorted((state.current(request.new), state.current(request.candidate)))
+        if one != other and not state.are_distinct(one, other):
+            evidence = _encode(request.evidence).decode()
+            reviews.append(
+                (one, other, request.prepared.source, request.prepared.record, request.confidence, evidence, now)
+            )
+    tables.run_many(sql.ADD_REVIEW, reviews)
+
+
+def redirect(tables: Tables, loser: str, survivor: str, now: int) -> None:
+    """Move keys, contributions, redirects and reviews from `loser` to `survivor`."""
+    tables.run(sql.MOVE_KEYS, survivor, loser)
+    tables.run(sql.MOVE_CONTRIBUTIONS, survivor, loser)
+    tables.run(sql.REDIRECT, survivor, now, loser)
+    tables.run(sql.REDIRECT_OTHERS, survivor, loser)
+    tables.run(sql.COPY_REVIEWS, *[survivor] * 4, *[loser] * 3, survivor)
+    tables.run(sql.DELETE_REVIEWS, loser, loser)
+
+
+def _write_contributions(
+    tables: Tables, preset: Preset, matcher: Matcher, assignments: Sequence[Assignment], now: int
+) -> None:
+    added: list[Row] = []
+    changed: list[Row] = []
+    for one in assignments:
+        record, decision = one.prepared, one.decision
+        at = now if record.at is None else record.at
+        values = (
+            matcher.state.current(one.person),
+            record.fields.decode(),
+            record.fingerprint,
+            at,
+            int(record.at is not None),
+            decision.rule,
+            decision.confidence,
+            _encode(decision.evidence).decode() if decision.evidence else None,
+            _encode(record.form).decode(),
+        )
+        if one.before is None:
+            added.append((one.number, record.source, record.record, *values))
+        else:
+            changed.append((*values, one.number))
+    tables.run_many(sql.ADD_CONTRIBUTION, added)
+    tables.run_many(sql.CHANGE_CONTRIBUTION, changed)
+    replaced = [one for one in assignments if one.before is not None]
+    tables.run_many(
+        sql.DROP_BLOCK,
+        [
+            (block, one.number)
+            for one in replaced
+            if one.before is not None
+            for block in chain(*blocks_of(preset, one.before.form))
+        ],
+    )
+    tables.run_many(
+        sql.ADD_BLOCK, [(block, one.number) for one in assignments for block in chain(*one.prepared.blocks)]
+    )
+
+
+def _create_people(
+    tables: Tables, preset: Preset, matcher: Matcher, assignments: Sequence[Assignment], now: int
+) -> None:
+    """Write the new people, including those merged within this batch: callers have their ids, which must redirect."""
+    state = matcher.state
+    parts: dict[str, list[Part]] = {person: [] for person in matcher.created}
+    for one in assignments:
+        person = state.current(one.person)
+        if person in parts:
+            record = one.prepared
+            at = now if record.at is None else record.at
+            parts[person].append(Part(one.number, record.source, record.fields, at))
+    rows: list[Row] = []
+    for person, theirs in parts.items():
+        columns = merge_parts(preset, theirs)
+        rows.append((person, columns.fields, columns.sources, columns.first_seen, columns.last_seen, now, now))
+    tables.run_many(sql.ADD_PERSON, rows)
+
+
+def _refresh_people(
+    tables: Tables, preset: Preset, matcher: Matcher, assignments: Sequence[Assignment], now: int
+) -> None:
+    """Merge affected people again. Those created in this batch need it only if a merge gave them contributions."""
+    state = matcher.state
+    touched = {state.current(one) for one in _affected_people(matcher, assignments)}
+    touched |= {state.current(one) for one in state.merged}
+    if touched:
+        refresh(tables, preset, sorted(touched), now)
+
+
+def _affected_people(matcher: Matcher, assignments: Sequence[Assignment]) -> list[str]:
+    """Return the people who existed before this batch and are changed by it."""
+    touched = {one.person for one in assignments} | {one.before.person for one in assignments if one.before is not None}
+    touched |= matcher.state.merged.keys() | set(matcher.state.merged.values())
+    return sorted(touched - set(matcher.created))
+
+
+def refresh(tables: Tables, preset: Preset, people: list[str], now: int) -> None:
+    """Merge the contributions of these people again. Write only what differs: a repetition changes no column."""
+    parts: dict[str, list[Part]] = {person: [] for person in people}
+    for person, number, source, _, fields, at, *_ in tables.run(sql.CONTRIBUTIONS_OF, people):
+        parts[person].append(Part(number, source, fields, at))
+    changes: list[Row] = []
+    for person, fields, sources, first_seen, last_seen, *_ in tables.run(sql.PEOPLE, people):
+        if not parts[person]:  # other people have its records now: it keeps the last known fields
+            continue
+        new = merge_parts(preset, parts[person])
+        if new != MergedPerson(fields, sources, first_seen, last_seen):
+            changes.append((new.fields, new.sources, new.first_seen, new.last_seen, now, person))
+    tables.run_many(sql.CHANGE_PERSON, changes)
