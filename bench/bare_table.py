@@ -14,12 +14,12 @@ from pathlib import Path
 from bench.bare import SETTINGS, Busy, Work, tokens
 from onceward.stores.sql import FIELDS
 from onceward.stores.sqlite import schema
-from onceward.stores.sqlite.rows import CLAIMED, GLIMPSE
+from onceward.stores.sqlite.rows import CLAIM_FIELD_COUNT, SELECT_COMPLETED
 
 LEASE = 600_000_000  # µs
 
 CLAIM = (
-    f"INSERT INTO onceward_records ({', '.join(FIELDS[:CLAIMED])}) VALUES ({', '.join('?' * CLAIMED)})"
+    f"INSERT INTO onceward_records ({', '.join(FIELDS[:CLAIM_FIELD_COUNT])}) VALUES ({', '.join('?' * CLAIM_FIELD_COUNT)})"
     " ON CONFLICT (id) DO NOTHING"
 )
 COMPLETE = (
@@ -44,7 +44,7 @@ def on(cursor: sqlite3.Cursor, work: Work) -> Work:
 
     def call(key: str) -> str:
         id = hashlib.sha256(key.encode()).digest()
-        found = cursor.execute(GLIMPSE, (id,)).fetchall()
+        found = cursor.execute(SELECT_COMPLETED, (id,)).fetchall()
         if found and found[0][-1] == "COMPLETED":
             return str(found[0][3].decode())
         token, now = next(tokens), time.time_ns() // 1000

@@ -192,7 +192,7 @@ def test_a_locked_store_is_not_changed_and_that_is_one_line(
 ) -> None:
     monkeypatch.setattr(acting, "TIMEOUT", 0.2)
     monkeypatch.setattr(schema, "LATEST", schema.LATEST + (words[0] == "migrate"))
-    monkeypatch.setattr(link, "OPENING", 0.2)
+    monkeypatch.setattr(link, "OPEN_TIMEOUT", 0.2)
     result = call(*words)
     assert (result.exit_code, result.stdout) == (Exit.DOWN, "")
     assert "another writer holds the file" in result.stderr.splitlines()[-1]

@@ -89,7 +89,7 @@ def test_a_full_disk_is_one_line_for_every_command_and_nothing_is_run(own_mounts
         code, out, err = told[" ".join(words)]
         assert (code, out) == (Exit.FULL, ""), (words, err)
         assert (err.startswith("onceward: sqlite:"), err.count("\n")) == (True, 1), err
-        assert "there is no room on the disk; nothing was written" in err
+        assert "the disk is full; nothing was written" in err
     code, _, err = told["full meanwhile"]
     assert (code, err.count("\n")) == (Exit.UNKNOWN, 1), err
     assert "did not confirm the record" in err
@@ -126,7 +126,7 @@ def full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_full_file_is_one_line_and_can_still_be_read(full: Path) -> None:
     result = call("run", "--key", "k" * 400, "--", "touch", "ran")
     assert result.exit_code == Exit.FULL
-    assert "there is no room on the disk; nothing was written" in line(result)
+    assert "the disk is full; nothing was written" in line(result)
     assert not (full / "ran").exists()
     assert len(as_json("ls", "--limit", 3)) == 3
 
@@ -136,6 +136,6 @@ def test_where_there_is_no_room_for_the_entry_there_is_no_change(full: Path) -> 
     entries = as_json("audit", "--limit", 1000)
     result = call("forget", before["key"], "--force", "--yes", "--why", REASON)
     assert result.exit_code == Exit.FULL
-    assert "there is no room on the disk; nothing was written" in result.stderr.splitlines()[-1]
+    assert "the disk is full; nothing was written" in result.stderr.splitlines()[-1]
     assert as_json("ls", "--limit", 1) == [before]
     assert as_json("audit", "--limit", 1000) == entries

@@ -128,7 +128,7 @@ def test_a_schema_that_demands_a_newer_reader_is_one_line_and_left_alone(old: Pa
     for words in ((), ("--dry-run",), ("--sql",), ("--yes",)):
         result = call("migrate", *words)
         assert result.exit_code == Exit.BROKEN
-        assert f"has schema version 99; this Onceward knows {schema.LATEST} and must not touch it" in line(result)
+        assert f"has schema version 99; this Onceward supports {schema.LATEST} and must not use it" in line(result)
         assert result.stdout == ""
     assert fingerprint(old) == before
 

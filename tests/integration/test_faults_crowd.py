@@ -123,7 +123,7 @@ def test_two_hundred_threads_that_wait_for_one_key_all_get_the_one_result(
         assert wire.calls["claim"] <= crowd * 16, "waiters ask again with growing pauses, not in a spin"
         assert not getattr(inner, "_waiting", {}), "nobody is left on the list of those to wake"
     if isinstance(inner, SQLiteStore):
-        assert not inner._link.is_open, "opened by many at once, and still closed by one"
+        assert not inner._connection.is_open, "opened by many at once, and still closed by one"
 
 
 @pytest.mark.fault("F69")
@@ -148,7 +148,7 @@ async def test_a_thousand_tasks_that_wait_for_one_key_all_get_the_one_result(
         assert wire.calls["claim"] <= crowd * 16
         assert not getattr(inner, "_waiting", {})
     if isinstance(inner, SQLiteStore):
-        assert not inner._link.is_open
+        assert not inner._connection.is_open
 
 
 @pytest.mark.fault("F69")

@@ -40,7 +40,7 @@ def pages(store: SQLiteStore, most: int | None = None) -> int:
             cursor.execute(f"PRAGMA max_page_count = {most}").fetchall()
         return int(cursor.execute("PRAGMA page_count").fetchall()[0][0])
 
-    return store._link.turn(link.Allowance.of(5), limit)
+    return store._connection.run(link.TimeLimit.of(5), limit)
 
 
 # ── busy ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -68,7 +68,7 @@ def test_a_file_locked_while_it_is_opened_is_waited_for_and_then_unavailable(
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("CREATE TABLE t (x)")
     other.execute("BEGIN EXCLUSIVE")  # not yet in WAL mode: even readers are locked out
-    monkeypatch.setattr(link, "OPENING", 0.05)
+    monkeypatch.setattr(link, "OPEN_TIMEOUT", 0.05)
     with pytest.raises(StoreUnavailable, match="another writer"):
         opened(str(path))
     other.close()
@@ -204,7 +204,7 @@ def test_a_read_only_file_or_directory_is_broken_and_the_hint_says_what_to_allow
 
 
 def test_a_connection_that_turns_read_only_is_broken(store: SQLiteStore) -> None:
-    store._link.turn(link.Allowance.of(5), lambda cursor: cursor.execute("PRAGMA query_only = 1").fetchall())
+    store._connection.run(link.TimeLimit.of(5), lambda cursor: cursor.execute("PRAGMA query_only = 1").fetchall())
     with pytest.raises(StoreBroken, match="read-only"):
         claim(store, "a")
 
@@ -229,7 +229,7 @@ def test_a_place_without_write_ahead_logging_is_broken_and_the_hint_names_networ
 def test_what_is_written_to_a_file_that_lost_its_name_is_never_called_claimed(
     store: SQLiteStore, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    monkeypatch.setattr(link, "LOOK_WRITING", -1.0)
+    monkeypatch.setattr(link, "FILE_CHECK_INTERVAL_WRITING", -1.0)
     claim(store, "before")
     victim = path.with_name("once.db-wal") if how.startswith("log") else path
     if how.endswith("deleted"):
@@ -240,7 +240,7 @@ def test_what_is_written_to_a_file_that_lost_its_name_is_never_called_claimed(
     for _ in range(2):
         with pytest.raises(StoreBroken, match="replaced or deleted"):
             claim(store, "a")
-    monkeypatch.setattr(link, "LOOK", -1.0)
+    monkeypatch.setattr(link, "FILE_CHECK_INTERVAL", -1.0)
     with pytest.raises(StoreBroken, match="replaced or deleted"):
         run(store.read([ident("before")], timeout=5))
 
@@ -249,18 +249,18 @@ def test_readers_look_once_a_second_and_writers_at_most_a_hundred_times(
     store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[int] = []
-    look = link.SQLiteConnection.look
+    look = link.SQLiteConnection.check_file
 
     def counted(self: link.SQLiteConnection) -> None:
         looks.append(1)
         look(self)
 
     claim(store, "a")
-    monkeypatch.setattr(link.SQLiteConnection, "look", counted)
-    store._link._looked = 1e18  # just now, and for ever
+    monkeypatch.setattr(link.SQLiteConnection, "check_file", counted)
+    store._connection._checked_at = 1e18  # just now, and for ever
     claim(store, "b")
     assert not looks
-    store._link._looked = 0
+    store._connection._checked_at = 0
     run(store.read([ident("a")], timeout=5))
     run(store.read([ident("a")], timeout=5))
     assert len(looks) == 1

@@ -177,7 +177,7 @@ def test_no_cursor_stays_open_and_the_busy_timeout_is_as_it_was(
     connection.rollback()
     connection.execute("DROP TABLE effects")  # refused while a statement is still running
     connection.commit()
-    assert store._link._connection is not None
+    assert store._connection._database is not None
 
 
 def test_an_authorizer_that_refuses_us_is_named(store: SQLiteStore, connection: sqlite3.Connection) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from onceward import AsyncOnce, Once
-from onceward.engine.joined import block
+from onceward.engine.joined import current_block
 from onceward.errors import StoreFull, StoreUnavailable
 
 IN_ITS_OWN_WAY = "open around this call .* use tx.run or tx.call"
@@ -99,7 +99,7 @@ def test_blocks_that_are_left_in_another_context_do_not_pile_up(url: str, shop: 
             within = once.within(shop)
             within.__enter__()
             Context().run(within.__exit__, None, None, None)
-        last = block.get()
+        last = current_block.get()
         assert last is not None
         assert last.outer is None, "each would keep all before it, with their connections"
         with pytest.raises(StoreUnavailable) as caught:
@@ -129,7 +129,7 @@ def test_blocks_may_be_left_in_any_order(url: str, shop: sqlite3.Connection) -> 
         with pytest.raises(StoreUnavailable, match=IN_ITS_OWN_WAY):
             once.run("k", lambda: "never")
         other.__exit__(None, None, None)
-        assert block.get() is None
+        assert current_block.get() is None
 
     with Once(url, lease="300ms") as once:
         Context().run(crosswise)
@@ -174,7 +174,7 @@ def test_trouble_of_another_kind_stays_what_it_is(
 def test_a_file_that_is_not_set_up_yet_is_told_to_be_opened_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onceward.stores.sqlite.connection.OPENING", 0.2)
+    monkeypatch.setattr("onceward.stores.sqlite.connection.OPEN_TIMEOUT", 0.2)
     with closing(sqlite3.connect(tmp_path / "new.db", isolation_level=None)) as shop:
         shop.execute("BEGIN IMMEDIATE")
         shop.execute("CREATE TABLE orders (id INTEGER)")

@@ -74,13 +74,13 @@ def test_the_keeper_has_a_connection_of_its_own(tmp_path: Path) -> None:
     """A connection that the work keeps busy does not keep the renewals out."""
     store = SQLiteStore(tmp_path / "once.db")
     with Once(store, lease="300ms") as once, once.claim("work") as claim:
-        with store._link._lock:
+        with store._connection._lock:
             time.sleep(0.5)
         claim.check()
         twin = once.heartbeat._twin
         assert isinstance(twin, SQLiteStore)
         assert twin is not store
-    assert not twin._link.is_open, "the keeper closes what it has opened"
+    assert not twin._connection.is_open, "the keeper closes what it has opened"
 
 
 def test_an_error_in_the_store_that_nobody_foresaw_does_not_end_the_thread(bench: Bench) -> None:

@@ -34,7 +34,7 @@ from onceward.runtime.aio import AsyncioRuntime
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.sqlite import SQLiteStore
-from onceward.stores.sqlite.table import OURS, create, judge, swap
+from onceward.stores.sqlite.table import SELECT_RECORDS, compute_answers, insert_if_absent, update_if_unchanged
 from onceward.testing.clock import FakeClock
 from onceward.testing.conformance.histories import TURNS, some_claim, some_request
 from tests.unit.sqlite_calls import HOUR, LEASE, claim, complete, held, ident, request
@@ -110,7 +110,7 @@ def test_a_batch_is_one_transaction_and_wakes_whoever_waits_for_what_was_settled
     for word in ("one", "two", "three"):
         store.watch(ident(word), lambda word=word: woken.append(word))  # type: ignore[misc]
     statements: list[str] = []
-    connection = store._link._connection
+    connection = store._connection._database
     assert connection is not None
     connection.set_trace_callback(statements.append)
     batch: list[AnyRequest] = [
@@ -135,7 +135,7 @@ def test_a_crowd_goes_in_few_statements_and_one_of_it_who_was_replaced_changes_n
         [taken] = run(other.send([request(70, b"somebody else's")], 5))
     assert taken.verdict is Verdict.ACQUIRED
     statements: list[str] = []
-    connection = store._link._connection
+    connection = store._connection._database
     assert connection is not None
     connection.set_trace_callback(statements.append)
     batch = [Complete(one.id, one.token, one.nonce, result=b"r", digest=b"r") for one in records if one]
@@ -190,17 +190,17 @@ def test_nobody_overwrites_what_changed_since_they_looked(
 ) -> None:
     seen = held(store, "a", nonce=b"the owner's")
     clock.advance("1h")  # lapsed: everybody may do something
-    cursor = store._link._cursor
+    cursor = store._connection._cursor
     assert cursor is not None
-    found = OURS.fetch(cursor, [seen.id])
-    answers, changes = judge(found, transitions.apply, [ours(seen)], clock.now())
+    found = SELECT_RECORDS.fetch(cursor, [seen.id])
+    answers, changes = compute_answers(found, transitions.apply, [ours(seen)], clock.now())
     assert changes
     clock.advance("1s")
     with opened(path, clock) as other:
         [changed] = run(other.send([theirs(seen)], 5))
     assert answers[0].record is not None
-    assert not swap(cursor, seen, answers[0].record)
-    assert OURS.fetch(cursor, [seen.id]) == {seen.id: changed.record}
+    assert not update_if_unchanged(cursor, seen, answers[0].record)
+    assert SELECT_RECORDS.fetch(cursor, [seen.id]) == {seen.id: changed.record}
 
 
 @pytest.mark.fault("F41")
@@ -210,13 +210,13 @@ def test_not_even_what_changed_in_the_same_microsecond(
     store: SQLiteStore, clock: FakeClock, ours: Verb, theirs: Verb
 ) -> None:
     seen = held(store, "a", nonce=b"the owner's")
-    cursor = store._link._cursor
+    cursor = store._connection._cursor
     assert cursor is not None
-    [answer], _ = judge({seen.id: seen}, transitions.apply, [ours(seen)], clock.now())
+    [answer], _ = compute_answers({seen.id: seen}, transitions.apply, [ours(seen)], clock.now())
     [changed] = run(store.send([theirs(seen)], 5))
     assert answer.record is not None
-    assert not swap(cursor, seen, answer.record)
-    assert OURS.fetch(cursor, [seen.id]) == {seen.id: changed.record}
+    assert not update_if_unchanged(cursor, seen, answer.record)
+    assert SELECT_RECORDS.fetch(cursor, [seen.id]) == {seen.id: changed.record}
 
 
 class Meddling(FakeClock):
@@ -278,12 +278,12 @@ def test_of_two_who_found_no_record_one_gets_the_key(path: Path) -> None:
 
 
 def test_create_writes_nothing_over_a_record(store: SQLiteStore, clock: FakeClock) -> None:
-    cursor = store._link._cursor
+    cursor = store._connection._cursor
     assert cursor is not None
     first, _ = transitions.claim(None, request("a", b"first"), clock.now())
     second, _ = transitions.claim(None, request("a", b"second"), clock.now())
-    assert [create(cursor, first), create(cursor, second)] == [True, False]
-    assert OURS.fetch(cursor, [first.id]) == {first.id: first}
+    assert [insert_if_absent(cursor, first), insert_if_absent(cursor, second)] == [True, False]
+    assert SELECT_RECORDS.fetch(cursor, [first.id]) == {first.id: first}
 
 
 # ── what changes nothing ────────────────────────────────────────────────────────────────────────────────────────
@@ -292,7 +292,7 @@ def test_create_writes_nothing_over_a_record(store: SQLiteStore, clock: FakeCloc
 def test_what_changes_nothing_takes_no_lock_and_writes_nothing(store: SQLiteStore, path: Path) -> None:
     done, running = held(store, "done"), held(store, "running")
     complete(store, done)
-    connection = store._link._connection
+    connection = store._connection._database
     assert connection is not None
     before, log = connection.total_changes, Path(f"{path}-wal").stat().st_size
     writer = sqlite3.connect(path, isolation_level=None)

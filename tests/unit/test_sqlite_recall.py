@@ -16,7 +16,7 @@ from onceward.protocol.requests import ClaimRequest, Complete, Release, Renewal,
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.sqlite import SQLiteStore
-from onceward.stores.sqlite.cache import MOST, RecordCache
+from onceward.stores.sqlite.cache import MAX_KEYS, RecordCache
 from onceward.testing.clock import FakeClock
 
 ID = b"k".rjust(32, b".")
@@ -48,7 +48,7 @@ def complete(store: SQLiteStore, record: Record) -> Verdict:
 
 def statements(store: SQLiteStore) -> list[str]:
     told: list[str] = []
-    connection: Any = store._link._connection
+    connection: Any = store._connection._database
     connection.set_trace_callback(lambda text: told.append(text.split()[0]))
     return told
 
@@ -122,16 +122,16 @@ def test_a_claim_that_was_given_back_can_be_claimed_again(store: SQLiteStore) ->
 
 def test_it_recalls_no_more_than_it_may() -> None:
     recall = RecordCache()
-    for number in range(MOST + 10):
-        recall.keep(Record(id=b"%d" % number, scope="s", key="k", state=RecordState.PENDING, token=1))
-    recall.keep(Record(id=b"done", scope="s", key="k", state=RecordState.COMPLETED, token=1))
+    for number in range(MAX_KEYS + 10):
+        recall.add(Record(id=b"%d" % number, scope="s", key="k", state=RecordState.PENDING, token=1))
+    recall.add(Record(id=b"done", scope="s", key="k", state=RecordState.COMPLETED, token=1))
     wanted = [Release(id, 1, b"") for id in (b"9", b"10", b"done")]
-    assert list(recall.before(wanted)) == [b"10"]
-    assert recall.before(wanted) == {}, "told once: by then it may be another"
-    for number in range(MOST + 1):
-        recall.missed(b"%d" % number)
-    asked = [ClaimRequest(b"%d" % number, "s", "k", b"n", None) for number in range(MOST + 1)]
-    assert recall.before(asked) == {b"%d" % MOST: None}
+    assert list(recall.take(wanted)) == [b"10"]
+    assert recall.take(wanted) == {}, "told once: by then it may be another"
+    for number in range(MAX_KEYS + 1):
+        recall.add_missing(b"%d" % number)
+    asked = [ClaimRequest(b"%d" % number, "s", "k", b"n", None) for number in range(MAX_KEYS + 1)]
+    assert recall.take(asked) == {b"%d" % MAX_KEYS: None}
 
 
 def batch(store: SQLiteStore, ids: list[bytes], nonce: bytes = b"one") -> list[Record]:

@@ -74,11 +74,11 @@ def types(record: Record) -> dict[str, type]:
 def test_a_record_comes_back_as_it_was_field_by_field_and_type_by_type(record: Record) -> None:
     cursor = fresh_table()
     put(cursor, record)
-    for selection in (table.OURS, table.THEIRS):
+    for selection in (table.SELECT_RECORDS, table.SELECT_ON_CALLER_CONNECTION):
         back = selection.fetch(cursor, [record.id])[record.id]
         assert back == record
         assert types(back) == types(record)
-    assert table.WITHOUT_RESULTS.fetch(cursor, [record.id]) == {record.id: replace(record, result=None)}
+    assert table.SELECT_WITHOUT_RESULTS.fetch(cursor, [record.id]) == {record.id: replace(record, result=None)}
     cursor.connection.close()
 
 
@@ -88,7 +88,7 @@ def test_any_record_can_become_any_other_although_only_what_differs_is_written(b
     after = replace(after, id=before.id)
     put(cursor, before)
     put(cursor, after, before)
-    assert table.OURS.fetch(cursor, [before.id]) == {before.id: after}
+    assert table.SELECT_RECORDS.fetch(cursor, [before.id]) == {before.id: after}
     cursor.connection.close()
 
 
@@ -98,9 +98,9 @@ def test_the_columns_are_the_fields_of_the_record_and_so_are_their_defaults() ->
     assert sorted(columns) == sorted(Record.__struct_fields__)
     cursor.execute("INSERT INTO onceward_records (id, scope, key, state, token) VALUES (x'01', 's', 'k', 'FREE', 7)")
     least = Record(id=b"\1", scope="s", key="k", state=RecordState.FREE, token=7)
-    assert table.OURS.fetch(cursor, [b"\1"]) == {b"\1": least}
+    assert table.SELECT_RECORDS.fetch(cursor, [b"\1"]) == {b"\1": least}
     claimed, _ = transitions.claim(None, ClaimRequest(id=b"\2", scope="s", key="k", nonce=b"n", lease=1_000), 5)
-    assert len(rows.claimed(claimed) or ()) == rows.CLAIMED < len(columns) - 10, "a claim leaves most out"
+    assert len(rows.claim_values(claimed) or ()) == rows.CLAIM_FIELD_COUNT < len(columns) - 10, "a claim leaves most out"
     cursor.connection.close()
 
 
@@ -131,7 +131,7 @@ def test_an_error_text_with_lone_surrogates_and_an_endless_time_are_recorded_in_
     odd = replace(plain, id=b"\2", error="file \udcff.txt", note={"a\ud800": "b"}, valid_until=2**70)
     last = replace(plain, id=b"\3")
     table.write(cursor, {}, [Answer(Verdict.OK, record, 0) for record in (plain, odd, last)])
-    found = table.OURS.fetch(cursor, [b"\1", b"\2", b"\3"])
+    found = table.SELECT_RECORDS.fetch(cursor, [b"\1", b"\2", b"\3"])
     assert found[b"\1"] == plain
     assert found[b"\3"] == last, "one that SQLite cannot hold spoils no other"
     assert found[b"\2"].error == r"file \udcff.txt"
@@ -145,7 +145,7 @@ def test_what_a_newer_layout_holds_need_not_be_understood_to_be_left_alone() -> 
     cursor = fresh_table()
     put(cursor, Record(id=b"\1", scope="s", key="k", state=RecordState.COMPLETED, token=9, min_reader=2))
     cursor.execute("UPDATE onceward_records SET state = 'SKIPPED', after_crash = 77, note = '[1]'")
-    record = table.OURS.fetch(cursor, [b"\1"])[b"\1"]
+    record = table.SELECT_RECORDS.fetch(cursor, [b"\1"])[b"\1"]
     assert (record.token, record.min_reader) == (9, 2)
     assert transitions.row_of(record, 10**18) is transitions.Row.NEWER
     assert not transitions.purgeable(record, 10**18)
@@ -160,7 +160,7 @@ def test_a_record_of_our_own_layout_that_we_cannot_read_is_reported_and_never_gu
     put(cursor, Record(id=b"\1", scope="s", key="order 7", state=RecordState.COMPLETED, token=9))
     cursor.execute(f"UPDATE onceward_records SET {column} = ?", (value,))
     with pytest.raises(StoreBroken, match="order 7"):
-        table.OURS.fetch(cursor, [b"\1"])
+        table.SELECT_RECORDS.fetch(cursor, [b"\1"])
     cursor.connection.close()
 
 
@@ -171,8 +171,8 @@ def test_any_number_of_ids_is_found_in_statements_of_a_few_sizes(number: int) ->
     records = [Record(id=id, scope="s", key="k", state=RecordState.PENDING, token=n) for n, id in enumerate(ids)]
     table.write(cursor, {}, [Answer(Verdict.OK, record, 0) for record in records])
     wanted = [*reversed(ids), b"absent"]
-    assert table.OURS.fetch(cursor, wanted) == {record.id: record for record in records}
-    assert table.OURS.fetch(cursor, []) == {}
+    assert table.SELECT_RECORDS.fetch(cursor, wanted) == {record.id: record for record in records}
+    assert table.SELECT_RECORDS.fetch(cursor, []) == {}
     cursor.connection.close()
 
 

@@ -83,6 +83,6 @@ def test_a_pickled_store_is_its_settings_and_nothing_else(tmp_path: Path) -> Non
     assert other is not store
     assert other._settings()[:2] == (str(tmp_path / "x.db"), "NORMAL")
     assert other._migrate is False
-    assert not other._link.is_open
+    assert not other._connection.is_open
     with pytest.raises(ConfigurationError, match="one process"):
         pickle.dumps(SQLiteStore(":memory:"))

@@ -10,6 +10,6 @@ __all__ = ["SQLiteJoined", "SQLiteStore", "from_url"]
 
 
 def from_url(url: str) -> SQLiteStore:
-    """The store that the URL names, not connected yet. `?synchronous=NORMAL` trades power cuts for speed."""
+    """Return the store for the URL, not yet connected. `?synchronous=NORMAL` is faster, but a power cut loses data."""
     path, settings = parse(url)
     return SQLiteStore(path, synchronous=settings.get("synchronous", "FULL"))

@@ -1,4 +1,4 @@
-"""The audit trail: a table beside the records, written in the same transaction as the change."""
+"""The audit trail: a separate table, written in the same transaction as the change."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from onceward.protocol.audit import KEEP_AUDIT, AuditEntry, AuditFilter
+from onceward.protocol.audit import AUDIT_RETENTION, AuditEntry, AuditFilter
 
 Cursor = sqlite3.Cursor
 
@@ -14,21 +14,21 @@ FIELDS = AuditEntry.__struct_fields__
 COLUMNS = ", ".join(FIELDS)
 
 _INSERT = f"INSERT INTO onceward_audit ({COLUMNS}) VALUES ({', '.join('?' * len(FIELDS))})"  # noqa: S608 (names of fields)
-_RAISE = "UPDATE onceward_audit SET count = count + ?, at = ? WHERE number = ?"
+_RAISE_COUNT = "UPDATE onceward_audit SET count = count + ?, at = ? WHERE number = ?"
 _OLD = "SELECT 1 FROM onceward_audit WHERE at <= ? LIMIT 1"
 _PURGE = "DELETE FROM onceward_audit WHERE number IN (SELECT number FROM onceward_audit WHERE at <= ? LIMIT ?)"
 
 
 def write(cursor: Cursor, entries: Sequence[AuditEntry]) -> int:
-    """Within the caller's transaction; gives the number of the last one."""
+    """Insert the entries in the caller's transaction. Return the number of the last one."""
     for entry in entries:
         cursor.execute(_INSERT, [getattr(entry, name) for name in FIELDS])
     return cursor.lastrowid or 0
 
 
 def raise_count(cursor: Cursor, number: int, count: int, now: int) -> None:
-    """A purge that goes on in a second transaction is still one deed."""
-    cursor.execute(_RAISE, (count, now, number))
+    """Raise the count of an entry: a purge that continues in a second transaction is still one operation."""
+    cursor.execute(_RAISE_COUNT, (count, now, number))
 
 
 def find(cursor: Cursor, wanted: AuditFilter, limit: int, now: int) -> list[AuditEntry]:
@@ -55,8 +55,8 @@ def find(cursor: Cursor, wanted: AuditFilter, limit: int, now: int) -> list[Audi
 
 
 def has_old(cursor: Cursor, now: int) -> bool:
-    return bool(cursor.execute(_OLD, (now - KEEP_AUDIT,)).fetchall())
+    return bool(cursor.execute(_OLD, (now - AUDIT_RETENTION,)).fetchall())
 
 
 def purge(cursor: Cursor, now: int, limit: int) -> None:
-    cursor.execute(_PURGE, (now - KEEP_AUDIT, limit))
+    cursor.execute(_PURGE, (now - AUDIT_RETENTION, limit))

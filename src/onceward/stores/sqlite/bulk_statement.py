@@ -1,7 +1,7 @@
-"""One statement for many rows.
+"""Execute one statement for many rows.
 
-Every statement lets go of the interpreter, and then has to get it back from whoever has it meanwhile. Where many
-threads call, that takes longer than the statement: so rows go by dozens.
+Every statement releases the GIL, and then has to get it back from the thread that took it. With many threads, that
+takes longer than the statement itself, so rows are written by the dozen.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from itertools import chain
 from typing import Any, Final
 
 _SIZES: Final = (64, 16, 4)
-"""Rows a statement: few statements, each prepared once. What is left goes row by row."""
+"""Rows per statement: few distinct statements, each prepared once. The remaining rows are written one by one."""
 
-_KNOWN: Final = sqlite3.sqlite_version_info >= (3, 33, 0)  # UPDATE … FROM
+_HAS_UPDATE_FROM: Final = sqlite3.sqlite_version_info >= (3, 33, 0)
 
 
 class Statement:
-    """A statement on one row, and the same with the rows in the middle: `{}` stands for `(?, …), (?, …) …`."""
+    """A statement for one row (`one`), and for many rows (`many`), where `{}` becomes `(?, …), (?, …) …`."""
 
     __slots__ = ("_many", "_row", "one")
 
     def __init__(self, one: str, many: str, width: int) -> None:
         self.one = one
         self._row = f"({', '.join('?' * width)})"
-        self._many = {size: many.format(", ".join([self._row] * size)) for size in _SIZES} if _KNOWN else {}
+        self._many = {size: many.format(", ".join([self._row] * size)) for size in _SIZES} if _HAS_UPDATE_FROM else {}
 
     def run(self, cursor: sqlite3.Cursor, rows: Sequence[Sequence[Any]]) -> int:
-        """How many rows were written."""
+        """Execute the statement for all rows. Return how many rows were written."""
         written = start = 0
         for size, text in self._many.items():
             while start + size <= len(rows):

@@ -1,4 +1,4 @@
-"""What this store saw or wrote last, so that it need not be read again."""
+"""The records that this store read or wrote last, so that it need not read them again."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import AnyRequest, ClaimRequest
 
-MOST = 1024
-"""Keys of each sort that are kept at hand."""
+MAX_KEYS = 1024
+"""The maximum number of missing keys, and of granted records, in the cache."""
 
 
 class StaleCache(Exception):
-    """What was recalled is not so any more. Nothing was written."""
+    """A cached record is no longer the stored one. Nothing was written."""
 
 
 class RecordCache:
-    """Never trusted: the statement that builds on it compares, and writes nothing if it is not so any more.
+    """Never trusted: a statement based on it compares, and writes nothing if the stored record has changed.
 
-    Used with the connection in hand, but for `missed`, which is one step.
+    Used with the connection's lock held, except for `add_missing`, which is one step.
     """
 
     __slots__ = ("_granted", "_missing")
@@ -27,31 +27,31 @@ class RecordCache:
         self._missing: dict[bytes, None] = {}
         self._granted: dict[bytes, Record] = {}
 
-    def missed(self, id: bytes) -> None:
-        """A look found no record of this key."""
-        if len(self._missing) >= MOST:  # looks that no claim came after
+    def add_missing(self, id: bytes) -> None:
+        """Note that a lookup found no record of this key."""
+        if len(self._missing) >= MAX_KEYS:  # lookups that no claim followed
             self._missing.clear()
         self._missing[id] = None
 
-    def keep(self, record: Record | None) -> None:
-        """Its owner will come back to it."""
+    def add(self, record: Record | None) -> None:
+        """Cache a PENDING record: its owner will renew or settle it."""
         if record is not None and record.state is RecordState.PENDING:
-            if len(self._granted) >= MOST:
+            if len(self._granted) >= MAX_KEYS:
                 del self._granted[next(iter(self._granted))]
             self._granted[record.id] = record
 
-    def before(self, requests: Sequence[AnyRequest]) -> dict[bytes, Record | None]:
-        """As far as recalled, each record as it was before its request; None: there is none. Told once."""
-        told: dict[bytes, Record | None] = {}
+    def take(self, requests: Sequence[AnyRequest]) -> dict[bytes, Record | None]:
+        """Remove and return the cached records of these requests. None: the key has no record."""
+        taken: dict[bytes, Record | None] = {}
         for request in requests:
             id = request.id
             if type(request) is not ClaimRequest:
                 record = self._granted.pop(id, None)
                 if record is not None:
-                    told[id] = record
-            elif self._missing.pop(id, ABSENT) is not ABSENT:
-                told[id] = None
-        return told
+                    taken[id] = record
+            elif self._missing.pop(id, _NOT_CACHED) is not _NOT_CACHED:
+                taken[id] = None
+        return taken
 
 
-ABSENT = object()
+_NOT_CACHED = object()

@@ -1,4 +1,4 @@
-"""One connection to the file, used by one thread at a time: its mutex, its deadlines, and what a fork does to it."""
+"""One connection to the file, used by one thread at a time: its mutex, its deadlines, and its handling of forks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from onceward.errors import Reentrant, StoreBroken, StoreUnavailable
 
-from . import errors as faults
+from . import errors as sqlite_errors
 from . import schema
 
 T = TypeVar("T")
@@ -23,38 +23,40 @@ Work = Callable[..., T]
 Cursor = sqlite3.Cursor
 
 MEMORY = ":memory:"
-OPENING = 30.0  # seconds; opening may wait for another process that migrates
-SLACK = 0.005  # seconds a call may overrun: below it, the busy timeout stays as it is and costs no statement
-LOOK = 1.0  # seconds between looks at the file while only reading
-LOOK_WRITING = 0.01  # ... and while writing: a lone write always looks, a stream of them shares the cost
+OPEN_TIMEOUT = 30.0  # seconds; opening may wait for another process that migrates
+SLACK = 0.005  # seconds by which a call may overrun, so that the busy timeout need not be set for every call
+FILE_CHECK_INTERVAL = 1.0  # seconds between checks of the file while only reading
+FILE_CHECK_INTERVAL_WRITING = (
+    0.01  # the same while writing: a single write always checks, frequent writes share the cost
+)
 NEVER = float("-inf")
-FORKING = 2.0  # seconds that a fork may be held up by a call in another thread
-RETRY = 0.01  # seconds between attempts at what SQLite's own busy handler does not cover
+FORK_TIMEOUT = 2.0  # seconds that a fork may wait for a call in another thread
+RETRY_DELAY = 0.01  # seconds between retries where SQLite's own busy handler does not apply
 
 SETTINGS = (
-    "PRAGMA wal_autocheckpoint = 8000",  # 32 MB: with fewer pages the same hot ones are copied again and again
+    "PRAGMA wal_autocheckpoint = 8000",  # 32 MB: with fewer pages, the same hot pages are copied again and again
     "PRAGMA cache_size = -65536",  # 64 MB
     "PRAGMA temp_store = MEMORY",
 )
 
 
-class Allowance(NamedTuple):
-    """How long a call may take: its timeout, and the monotonic time at which that ends."""
+class TimeLimit(NamedTuple):
+    """How long a call may take: its timeout, and the monotonic time at which it ends."""
 
     timeout: float
     deadline: float
 
     @classmethod
-    def of(cls, timeout: float) -> Allowance:
+    def of(cls, timeout: float) -> TimeLimit:
         return cls(timeout, time.monotonic() + timeout)
 
-    def left(self) -> float:
-        """Seconds."""
+    def remaining(self) -> float:
+        """Return the remaining seconds."""
         return max(0.0, self.deadline - time.monotonic())
 
 
 class SQLiteConnection:
-    """Opens the connection when it is needed, and again after a fork; `turn` is the only way to it."""
+    """A connection that opens when it is needed, and again after a fork. All access goes through `run`."""
 
     def __init__(self, path: str, name: str, synchronous: str, *, migrate: bool) -> None:
         self.path = path
@@ -63,21 +65,21 @@ class SQLiteConnection:
         self._synchronous = synchronous
         self._migrate = migrate
         self.is_open = False
-        self._connection: sqlite3.Connection | None = None
+        self._database: sqlite3.Connection | None = None
         self._cursor: Cursor | None = None
         self._busy_ms = -1
         self._file: os.stat_result | None = None
         self._wal: os.stat_result | None = None
-        self._looked = NEVER
-        self._renew_lock()
-        self._orphaned = False
-        self.on_fork: Callable[[], None] = _nothing
-        _links[next(_numbers)] = self
+        self._checked_at = NEVER
+        self._create_lock()
+        self._unusable_after_fork = False
+        self.on_fork: Callable[[], None] = _do_nothing
+        _connections[next(_numbers)] = self
 
-    def _renew_lock(self) -> None:
-        """Re-entrant, only to notice its own thread coming back in, from a signal handler or `__del__`."""
+    def _create_lock(self) -> None:
+        """Create the lock. It is re-entrant only to detect re-entry by a signal handler or `__del__` of its thread."""
         self._lock = threading.RLock()
-        self._is_ours: Callable[[], bool] = self._lock._is_owned  # type: ignore[attr-defined]  # noqa: SLF001 (as Condition does)
+        self._is_owned: Callable[[], bool] = self._lock._is_owned  # type: ignore[attr-defined]  # noqa: SLF001 (as Condition does)
 
     @property
     def file(self) -> os.stat_result | None:
@@ -87,57 +89,59 @@ class SQLiteConnection:
     # ── opening and closing ─────────────────────────────────────────────────────────────────────────────────────
 
     def open(self) -> None:
-        """May be called again, and by several threads at once."""
+        """Open the connection. May be called again, and by several threads at the same time."""
         with self._lock:
             was_open, self.is_open = self.is_open, True
         try:
-            self.turn(Allowance.of(OPENING), _nothing)
+            self.run(TimeLimit.of(OPEN_TIMEOUT), _do_nothing)
         except BaseException:
             self.is_open = was_open
             raise
 
     def close(self) -> None:
-        if self._is_ours():
-            raise Reentrant("close interrupted a store call of its own thread (signal handler or __del__)")
+        if self._is_owned():
+            raise Reentrant(
+                "a signal handler or __del__ closed the store while the same thread was inside a store call"
+            )
         with self._lock:
             self.is_open = False
             self._disconnect()
             self._file = None
 
     def __del__(self) -> None:
-        """A client that nobody closed: Python 3.13 warns about connections that are merely dropped."""
+        """Close the connection of an unclosed client: Python 3.13 warns about connections that are merely dropped."""
         with contextlib.suppress(sqlite3.Error, AttributeError):
             self._disconnect()
 
     def _disconnect(self) -> None:
-        connection, self._connection, self._cursor = self._connection, None, None
+        database, self._database, self._cursor = self._database, None, None
         self._wal = None
-        if connection is not None:
-            connection.close()
+        if database is not None:
+            database.close()
 
-    def _connect(self, allowance: Allowance) -> Cursor:
-        """SQLite refuses some steps of a race of openers at once, without its busy handler: those are repeated here."""
+    def _connect(self, time_limit: TimeLimit) -> Cursor:
+        """Connect. When openers race, SQLite fails some steps without its busy handler: those are retried here."""
         while True:
-            connection = None
+            database = None
             try:
-                connection = sqlite3.connect(
-                    self.path, timeout=RETRY, isolation_level=None, check_same_thread=False, cached_statements=256
+                database = sqlite3.connect(
+                    self.path, timeout=RETRY_DELAY, isolation_level=None, check_same_thread=False, cached_statements=256
                 )
-                cursor = self._set_up(connection)
+                cursor = self._set_up(database)
                 break
             except BaseException as error:
-                if connection is not None:
-                    connection.close()
-                if not isinstance(error, sqlite3.Error) or not faults.is_busy(error):
+                if database is not None:
+                    database.close()
+                if not isinstance(error, sqlite3.Error) or not sqlite_errors.is_busy(error):
                     raise
-                if time.monotonic() > allowance.deadline:
+                if time.monotonic() > time_limit.deadline:
                     raise
-            time.sleep(RETRY)
-        self._connection, self._cursor, self._busy_ms = connection, cursor, -1
+            time.sleep(RETRY_DELAY)
+        self._database, self._cursor, self._busy_ms = database, cursor, -1
         return cursor
 
-    def _set_up(self, connection: sqlite3.Connection) -> Cursor:
-        cursor = connection.cursor()
+    def _set_up(self, database: sqlite3.Connection) -> Cursor:
+        cursor = database.cursor()
         if not self.in_memory:
             mode = cursor.execute("PRAGMA journal_mode = WAL").fetchall()[0][0]
             if mode != "wal":
@@ -150,71 +154,75 @@ class SQLiteConnection:
             cursor.execute(setting).fetchall()
         schema.prepare(cursor, self.name, migrate=self._migrate)
         if not self.in_memory:
-            self._recognise()
+            self._remember_file()
         return cursor
 
-    # ── a turn ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── running calls ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def turn(self, allowance: Allowance, work: Work[T], *arguments: Any) -> T:
-        """Run `work(cursor, *arguments)` with the connection to itself. SQLite's errors come out as ours.
+    def run(self, time_limit: TimeLimit, work: Work[T], *arguments: Any) -> T:
+        """Run `work(cursor, *arguments)` with exclusive use of the connection. SQLite's errors become StoreErrors.
 
-        A signal may raise after any call, so only a block that `with` leaves by itself may give the lock back.
+        A signal handler may raise after any call, so only a `with` block can release the lock reliably.
         """
-        lock, is_ours = self._lock, self._is_ours
-        if is_ours():
-            raise Reentrant("a store call interrupted another one of its own thread (signal handler or __del__)")
+        lock, is_owned = self._lock, self._is_owned
+        if is_owned():
+            raise Reentrant(
+                "a signal handler or __del__ called the store while the same thread was inside a store call"
+            )
         try:
-            if not lock.acquire(blocking=False) and not lock.acquire(timeout=allowance.left()):
-                raise StoreUnavailable(  # noqa: TRY301 (what cleans up after it looks first)
+            if not lock.acquire(blocking=False) and not lock.acquire(timeout=time_limit.remaining()):
+                raise StoreUnavailable(  # noqa: TRY301 (the handler below checks before it cleans up)
                     f"{self.name}: other calls of this process kept the connection busy for too long"
                 )
             with lock:
-                lock.release()  # it is re-entrant: from here on the block alone holds it
-                return work(self._ready(allowance), *arguments)
+                lock.release()  # the lock is re-entrant: from here on only the block holds it
+                return work(self._prepare(time_limit), *arguments)
         except sqlite3.Error as error:
-            raise faults.explain(error, self.name, self.path) from error
+            raise sqlite_errors.explain(error, self.name, self.path) from error
         except BaseException:
-            if is_ours():  # struck between the lock and its block
+            if is_owned():  # interrupted between acquiring the lock and entering the block
                 lock.release()
             raise
 
-    def peek(self, statement: str, id: bytes) -> tuple[Any, ...] | None:
-        """One row, empty if there is none. None: it would have needed to wait, or a further look at something."""
-        lock, is_ours, cursor = self._lock, self._is_ours, self._cursor
-        if cursor is None or is_ours():
+    def try_fetch(self, statement: str, id: bytes) -> tuple[Any, ...] | None:
+        """Return one row, or () if there is none. None: the lock is taken, or the connection needs a check first."""
+        lock, is_owned, cursor = self._lock, self._is_owned, self._cursor
+        if cursor is None or is_owned():
             return None
         try:
             if not lock.acquire(blocking=False):
                 return None
             with lock:
                 lock.release()
-                if self._cursor is not cursor or (not self.in_memory and time.monotonic() - self._looked > LOOK):
+                if self._cursor is not cursor or (
+                    not self.in_memory and time.monotonic() - self._checked_at > FILE_CHECK_INTERVAL
+                ):
                     return None
                 rows = cursor.execute(statement, (id,)).fetchall()
                 return rows[0] if rows else ()
-        except sqlite3.Error:  # whoever asks properly is told
+        except sqlite3.Error:  # the regular call that follows reports it
             return None
         except BaseException:
-            if is_ours():
+            if is_owned():
                 lock.release()
             raise
 
-    def _ready(self, allowance: Allowance) -> Cursor:
-        if self._orphaned:
+    def _prepare(self, time_limit: TimeLimit) -> Cursor:
+        if self._unusable_after_fork:
             raise StoreBroken(
-                f"{self.name} belongs to the process that made it; after a fork it would protect nothing",
-                hint="open a store in the child, or use one that processes share (sqlite:///…)",
+                f"{self.name} belongs to the process that created it; after a fork it would protect nothing",
+                hint="open a store in the child, or use one that processes can share (sqlite:///…)",
             )
         if not self.is_open:
-            raise StoreUnavailable(f"{self.name} is not open", hint="open the store first, and close it last")
+            raise StoreUnavailable(f"{self.name} is not open", hint="open the store before you use it")
         now = time.monotonic()
-        remaining = allowance.deadline - now
+        remaining = time_limit.deadline - now
         if remaining <= 0:
-            raise StoreUnavailable(f"{self.name}: the time for this call was over before its turn came")
-        cursor = self._cursor or self._connect(allowance)
-        if now - self._looked > LOOK and not self.in_memory:
-            self.look()
-        nominal = allowance.timeout if allowance.timeout - remaining < SLACK else remaining
+            raise StoreUnavailable(f"{self.name}: the call timed out while it waited for the connection")
+        cursor = self._cursor or self._connect(time_limit)
+        if now - self._checked_at > FILE_CHECK_INTERVAL and not self.in_memory:
+            self.check_file()
+        nominal = time_limit.timeout if time_limit.timeout - remaining < SLACK else remaining
         milliseconds = min(int(nominal * 1000), 2**31 - 1)
         if milliseconds != self._busy_ms:
             cursor.execute(f"PRAGMA busy_timeout = {milliseconds}").fetchall()
@@ -222,59 +230,59 @@ class SQLiteConnection:
         return cursor
 
     def write(self, cursor: Cursor, work: Work[T], *arguments: Any) -> T:
-        """Run `work` in a write transaction of its own: all of it, or nothing and an error.
+        """Run `work` in a write transaction of its own. If it raises, everything is rolled back.
 
-        The block commits or rolls back in C, where no signal can raise: what a transaction that was left open is given
-        afterwards would be answered for, and never be committed.
+        The block commits or rolls back in C, where no signal handler can raise. If a transaction were left open, later
+        calls would succeed inside it and never be committed.
         """
         with cursor.connection:
             cursor.execute("BEGIN IMMEDIATE")
             result = work(cursor, *arguments)
-        self.look_after_writing()
+        self.check_file_after_write()
         return result
 
-    def look_after_writing(self) -> None:
-        if not self.in_memory and time.monotonic() - self._looked > LOOK_WRITING:
-            self.look()
+    def check_file_after_write(self) -> None:
+        if not self.in_memory and time.monotonic() - self._checked_at > FILE_CHECK_INTERVAL_WRITING:
+            self.check_file()
 
     # ── is it still the same file? ──────────────────────────────────────────────────────────────────────────────
 
-    def _recognise(self) -> None:
+    def _remember_file(self) -> None:
         file = Path(self.path).stat()
         if self._file is None:
             self._file = file
         self._wal = None
-        self.look()
+        self.check_file()
 
-    def look(self) -> None:
-        """What is written to a file that has no name any more is lost: say so instead of saying "claimed"."""
-        self._looked = NEVER  # unless all is well, the next call looks again
+    def check_file(self) -> None:
+        """Raise StoreBroken if the file was deleted or replaced: writes to the open file would be lost."""
+        self._checked_at = NEVER  # if this raises, the next call checks again
         try:
-            file = os.stat(self.path)  # noqa: PTH116 (each write does this: a Path would cost more than the look)
+            file = os.stat(self.path)  # noqa: PTH116 (on every write: creating a Path would cost more than the check)
             wal = os.stat(self.path + "-wal")  # noqa: PTH116 (as above)
         except OSError as error:
             raise self._replaced(str(error.strerror)) from error
         if self._wal is None:
             self._wal = wal
         if self._file is None or not os.path.samestat(file, self._file) or not os.path.samestat(wal, self._wal):
-            raise self._replaced("another file has taken its place")
-        self._looked = time.monotonic()
+            raise self._replaced("another file is in its place")
+        self._checked_at = time.monotonic()
 
-    def _replaced(self, how: str) -> StoreBroken:
+    def _replaced(self, detail: str) -> StoreBroken:
         return StoreBroken(
-            f"{self.name}: the database file was replaced or deleted while it was open ({how})",
+            f"{self.name}: the database file was replaced or deleted while it was open ({detail})",
             hint="stop every process that uses it before you touch the file or its -wal, then open the store again",
         )
 
     # ── fork ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def before_fork(self, deadline: float) -> bool:
-        """Close, so that the child inherits nothing; tells whether the mutex is held until the fork is over.
+        """Close, so that the child inherits nothing. Return whether the mutex is held until the fork is over.
 
-        A child cannot simply open a connection of its own: with the open one it would inherit SQLite's notes about
-        the parent's locks, not lock in earnest, and lose what it writes as soon as the parent closes.
+        It is not enough that the child opens a connection of its own. With an open connection it would inherit SQLite's
+        record of the parent's locks, would not really lock, and would lose its writes when the parent closes.
         """
-        inside = self._is_ours()
+        inside = self._is_owned()
         if not self._lock.acquire(timeout=max(deadline - time.monotonic(), 0)):
             return False
         if not inside and not self.in_memory:
@@ -286,41 +294,42 @@ class SQLiteConnection:
         self._lock.release()
 
     def after_fork_in_child(self) -> None:
-        if self._connection is not None:
-            _abandoned.append(self._connection)  # closing it would end the parent's transaction or delete its log
-        self._connection = self._cursor = self._wal = None
-        self._renew_lock()
-        self._orphaned = self.in_memory
+        if self._database is not None:
+            _inherited.append(self._database)  # never closed: that would end the parent's transaction or delete its log
+        self._database = self._cursor = self._wal = None
+        self._create_lock()
+        self._unusable_after_fork = self.in_memory
         self.on_fork()
 
 
-def _nothing(*_: object) -> None: ...
+def _do_nothing(*_: object) -> None: ...
 
 
-_links: weakref.WeakValueDictionary[int, SQLiteConnection] = weakref.WeakValueDictionary()
+_connections: weakref.WeakValueDictionary[int, SQLiteConnection] = weakref.WeakValueDictionary()
 _numbers = itertools.count()
-_attempt = threading.local()  # by thread, because two may fork at the same time
-_abandoned: list[sqlite3.Connection] = []
+_forking = threading.local()  # per thread, because two threads may fork at the same time
+_inherited: list[sqlite3.Connection] = []
 
 
-def _all() -> list[SQLiteConnection]:
-    return [link for link in (reference() for reference in _links.valuerefs()) if link is not None]
+def _all_connections() -> list[SQLiteConnection]:
+    found = (reference() for reference in _connections.valuerefs())
+    return [connection for connection in found if connection is not None]
 
 
 def _before_fork() -> None:
-    deadline = time.monotonic() + FORKING
-    _attempt.links = [link for link in _all() if link.before_fork(deadline)]
+    deadline = time.monotonic() + FORK_TIMEOUT
+    _forking.locked = [connection for connection in _all_connections() if connection.before_fork(deadline)]
 
 
 def _after_fork_in_parent() -> None:
-    for link in _attempt.__dict__.pop("links", ()):
-        link.after_fork_in_parent()
+    for connection in _forking.__dict__.pop("locked", ()):
+        connection.after_fork_in_parent()
 
 
 def _after_fork_in_child() -> None:
-    _attempt.__dict__.clear()
-    for link in _all():
-        link.after_fork_in_child()
+    _forking.__dict__.clear()
+    for connection in _all_connections():
+        connection.after_fork_in_child()
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork

@@ -1,4 +1,4 @@
-"""What SQLite's errors mean to somebody who only wants to know whether to wait, to make room or to call for help."""
+"""Translate SQLite's errors into ours, with a hint: wait, free disk space, or repair."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ BUSY: Meaning = (
     "keep transactions on this file short",
 )
 BROKEN_FILE: Meaning = (StoreBroken, "the file is damaged", "restore it from a backup; until then nothing is claimed")
-WRONG_SCHEMA: Meaning = (StoreBroken, "the tables of Onceward are not what they should be", "open the store again")
-FULL: Meaning = (StoreFull, "there is no room on the disk; nothing was written", "make room, or purge")
-INPUT_OUTPUT: Meaning = (StoreUnavailable, "the disk reported an error", "look into the system's log")
+WRONG_SCHEMA: Meaning = (StoreBroken, "Onceward's tables do not have the expected schema", "open the store again")
+FULL: Meaning = (StoreFull, "the disk is full; nothing was written", "free disk space, or purge")
+INPUT_OUTPUT: Meaning = (StoreUnavailable, "the disk reported an error", "check the system log")
 
 MEANINGS: dict[int, Meaning] = {
     sqlite3.SQLITE_BUSY: BUSY,
@@ -29,15 +29,15 @@ MEANINGS: dict[int, Meaning] = {
     sqlite3.SQLITE_NOMEM: (StoreUnavailable, "there is no memory left", "the call may be repeated"),
     sqlite3.SQLITE_INTERRUPT: (
         StoreUnavailable,
-        "the call took longer than it may",
-        "ask for less, or allow more time",
+        "the call exceeded its timeout",
+        "request fewer records, or raise the timeout",
     ),
     sqlite3.SQLITE_CORRUPT: BROKEN_FILE,
     sqlite3.SQLITE_NOTADB: (StoreBroken, "the file is not a SQLite database", "check the path in the store's URL"),
     sqlite3.SQLITE_READONLY: (
         StoreBroken,
         "the file or its directory is read-only",
-        "let this process write to the file and to its directory: SQLite keeps -wal and -shm beside the file",
+        "let this process write to the file and to its directory: SQLite creates -wal and -shm there",
     ),
     sqlite3.SQLITE_PERM: (StoreBroken, "access to the file is denied", "let this process read and write it"),
     sqlite3.SQLITE_CANTOPEN: (
@@ -49,38 +49,38 @@ MEANINGS: dict[int, Meaning] = {
     sqlite3.SQLITE_CONSTRAINT: WRONG_SCHEMA,
     sqlite3.SQLITE_ERROR: WRONG_SCHEMA,
 }
-UNEXPECTED: Meaning = (StoreUnavailable, "SQLite refused", "look at the cause")
+UNEXPECTED: Meaning = (StoreUnavailable, "SQLite raised an unexpected error", "see the cause of this exception")
 
 
 def explain(error: sqlite3.Error, name: str, path: str | None = None) -> OncewardError:
-    """A fresh error of ours, to be raised `from` SQLite's."""
-    code = primary(error)
+    """Return the Onceward error for a SQLite error, to be raised `from` it."""
+    code = primary_code(error)
     if code == sqlite3.SQLITE_AUTH:
         return ConfigurationError(
             f"{name}: the authorizer of this connection refuses Onceward ({error})",
             hint="let it allow the tables onceward_records and onceward_meta",
         )
     meaning = MEANINGS.get(code, UNEXPECTED)
-    if meaning is INPUT_OUTPUT and path is not None and _no_room(path):
+    if meaning is INPUT_OUTPUT and path is not None and _disk_is_full(path):
         meaning = FULL  # some of SQLite's files report a full disk as an I/O error
-    kind, what, cure = meaning
-    return kind(f"{name}: {what} ({error})", hint=cure)
+    error_class, message, hint = meaning
+    return error_class(f"{name}: {message} ({error})", hint=hint)
 
 
-def primary(error: sqlite3.Error) -> int:
-    """The error's family; 0 where it does not come from the library (a connection that was closed)."""
-    return extended(error) & 0xFF
+def primary_code(error: sqlite3.Error) -> int:
+    """Return the primary_code result code; 0 if the error does not come from SQLite itself (a closed connection)."""
+    return extended_code(error) & 0xFF
 
 
-def extended(error: sqlite3.Error) -> int:
+def extended_code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", None) or 0
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    return primary(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    return primary_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
-def _no_room(path: str) -> bool:
+def _disk_is_full(path: str) -> bool:
     try:
         return os.statvfs(Path(path).parent).f_bavail == 0
     except (OSError, AttributeError):  # statvfs is missing on Windows

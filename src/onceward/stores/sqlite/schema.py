@@ -1,7 +1,7 @@
-"""The tables in the file, and how an older file becomes a newer one.
+"""The tables in the file, and their migrations.
 
-A migration only adds (tables, columns with a default, indexes), so that an older Onceward can go on working beside a
-newer one on the same file. Where that is impossible, the migration raises `min_reader`, and older ones refuse.
+A migration only adds (tables, columns with a default, indexes), so that an older Onceward can keep using the same file
+as a newer one. Where that is impossible, the migration raises `min_reader`, and older versions refuse the file.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ CREATE INDEX onceward_ending ON onceward_records (valid_until, token) WHERE vali
 ;
 CREATE INDEX onceward_unfinished ON onceward_records (state, id) WHERE state <> 'COMPLETED'
 """
-"""Both indexes are partial, so that a million completed records do not weigh on a claim.
+"""Both indexes are partial, so that a million completed records do not slow down a claim.
 
-`onceward_ending` holds all that a purge asks for: it steps over young tokens without reading their records.
-`onceward_unfinished` is small, because work gets done; it finds what people look for, and what was abandoned.
+`onceward_ending` has every column that a purge needs: it skips recent tokens without reading their records.
+`onceward_unfinished` stays small, because work completes; it serves listings and finds abandoned records.
 """
 
 AUDIT = """
@@ -85,7 +85,7 @@ CREATE INDEX onceward_audit_at ON onceward_audit (at)
 ;
 CREATE INDEX onceward_audit_id ON onceward_audit (id)
 """
-"""What was changed by hand. An older Onceward beside us does not know the table, and signs nothing."""
+"""The audit trail. An older Onceward on the same file does not know this table, and adds no entries."""
 
 NEWEST = """
 CREATE TABLE onceward_newest (
@@ -111,10 +111,10 @@ CREATE TABLE onceward_marks (
 ;
 CREATE INDEX onceward_marks_expiring ON onceward_marks (expires_at)
 """
-"""The newest state of entities, and the messages and events that are known: for the guard against old events.
+"""The latest state of entities, and the marks of known messages and events.
 
-Marks are narrow, and most come in about the order of their ids, so they are their own index. An entity without a value
-was deleted; its order stays until it expires, so that older events do not bring it back.
+Marks are narrow, and most arrive roughly in the order of their ids, so the table is its own index. An entity without a
+value was deleted; its order is kept until it expires, so that older events do not restore the entity.
 """
 
 COUNTERS = """
@@ -126,7 +126,7 @@ CREATE TABLE onceward_counters (
     PRIMARY KEY (hour, process)
 ) STRICT, WITHOUT ROWID
 """
-"""What processes have counted: a row for each hour of each process, written over as it goes on counting.
+"""Counters: one row per process and hour, overwritten as the process keeps counting.
 
 `hour` counts from 1970; `counts` is JSON, by scope and name.
 """
@@ -141,15 +141,14 @@ CREATE TABLE onceward_states (
 ;
 ALTER TABLE onceward_newest ADD COLUMN number INTEGER
 """
-"""What changes with every event, apart from what an entity is called: the narrower the rows, the fewer pages a batch
-writes.
+"""The columns that change with every event, separate from the entity's name: narrower rows mean fewer written pages.
 
-An entity with a number has its order, value and time here, and none in its own row; its `min_reader` keeps those out
-who would look there. One that was deleted has no number, nor has one that nothing was applied to since version 4.
+An entity with a number has its order, value and time here, and not in its own row; its `min_reader` keeps out versions
+that would read them there. Deleted entities have no number, nor have those without an event since version 4.
 """
 
 MIGRATIONS: tuple[str, ...] = (TABLES, AUDIT, NEWEST, COUNTERS, STATES)
-"""Number n leads from version n to n + 1. Never edit one that was released."""
+"""Migration n leads from version n to n + 1. Never edit a released one."""
 
 LATEST = len(MIGRATIONS)
 STRICT_SINCE = (3, 37, 0)
@@ -158,7 +157,7 @@ Cursor = sqlite3.Cursor
 
 
 def prepare(cursor: Cursor, name: str, *, migrate: bool) -> None:
-    """Check the file's schema, and bring an older one up to date in one transaction. Processes may race."""
+    """Check the schema of the file, and migrate an older one in a single transaction. Safe if processes race."""
     version = _version(cursor)
     if version < LATEST:
         if not migrate:
@@ -170,13 +169,13 @@ def prepare(cursor: Cursor, name: str, *, migrate: bool) -> None:
         version = _version(cursor)
     if version > LATEST and _meta(cursor, "min_reader") > LATEST:
         raise VersionSkew(
-            f"{name} has schema version {version}; this Onceward knows {LATEST} and must not touch it",
+            f"{name} has schema version {version}; this Onceward supports {LATEST} and must not use it",
             hint="upgrade Onceward in this process",
         )
 
 
 def examine(path: str, timeout: float) -> Schema:
-    """What the file holds and what it lacks, without making or changing it."""
+    """Return the file's schema version and the missing migrations, without creating or changing the file."""
     file = Path(path)
     version = min_reader = 0
     if file.exists():
@@ -200,24 +199,24 @@ def _meta(cursor: Cursor, name: str) -> int:
 
 def _migrate(cursor: Cursor) -> None:
     cursor.execute("BEGIN IMMEDIATE")
-    for statement in statements(_version(cursor)):  # read again: another process may have been faster
+    for statement in statements(_version(cursor)):  # read the version again: another process may have migrated
         cursor.execute(statement)
     cursor.execute("COMMIT")
 
 
 def statements(version: int) -> list[str]:
-    """What leads from this version to the latest, to be executed in one transaction."""
+    """Return the statements from this version to the latest, to be executed in one transaction."""
     changes = [one.strip() for migration in MIGRATIONS[version:] for one in migration.split("\n;\n")]
-    noted = [
+    version_rows = [
         f"INSERT INTO onceward_meta (name, value) VALUES ('{name}', {value})"  # noqa: S608 (both are ours)
         " ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)"
         for name, value in (("schema_version", LATEST), ("min_reader", 1))
     ]
-    return [_for_this_library(one) for one in changes] + noted
+    return [_without_strict(one) for one in changes] + version_rows
 
 
-def _for_this_library(statement: str) -> str:
-    """Libraries before 3.37 do not know STRICT: there, the columns that decide about identity are checked."""
+def _without_strict(statement: str) -> str:
+    """Return the statement without STRICT for SQLite before 3.37, with a CHECK on the columns id and token."""
     if sqlite3.sqlite_version_info >= STRICT_SINCE:
         return statement
     plain = statement.replace(") STRICT, WITHOUT ROWID", ") WITHOUT ROWID").removesuffix(" STRICT")

@@ -1,4 +1,4 @@
-"""`sqlite:///relative.db`, `sqlite:////absolute.db`, `sqlite://:memory:`."""
+"""Parse SQLite URLs: `sqlite:///relative.db`, `sqlite:////absolute.db`, `sqlite://:memory:`."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ EXAMPLES = "write sqlite:///relative.db, sqlite:////absolute/path.db or sqlite:/
 
 
 def parse(url: str) -> tuple[str, dict[str, str]]:
-    """Path and settings. A `?` or `#` that belongs to the path is written %3F or %23."""
+    """Return the path and the settings. A `?` or `#` in the path is written %3F or %23."""
     if not url.lower().startswith(SCHEME):
         raise ConfigurationError(f"{url!r} is not a SQLite URL", hint=EXAMPLES)
-    place, _, query = url[len(SCHEME) :].partition("?")
-    if "#" in place + query:
-        raise ConfigurationError(f"{url!r} has a fragment", hint="write a # that belongs to the path as %23")
-    if place == MEMORY:
+    location, _, query = url[len(SCHEME) :].partition("?")
+    if "#" in location + query:
+        raise ConfigurationError(f"{url!r} has a fragment", hint="write a # in the path as %23")
+    if location == MEMORY:
         return MEMORY, _settings(url, query)
-    path = unquote(place[1:])
-    if not place.startswith("/") or not path or "\0" in path or not _can_be_named(path):
+    path = unquote(location[1:])
+    if not location.startswith("/") or not path or "\0" in path or not _is_encodable(path):
         raise ConfigurationError(f"{url!r} names no file", hint=EXAMPLES)
     if path == MEMORY:
         raise ConfigurationError(f"{url!r} is ambiguous", hint=f"write sqlite://:memory: or sqlite:///./{MEMORY}")
     return path, _settings(url, query)
 
 
-def _can_be_named(path: str) -> bool:
+def _is_encodable(path: str) -> bool:
     try:
         os.fsencode(path)
     except UnicodeEncodeError:
@@ -45,7 +45,7 @@ def _settings(url: str, query: str) -> dict[str, str]:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
     except ValueError as error:
         raise ConfigurationError(
-            f"{url!r} has settings that cannot be read", hint="write ?synchronous=NORMAL"
+            f"{url!r} has settings that cannot be parsed", hint="write ?synchronous=NORMAL"
         ) from error
     settings = dict(pairs)
     unknown = sorted(settings.keys() - {"synchronous"})
@@ -58,23 +58,23 @@ def _settings(url: str, query: str) -> dict[str, str]:
 
 
 def checked_synchronous(value: str) -> str:
-    """OFF is refused: a claim that was acknowledged must survive."""
+    """Return the valid value. OFF is refused: an acknowledged claim must survive."""
     choice = value.upper()
     if choice not in SYNCHRONOUS:
         raise ConfigurationError(
-            f"synchronous={value!r} is not possible",
-            hint="FULL survives a power cut; NORMAL survives a crash of the process and is quicker",
+            f"synchronous={value!r} is not supported",
+            hint="FULL survives a power cut; NORMAL survives a crash of the process and is faster",
         )
     return choice
 
 
 def absolute(path: str) -> str:
-    """Fixed once, so that a later change of directory leads nobody to another file."""
+    """Return the absolute path, so that a later change of the working directory has no effect."""
     if not path or "\0" in path:
         raise ConfigurationError(f"{path!r} names no file", hint=EXAMPLES)
     return str(Path(path).absolute())
 
 
 def name_of(path: str) -> str:
-    """The URL, for people and for `open_store`."""
+    """Return the URL of a path, for messages and for `open_store`."""
     return f"{SCHEME}{MEMORY}" if path == MEMORY else f"{SCHEME}/{quote(path, safe='/ ~:@')}"
