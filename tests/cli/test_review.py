@@ -115,5 +115,5 @@ def test_what_cannot_be_done_says_why(url: str, words: tuple[str, ...], complain
 def test_to_look_makes_no_file(tmp_path: Path) -> None:
     result = call("review", "--people", f"sqlite:///{tmp_path}/nobody.db")
     assert result.exit_code != 0
-    assert "there is no file" in line(result)
+    assert "does not exist" in line(result)
     assert list(tmp_path.iterdir()) == []

@@ -29,7 +29,7 @@ def test_good_rows_go_in_bad_rows_land_in_the_reject_file_and_nothing_is_lost(fi
     ]
     assert [row[1].split(":")[0] for row in found] == [
         "email",
-        "none of the fields that tell people apart is filled",
+        "it has no value in any of the fields that identify a person",
         "has 2 cells where the header has 3",
     ]
 

@@ -347,7 +347,7 @@ def test_one_bad_record_stops_no_other_and_says_what_is_wrong(people: People) ->
     )
     assert actions(decisions) == ["rejected", "created", "rejected", "rejected", "created", "created", "rejected"]
     assert "no address" in decisions[0].reason
-    assert "none of the fields" in decisions[2].reason
+    assert "fields that identify a person" in decisions[2].reason
     assert "JSON" in decisions[3].reason
     assert "source is empty" in decisions[6].reason
     found = people.find(external_id="y" * 100_000)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from onceward.errors import ConfigurationError
-from onceward.people import People, Person, reading
+from onceward.people import People, Person, queries as reading
 from onceward.people.tables import Tables
 from tests.people_places import BOTH, people_url, record
 
@@ -58,7 +58,7 @@ def test_who_was_rejected_is_not_merged_by_a_record_with_both_keys_either(people
     people.reject(other, one)
     decision = people.add(record("c", "1", email="a@example.com", external_id="C-1"))
     assert (decision.person, decision.merged) == (one, ())
-    assert "said to be another person" in decision.reason
+    assert "reviewed as different" in decision.reason
     assert len(people) == 2
 
 
@@ -135,5 +135,5 @@ def test_whom_nobody_knows_cannot_be_answered_for(people: People) -> None:
     anna, _ = pair(people)
     with pytest.raises(ConfigurationError, match="no person 'p999'"):
         people.accept(anna, "p999")
-    with pytest.raises(ConfigurationError, match="one person already"):
+    with pytest.raises(ConfigurationError, match="already one person"):
         people.reject(anna, anna)

@@ -10,7 +10,7 @@ from onceward.people import PERSON, Field, SourceRecord, kinds
 from onceward.people.blocking import skeleton
 from onceward.people.fields import Preset, preset
 from onceward.people.kinds import FieldKind
-from onceward.people.prepare import Form, prepared, sketched
+from onceward.people.preparation import NormalForm, prepare_record, encode_record
 from onceward.people.similarity import Similarity
 
 FIELDS = preset(PERSON)
@@ -19,8 +19,8 @@ ANNA = {"name": "Anna Schmidt", "city": "Berlin", "country": "Germany"}
 AT_HOME = {"street": "Hauptstr. 5", "postcode": "10115", "city": "Berlin", "country": "DE", "phone": "030 901820"}
 
 
-def form_of(fields: dict[str, Any], by: Preset = FIELDS) -> Form:
-    return prepared(by, sketched(SourceRecord("test", fields)), fields).form
+def form_of(fields: dict[str, Any], by: Preset = FIELDS) -> NormalForm:
+    return prepare_record(by, encode_record(SourceRecord("test", fields)), fields).form
 
 
 def confidence(here: dict[str, Any], there: dict[str, Any]) -> float:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from onceward.people import FIRST, LONGEST, PERSON, UNION, prefer
 from onceward.people.fields import preset
-from onceward.people.merge import Part, merged
+from onceward.people.merge import Part, merge_parts
 
 POLICIES = {"a": FIRST, "b": LONGEST, "c": UNION, "d": prefer("crm", "web")}
 FIELDS = preset(PERSON, policies=POLICIES)
@@ -35,17 +35,17 @@ def contributions(draw: st.DrawFn) -> list[Part]:
 def test_the_order_of_contributions_does_not_matter(parts: list[Part], dice: Any) -> None:
     shuffled = list(parts)
     dice.shuffle(shuffled)
-    assert merged(FIELDS, shuffled) == merged(FIELDS, parts)
+    assert merge_parts(FIELDS, shuffled) == merge_parts(FIELDS, parts)
 
 
 @given(contributions())
 def test_one_contribution_alone_is_merged_as_twice_the_same(parts: list[Part]) -> None:
     one = parts[0]
     twin = Part(one.number + 100, one.source, one.fields, one.at)
-    assert merged(FIELDS, [one]) == merged(FIELDS, [one, twin])
+    assert merge_parts(FIELDS, [one]) == merge_parts(FIELDS, [one, twin])
 
 
 @given(contributions())
 def test_what_is_missing_is_never_shown(parts: list[Part]) -> None:
-    shown = msgspec.json.decode(merged(FIELDS, parts).fields)
+    shown = msgspec.json.decode(merge_parts(FIELDS, parts).fields)
     assert all(value is not None and value not in ("", []) for value in shown.values())

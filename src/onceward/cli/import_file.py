@@ -92,7 +92,7 @@ def import_command(
     from onceward.people import People
 
     shown = Bar() if sys.stderr.isatty() else None
-    people = People(url, accept=accept, ask=min(accept, ASKED), likeness=not by_keys)
+    people = People(url, accept=accept, ask=min(accept, ASKED), similarity=not by_keys)
     try:
         summary = import_file(
             file,

@@ -49,7 +49,7 @@ def target_of(into: People | str, *, dry_run: bool) -> Iterator[Target]:
                 yield Real(copy)
         else:
             with people.transaction(trial=True) as within:
-                within.tables.claim_all()  # else batch by batch: two could wait for each other in a circle
+                within.tables.lock_all()  # else batch by batch: two could wait for each other in a circle
                 yield Trial(people, within)
     finally:
         if people is not into:
@@ -64,10 +64,10 @@ class PeopleTaking:
         self.add_many = within.add_many
 
     def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        return self._tables.rows(statement, *values)
+        return self._tables.run(statement, *values)
 
     def many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        self._tables.many(statement, rows)
+        self._tables.run_many(statement, rows)
 
     def add(self, records: Sequence[SourceRecord]) -> list[Decision]:
         return self.add_many(records)
@@ -76,7 +76,7 @@ class PeopleTaking:
         """Only if they are not there: whoever may not make tables may import once somebody else has made them."""
         there = THERE["sqlite" if people.url.startswith("sqlite:") else "postgresql"]
         if not self.rows(there):
-            self._tables.claim([MAKING])
+            self._tables.lock_keys([MAKING])
             for statement in MAKE:
                 self.rows(statement)
 
@@ -145,6 +145,6 @@ def _copied(people: People, path: Path) -> Iterator[People]:
             default_policy=chosen.default_policy,
             accept=chosen.accept,
             ask=chosen.ask,
-            likeness=chosen.likeness,
+            similarity=chosen.use_similarity,
         ) as trial_people:
             yield trial_people

@@ -1,6 +1,7 @@
-"""Identity: one record per person, however often and from wherever it arrives, and why.
+"""Keeps one record per person, however often and from whichever source the data arrives.
 
-`People` takes source records in and decides whose each is. Needs the extra `people`.
+`People` stores source records and decides which person each belongs to, and why. It needs the extra `people`. Start
+reading with `people.py` (the API), `ingest.py` (one batch) and `matching.py` (the rules).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`AsyncPeople`: the same for an event loop. What takes time happens in a thread; the loop stays free."""
+"""`AsyncPeople`: `People` for asyncio. The work runs in a thread, so that it does not block the event loop."""
 
 from __future__ import annotations
 
@@ -13,49 +13,52 @@ from .source import Decision, SourceRecord
 
 
 class AsyncPeople:
-    """As `People`, awaited. Records are taken in one batch after the other: hand over many at once."""
+    """`People` with awaitable methods. Batches run one after the other, so add many records per call."""
 
     def __init__(self, url: str | None = None, **settings: Any) -> None:
         self.people = People(url, **settings)
 
     async def add(self, record: SourceRecord) -> Decision:
-        """Whose record is this? It becomes part of that person, or of a new one. The same again changes nothing."""
+        """Add a record to the person it belongs to, or to a new person. Adding it again changes nothing."""
         return await asyncio.to_thread(self.people.add, record)
 
     async def add_many(self, records: Iterable[SourceRecord]) -> list[Decision]:
-        """Thousands in one transaction: a decision each, in input order. One that cannot be read stops no other."""
+        """Add many records in one transaction. Return one decision per record, in input order."""
         return await asyncio.to_thread(self.people.add_many, records)
 
     async def get(self, person: str) -> Person | None:
-        """The person of this id; an id of somebody who turned out to be another one leads to that one."""
+        """Return the person with this id. The id of a person who was merged into another one returns that one."""
         return await asyncio.to_thread(self.people.get, person)
 
     async def find(self, **key: Any) -> Person | None:
-        """The person with this strong key: `await people.find(email="Anna@Example.com")`."""
+        """Return the person with this strong key: `await people.find(email="Anna@Example.com")`."""
         return await asyncio.to_thread(self.people.find, **key)
 
     async def find_many(self, **keys: Any) -> dict[Any, Person]:
-        """Those with these strong keys, one question for all: `await people.find_many(email=addresses)`."""
+        """Return the people with these strong keys, in one query: `await people.find_many(email=addresses)`."""
         return await asyncio.to_thread(self.people.find_many, **keys)
 
     async def reviews(self, limit: int = 100) -> list[Review]:
-        """Pairs that may be one person, the likeliest first, with the evidence."""
+        """Return pairs that may be one person, with the evidence, the likeliest first."""
         return await asyncio.to_thread(self.people.reviews, limit)
 
     async def accept(self, one: str, other: str, *, who: str | None = None) -> Person:
-        """These two are one person: merged, and the younger id leads to the older one from now on."""
+        """Merge two people into one. The newer id redirects to the older one from now on."""
         return await asyncio.to_thread(self.people.accept, one, other, who=who)
 
     async def reject(self, one: str, other: str, *, who: str | None = None) -> None:
-        """These two are different people: they are not asked about again, and never merged by likeness or keys."""
+        """Record that these are two different people.
+
+        They are never asked about again, and never merged automatically.
+        """
         await asyncio.to_thread(self.people.reject, one, other, who=who)
 
     async def split(self, person: str, numbers: Iterable[int] = (), *, who: str | None = None) -> list[Person]:
-        """This one is several: taken apart into those who share no strong key, and kept apart from now on."""
+        """Split a person into groups of records that share no strong key. They are distinct people from now on."""
         return await asyncio.to_thread(self.people.split, person, numbers, who=who)
 
     async def without_records(self, limit: int = 100) -> list[Person]:
-        """Those whose records are all of somebody else by now: they stay as they were last known."""
+        """Return people whose records all belong to other people now. They keep the last known fields."""
         return await asyncio.to_thread(self.people.without_records, limit)
 
     async def close(self) -> None:

@@ -1,4 +1,7 @@
-"""Blocking keys: records that share one are compared. Each is made of two weak facts, so that one may be wrong."""
+"""Blocking keys: only records that share one are compared.
+
+A key combines two weak facts, and a record has several keys, so that a match is found even if one fact is wrong.
+"""
 
 from __future__ import annotations
 
@@ -13,65 +16,69 @@ from .fields import GIVEN, SURNAME, Preset
 
 _SOUNDS: Final = str.maketrans("cqzwdgpyh", "kksvtjbii")
 _VOWELS: Final = frozenset("aeiou")
-_LENGTH: Final = 4  # letters of a skeleton: more would keep slips apart, fewer would bring strangers together
-_ALONE: Final = ("birth date", "number", "phone", "email")
-"""Kinds whose keys are rare enough to be looked up by themselves; strong ones have an index of their own."""
+_SKELETON_LENGTH: Final = (
+    4  # letters: with more, typos would separate records of one person; with fewer, strangers would share keys
+)
+_SELECTIVE_KINDS: Final = ("birth date", "number", "phone", "email")
+"""Kinds whose values are rare enough to be a blocking key alone. Strong keys have their own index."""
 
-MOST_COMPARED: Final = 12
-"""Records that one is compared with, those that share the most: so that no name is too common to be looked up."""
+MAX_CANDIDATES: Final = 12
+"""A record is compared with at most this many others, those that share the most blocks. So no name is too common."""
 
-ENOUGH: Final = 2
-"""Blocks to share, if none of them is rare."""
+MIN_SHARED: Final = 2
+"""Common blocks that two records must share to be compared. One rare block is enough."""
 
 
 class Blocks(NamedTuple):
-    """As numbers of 63 bits: databases are quick with these. Two who share a rare one are worth a look."""
+    """Blocking keys as 63-bit integers, which databases index well."""
 
     rare: tuple[int, ...]
     common: tuple[int, ...]
 
 
-NONE: Final = Blocks((), ())
+NO_BLOCKS: Final = Blocks((), ())
 
 
 def blocks_of(preset: Preset, form: tuple[str, ...]) -> Blocks:
     if not any(form):
-        return NONE
+        return NO_BLOCKS
     given, surname = skeleton(form[GIVEN].partition(" ")[0]), skeleton(form[SURNAME].replace(" ", ""))
     filled = [
         (one.kind.name, one.name, key) for one, key in zip(preset.slots, form, strict=True) if key and not one.strong
     ]
     places = list(_places(filled))
-    rare = {_number(block) for block in _rare(filled, surname, places)}
-    common = {_number(f"{name}@{place}") for place in places for name in {given, surname} - {""}}
+    rare = {_block_number(block) for block in _rare(filled, surname, places)}
+    common = {_block_number(f"{name}@{place}") for place in places for name in {given, surname} - {""}}
     if given and surname:
-        whole = "&".join(("name", *sorted((given, surname))))  # sorted: they may have been swapped
-        common.add(_number(whole))
-        rare |= {_number(f"{whole}@{place}") for place in places}  # found however many share a part of it
+        whole = "&".join(("name", *sorted((given, surname))))  # sorted: the two may be swapped
+        common.add(_block_number(whole))
+        rare |= {
+            _block_number(f"{whole}@{place}") for place in places
+        }  # finds a match even if many records share one part
     return Blocks(tuple(rare), tuple(common - rare))
 
 
 def _rare(filled: list[tuple[str, str, str]], surname: str, places: list[str]) -> Iterator[str]:
-    yield from (f"{name}={key}" for kind, name, key in filled if kind in _ALONE)
+    yield from (f"{name}={key}" for kind, name, key in filled if kind in _SELECTIVE_KINDS)
     if surname:
         yield from (f"company={key}&{surname}" for kind, _, key in filled if kind == "company")
     street = next((key for kind, _, key in filled if kind == "street"), "")
     if street:
-        yield from (f"{_dwelling(street)}@{place}" for place in places)
+        yield from (f"{_house_key(street)}@{place}" for place in places)
 
 
-def closest(blocks: Blocks, inside: Mapping[int, Sequence[int]]) -> list[int]:
-    """The numbers that share the most of these blocks, of all that are inside them."""
+def best_candidates(blocks: Blocks, members: Mapping[int, Sequence[int]]) -> list[int]:
+    """Return the numbers that share the most of these blocks. `members` has the numbers in each block."""
     shared: Counter[int] = Counter()
     for block in blocks.common:
-        shared.update(inside.get(block, ()))
+        shared.update(members.get(block, ()))
     for block in blocks.rare:
-        for number in inside.get(block, ()):
-            shared[number] += ENOUGH
-    near = [(count, number) for number, count in shared.items() if count >= ENOUGH]
-    if len(near) > MOST_COMPARED:
-        near = nlargest(MOST_COMPARED, near)
-    return [number for _, number in near]
+        for number in members.get(block, ()):
+            shared[number] += MIN_SHARED
+    found = [(count, number) for number, count in shared.items() if count >= MIN_SHARED]
+    if len(found) > MAX_CANDIDATES:
+        found = nlargest(MAX_CANDIDATES, found)
+    return [number for _, number in found]
 
 
 def _places(filled: list[tuple[str, str, str]]) -> Iterator[str]:
@@ -79,8 +86,8 @@ def _places(filled: list[tuple[str, str, str]]) -> Iterator[str]:
     yield from (skeleton(key.replace(" ", "")) for kind, _, key in filled if kind == "city")
 
 
-def _dwelling(street: str) -> str:
-    """The number and the first word, in any order."""
+def _house_key(street: str) -> str:
+    """Return the house number and the first word of the street, in this order."""
     words = street.split()
     digits = [word for word in words if word[0].isdigit()]
     letters = [word for word in words if not word[0].isdigit()]
@@ -89,7 +96,7 @@ def _dwelling(street: str) -> str:
 
 @lru_cache(maxsize=65_536)
 def skeleton(word: str) -> str:
-    """How it sounds, roughly: its first letters without the vowels, those that sound alike as one."""
+    """Return roughly how a word sounds: its first letters without vowels, with similar sounds replaced by one."""
     if not word:
         return ""
     sounds = word.replace("ph", "f").translate(_SOUNDS)
@@ -97,10 +104,10 @@ def skeleton(word: str) -> str:
     for letter in sounds[1:]:
         if letter not in _VOWELS and letter != kept[-1]:
             kept.append(letter)
-            if len(kept) == _LENGTH:
+            if len(kept) == _SKELETON_LENGTH:
                 break
     return "".join(kept)
 
 
-def _number(block: str) -> int:
+def _block_number(block: str) -> int:
     return int.from_bytes(blake2b(block.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big") >> 1

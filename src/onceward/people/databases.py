@@ -1,4 +1,4 @@
-"""From a URL to the database where the tables of people are."""
+"""Opens the database with the tables of people from a URL."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .tables import Database
 
 
 def open_database(url: str) -> Database:
-    """Not connected yet."""
+    """Return the database of this URL. It connects on first use."""
     scheme = url.partition("://")[0].lower()
     if scheme == "sqlite":
         from .on_sqlite import from_url
@@ -23,5 +23,5 @@ def open_database(url: str) -> Database:
             ) from error
         return on_postgres(url)
     raise ConfigurationError(
-        f"people cannot be kept on {scheme}://", hint="write sqlite:///people.db or postgresql://user@host/database"
+        f"people cannot be stored on {scheme}://", hint="use sqlite:///people.db or postgresql://user@host/database"
     )

@@ -1,4 +1,7 @@
-"""How two texts that are not equal compare: each tells a level, 1 for close and so on; the last is different."""
+"""Comparison of two different texts. Each function returns a level: 1 is close, the highest is different.
+
+Docstrings list the levels in order, starting with 1. Equal texts have level 0 and are not passed to these functions.
+"""
 
 from __future__ import annotations
 
@@ -10,38 +13,38 @@ try:
 except ImportError as missing:
     raise MissingExtra("onceward.people needs the module 'rapidfuzz'", hint="install onceward[people]") from missing
 
-LONG = 8  # letters, from which on two slips are as likely as one in a shorter word
-ALIKE, CONTAINED = 80, 95  # percent
-SHORT = 3  # letters, up to which one slip makes another word
+LONG_WORD = 8  # letters: from this length, two typos are as likely as one in a shorter word
+SIMILAR, CONTAINED = 80, 95  # percent
+SHORT_WORD = 3  # letters: up to this length, one typo makes another word
 
 
-def slips(here: str, there: str) -> bool:
-    """One letter wrong, missing, added, or two swapped; two such slips in a long word."""
+def is_typo(here: str, there: str) -> bool:
+    """Return whether one letter is wrong, missing or added, or two are swapped; in a long word, two such typos."""
     longer = max(len(here), len(there))
-    if longer <= SHORT:
+    if longer <= SHORT_WORD:
         return False
-    allowed = 2 if longer >= LONG else 1
+    allowed = 2 if longer >= LONG_WORD else 1
     return bool(OSA.distance(here, there, score_cutoff=allowed) <= allowed)
 
 
 def given_name(here: str, there: str) -> int:
-    """Close, one begins as the other (`j`, `jo anne`), different."""
-    if slips(here, there):
+    """Levels: a typo; one begins or ends with the other (`j`, `jo anne`); different."""
+    if is_typo(here, there):
         return 1
     shorter, longer = sorted((here, there), key=len)
     return 2 if longer.startswith(shorter) or longer.endswith(" " + shorter) else 3
 
 
 def surname(here: str, there: str) -> int:
-    """Close, one is a part of the other (`muller`, `muller schmidt`), different."""
-    if slips(here, there) or here.replace(" ", "") == there.replace(" ", ""):
+    """Levels: a typo; one is a part of the other (`muller`, `muller schmidt`); different."""
+    if is_typo(here, there) or here.replace(" ", "") == there.replace(" ", ""):
         return 1
     words, others = here.split(), there.split()
     return 2 if len(words) != len(others) and (set(words) <= set(others) or set(others) <= set(words)) else 3
 
 
 def birth_date(here: str, there: str) -> int:
-    """One slip or day and month swapped, two of three parts equal, different."""
+    """Levels: a typo, or day and month swapped; two of three parts equal; different."""
     if OSA.distance(here, there, score_cutoff=1) <= 1:
         return 1
     first, second = here.split("-"), there.split("-")
@@ -51,26 +54,27 @@ def birth_date(here: str, there: str) -> int:
 
 
 def number(here: str, there: str) -> int:
-    """One slip, different."""
-    return 1 if len(here) > SHORT and OSA.distance(here, there, score_cutoff=1) <= 1 else 2
+    """Levels: a typo; different."""
+    return 1 if len(here) > SHORT_WORD and OSA.distance(here, there, score_cutoff=1) <= 1 else 2
 
 
 def address(here: str, there: str) -> int:
-    """An e-mail address with a slip, another mailbox of the same domain, one with another number, different.
+    """Levels: a typo; another mailbox of the same domain; the same mailbox with another number; different.
 
-    A slip is one letter, in a long mailbox or in the domain. Digits are no slip: they tell people of one name apart.
+    A typo is one letter, in a long mailbox name or in the domain. A different digit is not a typo: digits distinguish
+    people of the same name.
     """
     mailbox, _, domain = here.rpartition("@")
     other, _, elsewhere = there.rpartition("@")
     if domain == elsewhere:
         if _letters(mailbox) == _letters(other):
             return 3
-        return 1 if _is_slip(mailbox, other) else 2
-    return 1 if mailbox == other and _is_slip(domain, elsewhere) else 4
+        return 1 if _is_address_typo(mailbox, other) else 2
+    return 1 if mailbox == other and _is_address_typo(domain, elsewhere) else 4
 
 
-def _is_slip(here: str, there: str) -> bool:
-    if min(len(here), len(there)) < LONG or OSA.distance(here, there, score_cutoff=1) > 1:
+def _is_address_typo(here: str, there: str) -> bool:
+    if min(len(here), len(there)) < LONG_WORD or OSA.distance(here, there, score_cutoff=1) > 1:
         return False
     return _digits(here) == _digits(there)
 
@@ -84,22 +88,22 @@ def _digits(text: str) -> str:
 
 
 def words(here: str, there: str) -> int:
-    """The same words in another order, with slips, with blanks elsewhere, or some of them left out; different."""
-    if token_sort_ratio(here, there) >= ALIKE or token_set_ratio(here, there) >= CONTAINED:
+    """Levels: the same words in another order, with typos, spaced differently, or with some omitted; different."""
+    if token_sort_ratio(here, there) >= SIMILAR or token_set_ratio(here, there) >= CONTAINED:
         return 1
-    return 1 if ratio(here.replace(" ", ""), there.replace(" ", "")) >= ALIKE else 2
+    return 1 if ratio(here.replace(" ", ""), there.replace(" ", "")) >= SIMILAR else 2
 
 
 def place(here: str, there: str) -> int:
-    """Close, different."""
-    return 1 if slips(here, there) or JaroWinkler.similarity(here, there) >= 0.93 else 2  # noqa: PLR2004 (of 1)
+    """Levels: similar; different."""
+    return 1 if is_typo(here, there) or JaroWinkler.similarity(here, there) >= 0.93 else 2  # noqa: PLR2004 (of 1)
 
 
 def code(here: str, there: str) -> int:
-    """One slip, different."""
+    """Levels: a typo; different."""
     return 1 if len(here) == len(there) and OSA.distance(here, there, score_cutoff=1) <= 1 else 2
 
 
-def nothing_else(here: str, there: str) -> int:  # noqa: ARG001 (as the others)
-    """Equal or not."""
+def always_different(here: str, there: str) -> int:  # noqa: ARG001 (as the others)
+    """Level 1: different. For kinds whose values are either equal or not."""
     return 1

@@ -1,10 +1,10 @@
-"""What kinds of fields there are, and what it means if they agree.
+"""The kinds of fields, and how much it means if two values agree.
 
-Each level of agreement has chances. For what belongs to a person: how often two records agree to this degree if they
-are of the *same* person, of two members of one *household*, of two *strangers*; and of two *colleagues*, who are as
-strangers unless it is said. For what belongs to a place: if both are of the same *dwelling*, of the same *town*, of
-places *elsewhere*. The chances of one column add up to 1. They are estimates of what is common in registers of people,
-made once and for all, and fitted to no particular data.
+Each match level has probabilities. For fields of a person they say how often two records agree to this degree if they
+belong to the *same* person, to two members of one *household*, to two *strangers*, or to two *colleagues* (as
+strangers, if not given). For fields of a place: if both are the same *dwelling*, in the same *town*, or *elsewhere*.
+The probabilities of one column add up to 1. They are general estimates for registers of people, and are not fitted to
+any particular data set.
 """
 
 from __future__ import annotations
@@ -14,21 +14,20 @@ from typing import Final, Literal, NamedTuple
 
 from msgspec import Struct
 
-from . import distance as closeness
-from . import normalise
+from . import distance, normalise
 
 Role = Literal["name", "person", "place", "key"]
 
 
 class MatchLevel(NamedTuple):
-    """A degree of agreement: its chances as told above."""
+    """A degree of agreement with its probabilities, as described above."""
 
     name: str
     same: float
     household: float
     strangers: float
     colleagues: float | None = None
-    """None: as strangers."""
+    """None: the same as `strangers`."""
 
     @property
     def among_colleagues(self) -> float:
@@ -36,25 +35,25 @@ class MatchLevel(NamedTuple):
 
 
 class FieldKind(Struct, frozen=True):
-    """How a field is normalised and compared. `compare` tells the level of two keys that differ; equal ones have 0."""
+    """How a field is normalised and compared. `compare` returns the level of two different keys; equal keys have 0."""
 
     name: str
     normalise: Callable[..., str]
     levels: tuple[MatchLevel, ...] = ()
-    compare: Callable[[str, str], int] = closeness.nothing_else
+    compare: Callable[[str, str], int] = distance.always_different
     role: Role = "person"
     shows_key: bool = False
-    """Whether the merged field shows the key instead of what people wrote."""
+    """Whether the merged field shows the normalised key instead of the original text."""
 
     by_country: bool = False
-    """Whether `normalise` also takes the record's country, as two letters or None."""
+    """Whether `normalise` also takes the record's country: a code of two letters, or None."""
 
-    telling_apart: bool = False
-    """Of several values that a person has, the one that fits best counts; here, unless one is equal, the one that fits
-    worst: who has many addresses is not more like everybody."""
+    worst_value_counts: bool = False
+    """If a person has several values, the best match counts. With this set, unless one value is equal, the worst match
+    counts: otherwise a person with many addresses would be similar to everyone."""
 
-    organised: frozenset[int] = frozenset()
-    """Levels that show that both records are of one organisation, so that they may be colleagues'."""
+    organisation_levels: frozenset[int] = frozenset()
+    """Levels at which both records belong to one organisation, so that they may be those of colleagues."""
 
 
 EMAIL: Final = FieldKind(
@@ -62,19 +61,19 @@ EMAIL: Final = FieldKind(
     normalise.email,
     (
         MatchLevel("equal", 0.70, 0.10, 0.000001, 0.001),
-        # Addresses are made of names: anna.s@ and hanna.s@ are as close as Anna and Hanna. So these are the chances
-        # among those whose names are alike, and another address never speaks for one person.
+        # Addresses consist of names: anna.s@ and hanna.s@ are as similar as Anna and Hanna. So these are the
+        # probabilities among people with similar names, and a different address never supports "the same person".
         MatchLevel("close", 0.02, 0.03, 0.03, 0.09),
-        # Providers share out few domains, and organisations give one mailbox to each ...
+        # Providers have few domains, and organisations give one mailbox to each person ...
         MatchLevel("same domain", 0.05, 0.12, 0.12, 0.50),
-        # ... with a number where the name is taken already.
+        # ... with a number if the name is already taken.
         MatchLevel("numbered", 0.002, 0.004, 0.004, 0.109),
         MatchLevel("different", 0.228, 0.746, 0.845999, 0.30),
     ),
-    closeness.address,
+    distance.address,
     shows_key=True,
-    telling_apart=True,
-    organised=frozenset({1, 2, 3}),
+    worst_value_counts=True,
+    organisation_levels=frozenset({1, 2, 3}),
 )
 EXTERNAL_ID: Final = FieldKind("external id", normalise.external_id, role="key")
 FULL_NAME: Final = FieldKind("full name", normalise.name, role="name")
@@ -87,7 +86,7 @@ GIVEN_NAME: Final = FieldKind(
         MatchLevel("shortened", 0.04, 0.02, 0.013),
         MatchLevel("different", 0.04, 0.958, 0.975),
     ),
-    closeness.given_name,
+    distance.given_name,
     role="name",
 )
 SURNAME: Final = FieldKind(
@@ -99,32 +98,34 @@ SURNAME: Final = FieldKind(
         MatchLevel("in part", 0.02, 0.02, 0.001),
         MatchLevel("different", 0.04, 0.19, 0.995),
     ),
-    closeness.surname,
+    distance.surname,
     role="name",
 )
 SWAPPED: Final = MatchLevel("swapped", 0.02, 0.0005, 0.00001)
-"""Given name and surname in each other's place."""
+"""Given name and surname are interchanged."""
 
 BIRTH_DATE: Final = FieldKind(
     "birth date",
     normalise.birth_date,
     (
-        MatchLevel("equal", 0.91, 0.003, 0.00005),  # twins; one of 60 years' days
-        MatchLevel("close", 0.06, 0.004, 0.002),  # some 40 days are a slip away
+        MatchLevel("equal", 0.91, 0.003, 0.00005),  # household: twins; strangers: one day of 60 years
+        MatchLevel("close", 0.06, 0.004, 0.002),  # about 40 dates are one typo away
         MatchLevel("in part", 0.01, 0.02, 0.008),
         MatchLevel("different", 0.02, 0.973, 0.98995),
     ),
-    closeness.birth_date,
+    distance.birth_date,
 )
 NUMBER: Final = FieldKind(
     "number",
     normalise.number,
     (
         MatchLevel("equal", 0.92, 0.0005, 0.000002),
-        MatchLevel("close", 0.06, 0.0003, 0.00001),  # numbers given out one after the other; some 80 of 10^7 and more
+        MatchLevel(
+            "close", 0.06, 0.0003, 0.00001
+        ),  # household: consecutive numbers; strangers: about 80 of 10^7 or more
         MatchLevel("different", 0.02, 0.9992, 0.999988),
     ),
-    closeness.number,
+    distance.number,
 )
 PHONE: Final = FieldKind(
     "phone",
@@ -134,7 +135,7 @@ PHONE: Final = FieldKind(
         MatchLevel("close", 0.03, 0.02, 0.0005, 0.20),  # extensions
         MatchLevel("different", 0.37, 0.58, 0.99945, 0.50),
     ),
-    closeness.number,
+    distance.number,
     shows_key=True,
     by_country=True,
 )
@@ -146,8 +147,8 @@ COMPANY: Final = FieldKind(
         MatchLevel("close", 0.10, 0.02, 0.003, 0.14),
         MatchLevel("different", 0.30, 0.90, 0.996, 0.01),
     ),
-    closeness.words,
-    organised=frozenset({0, 1}),
+    distance.words,
+    organisation_levels=frozenset({0, 1}),
 )
 STREET: Final = FieldKind(
     "street",
@@ -157,7 +158,7 @@ STREET: Final = FieldKind(
         MatchLevel("close", 0.12, 0.008, 0.003),
         MatchLevel("different", 0.06, 0.99, 0.9967),
     ),
-    closeness.words,
+    distance.words,
     role="place",
 )
 POSTCODE: Final = FieldKind(
@@ -168,7 +169,7 @@ POSTCODE: Final = FieldKind(
         MatchLevel("close", 0.06, 0.15, 0.01),
         MatchLevel("different", 0.02, 0.65, 0.9895),
     ),
-    closeness.code,
+    distance.code,
     role="place",
 )
 CITY: Final = FieldKind(
@@ -179,7 +180,7 @@ CITY: Final = FieldKind(
         MatchLevel("close", 0.06, 0.06, 0.005),
         MatchLevel("different", 0.04, 0.04, 0.99),
     ),
-    closeness.place,
+    distance.place,
     role="place",
 )
 REGION: Final = FieldKind(
@@ -190,7 +191,7 @@ REGION: Final = FieldKind(
         MatchLevel("close", 0.03, 0.03, 0.05),
         MatchLevel("different", 0.02, 0.02, 0.80),
     ),
-    closeness.code,
+    distance.code,
     role="place",
 )
 COUNTRY: Final = FieldKind(
@@ -201,5 +202,5 @@ COUNTRY: Final = FieldKind(
     shows_key=True,
 )
 PLACES: Final = ((0.86, 0.06, 0.08), (0.96, 0.02, 0.02), (0.00002, 0.02, 0.97998), (0.60, 0.25, 0.15))
-"""How often records of one person, of one household, of strangers, of colleagues are of one dwelling (or office), of
-one town, of neither."""
+"""How often two records of one person, one household, strangers, colleagues (rows) have the same dwelling or
+office, the same town, or neither (columns)."""

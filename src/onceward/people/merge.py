@@ -1,4 +1,4 @@
-"""One person out of the contributions of several sources."""
+"""Merges the contributions of several sources into one person."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from msgspec import Struct
 
 from .fields import Preset
 from .normalise import trimmed
-from .policy import Said, chosen, is_missing
+from .policy import FieldValue, choose_value, is_missing
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _fields = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Part(Struct, frozen=True):
-    """A contribution, as far as merging goes."""
+    """The columns of a contribution that merging needs."""
 
     number: int
     source: str
@@ -26,7 +26,7 @@ class Part(Struct, frozen=True):
 
 
 class MergedPerson(Struct, frozen=True):
-    """The columns of a person that follow from the contributions, as they are written."""
+    """The columns of a person that are computed from the contributions, as they are stored."""
 
     fields: str
     sources: str
@@ -34,39 +34,44 @@ class MergedPerson(Struct, frozen=True):
     last_seen: int
 
 
-def merged(preset: Preset, parts: Sequence[Part]) -> MergedPerson:
-    """The same parts in any order give the same columns."""
+def merge_parts(preset: Preset, parts: Sequence[Part]) -> MergedPerson:
+    """Merge the parts. The result does not depend on their order."""
     if not parts:
         return MergedPerson("{}", "[]", 0, 0)
     if len(parts) == 1:
-        return _alone(preset, parts[0])
+        return _merge_single(preset, parts[0])
     ordered = sorted(parts, key=lambda part: (part.at, part.number))
-    said: dict[str, list[Said]] = {}
+    values: dict[str, list[FieldValue]] = {}
     for part in ordered:
         for name, value in _fields(part.fields).items():
             if not is_missing(value):
-                shown = _shown(preset, name, value)
-                said.setdefault(name, []).append(Said(shown, part.source, (part.at, part.number)))
-    fields = {name: chosen(preset.policies.get(name, preset.default_policy), told) for name, told in said.items()}
+                shown = _display_value(preset, name, value)
+                values.setdefault(name, []).append(FieldValue(shown, part.source, (part.at, part.number)))
+    fields = {
+        name: choose_value(preset.policies.get(name, preset.default_policy), several)
+        for name, several in values.items()
+    }
     sources = list(dict.fromkeys(part.source for part in sorted(parts, key=lambda part: part.number)))
     return MergedPerson(_encode(fields).decode(), _encode(sources).decode(), ordered[0].at, ordered[-1].at)
 
 
-def _alone(preset: Preset, part: Part) -> MergedPerson:
-    """As above, for one: most people are known from one record, and imports are made of these."""
+def _merge_single(preset: Preset, part: Part) -> MergedPerson:
+    """Return what `merge_parts` returns for one part, faster: most people have one record, above all in imports."""
     fields = {}
     for name, value in _fields(part.fields).items():
         if not is_missing(value):
-            shown = _shown(preset, name, value)
+            shown = _display_value(preset, name, value)
             policy = preset.policies.get(name, preset.default_policy)
             is_union = policy.choose == "union"
-            fields[name] = chosen(policy, [Said(shown, part.source, (part.at, part.number))]) if is_union else shown
+            fields[name] = (
+                choose_value(policy, [FieldValue(shown, part.source, (part.at, part.number))]) if is_union else shown
+            )
     return MergedPerson(_encode(fields).decode(), _encode([part.source]).decode(), part.at, part.at)
 
 
-def _shown(preset: Preset, name: str, value: Any) -> Any:
+def _display_value(preset: Preset, name: str, value: Any) -> Any:
     if isinstance(value, list):
-        return [_shown(preset, name, one) for one in value if not is_missing(one)]
+        return [_display_value(preset, name, one) for one in value if not is_missing(one)]
     if not isinstance(value, str):
         return value
     field = preset.fields.get(name)

@@ -1,8 +1,9 @@
 """The tables of people in PostgreSQL.
 
-Writers claim what they decide about: each key and blocking key belongs to one of a few stripes, and a transaction holds
-its stripes (advisory locks, taken in order) until its end. So two that could create the same person go one after the
-other, and the second sees what the first has written. The tables' primary keys stand behind it.
+Writers lock what they decide about. Each key and blocking key belongs to one of 256 stripes, and a transaction holds
+the advisory locks of its stripes, acquired in order, until it ends. So two transactions that could create the same
+person run one after the other, and the second sees what the first has written. The primary keys of the tables are a
+second safeguard.
 """
 
 from __future__ import annotations
@@ -30,31 +31,30 @@ from .tables import Row
 Connection = psycopg.Connection[Any]
 
 STRIPES: Final = 256
-"""Few enough for the server's table of locks, whatever the batch; many enough for single records to pass each other."""
+"""Few enough for the server's lock table, whatever the batch; enough that single records rarely block each other."""
 
 TEXTS: Final = "unnest(%s::text[]) AS wanted(value)"
-NEAR: Final = """
+CANDIDATES: Final = """
 SELECT wanted.block, near.number FROM unnest(%s::bigint[]) AS wanted(block) CROSS JOIN LATERAL (
 SELECT number FROM {t}onceward_likeness WHERE block = wanted.block ORDER BY number DESC LIMIT %s) AS near
 """
 NUMBERS: Final = """
 SELECT nextval(pg_get_serial_sequence('{t}onceward_contributions', 'number')) FROM generate_series(1, %s)
 """
-CLAIM: Final = """
+LOCK_STRIPES: Final = """
 SELECT pg_advisory_xact_lock(%s, stripe) IS NULL
 FROM (SELECT stripe FROM unnest(%s::int[]) AS stripe ORDER BY stripe) AS sorted
 """
-HOLD: Final = """
+LOCK_PEOPLE: Final = """
 SELECT id, merged_into IS NOT NULL FROM {t}onceward_people WHERE id = ANY(%s::text[]) ORDER BY id FOR UPDATE
 """
-"""One that another transaction is changing is waited for, and seen as that has left it."""
+"""Waits for a transaction that is changing one of these rows, and then reads what that transaction committed."""
 
-
-TAKEN: Final = "23505"  # unique violation: somebody who holds no claim was faster
+UNIQUE_VIOLATION: Final = "23505"  # SQLSTATE: a writer without the locks was faster
 
 
 @cache
-def _filled(statement: str, prefix: str) -> str:
+def _complete_sql(statement: str, prefix: str) -> str:
     return statement.replace("?", "%s").format(**schema.POSTGRES, t=prefix, texts=TEXTS)
 
 
@@ -65,50 +65,53 @@ class PostgresTables:
         self._cursor: psycopg.Cursor[Any] = psycopg.Cursor(connection)
         self._prefix = prefix
 
-    def rows(self, statement: str, *values: Any) -> list[Row]:
-        return self._rows(_filled(statement, self._prefix), values)
+    def run(self, statement: str, *values: Any) -> list[Row]:
+        return self._rows(_complete_sql(statement, self._prefix), values)
 
     def _rows(self, statement: str, values: Sequence[Any]) -> list[Row]:
         self._cursor.execute(statement.encode(), values)
         return self._cursor.fetchall() if self._cursor.description else []
 
-    def many(self, statement: str, rows: Sequence[Row]) -> None:
+    def run_many(self, statement: str, rows: Sequence[Row]) -> None:
         if rows:
-            self._cursor.executemany(_filled(statement, self._prefix).encode(), rows)
+            self._cursor.executemany(_complete_sql(statement, self._prefix).encode(), rows)
 
     def execute(self, statement: str, values: Sequence[Any]) -> list[Row]:
         return self._rows(statement.replace("%", "%%").replace("?", "%s"), values)
 
-    def near(self, blocks: Sequence[int], most: int) -> Iterable[tuple[int, int]]:
-        return [(block, number) for block, number in self._rows(NEAR.format(t=self._prefix), (list(blocks), most))]
+    def candidates(self, blocks: Sequence[int], most: int) -> Iterable[tuple[int, int]]:
+        return [
+            (block, number) for block, number in self._rows(CANDIDATES.format(t=self._prefix), (list(blocks), most))
+        ]
 
-    def numbers(self, count: int) -> Sequence[int]:
+    def allocate_numbers(self, count: int) -> Sequence[int]:
         return [number for (number,) in self._rows(NUMBERS.format(t=self._prefix), (count,))]
 
-    def claim(self, keys: Iterable[int]) -> bool:
+    def lock_keys(self, keys: Iterable[int]) -> bool:
         stripes = sorted({key % STRIPES for key in keys})
         if stripes:
-            self._rows(CLAIM, (_space(self._prefix), stripes))
+            self._rows(LOCK_STRIPES, (_lock_namespace(self._prefix), stripes))
         return bool(stripes)
 
-    def claim_all(self) -> None:
-        self.claim(range(STRIPES))
+    def lock_all(self) -> None:
+        self.lock_keys(range(STRIPES))
 
-    def hold(self, people: Sequence[str]) -> None:
-        merged = [person for person, led in self._rows(HOLD.format(t=self._prefix), (sorted(people),)) if led]
+    def lock_people(self, people: Sequence[str]) -> None:
+        rows = self._rows(LOCK_PEOPLE.format(t=self._prefix), (sorted(people),))
+        merged = [person for person, is_merged in rows if is_merged]
         if merged:
             raise RetryTransaction(
-                f"{', '.join(merged)} turned out to be somebody else meanwhile", hint="roll back and repeat it"
+                f"another transaction merged {', '.join(merged)} into other people", hint="roll back and retry"
             )
 
 
-def _space(prefix: str) -> int:
-    """The first half of an advisory lock's name: these people's own."""
+def _lock_namespace(prefix: str) -> int:
+    """Return the first half of the advisory lock keys for the tables in this schema."""
     return crc32(f"onceward people {prefix}".encode()) - (1 << 31)
 
 
 class PostgresDatabase:
-    """Opens its connection when it is needed, and again when it was lost or after a fork; one thread at a time."""
+    """Connects on first use, and again after a lost connection or a fork. Used by one thread at a time."""
 
     def __init__(self, url: str) -> None:
         settings = parse(url)
@@ -124,9 +127,9 @@ class PostgresDatabase:
 
     @property
     def connection(self) -> Connection:
-        """The driver's own, while a transaction is open."""
+        """The driver's connection."""
         if self._owner != os.getpid() and self._connection is not None:
-            self._inherited.append(self._connection)  # closing it would say goodbye on the parent's behalf
+            self._inherited.append(self._connection)  # closing it would end the parent's session
             self._connection = None
         if self._connection is None or self._connection.closed:
             self._connection = self._connect()
@@ -135,12 +138,12 @@ class PostgresDatabase:
 
     @contextmanager
     def transaction(self) -> Iterator[PostgresTables]:
-        """Committed at the end of the block, rolled back if it raises."""
+        """Open a transaction: committed at the end of the block, rolled back if it raises."""
         with self._lock, self._explained():
             connection = self.connection
             if _is_open(connection):
                 raise StoreUnavailable(
-                    f"{self.name}: a transaction of this People is open already", hint="use its block"
+                    f"{self.name}: this People already has an open transaction", hint="use that transaction's block"
                 )
             connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
             try:
@@ -155,7 +158,7 @@ class PostgresDatabase:
             connection = self.connection
             is_ours = not _is_open(connection)
             try:
-                if is_ours:  # all that is read is of one moment
+                if is_ours:  # one snapshot for all queries
                     connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 yield PostgresTables(connection, self._prefix)
             finally:
@@ -164,18 +167,18 @@ class PostgresDatabase:
 
     @contextmanager
     def joined(self, connection: Any) -> Iterator[PostgresTables]:
-        """In the caller's transaction: if it fails, nothing of it stays there; nothing is committed here."""
+        """Join the caller's transaction. If the block fails, its changes are undone; nothing is committed here."""
         with self._lock, self._explained():
-            _ = self.connection  # makes or checks the tables: not in their transaction
+            _ = self.connection  # creates or checks the tables, outside of the caller's transaction
         theirs = driver_connection(connection, ThreadRuntime())
         if not isinstance(theirs, psycopg.Connection):
             raise ConfigurationError(
                 f"cannot join a {type(theirs).__module__}.{type(theirs).__qualname__}",
-                hint="hand over a psycopg.Connection to the same database",
+                hint="pass a psycopg.Connection to the same database",
             )
         if theirs.autocommit and theirs.info.transaction_status == TransactionStatus.IDLE:
             raise ConfigurationError(
-                "this connection commits every statement by itself, so there is no transaction to join",
+                "this connection is in autocommit mode, so there is no transaction to join",
                 hint="open one first: with connection.transaction():",
             )
         with self._explained():
@@ -183,8 +186,8 @@ class PostgresDatabase:
             [(isolation,)] = tables.execute("SELECT current_setting('transaction_isolation')", ())
             if isolation != "read committed":
                 raise ConfigurationError(
-                    f"this transaction is {isolation}: it would not see who was created since it began",
-                    hint="join one that is READ COMMITTED",
+                    f"this transaction is {isolation}: it does not see people created since it began",
+                    hint="use a READ COMMITTED transaction",
                 )
             tables.execute("SAVEPOINT onceward_people", ())
             try:
@@ -211,10 +214,10 @@ class PostgresDatabase:
             yield
         except psycopg.Error as error:
             code = error.sqlstate
-            if code in RETRIED or code == TAKEN:
+            if code in RETRIED or code == UNIQUE_VIOLATION:
                 raise RetryTransaction(
-                    f"{self.name}: another transaction decided about the same people ({code})",
-                    hint="roll back and repeat it",
+                    f"{self.name}: another transaction changed the same people ({code})",
+                    hint="roll back and retry",
                 ) from error
             if code is None:
                 raise StoreUnavailable(
@@ -239,17 +242,17 @@ class PostgresDatabase:
             if not self._migrate:
                 raise StoreBroken(f"{self.name} has no tables of people", hint="add ?migrate=1 to the URL once")
             tables.execute("BEGIN", ())
-            tables.execute("SELECT pg_advisory_xact_lock(?, 0)", (_space(self._prefix) ^ 1,))
+            tables.execute("SELECT pg_advisory_xact_lock(?, 0)", (_lock_namespace(self._prefix) ^ 1,))
             if tables.execute(f"{there[0]} FROM pg_class LIMIT 1", there[1]) == [
                 (False,)
-            ]:  # another may have been faster
+            ]:  # another process may have been faster
                 if self._prefix:
                     tables.execute(f"CREATE SCHEMA IF NOT EXISTS {self._prefix.removesuffix('.')}", ())
                 for statement in schema.statements(schema.POSTGRES | {"t": self._prefix}):
                     tables.execute(statement, ())
-                tables.rows(schema.NOTE, "version", schema.VERSION)
+                tables.run(schema.ADD_META, "version", schema.VERSION)
             tables.execute("COMMIT", ())
-        [(version,)] = tables.rows("SELECT value FROM {t}onceward_people_meta WHERE name = 'version'")
+        [(version,)] = tables.run("SELECT value FROM {t}onceward_people_meta WHERE name = 'version'")
         if version != schema.VERSION:
             raise StoreBroken(f"{self.name} has people of version {version}", hint="upgrade Onceward in this process")
 

@@ -1,4 +1,4 @@
-"""The tables of people in a SQLite file. One writer at a time: `BEGIN IMMEDIATE` before anything is read."""
+"""The tables of people in a SQLite file. One writer at a time: each executes `BEGIN IMMEDIATE` before it reads."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ from onceward.stores.sqlite.url import absolute, checked_synchronous, name_of, p
 from . import schema
 from .tables import Row
 
-BUSY: Final = 30.0  # seconds that a writer waits for another: an import commits more often than that
-RETRY: Final = 0.01  # seconds
-FORKING: Final = 2.0  # seconds that a fork may be held up by a call in another thread
-NEAR: Final = (
+BUSY_TIMEOUT: Final = 30.0  # seconds that a writer waits for another one; an import commits more often than this
+RETRY_DELAY: Final = 0.01  # seconds
+FORK_TIMEOUT: Final = 2.0  # seconds that a fork may be held up by a call in another thread
+CANDIDATES: Final = (
     "SELECT ?, number FROM (SELECT number FROM onceward_likeness WHERE block = ? ORDER BY number DESC LIMIT ?)"
 )
-AT_ONCE: Final = 16  # blocks that one statement looks up: about what a record has
+BLOCKS_PER_QUERY: Final = 16  # about as many as one record has
 WRITE_LOCK: Final = "UPDATE onceward_people_meta SET value = value WHERE name IS NULL"
 SETTINGS: Final = (
     "PRAGMA wal_autocheckpoint = 8000",
     "PRAGMA cache_size = -65536",
     "PRAGMA temp_store = MEMORY",
 )
-WORDS: Final = schema.SQLITE | {"texts": "json_each(?) AS wanted"}
+PLACEHOLDERS: Final = schema.SQLITE | {"texts": "json_each(?) AS wanted"}
 
 
 @cache
-def _filled(statement: str) -> str:
-    return statement.format(**WORDS)
+def _complete_sql(statement: str) -> str:
+    return statement.format(**PLACEHOLDERS)
 
 
 @cache
-def _near(blocks: int) -> str:
-    return " UNION ALL ".join([NEAR] * blocks)
+def _candidates_sql(blocks: int) -> str:
+    return " UNION ALL ".join([CANDIDATES] * blocks)
 
 
 class SQLiteTables:
@@ -58,41 +58,41 @@ class SQLiteTables:
     def __init__(self, cursor: sqlite3.Cursor) -> None:
         self._cursor = cursor
 
-    def rows(self, statement: str, *values: Any) -> list[Row]:
+    def run(self, statement: str, *values: Any) -> list[Row]:
         bound = [msgspec.json.encode(value).decode() if isinstance(value, list) else value for value in values]
-        return self._cursor.execute(_filled(statement), bound).fetchall()
+        return self._cursor.execute(_complete_sql(statement), bound).fetchall()
 
-    def many(self, statement: str, rows: Sequence[Row]) -> None:
+    def run_many(self, statement: str, rows: Sequence[Row]) -> None:
         if rows:
-            self._cursor.executemany(_filled(statement), rows)
+            self._cursor.executemany(_complete_sql(statement), rows)
 
     def execute(self, statement: str, values: Sequence[Any]) -> list[Row]:
         return self._cursor.execute(statement, values).fetchall()
 
-    def near(self, blocks: Sequence[int], most: int) -> Iterable[tuple[int, int]]:
-        for start in range(0, len(blocks), AT_ONCE):
-            some = blocks[start : start + AT_ONCE]
-            values = [value for block in some for value in (block, block, most)]
-            yield from self._cursor.execute(_near(len(some)), values).fetchall()
+    def candidates(self, blocks: Sequence[int], most: int) -> Iterable[tuple[int, int]]:
+        for start in range(0, len(blocks), BLOCKS_PER_QUERY):
+            chunk = blocks[start : start + BLOCKS_PER_QUERY]
+            values = [value for block in chunk for value in (block, block, most)]
+            yield from self._cursor.execute(_candidates_sql(len(chunk)), values).fetchall()
 
-    def numbers(self, count: int) -> Sequence[int]:
-        self.rows("UPDATE onceward_people_meta SET value = CAST(value AS INTEGER) + ? WHERE name = 'numbers'", count)
-        [(last,)] = self.rows("SELECT CAST(value AS INTEGER) FROM onceward_people_meta WHERE name = 'numbers'")
+    def allocate_numbers(self, count: int) -> Sequence[int]:
+        self.run("UPDATE onceward_people_meta SET value = CAST(value AS INTEGER) + ? WHERE name = 'numbers'", count)
+        [(last,)] = self.run("SELECT CAST(value AS INTEGER) FROM onceward_people_meta WHERE name = 'numbers'")
         return range(last - count + 1, last + 1)
 
-    def claim(self, keys: Iterable[int]) -> bool:  # noqa: ARG002 (all of them are)
-        """The write lock is held: nobody else decides about anything."""
+    def lock_keys(self, keys: Iterable[int]) -> bool:  # noqa: ARG002 (the write lock covers all keys)
+        """Do nothing: this transaction has the write lock, so no other writer decides about anything."""
         return False
 
-    def claim_all(self) -> None:
-        """As above."""
+    def lock_all(self) -> None:
+        """Do nothing, as in `lock_keys`."""
 
-    def hold(self, people: Sequence[str]) -> None:
-        """As above."""
+    def lock_people(self, people: Sequence[str]) -> None:
+        """Do nothing, as in `lock_keys`."""
 
 
 class SQLiteDatabase:
-    """Opens its connection when it is needed, and again after a fork; used by one thread at a time."""
+    """Connects on first use, and again after a fork. Used by one thread at a time."""
 
     def __init__(self, path: str, *, synchronous: str = "FULL") -> None:
         self._path = path if path == MEMORY else absolute(path)
@@ -105,30 +105,30 @@ class SQLiteDatabase:
 
     @property
     def connection(self) -> sqlite3.Connection:
-        """The driver's own, while a transaction is open."""
+        """The driver's connection."""
         if self._connection is None:
-            self._connection = self._opened()
+            self._connection = self._open()
         return self._connection
 
-    def _opened(self) -> sqlite3.Connection:
-        """SQLite refuses some steps of a race of openers at once, without waiting: those are repeated here."""
-        deadline = time.monotonic() + BUSY
+    def _open(self) -> sqlite3.Connection:
+        """Open the connection, with retries: if several processes open the file, SQLite fails some without waiting."""
+        deadline = time.monotonic() + BUSY_TIMEOUT
         while True:
             try:
                 return self._connect()
             except sqlite3.OperationalError as error:
                 if not faults.is_busy(error) or time.monotonic() > deadline:
                     raise
-            time.sleep(RETRY)
+            time.sleep(RETRY_DELAY)
 
     @contextmanager
     def transaction(self) -> Iterator[SQLiteTables]:
-        """Committed at the end of the block, rolled back if it raises."""
+        """Open a transaction: committed at the end of the block, rolled back if it raises."""
         with self._lock, self._explained():
             connection = self.connection
             if _is_open(connection):
                 raise StoreUnavailable(
-                    f"{self.name}: a transaction of this People is open already", hint="use its block"
+                    f"{self.name}: this People already has an open transaction", hint="use that transaction's block"
                 )
             cursor = connection.cursor()
             cursor.execute("BEGIN IMMEDIATE")
@@ -149,7 +149,7 @@ class SQLiteDatabase:
             is_ours = not _is_open(connection)
             try:
                 if is_ours:
-                    cursor.execute("BEGIN")  # all that is read is of one moment
+                    cursor.execute("BEGIN")  # one snapshot for all queries
                 yield SQLiteTables(cursor)
             finally:
                 if is_ours and _is_open(connection):
@@ -158,9 +158,9 @@ class SQLiteDatabase:
 
     @contextmanager
     def joined(self, connection: Any) -> Iterator[SQLiteTables]:
-        """In the caller's transaction: if it fails, nothing of it stays there; nothing is committed here."""
+        """Join the caller's transaction. If the block fails, its changes are undone; nothing is committed here."""
         with self._lock:
-            _ = self.connection  # makes the tables: not in their transaction
+            _ = self.connection  # creates the tables, outside of the caller's transaction
         theirs = driver_connection(connection, ThreadRuntime())
         check_connection(theirs, self._file, self.name)
         text_factory, theirs.text_factory = theirs.text_factory, str
@@ -191,10 +191,13 @@ class SQLiteDatabase:
         if getattr(self, "_connection", None) is not None:
             self.close()
 
-    # ── fork: a child that inherits an open connection inherits SQLite's notes about its parent's locks ─────────
+    # ── fork: a child that inherits an open connection inherits SQLite's bookkeeping of the parent's locks ──────
 
     def before_fork(self, deadline: float) -> bool:
-        """Close, so that the child inherits nothing; tells whether the lock is held until the fork is over."""
+        """Close the connection, so that the child does not inherit it. Return whether our lock was acquired.
+
+        If it was, it stays acquired until the fork is complete.
+        """
         if not self._lock.acquire(timeout=max(deadline - time.monotonic(), 0)):
             return False
         if self._connection is not None and not self._connection.in_transaction and self._path != MEMORY:
@@ -208,7 +211,7 @@ class SQLiteDatabase:
     def after_fork_in_child(self) -> None:
         self._lock = threading.RLock()
         if self._connection is not None and self._path != MEMORY:
-            _abandoned.append(self._connection)  # in a transaction of the parent's, which closing would end
+            _abandoned.append(self._connection)  # the parent is in a transaction on it: closing it here would end that
             self._connection = None
 
     @contextmanager
@@ -216,16 +219,16 @@ class SQLiteDatabase:
         try:
             yield
         except sqlite3.Error as error:
-            if faults.extended(error) == sqlite3.SQLITE_BUSY_SNAPSHOT:
+            if faults.extended_code(error) == sqlite3.SQLITE_BUSY_SNAPSHOT:
                 raise RetryTransaction(
-                    "your transaction has read from the database before another one changed it",
-                    hint="roll back and repeat it; BEGIN IMMEDIATE avoids this",
+                    "another transaction changed the database after your transaction had read from it",
+                    hint="roll back and retry; BEGIN IMMEDIATE avoids this",
                 ) from error
             raise faults.explain(error, self.name, self._path) from error
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            self._path, timeout=BUSY, isolation_level=None, check_same_thread=False, cached_statements=256
+            self._path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False, cached_statements=256
         )
         try:
             if self._path != MEMORY:
@@ -247,8 +250,8 @@ class SQLiteDatabase:
             if not connection.execute(there).fetchall():  # another process may have been faster
                 for statement in schema.statements(schema.SQLITE):
                     connection.execute(statement)
-                connection.execute(_filled(schema.NOTE), ("numbers", "0"))
-                connection.execute(_filled(schema.NOTE), ("version", schema.VERSION))
+                connection.execute(_complete_sql(schema.ADD_META), ("numbers", "0"))
+                connection.execute(_complete_sql(schema.ADD_META), ("version", schema.VERSION))
             connection.execute("COMMIT")
         [(version,)] = connection.execute("SELECT value FROM onceward_people_meta WHERE name = 'version'").fetchall()
         if version != schema.VERSION:
@@ -256,22 +259,22 @@ class SQLiteDatabase:
 
 
 _databases: weakref.WeakSet[SQLiteDatabase] = weakref.WeakSet()
-_attempt = threading.local()  # by thread, because two may fork at the same time
+_fork = threading.local()  # per thread, because two threads may fork at the same time
 _abandoned: list[sqlite3.Connection] = []
 
 
 def _before_fork() -> None:
-    deadline = time.monotonic() + FORKING
-    _attempt.databases = [one for one in tuple(_databases) if one.before_fork(deadline)]
+    deadline = time.monotonic() + FORK_TIMEOUT
+    _fork.databases = [one for one in tuple(_databases) if one.before_fork(deadline)]
 
 
 def _after_fork_in_parent() -> None:
-    for one in _attempt.__dict__.pop("databases", ()):
+    for one in _fork.__dict__.pop("databases", ()):
         one.after_fork_in_parent()
 
 
 def _after_fork_in_child() -> None:
-    _attempt.__dict__.clear()
+    _fork.__dict__.clear()
     for one in tuple(_databases):
         one.after_fork_in_child()
 

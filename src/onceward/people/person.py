@@ -1,4 +1,4 @@
-"""One person, as all sources together know it."""
+"""A person, merged from the records of all sources."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Contribution(Struct, frozen=True):
-    """What one source record says about its person, and why it is thought to be this one."""
+    """What one source record says about a person, and which rule assigned it to this person."""
 
     source: str
     record: str
@@ -21,11 +21,11 @@ class Contribution(Struct, frozen=True):
     rule: str
     confidence: float
     number: int = 0
-    """Of this contribution, in this database: `people.split(person, [number])` takes it out."""
+    """Id of this contribution in this database. `people.split(person, [number])` moves it out of the person."""
 
 
 class Person(Struct, frozen=True):
-    """`fields` are merged by policy from the contributions; `sources` stand in the order in which they came."""
+    """A person. `fields` are merged from the contributions by policy; `sources` are in order of arrival."""
 
     id: str
     fields: Mapping[str, Any]
@@ -40,7 +40,7 @@ class Person(Struct, frozen=True):
     updated_at: datetime
 
     def of(self, source: str) -> list[Mapping[str, Any]]:
-        """What this source alone says: one mapping for each of its records."""
+        """Return the fields from this source only: one mapping per record."""
         return [one.fields for one in self.contributions if one.source == source]
 
 

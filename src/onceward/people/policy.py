@@ -1,4 +1,4 @@
-"""Merge policies: which of several values of a field is shown."""
+"""Merge policies: which of several values of a field the person gets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Struct
 
 
 class MergePolicy(Struct, frozen=True):
-    """`first`, `newest` and `longest` choose one value, `union` keeps all; `sources` come first, in this order."""
+    """`first`, `newest` and `longest` choose one value, `union` keeps all. `sources` take precedence, in this order."""
 
     choose: Literal["first", "newest", "longest", "union"] = "newest"
     sources: tuple[str, ...] = ()
@@ -22,48 +22,48 @@ UNION: Final = MergePolicy("union")
 
 
 def prefer(*sources: str) -> MergePolicy:
-    """The newest value of the first of these sources that has any; of the others only if none of these has."""
+    """Choose the newest value of the first of these sources that has one; otherwise, of any other source."""
     return MergePolicy("newest", sources)
 
 
-class Said(Struct, frozen=True):
-    """A value, who said it, and when: `order` grows with time."""
+class FieldValue(Struct, frozen=True):
+    """A value, its source, and its position in time (`order`)."""
 
     value: Any
     source: str
     order: tuple[int, int]
 
 
-def chosen(policy: MergePolicy, said: Sequence[Said]) -> Any:
-    """What the merged field shows; `said` is not empty, and in order."""
+def choose_value(policy: MergePolicy, values: Sequence[FieldValue]) -> Any:
+    """Return the value of the merged field. `values` is not empty, and is sorted by `order`."""
     if policy.choose == "union":
         found: list[Any] = []
-        for one in said:
+        for one in values:
             found += [value for value in _all(one.value) if value not in found]
         return found
     if policy.sources:
-        said = _preferred(policy.sources, said)
+        values = _preferred(policy.sources, values)
     if policy.choose == "first":
-        return said[0].value
+        return values[0].value
     if policy.choose == "longest":
-        return max(said, key=lambda one: len(str(one.value))).value
-    return said[-1].value
+        return max(values, key=lambda one: len(str(one.value))).value
+    return values[-1].value
 
 
 def _all(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list | tuple) else (value,)
 
 
-def _preferred(sources: Sequence[str], said: Sequence[Said]) -> Sequence[Said]:
+def _preferred(sources: Sequence[str], values: Sequence[FieldValue]) -> Sequence[FieldValue]:
     for source in sources:
-        theirs = [one for one in said if one.source == source]
-        if theirs:
-            return theirs
-    return said
+        found = [one for one in values if one.source == source]
+        if found:
+            return found
+    return values
 
 
 def is_missing(value: Any) -> bool:
-    """No evidence for or against anything."""
+    """Return whether a value is empty, so that it neither supports nor contradicts a match."""
     if isinstance(value, str):
         return not value or value.isspace()
     if isinstance(value, list | tuple):

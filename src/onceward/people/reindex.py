@@ -1,4 +1,4 @@
-"""The index made anew from the contributions as they came: when other fields are declared, or normalisers changed."""
+"""Rebuilds the index from the stored contributions, after the declared fields or the normalisers have changed."""
 
 from __future__ import annotations
 
@@ -10,54 +10,57 @@ import msgspec
 from . import tables as sql
 from .fields import Preset, declaration
 from .merge import as_mapping
-from .prepare import Invalid, prepared, sketched
+from .preparation import InvalidRecord, encode_record, prepare_record
 from .source import SourceRecord
 from .tables import Row, Tables
 
-AT_ONCE: Final = 1000
-EMPTY: Final = "DELETE FROM {t}onceward_likeness"
-NEXT: Final = """
+BATCH_SIZE: Final = 1000
+DELETE_BLOCKS: Final = "DELETE FROM {t}onceward_likeness"
+NEXT_CONTRIBUTIONS: Final = """
 SELECT number, person, source, record, fields FROM {t}onceward_contributions WHERE number > ? ORDER BY number LIMIT ?
 """
-NEW_FORM: Final = "UPDATE {t}onceward_contributions SET form = ? WHERE number = ?"
+SET_FORM: Final = "UPDATE {t}onceward_contributions SET form = ? WHERE number = ?"
 
 _encode = msgspec.json.Encoder().encode
 
 
 def reindex(tables: Tables, preset: Preset, now: int) -> int:
-    """Nobody is merged by it: two people whose keys are one by the new rules become a question. How many records."""
-    tables.claim_all()
-    tables.rows(EMPTY)
+    """Rebuild the index and return the number of records.
+
+    This merges no one: if two people have the same key under the new rules, the pair becomes a question to review.
+    """
+    tables.lock_all()
+    tables.run(DELETE_BLOCKS)
     count = last = 0
-    while rows := tables.rows(NEXT, last, AT_ONCE):
-        _indexed(tables, preset, rows, now)
+    while rows := tables.run(NEXT_CONTRIBUTIONS, last, BATCH_SIZE):
+        _index_rows(tables, preset, rows, now)
         last = rows[-1][0]
         count += len(rows)
-    tables.rows(sql.NOTE, "preset", preset.digest)
-    tables.rows(sql.NOTE, "declared", declaration(preset))
+    tables.run(sql.SET_META, "preset", preset.digest)
+    tables.run(sql.SET_META, "declared", declaration(preset))
     return count
 
 
-def _indexed(tables: Tables, preset: Preset, rows: list[Row], now: int) -> None:
+def _index_rows(tables: Tables, preset: Preset, rows: list[Row], now: int) -> None:
     forms: list[Row] = []
     blocks: list[Row] = []
     keys: list[tuple[str, str, str, str]] = []
     for number, person, source, record, fields in rows:
         values = as_mapping(fields)
         try:
-            one = prepared(preset, sketched(SourceRecord(source, values, record)), values)
-        except Invalid:  # by these rules it says nothing: it stays where it is, and is found by nobody
-            forms.append((_encode(preset.nothing).decode(), number))
+            one = prepare_record(preset, encode_record(SourceRecord(source, values, record)), values)
+        except InvalidRecord:  # no usable value under the new rules: it stays with its person, and matches nothing
+            forms.append((_encode(preset.empty_form).decode(), number))
             continue
         forms.append((_encode(one.form).decode(), number))
         blocks += [(block, number) for block in chain(*one.blocks)]
         keys += [(key, person, source, record) for key in one.keys]
-    tables.many(NEW_FORM, forms)
-    tables.many(sql.ADD_BLOCK, blocks)
-    owners: dict[str, str] = dict(tables.rows(sql.KEYS, list({key for key, *_ in keys}))) if keys else {}
+    tables.run_many(SET_FORM, forms)
+    tables.run_many(sql.ADD_BLOCK, blocks)
+    owners: dict[str, str] = dict(tables.run(sql.KEYS, list({key for key, *_ in keys}))) if keys else {}
     for key, person, source, record in keys:
         owner = owners.setdefault(key, person)
         if owner != person:
-            tables.many(sql.ASK, [(*sorted((owner, person)), source, record, 1.0, "[]", now)])
-    known: dict[str, str] = dict(tables.rows(sql.KEYS, list(owners))) if owners else {}
-    tables.many(sql.ADD_KEY, [(key, person) for key, person in sorted(owners.items()) if key not in known])
+            tables.run_many(sql.ADD_REVIEW, [(*sorted((owner, person)), source, record, 1.0, "[]", now)])
+    known: dict[str, str] = dict(tables.run(sql.KEYS, list(owners))) if owners else {}
+    tables.run_many(sql.ADD_KEY, [(key, person) for key, person in sorted(owners.items()) if key not in known])

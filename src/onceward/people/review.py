@@ -1,4 +1,4 @@
-"""Pairs that may be one person: listed with the evidence, answered by somebody, and the answer kept."""
+"""Pairs that may be one person: lists them with the evidence, and stores an operator's answers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from msgspec import Struct
 
 from onceward.errors import ConfigurationError
 
-from . import reading
+from . import queries
 from . import tables as sql
 from .fields import Preset
-from .intake import redirect, refresh
+from .ingest import redirect, refresh
 from .person import Person, moment
 from .source import Evidence
 from .tables import Tables
@@ -21,7 +21,7 @@ _evidence = msgspec.json.Decoder(tuple[Evidence, ...]).decode
 
 
 class Review(Struct, frozen=True):
-    """A question: are these one person? `source` and `record` tell which record raised it."""
+    """A question to an operator: are these one person? `source` and `record` name the record that raised it."""
 
     one: Person
     other: Person
@@ -33,10 +33,10 @@ class Review(Struct, frozen=True):
 
 
 def questions(tables: Tables, limit: int) -> list[Review]:
-    """Those without an answer, the likeliest first."""
-    rows = tables.rows(sql.QUESTIONS, limit)
+    """Return the unanswered pairs, the likeliest first."""
+    rows = tables.run(sql.OPEN_REVIEWS, limit)
     wanted = sorted({person for row in rows for person in row[:2]})
-    found = {person.id: person for person in reading.people(tables, wanted)}
+    found = {person.id: person for person in queries.people(tables, wanted)}
     return [
         Review(found[one], found[other], confidence, _evidence(evidence), source, record, moment(asked_at))
         for one, other, source, record, confidence, evidence, asked_at in rows
@@ -44,40 +44,41 @@ def questions(tables: Tables, limit: int) -> list[Review]:
 
 
 def same(tables: Tables, preset: Preset, pair: tuple[str, str], who: str, now: int) -> str:
-    """Merge them; who survives. If that was done before, nothing changes."""
-    tables.claim_all()
+    """Merge the pair and return the surviving id. If they are already merged, change nothing."""
+    tables.lock_all()
     one, other = _pair(tables, pair)
     if one.id == other.id:
         return one.id
     survivor, loser = sorted((one, other), key=lambda person: (person.created_at, len(person.id), person.id))
-    _note(tables, (one.id, other.id), "same", who, now)
+    _store_answer(tables, (one.id, other.id), "same", who, now)
     redirect(tables, loser.id, survivor.id, now)
     refresh(tables, preset, [survivor.id], now)
     return survivor.id
 
 
 def different(tables: Tables, pair: tuple[str, str], who: str, now: int) -> None:
-    """Keep them apart."""
-    tables.claim_all()
+    """Record that the pair are two different people."""
+    tables.lock_all()
     one, other = _pair(tables, pair)
     if one.id == other.id:
         raise ConfigurationError(
-            f"{pair[0]} and {pair[1]} are one person already", hint="somebody, or a record with both keys, said so"
+            f"{pair[0]} and {pair[1]} are already one person",
+            hint="an operator merged them, or a record with keys of both; `onceward review ID --split` undoes a merge",
         )
-    _note(tables, (one.id, other.id), "different", who, now)
+    _store_answer(tables, (one.id, other.id), "different", who, now)
 
 
 def _pair(tables: Tables, pair: tuple[str, str]) -> tuple[Person, Person]:
-    """As they are now: each may have turned out to be another."""
+    """Return both people. Each id may redirect to the person it was merged into."""
     found = []
     for wanted in pair:
-        person = next(reading.people(tables, [wanted]), None)
+        person = next(queries.people(tables, [wanted]), None)
         if person is None:
             raise ConfigurationError(f"there is no person {wanted!r}", hint="`onceward review` lists the pairs")
         found.append(person)
     return found[0], found[1]
 
 
-def _note(tables: Tables, pair: tuple[str, str], answer: str, who: str, now: int) -> None:
+def _store_answer(tables: Tables, pair: tuple[str, str], answer: str, who: str, now: int) -> None:
     one, other = sorted(pair)
-    tables.rows(sql.ANSWER, one, other, answer, now, now, who)
+    tables.run(sql.SET_ANSWER, one, other, answer, now, now, who)

@@ -1,4 +1,4 @@
-"""The tables of people: the same on every database, but for the names of types."""
+"""The tables of people: the same on every database, except for the names of types."""
 
 from __future__ import annotations
 
@@ -71,15 +71,15 @@ CREATE TABLE {t}onceward_reviews (
 ;
 CREATE INDEX onceward_reviews_other ON {t}onceward_reviews (other)
 """
-"""A person's strong keys and each record of a source lead to one person: the primary keys say so, whoever writes.
+"""Primary keys guarantee that each strong key and each source record belongs to one person, whichever process writes.
 
-`merged_into` of a person who turned out to be another one leads there. `dated`: whether the source said when
-(`at`); else that is when it came. `onceward_likeness` holds the blocking keys of contributions. The pair of a review is
-kept with its answer: `same`, `different`, or nothing yet.
+`merged_into` is the person that a merged person redirects to. `dated` is 1 if the source gave the time `at`, and 0 if
+`at` is the time of arrival. `onceward_likeness` holds the blocking keys of contributions. `onceward_reviews.answer` is
+`same`, `different`, or empty if there is no answer yet.
 """
 
 VERSION: Final = "1"
-NOTE: Final = "INSERT INTO {t}onceward_people_meta (name, value) VALUES (?, ?)"
+ADD_META: Final = "INSERT INTO {t}onceward_people_meta (name, value) VALUES (?, ?)"
 
 SQLITE: Final = {
     "t": "",
@@ -102,6 +102,6 @@ POSTGRES: Final = {
 }
 
 
-def statements(words: dict[str, str]) -> list[str]:
-    """What makes the tables, to be executed in one transaction."""
-    return [one.strip() for one in TABLES.format(**words).split("\n;\n")]
+def statements(placeholders: dict[str, str]) -> list[str]:
+    """Return the statements that create the tables, to be executed in one transaction."""
+    return [one.strip() for one in TABLES.format(**placeholders).split("\n;\n")]

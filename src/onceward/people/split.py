@@ -1,6 +1,6 @@
-"""A person taken apart: a merge that was wrong is undone, and the answer kept.
+"""Splits a person: undoes a wrong merge, and remembers that the results are different people.
 
-The contributions are kept as they came, so each of those who result is merged anew from its own.
+Contributions are stored unchanged, so each of the resulting people is merged again from its own contributions.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from msgspec import Struct
 
 from onceward.errors import ConfigurationError
 
-from . import reading
+from . import queries
 from . import tables as sql
-from .decide import SPLIT
 from .fields import Preset
-from .intake import refresh
+from .ingest import refresh
+from .matching import SPLIT
 from .person import Contribution
-from .prepare import Invalid, prepared, sketched
+from .preparation import InvalidRecord, encode_record, prepare_record
 from .source import SourceRecord
 from .tables import Tables
 
@@ -30,34 +30,40 @@ class Group(Struct):
     keys: set[str]
 
 
-def split(tables: Tables, preset: Preset, wanted: str, leaving: frozenset[int], signed: tuple[str, int]) -> list[str]:
-    """Who results: the first keeps the id, and whoever was merged into it gets the own one back."""
-    tables.claim_all()
-    person = next(reading.people(tables, [wanted]), None)
+def split(tables: Tables, preset: Preset, wanted: str, leaving: frozenset[int], audit: tuple[str, int]) -> list[str]:
+    """Split a person and return the resulting ids. `audit` has the author and the time.
+
+    The first result keeps the id. A person who had been merged into it gets the former id back.
+    """
+    tables.lock_all()
+    person = next(queries.people(tables, [wanted]), None)
     if person is None:
         raise ConfigurationError(f"there is no person {wanted!r}", hint="`onceward review` lists the pairs")
-    said = [Group([one.number], _keys(preset, one)) for one in person.contributions]
-    groups = _chosen(person.id, said, leaving) if leaving else by_keys(said, person.id)
+    single = [Group([one.number], _keys(preset, one)) for one in person.contributions]
+    groups = _groups_by_numbers(person.id, single, leaving) if leaving else groups_by_keys(single, person.id)
     if len(groups) == 1:
         raise ConfigurationError(
-            f"the records of {person.id} share their keys, so these do not tell where to split it",
-            hint=f"name the records that leave: onceward review {person.id} --split --record NUMBER",
+            f"all records of {person.id} share strong keys, so the keys do not show where to split",
+            hint=f"name the records to move out: onceward review {person.id} --split --record NUMBER",
         )
-    who, now = signed
-    ids = [person.id, *(_named(tables, person.id, group, now) for group in groups[1:])]
+    who, now = audit
+    ids = [person.id, *(_person_id_for(tables, person.id, group, now) for group in groups[1:])]
     for new, group in zip(ids[1:], groups[1:], strict=True):
-        tables.many(sql.SPLIT_CONTRIBUTION, [(new, SPLIT, number) for number in sorted(group.numbers)])
-        tables.many(sql.SPLIT_KEY, [(new, key, person.id) for key in sorted(group.keys - groups[0].keys)])
+        tables.run_many(sql.SPLIT_CONTRIBUTION, [(new, SPLIT, number) for number in sorted(group.numbers)])
+        tables.run_many(sql.SPLIT_KEY, [(new, key, person.id) for key in sorted(group.keys - groups[0].keys)])
     refresh(tables, preset, sorted(ids), now)
     pairs = combinations(sorted(ids), 2)
-    tables.many(sql.ANSWER, [(one, other, "different", now, now, who) for one, other in pairs])
+    tables.run_many(sql.SET_ANSWER, [(one, other, "different", now, now, who) for one, other in pairs])
     return ids
 
 
-def by_keys(said: Iterable[Group], person: str) -> list[Group]:
-    """Those who share a key are together, also by way of a third. First the one that made the person, then by age."""
+def groups_by_keys(single: Iterable[Group], person: str) -> list[Group]:
+    """Combine groups that share a key, directly or transitively.
+
+    The group that created the person comes first, then by age.
+    """
     groups: list[Group] = []
-    for one in said:
+    for one in single:
         joined = [group for group in groups if group.keys & one.keys]
         groups = [group for group in groups if group not in joined]
         numbers = [number for group in (*joined, one) for number in group.numbers]
@@ -66,40 +72,42 @@ def by_keys(said: Iterable[Group], person: str) -> list[Group]:
 
 
 def own_id(number: int) -> str:
-    """Of the person that a new record makes."""
+    """Return the id of the person that a new record with this number creates."""
     return f"p{number}"
 
 
-def _chosen(person: str, said: Sequence[Group], leaving: frozenset[int]) -> list[Group]:
-    known = {number for group in said for number in group.numbers}
+def _groups_by_numbers(person: str, single: Sequence[Group], leaving: frozenset[int]) -> list[Group]:
+    known = {number for group in single for number in group.numbers}
     if leaving - known or leaving == known:
         numbers = ", ".join(map(str, sorted(known)))
         raise ConfigurationError(
-            f"{person} has the records {numbers}: some of these may leave, and not all",
+            f"{person} has the records {numbers}: name some of these, but not all",
             hint=f"onceward review {person} lists them",
         )
     found = []
-    for inside in (known - leaving, leaving):
-        those = [group for group in said if inside.issuperset(group.numbers)]
-        found.append(Group(sorted(inside), set().union(*(group.keys for group in those))))
+    for numbers_of_group in (known - leaving, leaving):
+        members = [group for group in single if numbers_of_group.issuperset(group.numbers)]
+        found.append(Group(sorted(numbers_of_group), set().union(*(group.keys for group in members))))
     return found
 
 
 def _keys(preset: Preset, one: Contribution) -> set[str]:
     try:
-        return set(prepared(preset, sketched(SourceRecord(one.source, one.fields, one.record)), one.fields).keys)
-    except Invalid:  # by the rules of today it says nothing
+        return set(
+            prepare_record(preset, encode_record(SourceRecord(one.source, one.fields, one.record)), one.fields).keys
+        )
+    except InvalidRecord:  # it has no usable key under today's rules
         return set()
 
 
-def _named(tables: Tables, person: str, group: Group, now: int) -> str:
-    """The id that these records had made before they were merged, if they had; else a new one."""
+def _person_id_for(tables: Tables, person: str, group: Group, now: int) -> str:
+    """Return the id that these records had before they were merged, or a new one."""
     names = list(map(own_id, group.numbers))
-    led = {row[0]: row[-1] for row in tables.rows(sql.PEOPLE, names)}
+    redirects = {row[0]: row[-1] for row in tables.run(sql.PEOPLE, names)}
     for name in names:
-        if led.get(name) == person:
-            tables.rows(sql.REVIVE, now, name)
+        if redirects.get(name) == person:
+            tables.run(sql.CLEAR_REDIRECT, now, name)
             return name
-    own = names[0] if names[0] not in led else own_id(tables.numbers(1)[0])  # else that is somebody by now
-    tables.many(sql.ADD_PERSON, [(own, "{}", "[]", 0, 0, now, now)])
+    own = names[0] if names[0] not in redirects else own_id(tables.allocate_numbers(1)[0])  # that id is already used
+    tables.run_many(sql.ADD_PERSON, [(own, "{}", "[]", 0, 0, now, now)])
     return own

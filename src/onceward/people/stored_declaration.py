@@ -1,4 +1,4 @@
-"""People as they were declared where they were filled: for a command that knows the database only."""
+"""Opens `People` with the fields stored in the database: for commands that know only the URL."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .people import People
 _KINDS = {kind.name: kind for kind in vars(kinds).values() if isinstance(kind, FieldKind)}
 
 
-def noted_people(url: str) -> People:
-    """Opened as declared. A kind of somebody's own is not known here, and compared with nothing."""
+def open_declared_people(url: str) -> People:
+    """Open people with the stored fields. Fields of a custom kind are omitted, because their code is not available."""
     _must_exist(url)
     database = open_database(url)
     try:
         with database.reading() as tables:
-            found = tables.rows(sql.META, "declared")
+            found = tables.run(sql.GET_META, "declared")
     finally:
         database.close()
     if not found:
@@ -35,10 +35,10 @@ def noted_people(url: str) -> People:
 
 
 def _must_exist(url: str) -> None:
-    """To look is not to make."""
+    """Raise if the SQLite file does not exist: opening it would create it."""
     if url.lower().startswith("sqlite://"):
         from onceward.stores.sqlite.url import parse
 
         path, _ = parse(url)
         if not Path(path).is_file():
-            raise StoreBroken(f"there is no file {path}", hint="name the people's database with --people")
+            raise StoreBroken(f"the file {path} does not exist", hint="pass the people's database with --people")

@@ -1,6 +1,6 @@
-"""Reading and writing the tables of people: every statement there is, for both databases, in batches.
+"""All statements that read and write the tables of people, for both databases, in batches.
 
-`{texts}` stands for a list of texts as a table with the column `value`, `{t}` for the schema.
+`{texts}` is replaced by a list of texts as a table with the column `value`, `{t}` by the schema prefix.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PEOPLE: Final = """
 SELECT p.id, p.fields, p.sources, p.first_seen, p.last_seen, p.created_at, p.updated_at, p.merged_into
 FROM {texts} CROSS JOIN {t}onceward_people AS p WHERE p.id = wanted.value
 """
-SAID: Final = """
+CONTRIBUTIONS_OF: Final = """
 SELECT c.person, c.number, c.source, c.record, c.fields, c.at, c.rule, c.confidence
 FROM {texts} CROSS JOIN {t}onceward_contributions AS c WHERE c.person = wanted.value ORDER BY c.number
 """
@@ -37,15 +37,15 @@ FORMS_OF: Final = """
 SELECT c.number, c.person, c.form
 FROM {texts} CROSS JOIN {t}onceward_contributions AS c WHERE c.person = wanted.value
 """
-APART: Final = """
+REVIEWS_OF: Final = """
 SELECT r.one, r.other, r.answer FROM {texts} CROSS JOIN {t}onceward_reviews AS r WHERE r.one = wanted.value
 UNION SELECT r.one, r.other, r.answer FROM {texts} CROSS JOIN {t}onceward_reviews AS r WHERE r.other = wanted.value
 """
-QUESTIONS: Final = """
+OPEN_REVIEWS: Final = """
 SELECT one, other, source, record, confidence, evidence, asked_at
 FROM {t}onceward_reviews WHERE answer = '' ORDER BY confidence DESC, one, other LIMIT ?
 """
-ANSWER: Final = """
+SET_ANSWER: Final = """
 INSERT INTO {t}onceward_reviews
 (one, other, source, record, confidence, evidence, answer, asked_at, answered_at, who)
 VALUES (?, ?, '', '', 0, '[]', ?, ?, ?, ?) ON CONFLICT (one, other)
@@ -76,21 +76,21 @@ SPLIT_CONTRIBUTION: Final = """
 UPDATE {t}onceward_contributions SET person = ?, rule = ?, confidence = 1, evidence = NULL WHERE number = ?
 """
 SPLIT_KEY: Final = "UPDATE {t}onceward_person_keys SET person = ? WHERE key = ? AND person = ?"
-REVIVE: Final = "UPDATE {t}onceward_people SET merged_into = NULL, updated_at = ? WHERE id = ?"
+CLEAR_REDIRECT: Final = "UPDATE {t}onceward_people SET merged_into = NULL, updated_at = ? WHERE id = ?"
 MOVE_CONTRIBUTIONS: Final = "UPDATE {t}onceward_contributions SET person = ? WHERE person = ?"
 ADD_BLOCK: Final = "INSERT INTO {t}onceward_likeness (block, number) VALUES (?, ?)"
 DROP_BLOCK: Final = "DELETE FROM {t}onceward_likeness WHERE block = ? AND number = ?"
-ASK: Final = """
+ADD_REVIEW: Final = """
 INSERT INTO {t}onceward_reviews (one, other, source, record, confidence, evidence, answer, asked_at, who)
 VALUES (?, ?, ?, ?, ?, ?, '', ?, '') ON CONFLICT (one, other) DO NOTHING
 """
-META: Final = "SELECT value FROM {t}onceward_people_meta WHERE name = ?"
-NOTE: Final = """
+GET_META: Final = "SELECT value FROM {t}onceward_people_meta WHERE name = ?"
+SET_META: Final = """
 INSERT INTO {t}onceward_people_meta (name, value) VALUES (?, ?)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value
 """
-SUPERSEDED: Final = "DELETE FROM {t}onceward_reviews WHERE (one = ? OR other = ?) AND answer <> 'same'"
-CARRIED_OVER: Final = """
+DELETE_REVIEWS: Final = "DELETE FROM {t}onceward_reviews WHERE (one = ? OR other = ?) AND answer <> 'same'"
+COPY_REVIEWS: Final = """
 INSERT INTO {t}onceward_reviews
 (one, other, source, record, confidence, evidence, answer, asked_at, answered_at, who)
 SELECT CASE WHEN partner < ? THEN partner ELSE ? END, CASE WHEN partner < ? THEN ? ELSE partner END,
@@ -100,65 +100,68 @@ WHERE r.one = ? OR r.other = ?) AS theirs WHERE partner <> ? AND answer <> 'same
 ON CONFLICT (one, other) DO UPDATE SET answer = excluded.answer, answered_at = excluded.answered_at, who = excluded.who
 WHERE onceward_reviews.answer = ''
 """
-"""What was asked and answered about a person who turned out to be another one is about that one now."""
+"""Questions and answers about a merged person now apply to the surviving person."""
 
 
 class Tables(Protocol):
     """One open transaction on the tables."""
 
-    def rows(self, statement: str, *values: Any) -> list[Row]:
-        """Of a statement above; a list among the values is the list of texts."""
+    def run(self, statement: str, *values: Any) -> list[Row]:
+        """Run a statement of this module and return its rows. A list among the values fills `{texts}`."""
         ...
 
-    def many(self, statement: str, rows: Sequence[Row]) -> None:
-        """The same statement for each row."""
+    def run_many(self, statement: str, rows: Sequence[Row]) -> None:
+        """Run a statement of this module once per row."""
         ...
 
     def execute(self, statement: str, values: Sequence[Any]) -> list[Row]:
-        """A statement of the caller's own, with `?` for each value."""
+        """Execute the caller's own SQL, with `?` for each value."""
         ...
 
-    def near(self, blocks: Sequence[int], most: int) -> Iterable[tuple[int, int]]:
-        """Block and number of the newest contributions in each block, at most so many of each."""
+    def candidates(self, blocks: Sequence[int], most: int) -> Iterable[tuple[int, int]]:
+        """Return block and number of the newest contributions in each block, at most `most` per block."""
         ...
 
-    def numbers(self, count: int) -> Sequence[int]:
-        """So many numbers for new contributions, growing."""
+    def allocate_numbers(self, count: int) -> Sequence[int]:
+        """Return `count` increasing numbers for new contributions."""
         ...
 
-    def claim(self, keys: Iterable[int]) -> bool:
-        """Nobody else decides about these until the end of this transaction. Whether somebody may have, until now."""
+    def lock_keys(self, keys: Iterable[int]) -> bool:
+        """Prevent other writers from deciding about these keys until this transaction ends.
+
+        Return whether another writer may have changed them in the meantime, so that they must be read again.
+        """
         ...
 
-    def claim_all(self) -> None:
-        """Nobody else decides about anybody until the end of this transaction."""
+    def lock_all(self) -> None:
+        """Prevent other writers from deciding about any key until this transaction ends."""
         ...
 
-    def hold(self, people: Sequence[str]) -> None:
-        """Nobody else changes these people. `RetryTransaction` if one was just merged into another."""
+    def lock_people(self, people: Sequence[str]) -> None:
+        """Prevent other writers from changing these people. Raise `RetryTransaction` if one was just merged."""
         ...
 
 
 class Database(Protocol):
-    """Where the tables are."""
+    """The database with the tables of people."""
 
     name: str
 
     @property
     def connection(self) -> Any:
-        """The driver's own, on which an open transaction runs."""
+        """The driver's connection, on which an open transaction runs."""
         ...
 
     def transaction(self) -> AbstractContextManager[Tables]:
-        """Committed at the end of the block, rolled back if it raises."""
+        """Open a transaction: committed at the end of the block, rolled back if it raises."""
         ...
 
     def reading(self) -> AbstractContextManager[Tables]:
-        """For looking only."""
+        """Open a read-only transaction."""
         ...
 
     def joined(self, connection: Any) -> AbstractContextManager[Tables]:
-        """In the caller's own transaction."""
+        """Join the caller's own transaction."""
         ...
 
     def close(self) -> None: ...

@@ -1,6 +1,7 @@
-"""Normalisers: from what people write to what can be compared. Pure: the same text gives the same key, everywhere.
+"""Normalisers: convert text as people write it into keys that can be compared.
 
-Each takes a text and returns its key; a ValueError says why a text has none. Write your own as a plain function.
+They are pure functions: the same text gives the same key on every machine. Each takes a text and returns its key, or
+raises a ValueError that says why the text has no key. You can write your own as a plain function.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .places import city, postcode, street
 from .text import fold, trimmed
 
 VERSION: Final = 1
-"""Raised when any of them gives another key for the same text. Then indexes have to be made anew."""
+"""Incremented when a normaliser returns another key for the same text. Indexes must then be rebuilt."""
 
 __all__ = [
     "VERSION",

@@ -1,4 +1,4 @@
-"""Names of companies, without the legal form."""
+"""Company names, without the legal form."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ limitada llc llp lp ltd ltda nv oao ohg ooo oy oyj plc pllc pte pty pvt sa sarl 
 spol spzoo sro srl ug und and et mbh y
 """
 _FORMS: Final = frozenset(_LIST.split())
-"""With the words that join them, as in `GmbH & Co. KG`."""
+"""Legal forms, and the words that connect them, as in `GmbH & Co. KG`."""
 
 _SPELT: Final = (
     (" sp z o o", " spzoo"),

@@ -8,9 +8,9 @@ from .country_names import NAMES
 from .text import fold
 
 
-@lru_cache(maxsize=4096)  # there are few countries, and each comes again and again
+@lru_cache(maxsize=4096)  # there are few countries, and each occurs often
 def country(text: str) -> str:
-    """`Deutschland`, `deu` and `Germany` → `DE`. What is no country that we know stays as it is, folded."""
+    """`Deutschland`, `deu` and `Germany` → `DE`. An unknown country is returned folded."""
     folded = fold(text)
     return _codes().get(folded.removeprefix("the "), folded)
 

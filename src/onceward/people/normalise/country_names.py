@@ -1,4 +1,4 @@
-"""ISO 3166: the two codes of each country, its English name, and others that people write, all folded."""
+"""ISO 3166: both codes of each country, its English name, and other names in use, all folded."""
 
 from __future__ import annotations
 

@@ -12,9 +12,9 @@ _MONTHS: Final = 12
 
 
 def birth_date(value: object) -> str:
-    """`1980-01-31`. What is no date in the calendar keeps its digits: a slip in one digit can still be seen as such.
+    """`31.1.1980` → `1980-01-31`. The day comes before the month, unless that is impossible: `1/31/1980` is the same.
 
-    Days come before months, unless that is impossible: `1/31/1980` is the same.
+    A date that does not exist keeps its digits, so that a typo in one digit can still be recognised.
     """
     if isinstance(value, date | datetime):
         return f"{value:%Y-%m-%d}"

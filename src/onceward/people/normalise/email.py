@@ -1,4 +1,4 @@
-"""E-mail addresses. No network: what an address means must not depend on who answers a question about it."""
+"""E-mail addresses. No network access: the key of an address must not depend on a DNS answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PLAIN: Final = re.compile(rf"({_ATOM}(?:\.{_ATOM})*)@((?:{_LABEL}\.)+(?!\d+$){_
 _BRACKETS: Final = re.compile(r"<([^<>]*)>\s*(?:\([^()]*\)\s*)?$")
 _LONGEST: Final = 254  # RFC 5321, path less its brackets
 _LONGEST_LOCAL: Final = 64
-_LOOKED_AT: Final = 1000  # characters, with a display name
+_MAX_INPUT: Final = 1000  # characters, with a display name
 
 _NO_DOTS: Final = {"gmail.com", "googlemail.com", "proton.me", "protonmail.com", "pm.me"}
 _PLUS_TAGS: Final = _NO_DOTS | {
@@ -25,10 +25,10 @@ _PLUS_TAGS: Final = _NO_DOTS | {
 _SAME: Final = {"googlemail.com": "gmail.com", "protonmail.com": "proton.me", "pm.me": "proton.me"}
 
 
-@lru_cache(maxsize=16_384)  # an import looks at each twice: for its key, and for what is shown
+@lru_cache(maxsize=16_384)  # an import normalises each twice: for the key, and for the merged field
 def email(text: str) -> str:
-    """`"Anna" <mailto:Anna@BÜCHER.example>` → `anna@xn--bcher-kva.example`. A ValueError says what is wrong."""
-    if len(text) > _LOOKED_AT:
+    """`"Anna" <mailto:Anna@BÜCHER.example>` → `anna@xn--bcher-kva.example`. Raise ValueError for other text."""
+    if len(text) > _MAX_INPUT:
         raise ValueError(f"the address is too long ({len(text)} characters)")
     address = text.strip()
     plain = address.lower()
@@ -44,9 +44,9 @@ def email(text: str) -> str:
 
 
 def email_of_mailbox(text: str) -> str:
-    """As `email`, and by the rules of well-known providers: dots that do not count, tags behind a plus.
+    """Do what `email` does, and apply the rules of well-known providers: ignore dots, and tags after a plus.
 
-    An option, because these rules are the providers' own and may change.
+    This is optional because providers may change their rules.
     """
     local, _, domain = email(text).rpartition("@")
     if domain in _PLUS_TAGS:
@@ -57,7 +57,7 @@ def email_of_mailbox(text: str) -> str:
 
 
 def _bare(text: str) -> str:
-    """Without display name, `mailto:` and what a link carries behind the address."""
+    """Remove the display name, `mailto:` and the query of a link."""
     inside = _BRACKETS.search(text)
     bare = inside[1].strip() if inside else text
     if bare[:7].lower() == "mailto:":
@@ -66,7 +66,7 @@ def _bare(text: str) -> str:
 
 
 def _unusual(address: str) -> str:
-    """Addresses with other than ASCII letters, or with quotes."""
+    """Normalise an address with quotes or non-ASCII letters."""
     if "@" not in address:
         raise ValueError(f"{_shown(address)} has no @" if address else "the address is empty")
     if address.isascii() and '"' not in address:
@@ -75,7 +75,7 @@ def _unusual(address: str) -> str:
         from email_validator import EmailNotValidError, validate_email
     except ImportError as error:
         raise MissingExtra(
-            "addresses with other than ASCII letters need the module 'email_validator'",
+            "addresses with non-ASCII letters need the module 'email_validator'",
             hint="install onceward[people]",
         ) from error
     try:

@@ -10,7 +10,7 @@ _LIST: Final = """
 mr mrs ms miss mx dr prof sir madam herr frau hr fr mme mlle monsieur madame sr sra srta don dona
 """
 _TITLES: Final = frozenset(_LIST.split())
-"""Dropped only in front of a name, where more than one word is left."""
+"""Removed only at the start of a name, and only if at least one word is left."""
 
 
 def name(text: str) -> str:
@@ -22,7 +22,7 @@ def name(text: str) -> str:
 
 
 def full_name(text: str) -> tuple[str, str]:
-    """Given name and surname: of `Anna Maria Schmidt` and of `Schmidt, Anna Maria`. One word is a surname."""
+    """Return given name and surname of `Anna Maria Schmidt` or `Schmidt, Anna Maria`. A single word is a surname."""
     last, comma, first = text.partition(",")
     if comma:
         return name(first), name(last)

@@ -1,4 +1,4 @@
-"""Numbers and codes that somebody gave to a person: customer, passport, social security."""
+"""Numbers and codes assigned to a person: customer, passport, social security."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import re
 import unicodedata
 from typing import Final
 
-_LEFT_OUT: Final = re.compile(r"[\s./-]+")
+_SEPARATORS: Final = re.compile(r"[\s./-]+")
 
 
 def number(text: str) -> str:
-    """`123-45 6789` → `123456789`: as people write and read numbers."""
-    return _LEFT_OUT.sub("", unicodedata.normalize("NFKC", text)).casefold()
+    """`123-45 6789` → `123456789`: ignore spaces and punctuation."""
+    return _SEPARATORS.sub("", unicodedata.normalize("NFKC", text)).casefold()
 
 
 def external_id(text: str) -> str:
-    """Somebody else's id, as it is: only blanks around it do not count."""
+    """Return the id of another system unchanged, without surrounding spaces."""
     return unicodedata.normalize("NFC", text).strip()

@@ -7,9 +7,9 @@ from functools import lru_cache
 from onceward.errors import MissingExtra
 
 
-@lru_cache(maxsize=4096)  # a household's number comes with each of its members
+@lru_cache(maxsize=4096)  # members of a household share a number
 def phone(text: str, region: str | None = None) -> str:
-    """`0171 / 555 1234` of the region DE → `+491715551234`. Without a region, only numbers with a + are numbers."""
+    """`0171 / 555 1234` in the region DE → `+491715551234`. Without a region, a number must start with +."""
     try:
         import phonenumbers
     except ImportError as error:

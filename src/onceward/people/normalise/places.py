@@ -58,9 +58,9 @@ def postcode(text: str) -> str:
 def street(text: str) -> str:
     """`12 Main St.` → `12 main street`; `Hauptstr. 5` → `hauptstrasse 5`."""
     words = fold(text).split()
-    spelt = [_STREETS.get(word, word) for word in words[1:]]
-    return " ".join(_whole(word) for word in [*words[:1], *spelt])
+    expanded = [_STREETS.get(word, word) for word in words[1:]]
+    return " ".join(_expand_street(word) for word in [*words[:1], *expanded])
 
 
-def _whole(word: str) -> str:
+def _expand_street(word: str) -> str:
     return word.removesuffix("str") + "strasse" if len(word) > 4 and word.endswith("str") else word  # noqa: PLR2004 (`str` and a name)

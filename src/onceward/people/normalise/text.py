@@ -1,4 +1,4 @@
-"""Folding: what is left of a text when accents, case, punctuation and the width of characters do not count."""
+"""Folding: removes differences of accents, case, punctuation and character width."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import re
 import unicodedata
 from typing import Final
 
-LONGEST: Final = 300
-"""Characters that are looked at: longer names and streets are mistakes, and ten megabytes of one must cost nothing."""
+MAX_LENGTH: Final = 300
+"""Characters that are used.
+
+Longer names and streets are mistakes, and ten megabytes of input must not cost anything.
+"""
 
 _PLAIN: Final = str.maketrans(
     {"ø": "o", "Ø": "O"}
     | {"ł": "l", "Ł": "L", "đ": "d", "Đ": "D", "æ": "ae", "Æ": "AE", "œ": "oe", "\u0131": "i", "’": "'"}
 )
-"""Letters that Unicode does not take apart."""
+"""Letters that Unicode does not decompose."""
 
 _APOSTROPHES: Final = re.compile(r"(?<=\w)'(?=\w)")
 _BREAKS: Final = re.compile(r"[\W_]+")
@@ -21,18 +24,18 @@ _ASCII_WORDS: Final = re.compile(r"[a-z0-9]+(?: [a-z0-9]+)*")
 
 
 def fold(text: str) -> str:
-    """Lower-case words with one blank in between: `O'Brien-Müller ` → `obrien muller`."""
+    """Return lower-case words separated by single spaces: `O'Brien-Müller ` → `obrien muller`."""
     if _ASCII_WORDS.fullmatch(text):
-        return text[:LONGEST]
-    text = text[:LONGEST].translate(_PLAIN)
+        return text[:MAX_LENGTH]
+    text = text[:MAX_LENGTH].translate(_PLAIN)
     if not text.isascii():
-        apart = unicodedata.normalize("NFKD", text)
-        text = "".join(char for char in apart if not unicodedata.combining(char))
+        decomposed = unicodedata.normalize("NFKD", text)
+        text = "".join(char for char in decomposed if not unicodedata.combining(char))
     return _BREAKS.sub(" ", _APOSTROPHES.sub("", text.casefold())).strip()
 
 
 def trimmed(text: str) -> str:
-    """The text as people write it, composed, with single blanks."""
+    """Return the text in composed Unicode form with single spaces."""
     if not text.isascii():
         text = unicodedata.normalize("NFC", text)
     return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""Reading people, with all that is known of them."""
+"""Reads people with their keys and contributions."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from . import tables as sql
 from .fields import Preset
 from .merge import as_mapping
 from .person import Contribution, Person, moment
-from .prepare import bounded
+from .preparation import index_text
 from .tables import Tables
 
-AT_ONCE: Final = 500
+BATCH_SIZE: Final = 500
 AFTER: Final = "SELECT id FROM {t}onceward_people WHERE id > ? AND merged_into IS NULL ORDER BY id LIMIT ?"
 WITHOUT_RECORDS: Final = """
 SELECT p.id FROM {t}onceward_people AS p WHERE p.merged_into IS NULL
@@ -27,20 +27,20 @@ COUNT: Final = "SELECT count(*) FROM {t}onceward_people WHERE merged_into IS NUL
 
 
 def people(tables: Tables, ids: Sequence[str]) -> Iterator[Person]:
-    """In the order of the ids; those who turned out to be others as these."""
+    """Yield people in the order of the ids. A merged id yields the person that it redirects to."""
     wanted = list(ids)
     if not wanted:
         return
-    rows = {row[0]: row for row in tables.rows(sql.PEOPLE, wanted)}
-    led = {row[0]: row[-1] for row in rows.values() if row[-1] is not None}
-    if led:
-        rows |= {row[0]: row for row in tables.rows(sql.PEOPLE, list(set(led.values())))}
-    found = list(dict.fromkeys(led.get(one, one) for one in wanted if one in rows))
+    rows = {row[0]: row for row in tables.run(sql.PEOPLE, wanted)}
+    redirects = {row[0]: row[-1] for row in rows.values() if row[-1] is not None}
+    if redirects:
+        rows |= {row[0]: row for row in tables.run(sql.PEOPLE, list(set(redirects.values())))}
+    found = list(dict.fromkeys(redirects.get(one, one) for one in wanted if one in rows))
     keys: dict[str, list[str]] = {}
-    for person, key in tables.rows(sql.KEYS_OF, found):
+    for person, key in tables.run(sql.KEYS_OF, found):
         keys.setdefault(person, []).append(key)
     parts: dict[str, list[Contribution]] = {}
-    for person, number, source, record, fields, at, rule, confidence in tables.rows(sql.SAID, found):
+    for person, number, source, record, fields, at, rule, confidence in tables.run(sql.CONTRIBUTIONS_OF, found):
         part = Contribution(source, record, as_mapping(fields), moment(at), rule, confidence, number)
         parts.setdefault(person, []).append(part)
     for one in found:
@@ -56,28 +56,28 @@ def people(tables: Tables, ids: Sequence[str]) -> Iterator[Person]:
 
 
 def by_keys(tables: Tables, preset: Preset, name: str, values: Iterable[Any]) -> dict[Any, Person]:
-    """Those with these strong keys, by the key as it was given. What is no key leads to nobody."""
+    """Return the people with these strong keys, by the key as the caller passed it. Invalid keys find no one."""
     strong = [known for known, field in preset.fields.items() if field.strong]
     if name not in strong:
-        raise ConfigurationError(f"{name!r} is no strong key", hint=f"one of: {', '.join(strong)}")
+        raise ConfigurationError(f"{name!r} is not a strong key", hint=f"use one of: {', '.join(strong)}")
     wanted: dict[Any, str] = {}
     for value in values:
         with suppress(ValueError):
-            wanted[value] = f"{name}:{bounded(preset.fields[name].kind.normalise(str(value)))}"
+            wanted[value] = f"{name}:{index_text(preset.fields[name].kind.normalise(str(value)))}"
     if not wanted:
         return {}
-    owners: dict[str, str] = dict(tables.rows(sql.KEYS, sorted(set(wanted.values()))))
+    owners: dict[str, str] = dict(tables.run(sql.KEYS, sorted(set(wanted.values()))))
     found = {person.id: person for person in people(tables, list(dict.fromkeys(owners.values())))}
     return {value: found[owners[key]] for value, key in wanted.items() if key in owners}
 
 
 def after(tables: Tables, person: str) -> Iterator[Person]:
-    return people(tables, [one for (one,) in tables.rows(AFTER, person, AT_ONCE)])
+    return people(tables, [one for (one,) in tables.run(AFTER, person, BATCH_SIZE)])
 
 
 def without_records(tables: Tables, limit: int) -> Iterator[Person]:
-    return people(tables, [one for (one,) in tables.rows(WITHOUT_RECORDS, limit)])
+    return people(tables, [one for (one,) in tables.run(WITHOUT_RECORDS, limit)])
 
 
 def count(tables: Tables) -> int:
-    return int(tables.rows(COUNT)[0][0])
+    return int(tables.run(COUNT)[0][0])

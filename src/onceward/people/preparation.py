@@ -1,0 +1,170 @@
+"""Prepares a source record for lookup and comparison: fingerprint, strong keys, normal form, blocking keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from onceward.errors import ConfigurationError
+
+from . import normalise
+from .blocking import NO_BLOCKS, Blocks, blocks_of
+from .fields import GIVEN, SURNAME, Field, Preset
+from .person import instant
+from .policy import is_missing
+from .source import SourceRecord
+
+NormalForm = tuple[str, ...]
+"""The normalised values of a record in the order of the preset's slots. An empty string is a missing value."""
+
+MAX_KEY_LENGTH: Final = 200
+"""Characters. Longer keys are hashed because databases limit the size of index entries."""
+
+ALPHA_2: Final = 2
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+class EncodedRecord(Struct, frozen=True):
+    """A source record as it is stored: enough to check whether it is already known."""
+
+    source: str
+    record: str
+    fields: bytes
+    fingerprint: bytes
+    at: int | None
+
+
+class PreparedRecord(Struct, frozen=True):
+    """A source record that is ready for matching."""
+
+    source: str
+    record: str
+    fields: bytes
+    fingerprint: bytes
+    at: int | None
+    keys: tuple[str, ...]
+    form: NormalForm
+    blocks: Blocks
+
+
+class InvalidRecord(ValueError):
+    """This record cannot be stored; the message says why."""
+
+
+def encode_record(record: SourceRecord) -> EncodedRecord:
+    """Encode a record. Raise `InvalidRecord` if a database could not store it."""
+    if not record.source or record.id == "":
+        raise InvalidRecord(f"its {'id' if record.source else 'source'} is empty")
+    try:
+        own = None if record.id is None else index_text(record.id)
+        f"{index_text(record.source)}{own}".encode()
+    except (TypeError, ValueError) as error:
+        raise InvalidRecord(f"its source or its id is not valid text: {error}") from error
+    try:
+        fields = _encode(record.fields)
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        raise InvalidRecord(f"its fields cannot be stored as JSON: {error}") from error
+    if record.at is None:
+        at, digest = None, blake2b(fields, digest_size=16)
+    else:
+        at = _instant(record)
+        digest = blake2b(fields, digest_size=16, salt=at.to_bytes(8, "big", signed=True))
+    return EncodedRecord(index_text(record.source), own or "=" + digest.hexdigest(), fields, digest.digest(), at)
+
+
+def _instant(record: SourceRecord) -> int:
+    if record.at is None or record.at.tzinfo is None:
+        raise ConfigurationError(
+            f"at={record.at} has no time zone", hint="pass an aware datetime: at=datetime.now(UTC)"
+        )
+    return instant(record.at)
+
+
+def prepare_record(preset: Preset, encoded: EncodedRecord, fields: Mapping[str, Any]) -> PreparedRecord:
+    """Normalise a record. Raise `InvalidRecord` for an invalid strong key: it would find no person, or a wrong one."""
+    keys, form, has_weak_values = _read(preset, fields)
+    if not keys and not has_weak_values:
+        raise InvalidRecord("it has no value in any of the fields that identify a person: " + ", ".join(preset.fields))
+    return PreparedRecord(
+        encoded.source,
+        encoded.record,
+        encoded.fields,
+        encoded.fingerprint,
+        encoded.at,
+        keys,
+        form,
+        blocks_of(preset, form) if has_weak_values else NO_BLOCKS,
+    )
+
+
+def _read(preset: Preset, values: Mapping[str, Any]) -> tuple[tuple[str, ...], NormalForm, bool]:
+    """Return strong keys, normal form, and whether the form has values that are not strong keys."""
+    declared, order = preset.fields, preset.order
+    keys: list[str] = []
+    form = list(preset.empty_form)
+    has_weak_values = False
+    for name in sorted(values.keys() & declared.keys(), key=order.__getitem__):
+        value, field = values[name], declared[name]
+        if value is None or is_missing(value):
+            continue
+        kind = field.kind
+        if kind.role == "name":
+            if kind.name == "full name":
+                parts = normalise.full_name(_text(value))
+            else:
+                part = normalise.name(_text(value))
+                parts = (part, "") if kind.name == "given name" else ("", part)
+            form[GIVEN], form[SURNAME] = parts[0] or form[GIVEN], parts[1] or form[SURNAME]
+            has_weak_values = has_weak_values or any(parts)
+            continue
+        found = _keys(name, field, value, _country(preset, values) if kind.by_country else None)
+        if field.strong:
+            keys += [f"{name}:{index_text(one)}" for one in found]
+            for other, implied in field.implies.items():
+                keys += [f"{other}:{index_text(implied(one))}" for one in found]
+        if kind.role != "key" and found:
+            form[preset.places[name]] = found[0]
+            has_weak_values = has_weak_values or not field.strong
+    return tuple(dict.fromkeys(keys)) if len(keys) > 1 else tuple(keys), tuple(form), has_weak_values
+
+
+def _country(preset: Preset, values: Mapping[str, Any]) -> str | None:
+    """Return the country code of the record: phone numbers are written in the national format."""
+    for name, field in preset.fields.items():
+        if field.kind.name == "country" and isinstance(values.get(name), str):
+            code = normalise.country(values[name])
+            return code if len(code) == ALPHA_2 and code.isupper() else None
+    return None
+
+
+def _keys(name: str, field: Field, value: Any, country: str | None) -> list[str]:
+    found = []
+    normalised = field.kind.normalise
+    for one in value if isinstance(value, list | tuple) else (value,):
+        if is_missing(one):
+            continue
+        try:
+            key = normalised(_text(one), country) if field.kind.by_country else normalised(_text(one))
+        except ValueError as error:
+            if field.strong:
+                raise InvalidRecord(f"{name}: {error}") from error
+            continue  # an unreadable weak value counts as missing
+        if key:
+            found.append(key)
+    return found
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else str(value)
+
+
+def index_text(text: str) -> str:
+    """Return the text, or a hash of it if it is too long for an index or contains a NUL character."""
+    if len(text) <= MAX_KEY_LENGTH and "\0" not in text:
+        return text
+    return "#" + blake2b(text.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
