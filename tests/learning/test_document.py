@@ -22,7 +22,7 @@ from onceward.errors import SourceError
 from onceward.people import Person
 from onceward.queues import MemoryQueue
 from onceward.stores import MemoryStore
-from onceward.testing.queues import parked, until
+from onceward.testing.queues import parked_records, wait_until
 from tests.learning.places import server_of
 from tests.learning.samples import JOHN, statement, uuid
 
@@ -60,7 +60,7 @@ class Bus:
         app = consumer(self._learning, self.queue, self.once)
         app.lookup = 0.02
         task = asyncio.create_task(app.consume())
-        await until(
+        await wait_until(
             lambda: len(self.queue) == 0 if rounds is None else self.once.counts.get("delivered_later", 0) >= rounds
         )
         app.stop()
@@ -140,7 +140,7 @@ def test_another_statement_under_a_known_id_is_parked_and_the_first_stays(learni
 
 
 async def parked_in(bus: Bus) -> list[tuple[str, str]]:
-    return await parked(bus.once.store)
+    return await parked_records(bus.once.store)
 
 
 @pytest.mark.mission("D1")

@@ -29,8 +29,8 @@ class Broker(Protocol):
 
     async def make(self) -> None: ...
     async def send(self, messages: Sent) -> None: ...
-    async def left(self) -> int: ...
-    async def dead(self) -> list[bytes]: ...
+    async def remaining(self) -> int: ...
+    async def dead_letters(self) -> list[bytes]: ...
     def queue(self, *, dead_letters: bool, ack_deadline: float) -> Queue: ...
 
 
@@ -58,7 +58,7 @@ class OnNats:
 
         await self.on(publish)
 
-    async def left(self) -> int:
+    async def remaining(self) -> int:
         from nats.js.errors import NotFoundError
 
         async def look(context: Any) -> int:
@@ -70,7 +70,7 @@ class OnNats:
 
         return int(await self.on(look))
 
-    async def dead(self) -> list[bytes]:
+    async def dead_letters(self) -> list[bytes]:
         async def look(context: Any) -> list[bytes]:
             state = (await context.stream_info(f"{self.name}-dead")).state
             found = range(state.first_seq, state.last_seq + 1)
@@ -110,7 +110,7 @@ class OnRedisStreams:
                 pipe.xadd(self.name, {"body": body, "id": id})
             pipe.execute()
 
-    async def left(self) -> int:
+    async def remaining(self) -> int:
         with redis.Redis.from_url(self.url) as client:
             entries: Any = client.xlen(self.name)
             groups: Any = client.xinfo_groups(self.name) if entries else []
@@ -119,7 +119,7 @@ class OnRedisStreams:
                 return int(group["pending"]) + len(fresh)
             return int(entries)
 
-    async def dead(self) -> list[bytes]:
+    async def dead_letters(self) -> list[bytes]:
         with redis.Redis.from_url(self.url) as client:
             found: Any = client.xrange(f"{self.name}.dead")
             return [fields[b"body"] for _, fields in found]
@@ -135,8 +135,8 @@ class Counting(RabbitQueue):
         await super().close()
         self.in_hand = 0  # they are back
 
-    async def receive(self, most: int, wait: float) -> list[Delivery]:
-        received = await super().receive(most, wait)
+    async def receive(self, max_messages: int, wait: float) -> list[Delivery]:
+        received = await super().receive(max_messages, wait)
         self.in_hand += len(received)
         self.moves += len(received)
         return received
@@ -179,7 +179,7 @@ class OnRabbit:
 
         await self.on(publish)
 
-    async def left(self) -> int:
+    async def remaining(self) -> int:
         """What waits or is delayed, and what our own adapters have in hand: those of other processes are not seen.
 
         Nothing may move meanwhile, or it is seen nowhere; but for what expires, which is looked for where it goes last.
@@ -202,7 +202,7 @@ class OnRabbit:
                     waiting += (await channel.declare_queue(name, passive=True)).declaration_result.message_count or 0
         return waiting
 
-    async def dead(self) -> list[bytes]:
+    async def dead_letters(self) -> list[bytes]:
         async def take(channel: Any) -> list[bytes]:
             source = await channel.declare_queue(f"{self.name}.dead", durable=True)
             found = []

@@ -61,10 +61,10 @@ class Rented:
     async def send(self, messages: Sent) -> None:
         raise NotImplementedError
 
-    async def left(self) -> int:
+    async def remaining(self) -> int:
         raise NotImplementedError
 
-    async def dead(self) -> list[bytes]:
+    async def dead_letters(self) -> list[bytes]:
         raise NotImplementedError
 
     def close(self) -> None:
@@ -100,7 +100,7 @@ class OnKafka(Rented):
             producer.produce(self.name, body, partition=partition)
         assert producer.flush(PATIENCE) == 0
 
-    async def left(self) -> int:
+    async def remaining(self) -> int:
         return sum(self._ends(self.name).values()) - self.committed()
 
     def committed(self) -> int:
@@ -120,7 +120,7 @@ class OnKafka(Rented):
             for number in partitions
         }
 
-    async def dead(self) -> list[bytes]:
+    async def dead_letters(self) -> list[bytes]:
         from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
         topic, look = f"{self.name}-dead", self.onlooker
@@ -171,7 +171,7 @@ class OnPubSub(Rented):
             for future in [publisher.publish(self._topic, body) for body, _ in messages]:
                 await asyncio.to_thread(future.result, timeout=PATIENCE)
 
-    async def left(self) -> int:
+    async def remaining(self) -> int:
         """The emulator does not tell: all that it has is taken, counted and given back."""
         with self.subscriber() as subscriber:
             found: dict[str, str] = {}
@@ -183,7 +183,7 @@ class OnPubSub(Rented):
                 )
             return len(found)
 
-    async def dead(self) -> list[bytes]:
+    async def dead_letters(self) -> list[bytes]:
         with self.subscriber() as subscriber:
             return [one.message.data for one in self._pulled(subscriber, f"{self._subscription}-dead")]
 
@@ -239,11 +239,11 @@ class OnSQS(Rented):
     def _of(self, name: str) -> str:
         return f"{self.url}/000000000000/{name}"
 
-    async def left(self) -> int:
+    async def remaining(self) -> int:
         kinds = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
         answer = self._client.get_queue_attributes(QueueUrl=self._of(self.name), AttributeNames=kinds)
         return sum(int(number) for number in answer["Attributes"].values())
 
-    async def dead(self) -> list[bytes]:
+    async def dead_letters(self) -> list[bytes]:
         found = self._client.receive_message(QueueUrl=self._of(f"{self.name}-dead"), MaxNumberOfMessages=10)
         return [one["Body"].encode() for one in found.get("Messages", ())]

@@ -6,14 +6,14 @@ import asyncio
 from typing import Any
 
 from onceward.queues import Consumer, MemoryQueue
-from onceward.testing.queues import until
+from onceward.testing.queues import wait_until
 
 
 async def consumed(queue: MemoryQueue, handler: Any, **choices: Any) -> None:
     """Everything that is in the queue."""
     consumer = Consumer(handler, queue, first_delay="10ms", longest_delay="100ms", **choices)
-    consumer.lookup = 0.05
+    consumer.poll_timeout = 0.05
     task = asyncio.create_task(consumer.consume())
-    await until(lambda: len(queue) == 0 or task.done())
+    await wait_until(lambda: len(queue) == 0 or task.done())
     consumer.stop()
     await task

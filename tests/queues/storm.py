@@ -105,7 +105,7 @@ def storm(
                 server.begin()
         _await_rows(pool, database, events)
         codes = pool.stop()
-        while asyncio.run(broker.left()):  # duplicates that had to wait are not done yet
+        while asyncio.run(broker.remaining()):  # duplicates that had to wait are not done yet
             pool.members = [pool.start()]
             _await_empty(broker)
             codes += pool.stop()
@@ -113,7 +113,7 @@ def storm(
         pool.end()
     rows = Counter(_rows(database))
     doubled = sum(count > 1 for count in rows.values())
-    left = asyncio.run(broker.left())
+    left = asyncio.run(broker.remaining())
     return Storm(messages, events, len(rows), doubled, kills, left, set(codes) == {0})
 
 
@@ -137,6 +137,6 @@ def _await_rows(pool: Crew, database: Path, wanted: int) -> None:
 
 def _await_empty(broker: Broker) -> None:
     deadline = time.monotonic() + PATIENCE
-    while left := asyncio.run(broker.left()):
+    while left := asyncio.run(broker.remaining()):
         assert time.monotonic() < deadline, f"{left} messages stay in the queue"
         time.sleep(5 * LOOK)

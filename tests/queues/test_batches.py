@@ -13,7 +13,7 @@ import pytest
 from onceward import AsyncOnce, ConfigurationError, Mismatch, Once, Replayed, StoreUnavailable
 from onceward.queues import Batch, Consumer, MemoryQueue
 from onceward.stores import MemoryStore
-from onceward.testing.queues import parked, until
+from onceward.testing.queues import parked_records, wait_until
 
 Clients = Callable[[], Once | AsyncOnce]
 
@@ -46,9 +46,9 @@ class Warehouse:
 
 async def consumed(queue: MemoryQueue, batch: Batch, **choices: Any) -> None:
     consumer = Consumer(batch, queue, first_delay="10ms", longest_delay="50ms", **choices)
-    consumer.lookup = 0.05
+    consumer.poll_timeout = 0.05
     task = asyncio.create_task(consumer.consume())
-    await until(lambda: len(queue) == 0 or task.done())
+    await wait_until(lambda: len(queue) == 0 or task.done())
     consumer.stop()
     await task
 
@@ -74,7 +74,7 @@ async def test_each_delivery_has_its_own_outcome(once: Once | AsyncOnce) -> None
     queue.put(b"no JSON", id="broken")
     await consumed(queue, Batch(once, house.merge, name="rows"))
     assert house.rows == {1: "a", 2: "a", 3: "a"}
-    assert sorted(await parked(once.store)) == [("broken", "DecodeError"), ("m1b", "PayloadMismatch")]
+    assert sorted(await parked_records(once.store)) == [("broken", "DecodeError"), ("m1b", "PayloadMismatch")]
 
 
 async def test_what_a_batch_raises_is_in_the_log_once(once: Once | AsyncOnce, caplog: pytest.LogCaptureFixture) -> None:
@@ -99,7 +99,7 @@ async def test_what_contradicts_goes_to_the_dead_letters_if_there_are_any() -> N
     await consumed(queue, Batch(once, house.merge, name="rows"))
     [(message, reason)] = queue.dead
     assert (message.id, reason.partition(":")[0]) == ("m1b", "PayloadMismatch")
-    assert await parked(once.store) == []
+    assert await parked_records(once.store) == []
 
 
 @pytest.mark.mission("D5")

@@ -17,7 +17,7 @@ from onceward.queues import Consumer, Message, Queue
 from onceward.queues.nats import NatsQueue
 from onceward.queues.redis_streams import RedisStreamQueue
 from onceward.stores import MemoryStore
-from onceward.testing.queues import QueueConformance, Seen, noting, until
+from onceward.testing.queues import HandlerLog, QueueConformance, recording_handler, wait_until
 from tests.queues.brokers import Broker, OnNats, OnRabbit, OnRedisStreams
 from tests.servers import nats, rabbitmq
 from tests.servers.nats import NatsServer
@@ -34,17 +34,17 @@ class OnBroker(QueueConformance):
     async def put(self, body: bytes, id: str) -> None:
         await self.broker.send([(body, id)])
 
-    async def left(self) -> int:
-        return await self.broker.left()
+    async def remaining(self) -> int:
+        return await self.broker.remaining()
 
-    async def dead(self) -> list[bytes]:
-        return await self.broker.dead()
+    async def dead_letters(self) -> list[bytes]:
+        return await self.broker.dead_letters()
 
     def goes_on_after(self, on: Callable[..., Coroutine[Any, Any, Any]], loss: Any) -> None:
         """What the consumer had made at the broker is gone: it makes it again."""
 
         async def story() -> None:
-            async with self.consuming(noting(AsyncOnce(MemoryStore()), seen := Seen())):
+            async with self.consuming(recording_handler(AsyncOnce(MemoryStore()), seen := HandlerLog())):
                 await self.send("a")
                 await self.until_empty()
                 await on(loss)
@@ -53,7 +53,7 @@ class OnBroker(QueueConformance):
                     await self.send("b")  # the first ones may have no queue to go to
                     return "b" in seen.effects
 
-                await until(arrives)
+                await wait_until(arrives)
             assert seen.effects == ["a", "b"]
 
         asyncio.run(story())
@@ -77,7 +77,7 @@ class TestNats(OnBroker):
         asyncio.run(self.broker.on(make))
         queue = self.queue(dead_letters=False, ack_deadline=1.0)
         with pytest.raises(ConfigurationError, match="drops a message after 3 deliveries"):
-            Consumer(noting(AsyncOnce(MemoryStore()), Seen()), queue).run()
+            Consumer(recording_handler(AsyncOnce(MemoryStore()), HandlerLog()), queue).run()
 
     def test_a_consumer_that_was_deleted_is_made_again(self) -> None:
         async def delete(context: Any) -> None:
@@ -97,9 +97,9 @@ class TestNats(OnBroker):
                 await broker.send([(body, "m1")])
                 once = AsyncOnce(MemoryStore())
                 queue = NatsQueue(broker.url, stream=broker.name, durable="shop", dead_letter=dead)
-                async with self.running(Consumer(noting(once, Seen()), queue)):
-                    await until(lambda: once.counts.get("dead_lettered", 0) == 1)  # noqa: B023 (awaited here)
-            assert await self.dead() == [b"no JSON", b"no JSON either"]
+                async with self.running(Consumer(recording_handler(once, HandlerLog()), queue)):
+                    await wait_until(lambda: once.counts.get("dead_lettered", 0) == 1)  # noqa: B023 (awaited here)
+            assert await self.dead_letters() == [b"no JSON", b"no JSON either"]
 
         asyncio.run(story())
 
@@ -112,11 +112,11 @@ class TestNats(OnBroker):
         async def story() -> None:
             assert isinstance(self.broker, OnNats)
             await self.broker.on(publish)
-            once, seen = AsyncOnce(MemoryStore()), Seen()
-            async with self.consuming(noting(once, seen), dead_letters=True):
+            once, seen = AsyncOnce(MemoryStore()), HandlerLog()
+            async with self.consuming(recording_handler(once, seen), dead_letters=True):
                 await self.until_empty()
             assert seen.effects == ["a"]
-            assert len(await self.dead()) == 2
+            assert len(await self.dead_letters()) == 2
 
         asyncio.run(story())
 
@@ -124,10 +124,10 @@ class TestNats(OnBroker):
         async def story() -> None:
             large = b"x" * (1024 * 1024 - 80)  # with its own header it just fits
             once = AsyncOnce(MemoryStore())
-            async with self.consuming(noting(once, Seen()), dead_letters=True):
+            async with self.consuming(recording_handler(once, HandlerLog()), dead_letters=True):
                 await self.put(large, "m1")
                 await self.until_empty()
-            assert await self.dead() == [large]
+            assert await self.dead_letters() == [large]
             assert once.counts.get("queue_failed", 0) == 0
 
         asyncio.run(story())
@@ -139,12 +139,12 @@ class TestNats(OnBroker):
 
         async def story() -> None:
             await self.broker.make()
-            once, seen = AsyncOnce(MemoryStore()), Seen()
-            async with self.consuming(noting(once, seen)):
+            once, seen = AsyncOnce(MemoryStore()), HandlerLog()
+            async with self.consuming(recording_handler(once, seen)):
                 await self.send("a")
                 await self.until_empty()
                 os.kill(server.pid, signal.SIGSTOP)
-                await until(lambda: once.counts.get("queue_failed", 0) > 0)
+                await wait_until(lambda: once.counts.get("queue_failed", 0) > 0)
                 os.kill(server.pid, signal.SIGCONT)
                 await self.send("b")
                 await self.until_empty()
@@ -170,7 +170,7 @@ class TestRedisStreams(OnBroker):
         self.broker = OnRedisStreams(shared("valkey"))
 
     def test_a_consumer_that_goes_leaves_the_group(self) -> None:
-        self.test_what_is_done_is_acknowledged()
+        self.test_completed_work_is_acknowledged()
         with redis.Redis.from_url(self.broker.url) as client:
             assert client.xinfo_consumers(self.broker.name, "shop") == []
 
@@ -216,13 +216,13 @@ class TestRedisStreams(OnBroker):
             queue = self.queue(dead_letters=True, ack_deadline=self.ack_deadline)
             async with self.running(Consumer(book, queue, concurrency=150, first_delay="50ms")):
                 await self.until_empty()
-            assert len(await self.dead()) == 300
+            assert len(await self.dead_letters()) == 300
             assert once.counts.get("queue_failed", 0) == 0
 
         asyncio.run(story())
 
     def test_ids_that_are_no_text_stay_different(self) -> None:
-        once, seen = AsyncOnce(MemoryStore()), Seen()
+        once, seen = AsyncOnce(MemoryStore()), HandlerLog()
 
         @once(name="count")
         async def count(event: dict[str, Any], message: Message) -> None:
@@ -244,11 +244,11 @@ class TestRedisStreams(OnBroker):
 
         async def story() -> None:
             once = AsyncOnce(MemoryStore())
-            async with self.consuming(noting(once, Seen())):
+            async with self.consuming(recording_handler(once, HandlerLog())):
                 await self.send("a")
-                await until(lambda: once.counts.get("completed", 0) == 1)
+                await wait_until(lambda: once.counts.get("completed", 0) == 1)
                 server.kill()
-                await until(lambda: once.counts.get("queue_failed", 0) > 0)
+                await wait_until(lambda: once.counts.get("queue_failed", 0) > 0)
 
         try:
             asyncio.run(story())
@@ -284,7 +284,7 @@ class TestRabbit(OnBroker):
         async def story() -> None:
             assert isinstance(self.broker, OnRabbit)
             await self.broker.on(publish)
-            async with self.consuming(noting(AsyncOnce(MemoryStore()), seen := Seen())):
-                await until(lambda: len(seen) == 4)
+            async with self.consuming(recording_handler(AsyncOnce(MemoryStore()), seen := HandlerLog())):
+                await wait_until(lambda: len(seen) == 4)
 
         asyncio.run(story())

@@ -29,11 +29,11 @@ TELLS_ALL = "ONCEWARD_STORM_MESSAGES" in os.environ  # as `make soak` says
 MESSAGES = int(os.environ.get("ONCEWARD_STORM_MESSAGES", "60"))
 KILLS = int(os.environ.get("ONCEWARD_STORM_KILLS", "1"))
 OF_ADAPTERS = (
-    "test_a_message_comes_with_its_id",
+    "test_the_handler_receives_the_message_with_its_id",
     "test_an_acknowledgement_that_was_lost_leads_to_a_replay_and_to_another_one",
     "test_an_event_that_was_sent_twice_is_done_once_and_acknowledged_twice",
-    "test_poison_becomes_a_dead_letter_when_its_attempts_are_used_up",
-    "test_what_a_consumer_leaves_unsettled_goes_to_another_one",
+    "test_a_message_becomes_a_dead_letter_when_its_attempts_are_used_up",
+    "test_messages_that_a_consumer_leaves_unsettled_go_to_another_one",
     "test_work_that_outlasts_the_ack_deadline_is_neither_delivered_again_nor_doubled",
 )
 ALL = tuple(name for name in vars(QueueConformance) if name.startswith("test_"))
@@ -53,11 +53,11 @@ class Told(QueueConformance):
     async def put(self, body: bytes, id: str) -> None:
         await self.broker.send([(body, id)])
 
-    async def left(self) -> int:
-        return await self.broker.left()
+    async def remaining(self) -> int:
+        return await self.broker.remaining()
 
-    async def dead(self) -> list[bytes]:
-        return await self.broker.dead()
+    async def dead_letters(self) -> list[bytes]:
+        return await self.broker.dead_letters()
 
 
 class Noting(PubSubQueue):
@@ -87,7 +87,7 @@ class ToldOfPubSub(Told):
         await super().put(body, id)
         self._put += 1
 
-    async def left(self) -> int:
+    async def remaining(self) -> int:
         return self._put - len(self._notes)
 
 

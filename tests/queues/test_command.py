@@ -87,7 +87,7 @@ def test_sigterm_lets_it_finish_what_it_has_begun_and_begin_nothing_more(
     until_there_is(tmp_path, "begun", "slow")
     process.send_signal(signal.SIGTERM)
     assert process.stdout is not None
-    while "finishing what is in hand" not in (line := process.stdout.readline()):
+    while "finishing those in flight" not in (line := process.stdout.readline()):
         assert line, "it ended"
     with sqlite3.connect(tmp_path / "shop.db", timeout=30) as connection:
         connection.execute("INSERT INTO go_on VALUES (1)")
@@ -96,7 +96,7 @@ def test_sigterm_lets_it_finish_what_it_has_begun_and_begin_nothing_more(
     assert (process.returncode, complaints) == (0, "")
     assert "stopped" in said
     assert rows(tmp_path, "effects") == ["slow"]
-    assert asyncio.run(broker.left()) == 1
+    assert asyncio.run(broker.remaining()) == 1
     with Once(f"sqlite:///{tmp_path}/shop.db") as once:
         assert once.stats().total("executed", "default/book") == 1, "it counts, without being told to"
 
@@ -109,13 +109,13 @@ def test_a_second_signal_leaves_at_once_and_the_work_is_not_acknowledged(
     until_there_is(tmp_path, "begun", "slow")
     process.send_signal(signal.SIGINT)
     assert process.stdout is not None
-    while "finishing what is in hand" not in (line := process.stdout.readline()):
+    while "finishing those in flight" not in (line := process.stdout.readline()):
         assert line, "it ended"
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
     assert rows(tmp_path, "effects") == []
-    assert asyncio.run(broker.left()) == 1
+    assert asyncio.run(broker.remaining()) == 1
 
 
 @pytest.mark.parametrize(

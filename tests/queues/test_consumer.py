@@ -20,28 +20,28 @@ from onceward.queues import Consumer, Delivery, MemoryQueue, Message
 from onceward.queues.broker import Broker
 from onceward.queues.function_work import FunctionWork, decoder
 from onceward.queues.in_flight import InFlight
-from onceward.queues.settlement_rule import Result
+from onceward.queues.settlement import DeliveryResult
 from onceward.stores import MemoryStore
-from onceward.testing.queues import Forgetful, Seen, Shaky, noting, parked
+from onceward.testing.queues import AckLosingQueue, HandlerLog, UnreliableStore, parked_records, recording_handler
 from tests.queues.consuming import consumed
 from tests.queues.test_consumer_trouble import Nameless
 
 
 async def test_a_batch_is_claimed_in_one_call() -> None:
-    store, seen, queue = Shaky(), Seen(), MemoryQueue()
+    store, seen, queue = UnreliableStore(), HandlerLog(), MemoryQueue()
     for number in range(100):
         queue.put(json.dumps({"id": number}).encode())
-    await consumed(queue, noting(AsyncOnce(store), seen), concurrency=100)
+    await consumed(queue, recording_handler(AsyncOnce(store), seen), concurrency=100)
     assert sorted(map(int, seen.effects)) == list(range(100))
     assert store.claims == 1
 
 
 async def test_where_the_store_works_meanwhile_a_large_batch_is_claimed_in_parts() -> None:
-    store, seen, queue = Overlapping(), Seen(), MemoryQueue()
+    store, seen, queue = Overlapping(), HandlerLog(), MemoryQueue()
     once = AsyncOnce(store)
     for number in range(100):
         queue.put(json.dumps({"id": number % 80}).encode())
-    await consumed(queue, noting(once, seen), concurrency=100)
+    await consumed(queue, recording_handler(once, seen), concurrency=100)
     assert sorted(map(int, seen.effects)) == list(range(80))
     assert once.counts["skipped"] == 20, "a repeat goes with the first of its key, wherever it stood in the batch"
     assert store.together == [40, 40]
@@ -51,32 +51,32 @@ async def test_a_small_batch_is_not_worth_two_calls() -> None:
     store, queue = Overlapping(), MemoryQueue()
     for number in range(79):
         queue.put(json.dumps({"id": number}).encode())
-    await consumed(queue, noting(AsyncOnce(store), Seen()), concurrency=100)
+    await consumed(queue, recording_handler(AsyncOnce(store), HandlerLog()), concurrency=100)
     assert store.together == [79]
 
 
 @pytest.mark.parametrize("together", [True, False])
 async def test_claims_whose_work_was_cancelled_before_it_began_are_given_back(together: bool) -> None:
     """The cancellation comes in the very step that claims the second part: its tasks are there, but none has begun."""
-    once, seen, queue = AsyncOnce(Overlapping()), Seen(), MemoryQueue()
+    once, seen, queue = AsyncOnce(Overlapping()), HandlerLog(), MemoryQueue()
     if together:
         once.engine.answer = None
-    work = FunctionWork(noting(once, seen), None, 100, "orders")
+    work = FunctionWork(recording_handler(once, seen), None, 100, "orders")
 
     class Cancelling(InFlight):
-        def under(self, delivery: Delivery, held: Attempt) -> None:
-            super().under(delivery, held)
+        def attach(self, delivery: Delivery, held: Attempt) -> None:
+            super().attach(delivery, held)
             if delivery is deliveries[-1]:
                 assert batch.cancel()
 
-    async def settle(delivery: Delivery, result: Result) -> None:
+    async def settle(delivery: Delivery, result: DeliveryResult) -> None:
         pass
 
     for number in range(100):
         queue.put(json.dumps({"id": number}).encode())
     deliveries = await queue.receive(100, 1)
-    hand = Cancelling(Broker(queue), None, lambda _what, _error: None)
-    batch = asyncio.create_task(work.do(deliveries, hand, settle))
+    in_flight = Cancelling(Broker(queue), None, lambda _what, _error: None)
+    batch = asyncio.create_task(work.process(deliveries, in_flight, settle))
     with pytest.raises(asyncio.CancelledError):
         await batch
     assert len(seen.effects) == 50
@@ -86,7 +86,7 @@ async def test_claims_whose_work_was_cancelled_before_it_began_are_given_back(to
 
 
 class Overlapping(MemoryStore):
-    parts = 2
+    batch_splits = 2
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,10 +99,10 @@ class Overlapping(MemoryStore):
 
 
 async def test_a_key_that_comes_twice_in_a_batch_is_done_once_and_skipped_once() -> None:
-    once, seen, queue = AsyncOnce(MemoryStore()), Seen(), MemoryQueue()
+    once, seen, queue = AsyncOnce(MemoryStore()), HandlerLog(), MemoryQueue()
     for _ in range(3):
         queue.put(b'{"id": "a"}')
-    await consumed(queue, noting(once, seen))
+    await consumed(queue, recording_handler(once, seen))
     assert seen.effects == ["a"]
     assert once.counts["skipped"] == 2
 
@@ -144,7 +144,7 @@ async def test_the_events_own_id_is_the_key_else_the_transports() -> None:
 
 
 async def test_without_a_key_the_message_is_the_work_not_its_content() -> None:
-    once, seen, queue = AsyncOnce(MemoryStore()), Seen(), MemoryQueue()
+    once, seen, queue = AsyncOnce(MemoryStore()), HandlerLog(), MemoryQueue()
 
     @once(name="count")
     async def count(event: dict[str, Any]) -> None:
@@ -167,14 +167,14 @@ async def test_a_transport_id_with_another_body_is_parked() -> None:
     await consumed(queue, count)
     queue.put(b'{"do": "down"}', id="m1")
     await consumed(queue, count)
-    assert await parked(once.store) == [("m1", "PayloadMismatch")]
+    assert await parked_records(once.store) == [("m1", "PayloadMismatch")]
 
 
 @pytest.mark.fault("F72")
 async def test_the_record_of_a_parked_message_says_where_it_came_from_and_why() -> None:
     once, queue = AsyncOnce(MemoryStore()), MemoryQueue("orders")
     queue.put(b"no JSON", id="m1")
-    await consumed(queue, noting(once, Seen()))
+    await consumed(queue, recording_handler(once, HandlerLog()))
     page = await once.store.scan(Filter(states=(RecordState.PARKED,)), cursor=None, limit=10, timeout=1)
     (record,) = page.records
     assert (record.scope, record.key, record.error_type) == ("default/book.message", "m1", "DecodeError")
@@ -191,14 +191,14 @@ async def test_a_message_without_any_id_and_key_is_parked_under_its_content() ->
 
     queue.put(b"{}")
     await consumed(queue, count)
-    ((key, error),) = await parked(once.store)
+    ((key, error),) = await parked_records(once.store)
     assert key.startswith("sha256:")
     assert error == "MissingKey"
 
 
 async def test_a_client_that_stops_stops_its_consumers() -> None:
     once, queue = AsyncOnce(MemoryStore()), MemoryQueue()
-    consumer = Consumer(noting(once, Seen()), queue)
+    consumer = Consumer(recording_handler(once, HandlerLog()), queue)
     task = asyncio.create_task(consumer.consume())
     once.stop()
     await task
@@ -310,11 +310,11 @@ def test_the_kits_own_broken_queue_would_be_noticed() -> None:
     from tests.queues.test_memory import TestMemory
 
     class Loses(MemoryQueue):
-        async def later(self, delivery: Delivery, seconds: float) -> None:
+        async def nack(self, delivery: Delivery, delay: float) -> None:
             await self.ack([delivery])
 
     kit = TestMemory()
     kit._queue = Loses(ack_deadline=1.0)
     with pytest.raises(AssertionError):
-        kit.test_what_failed_is_tried_again_and_then_acknowledged()
-    assert Forgetful(kit._queue).name == "memory"
+        kit.test_failed_work_is_retried_and_then_acknowledged()
+    assert AckLosingQueue(kit._queue).name == "memory"

@@ -11,15 +11,15 @@ import pytest
 from onceward import AsyncOnce
 from onceward.queues import Consumer, Delivery, MemoryQueue, Message
 from onceward.stores import MemoryStore
-from onceward.testing.queues import Seen, Shaky, noting, parked, until
+from onceward.testing.queues import HandlerLog, UnreliableStore, parked_records, recording_handler, wait_until
 from tests.queues.consuming import consumed
 
 
 class Nameless(MemoryQueue):
     """A broker whose senders give no ids."""
 
-    async def receive(self, most: int, wait: float) -> list[Delivery]:
-        return [Delivery(Message(one.message.body), one.handle) for one in await super().receive(most, wait)]
+    async def receive(self, max_messages: int, wait: float) -> list[Delivery]:
+        return [Delivery(Message(one.message.body), one.handle) for one in await super().receive(max_messages, wait)]
 
 
 @pytest.mark.fault("F72")
@@ -44,7 +44,7 @@ async def test_work_that_kills_its_process_again_and_again_is_set_aside() -> Non
 async def test_a_dead_letter_queue_that_is_away_is_asked_again() -> None:
     once, queue = AsyncOnce(MemoryStore()), AwayAtFirst(dead_letters=True)
     queue.put(b"no JSON")
-    await consumed(queue, noting(once, Seen()))
+    await consumed(queue, recording_handler(once, HandlerLog()))
     assert [message.body for message, _ in queue.dead] == [b"no JSON"]
     assert once.counts["queue_failed"] == 1
 
@@ -60,24 +60,26 @@ class AwayAtFirst(MemoryQueue):
 
 
 async def test_a_message_that_cannot_be_parked_is_not_acknowledged() -> None:
-    store, queue = Shaky(), MemoryQueue()
+    store, queue = UnreliableStore(), MemoryQueue()
     once = AsyncOnce(store)
     store.down = True
     queue.put(b"no JSON")
-    task = asyncio.create_task((consumer := Consumer(noting(once, Seen()), queue, first_delay="10ms")).consume())
-    await until(lambda: once.counts.get("queue_failed", 0) > 0)
+    task = asyncio.create_task(
+        (consumer := Consumer(recording_handler(once, HandlerLog()), queue, first_delay="10ms")).consume()
+    )
+    await wait_until(lambda: once.counts.get("queue_failed", 0) > 0)
     assert len(queue) == 1
     store.down = False
-    await until(lambda: len(queue) == 0)
+    await wait_until(lambda: len(queue) == 0)
     consumer.stop()
     await task
-    assert [error for _, error in await parked(once.store)] == ["DecodeError"]
+    assert [error for _, error in await parked_records(once.store)] == ["DecodeError"]
 
 
 async def test_a_broker_that_is_away_is_asked_again() -> None:
-    once, seen, queue = AsyncOnce(MemoryStore()), Seen(), Interrupted()
+    once, seen, queue = AsyncOnce(MemoryStore()), HandlerLog(), Interrupted()
     queue.put(b'{"id": "a"}')
-    await consumed(queue, noting(once, seen))
+    await consumed(queue, recording_handler(once, seen))
     assert seen.effects == ["a"]
     assert once.counts["queue_failed"] == 3
 
@@ -85,11 +87,11 @@ async def test_a_broker_that_is_away_is_asked_again() -> None:
 class Interrupted(MemoryQueue):
     troubles = 3
 
-    async def receive(self, most: int, wait: float) -> list[Delivery]:
+    async def receive(self, max_messages: int, wait: float) -> list[Delivery]:
         if self.troubles:
             self.troubles -= 1
             raise ConnectionError("away")
-        return await super().receive(most, wait)
+        return await super().receive(max_messages, wait)
 
 
 @pytest.mark.fault("F70")
@@ -107,11 +109,11 @@ async def test_a_delivery_whose_claim_is_lost_is_not_held_on_to() -> None:
     consumer = Consumer(book, queue)
     task = asyncio.create_task(consumer.consume())
     await begun.wait()
-    await until(lambda: bool(queue.extended))
+    await wait_until(lambda: bool(queue.extended))
     await once.forget(book.key({"id": "a"}), force=True)
-    await until(lambda: once.counts.get("lost", 0) > 0)
+    await wait_until(lambda: once.counts.get("lost", 0) > 0)
     queue.extended.clear()
-    await until(lambda: len(queue.delivered) > 1)  # the broker gives it to the next one
+    await wait_until(lambda: len(queue.delivered) > 1)  # the broker gives it to the next one
     assert queue.delivered[0] not in queue.extended
     go_on.set()
     consumer.stop()
@@ -124,8 +126,8 @@ class Watched(MemoryQueue):
         self.delivered: list[Delivery] = []
         self.extended: list[Delivery] = []
 
-    async def receive(self, most: int, wait: float) -> list[Delivery]:
-        received = await super().receive(most, wait)
+    async def receive(self, max_messages: int, wait: float) -> list[Delivery]:
+        received = await super().receive(max_messages, wait)
         self.delivered += received
         return received
 

@@ -13,7 +13,7 @@ from onceward.queues import Consumer, Delivery
 from onceward.queues.kafka import KafkaQueue
 from onceward.queues.offsets import Offsets
 from onceward.stores import MemoryStore
-from onceward.testing.queues import until
+from onceward.testing.queues import wait_until
 from tests.queues.cloud import SHORTEST_SESSION, OnKafka, of_group
 from tests.servers.kafka import KafkaServer
 
@@ -28,17 +28,17 @@ def kafka() -> Iterator[KafkaServer]:
 def test_what_is_done_ahead_of_its_turn_is_committed_with_what_it_waits_for() -> None:
     offsets = Offsets()
     for offset in (7, 8, 10, 11):  # 9 is no message: Kafka's own markers have offsets, too
-        offsets.received(offset)
-    assert (offsets.position, offsets.moved) == (7, False)
-    offsets.done(8)
-    offsets.done(11)
-    assert (offsets.position, offsets.moved) == (7, False)
-    offsets.done(7)
-    assert (offsets.position, offsets.moved, offsets.ahead) == (10, True, 2)
-    offsets.committed(10)
-    assert not offsets.moved
-    offsets.done(10)
-    assert (offsets.position, offsets.moved, offsets.ahead) == (12, True, 0)
+        offsets.mark_received(offset)
+    assert (offsets.position, offsets.needs_commit) == (7, False)
+    offsets.mark_done(8)
+    offsets.mark_done(11)
+    assert (offsets.position, offsets.needs_commit) == (7, False)
+    offsets.mark_done(7)
+    assert (offsets.position, offsets.needs_commit, offsets.uncommitted) == (10, True, 2)
+    offsets.mark_committed(10)
+    assert not offsets.needs_commit
+    offsets.mark_done(10)
+    assert (offsets.position, offsets.needs_commit, offsets.uncommitted) == (12, True, 0)
 
 
 @pytest.mark.parametrize("settings", [{}, {"group.id": "g", "enable.auto.commit": True}])
@@ -73,7 +73,7 @@ async def test_offsets_are_committed_in_order_and_the_rest_comes_again(kafka: Ka
     await first.ack([deliveries[2]])
     await first.ack([deliveries[0]])
     assert topic.committed() == 1, "the second is not done, and the third must not overtake it"
-    await first.later(deliveries[1], 0)
+    await first.nack(deliveries[1], 0)
     again = await received(first, 1)
     assert (again[0].message.body, again[0].message.deliveries) == (b"1", 2)
     await first.close()
@@ -90,7 +90,7 @@ async def test_a_partition_whose_first_message_is_never_done_is_paused_in_the_en
 ) -> None:
     topic = OnKafka(kafka.address)
     topic.produce([(b"%d" % number, 0) for number in range(20)])
-    queue = await opened(topic, most_ahead=5)
+    queue = await opened(topic, max_uncommitted=5)
     stuck, *others = await received(queue, 5, wait)
     await queue.ack(others)
     assert await queue.receive(10, 0.5) == []
@@ -115,7 +115,7 @@ async def test_a_consumer_whose_hands_are_full_stays_in_its_group(kafka: KafkaSe
     queue = topic.queue(dead_letters=False, ack_deadline=SHORTEST_SESSION)
     consumer = Consumer(book, queue, concurrency=1)
     task = asyncio.create_task(consumer.consume())
-    await until(lambda: topic.committed() == 2)
+    await wait_until(lambda: topic.committed() == 2)
     consumer.stop()
     await task
     assert begun == ["a", "b"]

@@ -24,8 +24,8 @@ class TestMemory(QueueConformance):
     async def put(self, body: bytes, id: str) -> None:
         self._queue.put(body, id=id)
 
-    async def left(self) -> int:
+    async def remaining(self) -> int:
         return len(self._queue)
 
-    async def dead(self) -> list[bytes]:
+    async def dead_letters(self) -> list[bytes]:
         return [message.body for message, _ in self._queue.dead]

@@ -6,12 +6,22 @@ import pytest
 
 from onceward import errors
 from onceward.protocol.outcome import Common, Executed, Failed, Mismatch, Parked, Replayed, Running, Stale, Unknown
-from onceward.queues.settlement_rule import AT_LEAST, Ack, DeadLetter, Pace, Result, Retry, Ruling, Unreadable, rule
+from onceward.queues.settlement import (
+    MIN_RETRY_DELAY,
+    Ack,
+    BackoffPolicy,
+    DeadLetter,
+    DeliveryResult,
+    DeliverySettlement,
+    Retry,
+    Unreadable,
+    settlement_for,
+)
 
-PACE = Pace(first=1.0, longest=60.0)
+BACKOFF = BackoffPolicy(initial=1.0, maximum=60.0)
 KEY = "order:7"
 
-CASES: dict[str, tuple[Result, int, Ruling]] = {
+CASES: dict[str, tuple[DeliveryResult, int, DeliverySettlement]] = {
     "executed": (Executed(key=KEY), 1, Ack()),
     "executed, unprotected": (Executed(key=KEY, reason="unprotected"), 1, Ack()),
     "replayed": (Replayed(key=KEY), 3, Ack()),
@@ -19,7 +29,7 @@ CASES: dict[str, tuple[Result, int, Ruling]] = {
     "stale": (Stale(key=KEY), 1, Ack()),
     "running, its lease ends soon": (Running(key=KEY, retry_after=0.5), 1, Retry(0.5, "running")),
     "running, its lease is long": (Running(key=KEY, retry_after=600.0), 3, Retry(4.0, "running")),
-    "running, its lease is over": (Running(key=KEY, retry_after=0.0), 1, Retry(AT_LEAST, "running")),
+    "running, its lease is over": (Running(key=KEY, retry_after=0.0), 1, Retry(MIN_RETRY_DELAY, "running")),
     "running in a transaction": (Running(key=KEY, retry_after=None), 9, Retry(60.0, "running")),
     "failed": (Failed(key=KEY, attempt=2), 1, Retry(2.0, "failed")),
     "failed, with a delay": (Failed(key=KEY, attempt=2, retry_after=30.0), 1, Retry(30.0, "failed")),
@@ -33,7 +43,7 @@ CASES: dict[str, tuple[Result, int, Ruling]] = {
     "mismatch": (
         Mismatch(key=KEY, arguments=("event",)),
         1,
-        DeadLetter("PayloadMismatch", f"{KEY} came before with another payload (differs in: event)"),
+        DeadLetter("PayloadMismatch", f"{KEY} was used before with another payload (differs in: event)"),
     ),
     "parked": (
         Parked(key=KEY, attempt=3, token=7, error_type="AttemptsUsedUp", error="silent"),
@@ -64,7 +74,7 @@ CASES: dict[str, tuple[Result, int, Ruling]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_what_becomes_of_a_delivery(case: str) -> None:
     outcome, deliveries, ruling = CASES[case]
-    assert rule(outcome, deliveries, PACE) == ruling
+    assert settlement_for(outcome, deliveries, BACKOFF) == ruling
 
 
 def test_every_kind_of_outcome_is_ruled() -> None:
@@ -72,4 +82,4 @@ def test_every_kind_of_outcome_is_ruled() -> None:
 
 
 def test_delays_grow_up_to_the_longest_and_never_overflow() -> None:
-    assert [PACE.after(times) for times in (0, 1, 2, 3, 6, 7, 10**9)] == [1.0, 1.0, 2.0, 4.0, 32.0, 60.0, 60.0]
+    assert [BACKOFF.after(times) for times in (0, 1, 2, 3, 6, 7, 10**9)] == [1.0, 1.0, 2.0, 4.0, 32.0, 60.0, 60.0]

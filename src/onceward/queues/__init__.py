@@ -1,4 +1,7 @@
-"""Consumers of queues: which outcome acknowledges a message, which does not, and the brokers that this works with."""
+"""Queue consumers: process each message once, and acknowledge, retry or dead-letter it by its outcome.
+
+Read `consumer.py` first, then `settlement.py` (which outcome leads to what) and `port.py` (what an adapter implements).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A queue as the consumer calls it: what goes wrong is an exception, also where a client library knows no better."""
+"""Wraps a queue so that every failure of its client library is an ordinary exception, never a stray cancellation."""
 
 from __future__ import annotations
 
@@ -13,38 +13,42 @@ T = TypeVar("T")
 
 
 class Broker:
-    """The calls of a port that may fail. Some libraries cancel whoever waits when their connection is lost."""
+    """The queue methods that may fail. Some client libraries cancel their callers when the connection is lost."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
 
-    async def receive(self, most: int, wait: float) -> list[Delivery]:
-        return await told(self._queue.receive(most, wait))
+    async def receive(self, max_messages: int, wait: float) -> list[Delivery]:
+        return await await_client_call(self._queue.receive(max_messages, wait))
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
-        await told(self._queue.ack(deliveries))
+        await await_client_call(self._queue.ack(deliveries))
 
-    async def later(self, delivery: Delivery, seconds: float) -> None:
-        await told(self._queue.later(delivery, seconds))
+    async def nack(self, delivery: Delivery, delay: float) -> None:
+        await await_client_call(self._queue.nack(delivery, delay))
 
     async def dead_letter(self, delivery: Delivery, reason: str) -> None:
-        await told(self._queue.dead_letter(delivery, reason))
+        await await_client_call(self._queue.dead_letter(delivery, reason))
 
     async def extend(self, deliveries: Sequence[Delivery]) -> None:
-        await told(self._queue.extend(deliveries))
+        await await_client_call(self._queue.extend(deliveries))
 
 
-async def told(call: Awaitable[T]) -> T:
-    """Its answer. A cancellation that is not ours is trouble; one that is ours is raised, also if it was swallowed."""
+async def await_client_call(call: Awaitable[T]) -> T:
+    """Await a call of the client library and tell its own cancellations from those of this task.
+
+    A cancellation that did not come from this task's owner raises `ConnectionError`. A real one is raised, even if the
+    library swallowed it.
+    """
     try:
-        answer = await call
+        result = await call
     except asyncio.CancelledError:
         if is_cancelled():
             raise
-        raise ConnectionError("the client library has cancelled its own call") from None
+        raise ConnectionError("the client library cancelled its own call") from None
     if is_cancelled():
         raise asyncio.CancelledError
-    return answer
+    return result
 
 
 def is_cancelled() -> bool:

@@ -1,4 +1,4 @@
-"""The record of a message that cannot be done and has no dead letter queue to go to: PARKED, for a person."""
+"""Builds the PARKED record of a message that cannot be processed when there is no dead letter queue."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ from onceward.protocol.policy import Policy
 from onceward.results.codec import Codec
 
 from .message import Message
-from .message_note import BODY, MESSAGE, OF_MESSAGES, QUEUE
+from .message_note import BODY, MESSAGE, MESSAGE_SUFFIX, QUEUE
 
-LONGEST_NOTE = 500  # characters of an id on a record
-
-
-def noted(message: Message, queue: str) -> dict[str, str]:
-    """Where the work of a record came from."""
-    return {MESSAGE: message.id[:LONGEST_NOTE], QUEUE: queue[:LONGEST_NOTE]}
+MAX_NOTE_LENGTH = 500  # characters
 
 
-def parked_job(message: Message, queue: str, of: Scope, policy: Policy, codec: Codec) -> Job:
-    """Its key is the message, not the work: under the key of the work there may be a record, and of another payload."""
+def source_note(message: Message, queue: str) -> dict[str, str]:
+    """Return the note that says which message and queue a record's work came from."""
+    return {MESSAGE: message.id[:MAX_NOTE_LENGTH], QUEUE: queue[:MAX_NOTE_LENGTH]}
+
+
+def parked_job(message: Message, queue: str, work_scope: Scope, policy: Policy, codec: Codec) -> Job:
+    """Return the job whose record parks the message.
+
+    Its key identifies the message, not the work: the key of the work may already have a record with another payload.
+    """
     body = f"sha256:{hashlib.sha256(message).hexdigest()}"
-    scope = Scope(of.app, f"{of.operation}{OF_MESSAGES}", of.tenant)
-    key = make_key(scope, [queue, message.id, body], message.id or body)  # senders use an id twice
-    return Job(key, policy, codec, note={**noted(message, queue), BODY: body})
+    scope = Scope(work_scope.app, f"{work_scope.operation}{MESSAGE_SUFFIX}", work_scope.tenant)
+    key = make_key(scope, [queue, message.id, body], message.id or body)  # with the body: senders may reuse an id
+    return Job(key, policy, codec, note={**source_note(message, queue), BODY: body})

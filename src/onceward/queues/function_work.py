@@ -1,4 +1,4 @@
-"""A decorated function at work: from messages to the jobs that they mean, claimed together, and to their outcomes."""
+"""Processes messages with a decorated function: turns them into jobs, claims those together, and runs them."""
 
 from __future__ import annotations
 
@@ -11,37 +11,44 @@ import msgspec
 from msgspec.structs import replace
 
 from onceward.engine.attempt import Attempt
-from onceward.engine.deliver import Found, carry_out, claim_together, may_go_together, needs_no_claim, park_apart
+from onceward.engine.deliver import (
+    ClaimResult,
+    can_batch_result,
+    claim_together,
+    needs_no_claim,
+    park_message,
+    run_delivery,
+)
 from onceward.engine.job import Job
 from onceward.errors import ConfigurationError, MissingKey, StoreError
 from onceward.keys.fingerprint import fingerprint, parts
 from onceward.keys.key import make_key
 from onceward.keys.sources import Payload
-from onceward.operations.decorator import Guarded
+from onceward.operations.decorator import BaseFunction
 from onceward.protocol.outcome import Outcome
 
 from .broker import is_cancelled
-from .dead_letter import noted, parked_job
-from .driver import Driver
+from .dead_letter import parked_job, source_note
+from .flow_runner import FlowRunner
 from .in_flight import InFlight
 from .message import Delivery, Message
 from .message_note import MESSAGE
-from .result_batch import CANCELLED_ITSELF, Results, Settle
-from .settlement_rule import Unreadable
+from .result_batch import UNEXPECTED_CANCELLATION, ResultBatch, Settle
+from .settlement import Unreadable
 
 Decode = Callable[[Message], Any]
-LARGEST_BATCH = 256  # as many as stores like in one call
-SMALLEST_PART = 40
+MAX_BATCH = 256  # a good size for one store call
+MIN_PART = 40
 Chain = list[tuple[Delivery, Job]]
-"""Deliveries of one key, to be worked on one after the other."""
+"""Deliveries with the same key, processed one after the other."""
 
 
 class FunctionWork:
-    """What a decorated function makes of messages. Blocking functions run in threads, up to `concurrency` of them."""
+    """The work of a consumer whose handler is a decorated function. Blocking functions run in `concurrency` threads."""
 
-    largest = LARGEST_BATCH
+    largest = MAX_BATCH
 
-    def __init__(self, handler: Guarded[..., Any], decode: Decode | None, concurrency: int, queue: str) -> None:
+    def __init__(self, handler: BaseFunction[..., Any], decode: Decode | None, concurrency: int, queue: str) -> None:
         self.operation = handler.operation
         self.engine = handler.engine
         self.client = handler.client
@@ -52,28 +59,33 @@ class FunctionWork:
         self._takes_message = names[1:] == [MESSAGE]
         if not names or (names[1:] and not self._takes_message):
             raise ConfigurationError(
-                f"{self.name} has parameters that a consumer does not know",
+                f"{self.name} has parameters that a consumer cannot fill",
                 hint="it may have two: the event, and message: def book(event, message): …",
             )
         self._decode = decode or decoder(self.operation.fn, names[0])
         source = self.operation.source
-        self._by_transport = isinstance(source, Payload) and not (source.arguments or source.exclude)
-        self._drive = Driver(
-            0 if self.operation.awaits else concurrency + 1
-        )  # one more, to claim the next batch meanwhile
+        self._key_is_message_id = isinstance(source, Payload) and not (source.arguments or source.exclude)
+        self._run_flow = FlowRunner(
+            0 if self.operation.is_async else concurrency + 1
+        )  # one more, to claim the next batch at the same time
 
-    async def do(self, deliveries: Sequence[Delivery], hand: InFlight, settle: Settle) -> None:
-        """A batch: claimed in one call, or a few. A key that comes twice in it is done, then told to have been done."""
-        results = Results(self.engine, settle, hand.done)
+    async def process(self, deliveries: Sequence[Delivery], in_flight: InFlight, settle: Settle) -> None:
+        """Process a batch, claimed in one or a few calls. A key that occurs twice in it runs once and is replayed."""
+        results = ResultBatch(self.engine, settle, in_flight.acknowledge)
         try:
             async with asyncio.TaskGroup() as group:
-                await self._begin(deliveries, hand, settle, results, group)
+                await self._start(deliveries, in_flight, settle, results, group)
         except BaseException as error:
             await results.recover(error)
             raise
 
-    async def _begin(
-        self, deliveries: Sequence[Delivery], hand: InFlight, settle: Settle, results: Results, group: asyncio.TaskGroup
+    async def _start(
+        self,
+        deliveries: Sequence[Delivery],
+        in_flight: InFlight,
+        settle: Settle,
+        results: ResultBatch,
+        group: asyncio.TaskGroup,
     ) -> None:
         chains: dict[bytes, Chain] = {}
         for delivery in deliveries:
@@ -81,108 +93,110 @@ class FunctionWork:
             if isinstance(job, Unreadable):
                 group.create_task(settle(delivery, job))
             elif needs_no_claim(job):
-                group.create_task(self._do(delivery, job, None, settle))
+                group.create_task(self._process(delivery, job, None, settle))
             else:
                 chains.setdefault(job.key.id, []).append((delivery, job))
-        for some in _in_parts(list(chains.values()), self.engine.parts):
-            group.create_task(self._run(some, hand, settle, results, group))
+        for part in _split(list(chains.values()), self.engine.batch_splits):
+            group.create_task(self._claim_and_run(part, in_flight, settle, results, group))
 
-    async def _run(
-        self, chains: list[Chain], hand: InFlight, settle: Settle, results: Results, group: asyncio.TaskGroup
+    async def _claim_and_run(
+        self, chains: list[Chain], in_flight: InFlight, settle: Settle, results: ResultBatch, group: asyncio.TaskGroup
     ) -> None:
-        """One claim for all of these. The results of all parts of a batch are recorded together."""
-        found = await self._claim([chain[0] for chain in chains], hand)
+        """Claim the first job of each chain in one call and start them. All parts of a batch share `results`."""
+        found = await self._claim([chain[0] for chain in chains], in_flight)
         for one, chain in zip(found, chains, strict=True):
             if isinstance(one, Attempt):
-                results.waits(one)
-            if self.operation.awaits and len(chain) == 1 and isinstance(one, Attempt) and may_go_together(one):
-                group.create_task(results.of(chain[0][0], one, group))
+                results.add_claimed(one)
+            if self.operation.is_async and len(chain) == 1 and isinstance(one, Attempt) and can_batch_result(one):
+                group.create_task(results.run(chain[0][0], one, group))
             else:
-                group.create_task(self._do_chain(chain, one, hand, settle, results))
+                group.create_task(self._process_chain(chain, one, in_flight, settle, results))
 
-    async def _claim(self, some: Sequence[tuple[Delivery, Job]], hand: InFlight) -> Sequence[Found]:
-        if not some:
+    async def _claim(self, jobs: Sequence[tuple[Delivery, Job]], in_flight: InFlight) -> Sequence[ClaimResult]:
+        if not jobs:
             return ()
         try:
-            found = await self._drive(claim_together(self.engine, [job for _, job in some]))
-        except Exception as error:  # noqa: BLE001 (nothing was begun: all of it can come again)
-            return [error for _ in some]
-        for (delivery, _), one in zip(some, found, strict=True):
+            found = await self._run_flow(claim_together(self.engine, [job for _, job in jobs]))
+        except Exception as error:  # noqa: BLE001 (nothing was started: all of it can be redelivered)
+            return [error for _ in jobs]
+        for (delivery, _), one in zip(jobs, found, strict=True):
             if isinstance(one, Attempt):
-                hand.under(delivery, one)
+                in_flight.attach(delivery, one)
         return found
 
-    async def _do_chain(self, chain: Chain, found: Found, hand: InFlight, settle: Settle, results: Results) -> None:
+    async def _process_chain(
+        self, chain: Chain, found: ClaimResult, in_flight: InFlight, settle: Settle, results: ResultBatch
+    ) -> None:
         if isinstance(found, Attempt):
-            results.begins(found)
-        for place, (delivery, job) in enumerate(chain):
-            if place:
-                found = (await self._claim([(delivery, job)], hand))[0]
-            await self._do(delivery, job, found, settle)
+            results.mark_started(found)
+        for position, (delivery, job) in enumerate(chain):
+            if position > 0:  # the caller has claimed the first
+                found = (await self._claim([(delivery, job)], in_flight))[0]
+            await self._process(delivery, job, found, settle)
 
-    async def _do(self, delivery: Delivery, job: Job, found: Found | None, settle: Settle) -> None:
+    async def _process(self, delivery: Delivery, job: Job, found: ClaimResult | None, settle: Settle) -> None:
         outcome: Outcome[Any] | Exception
         if found is None or isinstance(found, Attempt | StoreError):
             try:
-                outcome = await self._drive(carry_out(self.engine, job, found))
-            except Exception as error:  # noqa: BLE001 (of the store, or of ours; what the handler raises is an outcome)
+                outcome = await self._run_flow(run_delivery(self.engine, job, found))
+            except Exception as error:  # noqa: BLE001 (of the store or of this process; what the handler raises is an outcome)
                 outcome = error
             except asyncio.CancelledError:
                 if is_cancelled():
                     raise
-                outcome = RuntimeError(CANCELLED_ITSELF)
+                outcome = RuntimeError(UNEXPECTED_CANCELLATION)
         else:
             outcome = found
         await settle(delivery, outcome)
 
     def job(self, message: Message) -> Job | Unreadable:
-        """The job that a message means, or that it means none."""
+        """Return the job of a message, or `Unreadable` if it cannot be decoded or has no key."""
         try:
             args = (self._decode(message),)
-            made = self._handler.job(args, {MESSAGE: message} if self._takes_message else {})
-            if self._by_transport:
-                made = self._under_transport(made, message)
-        except Exception as error:  # noqa: BLE001 (reading it is the user's own code, and the message is anybody's)
+            job = self._handler.job(args, {MESSAGE: message} if self._takes_message else {})
+            if self._key_is_message_id:
+                job = self._with_message_id_as_key(job, message)
+        except Exception as error:  # noqa: BLE001 (`decode` is user code and the message is untrusted)
             return Unreadable(error)
-        return replace(made, note=noted(message, self._queue))
+        return replace(job, note=source_note(message, self._queue))
 
-    def _under_transport(self, made: Job, message: Message) -> Job:
-        """No key was declared: the message is the work. Of what it holds the fingerprint is made all the same."""
+    def _with_message_id_as_key(self, job: Job, message: Message) -> Job:
+        """Use the message id as the key, because no key was declared. The payload still determines the fingerprint."""
         if not message.id:
-            raise MissingKey("the message has no id", hint="declare a key= over the event, or let the sender give ids")
-        key = make_key(made.key.scope, message.id)
-        payload = self.operation.payload(self.operation.arguments(made.args, made.kwargs))
-        return replace(made, key=key, fingerprint=fingerprint(payload), arguments=parts(payload, key.id))
+            raise MissingKey("the message has no id", hint="declare key= from the event, or set ids when sending")
+        key = make_key(job.key.scope, message.id)
+        payload = self.operation.payload(self.operation.arguments(job.args, job.kwargs))
+        return replace(job, key=key, fingerprint=fingerprint(payload), arguments=parts(payload, key.id))
 
     async def park(self, message: Message, kind: str, reason: str) -> bool:
-        """Keep a PARKED record of a message that cannot be done. False: not now."""
+        """Store a PARKED record of a message that cannot be processed. Return False if that is not possible now."""
         job = parked_job(message, self._queue, self.operation.scope, self.operation.policy, self.operation.codec)
-        return await self._drive(park_apart(self.engine, job, kind, reason))
+        return await self._run_flow(park_message(self.engine, job, kind, reason))
 
     def close(self) -> None:
-        self._drive.close()
+        self._run_flow.close()
 
 
-def _in_parts(chains: list[Chain], parts: int) -> Iterator[list[Chain]]:
-    """Of about the same size, and none so small that its call costs more than what is saved."""
-    parts = max(1, min(parts, len(chains) // SMALLEST_PART))
+def _split(chains: list[Chain], parts: int) -> Iterator[list[Chain]]:
+    """Split into parts of similar size, none so small that an extra store call costs more than it saves."""
+    parts = max(1, min(parts, len(chains) // MIN_PART))
     size = -(-len(chains) // parts)
     return (chains[start : start + size] for start in range(0, len(chains), size or 1))
 
 
 def decoder(fn: Callable[..., Any], parameter: str) -> Decode:
-    """How a body becomes the argument, by its annotation: JSON of that type; `bytes`, `str`, `Message` as they are."""
+    """Return how to decode a body by the parameter's annotation: `bytes`, `str`, `Message` as is, others from JSON."""
     try:
-        wanted = typing.get_type_hints(fn, include_extras=True).get(parameter, Any)
-    except Exception:  # noqa: BLE001 (a forward reference that nobody can resolve means that nothing was declared)
-        wanted = Any
-    if wanted is Message:
+        annotation = typing.get_type_hints(fn, include_extras=True).get(parameter, Any)
+    except Exception:  # noqa: BLE001 (an unresolvable forward reference counts as no annotation)
+        annotation = Any
+    if annotation is Message:
         return lambda message: message
-    if wanted is bytes:
+    if annotation is bytes:
         return lambda message: message.body
-    if wanted is str:
+    if annotation is str:
         return lambda message: message.decode()
-    of_pydantic: Any = getattr(wanted, "model_validate_json", None)
-    if of_pydantic is not None:
-        return lambda message: of_pydantic(message.body)
-    return msgspec.json.Decoder(wanted).decode
+    validate_json: Any = getattr(annotation, "model_validate_json", None)
+    if validate_json is not None:
+        return lambda message: validate_json(message.body)
+    return msgspec.json.Decoder(annotation).decode

@@ -1,4 +1,4 @@
-"""Deliveries in hand: kept from being delivered to others while they are worked on, and acknowledged together."""
+"""Deliveries in flight: received and not settled yet. Extends their ack deadlines and batches acknowledgements."""
 
 from __future__ import annotations
 
@@ -10,86 +10,85 @@ from onceward.engine.attempt import Attempt
 from .broker import Broker
 from .message import Delivery
 
-EXTENSIONS = 3
-"""Per ack deadline: two may fail in a row before the broker delivers to somebody else."""
+EXTENSIONS_PER_DEADLINE = 3
+"""Two extensions in a row may fail before the broker delivers to another consumer."""
 
-Trouble = Callable[[str, Exception], None]
-"""Told what was tried, and what it raised."""
+OnError = Callable[[str, Exception], None]
+"""Called with the name of the broker call that failed and its exception."""
 
 
 class InFlight:
-    """Knows what is in hand, and says so to the broker, as the keeper says it to the store."""
+    """Tracks the deliveries in flight and extends their deadlines at the broker, as the heartbeat does at the store."""
 
-    def __init__(self, broker: Broker, ack_deadline: float | None, trouble: Trouble) -> None:
+    def __init__(self, broker: Broker, ack_deadline: float | None, on_error: OnError) -> None:
         self._broker = broker
         self._deadline = ack_deadline
-        self._trouble = trouble
-        self._attempt: dict[Delivery, Attempt | None] = {}
-        self._done: list[Delivery] = []
+        self._on_error = on_error
+        self._attempts: dict[Delivery, Attempt | None] = {}
+        self._to_ack: list[Delivery] = []
         self._acking: asyncio.Task[None] | None = None
         self._extending: asyncio.Task[None] | None = None
-        self._gone = asyncio.Event()
+        self._removed = asyncio.Event()
 
     def __len__(self) -> int:
-        return len(self._attempt)
+        return len(self._attempts)
 
-    def take(self, delivery: Delivery) -> None:
-        self._attempt[delivery] = None
+    def add(self, delivery: Delivery) -> None:
+        self._attempts[delivery] = None
         if self._extending is None and self._deadline is not None:
-            self._extending = asyncio.create_task(self._keep_extending(self._deadline / EXTENSIONS))
+            self._extending = asyncio.create_task(self._keep_extending(self._deadline / EXTENSIONS_PER_DEADLINE))
 
-    def under(self, delivery: Delivery, attempt: Attempt) -> None:
-        """It is worked on under this claim: once that is lost, the delivery is not held on to either."""
-        self._attempt[delivery] = attempt
+    def attach(self, delivery: Delivery, attempt: Attempt) -> None:
+        """Record which attempt processes the delivery. If its claim is lost, the delivery is not extended any more."""
+        self._attempts[delivery] = attempt
 
-    def drop(self, delivery: Delivery) -> None:
-        """It is about to be settled, or left to the broker."""
-        self._attempt.pop(delivery, None)
-        self._gone.set()
+    def remove(self, delivery: Delivery) -> None:
+        """Stop tracking a delivery that is about to be settled, or that is left to the broker."""
+        self._attempts.pop(delivery, None)
+        self._removed.set()
 
-    def ack(self, delivery: Delivery) -> None:
-        """Acknowledge it. What comes while others are being acknowledged goes together, in the next call."""
-        self._done.append(delivery)
+    def acknowledge(self, delivery: Delivery) -> None:
+        """Settle a delivery by acknowledging it.
+
+        Deliveries that become ready while a call to the broker is in progress are sent together in the next call.
+        """
+        self.remove(delivery)
+        self._to_ack.append(delivery)
         if self._acking is None:
             self._acking = asyncio.create_task(self._keep_acking())
 
-    def done(self, delivery: Delivery) -> None:
-        """It is settled by being acknowledged."""
-        self.drop(delivery)
-        self.ack(delivery)
-
     async def _keep_acking(self) -> None:
-        while self._done:
-            done, self._done = self._done, []
+        while self._to_ack:
+            deliveries, self._to_ack = self._to_ack, []
             try:
-                await self._broker.ack(done)
-            except Exception as error:  # noqa: BLE001 (they are delivered again, recognised and acknowledged then)
-                self._trouble("ack", error)
+                await self._broker.ack(deliveries)
+            except Exception as error:  # noqa: BLE001 (redelivered, then recognised and acknowledged)
+                self._on_error("ack", error)
         self._acking = None
 
-    async def _keep_extending(self, seconds: float) -> None:
+    async def _keep_extending(self, interval: float) -> None:
         while True:
-            await asyncio.sleep(seconds)
-            ours = [one for one, attempt in self._attempt.items() if attempt is None or not attempt.lost]
-            if not ours:
+            await asyncio.sleep(interval)
+            owned = [delivery for delivery, attempt in self._attempts.items() if attempt is None or not attempt.lost]
+            if not owned:
                 continue
             try:
-                await self._broker.extend(ours)
-            except Exception as error:  # noqa: BLE001 (tried again; else the broker delivers it to somebody, who asks the store)
-                self._trouble("extend", error)
+                await self._broker.extend(owned)
+            except Exception as error:  # noqa: BLE001 (retried; otherwise the next consumer asks the store)
+                self._on_error("extend", error)
 
-    async def fewer(self, than: int, patience: float) -> None:
-        """Wait until fewer are in hand than this, for at most that many seconds."""
+    async def wait_until_below(self, limit: int, timeout: float) -> None:
+        """Wait until fewer than `limit` deliveries are in flight, for at most `timeout` seconds."""
         try:
-            async with asyncio.timeout(patience):
-                while len(self._attempt) >= than:
-                    self._gone.clear()
-                    await self._gone.wait()
+            async with asyncio.timeout(timeout):
+                while len(self._attempts) >= limit:
+                    self._removed.clear()
+                    await self._removed.wait()
         except TimeoutError:
             return
 
-    async def acknowledged(self) -> None:
-        """Wait until everything that was done is acknowledged."""
+    async def wait_for_acks(self) -> None:
+        """Wait until all pending acknowledgements are sent."""
         while self._acking is not None:
             await asyncio.wait([self._acking])
 

@@ -1,4 +1,4 @@
-"""A queue in this process, for tests and examples. It has a broker's vices: what is not settled in time comes again."""
+"""An in-process queue for tests and examples. Like a broker, it redelivers messages that are not settled in time."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from .message import Delivery, Message
 
 
 class _Entry(Struct, eq=False):
-    """One message, from `put` to its ack."""
+    """One message, from `put` until it is acknowledged."""
 
     id: str
     body: bytes
     headers: Mapping[str, str]
     deliveries: int = 0
-    attempt: bool = False  # by whom its last delivery went to
-    plan: int = 0  # the only one of its plans that counts
+    delivered: bool = False  # and neither settled nor put back since
+    schedule: int = 0  # number of its valid entry in the heap; other entries are outdated
 
 
 class MemoryQueue:
-    """`put` may be called from any thread. `dead` holds the dead letters with the reason of each."""
+    """An in-process queue. `put` may be called from any thread. `dead` holds the dead letters and their reasons."""
 
     def __init__(
         self,
@@ -45,92 +45,92 @@ class MemoryQueue:
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
-        self._plans = itertools.count(1)
-        self._due: list[tuple[float, int, _Entry]] = []  # delivered from then on, if that is still the plan
-        self._left: set[_Entry] = set()
+        self._schedules = itertools.count(1)
+        self._due: list[tuple[float, int, _Entry]] = []  # by time of the next delivery; outdated entries are skipped
+        self._entries: set[_Entry] = set()
         self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
 
     def put(self, body: bytes, *, id: str = "", headers: Mapping[str, str] | None = None) -> str:
-        """Add a message; its id. Two messages of one id are two messages: senders repeat themselves."""
+        """Add a message and return its id. Two messages with the same id stay two messages, as at a real broker."""
         entry = _Entry(id or f"{self.name}/{next(self._ids)}", body, dict(headers or {}))
         with self._lock:
-            self._left.add(entry)
-            self._plan(entry, self._monotonic())
+            self._entries.add(entry)
+            self._schedule(entry, self._monotonic())
         return entry.id
 
     def __len__(self) -> int:
-        """How many are not done: waiting, delayed or in somebody's hand."""
-        return len(self._left)
+        """Return how many messages are not done: waiting, delayed or in flight."""
+        return len(self._entries)
 
     async def open(self) -> None:
         """Nothing to connect to."""
 
     async def close(self) -> None:
-        """What is in hand comes again at its deadline."""
+        """Do nothing: messages in flight are redelivered at their deadline."""
 
-    async def receive(self, most: int, wait: float) -> list[Delivery]:
-        ends = self._monotonic() + wait
-        bell = asyncio.Event()
-        waiting = asyncio.get_running_loop(), bell
+    async def receive(self, max_messages: int, wait: float) -> list[Delivery]:
+        deadline = self._monotonic() + wait
+        event = asyncio.Event()
+        waiting = asyncio.get_running_loop(), event
         self._waiting.add(waiting)
         try:
-            while not (taken := self._take(most)) and (left := ends - self._monotonic()) > 0:
+            while not (taken := self._pop_due(max_messages)) and (left := deadline - self._monotonic()) > 0:
                 next_due = self._due[0][0] - self._monotonic() if self._due else left
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(max(0.001, min(left, next_due))):
-                        await bell.wait()
-                bell.clear()
+                        await event.wait()
+                event.clear()
             return taken
         finally:
             self._waiting.discard(waiting)
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
-            self._left.discard(delivery.handle[0])  # also a late one: the work is done, whoever holds it now
+            self._entries.discard(delivery.handle[0])  # a late ack counts, too: the work is done
 
-    async def later(self, delivery: Delivery, seconds: float) -> None:
+    async def nack(self, delivery: Delivery, delay: float) -> None:
         with self._lock:
-            entry = self._attempt(delivery)
+            entry = self._current(delivery)
             if entry is not None:
-                entry.attempt = False
-                self._plan(entry, self._monotonic() + seconds)
+                entry.delivered = False
+                self._schedule(entry, self._monotonic() + delay)
 
     async def dead_letter(self, delivery: Delivery, reason: str) -> None:
-        if delivery.handle[0] in self._left:
+        if delivery.handle[0] in self._entries:
             self.dead.append((delivery.message, reason))
         await self.ack([delivery])
 
     async def extend(self, deliveries: Sequence[Delivery]) -> None:
         with self._lock:
             for delivery in deliveries:
-                entry = self._attempt(delivery)
+                entry = self._current(delivery)
                 if entry is not None:
-                    self._plan(entry, self._monotonic() + self._deadline)
+                    self._schedule(entry, self._monotonic() + self._deadline)
 
-    def _attempt(self, delivery: Delivery) -> _Entry | None:
-        """The message, if this delivery is the last one of it, and not settled."""
+    def _current(self, delivery: Delivery) -> _Entry | None:
+        """Return the message if this is its latest delivery and it is not settled."""
         entry: _Entry
         entry, number = delivery.handle
-        return entry if entry in self._left and entry.attempt and entry.deliveries == number else None
+        return entry if entry in self._entries and entry.delivered and entry.deliveries == number else None
 
-    def _plan(self, entry: _Entry, at: float) -> None:
-        """Deliver it then."""
-        entry.plan = next(self._plans)
-        heapq.heappush(self._due, (at, entry.plan, entry))
-        for loop, bell in tuple(self._waiting):
-            loop.call_soon_threadsafe(bell.set)
+    def _schedule(self, entry: _Entry, at: float) -> None:
+        """Schedule the next delivery of the message."""
+        entry.schedule = next(self._schedules)
+        heapq.heappush(self._due, (at, entry.schedule, entry))
+        for loop, event in tuple(self._waiting):
+            loop.call_soon_threadsafe(event.set)
 
-    def _take(self, most: int) -> list[Delivery]:
+    def _pop_due(self, max_messages: int) -> list[Delivery]:
         taken: list[Delivery] = []
         with self._lock:
             now = self._monotonic()
-            while len(taken) < most and self._due and self._due[0][0] <= now:
-                _, plan, entry = heapq.heappop(self._due)
-                if entry not in self._left or plan != entry.plan:
+            while len(taken) < max_messages and self._due and self._due[0][0] <= now:
+                _, schedule, entry = heapq.heappop(self._due)
+                if entry not in self._entries or schedule != entry.schedule:
                     continue
                 entry.deliveries += 1
-                entry.attempt = True
+                entry.delivered = True
                 message = Message(entry.body, entry.id, entry.headers, entry.deliveries)
                 taken.append(Delivery(message, (entry, entry.deliveries)))
-                self._plan(entry, now + self._deadline)
+                self._schedule(entry, now + self._deadline)
         return taken

@@ -1,4 +1,4 @@
-"""What a broker hands out: a message, and one delivery of it."""
+"""A message, and one delivery of it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from msgspec import Struct
 
 
 class Message(bytes):
-    """The body, with what the broker says about it.
+    """The body of a message, with the metadata that the broker supplies.
 
-    `id` is the transport id: the same at every delivery of this message, and no other message's of this queue; empty
-    if its sender gave none and the broker has none. `deliveries` is how often it was handed out, this time included,
-    as far as the broker tells. As an argument of a key or a fingerprint it is its body alone: the rest tells about the
-    way that it took, not about the work. (Its module and name are part of stored fingerprints: they stay.)
+    `id` is the transport id. It is the same at every delivery of this message and unique within its queue. It is empty
+    if the sender set none and the broker assigns none. `deliveries` counts the deliveries so far, this one included, as
+    far as the broker reports it. In keys and fingerprints only the body counts, because the metadata describes the
+    transport, not the work. The names of this module and class are part of stored fingerprints and must not change.
     """
 
     id: str
@@ -22,14 +22,14 @@ class Message(bytes):
     deliveries: int
 
     def __new__(cls, body: bytes, id: str = "", headers: Mapping[str, str] | None = None, deliveries: int = 1) -> Self:
-        """A message as an adapter makes it."""
+        """Create a message. Adapters call this."""
         self = super().__new__(cls, body)
         self.id, self.headers, self.deliveries = id, headers or {}, deliveries
         return self
 
     @property
     def body(self) -> bytes:
-        """The plain bytes."""
+        """The body as plain bytes."""
         return bytes(memoryview(self))
 
     def __repr__(self) -> str:
@@ -37,9 +37,9 @@ class Message(bytes):
 
 
 class Delivery(Struct, frozen=True, eq=False, gc=False):
-    """A message in our hand. `handle` is whatever the adapter needs to say what becomes of this very delivery.
+    """One delivery of a message. `handle` is what the adapter needs to settle this delivery.
 
-    (Neither leads back to it, so the garbage collector need not look.)
+    `gc=False` is safe because neither field refers back to the delivery.
     """
 
     message: Message

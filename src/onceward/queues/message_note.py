@@ -1,4 +1,4 @@
-"""What the record of work from a queue notes of its message; and the records of messages that mean no work."""
+"""The fields that records of queue work note about their message, and how to recognise records of parked messages."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Final
 from onceward.protocol.record import Record
 
 MESSAGE: Final = "message"
-"""The name of the parameter, and of the note, that has the message, or its id."""
+"""Name of the handler's parameter that receives the message, and of the note that holds its id."""
 
 QUEUE: Final = "queue"
 BODY: Final = "body"
-OF_MESSAGES: Final = ".message"
-"""What the operation of a record ends in that is a note of a message, and no work."""
+MESSAGE_SUFFIX: Final = ".message"
+"""Ending of the operation name of records that park a message instead of describing work."""
 
 
-def is_set_aside(record: Record) -> bool:
-    """Whether this is the note of a message that could not be done and had no dead letter queue to go to."""
+def is_parked_message(record: Record) -> bool:
+    """Return whether the record parks a message that could not be processed and had no dead letter queue."""
     operation = record.scope.partition("@")[0].partition("/")[2]
-    return operation.endswith(OF_MESSAGES) and {MESSAGE, QUEUE, BODY} <= record.note.keys()
+    return operation.endswith(MESSAGE_SUFFIX) and {MESSAGE, QUEUE, BODY} <= record.note.keys()

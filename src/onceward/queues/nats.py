@@ -1,7 +1,7 @@
-"""NATS JetStream: a pull consumer that is durable and shared by name. `later` is `nak(delay)`, `extend` is in-progress.
+"""NATS JetStream: a durable pull consumer, shared by name. `nack` is `nak(delay)`, `extend` is in-progress.
 
-Messages are asked for by JetStream's own requests: what is there now, in one call (`no_wait`); if nothing is, one
-message as soon as there is one, and then what came with it. The client's `fetch` would wait for a batch to be full.
+This adapter sends JetStream's own requests: one call for all available messages (`no_wait`). If there are none, it
+waits for one message and then takes those that arrived with it. The client's `fetch` would wait for a full batch.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
     from nats.js import JetStreamContext
 
-SENDERS_ID = "Nats-Msg-Id"
-"""The header by which senders tell JetStream, and us, that two messages are one."""
+MESSAGE_ID_HEADER = "Nats-Msg-Id"
+"""The header with the sender's id, by which JetStream also recognises duplicates."""
 
-STATUS = "Status"
-NO_MESSAGES = ("404", "408")  # there are none, or there were none in that time
-ANSWER = 5.0  # seconds for a server to say what it has: else it is away
+STATUS_HEADER = "Status"
+NO_MESSAGES = ("404", "408")  # none available, or none within the time
+RESPONSE_TIMEOUT = 5.0  # seconds until the server counts as unreachable
 
 
 class NatsQueue:
-    """A durable consumer of a stream. It is made if there is none; one that exists is taken as it is.
+    """A durable consumer of a stream. It is created if missing; an existing one is used unchanged.
 
-    `subject` filters the stream. `dead_letter` is the subject of dead letters: a stream has to hold it. `options` are
-    those of `nats.connect`.
+    `subject` filters the stream. `dead_letter` is the subject of dead letters, which a stream must capture. `options`
+    are passed to `nats.connect`.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class NatsQueue:
         self._options = options
         self._arrived: deque[Msg] = deque()
         self._client: Client | None = None
-        self._is_found = False  # the consumer, at the server
+        self._consumer_exists = False  # on the server
 
     async def open(self) -> None:
         try:
@@ -67,86 +67,92 @@ class NatsQueue:
             raise MissingExtra("NATS needs nats-py", hint='pip install "onceward[nats]"') from error
         options = {"max_reconnect_attempts": -1, "error_cb": _ignore, **self._options}
         try:
-            async with asyncio.timeout(ANSWER):  # whoever reconnects for ever would also begin for ever
+            async with asyncio.timeout(RESPONSE_TIMEOUT):  # with unlimited reconnects, connect would wait indefinitely
                 self._client = client = await nats.connect(self._servers, **options)
         except TimeoutError:
-            raise ConnectionError(f"no NATS server answers for {self.name}") from None
+            raise ConnectionError(f"no NATS server responds for {self.name}") from None
         self._context = client.jetstream()
         await self._find_consumer()
         self._inbox = client.new_inbox()
-        self._bell = asyncio.Event()
+        self._arrival = asyncio.Event()
         self._arrived.clear()
-        await client.subscribe(self._inbox, cb=self._arrive)
+        await client.subscribe(self._inbox, cb=self._on_message)
 
     async def _find_consumer(self) -> None:
-        config = await _consumer(self._context, self._stream, self._durable, self._subject, self.ack_deadline)
+        config = await _get_or_create_consumer(
+            self._context, self._stream, self._durable, self._subject, self.ack_deadline
+        )
         self.ack_deadline = config.ack_wait
         _check(config, self.name)
-        self._is_found = True
+        self._consumer_exists = True
 
     async def close(self) -> None:
         if self._client is None or self._client.is_closed:
             return
         try:
             if self._client.is_connected:
-                await self._client.flush(int(ANSWER))
+                await self._client.flush(int(RESPONSE_TIMEOUT))
         finally:
             await self._client.close()
 
-    async def _arrive(self, message: Msg) -> None:
+    async def _on_message(self, message: Msg) -> None:
         self._arrived.append(message)
-        self._bell.set()
+        self._arrival.set()
 
-    async def receive(self, most: int, wait: float) -> list[Delivery]:
-        if not self._is_found:
+    async def receive(self, max_messages: int, wait: float) -> list[Delivery]:
+        if not self._consumer_exists:
             await self._find_consumer()
-        found = self._drain(most) or await self._ask(most, {"no_wait": True}, ANSWER)
+        found = self._drain(max_messages) or await self._request(max_messages, {"no_wait": True}, RESPONSE_TIMEOUT)
         if found or wait <= 0:
             return found
-        first = await self._ask(1, {"expires": int(wait * 1e9)}, wait + ANSWER)
-        more = await self._ask(most - 1, {"no_wait": True}, ANSWER) if first and most > 1 else []
+        first = await self._request(1, {"expires": int(wait * 1e9)}, wait + RESPONSE_TIMEOUT)
+        more = (
+            await self._request(max_messages - 1, {"no_wait": True}, RESPONSE_TIMEOUT)
+            if first and max_messages > 1
+            else []
+        )
         return first + more
 
-    async def _ask(self, most: int, how: Mapping[str, Any], patience: float) -> list[Delivery]:
-        """One request, and all that it brings: as many as it may, or fewer and the word that there are no more."""
+    async def _request(self, max_messages: int, mode: Mapping[str, Any], timeout: float) -> list[Delivery]:
+        """Send one pull request and return its messages: as many as requested, or those before the end of the batch."""
         client = self._connected()
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._durable}"
-        await client.publish(subject, json.dumps({"batch": most, **how}).encode(), reply=self._inbox)
+        await client.publish(subject, json.dumps({"batch": max_messages, **mode}).encode(), reply=self._inbox)
         found: list[Delivery] = []
         try:
-            async with asyncio.timeout(patience):
-                while len(found) < most:
-                    await self._bell.wait()
-                    self._bell.clear()
-                    while self._arrived and len(found) < most:
+            async with asyncio.timeout(timeout):
+                while len(found) < max_messages:
+                    await self._arrival.wait()
+                    self._arrival.clear()
+                    while self._arrived and len(found) < max_messages:
                         message = self._arrived.popleft()
-                        if not self._is_last_word(message):
+                        if not self._is_end_of_batch(message):
                             found.append(_delivery(message))
                         elif not self._arrived:
                             return found
         except TimeoutError:
             if not found:
-                raise ConnectionError("NATS does not answer") from None
+                raise ConnectionError("NATS does not respond") from None
         return found
 
-    def _drain(self, most: int) -> list[Delivery]:
-        """What came too late for the request that it was meant for."""
+    def _drain(self, max_messages: int) -> list[Delivery]:
+        """Return messages that arrived too late for the request that they belong to."""
         found: list[Delivery] = []
-        while self._arrived and len(found) < most:
+        while self._arrived and len(found) < max_messages:
             message = self._arrived.popleft()
-            if not self._is_last_word(message):
+            if not self._is_end_of_batch(message):
                 found.append(_delivery(message))
         return found
 
-    def _is_last_word(self, message: Msg) -> bool:
-        """Whether it is no message, but says that there are no more. Any other word is trouble."""
-        if message.reply:  # what can be acknowledged is a message, whatever its headers say
+    def _is_end_of_batch(self, message: Msg) -> bool:
+        """Return whether this is the status that ends a batch, not a message. Raise on any other status."""
+        if message.reply:  # only messages can be acknowledged, whatever their headers contain
             return False
-        status = (message.headers or {}).get(STATUS)
+        status = (message.headers or {}).get(STATUS_HEADER)
         if status is not None and status not in NO_MESSAGES:
-            self._is_found = False  # it may have been deleted
-            told = (message.headers or {}).get("Description", "")
-            raise ConnectionError(f"JetStream answered {status} {told}")
+            self._consumer_exists = False  # it may have been deleted
+            description = (message.headers or {}).get("Description", "")
+            raise ConnectionError(f"JetStream returned {status} {description}")
         return status is not None
 
     def _connected(self) -> Client:
@@ -159,9 +165,9 @@ class NatsQueue:
         for delivery in deliveries:
             await delivery.handle.ack()
 
-    async def later(self, delivery: Delivery, seconds: float) -> None:
+    async def nack(self, delivery: Delivery, delay: float) -> None:
         self._connected()
-        await delivery.handle.nak(delay=seconds or None)
+        await delivery.handle.nak(delay=delay or None)
 
     async def extend(self, deliveries: Sequence[Delivery]) -> None:
         self._connected()
@@ -172,35 +178,35 @@ class NatsQueue:
     async def dead_letter(self, delivery: Delivery, reason: str) -> None:
         message = delivery.message
         if self._dead_letter is None:
-            raise ConfigurationError(f"{self.name} has no dead letters", hint='give dead_letter="orders.dead"')
+            raise ConfigurationError(f"{self.name} has no dead letter subject", hint='pass dead_letter="orders.dead"')
         number = delivery.handle.metadata.sequence.stream
-        told = {
+        headers = {
             **message.headers,
-            SENDERS_ID: f"dead/{self.name}/{number}/{message.id}",  # a second attempt is known, and nothing else
+            MESSAGE_ID_HEADER: f"dead/{self.name}/{number}/{message.id}",  # JetStream drops a second copy
             "Onceward-Message-Id": message.id,
             "Onceward-Reason": " ".join(reason.split()),
         }
-        fits = len(message) + _size(told) <= self._connected().max_payload  # else the server would end the connection
-        await self._context.publish(self._dead_letter, message.body, headers=told if fits else None)
+        fits = len(message) + _size(headers) <= self._connected().max_payload  # or the server closes the connection
+        await self._context.publish(self._dead_letter, message.body, headers=headers if fits else None)
         await self.ack([delivery])
 
 
 def _delivery(message: Msg) -> Delivery:
     headers = message.headers or {}
-    told = message.metadata
-    id = headers.get(SENDERS_ID) or f"{told.stream}/{told.sequence.stream}"
-    return Delivery(Message(message.data, id, headers, told.num_delivered), message)
+    metadata = message.metadata
+    id = headers.get(MESSAGE_ID_HEADER) or f"{metadata.stream}/{metadata.sequence.stream}"
+    return Delivery(Message(message.data, id, headers, metadata.num_delivered), message)
 
 
 def _size(headers: Mapping[str, str]) -> int:
-    """Bytes on the wire, at most."""
+    """Return an upper bound of the encoded size in bytes."""
     return 64 + sum(len(f"{name}: {value}\r\n".encode()) for name, value in headers.items())
 
 
-async def _consumer(
+async def _get_or_create_consumer(
     context: JetStreamContext, stream: str, durable: str, subject: str | None, ack_wait: float | None
 ) -> Any:
-    """The configuration of the consumer, which is made if there is none."""
+    """Return the configuration of the consumer, creating it if missing."""
     from nats.js.api import AckPolicy, ConsumerConfig
     from nats.js.errors import NotFoundError
 
@@ -222,15 +228,15 @@ def _check(config: Any, name: str) -> None:
     from nats.js.api import AckPolicy
 
     if config.ack_policy != AckPolicy.EXPLICIT:
-        raise ConfigurationError(f"{name} does not wait for acknowledgements", hint="its ack_policy has to be explicit")
+        raise ConfigurationError(f"{name} does not wait for acknowledgements", hint="set its ack_policy to explicit")
     if config.deliver_subject:
-        raise ConfigurationError(f"{name} is pushed to a subject", hint="make a pull consumer, or name another durable")
+        raise ConfigurationError(f"{name} is a push consumer", hint="create a pull consumer, or pass another durable=")
     if config.max_deliver is not None and config.max_deliver > 0:
         raise ConfigurationError(
-            f"{name} drops a message after {config.max_deliver} deliveries, and those that had to wait count",
-            hint="set its max_deliver to -1, and max_attempts= at the function",
+            f"{name} drops a message after {config.max_deliver} deliveries, and delayed deliveries count",
+            hint="set its max_deliver to -1, and max_attempts= on the function",
         )
 
 
 async def _ignore(_: Exception) -> None:
-    """What goes wrong is raised where it is asked for; the client would print it as well."""
+    """Suppress the client's own error output: errors are raised by the calls that fail."""

@@ -1,9 +1,11 @@
-"""What a consumer asks of a broker. An adapter is one file that fulfils this, and decides nothing.
+"""The interface that a consumer needs from a broker. An adapter is one file that implements it and decides nothing.
 
-Everything is asyncio. A client library that blocks is called by `asyncio.to_thread`. Each method may raise whatever the
-library raises when the broker is not to be reached: the consumer tells it, waits, and asks again; a delivery that could
-not be settled is delivered again by the broker, and recognised by its key. So no method repeats anything by itself, and
-each works again after the broker was restarted: a library that does not reconnect has to be made to.
+All methods are asyncio coroutines. Adapters call blocking client libraries through `asyncio.to_thread`.
+
+Each method may raise whatever the library raises when the broker is unreachable. The consumer reports the error, waits
+and calls again. The broker redelivers a delivery that could not be settled, and the consumer recognises it by its key.
+So no method retries by itself, and each method must work again after the broker was restarted. If the library does not
+reconnect, the adapter has to.
 """
 
 from __future__ import annotations
@@ -15,51 +17,52 @@ from .message import Delivery
 
 
 class Queue(Protocol):
-    """A subscription: one place that messages come from, shared by as many consumers as are started."""
+    """A source of messages that any number of consumers share."""
 
     name: str
-    """Which queue it is, for people and for the records of parked messages: never with a password."""
+    """Identifies the queue in output and in the records of parked messages. Must not contain a password."""
 
     ack_deadline: float | None
-    """Seconds after which a delivery that was neither settled nor extended goes to somebody else. None: it stays ours
-    as long as we are connected."""
+    """Seconds until the broker redelivers a delivery that was neither settled nor extended. None: the delivery belongs
+    to this consumer for as long as it stays connected."""
 
     dead_letters: bool
-    """Whether there is a dead letter queue, so that `dead_letter` may be called."""
+    """Whether a dead letter queue is configured, so that `dead_letter` may be called."""
 
     async def open(self) -> None:
-        """Connect. What raises here ends the consumer: nothing is repeated before it has worked once."""
+        """Connect. An exception ends the consumer: it retries only after the first connection has succeeded."""
         ...
 
     async def close(self) -> None:
-        """Disconnect, also if `open` was not finished. What was received and not settled goes back, sooner or later."""
+        """Disconnect, even if `open` did not finish. The broker redelivers what was received and not settled."""
         ...
 
-    async def receive(self, most: int, wait: float) -> list[Delivery]:
-        """Up to `most` messages, as soon as there are any; none if there are none within about `wait` seconds.
+    async def receive(self, max_messages: int, wait: float) -> list[Delivery]:
+        """Return up to `max_messages` messages as soon as any are available, or none after about `wait` seconds.
 
-        Those of deliveries that somebody else received and did not settle in time are among them.
+        This includes messages that another consumer received and did not settle in time.
         """
         ...
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
-        """They are done: never deliver them again."""
+        """Acknowledge the deliveries: the broker must not deliver them again."""
         ...
 
-    async def later(self, delivery: Delivery, seconds: float) -> None:
-        """Deliver it again, to anybody, not before about that time. 0: at once.
+    async def nack(self, delivery: Delivery, delay: float) -> None:
+        """Redeliver the message, to any consumer, after about `delay` seconds. 0 means immediately.
 
-        A broker that cannot wait that long may deliver earlier, but never at once: the consumer asks again.
+        A broker that cannot delay for that long may deliver earlier, but not immediately. The consumer then calls
+        `nack` again.
         """
         ...
 
     async def dead_letter(self, delivery: Delivery, reason: str) -> None:
-        """Put it, with its id, its headers and the reason, where people look; then it is gone from this queue.
+        """Copy the message with its id, its headers and the reason to the dead letter queue, then acknowledge it.
 
-        In this order: what is interrupted in between is there twice, not gone.
+        In this order: an interruption in between leaves two copies instead of none.
         """
         ...
 
     async def extend(self, deliveries: Sequence[Delivery]) -> None:
-        """They are being worked on: the ack deadline counts from now. Those settled meanwhile are left alone."""
+        """Restart the ack deadline of deliveries in progress. Ignore those that were settled in the meantime."""
         ...

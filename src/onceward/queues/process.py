@@ -1,4 +1,4 @@
-"""Consumers as a process of their own: run until a signal says stop, then finish what is in hand."""
+"""Runs consumers as a process: until SIGTERM or SIGINT, then finishes the messages in flight."""
 
 from __future__ import annotations
 
@@ -12,45 +12,45 @@ from onceward.client.sync import Once
 
 from .consumer import Consumer
 
-SIGNALLED = 128  # as shells say it
+SIGNAL_EXIT_CODE = 128  # plus the number of the signal, as shells do
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def run_all(consumers: Sequence[Consumer], tell: Callable[[str], None] = lambda _: None) -> None:
-    """Run them side by side on an event loop of their own, in the main thread. Closes their clients at the end.
+def run_all(consumers: Sequence[Consumer], report: Callable[[str], None] = lambda _: None) -> None:
+    """Run the consumers concurrently on a new event loop in the main thread, then close their clients.
 
-    SIGTERM or Ctrl-C: no more messages are taken, what is in hand is finished. A second one: it leaves at once, and
-    what was in hand is delivered to somebody else.
+    On SIGTERM or Ctrl-C they take no more messages and finish those in flight. A second signal exits immediately, and
+    the broker redelivers what was in flight.
     """
     try:
-        asyncio.run(_main(consumers, tell))
+        asyncio.run(_run_until_signal(consumers, report))
     except BaseExceptionGroup as group:
-        raise group.exceptions[0] from None  # the others were ended because of it
+        raise group.exceptions[0] from None  # the other consumers were cancelled because of it
 
 
-async def _main(consumers: Sequence[Consumer], tell: Callable[[str], None]) -> None:
+async def _run_until_signal(consumers: Sequence[Consumer], report: Callable[[str], None]) -> None:
     loop = asyncio.get_running_loop()
-    told: list[signal.Signals] = []
+    received: list[signal.Signals] = []
 
     def stop(number: signal.Signals) -> None:
-        if told:
-            tell(f"{number.name} again: leaving at once")
-            os._exit(SIGNALLED + number)
-        told.append(number)
-        tell(f"{number.name}: no more messages are taken; finishing what is in hand")
+        if received:
+            report(f"{number.name} again: exiting immediately")
+            os._exit(SIGNAL_EXIT_CODE + number)
+        received.append(number)
+        report(f"{number.name}: taking no more messages; finishing those in flight")
         for consumer in consumers:
             consumer.stop()
 
     for number in SIGNALS:
         loop.add_signal_handler(number, stop, number)
     try:
-        async with asyncio.TaskGroup() as group:  # if one cannot go on, none does: whoever started us shall see it
+        async with asyncio.TaskGroup() as group:  # if one consumer fails, all stop, so that the supervisor notices
             for consumer in consumers:
                 group.create_task(consumer.consume())
     finally:
         for number in SIGNALS:
             loop.remove_signal_handler(number)
-        for client in {id(one.client): one.client for one in consumers}.values():
+        for client in {id(consumer.client): consumer.client for consumer in consumers}.values():
             await _close(client)
 
 

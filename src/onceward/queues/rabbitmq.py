@@ -1,7 +1,7 @@
-"""RabbitMQ: a durable queue. `later` goes through a queue of its own for each delay, whose messages expire back here.
+"""RabbitMQ: a durable queue. `nack` uses one extra queue per delay, whose messages expire back into this queue.
 
-AMQP has no ack deadline: a delivery is ours as long as we are connected (and `consumer_timeout` of the server, 30
-minutes unless set otherwise, is not over). Nothing is extended.
+AMQP has no ack deadline, so nothing is extended. A delivery belongs to the consumer while it stays connected, up to the
+server's `consumer_timeout` (30 minutes by default).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage
 
 DELIVERIES = "x-onceward-deliveries"
-REDELIVERIES = "x-delivery-count"  # of a quorum queue
+DELIVERY_COUNT = "x-delivery-count"  # set by quorum queues
 REASON = "x-onceward-reason"
-SHORTEST_DELAY = 50  # ms; each queue of delays is twice as long as the one before
-UNUSED = 60_000  # ms that a queue of delays outlives its last message by: publishing does not count as use
+MIN_DELAY = 50  # ms; each delay queue delays twice as long as the previous one
+IDLE_EXPIRY = 60_000  # ms that a delay queue outlives its last message: publishing does not count as use
 
 
 class RabbitQueue:
-    """A queue, made if there is none (durable; `arguments` as in its declaration, such as {"x-queue-type": "quorum"}).
+    """A durable queue, declared if missing with `arguments`, such as {"x-queue-type": "quorum"}.
 
-    `dead_letter` is the queue of dead letters. A message's id is the `message_id` that its sender gave.
+    `dead_letter` is the queue of dead letters. A message's id is the `message_id` that its sender set.
     """
 
     ack_deadline: float | None = None
@@ -56,11 +56,11 @@ class RabbitQueue:
 
     async def open(self) -> None:
         self._prefetch = 0
-        self._bell = asyncio.Event()
+        self._arrival = asyncio.Event()
         await self._connect()
 
     async def _connect(self) -> None:
-        """What is in hand belongs to a connection that is gone: the broker has it, and delivers it again."""
+        """Connect anew. The broker redelivers what the previous connection had in flight."""
         try:
             import aio_pika
         except ImportError as error:
@@ -74,38 +74,38 @@ class RabbitQueue:
         if self._prefetch:
             await self._subscribe(self._prefetch)
 
-    async def _subscribe(self, most: int) -> None:
-        await self._channel.set_qos(prefetch_count=most)
-        self._tag = await self._source.consume(self._arrive)
-        self._prefetch = most
+    async def _subscribe(self, max_messages: int) -> None:
+        await self._channel.set_qos(prefetch_count=max_messages)
+        self._tag = await self._source.consume(self._on_message)
+        self._prefetch = max_messages
 
-    async def _arrive(self, message: AbstractIncomingMessage) -> None:
+    async def _on_message(self, message: AbstractIncomingMessage) -> None:
         self._arrived.append(message)
-        self._bell.set()
+        self._arrival.set()
 
     async def close(self) -> None:
         if self._connection is not None and not self._connection.is_closed:
             await self._connection.close()
-        self._arrived.clear()  # the broker has them back
+        self._arrived.clear()  # the broker redelivers them
 
-    async def receive(self, most: int, wait: float) -> list[Delivery]:
-        """The broker sends by itself, as many at a time as the first call asked for."""
+    async def receive(self, max_messages: int, wait: float) -> list[Delivery]:
+        """Return messages that the broker pushed. The first call sets the prefetch count."""
         if not await self._subscribed():
             await self._connect()
         if not self._prefetch:
-            await self._subscribe(most)
+            await self._subscribe(max_messages)
         if not self._arrived:
-            self._bell.clear()
+            self._arrival.clear()
             try:
                 async with asyncio.timeout(wait):
-                    await self._bell.wait()
+                    await self._arrival.wait()
             except TimeoutError:
                 return []
-        taken = [self._arrived.popleft() for _ in range(min(most, len(self._arrived)))]
+        taken = [self._arrived.popleft() for _ in range(min(max_messages, len(self._arrived)))]
         return [Delivery(_message(one), one) for one in taken]
 
     async def _subscribed(self) -> bool:
-        """Whether messages can come. A queue that was deleted ends the subscription, though the channel stays open."""
+        """Return whether messages can arrive. If the queue is deleted, the subscription ends but the channel stays."""
         if self._connection is None or self._connection.is_closed or self._channel.is_closed:
             return False
         underlay: Any = await self._channel.get_underlay_channel()
@@ -115,17 +115,17 @@ class RabbitQueue:
         for delivery in deliveries:
             await delivery.handle.ack()
 
-    async def later(self, delivery: Delivery, seconds: float) -> None:
-        """Put into the queue of that delay, then acknowledged here; in between it is there twice."""
-        if seconds <= 0:
+    async def nack(self, delivery: Delivery, delay: float) -> None:
+        """Copy the message to a delay queue, then acknowledge it. In between there are two copies."""
+        if delay <= 0:
             await delivery.handle.nack(requeue=True)
             return
-        steps = max(0, math.ceil(math.log2(seconds * 1000 / SHORTEST_DELAY)))
-        delay = SHORTEST_DELAY * 2**steps
-        name = f"{self._queue}.later.{delay}"
+        steps = max(0, math.ceil(math.log2(delay * 1000 / MIN_DELAY)))
+        milliseconds = MIN_DELAY * 2**steps
+        name = f"{self._queue}.later.{milliseconds}"
         arguments = {
-            "x-message-ttl": delay,
-            "x-expires": 2 * delay + UNUSED,
+            "x-message-ttl": milliseconds,
+            "x-expires": 2 * milliseconds + IDLE_EXPIRY,
             "x-dead-letter-exchange": "",
             "x-dead-letter-routing-key": self._queue,
         }
@@ -134,23 +134,25 @@ class RabbitQueue:
         await self.ack([delivery])
 
     async def extend(self, deliveries: Sequence[Delivery]) -> None:
-        """There is no deadline to be extended."""
+        """Do nothing: AMQP has no ack deadline."""
 
     async def dead_letter(self, delivery: Delivery, reason: str) -> None:
         if self._dead_letter is None:
-            raise ConfigurationError(f"{self.name} has no dead letters", hint='give dead_letter="orders.dead"')
+            raise ConfigurationError(f"{self.name} has no dead letter queue", hint='pass dead_letter="orders.dead"')
         await self._publish(self._dead_letter, delivery, {REASON: reason})
         await self.ack([delivery])
 
-    async def _publish(self, queue: str, delivery: Delivery, more: dict[str, Any]) -> None:
-        """A copy of it, confirmed by the broker. A queue that is not there is an error, not a loss."""
+    async def _publish(self, queue: str, delivery: Delivery, extra_headers: dict[str, Any]) -> None:
+        """Publish a copy and wait for the confirmation. A missing queue raises instead of losing the message."""
         import aio_pika
 
         original: AbstractIncomingMessage = delivery.handle
-        headers = {name: value for name, value in original.headers.items() if name != REDELIVERIES}  # ours has them
+        headers = {
+            name: value for name, value in original.headers.items() if name != DELIVERY_COUNT
+        }  # included in DELIVERIES
         copy = aio_pika.Message(
             original.body,
-            headers={**headers, **more},
+            headers={**headers, **extra_headers},
             content_type=original.content_type,
             content_encoding=original.content_encoding,
             message_id=original.message_id,
@@ -165,15 +167,15 @@ class RabbitQueue:
         await self._channel.default_exchange.publish(copy, routing_key=queue, mandatory=True)
 
 
-def _message(one: AbstractIncomingMessage) -> Message:
-    headers = {name: str(value) for name, value in one.headers.items()}
-    before = _count(one.headers.get(DELIVERIES)) or 0
-    again = _count(one.headers.get(REDELIVERIES))
-    return Message(
-        one.body, one.message_id or "", headers, before + (bool(one.redelivered) if again is None else again) + 1
-    )
+def _message(incoming: AbstractIncomingMessage) -> Message:
+    headers = {name: str(value) for name, value in incoming.headers.items()}
+    before = _count(incoming.headers.get(DELIVERIES)) or 0
+    redelivered = _count(incoming.headers.get(DELIVERY_COUNT))
+    if redelivered is None:
+        redelivered = int(bool(incoming.redelivered))
+    return Message(incoming.body, incoming.message_id or "", headers, before + redelivered + 1)
 
 
-def _count(told: object) -> int | None:
-    """A sender may say anything in a header."""
-    return told if isinstance(told, int) and told >= 0 else None
+def _count(value: object) -> int | None:
+    """Return the header's value if it is a count. Senders may set any value."""
+    return value if isinstance(value, int) and value >= 0 else None

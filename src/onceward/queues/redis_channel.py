@@ -1,7 +1,7 @@
-"""A connection of the adapter's own, for the two calls that every batch makes.
+"""A dedicated connection for the two calls that every batch makes.
 
-redis-py's parser costs as much as all the rest that is done for a message.
-redis-py connects (TLS, credentials, database); after that we speak as the store does.
+redis-py's parser costs as much time per message as everything else together. So redis-py only connects (TLS,
+credentials, database); after that this module sends and parses commands as the Redis store does.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from onceward.stores.redis.async_connection import RedisChannel
 from onceward.stores.redis.errors import Cut
 from onceward.stores.redis.resp import RedisError, command
 
-OURS: Final = {"protocol": 2}
-"""It never pushes anything that nobody has asked for."""
+REQUIRED_OPTIONS: Final = {"protocol": 2}
+"""With protocol 2, the server sends no unrequested push messages."""
 
-OF_A_POOL: Final = frozenset({"max_connections", "timeout", "maint_notifications_config"})
+POOL_OPTIONS: Final = frozenset({"max_connections", "timeout", "maint_notifications_config"})
 
 _parse_url: Callable[[str], Mapping[str, Any]] = parse_url
 
 
 class StreamChannel:
-    """Connects with the first call, and anew with the next one after it was lost."""
+    """Connects at the first call, and reconnects at the next call after the connection was lost."""
 
-    def __init__(self, url: str, options: Mapping[str, Any], name: str, seconds: float) -> None:
-        """`options` are those of a pool of redis-py; as there, what the URL says counts more."""
-        settings = {**options, **_parse_url(url), **OURS}
-        self._make = settings.pop("connection_class", Connection)
-        self._settings = {name: value for name, value in settings.items() if name not in OF_A_POOL}
+    def __init__(self, url: str, options: Mapping[str, Any], name: str, timeout: float) -> None:
+        """Accept the options of a redis-py pool. As in redis-py, the URL takes precedence."""
+        settings = {**options, **_parse_url(url), **REQUIRED_OPTIONS}
+        self._connection_class = settings.pop("connection_class", Connection)
+        self._settings = {name: value for name, value in settings.items() if name not in POOL_OPTIONS}
         self._name = name
-        self._seconds = seconds
-        self._line: RedisChannel | None = None
-        self._dialling = asyncio.Lock()
+        self._timeout = timeout
+        self._channel: RedisChannel | None = None
+        self._connecting = asyncio.Lock()
         self._closed = False
 
     async def call(self, *parts: bytes) -> Any:
-        """The server's reply. Asked once more if the connection had ended while it lay idle.
+        """Send a command and return the reply. Retry once if an idle connection turns out to be closed.
 
-        Both calls may be made twice: what was read for nobody stays pending, and is taken over later.
+        Both commands may be sent twice: entries read by a lost call stay pending and are taken over later.
         """
         payload = command(parts)
         try:
@@ -63,34 +63,34 @@ class StreamChannel:
     async def _exchange(self, payload: bytes) -> Any:
         if self._closed:
             raise Disconnected(f"{self._name} was closed")
-        line = self._line
-        if line is None or not line.is_open:
-            line = await self._dialled()
+        channel = self._channel
+        if channel is None or not channel.is_open:
+            channel = await self._connected()
         try:
-            return await line.exchange(payload, self._seconds)
-        except StoreError as error:  # it is late; that it is no store is known to us only
-            raise Disconnected(f"{self._name}: no answer within {self._seconds:.3g} s") from error
+            return await channel.exchange(payload, self._timeout)
+        except StoreError as error:  # a timeout; the channel reports it as a store error
+            raise Disconnected(f"{self._name}: no answer within {self._timeout:.3g} s") from error
 
-    async def _dialled(self) -> RedisChannel:
-        """Dead letters are acknowledged side by side: one of them connects, for all."""
-        async with self._dialling:
-            if self._line is None or not self._line.is_open:
-                self._line = await self._dial()
-            return self._line
+    async def _connected(self) -> RedisChannel:
+        """Return the open channel. Of several concurrent callers, one connects for all."""
+        async with self._connecting:
+            if self._channel is None or not self._channel.is_open:
+                self._channel = await self._connect()
+            return self._channel
 
-    async def _dial(self) -> RedisChannel:
-        connection = self._make(**self._settings)
+    async def _connect(self) -> RedisChannel:
+        connection = self._connection_class(**self._settings)
         try:
             await connection.connect()
         except BaseException:
             await connection.disconnect(nowait=True)
             raise
-        line = RedisChannel(self._name, connection)
-        if self._closed:  # meanwhile
-            line.close("the queue was closed")
-        return line
+        channel = RedisChannel(self._name, connection)
+        if self._closed:  # while connecting
+            channel.close("the queue was closed")
+        return channel
 
     def close(self) -> None:
         self._closed = True
-        if self._line is not None:
-            self._line.close("the queue was closed")
+        if self._channel is not None:
+            self._channel.close("the queue was closed")

@@ -1,9 +1,9 @@
-"""Redis Streams: a consumer group. What is not acknowledged stays pending until somebody takes it over.
+"""Redis Streams: a consumer group, in which an entry stays pending until it is acknowledged.
 
-That is whoever asks next after it has been idle for the ack deadline (XAUTOCLAIM). `later` and `extend` set how long it
-has been idle (XCLAIM; with JUSTID it does not count as a delivery).
+If an entry has been idle for the ack deadline, the next consumer that asks takes it over (XAUTOCLAIM). `nack` and
+`extend` set the idle time (XCLAIM with JUSTID, which does not count as a delivery).
 
-An entry's field `body` is the message; its other fields are the headers, and one named `id` is the sender's id.
+The field `body` of an entry is the message. The other fields are its headers; a field named `id` is the sender's id.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from .message import Delivery, Message
 if TYPE_CHECKING:
     from .redis_channel import StreamChannel
 
-BEGIN = b"0-0"
+FIRST_ID = b"0-0"
 BODY, ID, REASON = "body", "id", "reason"
-BETWEEN_LOOKS = 0.5
-"""Seconds until we look again for what others left behind."""
+RECLAIM_INTERVAL = 0.5
+"""Seconds between two searches for entries that other consumers did not settle."""
 
-ANSWER = 5.0  # seconds until a server that says nothing is away; more than a consumer ever asks it to wait
+RESPONSE_TIMEOUT = 5.0  # seconds until the server counts as unreachable; longer than any BLOCK that a consumer requests
 
-CONNECTIONS = 8  # however many deliveries are put off at once, the others wait for their turn
+MAX_CONNECTIONS = 8  # further `nack` calls wait for a free connection
 
-LEAVE = """
+LEAVE_GROUP = """
 if #redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1, ARGV[2]) == 0 then
     redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], ARGV[2])
 end
 """
-"""In one step: what is delivered to our name in between would be forgotten with it."""
+"""Atomic: an entry delivered to this consumer in between would be lost together with its name."""
 
-A_MOMENT = 0.005  # seconds; the server counts in whole milliseconds, and on its own clock
+CLOCK_MARGIN = 0.005  # seconds; the server uses whole milliseconds and its own clock
 
 
 class RedisStreamQueue:
-    """A group of a stream, both made if there are none. It begins with the first entry of the stream.
+    """A consumer group of a stream. Both are created if missing; a new group starts with the first entry.
 
     `dead_letter` is the stream of dead letters. `consumer` names this process in the group (default: host and process).
     """
@@ -69,11 +69,11 @@ class RedisStreamQueue:
         self._options = options
         self._client: Any = None
         self._reading: StreamChannel | None = None
-        self._acking: StreamChannel | None = None  # apart: who waits for messages keeps a connection busy
-        self._named = stream.encode(), group.encode(), self._consumer.encode()
-        self._cursor = BEGIN
-        self._look_at = 0.0
-        self._due: dict[bytes, float] = {}  # what we put off ourselves: we look again when it is due
+        self._acking: StreamChannel | None = None  # separate, because a blocking read occupies its connection
+        self._names = stream.encode(), group.encode(), self._consumer.encode()
+        self._cursor = FIRST_ID
+        self._reclaim_at = 0.0
+        self._due: dict[bytes, float] = {}  # entries that this consumer delayed by `nack`, and when they are due
 
     async def open(self) -> None:
         try:
@@ -84,13 +84,13 @@ class RedisStreamQueue:
 
         options = {
             "decode_responses": False,
-            "socket_timeout": ANSWER,
-            "max_connections": CONNECTIONS,
-            "timeout": ANSWER,
+            "socket_timeout": RESPONSE_TIMEOUT,
+            "max_connections": MAX_CONNECTIONS,
+            "timeout": RESPONSE_TIMEOUT,
             **self._options,
         }
         self._client = client.Redis.from_pool(client.BlockingConnectionPool.from_url(self._url, **options))
-        seconds = options["socket_timeout"] or ANSWER
+        seconds = options["socket_timeout"] or RESPONSE_TIMEOUT
         self._reading, self._acking = (StreamChannel(self._url, options, self.name, seconds) for _ in range(2))
         await self._make_group()
 
@@ -104,72 +104,77 @@ class RedisStreamQueue:
                 raise
 
     async def close(self) -> None:
-        """Leaves the group, unless something is pending under our name: with the name, the group would forget it."""
+        """Leave the group, unless entries are pending under this name: the group would forget them with the name."""
         if self._client is None or self._reading is None or self._acking is None:
             return
-        self._reading.close()  # first: what it gets after we have left would be nobody's
+        self._reading.close()  # first: entries that arrive after leaving would belong to no consumer
         try:
-            await self._client.eval(LEAVE, 1, self._stream, self._group, self._consumer)
+            await self._client.eval(LEAVE_GROUP, 1, self._stream, self._group, self._consumer)
         finally:
             self._acking.close()
             await self._client.aclose()
 
-    async def receive(self, most: int, wait: float) -> list[Delivery]:
+    async def receive(self, max_messages: int, wait: float) -> list[Delivery]:
         try:
-            return await self._receive(most, wait)
+            return await self._receive(max_messages, wait)
         except Exception as error:
             if str(error).startswith("NOGROUP"):  # the stream was deleted, and the group with it
                 await self._make_group()
             raise
 
-    async def _receive(self, most: int, wait: float) -> list[Delivery]:
-        found = await self._left_behind(most) if self._look_at <= time.monotonic() else []
-        if len(found) == most:
+    async def _receive(self, max_messages: int, wait: float) -> list[Delivery]:
+        found = await self._reclaim(max_messages) if self._reclaim_at <= time.monotonic() else []
+        if len(found) == max_messages:
             return found
-        until = min([self._look_at, *self._due.values()]) - time.monotonic()
+        until = min([self._reclaim_at, *self._due.values()]) - time.monotonic()
         block = 0.0 if found else min(wait, until)
-        fresh = await self._fresh(most - len(found), max(1, int(block * 1000)) if block > 0 else None)
+        fresh = await self._read_new(max_messages - len(found), max(1, int(block * 1000)) if block > 0 else None)
         if self._due and min(self._due.values()) <= time.monotonic():
-            self._look_at = 0.0
+            self._reclaim_at = 0.0
         return found + [self._first_delivery(id, pairs) for id, pairs in fresh]
 
     def _first_delivery(self, id: bytes, pairs: list[bytes]) -> Delivery:
-        """Most entries have a body and nothing else, and nothing was put off that nobody had before."""
+        """Return the first delivery of an entry. Fast path: most entries have only a body and were never delayed."""
         if len(pairs) == 2 and pairs[0] == b"body":  # noqa: PLR2004 (a name and its value)
             return Delivery(Message(pairs[1], f"{self._stream}/{id.decode()}"), id)
         return self._delivery(id, dict(zip(pairs[::2], pairs[1::2], strict=True)), 1)
 
-    async def _fresh(self, most: int, block: int | None) -> Sequence[tuple[bytes, list[bytes]]]:
-        """Entries that nobody was given yet: their ids, and their fields, name by name and value by value."""
+    async def _read_new(self, max_messages: int, block: int | None) -> Sequence[tuple[bytes, list[bytes]]]:
+        """Return entries that were never delivered: their ids, and their fields as alternating names and values."""
         if self._reading is None:
             raise ConfigurationError(f"{self.name} is not open")
-        stream, group, consumer = self._named
+        stream, group, consumer = self._names
         waiting = () if block is None else (b"BLOCK", b"%d" % block)
         reply = await self._reading.call(
-            b"XREADGROUP", b"GROUP", group, consumer, b"COUNT", b"%d" % most, *waiting, b"STREAMS", stream, b">"
+            b"XREADGROUP", b"GROUP", group, consumer, b"COUNT", b"%d" % max_messages, *waiting, b"STREAMS", stream, b">"
         )
         return reply[0][1] if reply else ()
 
-    async def _left_behind(self, most: int) -> list[Delivery]:
-        """What was delivered to somebody, and has been idle for too long; or was put off, and is due."""
+    async def _reclaim(self, max_messages: int) -> list[Delivery]:
+        """Take over entries that have been idle for too long, and delayed entries that are due."""
         idle = int(self._deadline * 1000)
-        again: list[tuple[bytes, Mapping[bytes, bytes]]] = []
-        while len(again) < most:
+        reclaimed: list[tuple[bytes, Mapping[bytes, bytes]]] = []
+        while len(reclaimed) < max_messages:
             cursor, entries, *_ = await self._client.xautoclaim(
-                self._stream, self._group, self._consumer, idle, start_id=self._cursor, count=most - len(again)
+                self._stream,
+                self._group,
+                self._consumer,
+                idle,
+                start_id=self._cursor,
+                count=max_messages - len(reclaimed),
             )
-            again += [(id, fields) for id, fields in entries if fields is not None]  # None: it was deleted meanwhile
+            reclaimed += [(id, fields) for id, fields in entries if fields is not None]  # None: deleted since
             self._cursor = cursor
-            if cursor == BEGIN:
+            if cursor == FIRST_ID:
                 now = time.monotonic()
-                self._look_at = now + BETWEEN_LOOKS
-                self._due = {id: at for id, at in self._due.items() if at > now}  # the others have taken the rest
+                self._reclaim_at = now + RECLAIM_INTERVAL
+                self._due = {id: at for id, at in self._due.items() if at > now}  # other consumers took the rest
                 break
-        counts = await self._counts([id for id, _ in again])
-        return [self._delivery(id, fields, count) for (id, fields), count in zip(again, counts, strict=True)]
+        counts = await self._counts([id for id, _ in reclaimed])
+        return [self._delivery(id, fields, count) for (id, fields), count in zip(reclaimed, counts, strict=True)]
 
     async def _counts(self, ids: Sequence[bytes]) -> list[int]:
-        """How often each was delivered; only those that were delivered before have to be asked about."""
+        """Return how often each was delivered. Only needed for redelivered entries."""
         if not ids:
             return []
         pipe = self._client.pipeline(transaction=False)
@@ -179,23 +184,23 @@ class RedisStreamQueue:
 
     def _delivery(self, id: bytes, fields: Mapping[bytes, bytes], count: int) -> Delivery:
         self._due.pop(id, None)
-        told = {_text(name): value for name, value in fields.items()}
-        body = told.pop(BODY, b"")
-        headers = {name: _text(value) for name, value in told.items()}
-        own = headers.get(ID) or f"{self._stream}/{id.decode()}"
-        return Delivery(Message(body, own, headers, count), id)
+        decoded = {_text(name): value for name, value in fields.items()}
+        body = decoded.pop(BODY, b"")
+        headers = {name: _text(value) for name, value in decoded.items()}
+        message_id = headers.get(ID) or f"{self._stream}/{id.decode()}"
+        return Delivery(Message(body, message_id, headers, count), id)
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
         if self._acking is None:
             raise ConfigurationError(f"{self.name} is not open")
-        stream, group, _ = self._named
+        stream, group, _ = self._names
         await self._acking.call(b"XACK", stream, group, *(delivery.handle for delivery in deliveries))
 
-    async def later(self, delivery: Delivery, seconds: float) -> None:
-        """At the latest after the ack deadline: no entry can have been idle since the future."""
-        idle = max(0, int((self._deadline - seconds) * 1000))
+    async def nack(self, delivery: Delivery, delay: float) -> None:
+        """Delay the entry for at most the ack deadline, because Redis accepts no negative idle time."""
+        idle = max(0, int((self._deadline - delay) * 1000))
         await self._claim([delivery.handle], idle)
-        self._due[delivery.handle] = time.monotonic() + min(seconds, self._deadline) + A_MOMENT
+        self._due[delivery.handle] = time.monotonic() + min(delay, self._deadline) + CLOCK_MARGIN
 
     async def extend(self, deliveries: Sequence[Delivery]) -> None:
         await self._claim([delivery.handle for delivery in deliveries], 0)
@@ -205,7 +210,7 @@ class RedisStreamQueue:
 
     async def dead_letter(self, delivery: Delivery, reason: str) -> None:
         if self._dead_letter is None:
-            raise ConfigurationError(f"{self.name} has no dead letters", hint='give dead_letter="orders:dead"')
+            raise ConfigurationError(f"{self.name} has no dead letter stream", hint='pass dead_letter="orders:dead"')
         message = delivery.message
         fields = {**message.headers, BODY: message.body, ID: message.id, REASON: reason}
         await self._client.xadd(self._dead_letter, fields)
@@ -213,5 +218,5 @@ class RedisStreamQueue:
 
 
 def _text(value: bytes) -> str:
-    """Bytes that are no text stay different from one another: an id may be among them."""
+    """Decode the bytes. Invalid UTF-8 stays distinguishable, because the value may be an id."""
     return value.decode("utf-8", "backslashreplace")

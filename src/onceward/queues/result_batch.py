@@ -1,4 +1,4 @@
-"""The results of async work, recorded together: one call to the store for those that are ready at the same time."""
+"""Records the results of async work in batches: one store call for all results that are ready at the same time."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from onceward.engine.attempt import Attempt
-from onceward.engine.deliver import Unrecorded, begin_apart, plain_result, record_together
-from onceward.engine.ending import after_error, after_value
+from onceward.engine.deliver import Unrecorded, batchable_result, begin_in_task, record_together
 from onceward.engine.engine import Engine
 from onceward.engine.interrupted import recover
+from onceward.engine.settle_outcome import settle_raised, settle_returned
 from onceward.protocol.outcome import Outcome
 
 from .broker import is_cancelled
 from .message import Delivery
-from .settlement_rule import Result, is_done
+from .settlement import DeliveryResult, is_done
 
-Settle = Callable[[Delivery, Result], Coroutine[Any, Any, None]]
-"""Told what a delivery led to; says to the broker what becomes of it."""
+Settle = Callable[[Delivery, DeliveryResult], Coroutine[Any, Any, None]]
+"""Called with a delivery and its result; settles the delivery at the broker."""
 
-CANCELLED_ITSELF = "the work ended in a cancellation that nobody here asked for"
+UNEXPECTED_CANCELLATION = "the work raised CancelledError, but the consumer did not cancel it"
 
 
-class Results:
-    """Of one batch. What is ready while others are being recorded goes together, in the next call.
+class ResultBatch:
+    """The results of one batch. Those that become ready during a store call are recorded together in the next one.
 
-    `acknowledge` does at once what `settle` would do with a delivery that is done, as nearly all are.
+    `acknowledge` does synchronously what `settle` would do with a delivery that is done, as nearly all are.
     """
 
     def __init__(self, engine: Engine, settle: Settle, acknowledge: Callable[[Delivery], None]) -> None:
@@ -34,50 +34,51 @@ class Results:
         self._settle = settle
         self._acknowledge = acknowledge
         self._ready: list[tuple[Delivery, Unrecorded]] = []
-        self._done: list[Attempt] = []  # all whose work has returned
-        self._waiting: set[Attempt] = set()  # claimed, and given to a task that has not begun
+        self._returned: list[Attempt] = []  # attempts whose work has returned
+        self._not_started: set[Attempt] = set()  # claimed, but their task has not started yet
         self._recording = False
 
-    def waits(self, attempt: Attempt) -> None:
-        """Its task is to begin soon. If it never does, nobody else knows of the claim."""
-        self._waiting.add(attempt)
+    def add_claimed(self, attempt: Attempt) -> None:
+        """Remember a claimed attempt until its task starts. If the task never starts, `recover` ends the claim."""
+        self._not_started.add(attempt)
 
-    def begins(self, attempt: Attempt) -> None:
-        self._waiting.discard(attempt)
+    def mark_started(self, attempt: Attempt) -> None:
+        self._not_started.discard(attempt)
 
-    async def of(self, delivery: Delivery, attempt: Attempt, group: asyncio.TaskGroup) -> None:
-        """Run it, and see that its result is recorded.
+    async def run(self, delivery: Delivery, attempt: Attempt, group: asyncio.TaskGroup) -> None:
+        """Run the attempt and have its result recorded.
 
-        The handler's coroutine is awaited right here: with a hundred under way, one more around each is felt.
+        The handler's coroutine is awaited directly: with a hundred in flight, another coroutine around each one costs
+        measurable time.
         """
         outcome: Unrecorded | Outcome[Any] | Exception
-        self._waiting.discard(attempt)
+        self._not_started.discard(attempt)
         try:
             try:
-                value = begin_apart(attempt)
+                value = begin_in_task(attempt)
                 if hasattr(value, "__await__"):
                     value = await value
-            except BaseException as error:  # noqa: BLE001 (whatever was raised, the claim must end)
-                outcome = await after_error(attempt, error)
+            except BaseException as error:  # noqa: BLE001 (whatever was raised, the claim must be settled)
+                outcome = await settle_raised(attempt, error)
             else:
-                outcome = plain_result(attempt, value) or await after_value(attempt, value)
-        except BaseException as error:  # noqa: BLE001 (raised on, if it ends this task)
+                outcome = batchable_result(attempt, value) or await settle_returned(attempt, value)
+        except BaseException as error:  # noqa: BLE001 (raised again if it ends this task)
             await recover(self._engine, [attempt], error)
-            outcome = _as_value(error)
+            outcome = _error_as_result(error)
         if not isinstance(outcome, Unrecorded):
             await self._settle(delivery, outcome)
             return
         self._ready.append((delivery, outcome))
-        self._done.append(attempt)
+        self._returned.append(attempt)
         if not self._recording:
             self._recording = True
             group.create_task(self._record())
 
     async def _record(self) -> None:
         while self._ready:
-            await asyncio.sleep(0)  # what came with the same look at the sockets is a few steps behind
+            await asyncio.sleep(0)  # results from the same event loop iteration arrive a few steps later
             ready, self._ready = self._ready, []
-            outcomes = await record_together(self._engine, [one for _, one in ready])
+            outcomes = await record_together(self._engine, [unrecorded for _, unrecorded in ready])
             for (delivery, _), outcome in zip(ready, outcomes, strict=True):
                 if is_done(outcome):
                     self._acknowledge(delivery)
@@ -86,17 +87,20 @@ class Results:
         self._recording = False
 
     async def recover(self, error: BaseException) -> None:
-        """We are leaving before all was recorded: what has returned is recorded now, quickly, or lapses.
+        """Settle what is left when the batch ends early: record what has returned, or let its lease expire.
 
-        A task that is cancelled before its first step never begins, and leaves its claim to us.
+        A task that is cancelled before its first step never starts, so its claim is settled here, too.
         """
-        await recover(self._engine, [*self._done, *self._waiting], error)
+        await recover(self._engine, [*self._returned, *self._not_started], error)
 
 
-def _as_value(error: BaseException) -> Exception:
-    """Trouble of the store, or of ours; what the handler raises is an outcome. What ends this task is raised on."""
+def _error_as_result(error: BaseException) -> Exception:
+    """Return the error as a result, or raise it if it ends this task.
+
+    It is an error of the store or of this process: what the handler raises is already an outcome.
+    """
     if isinstance(error, asyncio.CancelledError) and not is_cancelled():
-        return RuntimeError(CANCELLED_ITSELF)
+        return RuntimeError(UNEXPECTED_CANCELLATION)
     if not isinstance(error, Exception):
         raise error
     return error

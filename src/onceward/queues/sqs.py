@@ -1,7 +1,7 @@
 """Amazon SQS, by boto3 (extra `sqs`): `SQSQueue("https://sqs.eu-central-1.amazonaws.com/1234/orders")`.
 
-A delivery is invisible to others for the queue's visibility timeout, which `extend` starts anew. SQS takes at most ten
-messages a call.
+Other consumers do not see a delivery during the queue's visibility timeout, which `extend` restarts. SQS accepts at
+max_messages ten messages per call.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from onceward.errors import MissingExtra
 
 from .message import Delivery, Message
 
-A_CALL = 10  # messages: SQS takes no more
-LONGEST_WAIT = 20  # seconds of a long poll: SQS waits no longer
-LONGEST_VISIBILITY = 12 * 3600  # seconds: what SQS allows, counted from the delivery
-ATTRIBUTES = 10  # of a message: SQS takes no more
-LONGEST_REASON = 500  # characters: enough to know why; a message and its attributes have 256 KB together
+MAX_ENTRIES = 10  # per call: a limit of SQS
+MAX_WAIT = 20  # seconds of a long poll: a limit of SQS
+MAX_VISIBILITY = 12 * 3600  # seconds, counted from the delivery: a limit of SQS
+MAX_ATTRIBUTES = 10  # per message: a limit of SQS
+MAX_REASON_LENGTH = 500  # characters; a message and its attributes share 256 KB
 
 
 class SQSQueue:
-    """A standard queue or a FIFO one. `client` is a boto3 client of yours; without one, boto3's own settings hold.
+    """A standard or FIFO queue. `client` is your boto3 client; without one, boto3's default settings apply.
 
-    `dead_letter` is the URL of the queue for what nobody could do. `ack_deadline` (seconds) is asked of the queue
-    (`VisibilityTimeout`) unless given; if given, it holds for what is received here, whatever the queue's own is.
+    `dead_letter` is the URL of the dead letter queue. `ack_deadline` (seconds) defaults to the `VisibilityTimeout` of
+    the queue. If you pass it, it applies to the messages received here instead.
     """
 
     def __init__(
@@ -38,33 +38,33 @@ class SQSQueue:
         self._url = url
         self._dead_letter = dead_letter
         self._client: Any = client
-        self._ours = client is None
-        self._given: dict[str, int] = {} if ack_deadline is None else {"VisibilityTimeout": ack_deadline}
+        self._owns_client = client is None
+        self._visibility: dict[str, int] = {} if ack_deadline is None else {"VisibilityTimeout": ack_deadline}
 
     async def open(self) -> None:
         if self._client is None:
             self._client = await asyncio.to_thread(_client)
-        if not self._given:
+        if not self._visibility:
             answer = await self._call("get_queue_attributes", AttributeNames=["VisibilityTimeout"])
             self.ack_deadline = float(answer["Attributes"]["VisibilityTimeout"])
 
     async def close(self) -> None:
-        if self._ours and self._client is not None:
+        if self._owns_client and self._client is not None:
             self._client.close()
             self._client = None
 
-    async def receive(self, most: int, wait: float) -> list[Delivery]:
+    async def receive(self, max_messages: int, wait: float) -> list[Delivery]:
         deliveries: list[Delivery] = []
-        seconds = min(LONGEST_WAIT, math.ceil(wait))
-        while len(deliveries) < most:
-            asked = min(A_CALL, most - len(deliveries))
+        seconds = min(MAX_WAIT, math.ceil(wait))
+        while len(deliveries) < max_messages:
+            asked = min(MAX_ENTRIES, max_messages - len(deliveries))
             answer = await self._call(
                 "receive_message",
                 MaxNumberOfMessages=asked,
                 WaitTimeSeconds=0 if deliveries else seconds,
                 MessageAttributeNames=["All"],
                 MessageSystemAttributeNames=["ApproximateReceiveCount"],
-                **self._given,
+                **self._visibility,
             )
             found = answer.get("Messages", ())
             deliveries += map(_delivery, found)
@@ -73,44 +73,44 @@ class SQSQueue:
         return deliveries
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
-        await self._in_tens("delete_message_batch", deliveries)
+        await self._call_in_batches("delete_message_batch", deliveries)
 
-    async def later(self, delivery: Delivery, seconds: float) -> None:
-        await self._in_tens(
+    async def nack(self, delivery: Delivery, delay: float) -> None:
+        await self._call_in_batches(
             "change_message_visibility_batch",
             [delivery],
-            VisibilityTimeout=min(math.ceil(seconds), LONGEST_VISIBILITY),
+            VisibilityTimeout=min(math.ceil(delay), MAX_VISIBILITY),
         )
 
     async def extend(self, deliveries: Sequence[Delivery]) -> None:
         seconds = math.ceil(self.ack_deadline or 0)
-        await self._in_tens("change_message_visibility_batch", deliveries, VisibilityTimeout=seconds)
+        await self._call_in_batches("change_message_visibility_batch", deliveries, VisibilityTimeout=seconds)
 
     async def dead_letter(self, delivery: Delivery, reason: str) -> None:
         message = delivery.message
-        told = {"onceward-id": message.id, "onceward-reason": reason[:LONGEST_REASON], **message.headers}
-        kept = [(name, value) for name, value in told.items() if value][:ATTRIBUTES]
+        headers = {"onceward-id": message.id, "onceward-reason": reason[:MAX_REASON_LENGTH], **message.headers}
+        kept = [(name, value) for name, value in headers.items() if value][:MAX_ATTRIBUTES]
         attributes = {name: {"DataType": "String", "StringValue": value} for name, value in kept}
-        of_fifo = {}
+        fifo_fields = {}
         if self._dead_letter is not None and self._dead_letter.endswith(".fifo"):
-            of_fifo = {"MessageGroupId": self.name, "MessageDeduplicationId": message.id}
+            fifo_fields = {"MessageGroupId": self.name, "MessageDeduplicationId": message.id}
         await asyncio.to_thread(
             self._client.send_message,
             QueueUrl=self._dead_letter,
             MessageBody=message.body.decode(),
             MessageAttributes=attributes,
-            **of_fifo,
+            **fifo_fields,
         )
         await self.ack([delivery])
 
     async def _call(self, verb: str, **arguments: Any) -> Any:
         return await asyncio.to_thread(getattr(self._client, verb), QueueUrl=self._url, **arguments)
 
-    async def _in_tens(self, verb: str, deliveries: Sequence[Delivery], **more: int) -> None:
-        for start in range(0, len(deliveries), A_CALL):
+    async def _call_in_batches(self, verb: str, deliveries: Sequence[Delivery], **more: int) -> None:
+        for start in range(0, len(deliveries), MAX_ENTRIES):
             entries = [
                 {"Id": str(number), "ReceiptHandle": one.handle, **more}
-                for number, one in enumerate(deliveries[start : start + A_CALL])
+                for number, one in enumerate(deliveries[start : start + MAX_ENTRIES])
             ]
             answer = await self._call(verb, Entries=entries)
             _check(verb, answer)
@@ -127,10 +127,10 @@ def _delivery(found: Mapping[str, Any]) -> Delivery:
 
 
 def _check(verb: str, answer: Mapping[str, Any]) -> None:
-    """A batch may fail in part. What SQS calls our fault is a delivery that is ours no longer: it comes again."""
-    failed = [one for one in answer.get("Failed", ()) if not one.get("SenderFault")]
+    """Raise if SQS failed for a part of the batch. Sender faults are ignored: those deliveries have expired."""
+    failed = [entry for entry in answer.get("Failed", ()) if not entry.get("SenderFault")]
     if failed:
-        raise ConnectionError(f"{verb}: SQS failed at {len(failed)} messages ({failed[0].get('Code')})")
+        raise ConnectionError(f"{verb}: SQS failed for {len(failed)} messages ({failed[0].get('Code')})")
 
 
 def _client() -> Any:
@@ -139,6 +139,6 @@ def _client() -> Any:
         from botocore.config import Config
     except ImportError as error:
         raise MissingExtra("SQS needs boto3", hint='pip install "onceward[sqs]"') from error
-    # One try: the consumer repeats what can be repeated. A long poll must fit into the time to read.
-    patience = Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=LONGEST_WAIT + 10)
-    return boto3.client("sqs", config=patience)
+    # No retries: the consumer retries what may be retried. The read timeout must exceed a long poll.
+    config = Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=MAX_WAIT + 10)
+    return boto3.client("sqs", config=config)

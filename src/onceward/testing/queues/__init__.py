@@ -1,26 +1,43 @@
-"""The conformance kit of queues: the author of an adapter says how messages get there, and gets the whole story.
+"""The conformance kit for queue adapters. Implement how to access your broker, and inherit all tests.
 
     from onceward.testing.queues import QueueConformance
 
     class TestMyQueue(QueueConformance):
         def queue(self, *, dead_letters, ack_deadline): return MyQueue(…)
         async def put(self, body, id): …
-        async def left(self): …
-        async def dead(self): …
+        async def remaining(self): …
+        async def dead_letters(self): …
 
-Each test runs a real consumer on the real broker, with a store in memory. Nothing here counts seconds: it waits for
-what must happen. Only "not delivered again while it is worked on" takes its time, one and a half ack deadlines.
+Each test runs a real consumer on the real broker, with a store in memory. The tests wait for conditions instead of
+sleeping. Only the test that work longer than the ack deadline is not redelivered takes one and a half ack deadlines.
 """
 
 from __future__ import annotations
 
-from .failures import TroubleStories
-from .outcomes import RuleStories
-from .stage import Forgetful, Seen, Shaky, Stage, noting, parked, until
+from .base import (
+    AckLosingQueue,
+    HandlerLog,
+    QueueTestBase,
+    UnreliableStore,
+    parked_records,
+    recording_handler,
+    wait_until,
+)
+from .failures import FailureTests
+from .outcomes import SettlementTests
 
 
-class QueueConformance(RuleStories, TroubleStories):
-    """Everything that an adapter must do. Subclass it and say how messages get into your broker."""
+class QueueConformance(SettlementTests, FailureTests):
+    """All tests of an adapter. Subclass it and implement the methods of `QueueTestBase`."""
 
 
-__all__ = ["Forgetful", "QueueConformance", "Seen", "Shaky", "Stage", "noting", "parked", "until"]
+__all__ = [
+    "AckLosingQueue",
+    "HandlerLog",
+    "QueueConformance",
+    "QueueTestBase",
+    "UnreliableStore",
+    "parked_records",
+    "recording_handler",
+    "wait_until",
+]

@@ -1,4 +1,4 @@
-"""Runs the colourless flows of a client from a consumer's event loop, whatever the client's own colour is."""
+"""Runs a client's sync-agnostic flows from the consumer's event loop, for sync and async clients."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from onceward.runtime.bridge import run
 T = TypeVar("T")
 
 
-class Driver:
-    """Without threads: on the loop, as an async client's flows are. Else each in a thread, so that it may block."""
+class FlowRunner:
+    """Runs flows on the event loop if `threads` is 0 (async clients), otherwise in threads, where they may block."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
@@ -27,7 +27,7 @@ class Driver:
         return await asyncio.get_running_loop().run_in_executor(self._pool, run, flow)
 
     def close(self) -> None:
-        """What runs in a thread goes on."""
+        """Stop accepting flows. Flows that are already running in a thread continue."""
         if self._pool is not None:
             self._pool.shutdown(wait=False)
             self._pool = None

@@ -1,4 +1,4 @@
-"""The stage of the stories: what an adapter says about itself, a store that can be down, and how to wait."""
+"""The base of the queue tests: what an adapter's tests implement, a store that can be down, and `wait_until`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from onceward.protocol.requests import Answer, ClaimRequest
 from onceward.queues import Consumer, Delivery, Queue
 from onceward.stores.memory.store import MemoryStore
 
-PATIENCE = 60.0
-"""Seconds until something that must happen is said not to happen: long, because the machine may be busy."""
+TIMEOUT = 60.0
+"""Seconds until a condition that must become true counts as failed. Long, because the machine may be busy."""
 
-FIRST, LONGEST = "50ms", "500ms"
+FIRST_DELAY, LONGEST_DELAY = "50ms", "500ms"
 """Delays short enough for tests."""
 
 
-class Shaky(MemoryStore):
+class UnreliableStore(MemoryStore):
     """A store that can be down."""
 
     down = False
@@ -42,8 +42,8 @@ class Shaky(MemoryStore):
         return super().answer(request)
 
 
-class Seen:
-    """What a handler did, by the event's own id."""
+class HandlerLog:
+    """What a handler did, by event id."""
 
     def __init__(self) -> None:
         self.effects: list[str] = []
@@ -53,41 +53,41 @@ class Seen:
         return len(self.effects)
 
 
-class Stage:
-    """A broker's queue for each test, empty at first, and consumers on it."""
+class QueueTestBase:
+    """Gives each test an empty queue of the broker, and consumers on it."""
 
     ack_deadline = 3.0
-    """Seconds; long enough that a busy machine extends in time."""
+    """Seconds. Long enough that a busy machine extends in time."""
 
     def queue(self, *, dead_letters: bool, ack_deadline: float) -> Queue:
-        """A new adapter, not open yet, on the queue of this test. Called twice, it gives two consumers of one queue."""
+        """Return a new, unopened adapter for the queue of this test. A second call returns a second one for it."""
         raise NotImplementedError
 
     async def put(self, body: bytes, id: str) -> None:
-        """Send a message with this transport id, if the broker lets senders give one."""
+        """Send a message with this transport id, if the broker lets senders set one."""
         raise NotImplementedError
 
-    async def left(self) -> int:
-        """How many messages the broker still has to deliver: waiting, delayed, or in somebody's hand."""
+    async def remaining(self) -> int:
+        """Return how many messages are not settled: waiting, delayed or in flight."""
         raise NotImplementedError
 
-    async def dead(self) -> list[bytes]:
-        """The bodies of the dead letters."""
+    async def dead_letters(self) -> list[bytes]:
+        """Return the bodies of the dead letters."""
         raise NotImplementedError
 
     async def send(self, *ids: str) -> None:
-        """One message for each, with a transport id of its own."""
+        """Send one message per event id, each with its own transport id."""
         for id in ids:
             self._sent = getattr(self, "_sent", 0) + 1
             await self.put(json.dumps({"id": id}).encode(), f"m{self._sent}")
 
     def consuming(self, handler: Any, *, dead_letters: bool = False) -> AbstractAsyncContextManager[Consumer]:
         queue = self.queue(dead_letters=dead_letters, ack_deadline=self.ack_deadline)
-        return self.running(Consumer(handler, queue, first_delay=FIRST, longest_delay=LONGEST))
+        return self.running(Consumer(handler, queue, first_delay=FIRST_DELAY, longest_delay=LONGEST_DELAY))
 
     @asynccontextmanager
     async def running(self, consumer: Consumer) -> AsyncIterator[Consumer]:
-        consumer.lookup = 0.1
+        consumer.poll_timeout = 0.1
         task = asyncio.create_task(consumer.consume())
         try:
             yield consumer
@@ -96,19 +96,19 @@ class Stage:
             await task
 
     async def until_empty(self) -> None:
-        await self.until_left(0)
+        await self.until_remaining(0)
 
-    async def until_left(self, wanted: int) -> None:
-        """A broker may count what is on its way from one place to another twice, or not at all: twice the same."""
+    async def until_remaining(self, wanted: int) -> None:
+        """Wait for this count, twice in a row: a broker may miscount a message that is being moved."""
 
         async def holds() -> bool:
-            return await self.left() == wanted and await self.left() == wanted
+            return await self.remaining() == wanted and await self.remaining() == wanted
 
-        await until(holds)
+        await wait_until(holds)
 
 
-class Forgetful:
-    """A queue whose acknowledgements are lost on the way."""
+class AckLosingQueue:
+    """A queue that loses acknowledgements."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
@@ -121,17 +121,17 @@ class Forgetful:
         return getattr(self._queue, name)
 
 
-def noting(once: AsyncOnce, seen: Seen) -> Any:
-    """A handler that notes what it does, under the event's own id."""
+def recording_handler(once: AsyncOnce, log: HandlerLog) -> Any:
+    """Return a handler that logs the event ids it processes."""
 
     @once.using()(key="{event[id]}", name="book")
     async def book(event: dict[str, Any]) -> None:
-        seen.effects.append(event["id"])
+        log.effects.append(event["id"])
 
     return book
 
 
-def poisoned(once: AsyncOnce) -> Any:
+def failing_handler(once: AsyncOnce) -> Any:
     @once(key="{event[id]}", max_attempts=2, name="book")
     async def book(event: dict[str, Any]) -> None:
         raise ValueError(f"{event['id']} cannot be booked")
@@ -139,19 +139,19 @@ def poisoned(once: AsyncOnce) -> Any:
     return book
 
 
-async def parked(store: Store) -> list[tuple[str, str]]:
-    """Key and error of everything that waits for a person."""
-    page = await store.scan(Filter(states=(RecordState.PARKED,)), cursor=None, limit=100, timeout=PATIENCE)
+async def parked_records(store: Store) -> list[tuple[str, str]]:
+    """Return the key and the error type of all parked records."""
+    page = await store.scan(Filter(states=(RecordState.PARKED,)), cursor=None, limit=100, timeout=TIMEOUT)
     return [(record.key, record.error_type) for record in page.records]
 
 
-async def until(condition: Callable[[], bool] | Callable[[], Coroutine[Any, Any, bool]]) -> None:
-    """Wait for it."""
-    deadline = time.monotonic() + PATIENCE
+async def wait_until(condition: Callable[[], bool] | Callable[[], Coroutine[Any, Any, bool]]) -> None:
+    """Wait until the condition is true."""
+    deadline = time.monotonic() + TIMEOUT
     while True:
         holds: bool | Awaitable[bool] = condition()
-        at_hand = isinstance(holds, bool)
+        is_local = isinstance(holds, bool)
         if holds if isinstance(holds, bool) else await holds:
             return
-        assert time.monotonic() < deadline, "it does not happen"
-        await asyncio.sleep(0.01 if at_hand else 0.15)  # a broker is asked less often
+        assert time.monotonic() < deadline, "the condition did not become true"
+        await asyncio.sleep(0.01 if is_local else 0.15)  # query a broker less often
