@@ -141,7 +141,7 @@ def perform(command: Sequence[str], stops: Stops, streams: tuple[Kept, Kept], ch
                 sys.executable,
                 "-I",
                 "-S",
-                str(Path(__file__).with_name("guard.py")),
+                str(Path(__file__).with_name("child_guard.py")),
                 str(lifeline),
                 str(status),
                 *command,

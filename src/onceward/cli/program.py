@@ -198,8 +198,23 @@ def program() -> None: ...
 
 
 def load() -> None:
-    """Add the commands: importing a module is what adds its own."""
-    from . import change as acting  # noqa: F401 (each adds its commands)
+    """Import the modules of all commands: each module adds its commands when it is imported."""
+    from . import (  # noqa: F401 (imported to add their commands)
+        audit,
+        change,
+        check,
+        consume,
+        doctor,
+        import_file,
+        inspect,
+        migrate,
+        operations,
+        recover,
+        review,
+        run,
+        sagas,
+        schedule,
+    )
 
 
 def start(arguments: Sequence[str] | None = None) -> NoReturn:
