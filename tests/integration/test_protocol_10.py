@@ -198,7 +198,7 @@ def test_memory_is_one_connection_that_everybody_shares() -> None:
         second = Once(store)
         assert first.run("k", lambda: "first") == "first"
         assert second.outcome("k", lambda: "second").value == "first"
-        with pytest.raises(ConfigurationError, match="no transaction can join"), first.within(theirs):
+        with pytest.raises(ConfigurationError, match="cannot join a transaction"), first.within(theirs):
             pytest.fail("there is nothing to join")
         with pytest.raises(ConfigurationError, match="belongs to one process"):
             store.__reduce__()

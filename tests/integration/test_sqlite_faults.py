@@ -164,7 +164,7 @@ def test_a_damaged_file_is_broken_and_never_a_reason_to_run_again(path: Path) ->
         file.seek(4_096)
         file.write(b"\xa5" * (size - 4_096))
     store = SQLiteStore(path)
-    with pytest.raises(StoreBroken, match=r"damaged|tables of Onceward"):
+    with pytest.raises(StoreBroken, match=r"damaged|Onceward's tables"):
         run(store.open(ThreadRuntime()))
         run(store.claim([request(7)], timeout=5))
     run(store.close())
@@ -174,7 +174,7 @@ def test_missing_tables_are_a_broken_store(store: SQLiteStore, path: Path) -> No
     connection = sqlite3.connect(path)
     connection.execute("DROP TABLE onceward_records")
     connection.close()
-    with pytest.raises(StoreBroken, match="tables of Onceward"):
+    with pytest.raises(StoreBroken, match="Onceward's tables"):
         claim(store, "a")
 
 

@@ -211,6 +211,6 @@ def test_two_requests_for_one_key_are_refused(joined: SQLiteJoined, connection: 
 
 def test_a_table_that_is_gone_is_a_broken_store(joined: SQLiteJoined, connection: sqlite3.Connection) -> None:
     connection.execute("DROP TABLE onceward_records")
-    with pytest.raises(StoreBroken, match="tables of Onceward"):
+    with pytest.raises(StoreBroken, match="Onceward's tables"):
         ask(joined)
     connection.rollback()

@@ -296,7 +296,7 @@ def test_a_batch_that_was_interrupted_after_its_commit_leaves_nothing_at_hand(
 
     counted.have_at_hand([(f"truck {n}", at(1), n) for n in range(20)])
     with monkeypatch.context() as patch:
-        patch.setattr(SQLiteLatestCache, "keep", interrupted)
+        patch.setattr(SQLiteLatestCache, "confirm", interrupted)
         with pytest.raises(KeyboardInterrupt):
             counted.trucks.apply_many([(f"truck {n}", at(9), "nine") for n in range(20)])
     late = counted.trucks.apply_many([(f"truck {n}", at(5), "five") for n in range(20)])

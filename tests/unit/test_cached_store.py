@@ -187,7 +187,7 @@ def test_it_is_opt_in_and_passes_the_rest_on(stage: Stage) -> None:
     assert isinstance(cached, CachedStore)
     assert cached.name == "memory (cached)"
     assert isinstance(cached, NotifiesChanges)
-    with pytest.raises(ConfigurationError, match="at least one"):
+    with pytest.raises(ConfigurationError, match="at least 1"):
         CachedStore(MemoryStore(), 0)
     stage.work(1)
     assert stage.once.purge() == 0

@@ -62,7 +62,7 @@ def between(step: int, call: Callable[[], Answer], other: Callable[[], Any]) -> 
         if frame.f_code.co_filename not in FILES:
             return None
         place = linecache.getline(frame.f_code.co_filename, frame.f_lineno - 1)
-        steps += event == "line" and "no handler of a signal" not in place  # two lines, but one step
+        steps += event == "line" and "no signal handler runs there" not in place  # two lines, but one step
         if steps == step:
             sys.settrace(None)
             other()

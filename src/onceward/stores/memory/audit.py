@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from itertools import islice
 
-from onceward.protocol.audit import KEEP_AUDIT, AuditEntry, AuditFilter, is_wanted
+from onceward.protocol.audit import AUDIT_RETENTION, AuditEntry, AuditFilter, matches_filter
 
 MAX_ENTRIES = 10_000
 """Beyond this number the oldest entries are dropped, so that administration does not grow the process."""
@@ -22,9 +22,9 @@ class MemoryAudit:
         self._entries.extend(entries)
 
     def find(self, wanted: AuditFilter, limit: int, now: int) -> list[AuditEntry]:
-        return list(islice((entry for entry in reversed(self._entries) if is_wanted(entry, wanted, now)), limit))
+        return list(islice((entry for entry in reversed(self._entries) if matches_filter(entry, wanted, now)), limit))
 
     def purge(self, now: int) -> None:
-        kept = [entry for entry in self._entries if entry.at > now - KEEP_AUDIT]
+        kept = [entry for entry in self._entries if entry.at > now - AUDIT_RETENTION]
         if len(kept) < len(self._entries):
             self._entries = deque(kept, maxlen=MAX_ENTRIES)

@@ -20,10 +20,10 @@ class MemoryCounters:
 
     def __init__(self) -> None:
         super().__init__()
-        self._sheets: dict[tuple[int, bytes], CounterRow] = {}
+        self._counter_rows: dict[tuple[int, bytes], CounterRow] = {}
 
-    async def save_counts(self, sheets: Sequence[CounterRow], *, timeout: float) -> int:
-        return self._mutex.run(self._keep_counts, sheets)
+    async def save_counts(self, counter_rows: Sequence[CounterRow], *, timeout: float) -> int:
+        return self._mutex.run(self._keep_counts, counter_rows)
 
     async def read_counts(self, since: int, *, timeout: float) -> StoredCounts:
         return self._mutex.run(self._counted, since)
@@ -33,27 +33,29 @@ class MemoryCounters:
 
     # ── called with the mutex held ──
 
-    def _keep_counts(self, sheets: Sequence[CounterRow]) -> int:
-        for sheet in sheets:
-            slot = (sheet.hour, sheet.process)
-            before = self._sheets.get(slot)
-            if before is None or before.number < sheet.number:
+    def _keep_counts(self, counter_rows: Sequence[CounterRow]) -> int:
+        for counter_row in counter_rows:
+            slot = (counter_row.hour, counter_row.process)
+            before = self._counter_rows.get(slot)
+            if before is None or before.number < counter_row.number:
                 counts = {
-                    scope: dict(cell) for scope, cell in sheet.counts.items()
+                    scope: dict(cell) for scope, cell in counter_row.counts.items()
                 }  # copied: the caller keeps changing its dict
-                self._sheets[slot] = CounterRow(sheet.process, sheet.hour, sheet.number, counts)
-        if sheets:
-            self._expire_counts(SWEEP_PER_SHEET * len(sheets))
+                self._counter_rows[slot] = CounterRow(counter_row.process, counter_row.hour, counter_row.number, counts)
+        if counter_rows:
+            self._expire_counts(SWEEP_PER_SHEET * len(counter_rows))
         return self._clock.now()
 
     def _counted(self, since: int) -> StoredCounts:
         now = self._clock.now()
         first = max(since, oldest_kept_hour(now))
-        return StoredCounts([sheet for (hour, _), sheet in sorted(self._sheets.items()) if hour >= first], now)
+        return StoredCounts(
+            [counter_row for (hour, _), counter_row in sorted(self._counter_rows.items()) if hour >= first], now
+        )
 
     def _expire_counts(self, limit: int) -> int:
         oldest = oldest_kept_hour(self._clock.now())
-        old = [slot for slot in self._sheets if slot[0] < oldest][:limit]
+        old = [slot for slot in self._counter_rows if slot[0] < oldest][:limit]
         for slot in old:
-            del self._sheets[slot]
+            del self._counter_rows[slot]
         return len(old)

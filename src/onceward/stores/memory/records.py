@@ -33,9 +33,7 @@ class MemoryRecords:
         self._new_expiries: deque[tuple[int, bytes]] = deque()
         self._sequence = count()
         self._token_floor = 0  # above the token of every evicted record; claims never get a time below it
-        self._write_lock = (
-            threading.RLock()
-        )  # not a Lock: a signal handler's call must not deadlock with its own thread
+        self._write_lock = threading.RLock()  # not a Lock: a signal handler must not deadlock with its own thread
 
     def _compare_and_set(self, before: Record | None, after: Record) -> bool:
         """Replace `before` by `after`. Return False if `before` is no longer stored: the caller must read again."""

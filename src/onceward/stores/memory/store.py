@@ -109,9 +109,7 @@ class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
                 record, verdict = complete_record(granted, request, now)
                 if record.valid_until is not None:
                     self._new_expiries.append((record.valid_until, record.id))  # as `_compare_and_set` does
-                if self._swap(
-                    granted, record
-                ):  # the same object that was granted, so every condition of the table holds
+                if self._swap(granted, record):  # the same object that was granted: every condition of the table holds
                     if self._waiting:
                         self.wake((record.id,))
                     return Answer(verdict, record, now)

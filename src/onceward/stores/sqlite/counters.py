@@ -35,10 +35,10 @@ class SQLiteCounters:
     _clock: Clock
     _run_within: Callable[..., Coroutine[Any, Any, Any]]
 
-    async def save_counts(self, sheets: Sequence[CounterRow], *, timeout: float) -> int:
-        if not sheets:
+    async def save_counts(self, counter_rows: Sequence[CounterRow], *, timeout: float) -> int:
+        if not counter_rows:
             return self._clock.now()
-        rows = [(one.hour, one.process, one.number, encode_counts(one.counts).decode()) for one in sheets]
+        rows = [(one.hour, one.process, one.number, encode_counts(one.counts).decode()) for one in counter_rows]
         now: int = await self._run_within(TimeLimit.of(timeout), self._keep_counts, rows)
         return now
 
