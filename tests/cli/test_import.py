@@ -139,7 +139,7 @@ def test_a_person_sees_a_bar(folder: Path) -> None:
 STRUCK = """
 import os, signal, sys
 from onceward.cli.program import start
-from onceward.imports.running import Import
+from onceward.imports.runner import Import
 
 sound = Import._batch
 

@@ -17,7 +17,7 @@ def broken(site: Site, verb: str, monkeypatch: pytest.MonkeyPatch, error: StoreE
         raise error or StoreUnavailable("it is down, and its password is hunter2")
 
     monkeypatch.setattr(site.once.engine, "answer", None)
-    monkeypatch.setattr(site.once.engine, "glance", None)
+    monkeypatch.setattr(site.once.engine, "lookup", None)
     monkeypatch.setattr(site.once.store, verb, fails)
 
 
@@ -85,7 +85,7 @@ def test_a_failure_that_is_not_recorded_is_told_as_it_was(make_site: MakeSite, m
 
 def test_a_finished_answer_does_not_wait_for_the_store_as_long_as_for_a_lease(make_site: MakeSite) -> None:
     """Nobody waits ten minutes for an answer. What was chosen counts, here or at the client; so does a short lease."""
-    assert make_site().app.contract.policy.settle_timeout == 20_000_000
-    assert make_site(settle_timeout="5m").app.contract.policy.settle_timeout == 300_000_000
-    assert make_site(client={"settle_timeout": "2m"}).app.contract.policy.settle_timeout == 120_000_000
-    assert make_site(lease="15s").app.contract.policy.settle_timeout is None, "which means as long as the lease"
+    assert make_site().app.config.policy.settle_timeout == 20_000_000
+    assert make_site(settle_timeout="5m").app.config.policy.settle_timeout == 300_000_000
+    assert make_site(client={"settle_timeout": "2m"}).app.config.policy.settle_timeout == 120_000_000
+    assert make_site(lease="15s").app.config.policy.settle_timeout is None, "which means as long as the lease"

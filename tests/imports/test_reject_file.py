@@ -37,7 +37,7 @@ FULL = """
 import resource, sys
 from pathlib import Path
 from onceward.errors import SourceError
-from onceward.identity import People
+from onceward.people import People
 from onceward.imports import import_file
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))

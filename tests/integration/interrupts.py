@@ -13,16 +13,16 @@ import pytest
 
 import onceward
 from onceward import Once
-from onceward.operations.abandoned import lapse
+from onceward.operations.abandoned import _abandon
 from onceward.protocol.ports import Store
 from tests.clients import Place
 from tests.collector import resting
 
 HOME = Path(onceward.__file__).parent
-OURS = {str(path) for folder in ("core", "worlds") for path in (HOME / folder).glob("*.py")} | {
-    str(HOME / "function.py")
+OURS = {str(path) for folder in ("engine", "runtime") for path in (HOME / folder).glob("*.py")} | {
+    str(HOME / "operations" / "function.py")
 }
-LAST = ("__del__", lapse.__name__)
+LAST = ("__del__", _abandon.__name__)
 """What Python calls when an object is gone. What is raised there gets no further."""
 
 

@@ -89,7 +89,7 @@ def test_of_several_processes_one_creates_each(url: str) -> None:
 
 KILLED = """
 import os, signal, sys
-from onceward.objects.place import PIECE
+from onceward.objects.backend import PIECE
 from tests.objects.places import opened
 
 def dying():
