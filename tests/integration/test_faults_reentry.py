@@ -27,7 +27,7 @@ from tests.integration.processes import work
 @pytest.mark.timeout(30)
 def test_work_that_calls_itself_under_the_same_key_is_told_instead_of_waiting_for_itself(client: SyncClient) -> None:
     def outer() -> str:
-        with pytest.raises(Reentrant, match="already held by the call"):
+        with pytest.raises(Reentrant, match="already holds this key"):
             client.run("order 7", outer)
         with pytest.raises(Reentrant):
             client.map(outer_item, ["order 7"], key=lambda item: item, name="shared")[0].unwrap()

@@ -234,7 +234,7 @@ def test_a_handler_that_commits_its_session_costs_nobody_else_a_transaction(
             begin_of(others[0], table)
             return "value"
 
-        with pytest.raises(ClaimError, match="recorded as done"), once.within(session) as tx:
+        with pytest.raises(ClaimError, match="recorded as completed"), once.within(session) as tx:
             tx.run("k", commits)
         assert is_in_transaction(others[0])
         others[0].commit()

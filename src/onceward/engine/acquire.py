@@ -1,7 +1,7 @@
-"""Become the owner of a key, or learn why not.
+"""Acquire a key, or find out why that is not possible.
 
-Ask the store once. If somebody else is at it and the policy says wait, ask again with growing, jittered pauses, woken
-early where the store can; the same question also takes over when that owner fails or falls silent.
+Send the claim once. If another worker is already processing the key and the policy says wait, repeat it with growing,
+jittered pauses. Stores that can notify end a pause early. The same request takes over if that worker fails or crashes.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from .lookup import replayed_outcome
 TRIES_LEFT = (2, 1, 0)  # a lost reply is repeated with the same nonce; a store that is down must still fail quickly
 FIRST_PAUSE = 0.005
 ACQUIRED, SETTLED = Verdict.ACQUIRED, Verdict.SETTLED
-MAX_NAMED_ARGUMENTS = 10  # arguments in one line of a log
+MAX_NAMED_ARGUMENTS = 10  # in one log line
 LONGEST_PAUSE = 0.5  # a thousand waiters then ask two thousand times a second at most
 
 
 async def acquire(attempt: Attempt) -> Attempt | Outcome[object]:
-    """The claim, or the outcome that stands in its way. The engine is ready."""
+    """Return the attempt if it acquired its key, otherwise the outcome that explains why not. The engine is ready."""
     engine = attempt.engine
     if engine.answer is not None:
         refusal = acquire_inline(attempt, engine.answer)
@@ -44,7 +44,7 @@ async def acquire(attempt: Attempt) -> Attempt | Outcome[object]:
 
 
 def send_claim(attempt: Attempt) -> Any:
-    """Ask the store, once: what is to be awaited."""
+    """Send the claim once. Return what is to be awaited."""
     engine = attempt.engine
     if current() is not None:
         refuse_reentry(engine, attempt.job)
@@ -54,7 +54,7 @@ def send_claim(attempt: Attempt) -> Any:
 
 
 def take_if_acquired(attempt: Attempt, answer: Answer) -> Attempt | None:
-    """The claim, if this says so and nothing else has to be thought of."""
+    """Start the heartbeat and return the attempt, if the answer says ACQUIRED."""
     if answer.verdict is not ACQUIRED or answer.record is None:
         return None
     attempt.record, attempt.acquired = answer.record, True  # as `apply_answer` does
@@ -62,11 +62,11 @@ def take_if_acquired(attempt: Attempt, answer: Answer) -> Attempt | None:
 
 
 async def await_answer(
-    attempt: Attempt, brought: Awaitable[tuple[Sequence[Answer], BaseException | None]]
+    attempt: Attempt, sent: Awaitable[tuple[Sequence[Answer], BaseException | None]]
 ) -> Attempt | Outcome[object]:
-    """What comes of a claim that was sent."""
+    """Wait for the answer to a claim that was sent, and act on it."""
     try:
-        answers, cancelled = await brought
+        answers, cancelled = await sent
         answer = on_answer(attempt, answers[0], cancelled)
     except StoreError as error:
         answer = await repeat_claim(attempt, attempt.request(attempt.nonce), error)
@@ -78,7 +78,7 @@ async def await_answer(
 
 
 async def handle_refusal(attempt: Attempt, answer: Answer) -> Attempt | Outcome[object]:
-    """As `await_answer`, where the answer is known: it is not ours."""
+    """Act on an answer that did not grant the claim."""
     found = on_answer(attempt, answer, None)
     if found is None:
         found = await request_claim(attempt)
@@ -88,7 +88,7 @@ async def handle_refusal(attempt: Attempt, answer: Answer) -> Attempt | Outcome[
 
 
 def acquire_inline(attempt: Attempt, answer_to: Callable[[AnyRequest], Answer]) -> Answer | None:
-    """As `acquire`, where no reply can be lost on the way. None: it is ours; else the answer that says no."""
+    """Acquire the key from a store that answers without waiting. None: acquired; otherwise the refusal."""
     engine = attempt.engine
     if current() is not None:
         refuse_reentry(engine, attempt.job)
@@ -104,7 +104,7 @@ def acquire_inline(attempt: Attempt, answer_to: Callable[[AnyRequest], Answer]) 
 
 
 async def wait_or_refuse(attempt: Attempt, answer: Answer) -> Attempt | Outcome[object]:
-    """Not granted: wait, if that is the policy, and learn why."""
+    """Handle a refused claim: wait, if the policy says so, otherwise return the outcome."""
     waited = answer.verdict is Verdict.RUNNING and attempt.job.policy.on_running == "wait"
     if waited:
         refuse_reentry(attempt.engine, attempt.job)
@@ -115,7 +115,7 @@ async def wait_or_refuse(attempt: Attempt, answer: Answer) -> Attempt | Outcome[
 
 
 async def request_claim(attempt: Attempt) -> Answer:
-    """One claim, heard by the store."""
+    """Send the claim until the store answers it."""
     engine, timeout = attempt.engine, attempt.job.policy.call_timeout
     while True:
         request = attempt.request()
@@ -129,14 +129,14 @@ async def request_claim(attempt: Attempt) -> Answer:
 
 
 async def repeat_claim(attempt: Attempt, request: ClaimRequest, error: StoreError) -> Answer | None:
-    """No reply came: repeated with the same nonce, so that our own grant is recognised as ours."""
+    """Repeat a claim that got no reply with the same nonce, so that the store recognises it if it was granted."""
     engine, timeout = attempt.engine, attempt.job.policy.call_timeout
     for left in TRIES_LEFT:
         if isinstance(error, StoreUnavailable) and blocks_itself(engine):
             raise StoreUnavailable(
-                f"it waits for a transaction that is open around this call ({error})",
+                f"the store is blocked by a transaction that is open around this call ({error})",
                 key=attempt.key.text,
-                hint="inside of within() use tx.run or tx.call; or commit before this call",
+                hint="inside within() use tx.run or tx.call; or commit before this call",
             ) from error
         if not left:
             break
@@ -149,11 +149,11 @@ async def repeat_claim(attempt: Attempt, request: ClaimRequest, error: StoreErro
     try:
         raise error.of(attempt.key.text)
     finally:
-        del error  # its traceback leads here: from here none may lead back to it
+        del error  # its traceback refers to this frame: avoid a reference cycle
 
 
 def on_answer(attempt: Attempt, answer: Answer, cancelled: BaseException | None) -> Answer | None:
-    """What the store said. None: it granted our nonce, answered into the void, and somebody settled it: ask anew."""
+    """Apply the store's answer. None: an earlier claim with our nonce was granted and then settled; claim again."""
     if answer.verdict is ACQUIRED and answer.record is not None:
         attempt.record, attempt.acquired = answer.record, True  # as `apply_answer` does
     else:
@@ -164,7 +164,7 @@ def on_answer(attempt: Attempt, answer: Answer, cancelled: BaseException | None)
 
 
 async def wait_for_claim(attempt: Attempt) -> tuple[float, Answer]:
-    """Ask again until it is ours, or done, or the time to wait is over."""
+    """Repeat the claim until it is acquired, the key is settled, or the time to wait has passed."""
     engine, job = attempt.engine, attempt.job
     runtime, store = engine.runtime, engine.store
     deadline = runtime.monotonic() + job.policy.wait / SECOND
@@ -179,8 +179,8 @@ async def wait_for_claim(attempt: Attempt) -> tuple[float, Answer]:
             if answer.verdict is not Verdict.RUNNING or left <= 0 or engine.stopping:
                 return since, answer
             lease = lease_left(answer)
-            lapse = left if lease is None else lease + FIRST_PAUSE
-            await gate.wait(min(left, lapse, pause * (0.5 + runtime.jitter() / 2)))
+            expiry = left if lease is None else lease + FIRST_PAUSE
+            await gate.wait(min(left, expiry, pause * (0.5 + runtime.jitter() / 2)))
             pause = min(pause * 1.6, LONGEST_PAUSE)
     finally:
         if stop is not None:
@@ -188,13 +188,13 @@ async def wait_for_claim(attempt: Attempt) -> tuple[float, Answer]:
 
 
 def start_heartbeat(attempt: Attempt, since: float) -> Attempt:
-    """Hand the lease to the keeper."""
+    """Register the lease with the heartbeat."""
     engine = attempt.engine
     try:
         engine.heartbeat.take(attempt, since)
     except RuntimeError as error:
         raise ClaimError(
-            f"no thread can be had to keep the lease alive ({error}); nothing was begun", key=attempt.key.text
+            f"the heartbeat thread cannot be started ({error}); the work was not begun", key=attempt.key.text
         ) from error
     wants = engine.wants
     if wants("acquired"):
@@ -203,40 +203,40 @@ def start_heartbeat(attempt: Attempt, since: float) -> Attempt:
     return attempt
 
 
-async def release_unused(engine: Engine, asked: Sequence[Attempt]) -> None:
-    """Nothing was begun: what we may have been granted must not hold its key for a whole lease.
+async def release_unused(engine: Engine, attempts: Sequence[Attempt]) -> None:
+    """Release claims whose work was not begun, so that their keys are not held for a whole lease.
 
-    Runs to its end whatever comes meanwhile, and raises nothing: the caller is leaving for a reason of its own.
+    It runs to its end even if the caller is cancelled, and raises nothing: the caller has its own error to raise.
     """
-    for one in asked:
+    for one in attempts:
         engine.heartbeat.drop(one)
-    asked = [one for one in asked if one.nonce]
-    if asked:
+    attempts = [one for one in attempts if one.nonce]
+    if attempts:
         try:
-            await engine.shield(_release(engine, asked))
+            await engine.shield(_release(engine, attempts))
         except StoreError:
-            release_later(engine, asked)
+            release_later(engine, attempts)
 
 
-def release_later(engine: Engine, asked: Sequence[Attempt]) -> None:
-    """The store does not answer: the keeper asks again, for those whom we may have been granted."""
-    for one in asked:
+def release_later(engine: Engine, attempts: Sequence[Attempt]) -> None:
+    """Let the heartbeat thread release claims that may have been granted: the store does not answer now."""
+    for one in attempts:
         if one.nonce:
             engine.heartbeat.reconcile(one, one.key.id, one.lease)
 
 
-async def _release(engine: Engine, asked: Sequence[Attempt]) -> None:
-    """All in one call. Whose answer did not reach us is looked up: the nonce shows whether the grant is ours.
+async def _release(engine: Engine, attempts: Sequence[Attempt]) -> None:
+    """Release all of them in one call. For claims without an answer, read the record: its nonce shows if it is ours.
 
-    What is not there may still come: an interrupt can strike while the claim waits in a lane, or is on its way.
+    A claim that is not there yet may still arrive, if the interrupt came while it was queued or being sent.
     """
-    timeout = min(one.job.policy.call_timeout for one in asked)
-    unsure = [one.job.key.id for one in asked if not one.acquired]
+    timeout = min(one.job.policy.call_timeout for one in attempts)
+    unsure = [one.job.key.id for one in attempts if not one.acquired]
     answers = await engine.store.read(unsure, timeout=timeout) if unsure else []
     found = {id: answer.record for id, answer in zip(unsure, answers, strict=True)}
     acquired = [
         (one, record)
-        for one in asked
+        for one in attempts
         if (record := one.record if one.acquired else found[one.job.key.id]) is not None
         and record.nonce == one.nonce
         and record.state is RecordState.PENDING
@@ -244,7 +244,7 @@ async def _release(engine: Engine, asked: Sequence[Attempt]) -> None:
     ]
     if engine.answer is None:
         known = [one for one, _ in acquired]
-        release_later(engine, [one for one in asked if not (one.acquired or one in known)])
+        release_later(engine, [one for one in attempts if not (one.acquired or one in known)])
     if acquired:
         releases = [Release(record.id, record.token, record.nonce) for _, record in acquired]
         await engine.store.settle(releases, timeout=timeout)
@@ -256,14 +256,14 @@ def refuse_reentry(engine: Engine, job: Job) -> None:
     attempt = current()
     if (attempt is not None and attempt.covers(engine, job.key.id)) or is_in_joined_job(engine, job.key.id):
         raise Reentrant(
-            "this key is already held by the call that makes this one; waiting for it would never end",
+            "an outer call in this call chain already holds this key; waiting for it would never end",
             key=job.key.text,
-            hint="give the inner work a key of its own",
+            hint="give the inner work its own key",
         )
 
 
 async def refusal_outcome(engine: Engine, job: Job, answer: Answer, *, waited: bool = False) -> Outcome[object]:
-    """What a claim that was not granted means to the caller. Every skip is told, so that it can be explained later."""
+    """Return the outcome of a refused claim. Emit an event for each, so that `onceward explain` can explain it."""
     outcome = await _refusal_outcome(engine, job, answer, waited=waited)
     if isinstance(outcome, Mismatch):
         engine.emit("mismatch", job.key, answer.record, reason=outcome.reason, error=_mismatch_text(outcome))
@@ -275,7 +275,7 @@ async def refusal_outcome(engine: Engine, job: Job, answer: Answer, *, waited: b
 
 
 def _mismatch_text(outcome: Mismatch[object]) -> str:
-    """For whoever reads the log: names of arguments, never their values, and what to do."""
+    """Return the log text of a mismatch: the names of the arguments, never their values, and how to fix it."""
     names = ", ".join(outcome.arguments[:MAX_NAMED_ARGUMENTS]) + (
         " and more" if len(outcome.arguments) > MAX_NAMED_ARGUMENTS else ""
     )
@@ -343,7 +343,7 @@ async def _refusal_outcome(engine: Engine, job: Job, answer: Answer, *, waited: 
 
 
 def lease_left(answer: Answer) -> float | None:
-    """Seconds until the owner's lease ends, by the store's clock. None: there is no lease that could end."""
+    """Return the seconds until the owner's lease ends, by the store's clock. None: there is no lease."""
     record = answer.record
     if record is None or record.lease_until is None:
         return None

@@ -1,4 +1,4 @@
-"""A claim that we hold: what may be done with it, and how it ends."""
+"""An attempt: one claim in this process, from the request to its settlement, and what may be done with it."""
 
 from __future__ import annotations
 
@@ -39,44 +39,47 @@ _current: ContextVar[Attempt | None] = ContextVar("onceward_current_claim", defa
 
 _enter, _reset = _current.set, _current.reset
 current = _current.get
-"""The innermost claim whose work we are in; None if we are in none."""
+"""Return the innermost attempt whose work this code is part of, or None."""
 
 
 class CurrentStep(Protocol):
-    """A part of the work that has keys of its own, and is repeated by itself: a step of a saga."""
+    """A step of a saga: a part of the work that has its own derived keys and is retried separately."""
 
     def derived_key(self, step: str) -> str: ...
 
 
 class Attempt(SettlingLease):
-    """One claim, from the question to its settlement. Whatever interrupts it, nothing is kept that nobody uses."""
+    """One claim, from the request to its settlement."""
 
-    acquired = False  # the store has said so: `record` is ours
-    refusal: Answer | None  # the store has said no
-    joined: JoinedStore | None = None  # the caller's transaction that the result was written in
-    unconfirmed = False  # the effect is done, but the store did not answer
-    begun = False  # before that nothing can have happened, and the key may be given back
-    raised: BaseException | None  # by the work, and not settled yet
+    acquired = False  # the store granted it: `record` is ours
+    refusal: Answer | None  # the store refused it
+    joined: JoinedStore | None = None  # the caller's transaction in which the result was written
+    unconfirmed = False  # the effect happened, but the store did not answer
+    begun = False  # before the work begins, nothing can have happened, and the key may be released
+    raised: BaseException | None  # by the work; not settled yet
     result: Any = NO_RESULT
     outer: Attempt | None = None
-    step: CurrentStep | None = None  # which part of the work is being done
-    at_end: dict[str, str]  # what is noted on completion
-    canceller: Canceller | None = None  # of work that may still be cancelled, and has to be told when it is over
+    step: CurrentStep | None = None  # the saga step that is running
+    at_end: dict[str, str]  # written to the note on completion
+    canceller: Canceller | None = None  # must be informed when the work ends
 
     def __init__(self, engine: Engine, job: Job) -> None:
         self.engine = engine
         self.job = job
         self.key: Key = job.key
         self.lease = job.policy.lease
-        # Looked at in every call: what stands in the object itself is found at once, a default of the class is not.
+        # Set on the instance, because every call reads them and class attributes are slower.
         self.is_simple = True
         self.raised = self.refusal = None
         self.at_end = job.at_end
 
-    # ── the question ──
+    # ── the claim ──
 
     def request(self, nonce: bytes = b"") -> ClaimRequest:
-        """The nonce stays empty unless a grant may be ours. The same again, if its nonce is given."""
+        """Build the claim request with a new nonce, or repeat one with the given nonce.
+
+        `self.nonce` is empty while no claim of ours can have been granted.
+        """
         engine, job, key = self.engine, self.job, self.key
         policy, new_nonce = job.policy, engine.nonce
         self.nonce = nonce = nonce or new_nonce()
@@ -100,7 +103,7 @@ class Attempt(SettlingLease):
         else:
             self.nonce = b""
 
-    # ── what the work may ask ──
+    # ── for the work ──
 
     def derived_key(self, step: str) -> str:
         if self.step is not None:
@@ -108,18 +111,18 @@ class Attempt(SettlingLease):
         return derived_key(self.key.id, self.record.cycle, step)
 
     def check(self) -> None:
-        """Raise if the work should stop: somebody else owns it, or the store has not confirmed our lease in time."""
+        """Raise if the work should stop: another worker owns the key, or the lease was not renewed in time."""
         if self.inherited:
             self.refuse_inherited()
         if self.lost:
             raise LeaseLost(
-                "somebody else owns this key now", key=self.key.text, hint="stop: nothing that we write counts"
+                "another worker owns this key now", key=self.key.text, hint="stop: this result can no longer be stored"
             )
         if self.overdue or self.engine.runtime.monotonic() >= self.ends:
-            raise LeaseOverdue("the store has not confirmed our lease in time; it may still recover", key=self.key.text)
+            raise LeaseOverdue("the lease was not renewed in time; a later renewal may succeed", key=self.key.text)
 
     def covers(self, engine: Engine, id: bytes) -> bool:
-        """Whether this claim, or one around it, is of that key in that store."""
+        """Return whether this claim, or one around it, holds that key in that store."""
         attempt: Attempt | None = self
         while attempt is not None:
             if attempt.key.id == id and attempt.engine.heartbeat is engine.heartbeat and attempt.settled is None:
@@ -133,7 +136,7 @@ class Attempt(SettlingLease):
         return self
 
     def enter_task(self) -> None:
-        """As `__enter__`, in a task of its own: it is left with the task, whose context that is."""
+        """Like `__enter__`, in the attempt's own task: the context ends with the task, so no exit is needed."""
         self.outer = current()
         _current.set(self)
 
@@ -141,27 +144,27 @@ class Attempt(SettlingLease):
         self.exit()
 
     def exit(self) -> None:
-        """As `__exit__`, to which it makes no difference what was raised."""
+        """Like `__exit__`, which ignores exceptions anyway."""
         if not self.closed:
-            self.engine.heartbeat.drop(self)  # however it ended, nobody is left to settle it: let it lapse
+            self.engine.heartbeat.drop(self)  # no code is left that settles it: let the lease expire
         try:
             _reset(self._variable)
-        except ValueError:  # the block was left in another context than it was entered (an async fixture does that)
+        except ValueError:  # the block was left in another context than it was entered in, as async fixtures do
             _current.set(self.outer)
 
     def leave(self) -> None:
-        """As `__exit__`, but after an interrupt, which may have come before, between or behind its steps."""
+        """Like `__exit__`, after an interrupt that may have come before, during or after `__exit__`."""
         self.engine.heartbeat.drop(self)
         if _current.get() is self:
             _current.set(self.outer)
 
     def take_error(self) -> BaseException:
-        """What the work raised, which is settled from here on: its traceback leads to us, so we do not keep it."""
+        """Return and forget what the work raised: its traceback refers to this object, which would be a cycle."""
         error, self.raised = self.raised, None
-        return error  # type: ignore[return-value]  # asked for only if there is one
+        return error  # type: ignore[return-value]  # called only if there is one
 
     def begin(self) -> None:
-        """The work begins here: if the key is lost meanwhile it is cancelled, where that was asked for."""
+        """Mark the work as begun. With `on_lost="cancel"`, cancel it if the key is lost."""
         self.begun = True
         if self.job.policy.on_lost == "cancel":
             self.cancel_if_lost()
@@ -171,48 +174,48 @@ class Attempt(SettlingLease):
         self.canceller = self.on_lost = self.engine.runtime.canceller()
 
     def end(self, error: BaseException | None) -> bool:
-        """The work is over; True if it was cancelled because the key was lost."""
+        """Note that the work has ended. True: it was cancelled because the key was lost."""
         return self.canceller is not None and self.canceller.work_ended(error)
 
     # ── verbs ──
 
     async def annotate(self, note: dict[str, str]) -> None:
-        """Write small metadata onto the record at once; it survives a take-over."""
+        """Write small metadata to the record now. It survives a takeover by another worker."""
         renewal = Renewal(self.key.id, self.record.token, self.record.nonce, self.job.policy.lease, note)
         answer = (await self.engine.store.renew([renewal], timeout=self.job.policy.call_timeout))[0]
         self._raise_unless_ok(answer)
         written = answer.record
         if written is not None and (written.token, written.updated_at) >= (self.record.token, self.record.updated_at):
-            self.record = written  # else the answer is late: a step may note while its saga writes, under a newer token
+            self.record = written  # otherwise it is outdated: a saga step may annotate while its saga writes
 
     async def complete(self, value: Any) -> Answer:
-        """Record the result. Repeating it with an equal value is fine."""
+        """Record the result. Repeating it with an equal value succeeds."""
         self._refuse_in_step()
         try:
             answer = await self.record_result(value)
         except StoreError as error:
             self.unconfirmed = True
             raise OutcomeUnknown(
-                "the effect was done, but the store did not confirm the record in time", key=self.key.text, value=value
+                "the work was done, but the store did not confirm the result in time", key=self.key.text, value=value
             ) from error
         return self._raise_unless_ok(answer)
 
     def _refuse_in_step(self) -> None:
         if self.step is not None:
             raise ConfigurationError(
-                "a step cannot complete its saga: others may be left",
+                "a step cannot complete its saga: other steps may remain",
                 key=self.key.text,
-                hint="return the step's result, and let the saga go on",
+                hint="return the step's result; the saga continues with the next step",
             )
 
     def record_result(self, value: Any) -> Coroutine[Any, Any, Answer]:
-        """Complete with this value, when it is awaited."""
+        """Return a coroutine that completes the claim with this value."""
         if is_light(value):
             return self.settle(self.settlement(self.job.codec.encode(value, self.key.id)), COMPLETED)
         return self._record_large(value)
 
     async def _record_large(self, value: Any) -> Answer:
-        """A cancellation while it is encoded is raised afterwards, too."""
+        """Record a large result. A cancellation during encoding is raised afterwards, too."""
         completion, cancelled = await self.engine.runtime.shield(self.completion(value))
         try:
             answer = await self.settle(completion, RecordState.COMPLETED)
@@ -225,18 +228,18 @@ class Attempt(SettlingLease):
         return answer
 
     def small_completion(self, value: Any) -> Complete:
-        """The completion with a light value, made at once."""
+        """Return the completion with a small value."""
         return self.settlement(self.job.codec.encode(value, self.key.id))
 
     async def completion(self, value: Any) -> Complete:
-        """The settlement for this value. Its bytes are made once and resent as they are."""
+        """Return the completion with this value. It is encoded once; retries send the same bytes."""
         return self.settlement(await self.engine.encode(self.job.codec, value, self.key.id))
 
     def settlement(self, encoded: Encoded) -> Complete:
-        """The completion with a result that is encoded already."""
+        """Return the completion with an encoded result."""
         job, record, data = self.job, self.record, encoded.data
         note = self.at_end
-        largest = self.engine.largest
+        largest = self.engine.max_result_bytes
         if data is None or (largest is not None and len(data) > largest):
             data, note = None, self._without_result(encoded, note)
         window = job.policy.window
@@ -247,37 +250,36 @@ class Attempt(SettlingLease):
             data,
             encoded.digest,
             data is not None,
-            window.always or window.validity(record.claimed_at),
+            window.constant_validity or window.validity(record.claimed_at),
             note,
             record,
             True,  # noqa: FBT003 (briefly)
         )
 
     def _without_result(self, encoded: Encoded, note: dict[str, str]) -> dict[str, str]:
-        """The effect is done, so it is completed without: the note says why, unless that was declared."""
+        """Return the note for a completion without its result. It says why, unless `store_result=False`."""
         if not self.job.policy.store_result:
             return note
         reason, brief = encoded.reason, encoded.brief
         if encoded.data is not None:
-            reason = (
-                f"it takes {len(encoded.data)} bytes, and a record of this store has room for {self.engine.largest}"
-            )
+            room = self.engine.max_result_bytes
+            reason = f"it takes {len(encoded.data)} bytes, and a record of this store has room for {room}"
         self.engine.emit("result_not_stored", self.key, self.record, reason=reason)
         return {**note, **unstored_note(brief or reason)}
 
     async def complete_in(self, connection: Any, value: Any) -> None:
-        """Write the result inside the caller's transaction, fenced: if we were replaced, the caller must roll back."""
+        """Write the result in the caller's transaction. Raise if another worker took over: the caller rolls back."""
         self._refuse_in_step()
         store = self.engine.store
         if not isinstance(store, JoinsTransaction):
             raise ConfigurationError(
-                f"{store.name} cannot join a transaction of yours",
+                f"{store.name} cannot join your transaction",
                 key=self.key.text,
                 hint="use sqlite:///…, postgresql://… or firestore://… for both",
             )
         if self.record.after_crash is not AfterCrash.RERUN:
             raise ConfigurationError(
-                "complete_in makes effect and record one, so a crash leaves neither: after_crash must be 'rerun'",
+                "complete_in commits effect and record together, so a crash leaves none: after_crash must be 'rerun'",
                 key=self.key.text,
             )
         self.check()
@@ -285,14 +287,14 @@ class Attempt(SettlingLease):
         answer = (await joined.settle([await self.completion(value)], timeout=self.job.policy.call_timeout))[0]
         self._raise_unless_ok(answer)
         self.is_simple, self.joined = False, joined
-        self.settling = not joined.exclusive  # once it is committed, a renewal finds nothing to renew: all is well
+        self.settling = not joined.exclusive  # after the commit, a renewal gets LOST: ignore that
         await self.engine.renew_due(joined, but=self)
 
     async def fail(self, error: BaseException, *, final: bool, known: bool, error_type: str = "") -> Answer:
         return await self.settle(self._failure(error, final, known, error_type), RecordState.FAILED)
 
     def fail_later(self, error: BaseException, *, final: bool, known: bool) -> None:
-        """The caller's open transaction keeps us from writing: the keeper does, once it is over and not committed."""
+        """Let the heartbeat thread record the failure: the caller's open transaction blocks us from writing."""
         self.abandon()
         self.engine.heartbeat.settle_later(self, self._failure(error, final, known))
 
@@ -312,7 +314,7 @@ class Attempt(SettlingLease):
         )
 
     def _delay(self) -> int:
-        """µs before the next attempt. A `retry_delay` that raises must not hide the failure that it is asked about."""
+        """Return the µs before the next attempt. A `retry_delay` that raises must not hide the work's failure."""
         try:
             return self.job.policy.delay_after(self.record.attempt)
         except Exception as error:  # noqa: BLE001 (it is the user's own function)
@@ -330,7 +332,7 @@ class Attempt(SettlingLease):
         return await self.settle(Release(self.key.id, self.record.token, self.record.nonce), RecordState.FREE)
 
     async def expire_lease(self) -> None:
-        """End the lease now: whoever claims next decides as after a crash. No answer: it ends by itself."""
+        """End the lease now: the next claim then handles it as a crash. If the store fails, the lease expires later."""
         self.abandon()
         renewal = Renewal(self.key.id, self.record.token, self.record.nonce, 0)
         with suppress(StoreError):
@@ -341,27 +343,27 @@ class Attempt(SettlingLease):
             case Verdict.OK:
                 return answer
             case Verdict.CONFLICT:
-                raise AlreadyCompleted("this claim was completed before with another result", key=self.key.text)
+                raise AlreadyCompleted("this claim was already completed with another result", key=self.key.text)
             case Verdict.SKEW:
                 raise VersionSkew(
                     "the record was written by a newer Onceward", key=self.key.text, hint="upgrade this process"
                 )
             case _:
-                raise LeaseLost("somebody else owns this key now; nothing was changed", key=self.key.text)
+                raise LeaseLost("another worker owns this key now; nothing was changed", key=self.key.text)
 
 
 def _name_attributes() -> None:
-    """Python lays objects of a class out alike, by the names that the first few of them have.
+    """Set every attribute once, so that Python shares the key layout of all instances' dicts.
 
-    A batch makes a hundred before any gets further than its question: then each would need a dict of its own.
+    The layout comes from the first instances. In a batch, a hundred are created before any gets all its attributes.
     """
-    one: Any = Attempt.__new__(Attempt)
+    attempt: Any = Attempt.__new__(Attempt)
     for name in (
         *("engine", "job", "key", "lease", "nonce", "since", "record", "acquired", "renew_at", "ends"),
         *("outer", "_variable", "begun", "result", "settling", "settled", "closed"),
         *("is_simple", "raised", "refusal", "at_end"),
     ):
-        setattr(one, name, None)
+        setattr(attempt, name, None)
 
 
 _name_attributes()

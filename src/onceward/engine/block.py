@@ -1,4 +1,4 @@
-"""The life of a claim that a `with` block holds."""
+"""Enter and leave the `with` block of a claim."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .unclaimed import Unclaimed
 
 
 def new_attempt(engine: Engine, job: Job) -> Attempt:
-    """The claim before it is asked for: whatever interrupts the asking, it can be given back."""
+    """Create the attempt before the key is claimed, so that the caller can release it after any interrupt."""
     return Unclaimed(engine, job) if switch.off else Attempt(engine, job)
 
 
 async def enter(attempt: Attempt) -> None:
-    """Own the key, or raise what stands in the way: a result that is there already is no grant."""
+    """Acquire the key, or raise why that is not possible. A completed key raises AlreadyDone."""
     if isinstance(attempt, Unclaimed):
         attempt.__enter__()
         return
@@ -38,7 +38,7 @@ async def enter(attempt: Attempt) -> None:
 
 
 async def enter_failed(attempt: Attempt, error: BaseException) -> None:
-    """`enter` raised, or what followed it: the block does not begin."""
+    """Clean up after `enter`, or what followed it, raised: the block does not begin."""
     attempt.begun = False
     if isinstance(attempt, Unclaimed):
         attempt.leave()
@@ -47,13 +47,13 @@ async def enter_failed(attempt: Attempt, error: BaseException) -> None:
 
 
 def abandon_block(attempt: Attempt) -> None:
-    """The end of its block was struck before it began, and nobody holds the block any more: as after a crash."""
+    """Abandon the claim of a block that was garbage-collected without being left: it counts as a crash."""
     attempt.leave()
     attempt.abandon()
 
 
 async def leave(attempt: Attempt, error: BaseException | None) -> None:
-    """End the claim, whatever happened inside. Raises only if nothing was raised inside, or if the key was lost."""
+    """Settle the claim. Raise only if the block raised nothing, or if the key was lost."""
     if isinstance(attempt, Unclaimed):
         attempt.__exit__()
         return
@@ -64,7 +64,7 @@ async def leave(attempt: Attempt, error: BaseException | None) -> None:
 
 
 async def leave_interrupted(attempt: Attempt, error: BaseException | None, interrupt: BaseException) -> None:
-    """`leave` raised. Unless that was its own last word, an interrupt kept it from having one: have it now."""
+    """Settle the claim after `leave` was interrupted. Do nothing if `leave` had settled it, or refused to."""
     attempt.leave()
     closing = attempt.engine.runtime.supports_cancellation and isinstance(interrupt, GeneratorExit)
     if attempt.closed or closing or interrupt is error or isinstance(interrupt, OncewardError):
@@ -75,11 +75,11 @@ async def leave_interrupted(attempt: Attempt, error: BaseException | None, inter
 
 
 def refusal_error(outcome: Outcome[object]) -> BaseException:
-    """The exception for an outcome that is no grant."""
+    """Return the exception for an outcome of a claim that was not acquired."""
     if isinstance(outcome, Replayed):
         return outcome.already_done()
     try:
         outcome.unwrap()
-    except Exception as error:  # noqa: BLE001 (it is what we are here to make)
+    except Exception as error:  # noqa: BLE001 (it is the return value)
         return error.with_traceback(None)
-    return AlreadyDone("there is nothing to own", key=outcome.key)
+    return AlreadyDone("the key was already completed", key=outcome.key)

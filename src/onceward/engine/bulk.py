@@ -1,4 +1,4 @@
-"""Many jobs at once: claimed in batches, run one after another, told in the order of the input."""
+"""`once.map`: claim many jobs in batches, run them one after another, return the outcomes in input order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Outcomes = dict[bytes, Outcome[Any]]
 
 
 async def execute_all(engine: Engine, items: Sequence[Job | Exception]) -> list[Outcome[Any]]:
-    """One outcome an item. A key that comes twice runs once; one that fails, or cannot even be made, stops no other."""
+    """Return one outcome per item. A repeated key runs once. An item that fails does not stop the others."""
     firsts: dict[bytes, Job] = {}
     for job in items:
         if isinstance(job, Job) and job.key is not NO_KEY and not switch.off:
@@ -34,23 +34,23 @@ async def execute_all(engine: Engine, items: Sequence[Job | Exception]) -> list[
     distinct = list(firsts.values())
     for start in range(0, len(distinct), BATCH):
         await _execute_batch(engine, distinct[start : start + BATCH], outcomes)
-    told: list[Outcome[Any]] = []
-    for place, job in enumerate(items):
-        await _yield_sometimes(engine, place)
-        told.append(
+    results: list[Outcome[Any]] = []
+    for index, job in enumerate(items):
+        await _yield_sometimes(engine, index)
+        results.append(
             _failed_outcome("", job) if isinstance(job, Exception) else await _outcome(engine, job, firsts, outcomes)
         )
-    return told
+    return results
 
 
-async def _yield_sometimes(engine: Engine, place: int) -> None:
-    """Many small steps, none of which may wait for anything: leave gaps for whoever shares our thread."""
-    if place % YIELD_EVERY == YIELD_EVERY - 1:
+async def _yield_sometimes(engine: Engine, index: int) -> None:
+    """Yield to other tasks every few items: the steps are small, but may all run without waiting."""
+    if index % YIELD_EVERY == YIELD_EVERY - 1:
         await engine.runtime.sleep(0)
 
 
 async def _outcome(engine: Engine, job: Job, firsts: dict[bytes, Job], outcomes: Outcomes) -> Outcome[Any]:
-    """A later item with the same key is a replay of the first, unless its payload is another."""
+    """Return the outcome of one item. A later item with the same key replays the first, unless its payload differs."""
     first = firsts.get(job.key.id)
     if first is None or differs(first.fingerprint, job.fingerprint):
         return await _execute_alone(engine, job)
@@ -62,7 +62,7 @@ async def _outcome(engine: Engine, job: Job, firsts: dict[bytes, Job], outcomes:
         return outcome
     value = outcome.value
     encoded = await engine.encode(job.codec, value, job.key.id)
-    if encoded.data is not None:  # its own copy, as the store would give it
+    if encoded.data is not None:  # its own copy, as from the store
         value = await engine.decode(job.codec, encoded.data, job.key.id)
     return Replayed(
         key=job.key.text,
@@ -74,20 +74,20 @@ async def _outcome(engine: Engine, job: Job, firsts: dict[bytes, Job], outcomes:
 
 
 async def _execute_batch(engine: Engine, jobs: list[Job], outcomes: Outcomes) -> None:
-    asked = _new_attempts(engine, jobs, outcomes)
+    attempts = _new_attempts(engine, jobs, outcomes)
     try:
         await engine.ready()
-        await _claim(engine, asked, outcomes)
-        for place, one in enumerate(asked):
-            await _yield_sometimes(engine, place)
+        await _claim(engine, attempts, outcomes)
+        for index, one in enumerate(attempts):
+            await _yield_sometimes(engine, index)
             if one.acquired:
                 outcomes[one.key.id] = await perform(one)
     except BaseException as error:
-        await recover(engine, asked, error)
+        await recover(engine, attempts, error)
         raise
-    for place, job in enumerate(jobs):
-        await _yield_sometimes(engine, place)
-        if job.key.id not in outcomes:  # running elsewhere, or no store: each by its own policy
+    for index, job in enumerate(jobs):
+        await _yield_sometimes(engine, index)
+        if job.key.id not in outcomes:  # running elsewhere, or the store is down: each by its own policy
             outcomes[job.key.id] = await _execute_alone(engine, job)
 
 
@@ -99,39 +99,39 @@ async def _execute_alone(engine: Engine, job: Job) -> Outcome[Any]:
 
 
 def _new_attempts(engine: Engine, jobs: list[Job], outcomes: Outcomes) -> list[Attempt]:
-    asked: list[Attempt] = []
+    attempts: list[Attempt] = []
     for job in jobs:
         try:
             refuse_reentry(engine, job)
         except ClaimError as error:
             outcomes[job.key.id] = _failed_outcome(job.key.text, error)
         else:
-            asked.append(Attempt(engine, job))
-    return asked
+            attempts.append(Attempt(engine, job))
+    return attempts
 
 
-async def _claim(engine: Engine, asked: list[Attempt], outcomes: Outcomes) -> None:
-    """Claim the batch in one call. What has to wait, or failed to be asked, is left for later."""
-    if not asked:
+async def _claim(engine: Engine, attempts: list[Attempt], outcomes: Outcomes) -> None:
+    """Claim the batch in one call. Keys that must wait, or got no answer, are executed alone later."""
+    if not attempts:
         return
     since = engine.runtime.monotonic()
-    answers, cancelled = await _request_claims(engine, asked)
-    for one, answer in zip(asked, answers, strict=False):  # no answers at all if there is no store
+    answers, cancelled = await _request_claims(engine, attempts)
+    for one, answer in zip(attempts, answers, strict=False):  # empty if the store is down
         one.apply_answer(answer)
     if cancelled is not None:
         raise cancelled
-    for place, (one, answer) in enumerate(zip(asked, answers, strict=False)):
-        await _yield_sometimes(engine, place)
+    for index, (one, answer) in enumerate(zip(attempts, answers, strict=False)):
+        await _yield_sometimes(engine, index)
         if one.acquired:
             start_heartbeat(one, since)
         elif answer.verdict not in (Verdict.RUNNING, Verdict.SETTLED):
             outcomes[one.job.key.id] = await _refusal(engine, one.job, answer)
 
 
-async def _request_claims(engine: Engine, asked: list[Attempt]) -> tuple[list[Answer], BaseException | None]:
-    """Repeated with the same nonces if no reply came: what was granted into the void is recognised as ours."""
-    timeout = min(one.job.policy.call_timeout for one in asked)
-    requests = [one.request() for one in asked]
+async def _request_claims(engine: Engine, attempts: list[Attempt]) -> tuple[list[Answer], BaseException | None]:
+    """Send the claims; repeat them with the same nonces if no reply came, so that the store recognises its grants."""
+    timeout = min(one.job.policy.call_timeout for one in attempts)
+    requests = [one.request() for one in attempts]
     for left in TRIES_LEFT:
         try:
             return await engine.shield(engine.store.claim(requests, timeout=timeout))
@@ -142,7 +142,7 @@ async def _request_claims(engine: Engine, asked: list[Attempt]) -> tuple[list[An
 
 
 async def _refusal(engine: Engine, job: Job, answer: Answer) -> Outcome[Any]:
-    """A record that cannot be read is the trouble of one item, not of the batch."""
+    """Return the outcome of a refused claim. An unreadable record fails one item, not the batch."""
     try:
         return await refusal_outcome(engine, job, answer)
     except KEY_ERRORS as error:
@@ -150,7 +150,7 @@ async def _refusal(engine: Engine, job: Job, answer: Answer) -> Outcome[Any]:
 
 
 KEY_ERRORS = (ResultError, VersionSkew, ClaimError)
-"""What is wrong with one key says nothing about the others."""
+"""Errors that concern one key and not the others of the batch."""
 
 
 def _failed_outcome(key: str, error: Exception) -> Outcome[Any]:

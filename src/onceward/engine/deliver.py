@@ -1,6 +1,6 @@
-"""Deliveries of a queue: claimed together in one call, carried out one by one. Nobody waits for a running owner.
+"""Process a batch of queue deliveries: claim them in one call, run them one by one, never wait for a running owner.
 
-What stands in the way of one delivery is a value, like its outcome: it is no reason to stop the others.
+An error of one delivery is returned as a value, like its outcome, so that it does not stop the others.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ from .job import NO_KEY, Job
 from .settle_outcome import completion_outcome, unconfirmed_outcome
 
 ClaimResult = Attempt | Outcome[Any] | Exception
-"""What a claim led to: ours, or the outcome or the error that stands in its way."""
+"""The result of a claim: the acquired attempt, or the outcome or error that refused it."""
 
 KEY_ERRORS = (ResultError, VersionSkew, ClaimError)
-"""What is wrong with one key says nothing about the others."""
+"""Errors that concern one key and not the others of the batch."""
 
 
 async def claim_together(engine: Engine, jobs: Sequence[Job]) -> list[ClaimResult]:
-    """Each job of another key. No store: the same error for each."""
-    asked = [Attempt(engine, job) for job in jobs]
+    """Claim the jobs, each with a different key, in one call. If the store fails, each gets the same error."""
+    attempts = [Attempt(engine, job) for job in jobs]
     try:
         await engine.ready()
-        return await _claim(engine, asked)
+        return await _claim(engine, attempts)
     except StoreError as error:
-        await recover(engine, asked, error)
-        return [error for _ in asked]
+        await recover(engine, attempts, error)
+        return [error for _ in attempts]
     except BaseException as error:
-        await recover(engine, asked, error)
+        await recover(engine, attempts, error)
         raise
 
 
-async def _claim(engine: Engine, asked: Sequence[Attempt]) -> list[ClaimResult]:
+async def _claim(engine: Engine, attempts: Sequence[Attempt]) -> list[ClaimResult]:
     since = engine.runtime.monotonic()
-    answers, cancelled = await _request_claims(engine, asked)
-    for one, answer in zip(asked, answers, strict=True):
+    answers, cancelled = await _request_claims(engine, attempts)
+    for one, answer in zip(attempts, answers, strict=True):
         one.apply_answer(answer)
     if cancelled is not None:
         raise cancelled
     found: list[ClaimResult] = []
-    for one, answer in zip(asked, answers, strict=True):
+    for one, answer in zip(attempts, answers, strict=True):
         try:
             found.append(start_heartbeat(one, since) if one.acquired else await _refusal(one, answer))
         except KEY_ERRORS as error:
@@ -61,10 +61,10 @@ async def _claim(engine: Engine, asked: Sequence[Attempt]) -> list[ClaimResult]:
     return found
 
 
-async def _request_claims(engine: Engine, asked: Sequence[Attempt]) -> tuple[list[Answer], BaseException | None]:
-    """Repeated with the same nonces if no reply came: what was granted into the void is recognised as ours."""
-    timeout = min(one.job.policy.call_timeout for one in asked)
-    requests = [one.request() for one in asked]
+async def _request_claims(engine: Engine, attempts: Sequence[Attempt]) -> tuple[list[Answer], BaseException | None]:
+    """Send the claims; repeat them with the same nonces if no reply came, so that the store recognises its grants."""
+    timeout = min(one.job.policy.call_timeout for one in attempts)
+    requests = [one.request() for one in attempts]
     for _ in TRIES_LEFT[:-1]:
         try:
             return await engine.shield(engine.store.claim(requests, timeout=timeout))
@@ -74,18 +74,18 @@ async def _request_claims(engine: Engine, asked: Sequence[Attempt]) -> tuple[lis
 
 
 async def _refusal(one: Attempt, answer: Answer) -> Attempt | Outcome[Any]:
-    if answer.verdict is Verdict.SETTLED:  # granted into the void, and settled by somebody since: ask anew
+    if answer.verdict is Verdict.SETTLED:  # an earlier try was granted, and settled since: claim again
         return await acquire(one)
     return await refusal_outcome(one.engine, one.job, answer)
 
 
 def needs_no_claim(job: Job) -> bool:
-    """It has no key and was declared to run all the same, or the test mode is on."""
+    """Return whether the job runs without a claim: it has no key and is declared to run anyway, or test mode is on."""
     return job.key is NO_KEY or bool(switch.off)
 
 
 async def run_delivery(engine: Engine, job: Job, found: Attempt | StoreError | None) -> Outcome[Any] | Exception:
-    """Run what is ours, or needs no claim. Without a store, only what was declared to run all the same."""
+    """Run a job that was acquired or needs no claim. If the store is down, run it only if the policy says so."""
     if found is None:
         return await execute(engine, job)
     if isinstance(found, Attempt):
@@ -100,12 +100,15 @@ async def run_delivery(engine: Engine, job: Job, found: Attempt | StoreError | N
 
 
 def can_batch_result(attempt: Attempt) -> bool:
-    """Whether its result may be recorded with those of others: not where the store answers at once, or asks first."""
+    """Return whether the result may be recorded in one call with others.
+
+    Not if the store answers without waiting, if the record must be verified first, or if a lost key cancels the work.
+    """
     return attempt.engine.answer is None and not attempt.record.ask_first and attempt.job.policy.on_lost != "cancel"
 
 
 def begin_in_task(attempt: Attempt) -> Any:
-    """As `perform` begins, in a task of its own. What the handler gives is to be awaited there, if it can be."""
+    """Call the handler in its own task. The task awaits the returned value, if it is awaitable."""
     attempt.enter_task()
     attempt.begun = True
     job = attempt.job
@@ -113,7 +116,7 @@ def begin_in_task(attempt: Attempt) -> Any:
 
 
 def batchable_result(attempt: Attempt, value: Any) -> Unrecorded | None:
-    """What was begun apart has returned. A plain result is left to be recorded with others; None: this is none."""
+    """Return the value of work started by `begin_in_task` for a common recording. None: it must be settled alone."""
     if attempt.settled is not None or attempt.joined is not None or not is_light(value):
         return None
     attempt.result = value
@@ -121,7 +124,7 @@ def batchable_result(attempt: Attempt, value: Any) -> Unrecorded | None:
 
 
 class Unrecorded(NamedTuple):
-    """Work that is done, and whose result the store has to be told."""
+    """Work that is done, but whose result is not recorded yet."""
 
     attempt: Attempt
     completion: Complete
@@ -129,7 +132,7 @@ class Unrecorded(NamedTuple):
 
 
 async def record_together(engine: Engine, done: Sequence[Unrecorded]) -> list[Outcome[Any]]:
-    """One call for all. If it is not answered, each by itself, with the same bytes, for as long as its policy says."""
+    """Record all results in one call. If it fails, record each alone, with the same bytes and its own timeout."""
     timeout = min(one.attempt.job.policy.call_timeout for one in done)
     for one in done:
         one.attempt.settling = True
@@ -151,7 +154,7 @@ async def _record_alone(one: Unrecorded) -> Outcome[Any]:
 
 
 async def park_message(engine: Engine, job: Job, error_type: str, error: str) -> bool:
-    """A record of its own, parked, for a message that cannot be done: a person must say. False: not now."""
+    """Park a record for a message that cannot be processed, for a person to resolve. False: not possible now."""
     found = (await claim_together(engine, [job]))[0]
     if isinstance(found, Attempt):
         with found:

@@ -1,7 +1,7 @@
-"""Work that must not end with whoever waits for it: a client that hangs up, a server that gives up.
+"""Work that continues even if its caller goes away: an HTTP client that disconnects, a server that times out.
 
-Until the key is ours, a caller who leaves takes the question back. From then on the work has a life of its own, which
-its caller gives it; here it is only claimed, or run where there is nothing to claim.
+If the caller goes away before the key is acquired, the claim is released. Afterwards the work runs independently, in a
+task that the caller of this module starts. This module only claims the key, or runs work that needs no claim.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from .job import NO_KEY, Job
 
 
 class DetachedWork(Protocol):
-    """Starts work on its own, and gives what waits for it: to stop waiting does not stop the work."""
+    """Starts work independently and returns an awaitable of its outcome. Cancelling the wait does not stop the work."""
 
     def start(self, work: Coroutine[Any, Any, Outcome[Any]]) -> Awaitable[Outcome[Any]]: ...
 
 
-async def claim_detached(engine: Engine, job: Job, apart: DetachedWork) -> Attempt | Outcome[Any]:
-    """The claim, whose work is yet to be begun; or what became of the job without one, run `apart` if at all."""
+async def claim_detached(engine: Engine, job: Job, detached: DetachedWork) -> Attempt | Outcome[Any]:
+    """Acquire the claim, without starting its work. Or return the outcome, if the job needs no claim or is refused."""
     done = lookup_outcome(engine, job)
     if done is not None:
         return done
     if switch.off or job.key is NO_KEY:
-        return await apart.start(execute(engine, job))
+        return await detached.start(execute(engine, job))
     attempt = Attempt(engine, job)
     try:
         if not engine.opened:
@@ -51,4 +51,4 @@ async def claim_detached(engine: Engine, job: Job, apart: DetachedWork) -> Attem
         if job.policy.on_store_down != "run":
             raise
         reason = f"store down: {message_of(error)}"
-    return await apart.start(run_unprotected(engine, job, reason))
+    return await detached.start(run_unprotected(engine, job, reason))

@@ -1,4 +1,4 @@
-"""What every flow needs at hand: the store, the world, the keeper of leases, and where to tell what happened."""
+"""The engine: what every flow needs. Store, runtime, heartbeat, event bus."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from typing import Any, Protocol, TypeVar
 from onceward.errors import Stopping, StoreError
 from onceward.keys.key import Key
 from onceward.keys.weight import LIGHT_BYTES, is_light
-from onceward.protocol.capabilities import NO_SIZE_LIMIT, LimitsResultSize, AnswersInline, JoinedStore, OverlapsCalls, SupportsLookup
+from onceward.protocol.capabilities import (
+    NO_SIZE_LIMIT,
+    AnswersInline,
+    JoinedStore,
+    LimitsResultSize,
+    OverlapsCalls,
+    SupportsLookup,
+)
 from onceward.protocol.policy import SECOND
 from onceward.protocol.ports import Store
 from onceward.protocol.record import CompletedRecord, Record
@@ -23,15 +30,15 @@ from .lease import Lease
 T = TypeVar("T")
 
 YIELD_EVERY = 32
-"""Small steps without a pause: together about a millisecond."""
+"""How many small steps run before yielding to other tasks: together about a millisecond."""
 
 
 WANT_ALL: Callable[[str], bool] = bool
-"""Wants every event, for no name is empty. Without a call of ours: each event comes by here."""
+"""Want every event: no event name is empty. A builtin, because it is called for every event."""
 
 
 class HeartbeatPort(Protocol):
-    """Keeps leases alive in the background."""
+    """Renews leases in the background."""
 
     def take(self, hold: Lease, since: float) -> None: ...
     def drop(self, hold: Any) -> None: ...
@@ -42,13 +49,13 @@ class HeartbeatPort(Protocol):
 
 
 class Owner(Protocol):
-    """Who claims here."""
+    """The owner that claims of this process are made for."""
 
     name: str
 
 
 class Finish(Protocol):
-    """Runs it to the end even if the caller is cancelled; a store that never waits cannot be interrupted anyway."""
+    """Runs an awaitable to its end even if the caller is cancelled. A store that never waits needs no shield."""
 
     def __call__(
         self, work: Awaitable[T], on_cancel: Callable[[], None] | None = None
@@ -56,7 +63,7 @@ class Finish(Protocol):
 
 
 class Engine:
-    """Shared by all calls of one client. Holds nothing of any single call."""
+    """Shared by all calls of one client. It holds no state of a single call."""
 
     def __init__(self, store: Store, runtime: Runtime, heartbeat: HeartbeatPort, bus: Bus, owner: Owner) -> None:
         self.store = store
@@ -69,13 +76,19 @@ class Engine:
         self.lookup: Callable[[bytes, bytes], CompletedRecord | None] | None = None
         if isinstance(store, SupportsLookup) and (
             store.inline or not runtime.supports_cancellation
-        ):  # it may block: never on a loop
+        ):  # a lookup may block: never on an event loop
             self.lookup = store.lookup
         self.answer: Callable[[AnyRequest], Answer] | None = store.answer if isinstance(store, AnswersInline) else None
-        self.largest = store.largest if isinstance(store, LimitsResultSize) and store.largest < NO_SIZE_LIMIT else None
-        self.parts = store.parts if isinstance(store, OverlapsCalls) and runtime.supports_cancellation else 1
+        self.max_result_bytes = (
+            store.max_result_bytes
+            if isinstance(store, LimitsResultSize) and store.max_result_bytes < NO_SIZE_LIMIT
+            else None
+        )
+        self.batch_splits = (
+            store.batch_splits if isinstance(store, OverlapsCalls) and runtime.supports_cancellation else 1
+        )
         self.opened = False
-        # One step less on every call's way; and called by a local name, not as methods of ours, which they are not.
+        # Cached here for speed: every call uses them.
         self.wants: Callable[[str], bool] = bus.wants
         self.nonce: Callable[[], bytes] = runtime.nonce
         self.shielded_type = None if self.answer is not None else runtime.shielded_type
@@ -84,33 +97,33 @@ class Engine:
         self.count_by_scope()
 
     def count_by_scope(self) -> None:
-        """If anybody counts by scope: only those who do pay for it."""
+        """Count events by scope from now on, if the bus has totals. Clients without counters pay nothing for it."""
         if self.bus.totals is not None:
             self.wants, self.emit_wanted = WANT_ALL, self.bus.totals.emitter(self.bus, self._emit_event)
 
     def is_ready(self) -> bool:
-        """Before every flow: right world, still claiming. False: the store must be opened first."""
+        """Check that this is the right runtime and that claiming is allowed. False: the store must be opened first."""
         self.runtime.check()
         if self.closed:
-            raise Stopping("this client was closed", hint="make a new one, or call it before its block ends")
+            raise Stopping("this client was closed", hint="create a new one, or call it before its block ends")
         if self.stopping:
-            raise Stopping("this process has stopped claiming", hint="deliver it to another one")
+            raise Stopping("this process has stopped claiming", hint="deliver it to another process")
         return self.opened
 
     async def ready(self) -> None:
-        """As `is_ready`, and then the store is open."""
+        """Check like `is_ready`, and open the store if it is not open."""
         if not self.is_ready():
             await self.store.open(self.runtime)
             self.opened = True
 
     async def encode(self, codec: Codec, value: Any, id: bytes) -> Encoded:
-        """The result as bytes. A large one is no reason to block whoever shares our thread."""
+        """Encode the result. A large one is encoded in a worker thread, so that it does not block the event loop."""
         if is_light(value):
             return codec.encode(value, id)
         return await self.runtime.compute(partial(codec.encode, large=True), value, id)
 
     async def decode(self, codec: Codec, data: bytes, id: bytes) -> Any:
-        """A stored result as a value."""
+        """Decode a stored result."""
         if unpacked_size(data) <= LIGHT_BYTES:
             return codec.decode(data, id)
         return await self.runtime.compute(codec.decode, data, id)
@@ -118,14 +131,14 @@ class Engine:
     def emit(
         self, name: str, key: Key, record: Record | CompletedRecord | None = None, *, reason: str = "", error: str = ""
     ) -> None:
-        """Count the event, and make it if anybody listens."""
+        """Count the event, and emit it if there is a listener."""
         if self.wants(name):
             self.emit_wanted(name, key, record, reason=reason, error=error)
 
     def _emit_event(
         self, name: str, key: Key, record: Record | CompletedRecord | None = None, *, reason: str = "", error: str = ""
     ) -> None:
-        """Behind `wants`: where every call comes by, nothing is put together that nobody hears."""
+        """Emit an event. Callers check `wants` first, so that no event is built without a listener."""
         self.bus.emit(
             Event(
                 name=name,
@@ -141,24 +154,24 @@ class Engine:
         )
 
     async def renew_due(self, joined: JoinedStore, *, but: Lease | None = None) -> None:
-        """The open transaction keeps the keeper out, so it writes the renewals that are due. Never begins one."""
+        """Write the due renewals in the caller's transaction, which blocks the heartbeat. Never begin a transaction."""
         due = [hold for hold in self.heartbeat.due() if hold is not but] if joined.exclusive else []
         if not due or not joined.is_open():
             return
         renewals = [Renewal(hold.record.id, hold.record.token, hold.nonce, hold.lease) for hold in due]
         try:
             await joined.renew(renewals, timeout=min(hold.lease for hold in due) / SECOND / 6)
-        except StoreError:  # the keeper tries again anyway, and tells
+        except StoreError:  # the heartbeat tries again anyway, and reports it
             if not joined.is_open():
                 raise
 
     def warn_slow_transaction(self, took: float, shortest: float) -> None:
-        """A long write transaction keeps the keeper out: leases of this process may lapse meanwhile."""
+        """Warn that a long write transaction blocked the heartbeat: leases of this process may have expired."""
         if self.bus.wants("slow_transaction"):
             reason = f"a joined transaction took {took:.2f} s; the shortest lease held here is {shortest:.2f} s"
             self.bus.emit(Event(name="slow_transaction", key="", scope=self.store.name, reason=reason))
 
 
 async def _finish_inline(work: Awaitable[T], on_cancel: object = None) -> tuple[T, None]:  # noqa: ARG001 (as `Runtime.finish`)
-    """Nothing in it can wait, so nobody can be cancelled there."""
+    """Await work that never suspends: it cannot be cancelled."""
     return await work, None

@@ -1,4 +1,4 @@
-"""A record as people want to read it: aware times, the value decoded when asked for."""
+"""A record in readable form: aware datetimes, and the value decoded on access."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Entry:
-    """What `read` gives: facts of one record at the time it was read."""
+    """What `read` returns: one record, at the time it was read."""
 
     __slots__ = ("_codec", "now", "record")
 
@@ -49,7 +49,7 @@ class Entry:
 
     @property
     def note(self) -> dict[str, str]:
-        """What the work noted on its record."""
+        """The metadata that the work wrote to its record."""
         return user_notes(self.record.note)
 
     @property
@@ -59,7 +59,7 @@ class Entry:
 
     @property
     def value(self) -> Any:
-        """The stored result, a fresh copy each time; None where none was stored (see `stored`)."""
+        """The stored result, decoded anew on each access; None if none was stored (see `stored`)."""
         return None if self.record.result is None else self._codec.decode(self.record.result, self.record.id)
 
     @property
@@ -68,7 +68,7 @@ class Entry:
 
     @property
     def unstored(self) -> str:
-        """Why the result of a completed record was not kept; "" if it was, or was not meant to be."""
+        """Why the result of a completed record was not stored; "" if it was, or if storing it was turned off."""
         return unstored_reason(self.record.note)
 
     @property

@@ -1,17 +1,17 @@
-"""Errors in words: what is stored of them, and shown to people."""
+"""Format errors for records, logs and people."""
 
 from __future__ import annotations
 
-MAX_MESSAGE_LENGTH = 500  # enough to recognise an error; the traceback is in the log of whoever raised it
+MAX_MESSAGE_LENGTH = 500  # enough to recognise an error; the full traceback is in the application's log
 
 
 def format_error(error: BaseException) -> str:
-    """Its type and its message."""
+    """Return the error's type and message."""
     return f"{type(error).__qualname__}: {message_of(error)}"
 
 
 def message_of(error: BaseException) -> str:
-    """The error's own text, short: it is stored, and may be shown to people."""
+    """Return the error's message, shortened: it is stored, and shown to people."""
     try:
         text = str(error)
     except Exception:  # noqa: BLE001 (a broken __str__ must not hide the failure that it describes)

@@ -1,4 +1,4 @@
-"""One frozen event per transition, and the bus that carries it. No clock, no logging: listeners add those."""
+"""Events, one per transition, and the bus that delivers them. No clock and no logging: listeners add those."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Level(IntEnum):
-    """As in the standard library's logging."""
+    """Log levels, as in the standard library."""
 
     DEBUG = 10
     INFO = 20
@@ -62,14 +62,14 @@ LEVELS: dict[str, Level] = {
     "step_failed": Level.WARNING,
     "compensating": Level.WARNING,
 }
-"""Every event there is, and how loud it is."""
+"""All events and their log levels."""
 
 NUMBERS = {name: int(level) for name, level in LEVELS.items()}
-"""The same as plain numbers, which are quicker to compare."""
+"""The same as plain integers, which compare faster."""
 
 
 class Event(Struct, frozen=True, kw_only=True):
-    """What happened, to which key. Never a payload, never a result; the key is escaped already."""
+    """What happened, to which key. It never contains a payload or a result; the key is already escaped."""
 
     name: str
     key: str
@@ -90,7 +90,7 @@ Listener = Callable[[Event], None]
 
 
 class Emit(Protocol):
-    """Makes an event of what happened to a key, for those who listen."""
+    """Builds an event and passes it to the listeners."""
 
     def __call__(
         self, name: str, key: Key, record: Record | CompletedRecord | None = None, *, reason: str = "", error: str = ""
@@ -98,9 +98,9 @@ class Emit(Protocol):
 
 
 class Bus:
-    """Carries events to the listeners. `loud(level)` tells whether the default listener (logging) wants it.
+    """Delivers events to the listeners. `loud(level)` returns whether the default listener (logging) wants them.
 
-    `counts` has every event by its name, heard or not. `totals` has them by scope too, for those who count them.
+    `counts` counts every event by name, with or without listeners. `totals`, if set, counts them by scope too.
     """
 
     totals: Totals | None = None
@@ -115,7 +115,10 @@ class Bus:
         self.counts: dict[str, int] = dict.fromkeys(LEVELS, 0)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Hear every event; returns how to stop. A listener that raises is reported and disturbs nobody."""
+        """Call `listener` for every event; return a function that unsubscribes it.
+
+        If a listener raises, the error is logged, and the work is not affected.
+        """
         self.listeners = (*self.listeners, listener)
 
         def unsubscribe() -> None:
@@ -124,13 +127,13 @@ class Bus:
         return unsubscribe
 
     def wants(self, name: str, times: int = 1) -> bool:
-        """Count the event; tells whether anybody listens, so that it has to be made."""
+        """Count the event, and return whether there is a listener for it."""
         self.counts[name] += times
         loud = self.loud
         return True if self.listeners else loud(NUMBERS[name])
 
     def count(self, name: str, scope: str, times: int = 1) -> None:
-        """By its scope, if anybody counts: for what is told past the engine."""
+        """Count an event by scope, if `totals` is set: for events that are not emitted through the engine."""
         if self.totals is not None:
             self.totals.add(scope, name, times)
 

@@ -1,21 +1,21 @@
 """The main flow: claim → run → record, or replay.
 
-    a look ── done before ──→ Replayed
+    look up the key ── completed ──→ Replayed
+        │ not completed
+    acquire the key ── refused ──→ Replayed, Running, Mismatch, Failed, Parked
+        │ acquired
+    verify first? ── the effect has happened ──→ Replayed        (only after a crash, with `verify`)
         │ no
-    acquire the key ── not ours ──→ Replayed, Running, Mismatch, Failed, Parked
-        │ ours
-    ask first? ── the effect is there already ──→ Replayed        (only after a crash, under verify)
-        │ no
-    run the handler ── it raised ──→ Failed, or Parked where nobody can know
+    run the handler ── it raised ──→ Failed, or Parked if the effect is unknown
         │ it returned
-    record the result ── no answer, or replaced ──→ Unknown
+    record the result ── no answer, or taken over ──→ Unknown
         │
     Executed
 
-`run_inline` goes this way as far as nothing has to wait: to its end, with a store in memory and a plain function. `continue_run`
-goes on from wherever that was left.
+`run_inline` does the steps that need no waiting: all of them, with the memory store and a sync function.
+`continue_run` continues where `run_inline` stopped.
 
-The handler's own exceptions travel as values until the face raises them, so that even StopIteration survives.
+The handler's exceptions are passed as values until the client raises them, so that even StopIteration works.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from .unclaimed import Unclaimed
 
 
 async def execute(engine: Engine, job: Job) -> Outcome[Any]:
-    """Do the job once, or say why it was not done now."""
+    """Do the job once, or return the outcome that explains why it was not done."""
     seen = lookup_completed(engine, job)
     if seen is not None:
         return replayed_outcome(job, *seen)
@@ -69,23 +69,23 @@ async def execute(engine: Engine, job: Job) -> Outcome[Any]:
 
 
 def as_outcome(found: Attempt | Outcome[Any]) -> Outcome[Any]:
-    """A claim that was run and recorded, or else what came of it.
+    """Convert the result of a flow to an outcome: an Attempt means that the work was run and recorded.
 
-    Whoever asks gives it no name of its own: what failed has a traceback that leads there, and none may lead back.
+    Callers do not keep `found` in a variable: a failure's traceback refers to their frame, which would be a cycle.
     """
     return executed_outcome(found) if isinstance(found, Attempt) else found
 
 
 def lookup_outcome(engine: Engine, job: Job) -> Outcome[Any] | None:
-    """The same as an outcome."""
+    """Return the outcome of a completed key, or None."""
     seen = lookup_completed(engine, job)
     return None if seen is None else replayed_outcome(job, *seen)
 
 
 async def execute_uncompleted(engine: Engine, job: Job) -> Attempt | Outcome[Any]:
-    """The rest of `execute`, for a job that was not answered at a glance.
+    """Do the rest of `execute`, for a job that the lookup did not find completed.
 
-    The claim itself, if it was run and recorded: who wants no more than its `result` needs no outcome.
+    If the work was run and recorded, return the attempt: callers that only want its `result` need no outcome.
     """
     attempt = Attempt(engine, job)
     try:
@@ -99,7 +99,7 @@ async def execute_uncompleted(engine: Engine, job: Job) -> Attempt | Outcome[Any
 
 
 def run_inline(attempt: Attempt) -> Attempt | Outcome[Any] | None:
-    """Claim, run, record. None: something has to wait, or is out of the ordinary, and `continue_run` goes on from there."""
+    """Claim, run and record without waiting. None: something must wait or is unusual; `continue_run` continues."""
     engine, job = attempt.engine, attempt.job
     if switch.off or job.key is NO_KEY or engine.answer is None or not engine.opened:
         return None
@@ -109,7 +109,7 @@ def run_inline(attempt: Attempt) -> Attempt | Outcome[Any] | None:
         return None
     if job.is_async or attempt.record.ask_first or job.policy.on_lost == "cancel":
         return None
-    attempt.__enter__()  # not by `with`, which costs more; an interrupt between the two is `leave`'s to mend
+    attempt.__enter__()  # not by `with`, which is slower; `leave` cleans up after an interrupt
     value = call_handler(attempt)
     if attempt.raised is not None:
         return None
@@ -119,8 +119,8 @@ def run_inline(attempt: Attempt) -> Attempt | Outcome[Any] | None:
     return done
 
 
-async def continue_run(attempt: Attempt) -> Attempt | Outcome[Any]:  # noqa: C901, PLR0912, PLR0915 (a coroutine more is felt in every call)
-    """From where the claim stands to its end: it is not asked for yet, or refused, or ours, or its handler was run."""
+async def continue_run(attempt: Attempt) -> Attempt | Outcome[Any]:  # noqa: C901, PLR0912, PLR0915 (in one coroutine, for speed)
+    """Continue from the attempt's state to its end: not requested yet, refused, acquired, or its handler was run."""
     engine, job = attempt.engine, attempt.job
     if not attempt.acquired:
         if (
@@ -138,7 +138,7 @@ async def continue_run(attempt: Attempt) -> Attempt | Outcome[Any]:  # noqa: C90
             else:
                 try:
                     answer = await sent.future
-                except BaseException as error:  # noqa: BLE001 (raised again, unless it is a cancellation or the store's)
+                except BaseException as error:  # noqa: BLE001 (raised again, unless it is a cancellation or a StoreError)
                     found = await await_answer(attempt, sent.finish_after(error))
                 else:
                     found = take_if_acquired(attempt, answer) or await handle_refusal(attempt, answer)
@@ -157,7 +157,9 @@ async def continue_run(attempt: Attempt) -> Attempt | Outcome[Any]:  # noqa: C90
             if job.is_async:
                 try:
                     if type(value) is CoroutineType or hasattr(value, "__await__"):
-                        value = attempt.result = await value  # in one step: a signal behind it finds the result
+                        value = (
+                            attempt.result
+                        ) = await value  # in one statement: an interrupt afterwards finds the result
                 except BaseException as error:  # noqa: BLE001 (as in `call_handler`)
                     attempt.raised = error
             if attempt.raised is None:
@@ -190,7 +192,7 @@ async def continue_run(attempt: Attempt) -> Attempt | Outcome[Any]:  # noqa: C90
 
 
 def settle_outcome(attempt: Attempt) -> Coroutine[Any, Any, Outcome[Any]]:
-    """How a claim ends whose work has not simply returned something small."""
+    """Settle a claim whose work raised, or whose result the fast path cannot record."""
     return (
         settle_returned(attempt, attempt.result)
         if attempt.raised is None
@@ -199,7 +201,7 @@ def settle_outcome(attempt: Attempt) -> Coroutine[Any, Any, Outcome[Any]]:
 
 
 def acquire_or_refuse(attempt: Attempt) -> Coroutine[Any, Any, Attempt | Outcome[Any]]:
-    """The claim, if it is granted; else what comes of it."""
+    """Acquire the claim, or return the outcome of the job without it."""
     engine, job = attempt.engine, attempt.job
     if switch.off:
         return run_disabled(engine, job)
@@ -211,7 +213,7 @@ def acquire_or_refuse(attempt: Attempt) -> Coroutine[Any, Any, Attempt | Outcome
 
 
 async def open_and_acquire(attempt: Attempt) -> Attempt | Outcome[Any]:
-    """The same, of a store that has to be opened first."""
+    """Open the store, then acquire the claim."""
     try:
         await attempt.engine.ready()
     except StoreError as error:
@@ -221,7 +223,10 @@ async def open_and_acquire(attempt: Attempt) -> Attempt | Outcome[Any]:
 
 
 async def recover_or_run_unprotected(attempt: Attempt, error: BaseException) -> Outcome[Any] | None:
-    """Leave no key locked. None: raise it again; but if that was declared, it runs while the store is down."""
+    """Release the key after an error. If the store is down and the policy says so, run the work without a claim.
+
+    None: the caller raises the error again.
+    """
     await recover(attempt.engine, [attempt], error)
     if attempt.acquired or not isinstance(error, StoreError) or isinstance(error, NOT_DOWN):
         return None
@@ -231,36 +236,36 @@ async def recover_or_run_unprotected(attempt: Attempt, error: BaseException) -> 
 
 
 async def perform(attempt: Attempt) -> Outcome[Any]:
-    """Run the handler of a claim that we hold, and settle it, whatever happens."""
+    """Run the handler of an acquired claim and settle it, whatever happens."""
     return as_outcome(await continue_run(attempt))
 
 
 def call_handler(attempt: Attempt) -> Any:
-    """What the handler returned. What it has `raised`, whatever that is, waits there until the claim is settled."""
+    """Call the handler and return its value. An exception is kept in `attempt.raised` until the claim is settled."""
     job = attempt.job
     attempt.begun = True
     try:
         value = job.call(*job.args, **job.kwargs) if job.kwargs else job.call(*job.args)
         if type(value) is CoroutineType and not job.is_async:
             refuse_coroutine(job, value)
-    except BaseException as error:  # noqa: BLE001 (as said)
+    except BaseException as error:  # noqa: BLE001 (see docstring)
         attempt.raised = error
         return None
     return value
 
 
 def refuse_coroutine(job: Job, coroutine: CoroutineType[Any, Any, Any]) -> NoReturn:
-    """A blocking call cannot await, and a coroutine not begun is no result."""
+    """Raise because a sync call cannot await the handler's coroutine."""
     coroutine.close()
     raise ConfigurationError(
-        "it returned a coroutine, which a blocking call cannot await; nothing of it was begun",
+        "the function returned a coroutine, which a sync call cannot await; it was not started",
         key=job.key.text,
         hint="use AsyncOnce, or once.aio",
     )
 
 
 async def verify_first(attempt: Attempt) -> Outcome[Any] | None:
-    """An earlier attempt fell silent: has its effect happened? None means that it has not, so run."""
+    """Check with `find` whether the effect of an earlier, crashed attempt has happened. None: it has not, so run."""
     finding = await call_find(attempt)
     if isinstance(finding, applied):
         outcome = await settle_returned(attempt, finding.value, reason="verified")
@@ -289,7 +294,7 @@ async def verify_first(attempt: Attempt) -> Outcome[Any] | None:
 
 
 async def call_unclaimed(job: Job) -> Any:
-    """Run the handler, without a claim of ours around it."""
+    """Call the handler without a claim."""
     value = job.call(*job.args, **job.kwargs)
     if job.is_async:
         return await value if hasattr(value, "__await__") else value
@@ -297,13 +302,13 @@ async def call_unclaimed(job: Job) -> Any:
 
 
 async def run_unprotected(engine: Engine, job: Job, reason: str) -> Outcome[Any]:
-    """Run without a claim, because the user declared so. Loud: somebody should look at each of these."""
+    """Run without a claim, because the policy declares so. Emits an ERROR event: each one needs attention."""
     engine.emit("unprotected", job.key, reason=reason)
     return await run_without_claim(job, "unprotected")
 
 
 async def run_disabled(engine: Engine, job: Job) -> Outcome[Any]:
-    """The test mode: as if it were not decorated, but for a claim to look at."""
+    """Run in test mode: as if the function were not decorated, but with a claim that it can use."""
     with Unclaimed(engine, job):
         return await run_without_claim(job, "disabled")
 
@@ -311,7 +316,7 @@ async def run_disabled(engine: Engine, job: Job) -> Outcome[Any]:
 async def run_without_claim(job: Job, reason: str) -> Outcome[Any]:
     try:
         value = await call_unclaimed(job)
-    except Exception as error:  # noqa: BLE001 (travels as a value like every handler's exception)
+    except Exception as error:  # noqa: BLE001 (passed as a value, like every handler's exception)
         return Failed(
             key=job.key.text,
             reason=reason,

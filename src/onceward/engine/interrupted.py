@@ -1,11 +1,11 @@
-"""What is left to do for a call that was torn open: by a signal between any two steps, or by a cancellation.
+"""Clean up after a call that was interrupted by a signal handler's exception or a cancellation.
 
-    nothing was begun               → give the key back
+    the work was not begun          → release the key
     the work returned its result    → record it
-    the work was under way          → as if it had raised what interrupts us
-    the store had the last word     → nothing
+    the work was running            → settle as if it had raised the interrupting exception
+    the claim is settled already    → nothing
 
-A coroutine that is being closed cannot wait for a store any more: there the lease has to lapse.
+A coroutine that is being closed cannot wait for the store: there the lease has to expire.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from .engine import Engine
 from .settle_outcome import settle_raised
 
 
-async def recover(engine: Engine, asked: Sequence[Attempt], error: BaseException) -> None:
-    """Leave no key locked. Raises nothing of its own: the caller goes on to raise `error`."""
-    for one in asked:
+async def recover(engine: Engine, attempts: Sequence[Attempt], error: BaseException) -> None:
+    """Leave no key locked. It raises nothing: the caller raises `error` afterwards."""
+    for one in attempts:
         one.leave()
         if isinstance(error, StoreError) and not one.acquired:
             emit_no_answer(engine, one.key, error)
     if engine.runtime.supports_cancellation and isinstance(error, GeneratorExit):
         return
-    unused = [one for one in asked if not (one.begun or one.closed)]
+    unused = [one for one in attempts if not (one.begun or one.closed)]
     if isinstance(error, StoreError | ResultError | WrongRuntime) or isinstance(error.__cause__, StoreError):
-        if not isinstance(error, WrongRuntime):  # else nothing was asked
-            release_later(engine, [one for one in unused if not one.acquired])  # now it is no use: no answer came
+        if not isinstance(error, WrongRuntime):  # otherwise nothing was sent
+            release_later(engine, [one for one in unused if not one.acquired])  # not now: the store does not answer
         unused = [one for one in unused if one.acquired]
     await release_unused(engine, unused)
-    for one in asked:
+    for one in attempts:
         if one.begun and not one.closed:
             await settle_interrupted(one, error)
 
 
 def emit_no_answer(engine: Engine, key: Key, error: StoreError) -> None:
-    """A claim that the store did not answer. To have to repeat one's own transaction is an answer."""
+    """Emit the event of a claim that the store did not answer. RetryTransaction is an answer."""
     if not isinstance(error, RetryTransaction):
         engine.emit("claim_failed", key, reason="no answer", error=type(error).__name__)
 
 
 async def settle_interrupted(attempt: Attempt, error: BaseException) -> None:
-    """The last word on work that was begun: said quickly, or not at all."""
+    """Settle work that was begun: within one store call, or not at all."""
     attempt.hurry()
     try:
         if attempt.result is not NO_RESULT and attempt.joined is None and not attempt.unconfirmed:

@@ -1,4 +1,4 @@
-"""One delivery of work: its key, its payload, and how it is to be done."""
+"""A job: one delivery of work, with its key, its payload and how to run it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from onceward.results.codec import Codec
 
 
 def _nothing() -> None:
-    """The work of a claim whose block does it."""
+    """Do nothing: the job of a `with` block, whose body is the work."""
 
 
 NO_NOTE: dict[str, str] = {}
-"""Shared, and never changed in place: by default a job gets dicts of its own, and its record would keep one."""
+"""A shared empty note, never changed in place. It saves a new dict for every job and record."""
 
 
 class Job(Struct, frozen=True):
-    """`call` does the work and `find`, under verify, looks whether it was done; both take the same arguments."""
+    """`call` does the work. With `verify`, `policy.find` checks whether it was done; both take the same arguments."""
 
     key: Key
     policy: Policy
@@ -34,8 +34,8 @@ class Job(Struct, frozen=True):
     is_async: bool = False
     note: dict[str, str] = {}
     at_end: dict[str, str] = {}
-    """What is noted when it is completed: what was kept for others to finish it is no longer needed."""
+    """Written to the note on completion. It drops the stored input, which is no longer needed."""
 
 
 NO_KEY = make_key(Scope("onceward", "unprotected"), "(no key)")
-"""Stands for the key of a call that has none and was declared to run all the same."""
+"""A placeholder for calls without a key that are declared to run anyway (`on_missing_key="run"`)."""

@@ -1,6 +1,6 @@
-"""What of this call chain is inside a transaction of its caller's: blocks, and the jobs that are at work there.
+"""Context variables for the transaction blocks (`within`) around this code, and the jobs that run in them.
 
-Apart from `current()`: such a job has no lease, and nothing to complete or to annotate before its caller commits.
+Separate from `current()`: such a job has no lease, and cannot be completed or annotated before its caller commits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .job import Job
 
 
 class JoinedCall(Protocol):
-    """One of them, and the one around it."""
+    """A job in the caller's transaction, and the job around it."""
 
     engine: Engine
     job: Job
@@ -26,7 +26,7 @@ class JoinedCall(Protocol):
 
 
 class Block(Protocol):
-    """A transaction that we have joined, and the one around it."""
+    """A joined transaction, and the one around it."""
 
     engine: Engine
     store: JoinedStore
@@ -41,7 +41,7 @@ current_job: ContextVar[JoinedCall | None] = ContextVar("onceward_joined_job", d
 
 
 def is_in_joined_job(engine: Engine, id: bytes) -> bool:
-    """Whether one of them works under that key in that store: its claim stands until its caller's transaction ends."""
+    """Return whether a job around this code holds that key in that store, until its caller's transaction ends."""
     one = current_job.get()
     while one is not None:
         if not one.closed and one.job.key.id == id and one.engine.heartbeat is engine.heartbeat:
@@ -51,7 +51,7 @@ def is_in_joined_job(engine: Engine, id: bytes) -> bool:
 
 
 def enclosing_block() -> Block | None:
-    """The innermost block that was not left yet: where one was left in another context, this one does not know."""
+    """Return the innermost block that is still open. A block may have been closed in another context."""
     one = current_block.get()
     while one is not None and one.closed:
         one = one.outer
@@ -59,7 +59,7 @@ def enclosing_block() -> Block | None:
 
 
 def blocks_itself(engine: Engine) -> bool:
-    """Whether a transaction that this call chain has open keeps that store from writing for us."""
+    """Return whether an open transaction around this code blocks the store from writing for it."""
     one = enclosing_block()
     while one is not None:
         if not one.closed and one.engine.heartbeat is engine.heartbeat and one.store.blocks_writes():

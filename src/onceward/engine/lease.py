@@ -1,4 +1,4 @@
-"""A lease in the keeper's care: what it has to know of a claim, and what it tells it."""
+"""A lease that the heartbeat renews: what the heartbeat needs to know about a claim, and what it reports back."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from onceward.protocol.record import Record
 
 
 class Lease:
-    """Of one ownership. Its claim counts on `ends`, which is on our own clock, from before the store was asked."""
+    """The lease of one ownership. `ends` is on our own clock, counted from before the request was sent."""
 
     record: Record
     nonce = b""
     lease = 0  # µs
     renew_at = 0.0
     ends = 0.0
-    lost = False  # the store showed another owner
+    lost = False  # the store reported another owner
     overdue = False  # no answer by the end of the lease; may recover
-    settling = False  # its owner is ending it: that it is gone then means nothing
+    settling = False  # its owner is settling it, so a LOST answer to a renewal means nothing
     inherited = False  # it belongs to the parent of this process
-    is_simple = (
-        True  # it ends by its work's return alone: it is not settled, inherited, in a transaction or cancellable
-    )
+    is_simple = True  # not settled, inherited, joined to a transaction or cancellable: the fast path may complete it
     on_lost: Callable[[], None] | None = None

@@ -1,9 +1,9 @@
-"""What makes a record a lock: its mark, and how it ends.
+"""What makes a record a lock: its fingerprint, and how it is released.
 
-A lock is released by `complete` with a window that is over at once. Not by `release`: that verb says "the effect was
-not begun", which is untrue of a block that has run, and after a take-over it would leave a FAILED record whose attempts
-go on counting. Completed and over, the next claim starts a new cycle at attempt 1, the token grows, a repeated release
-gets the same answer, and purge may take the record like any other that answers for nothing.
+A lock is released by `complete` with a window that expires immediately, not by `release`. `release` means "the effect
+was not begun", which is wrong for a block that has run. After a takeover it would also leave a FAILED record whose
+attempts keep counting. With `complete`, the next claim starts a new cycle at attempt 1 and the token grows. A repeated
+release gets the same answer, and purge may delete the record like any other expired one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from onceward.protocol.record import Record
 from onceward.protocol.requests import Complete, Validity
 
 LOCK_FINGERPRINT: Final = fingerprint({"lock()": True})
-"""The payload of every lock, which no work can have: a key is either work or a lock, and mixing them is a mismatch."""
+"""The fingerprint of every lock, which no work can have: using one key for both is a mismatch."""
 
 EXPIRES_AT_ONCE: Final = Validity(lasting=0)
 
@@ -25,5 +25,5 @@ def is_lock(record: Record) -> bool:
 
 
 def lock_release(record: Record) -> Complete:
-    """The settlement that frees a lock for everybody, by its owner."""
+    """Return the settlement by which the owner releases a lock."""
     return Complete(record.id, record.token, record.nonce, stored=False, validity=EXPIRES_AT_ONCE)

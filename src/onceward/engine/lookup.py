@@ -1,4 +1,4 @@
-"""A look before anything is asked for: most calls under a key that is done need nothing else."""
+"""Look up completed keys before claiming: most calls for a completed key need nothing else."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ from .job import NO_KEY, Job
 
 
 def lookup_completed(engine: Engine, job: Job) -> tuple[CompletedRecord, Any] | None:
-    """A key that is done, and its value; None if it has to be claimed, or if even a look would block a loop."""
+    """Return the record of a completed key and its value.
+
+    None: the key must be claimed, or a lookup would block the event loop.
+    """
     look = engine.lookup
     if look is None and engine.opened and engine.shielded_type is not None and not (engine.closed or engine.stopping):
-        return None  # as below, in fewer steps: in which world it stands, a claim in a lane finds out as well
+        return None  # a shortcut for the check below: the batcher checks the runtime too
     if switch.off or job.key is NO_KEY or not engine.is_ready() or look is None:
         return None
     key = job.key
     try:
         done = look(key.id, job.fingerprint)
-    except StoreError:  # the claim meets the same trouble, and knows what to do about it
+    except StoreError:  # the claim meets the same error, and handles it
         return None
     if done is None:
         return None
@@ -33,7 +36,7 @@ def lookup_completed(engine: Engine, job: Job) -> tuple[CompletedRecord, Any] | 
     if not job.policy.store_result:
         value = None
     elif data is None:
-        return None  # the whole record tells why it was not kept
+        return None  # the claim reads the full record, which says why the result was not stored
     elif engine.runtime.supports_cancellation and unpacked_size(data) > LIGHT_BYTES:
         return None
     else:
@@ -47,7 +50,7 @@ def lookup_completed(engine: Engine, job: Job) -> tuple[CompletedRecord, Any] | 
 
 
 def replayed_outcome(job: Job, done: CompletedRecord, value: Any) -> Replayed[Any]:
-    """The outcome of a key that is done. Without its result, if that was not kept."""
+    """Return the outcome for a completed key."""
     return Replayed(
         key=job.key.text,
         value=value,

@@ -1,4 +1,4 @@
-"""Looking at records and clearing them: read, forget, resolve, purge, and what was done by hand."""
+"""Read and administer records: read, forget, resolve, purge, migrate, audit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onceward.protocol.note import note_without_input
 from onceward.protocol.policy import Finding, Policy, applied, not_applied
 from onceward.protocol.ports import Filter
 from onceward.protocol.record import Record, RecordState
-from onceward.protocol.requests import Answer, Resolution, Resolve, ExpectedRecord, Verdict
+from onceward.protocol.requests import Answer, ExpectedRecord, Resolution, Resolve, Verdict
 from onceward.results.codec import Codec
 
 from .acquire import lease_left
@@ -22,11 +22,14 @@ from .engine import Engine
 from .entry import Entry
 
 TIMEOUT = 5.0
-SEARCH_TIMEOUT = 30.0  # a look at every record, for a person
+SEARCH_TIMEOUT = 30.0  # seconds: it may scan all records
 
 
 async def locate(engine: Engine, key: Key, *, by_text: bool) -> bytes:
-    """The record's id. By its text, for people who have nothing but a log line: a slow search, if it is not found."""
+    """Return the record's id. With `by_text`, search by the key's display text if the key itself is not found.
+
+    The search is slow. It is for people who only have a log line.
+    """
     await engine.ready()
     if not by_text or await _has_record(engine, key.id, free=True):
         return key.id
@@ -35,15 +38,17 @@ async def locate(engine: Engine, key: Key, *, by_text: bool) -> bytes:
     found = page.records
     if page.unreadable:
         raise StoreBroken(
-            "a record holds what no Onceward of its version writes", key=key.text, hint="was it edited by hand?"
+            "a record has content that no Onceward of its version writes",
+            key=key.text,
+            hint="was it edited by hand?",
         )
     if len(found) > 1:
-        raise InvalidKey("several records show this text", key=key.text, hint="give the key itself: fn.key(…)")
+        raise InvalidKey("several records have this key text", key=key.text, hint="pass the key itself: fn.key(…)")
     return found[0].id if found else key.id
 
 
 async def _has_record(engine: Engine, id: bytes, *, free: bool = False) -> bool:
-    """Whether there is a record (that is not FREE, or may be). One that cannot be read counts: it can be removed."""
+    """Return whether there is a record. A FREE one counts only with `free`; an unreadable one always, for `force`."""
     try:
         record = (await engine.store.read([id], timeout=TIMEOUT))[0].record
     except StoreBroken:
@@ -79,9 +84,9 @@ async def forget(
     signed: AuditSignature | None = None,
     guard: Guard | None = None,
 ) -> bool:
-    """Make the key free again; return whether there was a record. A live owner is spared unless forced.
+    """Forget the record; return whether there was one. Raise if its lease has not expired, unless forced.
 
-    With `force`, a record that can no longer be read is removed too. With `seen`, only that very record is removed.
+    With `force`, an unreadable record is removed too. With `seen`, raise if the record has changed since.
     """
     id = await locate(engine, key, by_text=by_text)
     existed = await _has_record(engine, id)
@@ -170,7 +175,7 @@ async def send_resolution(
 
 
 async def purge(engine: Engine, limit: int, signed: AuditSignature | None = None) -> int:
-    """Delete up to `limit` records that answer for nothing any more, and of the states what has expired."""
+    """Delete up to `limit` expired records, then expired entity states and counters."""
     await engine.ready()
     gone = await engine.store.purge(limit, timeout=SEARCH_TIMEOUT, signed=signed)
     if gone < limit and isinstance(engine.store, KeepsLatest):
@@ -178,7 +183,7 @@ async def purge(engine: Engine, limit: int, signed: AuditSignature | None = None
     if isinstance(engine.store, KeepsCounters):
         await engine.store.expire_counts(
             limit, timeout=SEARCH_TIMEOUT
-        )  # no records: as audit entries, not counted among them
+        )  # not included in the count, as they are not records
     return gone
 
 
@@ -193,7 +198,7 @@ async def migrate(engine: Engine) -> None:
 async def audit(
     engine: Engine, key: Key | None, *, within: int | None, limit: int, by_text: bool = False
 ) -> list[AuditEntry]:
-    """What was changed by hand, the newest first: under this key, or under all."""
+    """Return what was changed by hand, newest first: under this key, or under all keys."""
     await engine.ready()
     id = None if key is None else await locate(engine, key, by_text=by_text)
     return await engine.store.audit(AuditFilter(id=id, within=within), limit=limit, timeout=SEARCH_TIMEOUT)

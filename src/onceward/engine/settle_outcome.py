@@ -1,4 +1,4 @@
-"""How a claim ends: with the result, with a failure, parked where nobody can know, or unknown."""
+"""Settle a claim after its work: completed, failed, parked if the effect is unknown, or not confirmed by the store."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ OK, COMPLETED = Verdict.OK, RecordState.COMPLETED
 
 
 def record_inline(attempt: Attempt, value: Any) -> Attempt | Outcome[Any] | None:
-    """The handler returned: record it, where nothing has to wait for that; else None. The claim, if all is well."""
+    """Record what the handler returned and return the attempt. None: that would have to wait."""
     attempt.result = value
     answer_to = attempt.engine.answer
     if answer_to is None or not attempt.is_simple or not (value is None or is_light(value)):
         return None
-    attempt.settling = True  # interrupted: whoever mends it sends the same once more
+    attempt.settling = True  # if this is interrupted, `settle_interrupted` sends the same settlement again
     try:
         answer = answer_to(attempt.settlement(attempt.job.codec.encode(value, attempt.key.id)))
         attempt.on_settled(answer, COMPLETED)
@@ -35,7 +35,7 @@ def record_inline(attempt: Attempt, value: Any) -> Attempt | Outcome[Any] | None
 
 
 async def settle_returned(attempt: Attempt, value: Any, *, reason: str = "") -> Outcome[Any]:
-    """The handler returned (or was found to have done its work): record it."""
+    """Record the value that the handler returned, or that `verify` found."""
     attempt.result = value
     if attempt.job.policy.on_lost == "cancel":
         attempt.end(None)
@@ -51,12 +51,12 @@ async def settle_returned(attempt: Attempt, value: Any, *, reason: str = "") -> 
 
 
 def unconfirmed_outcome(attempt: Attempt, value: Any, error: StoreError) -> Outcome[Any]:
-    """The work is done, but the store did not say that it has its result."""
+    """Return the outcome of work that is done but whose result the store did not confirm."""
     return _report_unknown(attempt, value, repr(error))
 
 
 def completion_outcome(attempt: Attempt, value: Any, answer: Answer, reason: str = "") -> Outcome[Any]:
-    """What the store's answer to a completion means."""
+    """Return the outcome for the store's answer to a completion."""
     if answer.verdict is OK:
         return executed_outcome(attempt, reason)
     match answer.verdict:
@@ -70,12 +70,12 @@ def completion_outcome(attempt: Attempt, value: Any, answer: Answer, reason: str
 
 
 async def settle_joined(attempt: Attempt, joined: JoinedStore, value: Any) -> Outcome[Any]:
-    """The result was written inside the caller's transaction: it counts if that was committed."""
+    """Settle a claim whose result was written in the caller's transaction: it counts if that was committed."""
     if joined.is_open():
         late = ConfigurationError(
-            "your transaction is still open where the claim ends, so nobody can tell whether it will be committed",
+            "your transaction is still open at the end of the claim, so it is unknown whether it will be committed",
             key=attempt.key.text,
-            hint=f"commit before: `with once.claim(key) as claim, {joined.block}:`, in this order",
+            hint=f"commit before the claim ends: `with once.claim(key) as claim, {joined.block}:`, in this order",
         )
         attempt.fail_later(late, final=False, known=False)
         return _failed_outcome(attempt, late)
@@ -91,7 +91,7 @@ async def settle_joined(attempt: Attempt, joined: JoinedStore, value: Any) -> Ou
 
 
 async def check_committed(attempt: Attempt) -> bool:
-    """Whether the caller's transaction was; found out even if the caller is cancelled meanwhile."""
+    """Return whether the caller's transaction was committed. It runs to its end even if the caller is cancelled."""
     answers, cancelled = await attempt.engine.shield(_read_after_commit(attempt))
     if cancelled is not None:
         raise cancelled
@@ -105,7 +105,7 @@ async def check_committed(attempt: Attempt) -> bool:
 
 
 async def _read_after_commit(attempt: Attempt) -> list[Answer]:
-    """The record, not before the transaction has really ended: the answer to a COMMIT may be lost on its way."""
+    """Read the record after the transaction has really ended: the reply to its COMMIT may have been lost."""
     store, timeout = attempt.engine.store, attempt.job.policy.call_timeout
     number = attempt.joined.number if attempt.joined is not None else None
     if number is not None and isinstance(store, RemembersCommits):
@@ -114,10 +114,10 @@ async def _read_after_commit(attempt: Attempt) -> list[Answer]:
 
 
 async def settle_raised(attempt: Attempt, error: BaseException) -> Outcome[Any]:
-    """The handler raised. What that means for the effect is declared; unless declared it is unknown."""
+    """Settle a claim whose handler raised. The policy declares which errors mean that the effect did not happen."""
     policy = attempt.job.policy
     if attempt.job.is_async and isinstance(error, GeneratorExit):
-        raise error  # a coroutine that is being closed cannot wait for the store: the lease lapses
+        raise error  # a coroutine that is being closed cannot wait for the store: the lease expires
     if attempt.end(error):
         return _unknown_outcome(attempt, None, lost=True)
     try:
@@ -133,9 +133,11 @@ async def settle_raised(attempt: Attempt, error: BaseException) -> Outcome[Any]:
             outcome = _failed_outcome(attempt, error)
         else:
             outcome = await fail_park_or_verify(attempt, error, policy)
-    except StoreError as trouble:
+    except StoreError as store_error:
         attempt.abandon()
-        attempt.engine.emit("unknown", attempt.key, attempt.record, reason="failure not recorded", error=repr(trouble))
+        attempt.engine.emit(
+            "unknown", attempt.key, attempt.record, reason="failure not recorded", error=repr(store_error)
+        )
         outcome = _failed_outcome(attempt, error)
     if not isinstance(error, Exception):
         raise error
@@ -155,11 +157,14 @@ async def fail_park_or_verify(attempt: Attempt, error: BaseException, policy: Po
 
 
 class SettledNothing(Exception):
-    """The work has said that it settled nothing: no error, so that nothing is declared of it."""
+    """Raised for work that reports that it settled nothing. It is not an error, so no policy declaration covers it."""
 
 
 def classify(error: BaseException, policy: Policy) -> tuple[bool, bool]:
-    """(final, known not to have happened). A timeout or a BaseException says nothing unless it is named itself."""
+    """Return (final, known not to have happened).
+
+    A timeout or a BaseException says nothing about the effect unless the policy names it explicitly.
+    """
     if isinstance(error, SettledNothing):
         return False, False
     vague = TimeoutError if isinstance(error, TimeoutError) else None if isinstance(error, Exception) else BaseException
@@ -178,7 +183,7 @@ def _is_named(error: BaseException, types: tuple[type[BaseException], ...], vagu
 
 
 async def verify_error(attempt: Attempt, error: BaseException, policy: Policy) -> Outcome[Any]:
-    """Under verify an unknown outcome is looked up; by the next claimant if the effect may still be under way."""
+    """Check with `find` whether the effect happened. With `verify_after`, leave that to the next claim."""
     if policy.verify_after:
         attempt.abandon()
         return _failed_outcome(attempt, error, retry_after=max(0.0, attempt.ends - attempt.engine.runtime.monotonic()))
@@ -186,7 +191,7 @@ async def verify_error(attempt: Attempt, error: BaseException, policy: Policy) -
         finding = await call_find(attempt)
     except BaseException as interrupt:
         if not (attempt.engine.runtime.supports_cancellation and isinstance(interrupt, GeneratorExit)):
-            await attempt.expire_lease()  # the effect may have happened: the next claimant asks again
+            await attempt.expire_lease()  # the effect may have happened: the next claim calls `find` again
         raise
     if isinstance(finding, applied):
         return await settle_returned(attempt, finding.value, reason="verified")
@@ -197,25 +202,25 @@ async def verify_error(attempt: Attempt, error: BaseException, policy: Policy) -
 
 
 async def call_find(attempt: Attempt) -> object:
-    """Call the user's `find`. What it raises is its answer: it could not tell."""
+    """Call the user's `find` and return its finding. An exception is returned: it means that `find` could not tell."""
     job = attempt.job
     find = job.policy.find
-    if find is None:  # the record says verify, but this claimant has nothing to ask with
+    if find is None:  # the record says verify, but this worker's policy has no `find`
         return inconclusive
     try:
         finding = find(*job.args, **job.kwargs)
         if hasattr(finding, "__await__"):
             finding = await (finding if attempt.engine.runtime.supports_cancellation else refuse_awaitable(finding))
-    except Exception as error:  # noqa: BLE001 (see above)
+    except Exception as error:  # noqa: BLE001 (see docstring)
         return error
     return finding
 
 
 async def refuse_awaitable(finding: Any) -> object:
-    """A blocking call cannot await what its `find` gave, so that is no answer."""
+    """Return the error for a `find` that returned an awaitable in a sync call."""
     if isinstance(finding, CoroutineType):
         finding.close()
-    return ConfigurationError("verify's find returned an awaitable, which a blocking call cannot await")
+    return ConfigurationError("verify's find returned an awaitable, which a sync call cannot await")
 
 
 async def park(attempt: Attempt, error_type: str, text: str, error: BaseException | None) -> Outcome[Any]:
@@ -234,7 +239,7 @@ async def park(attempt: Attempt, error_type: str, text: str, error: BaseExceptio
 
 
 def executed_outcome(attempt: Attempt, reason: str = "") -> Outcome[Any]:
-    """The outcome of a claim whose result is recorded."""
+    """Return the outcome of a claim whose result is recorded."""
     record = attempt.record
     return Executed(
         key=attempt.key.text,

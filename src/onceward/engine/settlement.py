@@ -1,4 +1,4 @@
-"""The end of a claim, as the store is told it: repeated until it is heard, whoever is cancelled meanwhile."""
+"""Settle a claim: repeat the request until the store answers, even if the caller is cancelled meanwhile."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from .job import Job
 from .lease import Lease
 
 TRANSIENT = (StoreUnavailable, StoreFull)
-"""Trouble that passes by itself; any other does not."""
+"""Store errors that may go away by themselves."""
 
 OK, COMPLETED = Verdict.OK, RecordState.COMPLETED
 
 
 def store_error_of(error: BaseException) -> Any:
-    """What the store raised; also where the caller was cancelled meanwhile."""
+    """Return the store's error. If the caller was cancelled meanwhile, it is the cause of the cancellation."""
     return error if isinstance(error, Exception) else error.__cause__
 
 
 class SettlingLease(Lease):
-    """The part of a claim that ends it."""
+    """The part of an attempt that settles it."""
 
     engine: Engine
     job: Job
     key: Key
     settled: RecordState | None = None
-    closed = False  # the store had the last word, or the lease has to lapse: nothing is left to be done
-    since = 0.0  # when the store was asked last, on our own clock
-    retry_until = math.inf  # until when, on our own clock, a settlement is repeated
+    closed = False  # settled, or abandoned so that the lease expires: nothing is left to do
+    since = 0.0  # when the last request was sent, on our own clock
+    retry_until = math.inf  # how long a settlement is repeated, on our own clock
 
     def send(self, settlement: AnySettlement) -> Any:
-        """Tell the store, once: what is to be awaited."""
+        """Send the settlement once. Return what is to be awaited."""
         if not self.is_simple and self.inherited:
             self.refuse_inherited()
         engine = self.engine
@@ -55,11 +55,11 @@ class SettlingLease(Lease):
         state: RecordState,
         sent: Awaitable[tuple[Sequence[Answer], BaseException | None]] | None = None,
     ) -> Answer:
-        """Repeat until the store answers or `settle_timeout` is over; a reply that was lost is no failure.
+        """Send the settlement until the store answers or `settle_timeout` has passed. A lost reply is not a failure.
 
-        Runs to its end even if the caller is cancelled; the cancellation is raised afterwards. What a signal raises
-        here is raised afterwards too: the same settlement is sent once more before. `sent`: what is awaited of a first
-        try that was made before.
+        It runs to its end even if the caller is cancelled, and raises the cancellation afterwards. If a signal handler
+        raises here, the same settlement is sent once more before the exception propagates. `sent` is a first try that
+        was already made.
         """
         if not self.is_simple and self.inherited:
             self.refuse_inherited()
@@ -74,52 +74,52 @@ class SettlingLease(Lease):
                 except BaseException as error:
                     if not isinstance(store_error_of(error), TRANSIENT):
                         raise
-                    answer, cancelled = await self._in_trouble(settlement, error, self.since)
+                    answer, cancelled = await self._retry_settlement(settlement, error, self.since)
             self.on_settled(answer, state)
         except BaseException as error:
             self.settling = False
-            if isinstance(error.__cause__, StoreError):  # cancelled, and the store did not answer either
+            if isinstance(error.__cause__, StoreError):  # cancelled, and the store did not answer
                 self.engine.emit("unknown", self.key, self.record, error=repr(error.__cause__))
                 self.abandon()
             if not isinstance(error, OncewardError) and not self.engine.runtime.supports_cancellation:
-                await self._once_more(settlement, state)
+                await self._resend(settlement, state)
             raise
         if cancelled is not None:
             raise cancelled
         return answer
 
-    async def _in_trouble(
+    async def _retry_settlement(
         self, settlement: AnySettlement, error: BaseException, since: float
     ) -> tuple[Answer, BaseException | None]:
-        """The first try came to nothing. Trouble that passes is waited for, also for a caller who was cancelled."""
-        trouble = store_error_of(error)
-        cancelled = None if error is trouble else error
+        """Repeat a settlement whose first try failed with a transient error, also for a cancelled caller."""
+        store_error = store_error_of(error)
+        cancelled = None if error is store_error else error
         try:
-            answer, later = await self.engine.shield(self.settle_again(settlement, trouble, since), self.hurry)
+            answer, later = await self.engine.shield(self.settle_again(settlement, store_error, since), self.hurry)
         except Exception as still:
             if cancelled is not None:
                 raise cancelled from still
             raise
         if cancelled is not None:
-            cancelled.__cause__ = None  # the trouble has passed
+            cancelled.__cause__ = None  # the store has recovered
         return answer, cancelled or later
 
-    async def settle_again(self, settlement: AnySettlement, trouble: Exception, since: float) -> Answer:
-        """It came to nothing, for a reason that may pass: repeat it."""
+    async def settle_again(self, settlement: AnySettlement, failure: Exception, since: float) -> Answer:
+        """Repeat the settlement while the store fails with a transient error, until the time has passed."""
         runtime, policy = self.engine.runtime, self.job.policy
         allowed = policy.lease if policy.settle_timeout is None else policy.settle_timeout
         pause = 0.01
         while True:
             left = min(self.retry_until, since + allowed / SECOND) - runtime.monotonic()
             if left <= 0 or self.engine.closed:
-                raise trouble
-            self.engine.emit("settle_retried", self.key, self.record, error=repr(trouble))
+                raise failure
+            self.engine.emit("settle_retried", self.key, self.record, error=repr(failure))
             await runtime.sleep(min(left, pause * (0.5 + runtime.jitter())))
             pause = min(pause * 2, 2.0)
             try:
                 return (await self.engine.store.settle([settlement], timeout=policy.call_timeout))[0]
             except TRANSIENT as error:
-                trouble = error
+                failure = error
 
     def on_settled(self, answer: Answer, state: RecordState) -> None:
         engine = self.engine
@@ -129,7 +129,7 @@ class SettlingLease(Lease):
             if answer.record is not None:
                 self.record = answer.record
             if state is not COMPLETED:
-                self._tell(state)
+                self._emit_settled(state)
             else:
                 wants = engine.wants
                 if wants("completed"):
@@ -137,16 +137,16 @@ class SettlingLease(Lease):
         self.closed = True
         engine.heartbeat.drop(self)
 
-    async def _once_more(self, settlement: AnySettlement, state: RecordState) -> None:
-        """Interrupted: nobody knows how far the store came, and to the same bytes it gives the same answer."""
+    async def _resend(self, settlement: AnySettlement, state: RecordState) -> None:
+        """Send the settlement again after an interrupt: for the same bytes, the store gives the same answer."""
         if self.closed:
             return
         with suppress(StoreError):
             answers = await self.engine.store.settle([settlement], timeout=self.job.policy.call_timeout)
             self.on_settled(answers[0], state)
 
-    def _tell(self, state: RecordState) -> None:
-        """The event of a settlement, told where it is known, whatever is raised afterwards."""
+    def _emit_settled(self, state: RecordState) -> None:
+        """Emit the event of a settlement as soon as it is known, whatever is raised afterwards."""
         record = self.record
         if state is RecordState.FREE:
             self.engine.emit("released", self.key, record)
@@ -155,13 +155,13 @@ class SettlingLease(Lease):
             self.engine.emit(name, self.key, record, reason="final" if record.final else "", error=record.error_type)
 
     def hurry(self) -> None:
-        """The caller is cancelled or interrupted: one more call is tried, but nobody is kept for `settle_timeout`."""
+        """Shorten the retries to one more call, because the caller was cancelled or interrupted."""
         self.retry_until = min(self.retry_until, self.engine.runtime.monotonic() + self.job.policy.call_timeout)
 
     def abandon(self) -> None:
-        """Nothing more can be said about it from here."""
+        """Give up the claim without settling it: the lease expires."""
         self.closed = True
         self.engine.heartbeat.drop(self)
 
     def refuse_inherited(self) -> NoReturn:
-        raise LeaseLost("this claim belongs to the parent process; a fork does not inherit it", key=self.key.text)
+        raise LeaseLost("this claim belongs to the parent process; a forked child does not own it", key=self.key.text)

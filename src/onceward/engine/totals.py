@@ -1,6 +1,6 @@
-"""Counting on the way of every call: one number in a dict, without a lock, a clock or a store.
+"""Count events by scope: one number in a dict per event, without a lock, a clock or a store.
 
-What is counted here stays in this process until `runtime.counters` writes it down.
+The counts stay in this process until `runtime.counters` writes them to the store.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from onceward.protocol.counters import Counts, CounterRow, counter_name, operation_of
+from onceward.protocol.counters import CounterRow, Counts, counter_name, operation_of
 from onceward.protocol.record import RecordState
 
 from .events import LEVELS, NUMBERS
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from .events import Bus, Emit
 
 MAX_SCOPES: Final = 1_000
-"""Scopes that one process tells apart: each costs a line of every sheet. Of further tenants, only the operation, and at
-most so many of these."""
+"""How many scopes one process counts separately. Further tenants are counted by operation, of which there may be as
+many again."""
 
 OTHERS: Final = "(others)"
-"""Where even the operations are too many, which happens to names that are made of data."""
+"""Used if there are too many operations as well, which happens if names are built from data."""
 
 _SKIPS: Final = {
     state: f"skipped {state.value}" for state in (RecordState.PENDING, RecordState.FAILED, RecordState.PARKED)
@@ -39,7 +39,7 @@ _COMPLETED: Final = RecordState.COMPLETED
 
 
 class Labels:
-    """What metrics are labelled with: operations without their tenants, and not any number of them."""
+    """Metric labels: operations without their tenants, limited in number."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
@@ -54,14 +54,14 @@ class Labels:
 
 
 class Totals:
-    """How often each event happened in each scope since this process began: numbers that only grow.
+    """How often each event happened in each scope since this process started. The numbers only grow.
 
-    An addition is a few steps of the interpreter between which no other thread gets its turn.
+    An addition needs no lock: the interpreter does not switch threads within it.
     """
 
     def __init__(self, begin: Callable[[], None]) -> None:
         self.cells: dict[str, dict[str, int]] = {}
-        self._begin = begin  # told when a scope is new: then there is something to write down
+        self._begin = begin  # called for each new scope: then there are counts to write
 
     def add(self, scope: str, cell: str, times: int = 1) -> None:
         try:
@@ -79,7 +79,7 @@ class Totals:
         return cells
 
     def counts(self) -> Counts:
-        """What was counted so far, under the names that people see. Taken while others go on counting."""
+        """Return the counts so far, under their public names. Other threads may count meanwhile."""
         found: Counts = {}
         for scope, cells in self.cells.copy().items():
             cell: dict[str, int] = {}
@@ -92,7 +92,7 @@ class Totals:
         return found
 
     def emitter(self, bus: Bus, emit: Emit) -> Emit:
-        """Counts each event, and makes it only if anybody listens. All in one call, since every event comes by."""
+        """Return an `emit` that counts each event, and builds it only for listeners. One function, for speed."""
         cells, add, counts, loud, levels = self.cells, self.add, bus.counts, bus.loud, NUMBERS
 
         def counted(
@@ -112,44 +112,45 @@ class Totals:
         return counted
 
     def clear(self) -> None:
-        """In the child of a fork: what was counted before is its parent's to tell."""
+        """Clear the counts in a forked child: the parent writes them."""
         self.cells.clear()
 
 
 class HourlyCounts:
-    """Which counts belong to which hour, until the store has them all."""
+    """Assigns counts to hours until the store has them all."""
 
     def __init__(self, process: bytes) -> None:
         self._process = process
         self._entered: Counts = {}
-        self._sheets: dict[tuple[bytes, int], Counts] = {}
+        self._counter_rows: dict[tuple[bytes, int], Counts] = {}
         self._unwritten: set[tuple[bytes, int]] = set()
         self._open = (process, 0)
         self._number = 0
 
     def lacks(self, totals: Counts) -> bool:
-        """Whether anything is to be written."""
+        """Return whether the store lacks any of these counts."""
         return bool(self._unwritten) or totals != self._entered
 
     def enter(self, totals: Counts, hour: int) -> list[CounterRow]:
-        """Book what is new in this hour; the sheets that the store lacks."""
-        self._turn_to(hour)
+        """Assign new counts to this hour; return the rows that the store lacks."""
+        self._open_hour(hour)
         for scope, cell in totals.items():
             before = self._entered.setdefault(scope, {})
             for name, number in cell.items():
                 more = number - before.get(name, 0)
                 if more:
-                    booked = self._sheets.setdefault(self._open, {}).setdefault(scope, {})
+                    booked = self._counter_rows.setdefault(self._open, {}).setdefault(scope, {})
                     booked[name] = booked.get(name, 0) + more
                     before[name] = number
                     self._unwritten.add(self._open)
         self._number += 1
-        return [CounterRow(*place, self._number, self._sheets[place]) for place in sorted(self._unwritten)]
+        return [CounterRow(*id, self._number, self._counter_rows[id]) for id in sorted(self._unwritten)]
 
-    def _turn_to(self, hour: int) -> None:
-        """A clock that is set back a little books in the hour that is open: nobody looks for it further ahead.
+    def _open_hour(self, hour: int) -> None:
+        """Choose the row of the current hour.
 
-        An earlier sheet was written, and is not known here any more; so it is a new one, under another name.
+        If the clock was set back by an hour or less, keep the open row. If it was set back further, that hour's
+        row was already written and dropped here, so open a new row under another name.
         """
         process, latest = self._open
         if hour < latest - 1:
@@ -158,6 +159,6 @@ class HourlyCounts:
             self._open = (process, hour)
 
     def written(self) -> None:
-        """The store has all that was entered. Hours that are over will not change any more."""
+        """Note that the store has everything. Drop the rows of past hours, which no longer change."""
         self._unwritten.clear()
-        self._sheets = {place: counts for place, counts in self._sheets.items() if place == self._open}
+        self._counter_rows = {id: counts for id, counts in self._counter_rows.items() if id == self._open}

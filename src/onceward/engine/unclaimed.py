@@ -1,4 +1,4 @@
-"""While the switch is off, or the store is down: the work sees a claim, but no store does."""
+"""A claim without a store: for `onceward.testing.disabled`, and for sagas that run while the store is down."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .attempt import Attempt
 from .engine import Engine
 from .job import Job
 
-_tokens = count(1)  # still strictly growing, for work that hands them on
+_tokens = count(1)  # strictly growing, as with a store, for work that passes them on
 
 
 class Unclaimed(Attempt):
-    """Every verb succeeds, and changes nothing outside of this object."""
+    """An attempt whose verbs all succeed and change nothing outside this object."""
 
     def __init__(self, engine: Engine, job: Job, why: str = "disabled") -> None:
-        from onceward.protocol.transitions import claim  # here, because the table otherwise comes with the stores
+        from onceward.protocol.transitions import claim  # imported here: usually only stores need the table
 
         super().__init__(engine, job)
         self.why = why
@@ -32,13 +32,13 @@ class Unclaimed(Attempt):
     async def annotate(self, note: dict[str, str]) -> None:
         self.record = replace(self.record, note={**self.record.note, **note})
 
-    async def complete(self, value: Any) -> Answer:  # noqa: ARG002 (nobody keeps it)
+    async def complete(self, value: Any) -> Answer:  # noqa: ARG002 (not stored)
         return self._settled(RecordState.COMPLETED)
 
-    async def complete_in(self, connection: Any, value: Any) -> None:  # noqa: ARG002 (nobody keeps it)
+    async def complete_in(self, connection: Any, value: Any) -> None:  # noqa: ARG002 (not stored)
         self._settled(RecordState.COMPLETED)
 
-    async def settle(self, settlement: AnySettlement, state: RecordState, sent: object = None) -> Answer:  # noqa: ARG002 (none is)  # noqa: ARG002 (nobody keeps it)
+    async def settle(self, settlement: AnySettlement, state: RecordState, sent: object = None) -> Answer:  # noqa: ARG002 (not stored)
         return self._settled(state)
 
     async def expire_lease(self) -> None:

@@ -1,7 +1,7 @@
 """Work inside the caller's own transaction: claim, effect and result commit together, or not at all.
 
-No lease and no keeper: until the caller commits, nobody else can see the claim, and a rollback undoes it. The claim
-stands behind a savepoint, so that a handler that raises takes its writes along and the transaction stays usable.
+A joined claim has no lease and no heartbeat: other workers cannot see it before the caller commits, and a rollback
+undoes it. Each job runs in a savepoint: if the handler raises, its writes are undone, and the transaction stays usable.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from .interrupted import emit_no_answer
 from .job import Job
 from .joined import current_block, current_job, enclosing_block
 
-ENDED_HINT = "do not commit or roll back inside the handler: the transaction is its caller's"
-PARKED_REASON = "its handler ended the transaction by itself, and then did not end well"
+ENDED_HINT = "do not commit or roll back inside the handler: the transaction belongs to its caller"
+PARKED_REASON = "the handler ended the caller's transaction and then failed"
 
 
 class Transaction:
-    """The caller's transaction while we are in it. Jobs nest, but never overlap: a savepoint undoes all after it."""
+    """The caller's transaction during the block. Jobs may nest but not overlap: a savepoint undoes all after it."""
 
     closed = False
 
@@ -45,31 +45,31 @@ class Transaction:
         current_block.set(self)
 
     def leave(self) -> None:
-        """Perhaps in another context than it was entered in, as async fixtures do; or before one inside of it."""
+        """Close the block, perhaps in another context than it was entered in (async fixtures), or before an inner."""
         self.closed = True
         current_block.set(enclosing_block())
 
 
 async def join(engine: Engine, connection: Any) -> Transaction:
-    """The store as seen from inside the caller's transaction."""
+    """Join the caller's transaction."""
     since = engine.runtime.monotonic()
     try:
         await engine.ready()
     except StoreUnavailable as error:
         raise StoreUnavailable(
-            f"the store could not be opened inside of your transaction ({error})",
-            hint="if that is what it waits for, open it before: once.migrate() as your process starts",
+            f"the store could not be opened inside your transaction ({error})",
+            hint="if your transaction blocks it, open the store earlier: call once.migrate() at process start",
         ) from error
     if not isinstance(engine.store, JoinsTransaction):
         raise ConfigurationError(
-            f"{engine.store.name} cannot join a transaction of yours",
+            f"{engine.store.name} cannot join your transaction",
             hint="use sqlite:///…, postgresql://… or firestore://… for both",
         )
     return Transaction(engine, engine.store.join(connection, engine.runtime), since)
 
 
 async def finish_transaction(engine: Engine, transaction: Transaction) -> None:
-    """End of the joined block: renew what the open transaction kept the keeper from, and warn if it took long."""
+    """Finish the block: write the renewals that the transaction blocked, and warn if it took long."""
     if not transaction.store.exclusive:
         return
     took = engine.runtime.monotonic() - transaction.since
@@ -80,7 +80,7 @@ async def finish_transaction(engine: Engine, transaction: Transaction) -> None:
 
 
 async def execute_within(engine: Engine, transaction: Transaction, job: Job) -> Outcome[Any]:
-    """Do the job in this transaction, or say why not. A duplicate changes nothing in it."""
+    """Do the job in this transaction, or return why not. A duplicate changes nothing in it."""
     if switch.off:
         return await run_disabled(engine, job)
     refuse_reentry(engine, job)
@@ -114,9 +114,9 @@ class JoinedJob:
         while jobs and around is not jobs[-1]:
             if around is None:
                 raise ConfigurationError(
-                    f"another job ({jobs[-1].job.key.text}) is at work in this transaction",
+                    f"another job ({jobs[-1].job.key.text}) is running in this transaction",
                     key=self.job.key.text,
-                    hint="one transaction does one job at a time: await each before the next, no gather",
+                    hint="run one job at a time in a transaction: await each before the next, without gather",
                 )
             around = around.outer
 
@@ -131,10 +131,10 @@ class JoinedJob:
             kept = await self.joined.keep()
         except BaseException as error:
             if not await self.joined.undo():
-                await self._ended(error)
+                await self._raise_ended(error)
             if not isinstance(error, Exception):
                 raise
-            self._tell_failed(error)
+            self._emit_failed(error)
             return Failed(
                 key=self.job.key.text,
                 reason=self.job.policy.reasons.failed,
@@ -143,12 +143,12 @@ class JoinedJob:
                 exception=error,
             )
         if not kept:
-            await self._ended(None)
+            await self._raise_ended(None)
         if self.attempt is not None:
             self.engine.emit("completed", self.job.key, self.attempt.record, reason="within")
         return outcome
 
-    def _tell_failed(self, error: Exception) -> None:
+    def _emit_failed(self, error: Exception) -> None:
         if self.attempt is not None:
             name = type(error).__qualname__
             self.engine.emit("failed", self.job.key, self.attempt.record, reason="within", error=name)
@@ -158,24 +158,24 @@ class JoinedJob:
     async def _claim_and_run(self) -> Outcome[Any]:
         engine, job = self.engine, self.job
         attempt = Attempt(engine, job)
-        answer = await self._ask(replace(attempt.request(), lease=None))
+        answer = await self._claim(replace(attempt.request(), lease=None))
         record = answer.record
         if answer.verdict is not Verdict.ACQUIRED or record is None:
             return await refusal_outcome(engine, job, answer)
         self.attempt = attempt
         attempt.apply_answer(answer)
-        attempt.ends = math.inf  # it has no lease
+        attempt.ends = math.inf  # there is no lease
         if record.ask_first:
             raise ConfigurationError(
-                "an earlier attempt outside of this transaction must be verified first",
+                "an earlier attempt outside this transaction must be verified first",
                 key=job.key.text,
                 hint="run it once without within()",
             )
         self.value = value = await call_unclaimed(job)
         return await self._complete(attempt, value)
 
-    async def _ask(self, request: ClaimRequest) -> Answer:
-        """Asked again while somebody else is at it, unless it is this very transaction that keeps them from ending."""
+    async def _claim(self, request: ClaimRequest) -> Answer:
+        """Claim the key, and wait while another worker is processing it, unless this transaction blocks that worker."""
         runtime, policy = self.engine.runtime, self.job.policy
         deadline = runtime.monotonic() + policy.wait / SECOND
         pause = FIRST_PAUSE
@@ -191,7 +191,7 @@ class JoinedJob:
             pause = min(pause * 1.6, LONGEST_PAUSE)
 
     async def _complete(self, attempt: Attempt, value: Any) -> Outcome[Any]:
-        lost = LeaseLost("the claim vanished from its own transaction", key=self.job.key.text, hint=ENDED_HINT)
+        lost = LeaseLost("the claim disappeared from its own transaction", key=self.job.key.text, hint=ENDED_HINT)
         if not self.joined.is_open():
             raise lost
         answer = (await self.joined.settle([await attempt.completion(value)], timeout=self.job.policy.call_timeout))[0]
@@ -208,14 +208,14 @@ class JoinedJob:
 
     # ── the handler ended the transaction ──
 
-    async def _ended(self, error: BaseException | None) -> NoReturn:
-        """It may have committed its own claim, which has no lease and would be held for ever."""
-        told = f"the transaction was ended inside the handler; {await self._settle_ended()}"
+    async def _raise_ended(self, error: BaseException | None) -> NoReturn:
+        """Settle and raise. The handler may have committed its claim, which has no lease and would never expire."""
+        message = f"the transaction was ended inside the handler; {await self._settle_ended()}"
         if error is not None and not isinstance(error, Exception):
-            error.add_note(f"{told} → {ENDED_HINT}")
+            error.add_note(f"{message} → {ENDED_HINT}")
             raise error
-        own = None if self.value is not NO_RESULT else error  # what the handler raised, not what we made of its end
-        raise ClaimError(told, key=self.job.key.text, hint=ENDED_HINT) from own
+        own = None if self.value is not NO_RESULT else error  # only if the handler itself raised it
+        raise ClaimError(message, key=self.job.key.text, hint=ENDED_HINT) from own
 
     async def _settle_ended(self) -> str:
         attempt = self.attempt
@@ -224,13 +224,13 @@ class JoinedJob:
         reply = await self.engine.store.read([attempt.key.id], timeout=self.job.policy.call_timeout)
         seen, mine = reply[0].record, attempt.record
         if seen is None or (seen.token, seen.nonce) != (mine.token, mine.nonce):
-            if self.joined.is_open():  # perhaps still the same one, and our claim in it: only a savepoint was ended
+            if self.joined.is_open():  # perhaps only a savepoint was ended, and our claim is still in the transaction
                 parked = Park(mine.id, mine.token, mine.nonce, "TransactionEnded", PARKED_REASON)
                 await self.joined.settle([parked], timeout=self.job.policy.call_timeout)
             return "nothing of it was committed"
-        went_on = await self.joined.abandon()  # what the handler wrote since would also keep us from writing
-        if not went_on and self.value is not NO_RESULT:
+        continued = await self.joined.abandon()  # what the handler wrote since would block us
+        if not continued and self.value is not NO_RESULT:
             await attempt.record_result(self.value)
-            return "what it wrote is committed, and recorded as done"
+            return "its writes are committed, and recorded as completed"
         await attempt.park("TransactionEnded", PARKED_REASON)
-        return "some of what it wrote may be committed, so it is parked: look, then resolve it"
+        return "some of its writes may be committed, so the key is parked: check them, then resolve it"
