@@ -55,11 +55,11 @@ class Fleet(AsyncEndpoint):
         self.push.on(system_events.SystemEvent, claim=False)(system_events.handler(self.services))
         self.push.on(ingest_health.IngestHealth, claim=False)(ingest_health.handler(self.pipelines))
 
-    async def answered(self, request: InboundRequest) -> Response:
+    async def respond_to(self, request: InboundRequest) -> Response:
         if request.path == "/pubsub/push":
             return await self.push.respond(request)
         if request.method != "GET":
-            return problem(405, "method_not_allowed", "only GET is answered here", [("allow", "GET")])
+            return problem(405, "method_not_allowed", "only GET is allowed here", [("allow", "GET")])
         if request.path == "/health":
             answer = Response.json(await self.health())
             return Response(answer.status, answer.body, (*answer.headers, *SAFE))

@@ -53,7 +53,7 @@ class Statements(Endpoint):
         self._learning = learning
         self._users = users
 
-    async def answer(self, request: InboundRequest) -> Response:
+    async def handle(self, request: InboundRequest) -> Response:
         version = VERSIONS["2.0"]
         through = (datetime.now(UTC) - IN_FLIGHT).isoformat()  # before anything is looked at
         try:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from onceward import Once
 from onceward.http.push import AsyncCloudEventsPush, AsyncPubSubPush, CloudEventsPush, InboundRequest, PubSubPush
-from onceward.http.signatures import Claimed, Scheme
+from onceward.http.signatures import Scheme, SignatureData
 from onceward.http.webhooks import AsyncWebhook, Webhook, WebhookEvent, github, signed, slack, standard, stripe
 from tests.endpoints.stage import enveloped
 
@@ -64,10 +64,12 @@ METHODS = st.sampled_from(["POST", "POST", "POST", "GET", "PUT"])
 def open_to_all(scheme: Scheme) -> Scheme:
     """What comes behind the signature gets every body, too."""
 
-    def claimed(request: InboundRequest) -> Claimed:
-        return Claimed([scheme.encode(scheme._mac(scheme.secrets[0], b"", request.body))], b"", str(int(time.time())))
+    def read_signature(request: InboundRequest) -> SignatureData:
+        return SignatureData(
+            [scheme.encode(scheme._mac(scheme.secrets[0], b"", request.body))], b"", str(int(time.time()))
+        )
 
-    return msgspec.structs.replace(scheme, claimed=claimed)
+    return msgspec.structs.replace(scheme, read_signature=read_signature)
 
 
 def status_of(endpoint: Any, environ: dict[str, Any]) -> str:

@@ -22,7 +22,7 @@ WORKER = {
     "blocking": """
 import sys, httpx
 from onceward import Once
-from onceward.http.outgoing import IdempotencyKeys
+from onceward.http.client_keys import IdempotencyKeys
 
 with Once(f"sqlite:///{sys.argv[2]}", lease="1s") as once, httpx.Client(auth=IdempotencyKeys(), timeout=600) as http:
 
@@ -35,7 +35,7 @@ with Once(f"sqlite:///{sys.argv[2]}", lease="1s") as once, httpx.Client(auth=Ide
     "async": """
 import asyncio, sys, httpx
 from onceward import AsyncOnce
-from onceward.http.outgoing import IdempotencyKeys
+from onceward.http.client_keys import IdempotencyKeys
 
 async def main():
     async with AsyncOnce(f"sqlite:///{sys.argv[2]}", lease="1s") as once:

@@ -214,7 +214,7 @@ def test_an_answer_that_no_server_could_send_is_told_and_the_work_counts_as_done
 
     assert [stand.post(push({"order": 7}))[0] for _ in range(2)] == [200, 200]
     assert ran == ["m1"]
-    assert "UnsendableAnswer" in client.told("result_not_stored")[0].reason
+    assert "UnsendableResponse" in client.told("result_not_stored")[0].reason
 
 
 def test_an_answer_that_settles_nothing_still_does_if_it_cannot_be_sent_as_it_is(client: SyncClient) -> None:

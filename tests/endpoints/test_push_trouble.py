@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from onceward import RecordState
-from onceward.http.envelope import Envelope, pubsub
+from onceward.http.envelope import Envelope, parse_pubsub
 from onceward.http.push import PushMessage
 from onceward.keys.fingerprint import fingerprint
 from tests.clients import Pause, SyncClient
@@ -131,7 +131,7 @@ def test_a_message_id_with_another_payload_is_told_and_not_repeated_for_days(cli
     assert client.once.counts["mismatch"] == 1
     stand.post(push(b"not even JSON"))
     told = [push({"order": 8}), push(b"not even JSON")]
-    for envelope in map(pubsub, told):
+    for envelope in map(parse_pubsub, told):
         assert isinstance(envelope, Envelope)
         content = fingerprint(envelope.payload).hex()[:16]
         assert client.read(("m1", "mismatch", content), name="orders").record.final, "on record, for a person to see"

@@ -250,7 +250,7 @@ from django.test import Client
 from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 from onceward import Once, RecordState
-from onceward.http.push import PubSubPush, Request
+from onceward.http.push import InboundRequest, PubSubPush
 
 once = Once("memory://")
 endpoint = PubSubPush(once, "orders", check=None)
@@ -258,7 +258,7 @@ endpoint.on({"order"})(lambda message: None)
 
 @csrf_exempt
 def push(request):
-    answer = endpoint.respond(Request(request.method, request.headers, request.body))
+    answer = endpoint.respond(InboundRequest(request.method, request.headers, request.body))
     return HttpResponse(answer.body, status=answer.status, headers=dict(answer.headers))
 
 urlpatterns = [path("pubsub/push", push)]

@@ -17,19 +17,7 @@ from slack_sdk.signature import SignatureVerifier
 from standardwebhooks.webhooks import Webhook as StandardWebhook
 
 from onceward import ConfigurationError, Once, OncewardWarning, RecordState, forever, lasting, sliding
-from onceward.http.webhooks import (
-    InboundRequest,
-    Response,
-    Scheme,
-    Webhook,
-    WebhookEvent,
-    github,
-    shopify,
-    signed,
-    slack,
-    standard,
-    stripe,
-)
+from onceward.http.webhooks import InboundRequest, Response, Scheme, Webhook, WebhookEvent, github, shopify, signed, slack, standard, stripe
 from onceward.testing import FakeClock
 from tests.clients import Place, SyncClient, place_of
 from tests.endpoints.stage import Stand, webhook_of
@@ -169,7 +157,7 @@ def test_the_packages_of_the_senders_accept_what_we_accept() -> None:
     """Their own verification and ours agree on the same request."""
     body = SENDERS["stripe"][2]
     request = by_stripe(body)
-    assert stripe(SECRET).objection(request, time.time()) is None
+    assert stripe(SECRET).rejection_reason(request, time.time()) is None
     assert stripe_package.WebhookSignature.verify_header(body.decode(), request.header("stripe-signature"), SECRET, 300)
     request = by_standard(body)
     StandardWebhook(STANDARD_SECRET).verify(body, request.headers())
@@ -184,10 +172,10 @@ def test_another_version_of_a_signature_is_not_taken_for_the_known_one() -> None
         (by_github, github(SECRET), "x-hub-signature-256", "sha256="),
     ):
         good = sign(body)
-        assert scheme.objection(good, now) is None
+        assert scheme.rejection_reason(good, now) is None
         for other in ("v9=", "sha999=", ""):
             forged = {**good.headers(), header: good.header(header).replace(known, other)}
-            assert scheme.objection(InboundRequest("POST", forged, body), now) == "missing_signature"
+            assert scheme.rejection_reason(InboundRequest("POST", forged, body), now) == "missing_signature"
 
 
 def test_the_vectors_that_senders_publish() -> None:
@@ -196,8 +184,8 @@ def test_the_vectors_that_senders_publish() -> None:
         {"X-Hub-Signature-256": "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"},
         b"Hello, World!",
     )
-    assert github("It's a Secret to Everybody").objection(hello, 0) is None
-    assert github("It's a secret to Everybody").objection(hello, 0) == "bad_signature"
+    assert github("It's a Secret to Everybody").rejection_reason(hello, 0) is None
+    assert github("It's a secret to Everybody").rejection_reason(hello, 0) == "bad_signature"
 
 
 def test_a_retry_of_stripe_differs_in_its_body_and_is_the_same_event(client: SyncClient) -> None:
@@ -389,7 +377,7 @@ def test_an_event_that_is_forgotten_while_its_signature_holds_is_refused_when_it
     """Whoever has recorded the request could send it once more."""
     with Once("memory://", retry_span=None) as once:
         for scheme in (stripe(SECRET), slack(SECRET), standard(STANDARD_SECRET)):
-            with pytest.raises(ConfigurationError, match="could be sent again"):
+            with pytest.raises(ConfigurationError, match="could be replayed"):
                 Webhook(once, scheme, print, window=window, retry_span=None)
         Webhook(once, stripe(SECRET, tolerance="1s"), print, window=window, retry_span=None)
         Webhook(once, github(SECRET), print, window=window, retry_span=None)  # its signatures have no time at all

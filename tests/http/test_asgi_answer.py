@@ -25,7 +25,7 @@ async def test_the_parts_of_a_stream_go_out_as_they_come_but_the_last_waits_for_
         await send({"type": "http.response.body", "body": b"two"})
 
     async with guarded(app) as middleware:
-        once = middleware.contract.engine
+        once = middleware.config.engine
 
         async def receive() -> Any:
             return messages_of()[0]
@@ -58,7 +58,7 @@ async def test_what_was_announced_by_its_length_is_recorded_before_its_last_byte
             return messages_of()[0]
 
         async def send(message: Any) -> None:
-            counts.append(middleware.contract.engine.bus.counts["completed"])
+            counts.append(middleware.config.engine.bus.counts["completed"])
 
         await middleware(scope_of(), receive, send)
         assert counts == [1, 1, 1]
@@ -162,7 +162,7 @@ async def test_an_application_that_ends_without_an_answer_has_failed() -> None:
 
     async with guarded(app) as middleware:
         for _ in range(2):
-            with pytest.raises(Exception, match="without completing its answer"):
+            with pytest.raises(Exception, match="without completing its response"):
                 await ask(middleware)
 
 

@@ -12,8 +12,7 @@ import pytest
 
 from onceward.engine import detached as apart
 from onceward.engine.attempt import Attempt
-from onceward.http import asgi
-from onceward.http import request_run as performance
+from onceward.http import asgi, request_run
 from onceward.http.asgi import IdempotencyMiddleware
 from onceward.http.request_run import RequestRun
 from tests.http.asgi_calls import Counting, ask, guarded
@@ -21,7 +20,7 @@ from tests.integration.interrupts import Alarm, AlarmError, interrupted_at, unhe
 
 __all__ = ["unheard"]  # a fixture, told here so that pytest finds it
 
-OURS = {str(Path(module.__file__ or "")) for module in (apart, asgi, performance)}
+OURS = {str(Path(module.__file__ or "")) for module in (apart, asgi, request_run)}
 
 Returned = asyncio.Future[BaseException | None]
 
@@ -48,9 +47,9 @@ def raise_alarm(one: RequestRun) -> None:
 async def test_what_strikes_before_the_first_step_of_the_work_gives_the_key_back(
     monkeypatch: pytest.MonkeyPatch, strike: Any
 ) -> None:
-    sound = RequestRun.begin
+    sound = RequestRun.start_app
 
-    def begin(one: RequestRun, held: Attempt) -> Returned:
+    def start_app(one: RequestRun, held: Attempt) -> Returned:
         returned = sound(one, held)
         strike(one)
         return returned
@@ -58,7 +57,7 @@ async def test_what_strikes_before_the_first_step_of_the_work_gives_the_key_back
     app = Counting()
     async with guarded(app, after_crash="park") as middleware:
         with monkeypatch.context() as patch:
-            patch.setattr(RequestRun, "begin", begin)
+            patch.setattr(RequestRun, "start_app", start_app)
             request = asyncio.create_task(ask(middleware))
             done, _ = await asyncio.wait([request], timeout=30)
         assert done, "whoever waits is told"
@@ -66,14 +65,14 @@ async def test_what_strikes_before_the_first_step_of_the_work_gives_the_key_back
         await given_back(middleware)
         reply = await ask(middleware)
     assert (reply.body, reply.replayed, app.runs) == (b"1", False, 1)
-    assert performance._apart == set()
+    assert request_run._running_tasks == set()
 
 
 async def given_back(middleware: IdempotencyMiddleware) -> None:
     """Nobody renews its lease. The task of the application, if it was not cancelled, has had its turn."""
     for _ in range(5):
         await asyncio.sleep(0)
-    assert middleware.contract.engine.heartbeat._holds == {}  # type: ignore[attr-defined]  # a Keeper has them
+    assert middleware.config.engine.heartbeat._holds == {}  # type: ignore[attr-defined]  # a Keeper has them
 
 
 @pytest.mark.fault("F28")
@@ -103,7 +102,7 @@ def test_a_signal_at_any_step_before_the_work_gives_the_key_back(
         assert request.cancelled() or isinstance(request.exception(), alarm)
         early = not begun
         if early:
-            released += middleware.contract.engine.bus.counts.get("released", 0)
+            released += middleware.config.engine.bus.counts.get("released", 0)
             loop.run_until_complete(given_back(middleware))
             reply = loop.run_until_complete(ask(middleware))
             assert (step, reply.body, reply.replayed, app.runs) == (step, b"1", False, 1)
@@ -132,11 +131,11 @@ async def test_work_that_is_torn_open_behind_its_last_step_is_kept_though_nobody
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begun, go = asyncio.Event(), asyncio.Event()
-    sound = performance._alone
+    sound = request_run._run_detached
 
     def torn(work: Coroutine[Any, Any, object]) -> None:
         work.close()
-        monkeypatch.setattr(performance, "_alone", sound)
+        monkeypatch.setattr(request_run, "_run_detached", sound)
         raise Alarm
 
     async def wait() -> None:
@@ -149,7 +148,7 @@ async def test_work_that_is_torn_open_behind_its_last_step_is_kept_though_nobody
         await begun.wait()
         request.cancel()
         await asyncio.wait([request])
-        monkeypatch.setattr(performance, "_alone", torn)
+        monkeypatch.setattr(request_run, "_run_detached", torn)
         go.set()
         reply = await ask(middleware)
     assert (reply.body, reply.replayed, app.runs) == (b"1", True, 1)

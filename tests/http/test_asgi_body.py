@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from onceward.http.body import IN_MEMORY, Body
+from onceward.http.body import MAX_IN_MEMORY, Body
 from tests.http.asgi_calls import Counting, ask, guarded, messages_of, scope_of
 from tests.sites import JSON, reply_to
 
@@ -36,7 +36,7 @@ async def test_in_how_many_parts_a_body_comes_makes_no_difference() -> None:
 
 
 @pytest.mark.fault("F77")
-@pytest.mark.parametrize("size", [IN_MEMORY - 1, IN_MEMORY, IN_MEMORY + 1, 3 * IN_MEMORY + 7])
+@pytest.mark.parametrize("size", [MAX_IN_MEMORY - 1, MAX_IN_MEMORY, MAX_IN_MEMORY + 1, 3 * MAX_IN_MEMORY + 7])
 async def test_an_upload_is_handed_on_byte_for_byte_from_memory_or_from_a_file(size: int) -> None:
     digest, seen = hashlib.sha256(), 0
     open_ended = True
@@ -62,7 +62,7 @@ async def test_an_upload_is_handed_on_byte_for_byte_from_memory_or_from_a_file(s
 
 @pytest.mark.fault("F77")
 async def test_who_stops_waiting_for_a_part_of_the_body_gets_it_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = bytes(range(256)) * (IN_MEMORY // 128)
+    data = bytes(range(256)) * (MAX_IN_MEMORY // 128)
     reading, go_on = threading.Event(), threading.Event()
     read = Body.read
 
@@ -93,12 +93,12 @@ async def test_who_stops_waiting_for_a_part_of_the_body_gets_it_the_next_time(mo
 
 
 def test_a_body_in_very_many_very_small_parts_takes_no_more_memory_than_it_has_bytes() -> None:
-    body = Body(IN_MEMORY)
+    body = Body(MAX_IN_MEMORY)
     tracemalloc.start()
     try:
         for number in range(100_000):
             body.add(b"%03d" % (number % 1_000))
-            if body.full:
+            if body.should_flush:
                 body.flush()
         body.end()
         now, _ = tracemalloc.get_traced_memory()
@@ -111,7 +111,7 @@ def test_a_body_in_very_many_very_small_parts_takes_no_more_memory_than_it_has_b
 def test_a_body_that_is_given_up_while_its_file_is_made_in_a_thread_leaves_no_file_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    body, files = Body(10 * IN_MEMORY), []
+    body, files = Body(10 * MAX_IN_MEMORY), []
     make = tempfile.TemporaryFile
 
     def make_late(**options: Any) -> Any:
@@ -120,7 +120,7 @@ def test_a_body_that_is_given_up_while_its_file_is_made_in_a_thread_leaves_no_fi
         return files[-1]
 
     monkeypatch.setattr("onceward.http.body.tempfile.TemporaryFile", make_late)
-    body.add(bytes(IN_MEMORY + 1))
+    body.add(bytes(MAX_IN_MEMORY + 1))
     body.flush()
     assert [file.closed for file in files] == [True]
 

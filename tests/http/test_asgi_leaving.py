@@ -171,7 +171,7 @@ class Slow:
     """The settlements of a store, from now on: each waits to be let through, and so many fail first."""
 
     def __init__(self, middleware: IdempotencyMiddleware, monkeypatch: pytest.MonkeyPatch, fail: int = 0) -> None:
-        engine = middleware.contract.engine
+        engine = middleware.config.engine
         self._settle = engine.store.settle
         self._left = fail
         self.asked, self.go = asyncio.Event(), asyncio.Event()
@@ -284,7 +284,7 @@ async def test_a_request_that_is_cancelled_while_it_waits_leaves_no_claim_behind
             await second
         go.set()
         assert (await first).body == b"1"
-        assert middleware.contract.engine.heartbeat._holds == {}  # type: ignore[attr-defined]  # a Keeper has them
+        assert middleware.config.engine.heartbeat._holds == {}  # type: ignore[attr-defined]  # a Keeper has them
 
 
 @pytest.mark.fault("F28")

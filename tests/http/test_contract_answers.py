@@ -89,7 +89,7 @@ def test_where_a_crash_parks_a_server_error_parks_and_a_refusal_does_not(make_si
 def test_an_answer_that_is_too_large_is_given_once_and_then_told_to_be_gone(
     make_site: MakeSite, body: bytes | list[bytes]
 ) -> None:
-    site = make_site(lambda asked: (200, [], body), max_answer=1000)
+    site = make_site(lambda asked: (200, [], body), max_response=1000)
     assert site.ask().body == (body if isinstance(body, bytes) else b"".join(body))
     reply = site.ask()
     assert (reply.status, reply.problem["code"]) == (410, "result_not_stored")
@@ -100,14 +100,14 @@ def test_an_answer_that_is_too_large_is_given_once_and_then_told_to_be_gone(
 @pytest.mark.parametrize("client", [{}, {"max_result_bytes": 100}], ids=["default", "other results are small"])
 def test_the_limit_of_an_answer_is_the_one_that_was_declared(make_site: MakeSite, client: dict[str, Any]) -> None:
     answer = random.Random(1).randbytes(2_000_000)
-    site = make_site(lambda asked: (200, [], answer), client=client, max_answer=len(answer))
+    site = make_site(lambda asked: (200, [], answer), client=client, max_response=len(answer))
     assert site.ask().body == answer
     again = site.ask()
     assert (again.replayed, again.body == answer) == (True, True)
 
 
 def test_a_streamed_answer_is_kept_if_it_is_small_enough(make_site: MakeSite) -> None:
-    site = make_site(lambda asked: (200, [JSON], [b"[1", b",2", b"", b"]"]), max_answer=5)
+    site = make_site(lambda asked: (200, [JSON], [b"[1", b",2", b"", b"]"]), max_response=5)
     assert [site.ask().body for _ in range(2)] == [b"[1,2]"] * 2
     assert len(site.runs) == 1
 

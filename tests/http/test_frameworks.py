@@ -214,7 +214,7 @@ def test_a_route_of_fastapi_that_wants_keys_and_is_not_guarded_is_an_error_and_n
 
     ask = Awaited(app)
     try:
-        with pytest.raises(ConfigurationError, match="nothing guards it"):
+        with pytest.raises(ConfigurationError, match="no middleware protects it"):
             ask()
     finally:
         ask.close()

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from onceward import InvalidKey, calendar, errors, forever, lasting, sliding
 from onceward.http.semantics import (
-    NOT_KEPT,
+    NOT_STORED,
     IdempotentRequest,
+    decode_response,
+    encode_response,
+    fingerprint_request,
     frees_key,
-    kept,
-    kept_answer,
-    marks,
     parse_key,
-    problem_of,
-    published,
+    problem_for_error,
+    window_header,
 )
 
 PRINTABLE = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), min_size=1)
@@ -93,7 +93,10 @@ REQUESTS = st.builds(
 @given(REQUESTS, REQUESTS)
 def test_two_requests_have_one_fingerprint_only_if_they_are_the_same(one: Any, other: Any) -> None:
     same = one == other
-    assert (marks(one[0], one[1], b"id").fingerprint == marks(other[0], other[1], b"id").fingerprint) is same
+    assert (
+        fingerprint_request(one[0], one[1], b"id").fingerprint
+        == fingerprint_request(other[0], other[1], b"id").fingerprint
+    ) is same
 
 
 @pytest.mark.rival(16)
@@ -107,12 +110,15 @@ def test_a_boundary_between_two_parts_of_a_request_cannot_move() -> None:
         IdempotentRequest("a", "POST", b"/", b"xy", b"z"),
     ]
     for one, other in combinations(cases, 2):
-        assert marks(one, b"body", b"id").fingerprint != marks(other, b"body", b"id").fingerprint
+        assert (
+            fingerprint_request(one, b"body", b"id").fingerprint
+            != fingerprint_request(other, b"body", b"id").fingerprint
+        )
 
 
 def test_short_hashes_of_two_keys_do_not_show_that_their_requests_are_equal() -> None:
     request = IdempotentRequest("a", "POST", b"/x", b"", b"")
-    one, other = marks(request, b"body", b"id 1"), marks(request, b"body", b"id 2")
+    one, other = fingerprint_request(request, b"body", b"id 1"), fingerprint_request(request, b"body", b"id 2")
     assert one.fingerprint == other.fingerprint
     assert not set(one.parts.values()) & set(other.parts.values())
 
@@ -125,10 +131,10 @@ VALUES = st.binary(max_size=12).filter(lambda value: not set(value) & set(b"\r\n
 def test_an_answer_comes_back_as_it_was_but_for_the_case_of_its_headers(
     status: int, headers: list[tuple[bytes, bytes]], body: bytes
 ) -> None:
-    data = kept(status, headers, body)
+    data = encode_response(status, headers, body)
     assert data is not None
-    expected = [(name.lower(), value) for name, value in headers if name.lower() not in NOT_KEPT]
-    assert kept_answer(data) == (status, expected, body)
+    expected = [(name.lower(), value) for name, value in headers if name.lower() not in NOT_STORED]
+    assert decode_response(data) == (status, expected, body)
 
 
 PIECES = st.lists(
@@ -140,9 +146,9 @@ PIECES = st.lists(
 def test_whatever_headers_an_application_makes_up_no_other_answer_comes_back(
     headers: list[tuple[bytes, bytes]], body: bytes
 ) -> None:
-    data = kept(200, headers, body)
+    data = encode_response(200, headers, body)
     if data is not None:
-        found = kept_answer(data)
+        found = decode_response(data)
         assert found.body == body
         assert all((name, value) in [(one.lower(), other) for one, other in headers] for name, value in found.headers)
 
@@ -161,7 +167,7 @@ def test_401_403_408_425_429_and_every_5xx_free_the_key_and_nothing_else_does() 
     ],
 )
 def test_the_window_is_published_in_seconds_if_it_is_a_time(window: Any, told: bytes) -> None:
-    assert published(window) == (b"idempotency-window", told)
+    assert window_header(window) == (b"idempotency-window", told)
 
 
 def _every_error() -> list[type[errors.OncewardError]]:
@@ -171,7 +177,7 @@ def _every_error() -> list[type[errors.OncewardError]]:
 
 @pytest.mark.parametrize("kind", _every_error())
 def test_every_error_has_a_problem_of_its_status_and_code(kind: type[errors.OncewardError]) -> None:
-    problem = problem_of(kind)
+    problem = problem_for_error(kind)
     assert (problem.status, problem.code) == (kind.http_status, kind.code)
     assert problem.title
     assert problem.detail

@@ -17,7 +17,7 @@ import pytest
 
 from onceward import Once
 from onceward.engine.attempt import current
-from onceward.http.body import IN_MEMORY
+from onceward.http.body import MAX_IN_MEMORY
 from onceward.http.wsgi import IdempotencyMiddleware
 from onceward.stores import MemoryStore
 
@@ -314,7 +314,7 @@ def failing(environ: dict[str, Any], start_response: Any) -> list[bytes]:
     raise LookupError("crashed")
 
 
-LARGE = bytes(IN_MEMORY + 1)
+LARGE = bytes(MAX_IN_MEMORY + 1)
 
 
 @pytest.mark.parametrize(
@@ -341,7 +341,7 @@ def test_the_file_of_a_large_body_is_closed_however_its_request_ends(
         return files[-1]
 
     monkeypatch.setattr("onceward.http.body.tempfile.TemporaryFile", noted)
-    middleware = guarded(app, once, max_body=IN_MEMORY if environ.get("wsgi.input_terminated") else 10_000_000)
+    middleware = guarded(app, once, max_body=MAX_IN_MEMORY if environ.get("wsgi.input_terminated") else 10_000_000)
     Server().read(guarded(Streaming(b"a"), once), environ_of(LARGE, HTTP_IDEMPOTENCY_KEY='"done"'))
     with suppress(LookupError):
         Server().read(middleware, environ)

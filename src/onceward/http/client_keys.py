@@ -1,6 +1,6 @@
-"""Outgoing calls: every unsafe request of a piece of work carries a key that is the same on every attempt.
+"""Add idempotency keys to outgoing httpx requests. The key of a request is the same on every attempt of the work.
 
-An `httpx.Auth`, because one such object serves both colours, each client and every retry of its own.
+It is an `httpx.Auth`, because httpx uses the same auth object for sync and async clients and for its own retries.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, Literal
 from onceward.engine.attempt import Attempt, current
 from onceward.errors import ClaimError, ConfigurationError, MissingExtra, OncewardWarning
 
-from .sent_requests import UNKNOWN_BODY, RequestLine, Sent, log_of, named_step, step
+from .sent_requests import UNKNOWN_BODY, RequestLine, SentRequest, current_step, request_log, step
 
 try:
     import httpx
@@ -22,7 +22,7 @@ except ImportError as error:
 
 __all__ = ["IdempotencyKeys", "step"]
 
-SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 """Methods that change nothing (RFC 9110)."""
 
 HEADER: Final = "Idempotency-Key"
@@ -33,9 +33,9 @@ Outside = Literal["raise", "warn"]
 class IdempotencyKeys(httpx.Auth):
     """`httpx.Client(auth=IdempotencyKeys())`: adds the claim's derived key to every POST, PUT, PATCH and DELETE.
 
-    `header` is what the remote calls it; `quoted=True` writes it as the draft standard wants it, in quotes. `auth` is
-    another auth that the client has. A request that has the header already keeps it. Outside of a claim there is no key
-    that a retry would have, too: `outside="raise"` refuses to send, `"warn"` sends without one.
+    `header` is the name that the remote API uses. `quoted=True` puts the key in quotes, as the draft standard
+    requires. `auth` is another auth of the client. A request that already has the header keeps it. Outside a claim, a
+    retry would not have the same key: `outside="raise"` refuses to send, `"warn"` sends without a key.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class IdempotencyKeys(httpx.Auth):
         inner = httpx.Auth() if auth is None else auth
         if not isinstance(inner, httpx.Auth) or (auth is not None and type(inner).auth_flow is httpx.Auth.auth_flow):
             raise ConfigurationError(
-                f"{auth!r} is no httpx.Auth with an auth_flow", hint="such as httpx.BasicAuth(user, password)"
+                f"{auth!r} is not an httpx.Auth with an auth_flow", hint="such as httpx.BasicAuth(user, password)"
             )
         self._header = header
         self._quoted = quoted
@@ -61,62 +61,64 @@ class IdempotencyKeys(httpx.Auth):
         self.requires_response_body = inner.requires_response_body
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """Told to httpx for every request of either colour. It closes the flow if no answer comes."""
-        sent = self._added(request)
+        """Called by httpx for every request, sync or async. httpx closes the generator if no response arrives."""
+        sent = self._add_key(request)
         status: int | None = None
         flow = self._auth.auth_flow(request)
         try:
-            asked = next(flow)
+            outgoing = next(flow)
             while True:
                 status = None
-                response = yield asked
+                response = yield outgoing
                 status = response.status_code
-                asked = flow.send(response)
-        except StopIteration:  # the other auth is content
+                outgoing = flow.send(response)
+        except StopIteration:  # the other auth is done
             return
         finally:
             if sent is not None:
-                sent.ended(status)
+                sent.set_result(status)
 
-    def _added(self, request: httpx.Request) -> Sent | None:
-        """Put the key into the request. What is counted by its order is returned, so that its end can be told."""
-        if request.method.upper() in SAFE or self._header in request.headers:
+    def _add_key(self, request: httpx.Request) -> SentRequest | None:
+        """Add the key to the request. Return its log entry if the request is identified by its order."""
+        if request.method.upper() in SAFE_METHODS or self._header in request.headers:
             return None
         attempt = current()
         if attempt is None:
-            self._complain(request)
+            self._report_outside(request)
             return None
-        line = _line_of(request)
-        log, name = log_of(attempt), named_step()
+        line = _request_line(request)
+        log, name = request_log(attempt), current_step()
         if name is not None:
-            self._write(request, attempt, log.named(name, line))
+            self._set_header(request, attempt, log.named(name, line))
             return None
-        sent = log.next(line, _body_of(request))
-        self._write(request, attempt, f"{line.text} #{sent.ordinal}")
+        sent = log.next(line, _body_hash(request))
+        self._set_header(request, attempt, f"{line.text} #{sent.ordinal}")
         return sent
 
-    def _write(self, request: httpx.Request, attempt: Attempt, of: str) -> None:
-        key = attempt.derived_key(of)
+    def _set_header(self, request: httpx.Request, attempt: Attempt, purpose: str) -> None:
+        key = attempt.derived_key(purpose)
         request.headers[self._header] = f'"{key}"' if self._quoted else key
 
-    def _complain(self, request: httpx.Request) -> None:
-        what = f"{_line_of(request).shown} is sent outside of a claim"
+    def _report_outside(self, request: httpx.Request) -> None:
+        what = f"{_request_line(request).display} is sent outside a claim"
         if self._outside == "raise":
             raise ClaimError(
-                f"{what}, so that no retry would have its key",
+                f"{what}, so a retry would not have the same key",
                 hint='call it inside a decorated function or a with-claim block, or choose outside="warn"',
             )
-        warnings.warn(f"{what}: it has no {self._header}, and a retry is done again", OncewardWarning, stacklevel=2)
+        warnings.warn(
+            f"{what}: it has no {self._header}, so a retry would be processed again", OncewardWarning, stacklevel=2
+        )
 
 
-def _line_of(request: httpx.Request) -> RequestLine:
-    """People see neither the query nor a password: both may be secret."""
+def _request_line(request: httpx.Request) -> RequestLine:
+    """Return method and URL. The displayed form has no query and no password, because both may be secret."""
     method, url = request.method.upper(), request.url
     return RequestLine(f"{method} {url}", f"{method} {url.scheme}://{url.host}{url.path}")
 
 
-def _body_of(request: httpx.Request) -> bytes:
-    """Its hash. A streamed body would have to be kept in memory for it."""
+def _body_hash(request: httpx.Request) -> bytes:
+    """Return the hash of the body. A streamed body has none: hashing it would require buffering."""
     try:
         return hashlib.sha256(request.content).digest()
     except httpx.RequestNotRead:

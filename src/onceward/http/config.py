@@ -1,4 +1,4 @@
-"""What an API declares about its keys, checked once; and how a request becomes a job. Shared by ASGI and WSGI."""
+"""The settings of an idempotency middleware, and how a request becomes a job. Shared by ASGI and WSGI."""
 
 from __future__ import annotations
 
@@ -21,40 +21,40 @@ from .http_settlement import RequestRefused
 from .routes import Routes
 from .semantics import (
     NO_PRINCIPAL,
-    REPLAYED,
-    HttpAnswer,
+    REPLAYED_HEADER,
     IdempotentRequest,
     Problem,
-    error_answer,
-    kept_answer,
-    marks,
-    outcome_answer,
+    RawResponse,
+    decode_response,
+    error_response,
+    fingerprint_request,
+    outcome_response,
     parse_key,
-    problem_answer,
-    published,
+    problem_response,
+    window_header,
 )
 
 MAX_BODY: Final = 10_000_000
-MAX_ANSWER: Final = 1_000_000
-"""Bytes of a body that is kept."""
+MAX_RESPONSE: Final = 1_000_000
+"""Largest body of a response that is stored, in bytes."""
 
-ROOM_FOR_HEADERS: Final = (1 << 20) - MAX_ANSWER
-"""Bytes beside them: together what every store takes."""
+MAX_HEADERS: Final = (1 << 20) - MAX_RESPONSE
+"""Bytes left for the headers. Every store accepts the sum of both."""
 
-STALLED: Final = "1m"
-"""So long a client may take to accept one part of an answer: less than a kilobyte a second, with the usual parts."""
+STALL_TIMEOUT: Final = "1m"
+"""How long a client may take to accept one part of a response. With usual part sizes: under 1 kB per second."""
 
-SETTLED: Final = 20 * SECOND
-"""So long a finished answer waits for the store: less than proxies and clients wait for the answer."""
+SETTLE_TIMEOUT: Final = 20 * SECOND
+"""How long a finished response waits for the store: less than proxies and clients wait for the response."""
 
-MOST_PRINCIPALS: Final = 10_000
-"""They come from outside: what is kept for speed must not grow with them."""
+MAX_CACHED_SCOPES: Final = 10_000
+"""Limit of the cache of scopes: clients choose the principals, so it must not grow without bound."""
 
-SAFE: Final = frozenset(("GET", "HEAD", "OPTIONS", "TRACE", "CONNECT"))
+SAFE_METHODS: Final = frozenset(("GET", "HEAD", "OPTIONS", "TRACE", "CONNECT"))
 
 
 class IdempotencyOptions(TypedDict, total=False):
-    """What may be declared, beside the client and `principal`; from `window` on as for any other work."""
+    """Settings beside the client and `principal`. Those from `window` on are the same as for `@once`."""
 
     required: Iterable[str]
     optional: Iterable[str]
@@ -64,7 +64,7 @@ class IdempotencyOptions(TypedDict, total=False):
     wait: Duration
     retry_after: Duration
     max_body: int
-    max_answer: int
+    max_response: int
     stall_timeout: Duration
     documentation: str | None
     challenge: str | None
@@ -82,7 +82,7 @@ class IdempotencyOptions(TypedDict, total=False):
 
 
 class IdempotencyConfig:
-    """The choices of one middleware."""
+    """The checked settings of one middleware."""
 
     def __init__(
         self,
@@ -97,149 +97,152 @@ class IdempotencyConfig:
         wait: Duration = 0,
         retry_after: Duration = 1,
         max_body: int = MAX_BODY,
-        max_answer: int = MAX_ANSWER,
-        stall_timeout: Duration = STALLED,
+        max_response: int = MAX_RESPONSE,
+        stall_timeout: Duration = STALL_TIMEOUT,
         documentation: str | None = None,
         challenge: str | None = None,
         **settings: Any,
     ) -> None:
-        _check(principal, settings)
+        _check_settings(principal, settings)
         _check_header("documentation", documentation, "<>")
         _check_header("challenge", challenge)
         self.principal = principal
-        self.routes = dict.fromkeys(_unsafe(methods), Routes(required, optional))
+        self.routes = dict.fromkeys(_check_methods(methods), Routes(required, optional))
         self.bare_keys = bare_keys
         self.max_body = max_body
-        self.max_answer = max_answer
+        self.max_response = max_response
         self.documentation = documentation
         self.challenge = None if challenge is None else (b"www-authenticate", challenge.encode("ascii"))
         self.retry_after = microseconds(retry_after, "retry_after") / SECOND
         self.stall_timeout = microseconds(stall_timeout, "stall_timeout") / SECOND
         if not self.stall_timeout:
-            raise ConfigurationError("stall_timeout is 0: nobody takes an answer in no time", hint='such as "1m"')
+            raise ConfigurationError(
+                "stall_timeout is 0: no client accepts a response in no time", hint='pass a duration such as "1m"'
+            )
         on_running = "wait" if microseconds(wait, "wait") else "raise"
-        harmless = (*client.policy.not_applied, *_types(settings.pop("not_applied", ())), RequestRefused)
+        not_applied = (*client.policy.not_applied, *_as_tuple(settings.pop("not_applied", ())), RequestRefused)
         own = client.using(
             **settings,
             on_running=on_running,
             wait=wait,
-            not_applied=harmless,
-            final=(),  # what may be tried again is said by the status
+            not_applied=not_applied,
+            final=(),  # the response status decides what may be retried
             retry=None,
-            max_result_bytes=max_answer + ROOM_FOR_HEADERS,
+            max_result_bytes=max_response + MAX_HEADERS,
         )
-        if own.policy.settle_timeout is None and own.policy.lease > SETTLED:
-            own = own.using(settle_timeout=timedelta(microseconds=SETTLED))
+        if own.policy.settle_timeout is None and own.policy.lease > SETTLE_TIMEOUT:
+            own = own.using(settle_timeout=timedelta(microseconds=SETTLE_TIMEOUT))
         self.policy = own.policy
         if self.policy.after_crash is AfterCrash.VERIFY:
             raise ConfigurationError(
-                "after_crash=verify(find) cannot hold for all requests: find would not know which one",
-                hint='choose "rerun" or "park" here, and put verify on the function that has the effect',
+                "after_crash=verify(find) does not work for a middleware: find would not know which request to check",
+                hint='choose "rerun" or "park" here, and use verify on the function that has the effect',
             )
         self.engine = own.engine
-        self.window = published(self.policy.window)
+        self.window = window_header(self.policy.window)
         self._codec = own.codec(bytes)
         self._scope = client.state_scope(name)
         if self._scope.tenant is not None:
             raise ConfigurationError(
-                f"this client belongs to the tenant {self._scope.tenant!r}, and a key of HTTP belongs to its principal",
-                hint="give a client without tenant=, and put the tenant into what principal= returns",
+                f"this client has tenant={self._scope.tenant!r}, but HTTP keys belong to the principal of the request",
+                hint="pass a client without tenant=, and include the tenant in the value that principal= returns",
             )
         self._scopes: dict[str, Scope] = {}
 
     def check_routes(self) -> None:
-        """Whoever chooses no route has forgotten it."""
+        """Raise if no route is configured: a middleware without routes is a mistake."""
         if not any(self.routes.values()):
             raise ConfigurationError(
-                "no route was chosen", hint='name them: required=["/payments"], or optional=["*"] for all'
+                "no routes are configured", hint='list them: required=["/payments"], or optional=["*"] for all'
             )
 
     # ── the request ──
 
-    def key(self, values: list[bytes]) -> str:
-        """The key, of all the values that the header came with."""
+    def parse_key(self, values: list[bytes]) -> str:
+        """Return the key. `values` are all values of the header."""
         if not values:
             raise MissingKey("Idempotency-Key is missing")
         if len(values) > 1:
-            raise InvalidKey("Idempotency-Key came more than once")
+            raise InvalidKey("the request has more than one Idempotency-Key header")
         return parse_key(values[0], bare=self.bare_keys)
 
-    def checked_principal(self, principal: Any) -> str | None:
-        """None: nobody. Everything that is no text is a mistake, and not somebody's name."""
+    def check_principal(self, principal: Any) -> str | None:
+        """Return the principal, or None if the request is not authenticated. Raise if it is not a str."""
         if principal is None or principal == "":
             return None
         if not isinstance(principal, str):
             raise ConfigurationError(
                 f"principal= returned {type(principal).__name__}, not str",
-                hint="such as str(user.id), or None for nobody",
+                hint="return a str such as str(user.id), or None if the request is not authenticated",
             )
         return principal
 
     def job(
         self, key: str, request: IdempotentRequest, digest: bytes, call: Callable[[], Awaitable[None]] | None = None
     ) -> Job:
-        """`call` does the work; without it, a block will."""
-        own = make_key(self._scope_of(request.principal), key)
-        fingerprint, parts = marks(request, digest, own.id)
+        """Return the job of a request. Without `call`, the job is for a `with` block."""
+        own = make_key(self._scope_for(request.principal), key)
+        fingerprint, parts = fingerprint_request(request, digest, own.id)
         if call is None:
             return Job(own, self.policy, self._codec, fingerprint, parts)
-        return Job(own, self.policy, self._codec, fingerprint, parts, call, awaits=True)
+        return Job(own, self.policy, self._codec, fingerprint, parts, call, is_async=True)
 
-    def _scope_of(self, principal: str) -> Scope:
+    def _scope_for(self, principal: str) -> Scope:
         scope = self._scopes.get(principal)
         if scope is None:
             scope = Scope(self._scope.app, self._scope.operation, principal)
-            if len(self._scopes) < MOST_PRINCIPALS:
+            if len(self._scopes) < MAX_CACHED_SCOPES:
                 self._scopes[principal] = scope
         return scope
 
-    # ── the answer ──
+    # ── the response ──
 
-    def no_principal(self) -> HttpAnswer:
-        answer = self.problem(NO_PRINCIPAL)
+    def no_principal_response(self) -> RawResponse:
+        response = self.problem_response(NO_PRINCIPAL)
         if self.challenge is None:
-            return answer
-        return answer._replace(headers=[*answer.headers, self.challenge])
+            return response
+        return response._replace(headers=[*response.headers, self.challenge])
 
-    def problem(self, problem: Problem) -> HttpAnswer:
-        return problem_answer(problem, documentation=self.documentation)
+    def problem_response(self, problem: Problem) -> RawResponse:
+        return problem_response(problem, documentation=self.documentation)
 
-    def of_error(self, error: OncewardError) -> HttpAnswer:
-        return error_answer(error, documentation=self.documentation, retry_after=self.retry_after)
+    def error_response(self, error: OncewardError) -> RawResponse:
+        return error_response(error, documentation=self.documentation, retry_after=self.retry_after)
 
-    def of_outcome(self, outcome: Outcome[Any]) -> HttpAnswer:
-        """The answer to a request that was not worked on now."""
+    def outcome_response(self, outcome: Outcome[Any]) -> RawResponse:
+        """Return the response to a request that was not run now."""
         if isinstance(outcome, Replayed) and outcome.stored:
-            return self.replay(outcome.value)
-        return outcome_answer(outcome, documentation=self.documentation, retry_after=self.retry_after)
+            return self.replay_response(outcome.value)
+        return outcome_response(outcome, documentation=self.documentation, retry_after=self.retry_after)
 
-    def replay(self, value: object) -> HttpAnswer:
-        """The answer that was kept. None: it was not."""
+    def replay_response(self, value: object) -> RawResponse:
+        """Return the stored response, or 410 if `value` is None because it was not stored."""
         if not isinstance(value, bytes):
-            return self.of_error(ResultNotStored())
-        status, headers, body = kept_answer(value)
-        return HttpAnswer(status, [*headers, REPLAYED, self.window], body)
+            return self.error_response(ResultNotStored())
+        status, headers, body = decode_response(value)
+        return RawResponse(status, [*headers, REPLAYED_HEADER, self.window], body)
 
 
-def _unsafe(methods: Iterable[str]) -> frozenset[str]:
+def _check_methods(methods: Iterable[str]) -> frozenset[str]:
     chosen = frozenset((methods,) if isinstance(methods, str) else methods)
     for method in chosen:
-        if method in SAFE or method != method.upper():
+        if method in SAFE_METHODS or method != method.upper():
             raise ConfigurationError(
-                f"{method!r} is not a method that wants keys",
-                hint="those that change something, in capitals: POST, PATCH, PUT, DELETE",
+                f"{method!r} cannot be used with idempotency keys",
+                hint="choose methods that change something, in upper case: POST, PATCH, PUT, DELETE",
             )
     return chosen
 
 
-def _types(given: Any) -> tuple[Any, ...]:
+def _as_tuple(given: Any) -> tuple[Any, ...]:
     return tuple(given) if isinstance(given, tuple | list | set | frozenset) else (given,)
 
 
-def _check(principal: object, settings: Mapping[str, Any]) -> None:
+def _check_settings(principal: object, settings: Mapping[str, Any]) -> None:
     if not callable(principal):
         raise ConfigurationError(
-            "principal= says whose key it is: a function of the request", hint="keys of two users must never meet"
+            "principal= must be a function of the request that returns the owner of the key",
+            hint="it keeps the keys of different users separate",
         )
     for name in settings:
         if name not in IdempotencyOptions.__optional_keys__:
@@ -250,5 +253,5 @@ def _check(principal: object, settings: Mapping[str, Any]) -> None:
 def _check_header(name: str, value: str | None, never: str = "") -> None:
     if value is not None and not (value.isascii() and value.isprintable() and set(never).isdisjoint(value)):
         raise ConfigurationError(
-            f"{name}={value!r} cannot be sent in a header", hint="printable ASCII only; an address in its encoded form"
+            f"{name}={value!r} cannot be sent in a header", hint="use printable ASCII only; percent-encode a URL"
         )

@@ -1,4 +1,4 @@
-"""The work of a delivery: a handler with its choices, and the job that does it once under the delivery's id."""
+"""The work of a delivery: a handler with its settings, and the job that runs it once under the delivery's id."""
 
 from __future__ import annotations
 
@@ -7,42 +7,41 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from onceward.client.base import BaseClient
-from onceward.engine.ending import SettledNothing
 from onceward.engine.engine import Engine
 from onceward.engine.job import Job
+from onceward.engine.settle_outcome import SettledNothing
 from onceward.errors import ConfigurationError, InvalidKey
 from onceward.keys.fingerprint import fingerprint, parts
 from onceward.keys.key import Key
-from onceward.operations.operation import NO_MARKS, label_of, result_annotation
+from onceward.operations.operation import NO_ARGUMENT_HASHES, label_of, result_annotation
 
-from .messages import Response, settles_nothing
+from .messages import Response, is_retryable_status
 
 WINDOW: Final = "7d"
-"""As long as Pub/Sub keeps a message, and longer than any of the known webhook senders tries."""
-
+"""As long as Pub/Sub keeps a message, and longer than any known webhook sender retries."""
 
 NO_ID: Final = b""
-"""Of a key that is only told."""
+"""Id of a key that only appears in an event."""
 
 
 class Rejected(Exception):
-    """A delivery that can never be done. As the next, it never leaves this package: it is what the record says."""
+    """A delivery that can never be processed. Recorded as the error; never raised to the caller."""
 
 
-class TryAgain(SettledNothing):
-    """A handler's own answer that settles nothing: it is sent, but not stored, and the next delivery runs again."""
+class RetryableResponse(SettledNothing):
+    """The handler returned a retryable response: it is sent but not stored, and the next delivery runs again."""
 
-    def __init__(self, answer: Response) -> None:
-        super().__init__(f"the handler answered {answer.status}")
-        self.answer = answer
+    def __init__(self, response: Response) -> None:
+        super().__init__(f"the handler answered {response.status}")
+        self.response = response
 
 
-class UnsendableAnswer:
-    """In the place of an answer that no server could send: the work is done, and its result not stored."""
+class UnsendableResponse:
+    """Placeholder for a response that no server could send: the work is done, but its result is not stored."""
 
 
 class Work:
-    """What is declared about a handler. A client's own defaults hold before those of the endpoint."""
+    """A handler and its settings. The client's defaults take precedence over those of the endpoint."""
 
     def __init__(
         self,
@@ -52,13 +51,13 @@ class Work:
         defaults: Mapping[str, Any],
         choices: Mapping[str, Any],
     ) -> None:
-        refuse_colour(once, handler)
-        settings = {"window": WINDOW, "on_running": "raise", **defaults, **once._defaults, **choices}  # noqa: SLF001 (as the client's own faces do)
-        settings["final"] = (*_several(settings.get("final", ())), Rejected, InvalidKey)
+        check_handler(once, handler)
+        settings = {"window": WINDOW, "on_running": "raise", **defaults, **once._defaults, **choices}  # noqa: SLF001 (shared with the clients)
+        settings["final"] = (*_as_tuple(settings.get("final", ())), Rejected, InvalidKey)
         self.client = once.using(**settings)
         self.name = name
         self.handler = handler
-        self._call = _awaited_call(handler) if awaits(once) else _call(handler)
+        self._call = _async_call(handler) if is_async(once) else _sync_call(handler)
         annotation = result_annotation(handler)
         self.codec = self.client.codec(Response if annotation is Any else annotation)
 
@@ -67,11 +66,11 @@ class Work:
         return self.client.engine
 
     def job(self, id: Any, payload: Mapping[str, Any] | None, argument: Any) -> Job:
-        """The handler, once under this id. `payload` is what another delivery of the same id must have, too."""
+        """Return the job that runs the handler once under this id. Redeliveries must have the same `payload`."""
         return self._job(id, payload, self._call, argument)
 
     def rejection(self, id: Any, payload: Mapping[str, Any] | None, why: str) -> Job:
-        """A job that fails for good: the record of a delivery that nobody can do."""
+        """Return a job that fails permanently, to record a delivery that no handler can process."""
 
         def reject() -> None:
             raise Rejected(why)
@@ -81,69 +80,77 @@ class Work:
     def _job(self, id: Any, payload: Mapping[str, Any] | None, call: Callable[..., Any], *args: Any) -> Job:
         client = self.client
         key = client.key(id, name=self.name)
-        mark, marks = (b"", NO_MARKS) if payload is None else (fingerprint(payload), parts(payload, key.id))
-        return Job(key, client.policy, self.codec, mark, marks, call, args, {}, awaits(client))
+        if payload is None:
+            payload_hash, part_hashes = b"", NO_ARGUMENT_HASHES
+        else:
+            payload_hash, part_hashes = fingerprint(payload), parts(payload, key.id)
+        return Job(key, client.policy, self.codec, payload_hash, part_hashes, call, args, {}, is_async(client))
 
 
-def _several(types: Any) -> tuple[Any, ...]:
+def _as_tuple(types: Any) -> tuple[Any, ...]:
     return tuple(types) if isinstance(types, tuple | list | set | frozenset) else (types,)
 
 
-def _call(handler: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda argument: _settling(handler(argument))
+def _sync_call(handler: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda argument: _check_response(handler(argument))
 
 
-def _awaited_call(handler: Callable[..., Any]) -> Callable[..., Any]:
+def _async_call(handler: Callable[..., Any]) -> Callable[..., Any]:
     async def call(argument: Any) -> Any:
-        return _settling(await handler(argument))
+        return _check_response(await handler(argument))
 
     return call
 
 
-def _settling(value: Any) -> Any:
+def _check_response(value: Any) -> Any:
     if not isinstance(value, Response):
         return value
     sendable = value.can_be_sent()
-    if settles_nothing(value.status):
-        raise TryAgain(value if sendable else Response(value.status))
-    return value if sendable else UnsendableAnswer()
+    if is_retryable_status(value.status):
+        raise RetryableResponse(value if sendable else Response(value.status))
+    return value if sendable else UnsendableResponse()
 
 
-def awaits(once: BaseClient) -> bool:
-    """Whether its colour is the async one."""
-    return once._awaits  # noqa: SLF001 (faces and what is built on them)
+def is_async(once: BaseClient) -> bool:
+    """Whether this is an async client."""
+    return once._is_async  # noqa: SLF001 (shared with the clients)
 
 
-def refuse_colour(once: BaseClient, handler: Any) -> None:
-    """A handler must be of its client's colour: the other one would block the loop, or never be awaited."""
+def check_handler(once: BaseClient, handler: Any) -> None:
+    """Raise unless handler and client are both sync or both async.
+
+    Otherwise the handler would block the event loop, or never be awaited.
+    """
     if not callable(handler):
-        raise ConfigurationError(f"{handler!r} cannot be called", hint="give the handler itself")
+        raise ConfigurationError(f"{handler!r} is not callable", hint="pass the handler function itself")
     if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
         raise ConfigurationError(
-            f"{label_of(handler)} yields, so that calling it runs nothing of it", hint="let it return instead"
+            f"{label_of(handler)} is a generator function: calling it would not run it",
+            hint="return the result instead of yielding",
         )
-    if awaits(once) and inspect.isfunction(handler) and not inspect.iscoroutinefunction(handler):
+    if is_async(once) and inspect.isfunction(handler) and not inspect.iscoroutinefunction(handler):
         raise ConfigurationError(
-            f"{label_of(handler)} is not async, and would block the event loop", hint="make it async def, or use Once"
+            f"{label_of(handler)} is not async, and would block the event loop",
+            hint="declare it with async def, or use Once",
         )
-    if not awaits(once) and inspect.iscoroutinefunction(handler):
+    if not is_async(once) and inspect.iscoroutinefunction(handler):
         raise ConfigurationError(
-            f"{label_of(handler)} is async, and a blocking endpoint cannot await it",
+            f"{label_of(handler)} is async, and a sync endpoint cannot await it",
             hint="use the Async… endpoint with AsyncOnce, or with once.aio of this client",
         )
 
 
-def refuse_face(once: BaseClient, *, wanted_async: bool, what: str) -> None:
-    """An endpoint and its client must be of the same colour."""
+def check_client(once: BaseClient, *, wanted_async: bool, what: str) -> None:
+    """Raise unless endpoint and client are both sync or both async."""
     if not isinstance(once, BaseClient):
-        raise ConfigurationError(f"{what} needs a client, not {type(once).__name__}", hint="give it an Once")
-    if awaits(once) is not wanted_async:
+        raise ConfigurationError(f"{what} needs a client, not {type(once).__name__}", hint="pass a Once")
+    if is_async(once) is not wanted_async:
         raise ConfigurationError(
-            f"{what} is {'async' if wanted_async else 'blocking'}, and {once!r} is not",
-            hint="give it AsyncOnce, or once.aio" if wanted_async else f"use Async{what}, or give it an Once",
+            f"{what} is {'async' if wanted_async else 'sync'}, but {once!r} is not",
+            hint="pass an AsyncOnce, or once.aio" if wanted_async else f"use Async{what}, or pass a Once",
         )
 
 
-def tell(once: BaseClient, event: str, name: str, key: str = "", *, reason: str = "", error: str = "") -> None:
-    """Count and tell what no claim was made for. As with every event: the name of an error, never its message."""
+def emit_event(once: BaseClient, event: str, name: str, key: str = "", *, reason: str = "", error: str = "") -> None:
+    """Emit an event of a delivery that was not claimed. `error` is the name of the error type, never its message."""
     once.engine.emit(event, Key(once.state_scope(name), key, NO_ID), reason=reason, error=error)

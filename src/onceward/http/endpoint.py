@@ -1,6 +1,6 @@
-"""Endpoints as servers mount them: a blocking one is a WSGI application, an async one an ASGI application.
+"""Base classes of endpoints: a sync endpoint is a WSGI application, an async one an ASGI application.
 
-Both take a request to an answer by the same flow. In a framework that hands you the request, call `respond`.
+Both share one flow from request to response. In a framework that gives you the request, call `respond`.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Any, ClassVar, Final
 from onceward.errors import OncewardError
 from onceward.runtime.bridge import run
 
-from .delivery_status import is_trouble, trouble
+from .delivery_status import is_temporary, temporary_error_response
 from .messages import InboundRequest, Response, problem
 
-LIMIT: Final = 10 * 1024 * 1024
-"""Bytes of a body: as much as a Pub/Sub message may have, and far more than any webhook."""
+MAX_BODY_BYTES: Final = 10 * 1024 * 1024
+"""Default limit of a body: the largest Pub/Sub message, and far more than any webhook."""
 
-CHUNK: Final = 64 * 1024
+CHUNK_SIZE: Final = 64 * 1024
 
-MOST_DIGITS: Final = 18
-"""Of a length that is worth reading as a number."""
+MAX_LENGTH_DIGITS: Final = 18
+"""A Content-Length with more digits is rejected without parsing it."""
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -30,94 +30,94 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 TOO_LARGE: Final = "too_large"
 
 
-class Answering:
-    """What both colours share. A subclass says what the answer is, to a POST unless it names other `methods`."""
+class BaseEndpoint:
+    """What sync and async endpoints share. A subclass implements `handle`, and may allow other `methods` than POST."""
 
     methods: ClassVar[tuple[str, ...]] = ("POST",)
 
-    def __init__(self, limit: int = LIMIT) -> None:
+    def __init__(self, limit: int = MAX_BODY_BYTES) -> None:
         self.limit = limit
 
-    async def answer(self, request: InboundRequest) -> Response:
-        """The flow of a request of such a method that is not too large."""
+    async def handle(self, request: InboundRequest) -> Response:
+        """Return the response to a request with an allowed method and size."""
         raise NotImplementedError
 
-    async def answered(self, request: InboundRequest) -> Response:
-        """The answer to any request."""
+    async def respond_to(self, request: InboundRequest) -> Response:
+        """Check a request, and return the response to it."""
         if request.method not in self.methods:
             allowed = ", ".join(self.methods)
-            return problem(405, "method_not_allowed", f"only {allowed} is answered here", [("allow", allowed)])
+            return problem(405, "method_not_allowed", f"only {allowed} is allowed here", [("allow", allowed)])
         if len(request.body) > self.limit:
             return self.too_large()
         try:
-            return await self.answer(request)
+            return await self.handle(request)
         except OncewardError as error:
-            if not is_trouble(error):
+            if not is_temporary(error):
                 raise
-            return trouble(error)
+            return temporary_error_response(error)
 
     def too_large(self) -> Response:
-        return problem(413, TOO_LARGE, f"a body may have {self.limit} bytes")
+        return problem(413, TOO_LARGE, f"the body is larger than the limit of {self.limit} bytes")
 
 
-class Endpoint(Answering):
-    """The blocking colour: call it as a WSGI application."""
+class Endpoint(BaseEndpoint):
+    """A sync endpoint: a WSGI application."""
 
     def respond(self, request: InboundRequest) -> Response:
-        """The answer to a request."""
-        return run(self.answered(request))
+        """Return the response to a request."""
+        return run(self.respond_to(request))
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        body = self._body(environ)
-        answer = body if isinstance(body, Response) else self.respond(_request_in(environ, body))
-        start_response(f"{answer.status} {answer.reason}", [*answer.headers, *_length(answer)])
-        return [answer.body] if answer.body else []
+        body = self._read_body(environ)
+        response = body if isinstance(body, Response) else self.respond(_wsgi_request(environ, body))
+        start_response(f"{response.status} {response.reason}", [*response.headers, *_content_length(response)])
+        return [response.body] if response.body else []
 
-    def _body(self, environ: dict[str, Any]) -> bytes | Response:
-        """All of it, or the answer to whoever sends too much. Without a length only what the server itself ends."""
+    def _read_body(self, environ: dict[str, Any]) -> bytes | Response:
+        """Return the body, or the response that refuses it. Without a length, read only if the server marks the end."""
         length = environ.get("CONTENT_LENGTH") or ""
         if length and not (length.isascii() and length.isdigit()):
-            return problem(400, "bad_length", "the content length is no number")
+            return problem(400, "bad_length", "the content length is not a number")
         if not length and not environ.get("wsgi.input_terminated"):
             return b""
-        digits = length.lstrip("0")  # any number of them may come first
-        if len(digits) > MOST_DIGITS or int(digits or "0") > self.limit:
+        digits = length.lstrip("0")  # leading zeros are allowed
+        if len(digits) > MAX_LENGTH_DIGITS or int(digits or "0") > self.limit:
             return self.too_large()
         left = int(digits or "0") if length else self.limit + 1
         body = bytearray()
-        while left and (chunk := environ["wsgi.input"].read(min(left, CHUNK))):
+        while left and (chunk := environ["wsgi.input"].read(min(left, CHUNK_SIZE))):
             body += chunk
             left -= len(chunk)
         if length and left:
-            return problem(400, "incomplete", "the body is shorter than its length says")
+            return problem(400, "incomplete", "the body is shorter than its content length")
         return bytes(body)
 
 
-class AsyncEndpoint(Answering):
-    """The async colour: call it as an ASGI application."""
+class AsyncEndpoint(BaseEndpoint):
+    """An async endpoint: an ASGI application."""
 
     async def respond(self, request: InboundRequest) -> Response:
-        """The answer to a request."""
-        return await self.answered(request)
+        """Return the response to a request."""
+        return await self.respond_to(request)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await _live(receive, send)
+            await _serve_lifespan(receive, send)
             return
-        if scope["type"] != "http":  # a websocket: refused before it is accepted
+        if scope["type"] != "http":  # a websocket: refuse it before it is accepted
             await send({"type": "websocket.close", "code": 1000})
             return
-        body = await self._body(receive)
+        body = await self._read_body(receive)
         if body is None:
             return
-        answer = body if isinstance(body, Response) else await self.respond(_request_of(scope, body))
-        headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
-        headers += [(name.lower().encode(), value.encode()) for name, value in _length(answer)]
-        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-        await send({"type": "http.response.body", "body": answer.body})
+        response = body if isinstance(body, Response) else await self.respond(_asgi_request(scope, body))
+        headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers]
+        headers += [(name.lower().encode(), value.encode()) for name, value in _content_length(response)]
+        await send({"type": "http.response.start", "status": response.status, "headers": headers})
+        await send({"type": "http.response.body", "body": response.body})
 
-    async def _body(self, receive: Receive) -> bytes | Response | None:
-        """All of it; None if the client has gone, for then nothing was begun."""
+    async def _read_body(self, receive: Receive) -> bytes | Response | None:
+        """Return the body, or None if the client disconnected: nothing was started then."""
         body = bytearray()
         while True:
             message = await receive()
@@ -130,7 +130,7 @@ class AsyncEndpoint(Answering):
                 return bytes(body)
 
 
-def _request_in(environ: dict[str, Any], body: bytes) -> InboundRequest:
+def _wsgi_request(environ: dict[str, Any], body: bytes) -> InboundRequest:
     headers = {name[5:].replace("_", "-"): value for name, value in environ.items() if name.startswith("HTTP_")}
     if environ.get("CONTENT_TYPE"):
         headers["content-type"] = environ["CONTENT_TYPE"]
@@ -139,19 +139,19 @@ def _request_in(environ: dict[str, Any], body: bytes) -> InboundRequest:
     return InboundRequest(environ.get("REQUEST_METHOD", "GET"), headers, body, path=path or "/", query=query)
 
 
-def _request_of(scope: Scope, body: bytes) -> InboundRequest:
+def _asgi_request(scope: Scope, body: bytes) -> InboundRequest:
     headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
     query = scope.get("query_string", b"").decode("latin-1")
     return InboundRequest(scope["method"], headers, body, path=scope.get("path") or "/", query=query)
 
 
-def _length(answer: Response) -> list[tuple[str, str]]:
-    """A 204 has no body, and so no length."""
-    return [] if answer.status == HTTPStatus.NO_CONTENT else [("Content-Length", str(len(answer.body)))]
+def _content_length(response: Response) -> list[tuple[str, str]]:
+    """Return the Content-Length header. A 204 has none."""
+    return [] if response.status == HTTPStatus.NO_CONTENT else [("Content-Length", str(len(response.body)))]
 
 
-async def _live(receive: Receive, send: Send) -> None:
-    """As the only application of a server: nothing to start, nothing to stop."""
+async def _serve_lifespan(receive: Receive, send: Send) -> None:
+    """Acknowledge startup and shutdown, when the endpoint is the only application of a server."""
     while True:
         message = await receive()
         await send({"type": f"{message['type']}.complete"})

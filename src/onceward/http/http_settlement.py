@@ -1,4 +1,4 @@
-"""What an application's answer means for the claim under which it worked. Colourless."""
+"""Settle a claim according to the response of the application. Shared by ASGI and WSGI."""
 
 from __future__ import annotations
 
@@ -6,81 +6,82 @@ from collections.abc import Awaitable, Iterable
 from typing import Any
 
 from onceward.engine.attempt import Attempt
-from onceward.engine.ending import after_error, after_value
+from onceward.engine.settle_outcome import settle_raised, settle_returned
 from onceward.engine.unclaimed import Unclaimed
 from onceward.errors import StoreError
 from onceward.protocol.outcome import Outcome
 
-from .semantics import frees_key, kept, leads_elsewhere, refuses
+from .semantics import encode_response, frees_key, is_redirect, says_not_started
 
 
 class RequestRefused(Exception):
-    """The application answered that it has not begun: 401, 403, 425 or 429."""
+    """The application refused the request before it started any work: 401, 403, 425 or 429."""
 
 
-class Faulted(Exception):
-    """The application answered 408 or 5xx: nobody knows how far it came."""
+class RequestFailed(Exception):
+    """The application answered 408 or 5xx: it is unknown how much of the work was done."""
 
 
-class NoAnswer(Exception):
-    """The application ended without an answer."""
+class NoResponse(Exception):
+    """The application returned without a complete response."""
 
 
-class Unsettled(Exception):
-    """The application has answered, but its claim could not be settled: that was told, and nothing more can be."""
+class SettlementFailed(Exception):
+    """The application has responded, but its claim could not be settled. The event was emitted already."""
 
 
-class AnswerTooLarge:
-    """Stands for an answer that is not kept. It has no content, so that nobody can store it."""
+class ResponseTooLarge:
+    """Placeholder for a response that is too large to store. No codec can encode it."""
 
 
-class NotHttp:
-    """Stands for an answer that no server would send: with a line break in a header, or not as long as it says."""
+class InvalidResponse:
+    """Placeholder for a response that no server would send: a line break in a header, or a wrong content length."""
 
 
 async def settle(
     attempt: Attempt, status: int, headers: Iterable[Iterable[bytes]], parts: list[bytes] | None
 ) -> Outcome[Any] | None:
-    """Record the answer, or that the work is to be tried again. `parts` None: there was too much of it.
+    """Record the response, or that the work may be retried. `parts` is None if the response is too large to store.
 
-    An outcome comes back if nobody may rely on the answer. Whatever happened, this was the last word on the claim.
+    Return an outcome if the response must not be sent, because the claim could not be settled. Nothing else settles
+    the claim after this call.
     """
-    return judged(attempt, await settlement(attempt, status, headers, parts))
+    return outcome_if_unsettled(attempt, await record_response(attempt, status, headers, parts))
 
 
-def settlement(
+def record_response(
     attempt: Attempt, status: int, headers: Iterable[Iterable[bytes]], parts: list[bytes] | None
 ) -> Awaitable[Outcome[Any] | None]:
-    """What does it, to be awaited. What that gives is to be `judged`."""
-    if isinstance(attempt, Unclaimed):  # the test mode: there is nothing to settle
-        return _nothing()
-    if leads_elsewhere(status):
-        return _give_back(attempt)
+    """Return the awaitable that settles the claim. Pass its result to `outcome_if_unsettled`."""
+    if isinstance(attempt, Unclaimed):  # Onceward is switched off for tests: there is no claim
+        return _settle_nothing()
+    if is_redirect(status):
+        return _release(attempt)
     if frees_key(status):
-        kind = RequestRefused if refuses(status) else Faulted
-        return _free(attempt, kind(f"the application answered {status}"))
-    return after_value(attempt, _result(status, headers, parts))
+        kind = RequestRefused if says_not_started(status) else RequestFailed
+        return _record_failure(attempt, kind(f"the application answered {status}"))
+    return settle_returned(attempt, _result(status, headers, parts))
 
 
-def judged(attempt: Attempt, outcome: Outcome[Any] | None) -> Outcome[Any] | None:
-    """The outcome, if nobody may rely on the answer."""
+def outcome_if_unsettled(attempt: Attempt, outcome: Outcome[Any] | None) -> Outcome[Any] | None:
+    """Return the outcome if the claim could not be settled: then the response must not be sent."""
     if attempt.settled is not None or isinstance(attempt, Unclaimed):
         return None
-    attempt.unconfirmed = True  # the lease has to lapse
+    attempt.unconfirmed = True  # the lease has to expire
     return outcome
 
 
-async def _nothing() -> None:
-    """There is nothing to settle."""
+async def _settle_nothing() -> None:
+    """Do nothing: there is no claim."""
 
 
-async def _free(attempt: Attempt, why: Exception) -> None:
-    """The work is to be tried again. Whether that could be recorded or not, the answer stands."""
-    await after_error(attempt, why)
+async def _record_failure(attempt: Attempt, why: Exception) -> None:
+    """Record that the work may be retried. The response is sent whether or not that succeeds."""
+    await settle_raised(attempt, why)
 
 
-async def _give_back(attempt: Attempt) -> None:
-    """Nothing was begun, so that the key may come with the request's new path."""
+async def _release(attempt: Attempt) -> None:
+    """Release the key, so that the client can use it with the new path. No work was started."""
     attempt.end(None)
     try:
         await attempt.release()
@@ -91,6 +92,6 @@ async def _give_back(attempt: Attempt) -> None:
 
 def _result(status: int, headers: Iterable[Iterable[bytes]], parts: list[bytes] | None) -> object:
     if parts is None:
-        return AnswerTooLarge()
-    data = kept(status, headers, parts[0] if len(parts) == 1 else b"".join(parts))
-    return NotHttp() if data is None else data
+        return ResponseTooLarge()
+    data = encode_response(status, headers, parts[0] if len(parts) == 1 else b"".join(parts))
+    return InvalidResponse() if data is None else data

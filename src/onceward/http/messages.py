@@ -1,4 +1,4 @@
-"""A request and the answer to it, whichever server brought it: endpoints know no framework."""
+"""Framework-independent request and response of the webhook and push endpoints."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import msgspec
 from . import semantics
 from .semantics import Problem, problem_body, whole_seconds
 
-TRY_AGAIN: Final = frozenset({408, 409, 425, 429})
-"""Statuses that settle nothing, as all from 500 on: the same request may be sent once more."""
+RETRYABLE_STATUSES: Final = frozenset({408, 409, 425, 429})
+"""Statuses after which the same request may be sent again. All from 500 on are retryable, too."""
 
-JSON = ("content-type", "application/json")
-PROBLEM = ("content-type", semantics.PROBLEM.decode())
+JSON_HEADER = ("content-type", "application/json")
+PROBLEM_HEADER = ("content-type", semantics.PROBLEM_CONTENT_TYPE.decode())
 
 
 class InboundRequest:
-    """What was received. `headers` is a mapping or pairs; their names are compared without case."""
+    """A received request. `headers` is a mapping or pairs; their names are case-insensitive."""
 
     __slots__ = ("_headers", "body", "method", "path", "query")
 
@@ -40,28 +40,28 @@ class InboundRequest:
         self._headers: dict[str, str] = {}
         pairs = headers.items() if isinstance(headers, Mapping) else headers
         for name, value in cast("Iterable[tuple[str, str]]", pairs):
-            small = name.lower()
-            before = self._headers.get(small)
-            self._headers[small] = value if before is None else f"{before}, {value}"
+            lowered = name.lower()
+            previous = self._headers.get(lowered)
+            self._headers[lowered] = value if previous is None else f"{previous}, {value}"
 
     def header(self, name: str) -> str:
-        """Its value; several of one name joined by commas, as HTTP has it; empty if there is none."""
+        """Return the value of a header, or "". Repeated headers are joined by commas."""
         return self._headers.get(name.lower(), "")
 
     def headers(self) -> dict[str, str]:
-        """All of them by their names, in lower case."""
+        """Return all headers, with names in lower case."""
         return dict(self._headers)
 
     def media_type(self) -> str:
-        """What the body is said to be, without parameters, in lower case."""
+        """Return the content type without parameters, in lower case."""
         return self.header("content-type").partition(";")[0].strip().lower()
 
     def __repr__(self) -> str:
-        return f"<Request {self.method} {self.path}: {len(self.body)} bytes>"
+        return f"<InboundRequest {self.method} {self.path}: {len(self.body)} bytes>"
 
 
-_FIRST_FINAL, _BEYOND = 200, 600
-_WITHOUT_BODY: Final = frozenset({204, 304})
+_MIN_STATUS, _MAX_STATUS = 200, 600
+_BODILESS_STATUSES: Final = frozenset({204, 304})
 _name = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+").fullmatch
 _value = re.compile(r"[\t\x20-\x7e\x80-\xff]*").fullmatch
 
@@ -75,7 +75,7 @@ def _is_header(*pair: object) -> bool:
 
 
 class Response(msgspec.Struct, frozen=True):
-    """What is sent back. A handler may return one: it is stored, and a duplicate gets the same."""
+    """A response. If a handler returns one, it is stored, and duplicates get the same response."""
 
     status: int = 200
     body: bytes = b""
@@ -83,38 +83,38 @@ class Response(msgspec.Struct, frozen=True):
 
     @classmethod
     def json(cls, value: Any, status: int = 200) -> Response:
-        """An answer with this value as its JSON body."""
-        return cls(status, msgspec.json.encode(value), (JSON,))
+        """Return a response with this value as its JSON body."""
+        return cls(status, msgspec.json.encode(value), (JSON_HEADER,))
 
     def can_be_sent(self) -> bool:
-        """Whether every server would: what types promise, a handler may break, and data may be in its headers."""
+        """Whether every server would accept it. A handler may ignore the types, or put data into headers."""
         return (
-            _FIRST_FINAL <= self.status < _BEYOND
+            _MIN_STATUS <= self.status < _MAX_STATUS
             and isinstance(self.body, bytes)
-            and not (self.body and self.status in _WITHOUT_BODY)
+            and not (self.body and self.status in _BODILESS_STATUSES)
             and isinstance(self.headers, tuple | list)
-            and all(isinstance(one, tuple | list) and _is_header(*one) for one in self.headers)
+            and all(isinstance(pair, tuple | list) and _is_header(*pair) for pair in self.headers)
         )
 
     @property
     def reason(self) -> str:
-        """The phrase of its status."""
+        """The reason phrase of the status."""
         try:
             return HTTPStatus(self.status).phrase
-        except ValueError:  # a status of the user's own
+        except ValueError:  # a non-standard status
             return "Unknown"
 
 
-def settles_nothing(status: int) -> bool:
-    """Whether the answer leaves open what became of the request."""
-    return status in TRY_AGAIN or status >= semantics.SERVER_FAULT
+def is_retryable_status(status: int) -> bool:
+    """Whether a response with this status is not final: the same request may be sent again."""
+    return status in RETRYABLE_STATUSES or status >= semantics.SERVER_ERROR
 
 
 def problem(status: int, code: str, detail: str, headers: Iterable[tuple[str, str]] = ()) -> Response:
-    """An answer that says what is wrong, for programs (`code`) and people (`detail`), as RFC 9457 has it."""
-    told = Problem(status, code, HTTPStatus(status).phrase, detail)
-    return Response(status, problem_body(told), (PROBLEM, *headers))
+    """Return a problem response (RFC 9457), for programs (`code`) and people (`detail`)."""
+    body = problem_body(Problem(status, code, HTTPStatus(status).phrase, detail))
+    return Response(status, body, (PROBLEM_HEADER, *headers))
 
 
-def retry_after(seconds: float) -> tuple[str, str]:
+def retry_after_header(seconds: float) -> tuple[str, str]:
     return "retry-after", str(whole_seconds(seconds))

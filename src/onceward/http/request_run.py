@@ -1,8 +1,8 @@
-"""One request as it is worked on: the application has a task of its own, and outlives whoever waits for it.
+"""Run the application for one request with a key, in a task that outlives the client's connection.
 
-When it has returned, whoever waits for it, the server's own task, settles its claim and sends its answer: by then
-nothing of the application is left, its task included, to lie about while the store is asked. If nobody waits any more,
-the task does that itself.
+When the application has returned, the server's own task settles the claim and sends the response. By then the
+application's task and its objects are gone, so they use no memory while the store is busy. If the server has stopped
+waiting, the application's task settles the claim itself.
 """
 
 from __future__ import annotations
@@ -14,188 +14,190 @@ from collections.abc import Awaitable, Coroutine
 from typing import Any
 
 from onceward.engine.attempt import NO_RESULT, Attempt, current
-from onceward.engine.ending import after_error
 from onceward.engine.interrupted import recover
+from onceward.engine.settle_outcome import settle_raised
 from onceward.protocol.outcome import Outcome
 from onceward.runtime.aio import shielded
 
 from .body import Body
 from .config import IdempotencyConfig
-from .http_settlement import NoAnswer, Unsettled
+from .http_settlement import NoResponse, SettlementFailed
 from .response_buffer import App, Message, ResponseBuffer, Scope, Send
 from .suspension_hook import SuspensionHook
 
-_apart: set[asyncio.Task[Any] | None] = set()
-"""What is being worked on, whether anybody waits for it or not. A loop itself refers to its tasks weakly."""
+_running_tasks: set[asyncio.Task[Any] | None] = set()
+"""Strong references to all running tasks. The event loop itself refers to its tasks weakly."""
 
 
 class RequestRun(ResponseBuffer):
-    """The work on a request with a key: begun, ended, or abandoned by the server."""
+    """Run the application for one request with a key, and settle its claim."""
 
-    started = False  # the work has a task of its own
-    _task: asyncio.Task[None] | None = None  # in which the application works
-    _returned: asyncio.Future[BaseException | None] | None = None
-    _unrecorded: Attempt | None = None  # whoever recorded its answer was torn away from that
+    started = False  # the application has a task
+    _task: asyncio.Task[None] | None = None  # runs the application
+    _app_done: asyncio.Future[BaseException | None] | None = None
+    _unrecorded: Attempt | None = None  # recording its response was interrupted
 
-    def __init__(self, app: App, scope: Scope, send: Send, contract: IdempotencyConfig, body: Message | Body) -> None:
-        super().__init__(app, scope, send, contract, body)
-        self._returned = self._task = None  # as there
+    def __init__(self, app: App, scope: Scope, send: Send, config: IdempotencyConfig, body: Message | Body) -> None:
+        super().__init__(app, scope, send, config, body)
+        self._app_done = self._task = None  # see ResponseBuffer.__init__
         self.started = False
 
-    def begin(self, attempt: Attempt) -> asyncio.Future[BaseException | None]:
-        """Start the application. What it raised comes when it has returned, and `end` is then to be called."""
+    def start_app(self, attempt: Attempt) -> asyncio.Future[BaseException | None]:
+        """Start the application. The future resolves to the exception it raised, or None; then call `finish_app`."""
         self.started = True
         self._attempt = attempt
         loop = asyncio.get_running_loop()
-        self._returned = returned = loop.create_future()
-        self._task = task = loop.create_task(self._run(attempt, returned))
-        _apart.add(task)
-        task.add_done_callback(self._torn)
-        return returned
+        self._app_done = app_done = loop.create_future()
+        self._task = task = loop.create_task(self._run(attempt, app_done))
+        _running_tasks.add(task)
+        task.add_done_callback(self._on_task_done)
+        return app_done
 
-    def _torn(self, task: asyncio.Task[None]) -> None:
-        """It could not say itself that it is over: cancelled before its first step, or torn open at its last."""
-        _apart.discard(task)
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        """Handle a task that could not resolve `_app_done`: cancelled at its first step, or interrupted at its last."""
+        _running_tasks.discard(task)
         self._task = None
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
-        attempt, returned = self._attempt, self._returned
-        if returned is not None and not returned.done():
-            returned.set_result(error)
-        elif attempt is not None and not attempt.over:
-            task.get_loop().create_task(_alone(self.end(attempt, error)))
+        attempt, app_done = self._attempt, self._app_done
+        if app_done is not None and not app_done.done():
+            app_done.set_result(error)
+        elif attempt is not None and not attempt.closed:
+            task.get_loop().create_task(_run_detached(self.finish_app(attempt, error)))
 
-    async def _run(self, attempt: Attempt, returned: asyncio.Future[BaseException | None]) -> None:
-        """The application. If nobody waits for it any more, it is also ended here."""
+    async def _run(self, attempt: Attempt, app_done: asyncio.Future[BaseException | None]) -> None:
+        """Run the application. If the server has stopped waiting, also settle the claim."""
         task: asyncio.Task[None] | None = self._task
         error: BaseException | None = None
         try:
-            if self.over:  # the key was given back
+            if self.finished:  # the key was released
                 return
             attempt.enter_task()
             attempt.begin()
-            await SuspensionHook(self._app(self._scope, self.receive, self.send), self._look)
-        except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 (ends the claim, and is raised there)
+            await SuspensionHook(self._app(self._scope, self.receive, self.send), self._on_suspend)
+        except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 (`finish_app` settles the claim with it)
             error = raised
         except BaseException as raised:
             try:
-                await self.end(attempt, raised)
+                await self.finish_app(attempt, raised)
             finally:
-                returned.cancel()
+                app_done.cancel()
             raise
         finally:
-            _apart.discard(task)
+            _running_tasks.discard(task)
             self._task = None
-        if returned.done():
-            await _alone(self.end(attempt, error))
+        if app_done.done():
+            await _run_detached(self.finish_app(attempt, error))
         else:
-            returned.set_result(error)
+            app_done.set_result(error)
         if task is not None:
-            task.remove_done_callback(self._torn)
+            task.remove_done_callback(self._on_task_done)
 
-    async def end(self, attempt: Attempt, error: BaseException | None) -> Outcome[Any] | None:
-        """The application has returned, or raised this: settle the claim, and send. None: that was done.
+    async def finish_app(self, attempt: Attempt, error: BaseException | None) -> Outcome[Any] | None:
+        """Settle the claim and send the response, after the application returned or raised `error`.
 
-        Whatever interrupts it, the key does not stay locked.
+        Return None if the response was sent. The key does not stay locked, whatever interrupts this method.
         """
         try:
-            self._returned = None
-            if error is not None and not attempt.begun:  # by a signal, or cancelled: then the key is given back
-                raise error  # noqa: TRY301 (as if it came here)
+            self._app_done = None
+            if error is not None and not attempt.begun:  # interrupted by a signal or cancelled: release the key
+                raise error  # noqa: TRY301 (handled below)
             try:
-                if self._last is not None and not isinstance(error, GeneratorExit):  # then nothing can be waited for
-                    await self._rest()
+                if self._final_message is not None and not isinstance(
+                    error, GeneratorExit
+                ):  # then nothing can be waited for
+                    await self._complete_response()
                 if error is None:
-                    error = self._lack(attempt)
+                    error = self._response_error(attempt)
             except BaseException as raised:
-                if attempt.settled is None:  # the work is done, and its record may not be there
+                if attempt.settled is None:  # the work is done, but may not be recorded
                     self._unrecorded = None if isinstance(raised, GeneratorExit) else attempt
                     raise
                 error = raised
             finally:
-                self._leave()
-            return None if error is None else await after_error(attempt, error)
-        except BaseException as torn:
-            await recover(attempt.engine, [attempt], torn)
+                self._close()
+            return None if error is None else await settle_raised(attempt, error)
+        except BaseException as interrupt:
+            await recover(attempt.engine, [attempt], interrupt)
             raise
         finally:
-            if not attempt.over:
+            if not attempt.closed:
                 attempt.abandon()
 
-    def _lack(self, attempt: Attempt | None) -> Exception | None:
-        """What is wrong with an application that has returned."""
+    def _response_error(self, attempt: Attempt | None) -> Exception | None:
+        """Return the error of an application that returned without a complete, settled response."""
         if not self._settled:
-            return NoAnswer("the application returned without completing its answer")
+            return NoResponse("the application returned without completing its response")
         if attempt is not None and attempt.unconfirmed:
-            return Unsettled("the claim could not be settled")
+            return SettlementFailed("the claim could not be settled")
         return None
 
     def start(self, work: Coroutine[Any, Any, Outcome[Any]]) -> Awaitable[Outcome[Any]]:
-        """Work without a claim, in a task of its own; and what waits for it."""
+        """Run work without a claim in its own task. Cancelling the returned awaitable does not cancel the work."""
         self.started = True
         task = asyncio.get_running_loop().create_task(work)
-        _apart.add(task)
-        task.add_done_callback(_apart.discard)
+        _running_tasks.add(task)
+        task.add_done_callback(_running_tasks.discard)
         return shielded(task)
 
-    async def give_up(self, attempt: Attempt, error: BaseException) -> None:
-        """Whoever waits was torn away, by a signal or a cancellation, before the application began: it will not."""
-        self._leave()
+    async def release(self, attempt: Attempt, error: BaseException) -> None:
+        """Release the claim: a signal or a cancellation arrived before the application started, so it never will."""
+        self._close()
         await recover(attempt.engine, [attempt], error)
         attempt.abandon()
 
     def abandon(self) -> None:
-        """Nobody waits any more. What was not begun will not be; what was goes on, and has nobody to send to."""
+        """Handle a server that stopped waiting. A running application continues, but nothing more is sent."""
         if not self.started:
-            self._leave()
+            self._close()
             return
-        self.trouble = ConnectionAbortedError("nobody waits for the answer any more")
+        self.send_error = ConnectionAbortedError("the server no longer waits for the response")
         sending, self._sending = self._sending, None
         if sending is not None:
             sending.cancel()
         try:
             loop = asyncio.get_running_loop()
-        except RuntimeError:  # it is gone, and with it everything that was under way
+        except RuntimeError:  # the loop is closed, and all its tasks with it
             return
-        if (rest := self._left_to_do()) is not None:
-            loop.create_task(_alone(rest))  # noqa: RUF006 (it sees to that itself)
+        if (rest := self._remaining_work()) is not None:
+            loop.create_task(_run_detached(rest))  # noqa: RUF006 (_run_detached keeps the reference)
 
-    def _left_to_do(self) -> Coroutine[Any, Any, object] | None:
-        """If nobody else does it: the application had just returned, or its answer was just being recorded."""
-        attempt, returned = self._attempt, self._returned
-        if attempt is not None and returned is not None and returned.done() and not returned.cancelled():
-            return self.end(attempt, returned.result())
+    def _remaining_work(self) -> Coroutine[Any, Any, object] | None:
+        """Return the work that no other task does: settling a finished application, or recording its response."""
+        attempt, app_done = self._attempt, self._app_done
+        if attempt is not None and app_done is not None and app_done.done() and not app_done.cancelled():
+            return self.finish_app(attempt, app_done.result())
         attempt = self._unrecorded
         if attempt is not None and attempt.settled is None and attempt.result is not NO_RESULT:
-            attempt.patience = math.inf  # it was to hurry for the sake of whoever has left
+            attempt.retry_until = math.inf  # the deadline was for a client that has disconnected
             return attempt.record_result(attempt.result)
         return None
 
     async def __call__(self) -> None:
-        """What the job calls where there is no claim: the store is down, and the policy says run, or the test mode."""
+        """Run without a claim: the store is down and the policy is "run", or Onceward is switched off for tests."""
         attempt = current()
         self._attempt = attempt = attempt if attempt is not None and attempt.job is self.job else None
         try:
             try:
-                await SuspensionHook(self._app(self._scope, self.receive, self.send), self._look)
+                await SuspensionHook(self._app(self._scope, self.receive, self.send), self._on_suspend)
             except BaseException as error:
-                if self._last is not None and not isinstance(error, GeneratorExit):
-                    await self._rest()
+                if self._final_message is not None and not isinstance(error, GeneratorExit):
+                    await self._complete_response()
                 raise
-            if self._last is not None:
-                await self._rest()
+            if self._final_message is not None:
+                await self._complete_response()
         finally:
-            self._leave()
-        lack = self._lack(attempt)
-        if lack is not None:
-            raise lack
+            self._close()
+        failure = self._response_error(attempt)
+        if failure is not None:
+            raise failure
 
 
-async def _alone(work: Coroutine[Any, Any, object]) -> None:
-    """Nobody waits for it: what it raises has nobody to be told."""
+async def _run_detached(work: Coroutine[Any, Any, object]) -> None:
+    """Run work that no task awaits, and discard its exception."""
     task = asyncio.current_task()
-    _apart.add(task)
+    _running_tasks.add(task)
     try:
         with contextlib.suppress(Exception):
             await work
     finally:
-        _apart.discard(task)
+        _running_tasks.discard(task)

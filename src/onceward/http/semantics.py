@@ -1,21 +1,21 @@
-"""What HTTP makes of keys and outcomes, after draft-ietf-httpapi-idempotency-key-header. No I/O: adapters do that.
+"""Map keys and outcomes to HTTP, following draft-ietf-httpapi-idempotency-key-header. No I/O: the adapters do that.
 
-| what                                                 | answer                                                      |
-|------------------------------------------------------|-------------------------------------------------------------|
-| key missing where it is required, or malformed       | 400                                                         |
-| nobody to whom the key could belong                  | 401, before anything else is looked at                      |
-| body over the limit                                  | 413                                                         |
-| done before, and its answer was kept                 | that answer, and `Idempotency-Replayed: true`               |
-| done before, and its answer was too large to be kept | 410: there is nothing to retry, and nothing to be had       |
-| somebody is at it                                    | 409 and `Retry-After`                                       |
-| same key, other request                              | 422, and what differs                                       |
-| failed before and not to be tried (yet), or parked   | 409                                                         |
-| done, but the store did not confirm it               | 503 and `Retry-After`; 409 if somebody else took over       |
-| the store is down, or this process is stopping       | 503 and `Retry-After`                                       |
+| situation                                            | response                                                |
+|------------------------------------------------------|---------------------------------------------------------|
+| required key missing, or key malformed               | 400                                                     |
+| no principal: the request is not authenticated       | 401, checked before anything else                       |
+| body over the limit                                  | 413                                                     |
+| done before, response stored                         | the stored response, and `Idempotency-Replayed: true`   |
+| done before, response too large to store             | 410: the work is not repeated, and its response is lost |
+| another request with this key is running             | 409 and `Retry-After`                                   |
+| same key, different request                          | 422, and what differs                                   |
+| failed before and must not be retried (yet); parked  | 409                                                     |
+| done, but the store did not confirm it               | 503 and `Retry-After`; 409 if another owner took over   |
+| the store is down, or this process is stopping       | 503 and `Retry-After`                                   |
 
-What the application answers is kept once its handler began, but for 401, 403, 408, 425, 429 and 5xx: these free the
-key, so that the same request may be tried again. 307 and 308 send it elsewhere, where it has another path:
-they give the key back as if it had never come.
+Every response of the application is stored, except 401, 403, 408, 425, 429 and 5xx: these free the key, so that the
+client may retry the same request. 307 and 308 redirect the request to another path: they release the key as if it had
+never been claimed.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from onceward.protocol.policy import SECOND
 from onceward.protocol.window import Window
 
 KEY_HEADER: Final = b"idempotency-key"
-REPLAYED: Final = (b"idempotency-replayed", b"true")
+REPLAYED_HEADER: Final = (b"idempotency-replayed", b"true")
 WINDOW_HEADER: Final = b"idempotency-window"
-PROBLEM: Final = b"application/problem+json"
+PROBLEM_CONTENT_TYPE: Final = b"application/problem+json"
 
 Header = tuple[bytes, bytes]
 Headers = Sequence[Header]
@@ -46,7 +46,7 @@ Headers = Sequence[Header]
 # ── the key ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 # An Item of RFC 9651 that is a String: printable ASCII in quotes, of which only `"` and `\` are escaped. Its parameters
-# are read and ignored, because the field has none of its own (3.3 there): whoever adds one later must not lose others.
+# are parsed and ignored: the field defines none (section 3.3), and a later version of the draft may add some.
 _CHARACTERS: Final = rb'(?:[ !#-\[\]-~]|\\["\\])*'
 _VALUE: Final = b"|".join(
     (
@@ -61,21 +61,23 @@ _VALUE: Final = b"|".join(
 )
 _PARAMETER: Final = rb"; *[a-z*][a-z0-9_.*\-]*(?:=(?:%b))?" % _VALUE
 _quoted = re.compile(rb' *"(%b)"(?:%b)* *' % (_CHARACTERS, _PARAMETER)).fullmatch
-# What clients send that know the header but not its syntax: a UUID, base64, a ULID. No spaces, commas or quotes.
+# Sent by clients that do not quote the value: a UUID, base64, a ULID. No spaces, commas or quotes.
 _bare = re.compile(rb"[ \t]*([!#$%&'*+\-.^_`|~0-9A-Za-z:/=@]+)[ \t]*").fullmatch
 _unescape = re.compile(rb"\\(.)").sub
 
 
 def parse_key(value: bytes, *, bare: bool = False) -> str:
-    """The key in the field's value. `bare` also takes a key without its quotes; it is the same key."""
+    """Return the key in the header's value. `bare` also accepts a key without quotes; it is the same key."""
     found = _quoted(value)
     if found is None and bare:
         found = _bare(value)
     if found is None:
-        raise InvalidKey("Idempotency-Key is malformed", hint='a string in quotes, as in "8e03978e-40d5-43e8-bc93"')
+        raise InvalidKey(
+            "Idempotency-Key is malformed", hint='send a string in quotes, such as "8e03978e-40d5-43e8-bc93"'
+        )
     key: bytes = found[1]
     if not key:
-        raise MissingKey("Idempotency-Key is empty", hint="send a value that is new for new work")
+        raise MissingKey("Idempotency-Key is empty", hint="send a new value for each new request")
     if b"\\" in key:
         key = _unescape(rb"\1", key)
     return key.decode("ascii")
@@ -83,15 +85,15 @@ def parse_key(value: bytes, *, bare: bool = False) -> str:
 
 # ── the request ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-_REQUEST: Final = b"onceward/http/1\0"
+_DOMAIN: Final = b"onceward/http/1\0"
 _VERSION: Final = bytes((ENCODER_VERSION,))
-_MARK: Final = 4  # bytes, as in keys.fingerprint: enough to tell two apart, too few to prove a guess
+_PART_DIGEST_SIZE: Final = 4  # bytes, as in keys.fingerprint: enough to find a difference, too few to confirm a guess
 _sha256 = hashlib.sha256
 _blake2s = hashlib.blake2s
 
 
 class IdempotentRequest(NamedTuple):
-    """What a request asks for, but for its body. `path` and `query` as they came."""
+    """What identifies a request, except its body. `path` and `query` are as received."""
 
     principal: str
     method: str
@@ -100,42 +102,45 @@ class IdempotentRequest(NamedTuple):
     content_type: bytes
 
 
-class Marks(NamedTuple):
-    """What a request is compared by: the whole, and short hashes of its parts to name what differs."""
+class RequestFingerprint(NamedTuple):
+    """The fingerprint of a request, and short hashes of its parts that show what differs."""
 
     fingerprint: bytes
     parts: dict[str, str]
 
 
-def marks(request: IdempotentRequest, body: bytes, key_id: bytes) -> Marks:
-    """Of a request; `body` is the SHA-256 of its body, however that was read. Lengths keep neighbours apart.
+def fingerprint_request(request: IdempotentRequest, body: bytes, key_id: bytes) -> RequestFingerprint:
+    """Return the fingerprint of a request. `body` is the SHA-256 of its body.
 
-    The short hashes are keyed by the record's id, so that equal requests of two keys do not show.
+    The hash includes the length of each part, so that parts cannot run into each other. The short hashes are keyed
+    with the record's id, so that equal requests under two keys cannot be recognised.
     """
     principal, method, path, query, content_type = request
     who, how = principal.encode("utf-8", "surrogatepass"), method.encode("utf-8", "surrogatepass")
     target = b"%d %d %d %b%b%b" % (len(how), len(path), len(query), how, path, query)
     sizes = b"%d %d %d " % (len(who), len(target), len(content_type))
-    whole = b"".join((_REQUEST, sizes, who, target, content_type, body))
-    return Marks(
+    whole = b"".join((_DOMAIN, sizes, who, target, content_type, body))
+    return RequestFingerprint(
         _VERSION + _sha256(whole).digest(),
         {
-            "target": _blake2s(target, digest_size=_MARK, key=key_id, person=b"target").hexdigest(),
-            "content_type": _blake2s(content_type, digest_size=_MARK, key=key_id, person=b"type").hexdigest(),
-            "body": _blake2s(body, digest_size=_MARK, key=key_id, person=b"body").hexdigest(),
+            "target": _blake2s(target, digest_size=_PART_DIGEST_SIZE, key=key_id, person=b"target").hexdigest(),
+            "content_type": _blake2s(
+                content_type, digest_size=_PART_DIGEST_SIZE, key=key_id, person=b"type"
+            ).hexdigest(),
+            "body": _blake2s(body, digest_size=_PART_DIGEST_SIZE, key=key_id, person=b"body").hexdigest(),
         },
     )
 
 
-# ── the answer ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the response ────────────────────────────────────────────────────────────────────────────────────────────────
 
-_FREEING: Final = frozenset((401, 403, 408, 425, 429))
-_NOT_BEGUN: Final = frozenset((401, 403, 425, 429))
-_ELSEWHERE: Final = frozenset((307, 308))
-SERVER_FAULT: Final = 500
-_NOT_MODIFIED: Final = 304  # tells the length of what it does not send
-# They belong to one connection (RFC 9110, 7.6.1) or to one client, not to the work.
-NOT_KEPT: Final = frozenset(
+_KEY_FREEING: Final = frozenset((401, 403, 408, 425, 429))
+_NOT_STARTED: Final = frozenset((401, 403, 425, 429))
+_REDIRECTS: Final = frozenset((307, 308))
+SERVER_ERROR: Final = 500
+_NOT_MODIFIED: Final = 304  # states the length of a body that it does not send
+# These belong to one connection (RFC 9110, 7.6.1) or to one client, not to the work.
+NOT_STORED: Final = frozenset(
     (
         b"set-cookie",
         b"connection",
@@ -153,74 +158,74 @@ NOT_KEPT: Final = frozenset(
 
 
 def frees_key(status: int) -> bool:
-    """Whether this answer of the application lets the same request be tried again."""
-    return status in _FREEING or status >= SERVER_FAULT
+    """Whether a response with this status allows the client to retry the same request."""
+    return status in _KEY_FREEING or status >= SERVER_ERROR
 
 
-def refuses(status: int) -> bool:
-    """Whether it says that the work was not begun, so that even a key that parks may be tried again."""
-    return status in _NOT_BEGUN
+def says_not_started(status: int) -> bool:
+    """Whether no work was started, so that even a key with `after_crash="park"` may be retried."""
+    return status in _NOT_STARTED
 
 
-def leads_elsewhere(status: int) -> bool:
-    """Whether the same request, method and body included, is to be made at another place: it was not begun here."""
-    return status in _ELSEWHERE
+def is_redirect(status: int) -> bool:
+    """Whether the client must repeat the request, including method and body, at another URL: no work was started."""
+    return status in _REDIRECTS
 
 
-class HttpAnswer(NamedTuple):
-    """Status, headers in their order, repeated ones included, and the whole body."""
+class RawResponse(NamedTuple):
+    """A complete response as raw bytes. Headers keep their order and repetitions."""
 
     status: int
     headers: Headers
     body: bytes
 
 
-# Kept as the message that it is, so that people can read it in the store:
+# Stored as an HTTP message, so that an operator can read it in the store:
 #
 #     201 CRLF  content-type: application/json CRLF  …  CRLF  body
 #
-_head_is_sound = re.compile(rb"[0-9]{3}(?:\r\n[!-9;-~]+: [^\r\n\0]*)*").fullmatch
+_is_valid_head = re.compile(rb"[0-9]{3}(?:\r\n[!-9;-~]+: [^\r\n\0]*)*").fullmatch
 _END: Final = b"\r\n\r\n"
 
 
-def kept(status: int, headers: Iterable[Iterable[bytes]], body: bytes) -> bytes | None:
-    """An answer as it is stored. None if it is no HTTP: what a server refuses to send is not sent later either."""
+def encode_response(status: int, headers: Iterable[Iterable[bytes]], body: bytes) -> bytes | None:
+    """Return the stored form of a response, or None if it is not valid HTTP: no server would send it later either."""
     lines = [b"%d" % status]
-    dropped = NOT_KEPT
+    dropped = NOT_STORED
     for name, value in headers:
         lowered = name.lower()
         if lowered == b"content-length" and value != b"%d" % len(body) and status != _NOT_MODIFIED:
             return None
         if lowered == b"connection":
-            dropped = NOT_KEPT.union(map(bytes.strip, value.lower().split(b",")))
+            dropped = NOT_STORED.union(map(bytes.strip, value.lower().split(b",")))
         if lowered not in dropped:
             lines.append(b"%b: %b" % (lowered, value))
-    if dropped is not NOT_KEPT:
+    if dropped is not NOT_STORED:
         lines[1:] = [line for line in lines[1:] if line.partition(b":")[0] not in dropped]
     head = b"\r\n".join(lines)
-    if head.count(b"\n") != len(lines) - 1 or _head_is_sound(head) is None:
+    if head.count(b"\n") != len(lines) - 1 or _is_valid_head(head) is None:
         return None
     return b"%b\r\n\r\n%b" % (head, body)
 
 
-def kept_answer(data: bytes) -> HttpAnswer:
-    """The answer that `kept` made these bytes of."""
+def decode_response(data: bytes) -> RawResponse:
+    """Return the response that `encode_response` encoded."""
     head, _, body = data.partition(_END)
     status, *lines = head.split(b"\r\n")
-    return HttpAnswer(int(status), [tuple(line.split(b": ", 1)) for line in lines], body)  # type: ignore[misc]  # two parts each: `kept` saw to it
+    return RawResponse(int(status), [tuple(line.split(b": ", 1)) for line in lines], body)  # type: ignore[misc]  # `encode_response` guarantees two parts each
 
 
-def published(window: Window) -> Header:
-    """How long a key is known, as a header of every answer to a request with a key: seconds, if it is a time."""
-    told = b"%d" % math.ceil(window.length / SECOND) if window.length else str(window).encode("ascii")
-    return (WINDOW_HEADER, told)
+def window_header(window: Window) -> Header:
+    """Return the header that tells clients how long a key is remembered: in seconds, if the window is a duration."""
+    value = b"%d" % math.ceil(window.length / SECOND) if window.length else str(window).encode("ascii")
+    return (WINDOW_HEADER, value)
 
 
 # ── problems (RFC 9457) ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Problem(NamedTuple):
-    """Why there is no answer of the application. Never a message of an exception: those name hosts and processes."""
+    """Why the application did not answer. Never contains the text of an exception: those name hosts and processes."""
 
     status: int
     code: str
@@ -228,62 +233,70 @@ class Problem(NamedTuple):
     detail: str
 
 
-NO_PRINCIPAL: Final = Problem(401, "no_principal", "Who are you?", "A key belongs to somebody: authenticate first.")
-BODY_CUT_OFF: Final = Problem(400, "body_cut_off", "The body is not whole", "Nothing was done.")
+NO_PRINCIPAL: Final = Problem(
+    401, "no_principal", "Authentication required", "An Idempotency-Key belongs to a user: authenticate first."
+)
+BODY_CUT_OFF: Final = Problem(400, "body_cut_off", "The body is incomplete", "Nothing was done.")
 BODY_TOO_LARGE: Final = Problem(413, "body_too_large", "The body is too large", "Nothing was done.")
 
-_TELLING: Final[dict[type[OncewardError], tuple[str, str]]] = {
-    MissingKey: ("Idempotency-Key is missing", "This operation needs one, new for each new piece of work."),
-    InvalidKey: ("Idempotency-Key is malformed", 'It is one string in quotes, as in Idempotency-Key: "8e03978e-40d5".'),
+_PROBLEM_TEXTS: Final[dict[type[OncewardError], tuple[str, str]]] = {
+    MissingKey: ("Idempotency-Key is missing", "This operation requires one. Use a new key for each new operation."),
+    InvalidKey: (
+        "Idempotency-Key is malformed",
+        'It must be one string in quotes, as in Idempotency-Key: "8e03978e-40d5".',
+    ),
     errors.AlreadyRunning: (
         "A request is outstanding for this Idempotency-Key",
-        "The same request is being worked on. Send it again later to get its answer.",
+        "The same request is being processed. Send it again later to get its response.",
     ),
     errors.PayloadMismatch: (
         "Idempotency-Key is already used",
-        "This key came before with another request. Use a new key for new work.",
+        "This key was used before with a different request. Use a new key for a new operation.",
     ),
     errors.PreviouslyFailed: (
         "This request failed before",
-        "It is not to be tried again now under this Idempotency-Key.",
+        "It must not be retried now with this Idempotency-Key.",
     ),
     errors.OutcomeParked: (
         "The outcome of this request is unknown",
-        "An earlier attempt broke off. Somebody has to find out whether it took effect; it is not repeated until then.",
+        "An earlier attempt was interrupted. It is not repeated until an operator has checked whether it took effect.",
     ),
     errors.ResultNotStored: (
-        "The answer to this request was not kept",
-        "The request was done before, and is not done again. Its answer was too large, or could not be sent.",
+        "The response to this request was not stored",
+        "The request was done before, and is not repeated. Its response was too large to store, or could not be sent.",
     ),
     errors.LeaseLost: (
         "Another attempt has taken over this request",
-        "This attempt fell silent for too long. Send the request again to get the answer of the other.",
+        "This attempt did not renew its lease in time. Send the request again to get the other attempt's response.",
     ),
     errors.OutcomeUnknown: (
         "The outcome of this request could not be recorded",
-        "It was probably done. Send the same request again, with the same Idempotency-Key.",
+        "It was probably done. Send the same request again with the same Idempotency-Key.",
     ),
     errors.Stopping: ("This server is stopping", "Nothing was done. Send the request again."),
-    errors.StoreFull: ("There is no room for this Idempotency-Key", "Nothing was done."),
-    errors.StoreError: ("Idempotency-Keys cannot be checked now", "Nothing was done. Send the request again later."),
+    errors.StoreFull: ("There is no room to store this Idempotency-Key", "Nothing was done."),
+    errors.StoreError: (
+        "Idempotency-Keys cannot be checked at the moment",
+        "Nothing was done. Send the request again later.",
+    ),
 }
-_OTHERWISE: Final = (
+_OTHER_PROBLEM: Final = (
     "This request cannot be answered",
-    "Something is wrong with what is known about its Idempotency-Key.",
+    "The record of its Idempotency-Key is not usable.",
 )
-_AGAIN: Final = frozenset((409, 503))
-"""Answers after which the same request may be sent again: they say when."""
+_RETRYABLE: Final = frozenset((409, 503))
+"""Statuses after which the client may send the same request again; `Retry-After` tells it when."""
 
 
-def problem_of(kind: type[OncewardError]) -> Problem:
-    """What a kind of error says to a client."""
-    title, detail = next((_TELLING[one] for one in kind.__mro__ if one in _TELLING), _OTHERWISE)
+def problem_for_error(kind: type[OncewardError]) -> Problem:
+    """Return the problem that describes this kind of error to a client."""
+    title, detail = next((_PROBLEM_TEXTS[base] for base in kind.__mro__ if base in _PROBLEM_TEXTS), _OTHER_PROBLEM)
     return Problem(kind.http_status, kind.code, title, detail)
 
 
 def problem_body(problem: Problem, kind: str | None = None, **members: Any) -> bytes:
-    """The problem as JSON, for programs (`code`) and people. `kind` is an address that says more."""
-    told = {
+    """Return the problem as JSON, for programs (`code`) and people. `kind` is the URL of its documentation."""
+    members = {
         "type": kind or "about:blank",
         "title": problem.title,
         "status": problem.status,
@@ -291,40 +304,44 @@ def problem_body(problem: Problem, kind: str | None = None, **members: Any) -> b
         "code": problem.code,
         **members,
     }
-    return msgspec.json.encode(told)
+    return msgspec.json.encode(members)
 
 
 def whole_seconds(seconds: float) -> int:
-    """For `Retry-After`. Never 0: at once is what the sender has just tried."""
+    """Round up for `Retry-After`. Never 0: an immediate retry has just failed."""
     return max(1, math.ceil(seconds))
 
 
-def problem_answer(
+def problem_response(
     problem: Problem, *, documentation: str | None = None, retry_after: float | None = None, **members: Any
-) -> HttpAnswer:
-    """The problem as an answer. `documentation` is where your API says what it wants of keys."""
+) -> RawResponse:
+    """Return the problem as a response. `documentation` is the URL where the API documents its keys."""
     body = problem_body(problem, documentation, **members)
-    headers = [(b"content-type", PROBLEM), (b"content-length", b"%d" % len(body)), (b"cache-control", b"no-store")]
+    headers = [
+        (b"content-type", PROBLEM_CONTENT_TYPE),
+        (b"content-length", b"%d" % len(body)),
+        (b"cache-control", b"no-store"),
+    ]
     if retry_after is not None:
         headers.append((b"retry-after", b"%d" % whole_seconds(retry_after)))
     if documentation:
         headers.append((b"link", b'<%b>; rel="describedby"' % documentation.encode("ascii")))
-    return HttpAnswer(problem.status, headers, body)
+    return RawResponse(problem.status, headers, body)
 
 
-def error_answer(error: OncewardError, *, documentation: str | None = None, retry_after: float = 1) -> HttpAnswer:
-    """The answer to an error of ours. `retry_after`: seconds after which it makes sense to try again, if it does."""
-    problem = problem_of(type(error))
-    again = retry_after if problem.status in _AGAIN and not isinstance(error, errors.OutcomeParked) else None
+def error_response(error: OncewardError, *, documentation: str | None = None, retry_after: float = 1) -> RawResponse:
+    """Return the response to an Onceward error. `retry_after` is in seconds, used if a retry makes sense."""
+    problem = problem_for_error(type(error))
+    again = retry_after if problem.status in _RETRYABLE and not isinstance(error, errors.OutcomeParked) else None
     if isinstance(error, errors.PreviouslyFailed):
         again = error.retry_after
     members: dict[str, Any] = {}
     if isinstance(error, errors.PayloadMismatch) and error.arguments:
         members["differs"] = error.arguments
-    return problem_answer(problem, documentation=documentation, retry_after=again, **members)
+    return problem_response(problem, documentation=documentation, retry_after=again, **members)
 
 
-_KINDS: Final[dict[type[Outcome[Any]], type[OncewardError]]] = {
+_ERROR_OF_OUTCOME: Final[dict[type[Outcome[Any]], type[OncewardError]]] = {
     Running: errors.AlreadyRunning,
     Failed: errors.PreviouslyFailed,
     Parked: errors.OutcomeParked,
@@ -333,9 +350,9 @@ _KINDS: Final[dict[type[Outcome[Any]], type[OncewardError]]] = {
 }
 
 
-def outcome_answer(outcome: Outcome[Any], *, documentation: str | None = None, retry_after: float = 1) -> HttpAnswer:
-    """The answer to an outcome that brings none of the application's own."""
-    kind = _KINDS.get(type(outcome), errors.ClaimError)
+def outcome_response(outcome: Outcome[Any], *, documentation: str | None = None, retry_after: float = 1) -> RawResponse:
+    """Return the response to an outcome that has no response of the application."""
+    kind = _ERROR_OF_OUTCOME.get(type(outcome), errors.ClaimError)
     error: OncewardError
     if isinstance(outcome, Mismatch):
         error = errors.PayloadMismatch(arguments=outcome.arguments)
@@ -345,4 +362,4 @@ def outcome_answer(outcome: Outcome[Any], *, documentation: str | None = None, r
         error = errors.LeaseLost() if isinstance(outcome, Unknown) and outcome.lost else kind()
     left = outcome.retry_after if isinstance(outcome, Running) else None
     soon = retry_after if left is None else min(left, retry_after)
-    return error_answer(error, documentation=documentation, retry_after=soon)
+    return error_response(error, documentation=documentation, retry_after=soon)

@@ -1,17 +1,17 @@
-"""Which request of a piece of work this is, so that a retry sends the same key and another request another one.
+"""Identify each outgoing request of a piece of work: a retry gets the same key, a new request gets a new one.
 
-A step that the user names is one request: whatever repeats it has its key. Without a name it is the n-th request with
-this method and URL, and these rules keep that true on every attempt:
+A step that the user names is one request: all its repetitions have the same key. Without a name, a request is the n-th
+one with this method and URL. These rules give the same n on every attempt:
 
-| the one before, of the same method and URL | this one is |
+| the previous request with this method and URL | this request is |
 |---|---|
-| none | the first |
-| was answered | the next |
-| got no answer, or one that asks to try again; the same body | the same once more |
-| got no such answer; another body | undecided: refused, name the step |
-| is still under way | undecided: refused, name the step |
+| does not exist | the first |
+| got a final response | the next |
+| got no response, or a retryable one; same body | a retry of the previous one |
+| got no response, or a retryable one; different body | ambiguous: raises, name the step |
+| is still in flight | ambiguous: raises, name the step |
 
-What is undecided is refused because both guesses are wrong somewhere: one charges twice, the other never.
+An ambiguous request raises because either guess can be wrong: one charges twice, the other never.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from weakref import WeakKeyDictionary
 from onceward.engine.attempt import Attempt, CurrentStep
 from onceward.errors import ConfigurationError, Reentrant
 
-from .messages import settles_nothing
+from .messages import is_retryable_status
 
 UNKNOWN_BODY: Final = b""
-"""A body that is streamed cannot be compared."""
+"""Hash of a streamed body, which cannot be compared."""
 
 _step: ContextVar[str | None] = ContextVar("onceward_step", default=None)
 
 
 @contextmanager
 def step(name: str) -> Iterator[None]:
-    """A block whose request is that step of the work. Its retries belong in here, too."""
+    """Name the request that the block sends. Keep its retries inside the block."""
     if not isinstance(name, str) or not name:
         raise ConfigurationError("a step needs a name", hint='such as step("charge")')
     before = _step.set(name)
@@ -46,84 +46,84 @@ def step(name: str) -> Iterator[None]:
         _step.reset(before)
 
 
-def named_step() -> str | None:
-    """The step that this code is in; None if it is in none."""
+def current_step() -> str | None:
+    """Return the name of the current step, or None."""
     return _step.get()
 
 
 class RequestLine(NamedTuple):
-    """Method and URL, and what of them may be shown."""
+    """Method and URL, and the form of them that may be displayed."""
 
     text: str
-    shown: str
+    display: str
 
 
-class Sent:
-    """One request of an attempt. `body` is its hash."""
+class SentRequest:
+    """One request of an attempt. `body` is the hash of its body."""
 
-    __slots__ = ("answered", "body", "ordinal", "under_way")
+    __slots__ = ("answered", "body", "in_flight", "ordinal")
 
     def __init__(self, ordinal: int, body: bytes) -> None:
         self.ordinal = ordinal
         self.body = body
-        self.under_way = True
+        self.in_flight = True
         self.answered = False
 
-    def ended(self, status: int | None) -> None:
-        """How it ended; None: without an answer."""
-        self.under_way = False
-        self.answered = status is not None and not settles_nothing(status)
+    def set_result(self, status: int | None) -> None:
+        """Record the status of the response; None if there was none."""
+        self.in_flight = False
+        self.answered = status is not None and not is_retryable_status(status)
 
 
 class SentRequestLog:
-    """The requests of one attempt, which begins anew: the n-th of an attempt is the n-th of every other."""
+    """The requests of one attempt. Every attempt counts from one, so its n-th request is the same on each."""
 
     def __init__(self, key: str) -> None:
         self._key = key
-        self._last: dict[str, Sent] = {}
+        self._last: dict[str, SentRequest] = {}
         self._steps: dict[str, RequestLine] = {}
         self._lock = threading.Lock()
 
     def named(self, name: str, line: RequestLine) -> str:
-        """The step of a request that has a name."""
+        """Return the name of a step, and raise if it sent a different request before."""
         with self._lock:
             first = self._steps.setdefault(name, line)
         if first != line:
             raise ConfigurationError(
-                f"the step {name!r} sent {first.shown} before, and now {line.shown}: one key cannot stand for both",
+                f"the step {name!r} sent {first.display} before, and {line.display} now: both would have one key",
                 key=self._key,
-                hint="give each request a step of its own",
+                hint="use a separate step for each request",
             )
         return name
 
-    def next(self, line: RequestLine, body: bytes) -> Sent:
-        """The request of this method and URL that is sent now."""
+    def next(self, line: RequestLine, body: bytes) -> SentRequest:
+        """Return the entry of the request that is sent now: a new one, or that of the request it retries."""
         with self._lock:
             last = self._last.get(line.text)
             if last is None or last.answered:
-                last = self._last[line.text] = Sent(1 if last is None else last.ordinal + 1, body)
+                last = self._last[line.text] = SentRequest(1 if last is None else last.ordinal + 1, body)
                 return last
-            if last.under_way:
+            if last.in_flight:
                 raise Reentrant(
-                    f"{line.shown} is under way already, and only their order would tell the two apart",
+                    f"{line.display} is already in flight, and only their order would distinguish the two requests",
                     key=self._key,
-                    hint='name what each of them is: with step("charge"): …',
+                    hint='give each of them a name: with step("charge"): …',
                 )
             if body == UNKNOWN_BODY or body != last.body:
                 raise ConfigurationError(
-                    f"{line.shown} got no answer before, and this body is not the same: a retry, or another request?",
+                    f"{line.display} got no response before, and this body differs: a retry, or a new request?",
                     key=self._key,
-                    hint='name the step, and keep its retries inside: with step("charge"): …',
+                    hint='name the step, and keep its retries inside the block: with step("charge"): …',
                 )
-            last.under_way = True
+            last.in_flight = True
             return last
 
 
 _logs: WeakKeyDictionary[Attempt | CurrentStep, SentRequestLog] = WeakKeyDictionary()
 
 
-def log_of(attempt: Attempt) -> SentRequestLog:
-    """The requests of this attempt so far; of a saga, of this attempt of its step."""
-    unit = attempt.act or attempt
+def request_log(attempt: Attempt) -> SentRequestLog:
+    """Return the log of this attempt; in a saga, of this attempt of the step."""
+    unit = attempt.step or attempt
     log = _logs.get(unit)
     return _logs.setdefault(unit, SentRequestLog(attempt.key.text)) if log is None else log

@@ -1,7 +1,7 @@
-"""Who signed a webhook: HMAC over the body, as the known senders do it, and a scheme of your own.
+"""Verify the HMAC signatures of webhooks: schemes of well-known senders, and custom ones.
 
-Every scheme says the same five things: where the signatures are, what was signed before the body, how old it may be,
-which event it is, and of which type. Signatures are compared in constant time, and all of them, whichever fits.
+Every scheme defines the same five things: where the signatures are, what was signed before the body, how old a
+signature may be, the id of the event and its type. All signatures are compared, in constant time, even after a match.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from .messages import InboundRequest, Response
 T = TypeVar("T")
 
 TOLERANCE: Final = "5m"
-"""What Stripe, Slack and Standard Webhooks all recommend: clocks differ by less, and a thief has no longer."""
+"""As Stripe, Slack and Standard Webhooks recommend: more than clocks differ, and little time to replay a request."""
 
 _seconds = re.compile(r"[0-9]{1,12}").fullmatch
 
 
-class Claimed(NamedTuple):
-    """What a request says about its signature. The MAC is over `before` and the body."""
+class SignatureData(NamedTuple):
+    """The signatures in a request. Each is a MAC over `before` and the body."""
 
     signatures: list[str]
     before: bytes = b""
@@ -39,16 +39,16 @@ class Claimed(NamedTuple):
 
 
 def _no_handshake(_request: InboundRequest) -> Response | None:
-    """Most senders just send."""
+    """Most senders have no handshake."""
     return None
 
 
 class Scheme(msgspec.Struct, frozen=True, kw_only=True):
-    """How one sender signs. `same_body`: a retry has the very same body, so that another one is a mismatch."""
+    """How one sender signs. `same_body`: retries have identical bodies, so a different body is a mismatch."""
 
     name: str
     secrets: tuple[bytes, ...]
-    claimed: Callable[[InboundRequest], Claimed]
+    read_signature: Callable[[InboundRequest], SignatureData]
     event_id: Callable[[InboundRequest], Any]
     event_type: Callable[[InboundRequest], str]
     encode: Callable[[bytes], str] = bytes.hex
@@ -58,20 +58,20 @@ class Scheme(msgspec.Struct, frozen=True, kw_only=True):
     same_body: bool = True
     handshake: Callable[[InboundRequest], Response | None] = _no_handshake
 
-    def objection(self, request: InboundRequest, now: float) -> str | None:
-        """Why the request is not to be trusted; None if it is. `now` is in seconds since 1970."""
-        claimed = self.claimed(request)
-        if not claimed.signatures:
+    def rejection_reason(self, request: InboundRequest, now: float) -> str | None:
+        """Return why the signature is rejected, or None if it is valid. `now` is in seconds since 1970."""
+        received = self.read_signature(request)
+        if not received.signatures:
             return "missing_signature"
-        given = [signature.encode("utf-8", "replace") for signature in claimed.signatures]
-        genuine = False
+        given = [signature.encode("utf-8", "replace") for signature in received.signatures]
+        is_valid = False
         for secret in self.secrets:
-            wanted = self.encode(self._mac(secret, claimed.before, request.body)).encode()
-            for one in given:
-                genuine |= hmac.compare_digest(wanted, one)
-        if not genuine:
+            wanted = self.encode(self._mac(secret, received.before, request.body)).encode()
+            for signature in given:
+                is_valid |= hmac.compare_digest(wanted, signature)
+        if not is_valid:
             return "bad_signature"
-        if self.tolerance is not None and not _is_recent(claimed.timestamp, now, self.tolerance):
+        if self.tolerance is not None and not _is_recent(received.timestamp, now, self.tolerance):
             return "stale_timestamp"
         return None
 
@@ -81,33 +81,33 @@ class Scheme(msgspec.Struct, frozen=True, kw_only=True):
         return mac.digest()
 
     def __repr__(self) -> str:  # never the secrets
-        return f"<Scheme {self.name or 'of your own'}>"
+        return f"<Scheme {self.name or 'custom'}>"
 
 
 def _is_recent(timestamp: str | None, now: float, tolerance: int) -> bool:
     return timestamp is not None and bool(_seconds(timestamp)) and abs(now - int(timestamp)) * 1_000_000 <= tolerance
 
 
-# ── the known senders ──
+# ── well-known senders ──
 
 
 def stripe(*secrets: str, tolerance: Duration = TOLERANCE) -> Scheme:
-    """`Stripe-Signature: t=…,v1=…`. The event's id is in the body, which differs between retries."""
+    """Verify `Stripe-Signature: t=…,v1=…`. The event's id is in the body, which differs between retries."""
 
-    def claimed(request: InboundRequest) -> Claimed:
+    def read_signature(request: InboundRequest) -> SignatureData:
         pairs = [part.strip().partition("=") for part in request.header("stripe-signature").split(",")]
         times = [value for name, _, value in pairs if name == "t"]
         if len(times) != 1:
-            return Claimed([])
+            return SignatureData([])
         signatures = [value for name, _, value in pairs if name == "v1"]
-        return Claimed(signatures, times[0].encode("utf-8", "replace") + b".", times[0])
+        return SignatureData(signatures, times[0].encode("utf-8", "replace") + b".", times[0])
 
     return Scheme(
         name="stripe",
-        secrets=_texts(secrets),
-        claimed=claimed,
-        event_id=lambda request: _json(request, _Event).id,
-        event_type=lambda request: _json(request, _Event).type,
+        secrets=_encode_secrets(secrets),
+        read_signature=read_signature,
+        event_id=lambda request: _decode_body(request, _Event).id,
+        event_type=lambda request: _decode_body(request, _Event).type,
         tolerance=microseconds(tolerance, "tolerance"),
         retry_span="3d",
         same_body=False,
@@ -115,7 +115,7 @@ def stripe(*secrets: str, tolerance: Duration = TOLERANCE) -> Scheme:
 
 
 def github(*secrets: str) -> Scheme:
-    """`X-Hub-Signature-256: sha256=…`. GitHub signs neither a time nor the delivery's id."""
+    """Verify `X-Hub-Signature-256: sha256=…`. GitHub signs neither a timestamp nor the delivery's id."""
     return signed(
         *secrets,
         name="github",
@@ -128,13 +128,13 @@ def github(*secrets: str) -> Scheme:
 
 
 def slack(*secrets: str, tolerance: Duration = TOLERANCE) -> Scheme:
-    """`X-Slack-Signature: v0=…` over the time and the body. Answers Slack's url_verification by itself."""
+    """Verify `X-Slack-Signature: v0=…` over timestamp and body. Also answers Slack's url_verification."""
 
-    def claimed(request: InboundRequest) -> Claimed:
+    def read_signature(request: InboundRequest) -> SignatureData:
         timestamp = request.header("x-slack-request-timestamp")
         signature = request.header("x-slack-signature")
         known = [signature[3:]] if signature.startswith("v0=") else []
-        return Claimed(known, b"v0:" + timestamp.encode("utf-8", "replace") + b":", timestamp)
+        return SignatureData(known, b"v0:" + timestamp.encode("utf-8", "replace") + b":", timestamp)
 
     def handshake(request: InboundRequest) -> Response | None:
         body = _slack_body(request)
@@ -142,8 +142,8 @@ def slack(*secrets: str, tolerance: Duration = TOLERANCE) -> Scheme:
 
     return Scheme(
         name="slack",
-        secrets=_texts(secrets),
-        claimed=claimed,
+        secrets=_encode_secrets(secrets),
+        read_signature=read_signature,
         event_id=lambda request: _slack_body(request).id(),
         event_type=lambda request: _slack_body(request).kind(),
         tolerance=microseconds(tolerance, "tolerance"),
@@ -153,11 +153,11 @@ def slack(*secrets: str, tolerance: Duration = TOLERANCE) -> Scheme:
 
 
 def shopify(*secrets: str) -> Scheme:
-    """`X-Shopify-Hmac-Sha256`, base64. One event may come under several topics: both are its id."""
+    """Verify `X-Shopify-Hmac-Sha256`, base64. One event may have several topics, so topic and id identify it."""
 
     def event_id(request: InboundRequest) -> tuple[str, str]:
         id = request.header("x-shopify-event-id") or request.header("x-shopify-webhook-id")
-        return (request.header("x-shopify-topic"), id) if id else _nameless("x-shopify-event-id")
+        return (request.header("x-shopify-topic"), id) if id else _raise_missing("x-shopify-event-id")
 
     return signed(
         *secrets,
@@ -171,20 +171,20 @@ def shopify(*secrets: str) -> Scheme:
 
 
 def standard(*secrets: str, tolerance: Duration = TOLERANCE, prefix: str = "webhook") -> Scheme:
-    """Standard Webhooks: `webhook-id`, `-timestamp` and `-signature: v1,… v1,…`. Older senders write `svix-`."""
+    """Verify Standard Webhooks: `webhook-id`, `-timestamp` and `-signature: v1,… v1,…`. Older senders use `svix-`."""
 
-    def claimed(request: InboundRequest) -> Claimed:
+    def read_signature(request: InboundRequest) -> SignatureData:
         timestamp = request.header(f"{prefix}-timestamp")
         before = f"{request.header(f'{prefix}-id')}.{timestamp}.".encode("utf-8", "replace")
-        versions = [one.partition(",") for one in request.header(f"{prefix}-signature").split()]
-        return Claimed([value for version, _, value in versions if version == "v1"], before, timestamp)
+        versions = [part.partition(",") for part in request.header(f"{prefix}-signature").split()]
+        return SignatureData([value for version, _, value in versions if version == "v1"], before, timestamp)
 
     return Scheme(
         name="standard",
-        secrets=tuple(_standard_secret(one) for one in _texts(secrets)),
-        claimed=claimed,
+        secrets=tuple(_standard_secret(secret) for secret in _encode_secrets(secrets)),
+        read_signature=read_signature,
         event_id=_header_id(f"{prefix}-id"),
-        event_type=lambda request: _json(request, _Typed).type,
+        event_type=lambda request: _decode_body(request, _Typed).type,
         encode=_base64,
         tolerance=microseconds(tolerance, "tolerance"),
         retry_span="3d",
@@ -205,26 +205,26 @@ def signed(
     tolerance: Duration = TOLERANCE,
     retry_span: Duration | None = None,
 ) -> Scheme:
-    """A scheme of your own: the MAC, behind `prefix`, is in `header`. `name` is the sender's.
+    """Define a custom scheme. `header` contains the MAC after `prefix`; `name` is the name of the sender.
 
-    With `timestamp`, the name of the header that has it in seconds, `before` is what was signed in front of the body.
-    `event_id` is a header, or what reads the id from a request; best from the body, for only that is signed.
+    `timestamp` is the header with the time in seconds; `before` is then the text that was signed before the body.
+    `event_id` is a header, or a function of the request. Prefer to read the id from the body: only that is signed.
     """
     if encoding not in ("hex", "base64"):
         raise ConfigurationError(f"encoding cannot be {encoding!r}", hint="choose one of: hex, base64")
     if digest not in hashlib.algorithms_guaranteed or "shake" in digest:
         raise ConfigurationError(f"there is no digest {digest!r}", hint="such as sha256 or sha512")
 
-    def claimed(request: InboundRequest) -> Claimed:
+    def read_signature(request: InboundRequest) -> SignatureData:
         given, at = request.header(header), request.header(timestamp) if timestamp else None
-        front = b"" if at is None else before.replace("{timestamp}", at).encode("utf-8", "replace")
+        signed_before = b"" if at is None else before.replace("{timestamp}", at).encode("utf-8", "replace")
         known = given.startswith(prefix) and len(given) > len(prefix)
-        return Claimed([given[len(prefix) :]] if known else [], front, at)
+        return SignatureData([given[len(prefix) :]] if known else [], signed_before, at)
 
     return Scheme(
         name=name,
-        secrets=_texts(secrets),
-        claimed=claimed,
+        secrets=_encode_secrets(secrets),
+        read_signature=read_signature,
         event_id=_header_id(event_id) if isinstance(event_id, str) else event_id,
         event_type=lambda request: request.header(event_type) if event_type else "",
         encode=_base64 if encoding == "base64" else bytes.hex,
@@ -234,7 +234,7 @@ def signed(
     )
 
 
-# ── reading ──
+# ── reading the id and type of an event ──
 
 
 class _Typed(msgspec.Struct):
@@ -251,7 +251,7 @@ class _SlackEvent(msgspec.Struct):
 
 
 class _SlackBody(msgspec.Struct):
-    """An event, or an interaction: those have a trigger instead of an event's id."""
+    """An event, or an interaction, which has a trigger id instead of an event id."""
 
     type: str = ""
     event_id: str = ""
@@ -261,35 +261,35 @@ class _SlackBody(msgspec.Struct):
     event: _SlackEvent = msgspec.field(default_factory=_SlackEvent)
 
     def id(self) -> str:
-        return self.event_id or self.trigger_id or _nameless("event_id")
+        return self.event_id or self.trigger_id or _raise_missing("event_id")
 
     def kind(self) -> str:
         return self.event.type or self.command or self.type
 
 
 for _kind in (_Typed, _Event, _SlackBody):
-    msgspec.json.Decoder(_kind)  # now: two first readers at once would crash the process
+    msgspec.json.Decoder(_kind)  # built at import: two threads that build it at the same time would crash the process
 
 
 def _slack_body(request: InboundRequest) -> _SlackBody:
-    """JSON for events; a form for commands, and a form with JSON in it for what people click."""
+    """Parse the body: JSON for events, a form for commands, and a form with JSON in it for interactions."""
     if request.media_type() != "application/x-www-form-urlencoded":
-        return _json(request, _SlackBody)
+        return _decode_body(request, _SlackBody)
     try:
         fields = {name: values[0] for name, values in parse_qs(request.body.decode()).items()}
     except ValueError:
-        raise MissingKey("the body is no form") from None
+        raise MissingKey("the body is not a form") from None
     if "payload" in fields:
-        return _decoded(fields["payload"].encode(), _SlackBody)
+        return _decode_json(fields["payload"].encode(), _SlackBody)
     known = {name: fields[name] for name in ("command", "trigger_id") if name in fields}
     return msgspec.convert(known, _SlackBody)
 
 
-def _json(request: InboundRequest, kind: type[T]) -> T:
-    return _decoded(request.body, kind)
+def _decode_body(request: InboundRequest, kind: type[T]) -> T:
+    return _decode_json(request.body, kind)
 
 
-def _decoded(body: bytes, kind: type[T]) -> T:
+def _decode_json(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -297,29 +297,31 @@ def _decoded(body: bytes, kind: type[T]) -> T:
 
 
 def _header_id(name: str) -> Callable[[InboundRequest], str]:
-    return lambda request: request.header(name) or _nameless(name)
+    return lambda request: request.header(name) or _raise_missing(name)
 
 
-def _nameless(where: str) -> Any:
-    raise MissingKey(f"there is no {where}")
+def _raise_missing(where: str) -> Any:
+    raise MissingKey(f"the webhook has no {where}")
 
 
 def _base64(mac: bytes) -> str:
     return base64.b64encode(mac).decode("ascii")
 
 
-def _texts(secrets: tuple[str, ...]) -> tuple[bytes, ...]:
-    """Several while one replaces another."""
-    if not secrets or not all(isinstance(one, str) and one for one in secrets):
-        raise ConfigurationError("a webhook needs its secret", hint="an empty one would let everybody in")
-    return tuple(one.encode() for one in secrets)
+def _encode_secrets(secrets: tuple[str, ...]) -> tuple[bytes, ...]:
+    """Encode the secrets. There are several while one replaces another."""
+    if not secrets or not all(isinstance(secret, str) and secret for secret in secrets):
+        raise ConfigurationError(
+            "a webhook needs at least one non-empty secret", hint="an empty secret would accept every request"
+        )
+    return tuple(secret.encode() for secret in secrets)
 
 
 def _standard_secret(secret: bytes) -> bytes:
     try:
         found = base64.b64decode(secret.removeprefix(b"whsec_"), validate=True)
     except binascii.Error:
-        raise ConfigurationError("a secret of Standard Webhooks is base64, as in whsec_…") from None
+        raise ConfigurationError("a secret of Standard Webhooks must be base64, as in whsec_…") from None
     if not found:
-        raise ConfigurationError("a webhook needs its secret", hint="behind whsec_ nothing is left of it")
+        raise ConfigurationError("a webhook needs a non-empty secret", hint="there is nothing after whsec_")
     return found

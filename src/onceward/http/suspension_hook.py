@@ -1,4 +1,4 @@
-"""An application that is looked at whenever it waits for something, by a plain call."""
+"""Call a hook whenever an awaitable suspends."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 
 
 class SuspensionHook:
-    """Awaits as the application itself would; `look` is called before each of its waits, and not if it never waits.
+    """Await the application, and call `on_suspend` before each suspension.
 
-    So it costs nothing to know whether an application is still at work: no task, no turn of the loop.
+    This detects at no cost whether the application has more to do: it needs neither a task nor a loop iteration.
     """
 
-    __slots__ = ("_app", "_look")
+    __slots__ = ("_app", "_on_suspend")
 
-    def __init__(self, app: Awaitable[object], look: Callable[[], None]) -> None:
+    def __init__(self, app: Awaitable[object], on_suspend: Callable[[], None]) -> None:
         self._app = app
-        self._look = look
+        self._on_suspend = on_suspend
 
     def __await__(self) -> Generator[Any, Any, None]:
         steps: Any = self._app.__await__()
@@ -26,13 +26,13 @@ class SuspensionHook:
                 wanted = steps.send(None) if error is None else steps.throw(error)
             except StopIteration:
                 return
-            self._look()
+            self._on_suspend()
             try:
                 yield wanted
             except GeneratorExit:
                 steps.close()
                 raise
-            except BaseException as thrown:  # noqa: BLE001 (all of it is the application's)
+            except BaseException as thrown:  # noqa: BLE001 (passed on to the application)
                 error = thrown
             else:
                 error = None

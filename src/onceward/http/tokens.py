@@ -1,4 +1,4 @@
-"""Who may push: checks for the `check=` of an endpoint. A check takes the request, and says whether it may pass."""
+"""Authenticate push requests: checks for the `check=` of an endpoint. A check returns whether a request may pass."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from onceward.errors import ConfigurationError
 from .messages import InboundRequest
 
 Check = Callable[[InboundRequest], Any]
-"""True: it may pass. False, a ValueError or a PermissionError: it may not. Anything else raised: nobody knows, 503."""
+"""Return True to accept. Return False or raise ValueError or PermissionError to refuse. Other exceptions mean 503."""
 
 
 def bearer_token(*tokens: str) -> Check:
-    """`Authorization: Bearer …` with one of these tokens, compared in constant time."""
+    """Require `Authorization: Bearer …` with one of these tokens, compared in constant time."""
     known = _known(tokens)
 
     def check(request: InboundRequest) -> bool:
@@ -27,7 +27,7 @@ def bearer_token(*tokens: str) -> Check:
 
 
 def query_token(*tokens: str, parameter: str = "token") -> Check:
-    """`?token=…` with one of these, as a push subscription's URL may have it."""
+    """Require `?token=…` with one of these tokens, as in the URL of a push subscription."""
     known = _known(tokens)
 
     def check(request: InboundRequest) -> bool:
@@ -38,13 +38,15 @@ def query_token(*tokens: str, parameter: str = "token") -> Check:
 
 
 def _known(tokens: tuple[str, ...]) -> list[bytes]:
-    if not tokens or not all(isinstance(one, str) and one for one in tokens):
-        raise ConfigurationError("a check needs its token", hint="an empty one would let everybody in")
-    return [one.encode() for one in tokens]
+    if not tokens or not all(isinstance(token, str) and token for token in tokens):
+        raise ConfigurationError(
+            "a check needs at least one non-empty token", hint="an empty token would accept every request"
+        )
+    return [token.encode() for token in tokens]
 
 
 def _is_one_of(known: list[bytes], given: str) -> bool:
     found = False
-    for one in known:
-        found |= hmac.compare_digest(one, given.encode("utf-8", "replace"))
+    for token in known:
+        found |= hmac.compare_digest(token, given.encode("utf-8", "replace"))
     return found

@@ -1,8 +1,8 @@
-"""Idempotency-Key for every WSGI application.
+"""Idempotency-Key middleware for any WSGI application.
 
     app = IdempotencyMiddleware(app, once, principal=user_of, required=["/payments"], optional=["/orders/*"])
 
-As `asgi`, in the blocking colour.
+The blocking counterpart of `asgi`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Unpack
 
 from onceward.client.sync import Once
-from onceward.engine.execute import at_a_glance
+from onceward.engine.execute import lookup_outcome
 from onceward.engine.job import Job
 from onceward.errors import (
     NOT_DOWN,
@@ -25,14 +25,14 @@ from onceward.errors import (
 )
 from onceward.operations.block import ClaimBlock
 
-from .body import MOST_DIGITS, PIECE, Body, BodyTooLarge
+from .body import CHUNK_SIZE, MAX_LENGTH_DIGITS, Body, BodyTooLarge
 from .config import IdempotencyConfig, IdempotencyOptions
-from .semantics import BODY_CUT_OFF, BODY_TOO_LARGE, HttpAnswer, IdempotentRequest
-from .wsgi_response import App, Environ, StartResponse, WsgiResponse, say
+from .semantics import BODY_CUT_OFF, BODY_TOO_LARGE, IdempotentRequest, RawResponse
+from .wsgi_response import App, Environ, StartResponse, WsgiResponse, send_response
 
 
 class IdempotencyMiddleware:
-    """`principal(environ)` says whose key it is: a str, or None for nobody. It must authenticate."""
+    """`principal(environ)` returns the authenticated owner of the key as a str, or None."""
 
     def __init__(
         self,
@@ -43,11 +43,11 @@ class IdempotencyMiddleware:
         **choices: Unpack[IdempotencyOptions],
     ) -> None:
         if not isinstance(once, Once):
-            raise ConfigurationError(f"{once!r} is no client for WSGI", hint="give a Once")
+            raise ConfigurationError(f"{once!r} is not a client for WSGI", hint="pass a Once")
         self.app = app
-        self.contract = contract = IdempotencyConfig(once, principal, **choices)
-        contract.check_routes()
-        self._routes = contract.routes
+        self.config = config = IdempotencyConfig(once, principal, **choices)
+        config.check_routes()
+        self._routes = config.routes
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         routes = self._routes.get(environ["REQUEST_METHOD"].upper())
@@ -56,79 +56,82 @@ class IdempotencyMiddleware:
             if required is not None:
                 key = environ.get("HTTP_IDEMPOTENCY_KEY")
                 if key is not None or required:
-                    return self._answer(environ, start_response, [] if key is None else [key])
+                    return self._handle(environ, start_response, [] if key is None else [key])
         return self.app(environ, start_response)
 
-    def _answer(self, environ: Environ, start_response: StartResponse, keys: list[str]) -> Iterable[bytes]:
-        """Who it is, which key, which body; then the work, or why not."""
-        contract = self.contract
-        principal = contract.checked_principal(contract.principal(environ))
+    def _handle(self, environ: Environ, start_response: StartResponse, keys: list[str]) -> Iterable[bytes]:
+        """Read the principal, key and body; then run the application once, or refuse the request."""
+        config = self.config
+        principal = config.check_principal(config.principal(environ))
         if principal is None:
-            return say(start_response, contract.no_principal())
+            return send_response(start_response, config.no_principal_response())
         try:
-            key = contract.key([_bytes(one) for one in keys])
-            body = read(environ, contract.max_body)
+            key = config.parse_key([_latin1_bytes(key) for key in keys])
+            body = read_body(environ, config.max_body)
         except InvalidKey as error:
-            return say(start_response, contract.of_error(error))
+            return send_response(start_response, config.error_response(error))
         except BodyTooLarge:
-            return say(start_response, contract.problem(BODY_TOO_LARGE))
+            return send_response(start_response, config.problem_response(BODY_TOO_LARGE))
         if body is None:
-            return say(start_response, contract.problem(BODY_CUT_OFF))
+            return send_response(start_response, config.problem_response(BODY_CUT_OFF))
         request = IdempotentRequest(
             principal,
             environ["REQUEST_METHOD"],
-            _bytes(environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")),
-            _bytes(environ.get("QUERY_STRING", "")),
-            _bytes(environ.get("CONTENT_TYPE", "")),
+            _latin1_bytes(environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")),
+            _latin1_bytes(environ.get("QUERY_STRING", "")),
+            _latin1_bytes(environ.get("CONTENT_TYPE", "")),
         )
-        job = contract.job(key, request, body.end())
+        job = config.job(key, request, body.end())
         environ["wsgi.input"], environ["onceward.key"] = body.stream(), key
-        return self._work(job, environ, start_response, body)
+        return self._run_once(job, environ, start_response, body)
 
-    def _work(self, job: Job, environ: Environ, start_response: StartResponse, body: Body) -> Iterable[bytes]:
+    def _run_once(self, job: Job, environ: Environ, start_response: StartResponse, body: Body) -> Iterable[bytes]:
         found = self._claim(job)
         if found is None:
             return self.app(environ, start_response)
-        if isinstance(found, HttpAnswer):
+        if isinstance(found, RawResponse):
             body.close()
-            return say(start_response, found)
-        answer = WsgiResponse(self.contract, found, body, start_response)
-        answer.begin(self.app, environ)
-        return answer
+            return send_response(start_response, found)
+        response = WsgiResponse(self.config, found, body, start_response)
+        response.begin(self.app, environ)
+        return response
 
-    def _claim(self, job: Job) -> ClaimBlock | HttpAnswer | None:
-        """The block of a key that is ours, or the answer to one that is not. None: run it unprotected."""
-        contract = self.contract
+    def _claim(self, job: Job) -> ClaimBlock | RawResponse | None:
+        """Return the entered block if we own the key, else the response to send. None: run unprotected."""
+        config = self.config
         try:
-            done = at_a_glance(contract.engine, job)
+            done = lookup_outcome(config.engine, job)
             if done is not None:
-                return contract.of_outcome(done)
-            block = ClaimBlock(contract.engine, job)
+                return config.outcome_response(done)
+            block = ClaimBlock(config.engine, job)
             block.__enter__()
         except AlreadyDone as error:
-            return contract.replay(error.value)
+            return config.replay_response(error.value)
         except (NotAcquired, ClaimError, ResultError, StoreError) as error:
             down = isinstance(error, StoreError) and not isinstance(error, NOT_DOWN)
-            if contract.policy.on_store_down != "run" or not down:
-                return contract.of_error(error)
-            contract.engine.emit("unprotected", job.key, reason=f"store down: {error}")
+            if config.policy.on_store_down != "run" or not down:
+                return config.error_response(error)
+            config.engine.emit("unprotected", job.key, reason=f"store down: {error}")
             return None
         return block
 
 
-def read(environ: Environ, limit: int) -> Body | None:
-    """The body; None if the client has left before it was whole. Without a length there is none, unless it ends."""
+def read_body(environ: Environ, limit: int) -> Body | None:
+    """Return the body, or None if the client disconnected before it was complete.
+
+    Without a content length there is no body, unless the server marks its end.
+    """
     length = environ.get("CONTENT_LENGTH") or ""
-    counted = length.isdecimal() and length.isascii()
-    if counted and (len(length) > MOST_DIGITS or int(length) > limit):
+    has_length = length.isdecimal() and length.isascii()
+    if has_length and (len(length) > MAX_LENGTH_DIGITS or int(length) > limit):
         raise BodyTooLarge
-    left = int(length) if counted else None
+    left = int(length) if has_length else None
     body = Body(limit)
     if left is None and not environ.get("wsgi.input_terminated"):
         return body
     try:
         while left is None or left > 0:
-            chunk = environ["wsgi.input"].read(PIECE if left is None else min(PIECE, left))
+            chunk = environ["wsgi.input"].read(CHUNK_SIZE if left is None else min(CHUNK_SIZE, left))
             if not chunk:
                 break
             body.add(chunk)
@@ -143,14 +146,14 @@ def read(environ: Environ, limit: int) -> Body | None:
     return body
 
 
-def _bytes(text: str) -> bytes:
-    """As it came: WSGI shows bytes as latin-1."""
+def _latin1_bytes(text: str) -> bytes:
+    """Return the bytes as received: WSGI decodes them as latin-1."""
     return text.encode("latin-1", "backslashreplace")
 
 
 def _path(environ: Environ) -> str:
-    """As frameworks compare it: with one slash in front, of which Flask takes any number and none."""
+    """Return the path as frameworks compare it, with one leading slash. Flask accepts any number of them."""
     path: str = environ.get("PATH_INFO", "")
     if not path.isascii():
-        path = _bytes(path).decode("utf-8", "replace")
+        path = _latin1_bytes(path).decode("utf-8", "replace")
     return f"/{path.lstrip('/')}"

@@ -1,9 +1,9 @@
-"""The answer of a WSGI application on its way to the server.
+"""The response of a WSGI application, as the server iterates over it.
 
-One part is always held back, because only the next one shows whether it was the last; the last one is given when the
-claim is settled. A server that stops reading, because its client has left, does not stop the work: the rest of the
-answer is read all the same. One that waits for a client that stalls is in the hands of that client: after
-`stall_timeout` the claim is not renewed any more, and who comes next finds it as after a crash.
+One part is always held back, because only the next one shows whether it was the last. The last part is returned when
+the claim is settled. If the server stops reading because its client disconnected, the rest of the response is read
+anyway, so the work completes. If a client stalls, the server stops asking for parts: after `stall_timeout` the lease is
+no longer renewed, and the next request with the key is handled as after a crash.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from onceward.runtime.bridge import run
 
 from .body import Body
 from .config import IdempotencyConfig
-from .http_settlement import NoAnswer, Unsettled, settle
-from .semantics import HttpAnswer
+from .http_settlement import NoResponse, SettlementFailed, settle
+from .semantics import RawResponse
 
 Environ = dict[str, Any]
 StartResponse = Callable[..., Callable[[bytes], object]]
@@ -29,52 +29,50 @@ App = Callable[[Environ, StartResponse], Iterable[bytes]]
 
 
 class WsgiResponse:
-    """What the server iterates over, and closes. The block is entered."""
+    """The iterable that the server reads and closes. Takes a block that is already entered."""
 
     _attempt: Attempt
 
-    def __init__(
-        self, contract: IdempotencyConfig, block: ClaimBlock, body: Body, start_response: StartResponse
-    ) -> None:
-        self._contract = contract
+    def __init__(self, config: IdempotencyConfig, block: ClaimBlock, body: Body, start_response: StartResponse) -> None:
+        self._config = config
         self._block = block
         self._body = body
         self._start_response = start_response
         self._code = 0
         self._status = ""
         self._headers: list[tuple[str, str]] = []
-        self._wire: list[tuple[bytes, bytes]] = []
+        self._raw_headers: list[tuple[bytes, bytes]] = []
         self._written: list[bytes] = []
-        self._given = self._settled = False
+        self._head_sent = self._settled = False
         self._source: Iterable[bytes] = ()
         self._parts: Iterator[bytes] = iter(())
         self._ready: bytes | None = None
         self._next: bytes | None = None
-        self._kept: list[bytes] | None = []
+        self._buffered: list[bytes] | None = []
         self._size = 0
-        self._watch: threading.Timer | None = None
-        self._handed: float | None = None  # since when the server has a part; None: the application is at work
+        self._stall_timer: threading.Timer | None = None
+        self._waiting_since: float | None = None  # when the server got the last part; None while the application works
 
     def begin(self, app: App, environ: Environ) -> None:
-        """Run the application until it is known how it answers; to its end, if it answers in one part."""
+        """Run the application until its first part is complete; to its end, if the response has one part."""
         attempt = current()
-        assert attempt is not None, "its block was entered"  # noqa: S101 (by the line above whoever calls)
+        assert attempt is not None, "its block was entered"  # noqa: S101 (the caller enters the block)
         self._attempt = attempt
         try:
-            self._source = app(environ, self._started)
+            self._source = app(environ, self._on_start_response)
             self._parts = iter(self._source)
-            self._ready = self._begun(self._first())
+            self._ready = self._send_head(self._first_part())
         except BaseException as error:
             self._fail(error)
             raise
 
-    def _begun(self, first: bytes) -> bytes:
-        """The head of the answer goes to the server. What comes behind it is its first part, or our answer instead."""
-        trouble = self._settle() if self._next is None else None
-        if trouble is not None:
-            return say(self._start_response, trouble)[0]
-        self._given = True
-        name, value = self._contract.window
+    def _send_head(self, first: bytes) -> bytes:
+        """Send the status and headers. Return the first part; that of our own response if the claim was not settled."""
+        refusal = self._settle() if self._next is None else None
+        if refusal is not None:
+            return send_response(self._start_response, refusal)[0]
+        self._head_sent = True
+        name, value = self._config.window
         self._start_response(self._status, [*self._headers, (name.decode(), value.decode())])
         return first
 
@@ -82,106 +80,108 @@ class WsgiResponse:
         return self
 
     def __next__(self) -> bytes:
-        self._handed = None
-        part = self._following()
-        self._handed = time.monotonic()
-        if self._watch is None and self._next is not None:
-            self._watch_over(self._contract.stall_timeout)
+        self._waiting_since = None
+        part = self._next_part()
+        self._waiting_since = time.monotonic()
+        if self._stall_timer is None and self._next is not None:
+            self._start_stall_timer(self._config.stall_timeout)
         return part
 
-    def _following(self) -> bytes:
+    def _next_part(self) -> bytes:
         if self._ready is not None:
             ready, self._ready = self._ready, None
             return ready
         if self._next is None:
             raise StopIteration
         part = self._next
-        self._keep(part)
+        self._buffer_part(part)
         try:
             self._next = self._pull()
-            trouble = self._settle() if self._next is None else None
+            refusal = self._settle() if self._next is None else None
         except BaseException as error:
             self._fail(error)
             raise
-        if trouble is not None:
-            raise Unsettled("the claim could not be settled: the last part of the answer is not sent")
+        if refusal is not None:
+            raise SettlementFailed("the claim could not be settled: the last part of the response is not sent")
         return part
 
-    def _watch_over(self, seconds: float) -> None:
-        self._watch = threading.Timer(seconds, self._look)
-        self._watch.daemon = True
-        self._watch.start()
+    def _start_stall_timer(self, seconds: float) -> None:
+        self._stall_timer = threading.Timer(seconds, self._check_stall)
+        self._stall_timer.daemon = True
+        self._stall_timer.start()
 
-    def _look(self) -> None:
-        """In a thread of its own: has the server asked for the next part?"""
+    def _check_stall(self) -> None:
+        """Stop renewing the lease if the server has not asked for the next part. Runs in the timer's thread."""
         if self._settled:
             return
-        since, limit = self._handed, self._contract.stall_timeout
+        since, limit = self._waiting_since, self._config.stall_timeout
         left = limit if since is None else since + limit - time.monotonic()
         if left > 0:
-            self._watch_over(left)
+            self._start_stall_timer(left)
         else:
-            self._contract.engine.heartbeat.drop(self._attempt)
+            self._config.engine.heartbeat.drop(self._attempt)
 
     def close(self) -> None:
-        """The server has enough. The work goes on to its end."""
+        """Read the rest of the response, so that the work completes although the server stopped reading."""
         try:
             for _ in self:
                 pass
         finally:
-            self._leave()
+            self._close()
 
-    def _leave(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
+    def _close(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
         self._body.close()
         close, self._source = getattr(self._source, "close", None), ()
         if close is not None:
             close()
 
-    # ── what the application does ──
+    # ── what the application calls ──
 
-    def _started(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Callable[[bytes], object]:
+    def _on_start_response(
+        self, status: str, headers: list[tuple[str, str]], exc_info: Any = None
+    ) -> Callable[[bytes], object]:
         if exc_info is None and self._code:
             raise AssertionError("start_response was called before, and without exc_info")
-        if exc_info is not None and (self._given or self._written):
-            raise exc_info[1]  # it is too late for another answer
-        self._code = int(status[:3])  # what no server would take, the application hears of
-        self._wire = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+        if exc_info is not None and (self._head_sent or self._written):
+            raise exc_info[1]  # too late to replace the response
+        self._code = int(status[:3])  # an invalid status raises inside the application
+        self._raw_headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
         self._status, self._headers = status, headers
         return self._written.append
 
-    def _first(self) -> bytes:
+    def _first_part(self) -> bytes:
         part, self._next = self._pull() or b"", self._pull()
         if not self._code:
-            raise NoAnswer("the application gave no status")
-        self._keep(part)
+            raise NoResponse("the application did not call start_response")
+        self._buffer_part(part)
         return part
 
     def _pull(self) -> bytes | None:
-        """The next part; what it wrote by the old way of `write` comes first."""
+        """Return the next part, preceded by what the application passed to the legacy `write`."""
         part = next(self._parts, None)
         if self._written:
             part, self._written = b"".join([*self._written, part or b""]), []
-        self._given = self._given or bool(part)
+        self._head_sent = self._head_sent or bool(part)
         return part
 
-    def _keep(self, part: bytes) -> None:
+    def _buffer_part(self, part: bytes) -> None:
         self._size += len(part)
-        if self._kept is not None:
-            self._kept.append(part)
-            if self._size > self._contract.max_answer:
-                self._kept = None
+        if self._buffered is not None:
+            self._buffered.append(part)
+            if self._size > self._config.max_response:
+                self._buffered = None
 
-    # ── what becomes of its claim ──
+    # ── settling the claim ──
 
-    def _settle(self) -> HttpAnswer | None:
-        """The last word, and the end of the block. An answer of ours comes back if the application's does not count."""
-        trouble = run(settle(self._attempt, self._code, self._wire, self._kept))
+    def _settle(self) -> RawResponse | None:
+        """Settle the claim and leave the block. Return our own response if the application's must not be sent."""
+        refusal = run(settle(self._attempt, self._code, self._raw_headers, self._buffered))
         self._settled = True
-        error = Unsettled("the claim could not be settled") if self._attempt.unconfirmed else None
+        error = SettlementFailed("the claim could not be settled") if self._attempt.unconfirmed else None
         self._block.__exit__(type(error) if error else None, error, None)
-        return None if trouble is None else self._contract.of_outcome(trouble)
+        return None if refusal is None else self._config.outcome_response(refusal)
 
     def _fail(self, error: BaseException) -> None:
         self._next = None
@@ -189,11 +189,11 @@ class WsgiResponse:
             if not self._settled:
                 self._block.__exit__(type(error), error, error.__traceback__)
         finally:
-            self._leave()
+            self._close()
 
 
-def say(start_response: StartResponse, answer: HttpAnswer) -> list[bytes]:
-    status, headers, body = answer
+def send_response(start_response: StartResponse, response: RawResponse) -> list[bytes]:
+    status, headers, body = response
     start_response(status_line(status), [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers])
     return [body]
 
