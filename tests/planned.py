@@ -35,7 +35,7 @@ class Waiting:
         self.works.append(work)
 
     def wake(self) -> None: ...
-    async def rest(self, seconds: float, stopping: Callable[[], bool]) -> None: ...
+    async def sleep(self, seconds: float, stopping: Callable[[], bool]) -> None: ...
     async def finish(self) -> None: ...
 
 
@@ -48,11 +48,11 @@ class Runner:
         self.planned: Any = client.once.schedule(pattern, **choices)(client._work(fn))
         self.told: list[Ran | Missed] = []
         self.pool = Waiting()
-        self.watch: ScheduleRunner = self.planned.watch(self.told.append)
+        self.watch: ScheduleRunner = self.planned.runner(self.told.append)
 
     def look(self) -> None:
         """One look; what is due waits in the crew."""
-        self.client.drive(self.watch.look(self.pool))
+        self.client.drive(self.watch.check(self.pool))
 
     def work(self) -> None:
         """Do what was started, one after another."""

@@ -30,9 +30,9 @@ from onceward import Once
 from onceward.protocol.ports import Store
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadGate, ThreadRuntime
-from onceward.schedules.api import watches
-from onceward.schedules.runner import keep
-from onceward.schedules.slots import instant_of, moment
+from onceward.schedules.api import runners
+from onceward.schedules.runner import run_loop
+from onceward.schedules.slots import instant_of, datetime_of
 from onceward.stores.redis import RedisStore
 from onceward.stores.sqlite import SQLiteStore
 from tests.chaos import broken_schedules
@@ -133,7 +133,7 @@ class OneAfterAnother:
     def wake(self) -> None:
         self._again = True
 
-    async def rest(self, seconds: float, stopping: Callable[[], bool]) -> None:
+    async def sleep(self, seconds: float, stopping: Callable[[], bool]) -> None:
         if seconds and not self._again:
             self._runtime.doze(seconds)
         self._again = False
@@ -162,7 +162,7 @@ def client(plan: Plan, folder: Path, clock: SharedClock, runtime: ThreadRuntime)
             if slot in doomed and name == "hourly" and not mark.exists():
                 mark.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
-            os.write(effects, f"{name} {moment(slot).isoformat()} {os.getpid()}\n".encode())
+            os.write(effects, f"{name} {datetime_of(slot).isoformat()} {os.getpid()}\n".encode())
 
     for name, pattern in plan.patterns.items():
         declare(name, pattern)
@@ -174,7 +174,7 @@ def runner(plan: Plan, folder: Path, clock: SharedClock, line: socket.socket) ->
     broken_schedules.break_(plan.variant)
     runtime = Sleeper(clock, line)
     once = client(plan, folder, clock, runtime)
-    run(keep(once.engine, watches(once, None), OneAfterAnother(runtime), longest_rest=400 * 86_400))
+    run(run_loop(once.engine, runners(once, None), OneAfterAnother(runtime), max_sleep=400 * 86_400))
 
 
 class Simulation:

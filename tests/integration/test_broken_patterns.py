@@ -33,7 +33,7 @@ def frees_for_anybody(patch: pytest.MonkeyPatch) -> None:
         await held.engine.store.forget([held.key.id], force=True, timeout=5)
         held.abandon()
 
-    patch.setattr(lock, "give_up", give_up)
+    patch.setattr(lock, "release_lock", give_up)
 
 
 def says_that_nothing_was_begun(patch: pytest.MonkeyPatch) -> None:
@@ -42,7 +42,7 @@ def says_that_nothing_was_begun(patch: pytest.MonkeyPatch) -> None:
     def given_up(record: Record) -> Release:
         return Release(record.id, record.token, record.nonce)
 
-    patch.setattr(lock, "given_up", given_up)
+    patch.setattr(lock, "lock_release", given_up)
 
 
 def keeps_what_it_gives_up(patch: pytest.MonkeyPatch) -> None:
@@ -51,7 +51,7 @@ def keeps_what_it_gives_up(patch: pytest.MonkeyPatch) -> None:
     async def give_up(held: Attempt) -> None:
         held.abandon()
 
-    patch.setattr(lock, "give_up", give_up)
+    patch.setattr(lock, "release_lock", give_up)
 
 
 def fails_what_failed(patch: pytest.MonkeyPatch) -> None:
@@ -64,12 +64,12 @@ def fails_what_failed(patch: pytest.MonkeyPatch) -> None:
         await held.fail(error, final=False, known=False)
         return None
 
-    patch.setattr("onceward.locks.leave", leave)
+    patch.setattr("onceward.locks.api.leave", leave)
 
 
 def believes_the_clock(patch: pytest.MonkeyPatch) -> None:
     """Takes a lock that was given up for work that is done, as long as the clock says so."""
-    patch.setattr(lock, "granted", acquire)
+    patch.setattr(lock, "claim_lock", acquire)
 
 
 def forgets_what_was_unanswered(patch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ def counts_from_completion(patch: pytest.MonkeyPatch) -> None:
 
 def has_words_of_its_own(patch: pytest.MonkeyPatch) -> None:
     """Replays under the word of the library instead of the operation's."""
-    sound = lookup.replayed
+    sound = lookup.replayed_outcome
 
     def replayed(job: Any, *details: Any) -> Any:
         outcome = sound(job, *details)

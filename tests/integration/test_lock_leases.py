@@ -34,7 +34,7 @@ def test_a_silent_owner_is_replaced_after_its_lease_and_its_late_release_frees_n
     owner = acquire(client.another(), lease="30s")
     assert owner.taken_over
     assert owner.token > late.token
-    with pytest.raises(LeaseLost, match="was not alone"):
+    with pytest.raises(LeaseLost, match="did not run alone"):
         late.release()
     owner.check()
     assert try_lock(client.another()) is None

@@ -104,7 +104,7 @@ def test_without_a_store_nobody_has_the_lock(client: SyncClient) -> None:
 @pytest.mark.fault("F35")
 def test_a_lock_taken_again_inside_its_own_block_is_an_error_and_no_deadlock(client: SyncClient) -> None:
     with locked(client) as outer:
-        with pytest.raises(Reentrant, match="already held by the call"), locked(client):
+        with pytest.raises(Reentrant, match="already held by the caller"), locked(client):
             pytest.fail("nobody gets here")
         with pytest.raises(Reentrant):
             try_lock(client)
@@ -140,7 +140,7 @@ def test_a_lock_inside_of_work_is_not_its_claim() -> None:
 
 @pytest.mark.fault("F18")
 def test_a_key_is_a_lock_or_work_but_never_both(client: SyncClient) -> None:
-    with client.claim("sync", name=LOCK, payload="work"), pytest.raises(PayloadMismatch, match="is no lock"):
+    with client.claim("sync", name=LOCK, payload="work"), pytest.raises(PayloadMismatch, match="is not a lock"):
         acquire(client.another(), wait=0)
     with locked(client, "other"), pytest.raises(PayloadMismatch), client.claim("other", name=LOCK, payload="work"):
         pytest.fail("nobody gets here")
@@ -152,7 +152,7 @@ def test_a_lock_never_wipes_out_work_without_a_payload_that_has_its_name(client:
     with contextlib.suppress(ZeroDivisionError), client.claim("sync", name=LOCK, final=(ZeroDivisionError,)):
         assert 1 // (1 - fails)
     before = client.read("sync", name=LOCK).record
-    with pytest.raises(PayloadMismatch, match="is no lock"), locked(client, "sync"):
+    with pytest.raises(PayloadMismatch, match="is not a lock"), locked(client, "sync"):
         pytest.fail("it was locked")
     assert client.read("sync", name=LOCK).record == before
 

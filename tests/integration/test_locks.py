@@ -133,7 +133,7 @@ def test_a_lock_that_was_released_is_not_checked_and_not_entered(client: SyncCli
     assert not held.held
     with pytest.raises(ClaimError, match="was released"):
         held.check()
-    with pytest.raises(ClaimError, match="not held any more"):
+    with pytest.raises(ClaimError, match="no longer held"):
         client._enter(held._lock, contextvars.copy_context())
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from onceward import Once
-from onceward.locks.flow import held_here, is_over
+from onceward.locks.flow import held_here, is_closed
 from onceward.protocol.operation_names import LOCK
 from onceward.protocol.record import RecordState
 from tests.cli.calls import until
@@ -53,7 +53,7 @@ def test_an_interrupt_at_any_step_leaves_no_lock_taken(
         if not here.run(interrupted_at, step, lambda name=name: way(once, name), alarm):  # type: ignore[misc]  # binds the loop's value
             break
         assert not once.heartbeat._holds, f"step {step}"
-        assert all(is_over(one) for one in here.run(held_here)), f"step {step}"
+        assert all(is_closed(one) for one in here.run(held_here)), f"step {step}"
         entry = once.read(name, name=LOCK)
         assert entry is None or entry.state is not RecordState.PENDING, f"step {step}: {entry}"
         by_hand(once, name)

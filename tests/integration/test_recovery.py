@@ -328,7 +328,7 @@ def test_a_store_that_is_down_is_asked_again(client: SyncClient, monkeypatch: py
         if one.outcome is not None:
             client.once.stop()
 
-    monkeypatch.setattr("onceward.recovery.sweeper.AFTER_TROUBLE", 0.001)
+    monkeypatch.setattr("onceward.recovery.sweeper.STORE_RETRY_DELAY", 0.001)
     with client.store_trouble("scan", times=1):
         found = client._wait(client.once.recover(every="1ms", on_result=tell))
     assert found.done == 1

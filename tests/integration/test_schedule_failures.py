@@ -87,7 +87,7 @@ def test_a_run_that_takes_longer_than_its_period_makes_the_next_one_skipped(
 ) -> None:
     long, other = hourly(client, ran), hourly(client.another(), ran)
     both_turn(long, other)
-    going = client.silent_owner(long.planned.schedule.turn, lease="90m")  # a run that takes that long
+    going = client.silent_owner(long.planned.schedule.overlap_lock, lease="90m")  # a run that takes that long
     client.clock.advance("60m")
     both_turn(long, other)
     assert ran == []
@@ -137,7 +137,7 @@ def test_the_turn_of_a_runner_that_died_is_free_after_its_lease(client: SyncClie
     other = client.another()
     runner = hourly(client, ran, lease="600s")
     runner.turn()
-    other.silent_owner(runner.planned.schedule.turn, lease="600s")
+    other.silent_owner(runner.planned.schedule.overlap_lock, lease="600s")
     runner.sleep_until(utc(2026, 1, 1, 1, 30))
     assert ran == [utc(2026, 1, 1, 1)]
 
@@ -152,7 +152,7 @@ def test_a_slot_that_was_parked_keeps_no_other_from_its_turn(client: SyncClient,
     other.silent_owner(runner.planned.key(utc(2026, 1, 1, 1)), lease="600s", after_crash="park")
     turn_of_another(other, runner)
     runner.pool.works.clear()
-    runner.watch._ours.clear()
+    runner.watch._own_slots.clear()
     runner.sleep_until(utc(2026, 1, 1, 3, 30))
     assert client._wait(runner.planned.read(utc(2026, 1, 1, 1))).state is RecordState.PARKED
     assert ran == [utc(2026, 1, 1, 2), utc(2026, 1, 1, 3)]

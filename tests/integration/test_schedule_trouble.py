@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 import pytest
 
 from onceward.engine.attempt import Attempt
-from onceward.locks.flow import give_up, take, untaken
+from onceward.locks.flow import acquire_lock, new_lock_attempt, release_lock
 from onceward.schedules.due import Agenda
-from onceward.schedules.slot_run import Run
+from onceward.schedules.slot_run import SlotRun
 from onceward.schedules.slots import instant_of
 from tests.cli.calls import until
 from tests.clients import SyncClient
@@ -85,16 +85,16 @@ def test_a_late_run_waits_for_its_turn_where_one_on_time_is_skipped(client: Sync
     waiting = client.start(runner.work)
     until(lambda: other._wait(other.once.read(runner.planned.key(utc(2026, 1, 1, 1)))) is not None)
     assert ran == []
-    other.drive(give_up(lock))
+    other.drive(release_lock(lock))
     waiting.result(20)
     assert ran == [utc(2026, 1, 1, 1)]
 
 
 def turn_of_another(other: SyncClient, runner: Runner) -> Attempt:
     """Somebody else's run is still going."""
-    job = Run(runner.planned.schedule, 0, runner.planned.job(0)).turn_job()
-    lock = untaken(other.once.engine, job)
-    contextvars.Context().run(other.drive, take(lock))
+    job = SlotRun(runner.planned.schedule, 0, runner.planned.job(0)).lock_job()
+    lock = new_lock_attempt(other.once.engine, job)
+    contextvars.Context().run(other.drive, acquire_lock(lock))
     return lock
 
 
@@ -122,7 +122,7 @@ def test_of_two_who_see_the_same_missed_runs_only_the_one_that_moves_the_cursor_
     client.clock.advance("150m")
     first.turn()
     now = instant_of(utc(2026, 1, 1, 2))
-    seen = Agenda(now=(), late=None, considered=now, missed=(now,), settled=(), look_at=None)
+    seen = Agenda(now=(), late=None, considered=now, missed=(now,), settled=(), check_at=None)
     second.client.drive(second.watch._advance(seen, more=False))  # what it saw before the first one moved it
     assert [one.count for one in first.missed() + second.missed()] == [2]
 

@@ -227,8 +227,8 @@ def test_switched_off_a_run_just_runs(client: SyncClient) -> None:
     [
         ({"pattern": "61 * * * *"}, "cannot be read"),
         ({"pattern": "* * *"}, "cannot be read"),
-        ({"pattern": "0 0 30 2 *"}, "cannot be read|never comes"),
-        ({"pattern": "0 0 31 2,4 *"}, "cannot be read|never comes"),
+        ({"pattern": "0 0 30 2 *"}, "is invalid|never matches"),
+        ({"pattern": "0 0 31 2,4 *"}, "is invalid|never matches"),
         ({"pattern": 5}, "is text"),
         ({"pattern": PATTERN, "tz": "Europe/Atlantis"}, "unknown time zone"),
         ({"pattern": PATTERN, "overlap": "maybe"}, "overlap cannot be"),

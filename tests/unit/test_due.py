@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from onceward.protocol.record import Record, RecordState
-from onceward.schedules.definition import Slots, slots_with
+from onceward.schedules.definition import Slots, checked_slots
 from onceward.schedules.due import Agenda, OpenSlot, agenda
 
 MINUTE = 60_000_000
@@ -50,22 +50,22 @@ def test_the_cursor_stops_before_the_first_that_is_open() -> None:
 @pytest.mark.fault("F49")
 def test_between_grace_and_giving_up_nobody_begins_a_slot_and_nobody_calls_it_missed() -> None:
     """Else one runner begins it in time, and another one, a moment later, tells people that it was missed."""
-    slots = slots_with({"grace": "60s"})
+    slots = checked_slots({"grace": "60s"})
     on_time, between, given_up = (due(slots, (ago, None)) for ago in (MINUTE, MINUTE + 1, 2 * MINUTE + 1))
     assert (on_time.now, on_time.missed) == ((NOW - MINUTE,), ())
-    assert (between.now, between.missed, between.look_at) == ((), (), NOW - (MINUTE + 1) + 2 * MINUTE + 1)
+    assert (between.now, between.missed, between.check_at) == ((), (), NOW - (MINUTE + 1) + 2 * MINUTE + 1)
     assert (given_up.now, given_up.missed) == ((), (NOW - (2 * MINUTE + 1),))
 
 
 @pytest.mark.parametrize("catch_up", ["none", "last", "all"])
 def test_a_crash_is_no_missed_slot_whatever_is_caught_up(catch_up: Any) -> None:
-    slots = slots_with({"catch_up": catch_up})
+    slots = checked_slots({"catch_up": catch_up})
     assert due(slots, (HOUR, SILENT), (0, DONE)).late == NOW - HOUR
     assert due(slots, (25 * HOUR, SILENT)).missed == (NOW - 25 * HOUR,)
 
 
 def test_the_last_is_not_caught_up_if_a_newer_one_ran_runs_or_is_due() -> None:
-    slots = slots_with({"catch_up": "last"})
+    slots = checked_slots({"catch_up": "last"})
     assert due(slots, (3 * HOUR, None), (2 * HOUR, None)).late == NOW - 2 * HOUR
     for newer in (DONE, RUNNING, None):
         found = due(slots, (3 * HOUR, None), (2 * HOUR, None), (0, newer))
@@ -74,7 +74,7 @@ def test_the_last_is_not_caught_up_if_a_newer_one_ran_runs_or_is_due() -> None:
 
 
 def test_the_next_late_one_waits_for_the_late_one_before_but_not_for_a_long_one() -> None:
-    slots = slots_with({"catch_up": "all"})
+    slots = checked_slots({"catch_up": "all"})
     assert due(slots, (3 * HOUR, LATE_RUN), (2 * HOUR, None)).late is None
     long_one = record(RecordState.PENDING, claimed_at=NOW - 3 * HOUR, lease_until=NOW + MINUTE)
     assert due(slots, (3 * HOUR, long_one), (2 * HOUR, None)).late == NOW - 2 * HOUR
@@ -82,14 +82,14 @@ def test_the_next_late_one_waits_for_the_late_one_before_but_not_for_a_long_one(
 
 def test_a_retry_is_looked_for_when_it_is_due() -> None:
     waiting = record(RecordState.FAILED, retry_at=NOW + MINUTE)
-    assert due(Slots(), (HOUR, waiting)).look_at == NOW + MINUTE
+    assert due(Slots(), (HOUR, waiting)).check_at == NOW + MINUTE
     assert due(Slots(), (HOUR, record(RecordState.FAILED, retry_at=NOW))).late == NOW - HOUR
 
 
 def test_a_run_elsewhere_is_looked_at_when_its_lease_ends_and_one_of_ours_is_not() -> None:
-    assert due(Slots(), (0, RUNNING)).look_at == NOW + MINUTE
+    assert due(Slots(), (0, RUNNING)).check_at == NOW + MINUTE
     ours = agenda([OpenSlot(NOW, RUNNING, ours=True)], Slots(), NOW, 0)
-    assert (ours.now, ours.look_at) == ((), None)
+    assert (ours.now, ours.check_at) == ((), None)
 
 
 def test_a_slot_that_somebody_made_free_runs_again_if_it_is_on_time() -> None:

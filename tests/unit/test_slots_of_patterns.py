@@ -113,13 +113,13 @@ def shown_by_brute_force(pattern: str, zone: str, since: datetime, until: dateti
         at = since.replace(second=0) + timedelta(minutes=1)
         while at <= until:
             local = at.astimezone(clock)
-            if reader.is_on(local.date()) and local.hour in reader.hours and local.minute in reader.minutes:
+            if reader.matches_date(local.date()) and local.hour in reader.hours and local.minute in reader.minutes:
                 found.add(at)
             at += timedelta(minutes=1)
         return sorted(found)
     wall = (since - timedelta(days=3)).replace(second=0, tzinfo=None)
     while wall <= until.replace(tzinfo=None) + timedelta(days=3):
-        if reader.is_on(wall.date()) and wall.hour in reader.hours and wall.minute in reader.minutes:
+        if reader.matches_date(wall.date()) and wall.hour in reader.hours and wall.minute in reader.minutes:
             at = first_shown(wall, clock)
             if since < at <= until:
                 found.add(at)

@@ -14,12 +14,12 @@ from typing import Any
 
 import click
 
-from onceward.client.base import BaseClient, count_outcomes
+from onceward.client.base import BaseClient, enable_counters
 from onceward.client.sync import Once
 from onceward.engine.events import Event, Level
 from onceward.protocol.outcome import Executed, Failed, Replayed, Running
-from onceward.schedules.definition import Missed, Ran, shown
-from onceward.schedules.slots import moment
+from onceward.schedules.definition import Missed, Ran, format_time
+from onceward.schedules.slots import datetime_of
 
 from . import display
 from .display import safe
@@ -60,7 +60,7 @@ def schedule(*, target: str, only_list: bool) -> int:
     if not as_json:
         names = ", ".join(sorted(once.schedules))
         say(f"{len(once.schedules)} on {once.store.name}, as {once.engine.owner.name}: {names}")
-    count_outcomes(once)
+    enable_counters(once)
     once.subscribe(warn)
     with signals(once):
         run_until_stopped(once, JsonLines() if as_json else Lines())
@@ -132,7 +132,7 @@ class Lines:
         words = outcome_words(told)
         if words is not None:
             late = " (late)" if told.late else ""
-            say(f"{told.name} {shown(told.scheduled_at)}{late}: {words}")
+            say(f"{told.name} {format_time(told.scheduled_at)}{late}: {words}")
             tell_error(told)
 
 
@@ -143,12 +143,12 @@ class JsonLines:
         line: dict[str, object]
         if isinstance(told, Missed):
             line = {"schedule": told.name, "event": "missed", "count": told.count, "more": told.more}
-            line |= {"first": shown(told.first), "last": shown(told.last)}
+            line |= {"first": format_time(told.first), "last": format_time(told.last)}
         elif outcome_words(told) is None:
             return
         else:
             outcome = told.outcome
-            line = {"schedule": told.name, "event": outcome.reason, "scheduled_at": shown(told.scheduled_at)}
+            line = {"schedule": told.name, "event": outcome.reason, "scheduled_at": format_time(told.scheduled_at)}
             line |= {"late": told.late, "attempt": outcome.attempt, "token": outcome.token}
             if isinstance(outcome, Failed):
                 line |= {"error": f"{outcome.error_type}: {outcome.error}"}
@@ -202,7 +202,7 @@ def show(once: Any, *, as_json: bool) -> None:
                 "name": name,
                 "pattern": declared.table.pattern.text,
                 "tz": declared.table.zone,
-                "next": "" if following is None else shown(moment(following)),
+                "next": "" if following is None else format_time(datetime_of(following)),
                 "overlap": declared.slots.overlap,
                 "catch_up": declared.slots.catch_up,
             }

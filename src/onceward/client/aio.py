@@ -17,7 +17,7 @@ from onceward.engine.execute import execute
 from onceward.errors import ConfigurationError
 from onceward.keys.weight import is_light
 from onceward.latest.api import AsyncLatestState
-from onceward.locks.api import AsyncHeldLock, AsyncLock, lock_job, tried_async
+from onceward.locks.api import AsyncHeldLock, AsyncLock, lock_job, try_acquire_async
 from onceward.observe.figures import broken_rules, stats
 from onceward.observe.rules import Broken, thresholds_of
 from onceward.operations.async_function import AsyncDecorator, AsyncFunction, SkippingAsyncDecorator
@@ -245,7 +245,7 @@ class AsyncOnce(BaseClient):
         self, name: Any, *, lease: Duration | None = None, on_lost: OnLost = "notify"
     ) -> AsyncHeldLock | None:
         """Return the lock, or None if another owner holds it. Use it as a `with` block, or call `release()`."""
-        return await tried_async(self.lock(name, lease=lease, wait=0, on_lost=on_lost))
+        return await try_acquire_async(self.lock(name, lease=lease, wait=0, on_lost=on_lost))
 
     def within(self, connection: Any) -> AsyncWithin:
         """Claim, run and record in your own transaction: `async with once.within(connection) as tx:`."""

@@ -263,9 +263,9 @@ class Once(BaseClient):
 
     def try_lock(self, name: Any, *, lease: Duration | None = None, on_lost: OnLost = "notify") -> HeldLock | None:
         """Return the lock, or None if another owner holds it. Use it as a `with` block, or call `release()`."""
-        from onceward.locks.api import tried
+        from onceward.locks.api import try_acquire
 
-        return tried(self.lock(name, lease=lease, wait=0, on_lost=on_lost))
+        return try_acquire(self.lock(name, lease=lease, wait=0, on_lost=on_lost))
 
     def within(self, connection: Any) -> Within:
         """Claim, run and record in your own transaction: `with once.within(connection) as tx:`."""

@@ -1,4 +1,4 @@
-"""Locks as users hold them, in both colours: named (`Lock`), and owned (`HeldLock`)."""
+"""The public API of locks, sync and async: `Lock` (by its name), and `HeldLock` (one ownership)."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from onceward.protocol.policy import OnLost
 from onceward.results.codec import PLAIN
 from onceward.runtime.bridge import run
 
-from .flow import held_here, is_over, leave, left, refused, take, untaken
+from .flow import acquire_lock, held_here, is_closed, leave, leave_interrupted, new_lock_attempt, recover_acquire
 
 if TYPE_CHECKING:
     from onceward.client.base import BaseClient
 
-Owned = TypeVar("Owned", bound="Owning")
+AnyHeldLock = TypeVar("AnyHeldLock", bound="BaseHeldLock")
 
 
 def lock_job(client: BaseClient, name: Any, lease: Duration | None, wait: Duration | None, on_lost: OnLost) -> Job:
-    """How a lock is claimed. A lapsed one is always taken over: nobody can be asked whether a block has happened."""
+    """Return the job that claims a lock. An expired lock is always taken over: a block has no effect to verify."""
     settings: dict[str, Any] = {"after_crash": "rerun", "max_attempts": None, "retry_span": None, "on_lost": on_lost}
     if lease is not None:
         settings["lease"] = lease
@@ -36,208 +36,208 @@ def lock_job(client: BaseClient, name: Any, lease: Duration | None, wait: Durati
     return Job(client.key(name, name=LOCK), policy, PLAIN, LOCK_FINGERPRINT)
 
 
-class Owning:
-    """What needs no store: the same in both colours."""
+class BaseHeldLock:
+    """What sync and async held locks share: everything that needs no store."""
 
     __slots__ = ("_attempt", "_watch")
 
-    def __init__(self, held: Attempt) -> None:
-        self._attempt = held
-        self._watch: DropWatcher | None = None  # of the block that it was entered by
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._watch: DropWatcher | None = None  # of the block that entered it
 
     @property
     def name(self) -> str:
-        """The lock's name, as people see it."""
+        """The readable name of the lock."""
         return self._attempt.key.text
 
     @property
     def token(self) -> int:
-        """Fencing number of this ownership: what the lock protects can refuse every lower one."""
+        """The fencing token of this ownership. The resource that the lock protects can reject every lower token."""
         return self._attempt.record.token
 
     @property
     def taken_over(self) -> bool:
-        """Whether the owner before us fell silent: what it was doing may be half done."""
+        """Whether the previous owner crashed or stopped renewing: its work may be half done."""
         return self._attempt.record.attempt > 1
 
     @property
     def held(self) -> bool:
-        """False once it was released, or known to be lost."""
-        return not (is_over(self._attempt) or self._attempt.lost)
+        """Whether the lock is held: not released, and not known to be lost."""
+        return not (is_closed(self._attempt) or self._attempt.lost)
 
     def check(self) -> None:
-        """Raise LeaseLost (or LeaseOverdue) if we may not be alone any more. Costs nothing: call it between steps."""
-        if is_over(self._attempt):
-            raise ClaimError("this lock was released", key=self.name, hint="check it inside of its block")
+        """Raise LeaseLost (or LeaseOverdue) if another owner may hold the lock. It is cheap: call it between steps."""
+        if is_closed(self._attempt):
+            raise ClaimError("this lock was released", key=self.name, hint="call check() inside the block")
         self._attempt.check()
 
-    def _entered(self) -> Self:
+    def _raise_if_not_held(self) -> Self:
         if not self.held:
-            raise ClaimError("this lock is not held any more", key=self.name, hint="acquire it again")
+            raise ClaimError("this lock is no longer held", key=self.name, hint="acquire it again")
         return self
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}: token {self.token}, {'held' if self.held else 'not held'}>"
 
 
-class HeldLock(Owning):
-    """A lock of `Once` that is ours. As a block: it is released at the end."""
+class HeldLock(BaseHeldLock):
+    """A lock of `Once` that this caller holds. As a context manager, it is released at the end of the block."""
 
     __slots__ = ()
 
     def release(self) -> None:
-        """Free it for everybody, at once. Raises LeaseLost if it had another owner meanwhile. Again: does nothing."""
+        """Release the lock. Raise LeaseLost if it had another owner in between. A second call does nothing."""
         self.__exit__(None, None, None)
 
     def __enter__(self) -> Self:
-        return self._entered()
+        return self._raise_if_not_held()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             run(leave(self._attempt, error))
         except BaseException as interrupt:
-            run(left(self._attempt, interrupt))
+            run(leave_interrupted(self._attempt, interrupt))
             raise
 
 
-class AsyncHeldLock(Owning):
-    """A lock of `AsyncOnce` that is ours. As a block: it is released at the end."""
+class AsyncHeldLock(BaseHeldLock):
+    """A lock of `AsyncOnce` that this caller holds. As a context manager, it is released at the end of the block."""
 
     __slots__ = ()
 
     async def release(self) -> None:
-        """Free it for everybody, at once. Raises LeaseLost if it had another owner meanwhile. Again: does nothing."""
+        """Release the lock. Raise LeaseLost if it had another owner in between. A second call does nothing."""
         await self.__aexit__(None, None, None)
 
     async def __aenter__(self) -> Self:
-        return self._entered()
+        return self._raise_if_not_held()
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             await leave(self._attempt, error)
         except BaseException as interrupt:
-            await left(self._attempt, interrupt)
+            await leave_interrupted(self._attempt, interrupt)
             raise
 
 
-class Named(Generic[Owned]):
-    """A lock by its name. Many may share the object: each `with` is an ownership of its own."""
+class BaseLock(Generic[AnyHeldLock]):
+    """A lock by its name. Threads and tasks may share the object: each `with` is an ownership of its own."""
 
     def __init__(self, engine: Engine, job: Job | Callable[[], Job]) -> None:
         self._engine = engine
         self._job = job
-        self._entered: list[Owned] = []
+        self._entered: list[AnyHeldLock] = []
 
-    def _enter(self, lock: Owned) -> None:
-        """If its end is struck before it begins, nobody can end it any more: it lapses with this object."""
+    def _enter(self, lock: AnyHeldLock) -> None:
+        """Record the ownership. If an interrupt keeps the block from ending it, its lease expires with this object."""
         self._entered.append(lock)
         lock._watch = watch(self, lock._attempt.abandon)  # noqa: SLF001 (part of this module)
 
-    def _ending(self) -> Owned:
-        """The ownership that this `with` began: that of this thread or task, innermost first."""
-        here = held_here()
-        mine = [lock for lock in self._entered if lock._attempt in here] or self._entered  # noqa: SLF001 (part of this module)
+    def _entered_here(self) -> AnyHeldLock:
+        """Return the ownership that this `with` began: the innermost one of this thread or task."""
+        held = held_here()
+        mine = [lock for lock in self._entered if lock._attempt in held] or self._entered  # noqa: SLF001 (part of this module)
         if not mine or (mine is self._entered and len(mine) > 1):
             raise ConfigurationError(
                 "this lock was not entered here", hint="leave its block in the thread or task that entered it"
             )
         return mine[-1]
 
-    def _end(self, lock: Owned) -> None:
+    def _remove(self, lock: AnyHeldLock) -> None:
         if lock in self._entered:
             self._entered.remove(lock)
         if lock._watch is not None:  # noqa: SLF001 (part of this module)
             unwatch(lock._watch)  # noqa: SLF001 (part of this module)
 
 
-class Lock(Named[HeldLock]):
+class Lock(BaseLock[HeldLock]):
     """`with once.lock("sync", lease="30s") as lock:` one owner at a time, across all processes."""
 
     def acquire(self) -> HeldLock:
-        """Own it, or raise AlreadyRunning (StillRunning after the wait). Whoever acquires has to release."""
-        return self._acquired()
+        """Acquire the lock, or raise AlreadyRunning (StillRunning after the wait). The caller must release it."""
+        return self._acquire()
 
-    def _acquired(self, *, in_block: bool = False) -> HeldLock:
-        """A signal may raise wherever a function begins, so the lock stands there before it is asked for."""
+    def _acquire(self, *, in_block: bool = False) -> HeldLock:
+        """Acquire the lock. It is recorded first, because a signal handler may raise at the start of any function."""
         job = self._job if isinstance(self._job, Job) else self._job()
-        held = untaken(self._engine, job)
-        lock = HeldLock(held)
+        attempt = new_lock_attempt(self._engine, job)
+        lock = HeldLock(attempt)
         try:
             if in_block:
                 self._enter(lock)
-            run(take(held))
+            run(acquire_lock(attempt))
             return lock
         except BaseException as error:
-            self._end(lock)
-            run(refused(held, error))
+            self._remove(lock)
+            run(recover_acquire(attempt, error))
             raise
 
     def __enter__(self) -> HeldLock:
-        return self._acquired(in_block=True)
+        return self._acquire(in_block=True)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         lock = None
         try:
-            lock = self._ending()
+            lock = self._entered_here()
             lock.__exit__(kind, error, trace)
         except BaseException as interrupt:
-            lock = lock or self._ending()
-            run(left(lock._attempt, interrupt))  # noqa: SLF001 (part of this module)
+            lock = lock or self._entered_here()
+            run(leave_interrupted(lock._attempt, interrupt))  # noqa: SLF001 (part of this module)
             raise
         finally:
             if lock is not None:
-                self._end(lock)
+                self._remove(lock)
 
 
-class AsyncLock(Named[AsyncHeldLock]):
+class AsyncLock(BaseLock[AsyncHeldLock]):
     """`async with once.lock("sync", lease="30s") as lock:` one owner at a time, across all processes."""
 
     async def acquire(self) -> AsyncHeldLock:
-        """Own it, or raise AlreadyRunning (StillRunning after the wait). Whoever acquires has to release."""
-        return await self._acquired()
+        """Acquire the lock, or raise AlreadyRunning (StillRunning after the wait). The caller must release it."""
+        return await self._acquire()
 
-    async def _acquired(self, *, in_block: bool = False) -> AsyncHeldLock:
-        """A signal may raise wherever a function begins, so the lock stands there before it is asked for."""
+    async def _acquire(self, *, in_block: bool = False) -> AsyncHeldLock:
+        """Acquire the lock. It is recorded first, because a signal handler may raise at the start of any function."""
         job = self._job if isinstance(self._job, Job) else await self._engine.runtime.compute(self._job)
-        held = untaken(self._engine, job)
-        lock = AsyncHeldLock(held)
+        attempt = new_lock_attempt(self._engine, job)
+        lock = AsyncHeldLock(attempt)
         try:
             if in_block:
                 self._enter(lock)
-            await take(held)
+            await acquire_lock(attempt)
             return lock
         except BaseException as error:
-            self._end(lock)
-            await refused(held, error)
+            self._remove(lock)
+            await recover_acquire(attempt, error)
             raise
 
     async def __aenter__(self) -> AsyncHeldLock:
-        return await self._acquired(in_block=True)
+        return await self._acquire(in_block=True)
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         lock = None
         try:
-            lock = self._ending()
+            lock = self._entered_here()
             await lock.__aexit__(kind, error, trace)
         except BaseException as interrupt:
-            lock = lock or self._ending()
-            await left(lock._attempt, interrupt)  # noqa: SLF001 (part of this module)
+            lock = lock or self._entered_here()
+            await leave_interrupted(lock._attempt, interrupt)  # noqa: SLF001 (part of this module)
             raise
         finally:
             if lock is not None:
-                self._end(lock)
+                self._remove(lock)
 
 
-def tried(lock: Lock) -> HeldLock | None:
-    """The lock, or None where somebody else has it."""
+def try_acquire(lock: Lock) -> HeldLock | None:
+    """Return the held lock, or None if another owner holds it."""
     try:
         return lock.acquire()
     except AlreadyRunning:
         return None
 
 
-async def tried_async(lock: AsyncLock) -> AsyncHeldLock | None:
-    """The lock, or None where somebody else has it."""
+async def try_acquire_async(lock: AsyncLock) -> AsyncHeldLock | None:
+    """Return the held lock, or None if another owner holds it."""
     try:
         return await lock.acquire()
     except AlreadyRunning:

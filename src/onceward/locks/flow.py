@@ -1,12 +1,12 @@
-"""Locks: a key that one owner at a time holds, and that answers for nothing once it is given up.
+"""Locks: a key that one owner at a time holds. A released lock has no result.
 
-    claim ── somebody has it ──→ wait for it, up to the deadline
-        │ ours, with a token
-    the keeper renews it while the block runs
-        │ however the block ends
-    complete, with a window that is over at once ── replaced meanwhile ──→ LeaseLost
+    claim ── another owner holds it ──→ wait for it, up to the deadline
+        │ acquired, with a token
+    the heartbeat renews it while the block runs
+        │ the block ends, with or without an error
+    complete, with a window that expires immediately ── replaced in between ──→ LeaseLost
 
-Which verbs these are, and why, is told in `engine.lock_record`.
+`engine.lock_record` explains why a lock is released by `complete`.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from onceward.protocol.requests import Answer, AnySettlement, ExpectedRecord, Ve
 _held_here: ContextVar[tuple[Attempt, ...]] = ContextVar("onceward_locks", default=())
 
 held_here = _held_here.get
-"""The locks of this call chain. Apart from `current()`: what work completes or annotates is never a lock."""
+"""The locks of this call chain. Separate from `current()`: work never completes or annotates a lock."""
 
 
 class LockedKey(Attempt):
-    """One ownership of a lock. Never `begun`: whatever interrupts its making finds only a key to give back."""
+    """One ownership of a lock. It is never `begun`, so that an interrupted acquire only has to release the key."""
 
-    unanswered = False  # the store did not reply to a release, which may have been applied all the same
+    unanswered = False  # the store did not reply to a release, which may have been applied nevertheless
 
     async def settle_again(self, settlement: AnySettlement, trouble: Exception, since: float) -> Answer:
-        """Once more at any rate: how the lock stands tells a release that was applied from a loss."""
+        """Send the release at least once more: the answer distinguishes a release that was applied from a loss."""
         self.unanswered = True
         self.engine.emit("settle_retried", self.key, self.record, error=repr(trouble))
         try:
@@ -53,48 +53,48 @@ class LockedKey(Attempt):
             return await super().settle_again(settlement, error, since)
 
 
-def untaken(engine: Engine, job: Job) -> Attempt:
-    """The lock before it is asked for: whatever interrupts the asking, it can be given back."""
+def new_lock_attempt(engine: Engine, job: Job) -> Attempt:
+    """Return the attempt before it is sent to the store, so that it can be released after any interruption."""
     return Unclaimed(engine, job) if switch.off else LockedKey(engine, job)
 
 
-async def take(lock: Attempt) -> None:
-    """Own the lock, or raise what stands in the way."""
+async def acquire_lock(lock: Attempt) -> None:
+    """Acquire the lock, or raise why it was not acquired."""
     if not isinstance(lock, LockedKey):
-        _entered(lock)
+        _hold(lock)
         return
     refuse_reentry(lock.engine, lock.job)
     await lock.engine.ready()
-    found = await granted(lock)
-    if not isinstance(found, Attempt):
-        raise _refusal(found)
+    outcome = await claim_lock(lock)
+    if not isinstance(outcome, Attempt):
+        raise _refusal_error(outcome)
     if lock.job.policy.on_lost == "cancel":
         lock.cancel_if_lost()
-    _entered(lock)
+    _hold(lock)
 
 
-async def refused(lock: Attempt, error: BaseException) -> None:
-    """`take` raised, or what followed it: nobody has it."""
+async def recover_acquire(lock: Attempt, error: BaseException) -> None:
+    """Clean up after `acquire_lock`, or what followed it, raised: the lock is released."""
     _held_here.set(tuple(one for one in held_here() if one is not lock))
     if isinstance(lock, LockedKey):
         await recover(lock.engine, [lock], error)
 
 
-def _entered(lock: Attempt) -> None:
-    _held_here.set((*(one for one in held_here() if not is_over(one)), lock))
+def _hold(lock: Attempt) -> None:
+    _held_here.set((*(one for one in held_here() if not is_closed(one)), lock))
 
 
-def is_over(lock: Attempt) -> bool:
-    """Whether it was released, or left to lapse."""
+def is_closed(lock: Attempt) -> bool:
+    """Whether the lock was released, or left until its lease expires."""
     return lock.closed or lock.settled is not None
 
 
-async def granted(lock: LockedKey) -> Attempt | Outcome[object]:
-    """The grant, or who has it.
+async def claim_lock(lock: LockedKey) -> Attempt | Outcome[object]:
+    """Claim the lock, waiting as declared. Return the attempt, or the outcome that explains why not.
 
-    A lock that was given up still seems to answer for its key if the store's clock was set back since. It answers for
-    nothing, so whoever meets it frees it, if it is still what was seen. Work that has no payload to tell it from a lock
-    does answer for its key.
+    A released lock still looks completed if the store's clock was set back since. It has no result, so the next caller
+    forgets the record, if it has not changed, and claims again. Work under the same key that has no payload looks the
+    same to the claim, but its result counts: then this raises.
     """
     engine, job = lock.engine, lock.job
     deadline = engine.runtime.monotonic() + job.policy.wait / SECOND
@@ -103,11 +103,11 @@ async def granted(lock: LockedKey) -> Attempt | Outcome[object]:
         id, timeout = job.key.id, job.policy.call_timeout
         record = (await engine.store.read([id], timeout=timeout))[0].record
         if record is not None and not is_lock(record):
-            raise _no_lock(found.key)
+            raise _not_a_lock(found.key)
         seen = ExpectedRecord(found.token, RecordState.COMPLETED if isinstance(found, Replayed) else RecordState.FAILED)
         await engine.store.forget([id], force=False, timeout=timeout, seen={id: seen})
-        left = max(0.0, deadline - engine.runtime.monotonic())
-        lock.job = replace(job, policy=replace(job.policy, wait=round(left * SECOND)))
+        remaining = max(0.0, deadline - engine.runtime.monotonic())
+        lock.job = replace(job, policy=replace(job.policy, wait=round(remaining * SECOND)))
         found = await acquire(lock)
     return found
 
@@ -115,29 +115,31 @@ async def granted(lock: LockedKey) -> Attempt | Outcome[object]:
 def refuse_reentry(engine: Engine, job: Job) -> None:
     for lock in held_here():
         same = lock.key.id == job.key.id and lock.engine.heartbeat is engine.heartbeat
-        if same and not is_over(lock) and not lock.inherited:
+        if same and not is_closed(lock) and not lock.inherited:
             raise Reentrant(
-                "this lock is already held by the call that asks for it; waiting for it would never end",
+                "this lock is already held by the caller that wants to acquire it; waiting would never end",
                 key=job.key.text,
-                hint="hold it once, around both; or start what shall wait for it in a context of its own",
+                hint="acquire it once, around both; or start the work that waits for it in a context of its own",
             )
 
 
-def _refusal(found: Outcome[object]) -> BaseException:
-    return _no_lock(found.key) if isinstance(found, Mismatch) else refusal_error(found)
+def _refusal_error(found: Outcome[object]) -> BaseException:
+    return _not_a_lock(found.key) if isinstance(found, Mismatch) else refusal_error(found)
 
 
-def _no_lock(key: str) -> PayloadMismatch:
-    return PayloadMismatch("this key is no lock: other work was claimed under it", key=key)
+def _not_a_lock(key: str) -> PayloadMismatch:
+    return PayloadMismatch("this key is not a lock: other work was claimed under it", key=key)
 
 
-async def give_up(lock: Attempt) -> None:
-    """Free it for everybody. Only its owner can: a replaced one changes nothing and is told."""
-    if is_over(lock):
+async def release_lock(lock: Attempt) -> None:
+    """Release the lock. Only its owner can: if it was replaced, nothing changes, and LeaseLost is raised."""
+    if is_closed(lock):
         return
     clock = lock.engine.runtime.monotonic
-    in_time = not lock.lost and clock() < lock.ends  # until here, nobody can have taken it over
-    lock.retry_until = min(lock.retry_until, max(lock.ends, clock()))  # from then on it is free by itself
+    in_time = not lock.lost and clock() < lock.ends  # until then, no other owner can have taken it over
+    lock.retry_until = min(
+        lock.retry_until, max(lock.ends, clock())
+    )  # after that, it is free because its lease has expired
     try:
         answer = await lock.settle(lock_release(lock.record), RecordState.FREE)
     except StoreError as error:
@@ -150,39 +152,39 @@ async def give_up(lock: Attempt) -> None:
         raise VersionSkew("the lock was rewritten by a newer Onceward", key=lock.key.text, hint="upgrade this process")
     lock.engine.emit("lost", lock.key, lock.record, reason="release refused")
     raise LeaseLost(
-        "this lock had another owner before its block ended: the block was not alone",
+        "this lock had another owner before its block ended: the block did not run alone",
         key=lock.key.text,
-        hint="give the token to what the lock protects, or make the lease longer",
+        hint="pass the token to the resource that the lock protects, or make the lease longer",
     )
 
 
 def _released_before(lock: Attempt, answer: Answer) -> bool:
-    """Our release was applied, its reply lost, and the lock has had another life since: not a take-over of ours."""
+    """Whether our release was applied and its reply lost. The lock is in a later cycle, so ours was not taken over."""
     record = answer.record
     return getattr(lock, "unanswered", False) and (record is None or record.cycle != lock.record.cycle)
 
 
 async def leave(lock: Attempt, error: BaseException | None) -> None:
-    """The end of a block. What was raised inside goes on; that the lock was lost then stands in its notes."""
+    """Release the lock at the end of its block. If the block raised, a lost lock is added as a note to that error."""
     if lock.end(error):
-        error = None  # its work was cancelled because the lock is lost, and that is what has to be told
+        error = None  # the work was cancelled because the lock is lost: raise LeaseLost instead
     try:
-        await give_up(lock)
-    except OncewardError as trouble:
+        await release_lock(lock)
+    except OncewardError as failure:
         if error is None:
             raise
-        error.add_note(f"and its lock: {trouble}")
+        error.add_note(f"the lock: {failure}")
 
 
-async def left(lock: Attempt, interrupt: BaseException) -> None:
-    """`leave` raised. Unless that was its own last word, an interrupt kept it from having one: have it now."""
-    if not (lock.closed or isinstance(interrupt, OncewardError) or _closing(lock, interrupt)):
+async def leave_interrupted(lock: Attempt, interrupt: BaseException) -> None:
+    """Release the lock now if an interrupt kept `leave` from doing so. Errors of Onceward mean that it has tried."""
+    if not (lock.closed or isinstance(interrupt, OncewardError) or _is_closing(lock, interrupt)):
         lock.hurry()
         with suppress(OncewardError):
-            await give_up(lock)
+            await release_lock(lock)
     lock.abandon()
 
 
-def _closing(lock: Attempt, interrupt: BaseException) -> bool:
-    """A coroutine that is being closed cannot wait for a store any more."""
+def _is_closing(lock: Attempt, interrupt: BaseException) -> bool:
+    """Whether the coroutine is being closed, so that it can no longer wait for a store."""
     return lock.engine.runtime.supports_cancellation and isinstance(interrupt, GeneratorExit)

@@ -22,8 +22,8 @@ from .sweeper import Sweeper, Tell
 
 def sweeper(client: Any, tell: Tell | None) -> Sweeper:
     """A recovery worker for what this client has declared with `store_input=True`."""
-    awaits = bool(client._awaits)  # noqa: SLF001 (its own faces call this)
-    known = [one for one in client.recoverable if one.awaits is awaits]
+    is_async = bool(client._is_async)  # noqa: SLF001 (its own faces call this)
+    known = [one for one in client.recoverable if one.is_async is is_async]
     if not known:
         other = " of this colour" if client.recoverable else ""
         raise ConfigurationError(

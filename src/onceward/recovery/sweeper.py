@@ -11,13 +11,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from onceward.engine.engine import Engine
-from onceward.engine.error_text import words_of
+from onceward.engine.error_text import format_error
 from onceward.errors import ConfigurationError, OncewardError, Stopping, StoreError, StoreFull, StoreUnavailable
 from onceward.protocol.outcome import Failed, Outcome
 from onceward.protocol.ports import Filter, Page
 from onceward.protocol.record import Record
 from onceward.protocol.runtime import WorkerPool
-from onceward.schedules.runner import AFTER_TROUBLE
+from onceward.schedules.runner import STORE_RETRY_DELAY
 
 from .decision import UNFINISHED, Recovered, Recovery, RecoveryStatus, belongs_to, standing_of
 
@@ -81,9 +81,9 @@ class Sweeper:
             except Stopping:
                 break
             except StoreError as error:
-                self.tell(Recovered("", self.engine.store.name, error=words_of(error)))
-                rest = max(every, AFTER_TROUBLE)
-            await pool.rest(rest, lambda: self.engine.stopping)
+                self.tell(Recovered("", self.engine.store.name, error=format_error(error)))
+                rest = max(every, STORE_RETRY_DELAY)
+            await pool.sleep(rest, lambda: self.engine.stopping)
         return total
 
     async def _page(self, page: Page, found: Recovery) -> None:
@@ -115,7 +115,7 @@ class Sweeper:
         except OncewardError:
             raise
         except Exception as error:
-            raise ConfigurationError(f"its kept input no longer fits: {words_of(error)}", key=record.key) from error
+            raise ConfigurationError(f"its kept input no longer fits: {format_error(error)}", key=record.key) from error
 
     async def _due(self, record: Record, found: Recovery) -> None:
         try:
@@ -131,7 +131,7 @@ class Sweeper:
         except (Stopping, StoreUnavailable, StoreFull):
             raise
         except OncewardError as error:  # of this record alone: also StoreBroken, if it was damaged meanwhile
-            told = Recovered(record.key, record.scope, error=words_of(error))
+            told = Recovered(record.key, record.scope, error=format_error(error))
         found.count(told)
         if not told.elsewhere:
             self.tell(told)

@@ -1,4 +1,4 @@
-"""Patterns as people write them, read by cronsim: five fields as in crontab(5), or six with seconds in front."""
+"""Parse cron patterns with cronsim: five fields as in crontab(5), or six with seconds first."""
 
 from __future__ import annotations
 
@@ -19,43 +19,45 @@ NICKNAMES = {
     "@annually": "0 0 1 1 *",
 }
 FIELDS = 5
-MILLENNIUM = 946_684_800_000_000  # 2000-01-01: any day would do to see whether a pattern ever comes
+REFERENCE_INSTANT = 946_684_800_000_000  # 2000-01-01: any day will do to check whether a pattern ever matches
 
 
 def timetable(text: str, zone: str) -> Timetable:
-    """The pattern in the time zone. Refuses what cannot be read, and what never comes."""
-    table = Timetable(pattern_of(text), checked_zone(zone))
-    if table.next(MILLENNIUM) is None:
-        raise ConfigurationError(f"the pattern {text!r} never comes", hint="there is no such date")
+    """Return the timetable of the pattern in the time zone. Raise if the pattern is invalid or never matches."""
+    table = Timetable(parse_pattern(text), checked_zone(zone))
+    if table.next(REFERENCE_INSTANT) is None:
+        raise ConfigurationError(f"the pattern {text!r} never matches", hint="there is no such date")
     return table
 
 
-def pattern_of(text: str) -> Pattern:
+def parse_pattern(text: str) -> Pattern:
     try:
         from cronsim import CronSim, CronSimError
     except ImportError as error:
         raise MissingExtra("cron patterns need cronsim", hint='pip install "onceward[schedule]"') from error
     if not isinstance(text, str):
-        raise ConfigurationError(f"a pattern is text, not {type(text).__name__}", hint='such as "*/5 8-18 * * 1-6"')
-    written = NICKNAMES.get(text.strip().lower(), text)
+        raise ConfigurationError(
+            f"a pattern must be a string, not {type(text).__name__}", hint='such as "*/5 8-18 * * 1-6"'
+        )
+    expression = NICKNAMES.get(text.strip().lower(), text)
     try:
-        read = CronSim(written, datetime(2000, 1, 1, tzinfo=UTC))
+        parsed = CronSim(expression, datetime(2000, 1, 1, tzinfo=UTC))
     except (CronSimError, ValueError) as error:
         raise ConfigurationError(
-            f"the pattern {text!r} cannot be read: {error}",
+            f"the pattern {text!r} is invalid: {error}",
             hint='minute, hour, day of month, month, day of week: "*/5 8-18 * * 1-6"',
         ) from error
 
-    def is_on(day: date) -> bool:
-        return day.month in read.months and read.match_day(day)
+    def matches_date(day: date) -> bool:
+        return day.month in parsed.months and parsed.match_day(day)
 
-    fields = written.split()
+    fields = expression.split()
     return Pattern(
         text=text,
-        hours=tuple(sorted(read.hours)),
-        minutes=tuple(sorted(read.minutes)),
-        seconds=tuple(sorted(read.seconds)),
-        is_on=is_on,
+        hours=tuple(sorted(parsed.hours)),
+        minutes=tuple(sorted(parsed.minutes)),
+        seconds=tuple(sorted(parsed.seconds)),
+        matches_date=matches_date,
         fixed=len(fields) == FIELDS and not any(field.startswith("*") for field in fields[:2]),
     )
 
@@ -68,6 +70,6 @@ def checked_zone(zone: str) -> str:
     except (KeyError, ValueError, OSError, TypeError) as error:
         raise ConfigurationError(
             f"unknown time zone {zone!r}",
-            hint="write an IANA name such as Europe/Berlin or UTC; without a system's zones, install tzdata",
+            hint="use an IANA name such as Europe/Berlin or UTC; if the system has no time zone data, install tzdata",
         ) from error
     return zone

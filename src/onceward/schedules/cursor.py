@@ -1,9 +1,10 @@
-"""The cursor of a schedule: up to which slot everything is settled or given up. It only ever moves forward.
+"""The cursor of a schedule: all slots up to it are settled or missed. It only moves forward.
 
-It is kept in two ordinary records, both COMPLETED for ever, so that no purge takes them, and only the larger one
-counts. To move it, the smaller one is made free (if it still is what was seen), claimed and completed with the new
-value. Whoever dies on the way leaves the larger one as it was; of several who move it at once one wins. The verbs are
-those of any record: a store needs to know nothing about schedules.
+It is stored in two ordinary records. Both are COMPLETED with an unlimited window, so that they are never purged, and
+only the larger value counts. To move the cursor, a runner forgets the record with the smaller value (if it has not
+changed since it was read), claims it, and completes it with the new value. If the runner crashes in between, the larger
+value is unchanged. If several runners move the cursor concurrently, one wins. All requests are those of any record: a
+store needs to know nothing about schedules.
 """
 
 from __future__ import annotations
@@ -21,28 +22,28 @@ from onceward.protocol.requests import Answer, ClaimRequest, Complete, ExpectedR
 
 from .definition import Schedule
 
-LEASE = 10_000_000  # µs: long enough for two calls, short enough for others to go on if their caller dies
+LEASE = 10_000_000  # µs: long enough for two calls, and short enough for other runners to continue after a crash
 TIMEOUT = 2.0
 VALUE, MISSED = "considered", "missed"
 
 
 class Cursor(Struct, frozen=True):
-    """Where a schedule has come to, and what the two records were that said so."""
+    """How far a schedule has come, and the record that the next move overwrites."""
 
     considered: int
     missed: int
     spare: Record | None
-    spare_at: int  # which of the two holds the smaller value, or none
+    spare_at: int  # which of the two records holds the smaller value, or no value
 
 
 def cursor_of(answers: Sequence[Answer]) -> Cursor | None:
-    """The cursor that two records say; None if the schedule is new."""
+    """Return the cursor stored in the two records, or None if the schedule is new."""
     values = [_value(answer.record) for answer in answers]
-    newest = max((0, 1), key=lambda number: values[number] or (-1, 0))
-    value = values[newest]
+    current = max((0, 1), key=lambda number: values[number] or (-1, 0))
+    value = values[current]
     if value is None:
         return None
-    spare = 1 - newest
+    spare = 1 - current
     return Cursor(*value, answers[spare].record, spare)
 
 
@@ -53,28 +54,31 @@ def _value(record: Record | None) -> tuple[int, int] | None:
 
 
 async def move(engine: Engine, schedule: Schedule, seen: Cursor | None, considered: int, missed: int) -> bool:
-    """Move it from what was seen to here; `missed` in all. False: somebody else is moving it, or has."""
+    """Move the cursor from `seen` to `considered`, with the total of missed slots.
+
+    Return False if another runner has moved it or is moving it.
+    """
     number = 0 if seen is None else seen.spare_at
     key = schedule.cursors[number]
     spare = None if seen is None else seen.spare
     if spare is not None and spare.state not in (RecordState.FREE, RecordState.PENDING):
-        marks = {key.id: ExpectedRecord(spare.token, spare.state)}
-        freed = await engine.store.forget([key.id], force=False, timeout=TIMEOUT, seen=marks)
+        unchanged = {key.id: ExpectedRecord(spare.token, spare.state)}
+        freed = await engine.store.forget([key.id], force=False, timeout=TIMEOUT, seen=unchanged)
         if freed[0].verdict is not Verdict.OK:
             return False
     nonce = engine.runtime.nonce()
     request = ClaimRequest(key.id, key.scope.text, key.text, nonce, LEASE, owner=engine.owner.name)
-    granted = await _surely(engine, lambda: engine.store.claim([request], timeout=TIMEOUT))
+    granted = await _call_with_retry(engine, lambda: engine.store.claim([request], timeout=TIMEOUT))
     if granted.verdict is not Verdict.ACQUIRED or granted.record is None:
         return False
     note = {VALUE: str(considered), MISSED: str(missed)}
     completion = Complete(key.id, granted.record.token, nonce, stored=False, note=note)
-    settled = await _surely(engine, lambda: engine.store.settle([completion], timeout=TIMEOUT))
+    settled = await _call_with_retry(engine, lambda: engine.store.settle([completion], timeout=TIMEOUT))
     return settled.verdict is Verdict.OK
 
 
-async def _surely(engine: Engine, call: Callable[[], Coroutine[Any, Any, list[Answer]]]) -> Answer:
-    """A reply that was lost is asked for again: to the same nonce the store gives the same answer."""
+async def _call_with_retry(engine: Engine, call: Callable[[], Coroutine[Any, Any, list[Answer]]]) -> Answer:
+    """Repeat a call whose reply was lost: for the same nonce, the store returns the same answer."""
     for left in TRIES_LEFT:
         try:
             return (await call())[0]

@@ -1,4 +1,4 @@
-"""A pattern of a schedule, as it was read: which local times it means. Who reads the text is not decided here."""
+"""A parsed pattern of a schedule: which local times it matches. It does not depend on the parser."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from msgspec import Struct
 
 
 class Pattern(Struct, frozen=True):
-    """The times of a day, sorted, and the dates that they are meant for.
+    """The times of a day, sorted, and the dates to which they apply.
 
-    `fixed` as Debian's cron has it: neither the minute nor the hour begins with a star, so that a person meant the
-    time that a clock on the wall shows. All others mean real time.
+    `fixed` is as in Debian's cron: neither the minute nor the hour begins with a star, so the pattern means local
+    wall-clock time. All other patterns mean elapsed time.
     """
 
     text: str
     hours: tuple[int, ...]
     minutes: tuple[int, ...]
     seconds: tuple[int, ...]
-    is_on: Callable[[date], bool]
+    matches_date: Callable[[date], bool]
     fixed: bool

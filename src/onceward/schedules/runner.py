@@ -1,8 +1,8 @@
-"""Keep the schedules of a client: look what is due, start it, rest until the next slot; again until told to stop.
+"""Run the schedules of a client: check what is due, start it, sleep until the next slot; repeat until stopped.
 
-Every runner does the same and none leads: the claim of a slot decides who runs it. The time is the store's, so that
-machines whose clocks differ agree. A slot is claimed first and the cursor moves over it only when it is settled: a
-runner that dies in between loses nothing.
+Every runner does the same, and there is no leader: the claim of a slot decides which runner runs it. The time is the
+store's, so that machines with different clocks agree. A slot is claimed first, and the cursor moves over it only when
+it is settled. So nothing is lost if a runner crashes in between.
 """
 
 from __future__ import annotations
@@ -23,170 +23,173 @@ from onceward.protocol.runtime import WorkerPool
 from .cursor import Cursor, cursor_of, move
 from .definition import Missed, Ran, Schedule
 from .due import Agenda, OpenSlot, agenda
-from .slot_run import MakeJob, Run, run_slot
-from .slots import moment
+from .slot_run import MakeJob, SlotRun, run_slot
+from .slots import datetime_of
 
-LONGEST_REST = 60.0
-"""Seconds after which the store is asked for the time again: it may be set, and machines are suspended."""
+MAX_SLEEP = 60.0
+"""Seconds after which the runner asks the store for the time again: clocks are set, and machines are suspended."""
 
-AFTER_TROUBLE = 5.0  # seconds until a store that did not answer is asked again
-AT_MOST = 10_000  # slots that are looked at after a long silence; earlier ones are missed, uncounted
-BATCH = 256
-LAGS = 8  # part of catch_up_age by which others may leave the cursor behind before we move it for them
+STORE_RETRY_DELAY = 5.0  # seconds until a runner asks a store again that did not answer
+MAX_SLOTS = 10_000  # slots that are checked after a long outage; earlier ones are missed, and not counted
+READ_BATCH = 256
+CURSOR_LAG_PARTS = 8  # if the cursor is behind by this part of catch_up_age, any runner moves it
 
-Watcher = Callable[[Ran | Missed], None]
+OnResult = Callable[[Ran | Missed], None]
 
 
-async def keep(
-    engine: Engine, watches: Sequence[ScheduleRunner], pool: WorkerPool, *, longest_rest: float = LONGEST_REST
+async def run_loop(
+    engine: Engine, runners: Sequence[ScheduleRunner], pool: WorkerPool, *, max_sleep: float = MAX_SLEEP
 ) -> None:
-    """Run what is due until the engine stops; then wait for what is running."""
+    """Run what is due until the engine stops; then wait for the runs that have not ended."""
     try:
         while not engine.stopping:
-            for watch in watches:
-                if watch.is_due():
-                    await watch.look(pool)
-            rest = min([longest_rest, *(watch.seconds_left() for watch in watches)])
-            await pool.rest(rest, lambda: engine.stopping)
+            for runner in runners:
+                if runner.is_due():
+                    await runner.check(pool)
+            seconds = min([max_sleep, *(runner.seconds_left() for runner in runners)])
+            await pool.sleep(seconds, lambda: engine.stopping)
     finally:
         await pool.finish()
 
 
 class ScheduleRunner:
-    """One schedule as one runner sees it."""
+    """The state of one schedule in one process."""
 
-    def __init__(self, engine: Engine, schedule: Schedule, job: MakeJob, tell: Watcher | None = None) -> None:
+    def __init__(self, engine: Engine, schedule: Schedule, job: MakeJob, on_result: OnResult | None = None) -> None:
         self.engine = engine
         self.schedule = schedule
         self.job = job
-        self._tell = tell or (lambda _: None)
-        self._ahead: int | None = None  # µs that the store's clock is ahead of our monotonic one
+        self._on_result = on_result or (lambda _: None)
+        self._clock_offset: int | None = None  # µs: the store's clock minus our monotonic one
         self._cursor: Cursor | None = None
         self._considered = 0
         self._settled: set[int] = set()
-        self._ours: set[int] = set()
-        self._did_something = False
-        self._next: int | None = None  # slot after the last look
-        self._again = True  # a run has ended since the last look
-        self._look_at = 0  # by our monotonic clock, in µs
+        self._own_slots: set[int] = set()
+        self._has_run = False
+        self._next_slot: int | None = None  # the first slot after the last check
+        self._run_ended = True  # a run has ended since the last check
+        self._check_at = 0  # by our monotonic clock, in µs
 
     def is_due(self) -> bool:
         return self.seconds_left() == 0
 
     def seconds_left(self) -> float:
-        return 0.0 if self._again else max(0.0, (self._look_at - self._monotonic()) / SECOND)
+        return 0.0 if self._run_ended else max(0.0, (self._check_at - self._monotonic()) / SECOND)
 
     def _monotonic(self) -> int:
         return int(self.engine.runtime.monotonic() * SECOND)
 
-    async def look(self, pool: WorkerPool) -> None:
-        """One look: start what is due, move the cursor, and say when to look again."""
-        self._again = False
+    async def check(self, pool: WorkerPool) -> None:
+        """Start what is due, move the cursor, and set the time of the next check."""
+        self._run_ended = False
         try:
-            self._look_at = await self._look(pool)
+            self._check_at = await self._check(pool)
         except Stopping:
             return
         except StoreError as error:
-            self.engine.emit("schedule_delayed", self.schedule.turn, error=message_of(error))
-            self._look_at = self._monotonic() + int(AFTER_TROUBLE * SECOND)
+            self.engine.emit("schedule_delayed", self.schedule.overlap_lock, error=message_of(error))
+            self._check_at = self._monotonic() + int(STORE_RETRY_DELAY * SECOND)
 
-    async def _look(self, pool: WorkerPool) -> int:
+    async def _check(self, pool: WorkerPool) -> int:
         await self.engine.ready()
         if self._cursor is None:
             await self._register()
-        now, records, more = await self._read()
+        now, records, more = await self._read_open_slots()
         due = agenda(records, self.schedule.slots, now, self._considered)
         for slot in due.now:
             self._start(pool, slot, late=False)
         if due.late is not None:
             self._start(pool, due.late, late=True)
         await self._advance(due, more=more)
-        if self._next is None or self._next <= now:
-            self._next = self.schedule.table.next(now)
-        looks = [one for one in (self._next, due.look_at) if one is not None]
-        return min(looks, default=now + int(LONGEST_REST * SECOND)) - (now - self._monotonic())
+        if self._next_slot is None or self._next_slot <= now:
+            self._next_slot = self.schedule.table.next(now)
+        checks = [at for at in (self._next_slot, due.check_at) if at is not None]
+        return min(checks, default=now + int(MAX_SLEEP * SECOND)) - (now - self._monotonic())
 
     async def _register(self) -> None:
-        """Where the schedule has come to. A new one begins now."""
+        """Read the cursor of the schedule. A new schedule begins now."""
         keys = self.schedule.cursors
         while self._cursor is None:
-            answers = await self._ask([key.id for key in keys])
-            self._remember(answers)
+            answers = await self._read_records([key.id for key in keys])
+            self._update_cursor(answers)
             if self._cursor is None:
-                begun = await move(self.engine, self.schedule, None, answers[0].now, 0)
-                await self.engine.runtime.sleep(0 if begun else FIRST_PAUSE * (1 + self.engine.runtime.jitter()))
+                moved = await move(self.engine, self.schedule, None, answers[0].now, 0)
+                await self.engine.runtime.sleep(0 if moved else FIRST_PAUSE * (1 + self.engine.runtime.jitter()))
 
-    async def _ask(self, ids: Sequence[bytes]) -> list[Answer]:
+    async def _read_records(self, ids: Sequence[bytes]) -> list[Answer]:
         answers: list[Answer] = []
-        for start in range(0, len(ids), BATCH):
-            some = ids[start : start + BATCH]
-            answers += await self.engine.store.read(some, timeout=self.schedule.policy.call_timeout)
-        self._ahead = answers[-1].now - self._monotonic()
+        for start in range(0, len(ids), READ_BATCH):
+            batch = ids[start : start + READ_BATCH]
+            answers += await self.engine.store.read(batch, timeout=self.schedule.policy.call_timeout)
+        self._clock_offset = answers[-1].now - self._monotonic()
         return answers
 
-    def _remember(self, answers: Sequence[Answer]) -> None:
+    def _update_cursor(self, answers: Sequence[Answer]) -> None:
         cursor = cursor_of(answers[:2])
         if cursor is not None:
             self._cursor = cursor
             self._considered = max(self._considered, cursor.considered)
             self._settled = {slot for slot in self._settled if slot > self._considered}
 
-    async def _read(self) -> tuple[int, list[OpenSlot], bool]:
-        """The store's time, the slots up to it that are not settled, and whether there were too many to look at."""
+    async def _read_open_slots(self) -> tuple[int, list[OpenSlot], bool]:
+        """Return the store's time, the slots up to it that are not settled, and whether some were left out."""
         schedule = self.schedule
-        until = (self._ahead or 0) + self._monotonic()
-        slots = deque(islice(schedule.table.between(self._considered, until), AT_MOST))
-        more = len(slots) == AT_MOST
+        until = (self._clock_offset or 0) + self._monotonic()
+        slots = deque(islice(schedule.table.between(self._considered, until), MAX_SLOTS))
+        more = len(slots) == MAX_SLOTS
         if more:
             recent = schedule.table.between(until - schedule.slots.catch_up_age, until)
-            slots = deque(recent, maxlen=AT_MOST)
+            slots = deque(recent, maxlen=MAX_SLOTS)
         unknown = [slot for slot in slots if slot not in self._settled]
         ids = [key.id for key in schedule.cursors] + [schedule.key(slot).id for slot in unknown]
-        answers = await self._ask(ids)
-        self._remember(answers)
+        answers = await self._read_records(ids)
+        self._update_cursor(answers)
         now = answers[-1].now
         records = dict(zip(unknown, (answer.record for answer in answers[2:]), strict=True))
-        opened = [OpenSlot(slot, records.get(slot), ours=slot in self._ours, settled=slot in self._settled)
+        open_slots = [OpenSlot(slot, records.get(slot), ours=slot in self._own_slots, settled=slot in self._settled)
                   for slot in slots if self._considered < slot <= now]  # fmt: skip
-        return now, opened, more
+        return now, open_slots, more
 
     async def _advance(self, due: Agenda, *, more: bool) -> None:
-        """Move the cursor over what is settled. Whoever ran something does; the others only if nobody has for long."""
+        """Move the cursor over settled slots.
+
+        A runner does this if it ran or missed a slot. Others do it only if the cursor has not moved for long.
+        """
         self._settled.update(due.settled)
         cursor = self._cursor
         if cursor is None or due.considered <= cursor.considered:
             return
-        lags = due.considered - cursor.considered > self.schedule.slots.catch_up_age // LAGS
-        if not (self._did_something or due.missed or lags):
+        lagging = due.considered - cursor.considered > self.schedule.slots.catch_up_age // CURSOR_LAG_PARTS
+        if not (self._has_run or due.missed or lagging):
             return
         missed = cursor.missed + len(due.missed)
         if await move(self.engine, self.schedule, cursor, due.considered, missed):
-            self._considered, self._did_something = due.considered, False
-            self._tell_missed(due.missed, more=more)
+            self._considered, self._has_run = due.considered, False
+            self._report_missed(due.missed, more=more)
 
-    def _tell_missed(self, missed: Sequence[int], *, more: bool) -> None:
+    def _report_missed(self, missed: Sequence[int], *, more: bool) -> None:
         if missed:
-            told = Missed(self.schedule.name, len(missed), moment(missed[0]), moment(missed[-1]), more)
-            self.engine.emit("missed", self.schedule.key(missed[-1]), reason=str(told))
-            self._tell(told)
+            result = Missed(self.schedule.name, len(missed), datetime_of(missed[0]), datetime_of(missed[-1]), more)
+            self.engine.emit("missed", self.schedule.key(missed[-1]), reason=str(result))
+            self._on_result(result)
 
     def _start(self, pool: WorkerPool, slot: int, *, late: bool) -> None:
-        self._ours.add(slot)
-        pool.start(lambda: self._do(pool, slot, late=late))
+        self._own_slots.add(slot)
+        pool.start(lambda: self._run(pool, slot, late=late))
 
-    async def _do(self, pool: WorkerPool, slot: int, *, late: bool) -> None:
-        """One run. Whatever it raises is told and ends nothing else."""
+    async def _run(self, pool: WorkerPool, slot: int, *, late: bool) -> None:
+        """Run one slot. Any exception is logged, and stops nothing else."""
         schedule = self.schedule
         try:
-            outcome = await run_slot(self.engine, Run(schedule, slot, self.job(slot), patient=late))
-            self._did_something |= not isinstance(outcome, Running | Replayed)
-            self._again = True
-            self._tell(Ran(schedule.name, schedule.local(slot), outcome, late))
+            outcome = await run_slot(self.engine, SlotRun(schedule, slot, self.job(slot), wait_for_lock=late))
+            self._has_run |= not isinstance(outcome, Running | Replayed)
+            self._run_ended = True
+            self._on_result(Ran(schedule.name, schedule.local(slot), outcome, late))
         except Stopping:
             return
-        except Exception as error:  # noqa: BLE001 (the store's trouble, or a listener's: the slot is looked at again)
+        except Exception as error:  # noqa: BLE001 (from the store or from on_result: the slot is checked again)
             self.engine.emit("schedule_delayed", schedule.key(slot), error=message_of(error))
-            self._look_at = min(self._look_at, self._monotonic() + int(AFTER_TROUBLE * SECOND))
+            self._check_at = min(self._check_at, self._monotonic() + int(STORE_RETRY_DELAY * SECOND))
         finally:
-            self._ours.discard(slot)
+            self._own_slots.discard(slot)
             pool.wake()

@@ -1,12 +1,12 @@
-"""One run of a schedule: claim the slot, then, unless runs may overlap, the turn; run; settle.
+"""One run of a schedule: claim the slot, acquire the overlap lock (unless runs may overlap), run, settle.
 
-    claim the slot ── not ours ──→ Replayed, Running, Failed, Parked
-        │ ours
-    take the turn ── an earlier run is still going ──→ the slot is settled as skipped
-        │ ours, or runs may overlap
-    run the handler, settle the slot, give up the turn
+    claim the slot ── not acquired ──→ Replayed, Running, Failed, Parked
+        │ acquired
+    acquire the overlap lock ── an earlier run has not ended ──→ the slot is settled as skipped
+        │ acquired, or runs may overlap
+    run the handler, settle the slot, release the overlap lock
 
-The slot comes first: whoever has the turn without it would keep others from a run that it does not do itself.
+The slot is claimed first. A process that held only the lock would block a run that it does not do itself.
 """
 
 from __future__ import annotations
@@ -19,44 +19,47 @@ from msgspec.structs import replace
 from onceward.engine import switch
 from onceward.engine.acquire import acquire
 from onceward.engine.attempt import Attempt
-from onceward.engine.block import leave, left, refusal, unentered
+from onceward.engine.block import leave, leave_interrupted, new_attempt, refusal_error
 from onceward.engine.engine import Engine
-from onceward.engine.execute import ask_first, disabled, perform
+from onceward.engine.execute import perform, run_disabled, verify_first
 from onceward.engine.interrupted import recover
 from onceward.engine.job import Job
-from onceward.engine.lock_record import MARK, given_up
+from onceward.engine.lock_record import LOCK_FINGERPRINT, lock_release
 from onceward.engine.unclaimed import Unclaimed
 from onceward.errors import NotAcquired, StoreError
-from onceward.locks.flow import LockedKey, granted
+from onceward.locks.flow import LockedKey, claim_lock
 from onceward.protocol.outcome import Failed, Outcome, Running, Stale
 from onceward.protocol.record import AfterCrash, RecordState
 from onceward.protocol.requests import Fail, Resolution, Resolve
 
 from .definition import SKIPPED, Schedule
 
-OF_FIRES = {
-    "too early": "its slot has not come by the store's clock; early= says by how much a clock may be ahead",
-    "too late": "catch_up_age= says how late a run may be; rerun=True runs it all the same",
+WRONG_TIME_HINTS = {
+    "too early": "by the store's clock, its slot is in the future; early= sets how far a clock may be ahead",
+    "too late": "catch_up_age= sets how late a run may be; rerun=True runs it anyway",
 }
 
 
-class Run:
-    """What is needed of one run: its schedule, its slot, and the job that does it."""
+class SlotRun:
+    """One run: its schedule, its slot, the job that does it, and the overlap lock while it is held."""
 
-    def __init__(self, schedule: Schedule, slot: int, job: Job, *, patient: bool = False) -> None:
+    def __init__(self, schedule: Schedule, slot: int, job: Job, *, wait_for_lock: bool = False) -> None:
         self.schedule = schedule
         self.slot = slot
         self.job = job
-        self.patient = patient  # a late run waits for its turn: skipping it would undo the catching up
-        self.turn: Attempt | None = None
+        self.wait_for_lock = wait_for_lock  # a late run waits for the lock: if it were skipped, it would not catch up
+        self.overlap_lock: Attempt | None = None
 
     @property
     def overlaps(self) -> bool:
         return self.schedule.slots.overlap == "allow"
 
-    def turn_job(self) -> Job:
-        """A lock like any other: when its owner falls silent it is free, whatever that means for the slot."""
-        waits = self.patient or self.schedule.slots.overlap == "wait"
+    def lock_job(self) -> Job:
+        """Return the job that acquires the overlap lock.
+
+        It is an ordinary lock. If its owner crashes, it is free again, whatever `after_crash` says about the slot.
+        """
+        waits = self.wait_for_lock or self.schedule.slots.overlap == "wait"
         policy = replace(
             self.job.policy,
             on_running="wait" if waits else "raise",
@@ -66,42 +69,42 @@ class Run:
             max_attempts=0,
             on_lost="notify",
         )
-        return Job(self.schedule.turn, policy, self.job.codec, MARK)
+        return Job(self.schedule.overlap_lock, policy, self.job.codec, LOCK_FINGERPRINT)
 
-    async def torn_open(self, engine: Engine, slot: Attempt, error: BaseException) -> None:
-        """Leave neither the slot nor the turn locked."""
-        await recover(engine, [slot] if self.turn is None else [slot, self.turn], error)
-        self.turn = None
+    async def recover(self, engine: Engine, slot: Attempt, error: BaseException) -> None:
+        """Release the slot and the overlap lock after an error."""
+        await recover(engine, [slot] if self.overlap_lock is None else [slot, self.overlap_lock], error)
+        self.overlap_lock = None
 
 
-async def run_slot(engine: Engine, run: Run) -> Outcome[Any]:
-    """Do the run of this slot, if it is ours to do."""
+async def run_slot(engine: Engine, run: SlotRun) -> Outcome[Any]:
+    """Run this slot, unless it was run before, or another worker runs it."""
     if switch.off:
-        return await disabled(engine, run.job)
+        return await run_disabled(engine, run.job)
     slot = Attempt(engine, run.job)
     try:
-        found = await _begin(engine, run, slot)
+        found = await _claim_slot(engine, run, slot)
         outcome = await perform(found) if isinstance(found, Attempt) else found
     except BaseException as error:
-        await run.torn_open(engine, slot, error)
+        await run.recover(engine, slot, error)
         raise
-    await give_up_turn(run)
+    await release_overlap_lock(run)
     return outcome
 
 
-async def _begin(engine: Engine, run: Run, slot: Attempt) -> Attempt | Outcome[Any]:
-    """The claim of the slot, with the turn; or the outcome that stands in the way."""
+async def _claim_slot(engine: Engine, run: SlotRun, slot: Attempt) -> Attempt | Outcome[Any]:
+    """Claim the slot and acquire the overlap lock. Return the claim, or the outcome that explains why not."""
     await engine.ready()
     found = await acquire(slot)
     if not isinstance(found, Attempt):
-        return _named(found)
+        return _with_skip_reason(found)
     if run.overlaps:
         return found
-    run.turn = LockedKey(engine, run.turn_job())
-    other = await granted(run.turn)
+    run.overlap_lock = LockedKey(engine, run.lock_job())
+    other = await claim_lock(run.overlap_lock)
     if isinstance(other, Attempt):
         return found
-    run.turn = None
+    run.overlap_lock = None
     if engine.stopping:
         await found.release()
         return Running(key=found.key.text, reason="stopping")
@@ -109,9 +112,9 @@ async def _begin(engine: Engine, run: Run, slot: Attempt) -> Attempt | Outcome[A
 
 
 async def _skip(attempt: Attempt, other: Outcome[Any]) -> Outcome[Any]:
-    """Settle the slot as skipped. It is no success, so it is FAILED; a person may still ask for it."""
+    """Settle the slot as skipped. That is not a success, so it is FAILED; `rerun=True` can still run it."""
     owner = other.owner if isinstance(other, Running) else ""
-    why = f"another run of this schedule was still going{f' ({owner})' if owner else ''}"
+    why = f"another run of this schedule had not ended{f' ({owner})' if owner else ''}"
     record = attempt.record
     validity = attempt.job.policy.window.validity(record.claimed_at)
     fail = Fail(attempt.key.id, record.token, record.nonce, SKIPPED, why, final=True, known=True, validity=validity)
@@ -127,61 +130,61 @@ async def _skip(attempt: Attempt, other: Outcome[Any]) -> Outcome[Any]:
     )
 
 
-def _named(outcome: Outcome[Any]) -> Outcome[Any]:
+def _with_skip_reason(outcome: Outcome[Any]) -> Outcome[Any]:
     if isinstance(outcome, Failed) and outcome.error_type == SKIPPED:
         return replace(outcome, reason="skipped")
     return outcome
 
 
-async def give_up_turn(run: Run) -> None:
-    """The next run may begin. If the store does not answer now, it may once the turn's lease is over."""
-    turn, run.turn = run.turn, None
-    if turn is None or turn.over:
+async def release_overlap_lock(run: SlotRun) -> None:
+    """Release the overlap lock. If the store does not answer, the next run can begin when the lease expires."""
+    lock, run.overlap_lock = run.overlap_lock, None
+    if lock is None or lock.closed:
         return
-    turn.hurry()
+    lock.hurry()
     try:
-        await turn.settle(given_up(turn.record), RecordState.FREE)
+        await lock.settle(lock_release(lock.record), RecordState.FREE)
     except StoreError:
-        turn.abandon()
+        lock.abandon()
 
 
-# ── runs that somebody else's scheduler starts ──────────────────────────────────────────────────────────────────
+# ── runs that an external scheduler starts ──────────────────────────────────────────────────────────────────
 
 MakeJob = Callable[[int], Job]
-"""The job of a slot."""
+"""Returns the job of a slot."""
 
 
 async def tick(engine: Engine, schedule: Schedule, slot: int | None, job: MakeJob, *, rerun: bool) -> Outcome[Any]:
-    """The run that a fire is for: of this slot, or of the one that it means by the store's clock."""
+    """Run this slot or, if it is None, the slot that is due by the store's clock."""
     await engine.ready()
-    found = await meant(engine, schedule, slot, rerun=rerun)
+    found = await slot_for_tick(engine, schedule, slot, rerun=rerun)
     if not isinstance(found, int):
-        engine.emit("skipped", schedule.turn if slot is None else schedule.key(slot), reason=found.reason)
+        engine.emit("skipped", schedule.overlap_lock if slot is None else schedule.key(slot), reason=found.reason)
         return found
-    return await run_slot(engine, Run(schedule, found, job(found)))
+    return await run_slot(engine, SlotRun(schedule, found, job(found)))
 
 
-async def meant(engine: Engine, schedule: Schedule, slot: int | None, *, rerun: bool) -> int | Outcome[Any]:
-    """The slot, or why a fire for it comes at the wrong time."""
+async def slot_for_tick(engine: Engine, schedule: Schedule, slot: int | None, *, rerun: bool) -> int | Outcome[Any]:
+    """Return the slot that a tick is for, or an outcome if the tick is too early or too late."""
     timeout, slots = schedule.policy.call_timeout, schedule.slots
-    key = schedule.turn if slot is None else schedule.key(slot)
+    key = schedule.overlap_lock if slot is None else schedule.key(slot)
     answer = (await engine.store.read([key.id], timeout=timeout))[0]
     if slot is None:
-        slot = schedule.meant_by(answer.now)
+        slot = schedule.slot_at(answer.now)
         if slot is None:
             return Stale(key=schedule.name, reason="no slot yet")
         key = schedule.key(slot)
     if rerun:
-        await ask_again(engine, schedule, slot)
+        await allow_rerun(engine, schedule, slot)
     elif slot - answer.now > slots.early:
         return Stale(key=key.text, reason="too early")
-    elif answer.now - slot > slots.catch_up_age:  # its record may be gone, so that it could run twice
+    elif answer.now - slot > slots.catch_up_age:  # its record may be purged, and then it could run twice
         return Stale(key=key.text, reason="too late")
     return slot
 
 
-async def ask_again(engine: Engine, schedule: Schedule, slot: int) -> None:
-    """Let a slot that failed be run once more. Of several who ask for it at once, one gets it."""
+async def allow_rerun(engine: Engine, schedule: Schedule, slot: int) -> None:
+    """Let a failed slot run once more. Of several concurrent callers, one succeeds."""
     id, timeout = schedule.key(slot).id, schedule.policy.call_timeout
     record = (await engine.store.read([id], timeout=timeout))[0].record
     if record is not None and record.state is RecordState.FAILED:
@@ -194,50 +197,50 @@ async def enter(
     schedule: Schedule,
     slot: int | None,
     job: MakeJob,
-    begun: Callable[[Run, Attempt], None],
+    on_claim: Callable[[SlotRun, Attempt], None],
     *,
     rerun: bool,
 ) -> None:
-    """As `tick`, for a block that does the work itself. Raises what stands in the way.
+    """Claim the slot for a block that does the work itself; otherwise as `tick`. Raise if the slot is not acquired.
 
-    `begun` gets the run and its claim before that is asked for: from then on, whatever interrupts us, the block can
-    call `refused`.
+    `on_claim` receives the run and its attempt before the claim is sent. From then on, the block can call
+    `abandon_entry` after any interruption.
     """
     await engine.ready()
-    found = await meant(engine, schedule, slot, rerun=rerun)
+    found = await slot_for_tick(engine, schedule, slot, rerun=rerun)
     if not isinstance(found, int):
-        raise NotAcquired(f"this fire is {found.reason}", key=found.key, hint=OF_FIRES.get(found.reason))
-    run = Run(schedule, found, job(found))
-    attempt = unentered(engine, run.job)
-    begun(run, attempt)
+        raise NotAcquired(f"this tick is {found.reason}", key=found.key, hint=WRONG_TIME_HINTS.get(found.reason))
+    run = SlotRun(schedule, found, job(found))
+    attempt = new_attempt(engine, run.job)
+    on_claim(run, attempt)
     if isinstance(attempt, Unclaimed):
         attempt.__enter__()
         return
-    outcome = await _begin(engine, run, attempt)
+    outcome = await _claim_slot(engine, run, attempt)
     if not isinstance(outcome, Attempt):
-        raise refusal(outcome)
+        raise refusal_error(outcome)
     attempt.__enter__()
-    settled = await ask_first(attempt) if attempt.record.ask_first else None
+    settled = await verify_first(attempt) if attempt.record.ask_first else None
     if settled is not None:
-        raise refusal(settled)
+        raise refusal_error(settled)
     attempt.begin()
 
 
-async def refused(attempt: Attempt, run: Run, error: BaseException) -> None:
-    """`enter` raised, or what followed it: the block does not begin."""
+async def abandon_entry(attempt: Attempt, run: SlotRun, error: BaseException) -> None:
+    """Clean up after `enter`, or what followed it, raised: the block does not begin."""
     attempt.begun = False
     if isinstance(attempt, Unclaimed):
         attempt.leave()
     else:
-        await run.torn_open(attempt.engine, attempt, error)
+        await run.recover(attempt.engine, attempt, error)
 
 
-async def end(attempt: Attempt, run: Run, error: BaseException | None) -> None:
-    """End the run of a block, and its turn, whatever happened inside."""
+async def end(attempt: Attempt, run: SlotRun, error: BaseException | None) -> None:
+    """Settle the run of a block and release its overlap lock, whatever happened inside."""
     try:
         await leave(attempt, error)
     except BaseException as interrupt:
-        await left(attempt, error, interrupt)
-        await give_up_turn(run)
+        await leave_interrupted(attempt, error, interrupt)
+        await release_overlap_lock(run)
         raise
-    await give_up_turn(run)
+    await release_overlap_lock(run)

@@ -1,12 +1,12 @@
-"""Slots: the instants that a pattern means in a time zone, in µs since 1970. No clock: who asks says when it is.
+"""Slots: the instants that a pattern matches in a time zone, in µs since 1970. No clock: the caller passes the time.
 
-A *fixed* time (`30 2 * * *`) is a time on the wall. It comes once a day, as Debian's cron has it: if clocks skip it, it
-comes right after the gap; if they show it twice, the first one counts. Several fixed times in one gap are one slot.
+A *fixed* time (`30 2 * * *`) is a wall-clock time. It happens once a day, as in Debian's cron. If the clocks skip it,
+it happens right after the gap. If they show it twice, the first one counts. Several fixed times in a gap are one slot.
 
-Any other pattern (`*/5 * * * *`) is a matter of real time: every instant at which a clock on the wall shows a time that
-matches. What clocks skip never comes, and what they show twice comes twice.
+Any other pattern (`*/5 * * * *`) matches every instant at which the local clock shows a matching time. A time that the
+clocks skip does not happen, and a time that they show twice happens twice.
 
-There is one definition, forwards; whoever looks back looks forward from earlier.
+Slots are computed forward in time only. To search backward, start from an earlier instant.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ MICROSECOND = timedelta(microseconds=1)
 SECOND = timedelta(seconds=1)
 DAY = timedelta(days=1)
 HOUR = 3600
-"""Seconds. Within an hour clocks change at most once: no zone has ever been quicker."""
+"""Seconds. Within an hour, the clocks change at most once: no time zone has ever changed faster."""
 
-YEARS = 50
-"""A pattern without a slot in so many years has none: 29 February on a certain weekday comes every 28 at least."""
+MAX_YEARS = 50
+"""A pattern without a slot in so many years has none: 29 February on a given weekday recurs within 40 years."""
 
-LOOKS_BACK = tuple(timedelta(**{unit: number}) for unit, number in (
-    ("minutes", 1), ("hours", 1), ("days", 1), ("days", 32), ("days", 366), ("days", 9 * 366), ("days", YEARS * 366),
+LOOKBACK_SPANS = tuple(timedelta(**{unit: number}) for unit, number in (
+    ("minutes", 1), ("hours", 1), ("days", 1), ("days", 32), ("days", 366), ("days", 9 * 366),
+    ("days", MAX_YEARS * 366),
 ))  # fmt: skip
-"""How far back the latest slot is looked for: little at first, because most patterns come often."""
+"""How far back to search for the latest slot: the shortest span first, because most patterns match often."""
 
 
-def moment(instant: int) -> datetime:
+def datetime_of(instant: int) -> datetime:
     return EPOCH + instant * MICROSECOND
 
 
@@ -51,30 +52,30 @@ class Timetable(Struct, frozen=True, dict=True):
     zone: str
 
     @cached_property
-    def clock_on_the_wall(self) -> tzinfo:
+    def time_zone(self) -> tzinfo:
         from zoneinfo import ZoneInfo  # here, because few programs have schedules
 
         return ZoneInfo(self.zone)
 
     def after(self, instant: int) -> Iterator[int]:
-        """Every slot after this instant, in order. Ends only where the calendar does, or the pattern."""
-        slots = self._fixed(moment(instant)) if self.pattern.fixed else self._real(moment(instant))
+        """Yield every slot after this instant, in order, until the calendar or the pattern ends."""
+        slots = self._fixed(datetime_of(instant)) if self.pattern.fixed else self._elapsed(datetime_of(instant))
         return map(instant_of, slots)
 
     def next(self, instant: int) -> int | None:
-        """The first slot after this instant."""
+        """Return the first slot after this instant."""
         return next(self.after(instant), None)
 
     def between(self, after: int, until: int) -> Iterator[int]:
-        """The slots after the one instant and up to the other, that included."""
+        """Yield the slots after `after`, up to and including `until`."""
         for slot in self.after(after):
             if slot > until:
                 return
             yield slot
 
     def latest(self, instant: int) -> int | None:
-        """The last slot at or before this instant."""
-        for span in LOOKS_BACK:
+        """Return the last slot at or before this instant."""
+        for span in LOOKBACK_SPANS:
             latest = None
             for latest in self.between(instant - span // MICROSECOND, instant):  # noqa: B007 (the last one counts)
                 pass
@@ -83,10 +84,10 @@ class Timetable(Struct, frozen=True, dict=True):
         return None
 
     def _fixed(self, start: datetime) -> Iterator[datetime]:
-        pattern, zone = self.pattern, self.clock_on_the_wall
+        pattern, zone = self.pattern, self.time_zone
         last = start
-        for day in _days(start.astimezone(zone).date() - DAY):  # one earlier, for zones that skip a whole day
-            if not pattern.is_on(day):
+        for day in _days(start.astimezone(zone).date() - DAY):  # one day earlier, for zones that skip a whole day
+            if not pattern.matches_date(day):
                 continue
             for hour, minute, second in product(pattern.hours, pattern.minutes, pattern.seconds):
                 slot = first_instant(datetime.combine(day, time(hour, minute, second)), zone)
@@ -94,24 +95,26 @@ class Timetable(Struct, frozen=True, dict=True):
                     last = slot
                     yield slot
 
-    def _real(self, start: datetime) -> Iterator[datetime]:
-        zone = self.clock_on_the_wall
+    def _elapsed(self, start: datetime) -> Iterator[datetime]:
+        zone = self.time_zone
         at = start.replace(microsecond=0) + SECOND
-        end = min(at.year + YEARS, 9990)
+        end = min(at.year + MAX_YEARS, 9990)
         while at.year < end:
             local = at.astimezone(zone)
-            if not self.pattern.is_on(local.date()):
+            if not self.pattern.matches_date(local.date()):
                 at = _next_date(at, local, zone)
                 continue
-            left = timedelta(seconds=HOUR - local.minute * 60 - local.second)
-            if (at + left - SECOND).astimezone(zone).utcoffset() != local.utcoffset():  # clocks change in this hour
-                yield from (second for second in _seconds(at, left) if self._matches(second.astimezone(zone)))
+            remaining = timedelta(seconds=HOUR - local.minute * 60 - local.second)
+            if (at + remaining - SECOND).astimezone(
+                zone
+            ).utcoffset() != local.utcoffset():  # clocks change in this hour
+                yield from (second for second in _seconds(at, remaining) if self._matches(second.astimezone(zone)))
             elif local.hour in self.pattern.hours:
-                yield from self._in_hour(at + left - timedelta(seconds=HOUR), at)
-            at += left
+                yield from self._in_hour(at + remaining - timedelta(seconds=HOUR), at)
+            at += remaining
 
     def _in_hour(self, begin: datetime, start: datetime) -> Iterator[datetime]:
-        """The slots of an hour that clocks go through undisturbed, from `start` on."""
+        """Yield the slots, from `start` on, of an hour in which the clocks do not change."""
         for minute, second in product(self.pattern.minutes, self.pattern.seconds):
             slot = begin + timedelta(minutes=minute, seconds=second)
             if slot >= start:
@@ -123,18 +126,18 @@ class Timetable(Struct, frozen=True, dict=True):
             local.second in pattern.seconds
             and local.minute in pattern.minutes
             and local.hour in pattern.hours
-            and pattern.is_on(local.date())
+            and pattern.matches_date(local.date())
         )
 
 
 def first_instant(shown: datetime, zone: tzinfo) -> datetime:
-    """When a clock on the wall first shows this time; if it never does, the end of the gap that it falls into."""
+    """Return when the local clock first shows this time. If it never does, return the end of the gap."""
     at = shown.replace(tzinfo=zone, fold=0).astimezone(UTC)
     if at.astimezone(zone).replace(tzinfo=None) == shown:
         return at
     after = zone.utcoffset(shown.replace(tzinfo=zone, fold=1))
     low, high = 0, int((at - shown.replace(tzinfo=zone, fold=1).astimezone(UTC)).total_seconds())
-    while low < high:  # the last instant before `at` from which on clocks show the time after the gap
+    while low < high:  # find how far before `at` the clocks changed
         middle = (low + high + 1) // 2
         if (at - middle * SECOND).astimezone(zone).utcoffset() == after:
             low = middle
@@ -144,18 +147,18 @@ def first_instant(shown: datetime, zone: tzinfo) -> datetime:
 
 
 def _days(first: date) -> Iterator[date]:
-    last = min(first.year + YEARS, 9990)
+    last = min(first.year + MAX_YEARS, 9990)
     day = first
     while day.year < last:
         yield day
         day += DAY
 
 
-def _seconds(start: datetime, stretch: timedelta) -> Iterator[datetime]:
-    return (start + number * SECOND for number in range(int(stretch.total_seconds())))
+def _seconds(start: datetime, duration: timedelta) -> Iterator[datetime]:
+    return (start + number * SECOND for number in range(int(duration.total_seconds())))
 
 
 def _next_date(at: datetime, local: datetime, zone: tzinfo) -> datetime:
-    """The first instant of the next local date. Where clocks were set back across midnight, a step towards it."""
+    """Return the first instant of the next local date, or a step towards it if clocks were set back across midnight."""
     midnight = first_instant(datetime.combine(local.date() + DAY, time()), zone)
     return midnight if midnight > at else at + timedelta(seconds=HOUR // 4)
