@@ -200,7 +200,7 @@ def test_one_that_cannot_be_read_is_the_trouble_of_that_one(trucks: Kept) -> Non
 
 @pytest.mark.fault("F22")
 def test_what_cannot_be_kept_is_refused_before_anything_happens(client: SyncClient, trucks: Kept) -> None:
-    with pytest.raises(ResultError, match="cannot be kept"):
+    with pytest.raises(ResultError, match="cannot be stored"):
         trucks.apply("truck", at(1, message_id="m"), Random(1).randbytes(1_200_000))
     with pytest.raises(InvalidKey, match="no time zone"):
         trucks.apply("truck", "2025-12-31T12:00", 1)

@@ -1,4 +1,4 @@
-"""`once.state(…)`: the newest state of entities, in both colours. One line a method; the flows are in `latest.flow`."""
+"""The public API of `once.state(…)`, sync and async: the latest state of entities. `latest.flow` does the work."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from onceward.protocol.outcome import Outcome
 from onceward.runtime.bridge import run
 
 from . import flow as flows
-from . import listing as shown
-from .event import Current, Gone, Known, StateEvent, deleted
-from .flow import LatestFlow
+from . import listing
+from .event import Current, DeletedValue, Known, StateEvent, deleted
+from .flow import StateDefinition
 
 if TYPE_CHECKING:
     from onceward.client.base import BaseClient
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 WINDOW: Final = "7d"
-"""Longer than brokers keep a message that nobody acknowledged: Pub/Sub 7 days at most by default."""
+"""As long as brokers keep unacknowledged messages: Pub/Sub keeps them for 7 days by default."""
 
 KEEP_DELETED: Final = "30d"
 MAX_CLOCK_SKEW: Final = "5m"
-"""More than clocks that are kept in step ever differ."""
+"""Synchronised clocks never differ by more than that."""
 
 
-class Kept(Generic[T]):
-    """What a state knows, in both colours."""
+class BaseLatestState(Generic[T]):
+    """What the sync and the async state share."""
 
     def __init__(
         self,
@@ -44,144 +44,147 @@ class Kept(Generic[T]):
         keep_deleted: Duration = KEEP_DELETED,
         max_clock_skew: Duration | None = MAX_CLOCK_SKEW,
     ) -> None:
-        keep = Retention(microseconds(window, "window"), microseconds(keep_deleted, "keep_deleted"))
-        if keep.deleted < keep.marks:
+        retention = Retention(microseconds(window, "window"), microseconds(keep_deleted, "keep_deleted"))
+        if retention.deleted < retention.marks:
             raise ConfigurationError(
-                f"keep_deleted ({format_duration(keep.deleted)}) is shorter than window ({format_duration(keep.marks)}):"
-                " a message that is delivered again in between would bring the deleted entity back",
-                hint="keep deleted entities at least as long as the messages are known",
+                f"keep_deleted ({format_duration(retention.deleted)}) is shorter than window"
+                f" ({format_duration(retention.marks)}):"
+                " a message that is delivered again in between would restore the deleted entity",
+                hint="set keep_deleted to at least window",
             )
         self.name = name
         self.client = client
         self.engine = client.engine
-        self.flow = LatestFlow(
+        self.definition = StateDefinition(
             client.state_scope(name),
             client.codec(type),
-            keep,
+            retention,
             None if max_clock_skew is None else microseconds(max_clock_skew, "max_clock_skew"),
             client.policy.call_timeout,
         )
 
     @property
     def scope(self) -> Scope:
-        """Whose entities these are: application, name and tenant."""
-        return self.flow.scope
+        """The scope of the entities: application, name and tenant."""
+        return self.definition.scope
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.scope.text} on {self.engine.store.name}>"
 
 
-class LatestState(Kept[T]):
-    """The newest value of each entity, whatever the order in which events arrive, and however often."""
+class LatestState(BaseLatestState[T]):
+    """The latest value of each entity, regardless of the order in which events arrive, and how often."""
 
     def apply(
         self, entity: Any, ordering: AnyOrdering, value: T, *, event_id: Any = None, payload: Any = None
     ) -> Outcome[T]:
-        """The entity has this value since then, unless a newer event is known: `Executed`, `Replayed` or `Stale`.
+        """Set the value of the entity, unless a later event was applied. Return `Executed`, `Replayed` or `Stale`.
 
-        `payload` is what the same message, or event, must say again, if that is not all of the value.
+        Pass `payload` if only a part of the value identifies the content: a repeated message must have the same one.
         """
-        return run(flows.apply(self.engine, self.flow, StateEvent(entity, ordering, value, event_id, payload)))
+        return run(flows.apply(self.engine, self.definition, StateEvent(entity, ordering, value, event_id, payload)))
 
     def delete(self, entity: Any, ordering: AnyOrdering, *, event_id: Any = None) -> Outcome[None]:
-        """The entity is gone since then, unless a newer event is known. Older ones do not bring it back."""
-        return run(flows.apply(self.engine, self.flow, StateEvent(entity, ordering, deleted, event_id)))
+        """Delete the entity, unless a later event was applied. Earlier events do not restore it."""
+        return run(flows.apply(self.engine, self.definition, StateEvent(entity, ordering, deleted, event_id)))
 
     def apply_many(self, events: Iterable[StateEvent[T] | tuple[Any, ...]]) -> list[Outcome[T]]:
-        """Thousands in one call. Outcomes in input order; one that cannot be read is `Failed`, and stops no other."""
-        return run(flows.apply_all(self.engine, self.flow, events))
+        """Apply thousands of events in one call. Return outcomes in input order; an invalid event alone is `Failed`."""
+        return run(flows.apply_all(self.engine, self.definition, events))
 
     def apply_in(
         self,
         connection: Any,
         entity: Any,
         ordering: AnyOrdering,
-        value: T | Gone,
+        value: T | DeletedValue,
         *,
         event_id: Any = None,
         payload: Any = None,
     ) -> Outcome[T]:
-        """As `apply`, in your own transaction: write your own row there if the outcome is `applied`."""
+        """Apply an event in your own transaction. Write your own row there if the outcome is `applied`."""
         return run(
-            flows.apply(self.engine, self.flow, StateEvent(entity, ordering, value, event_id, payload), connection)
+            flows.apply(
+                self.engine, self.definition, StateEvent(entity, ordering, value, event_id, payload), connection
+            )
         )
 
     def apply_many_in(self, connection: Any, events: Iterable[StateEvent[T] | tuple[Any, ...]]) -> list[Outcome[T]]:
-        """As `apply_many`, in your own transaction."""
-        return run(flows.apply_all(self.engine, self.flow, events, connection))
+        """Apply many events in your own transaction."""
+        return run(flows.apply_all(self.engine, self.definition, events, connection))
 
     def get(self, entity: Any) -> T | None:
-        """The newest value; None if there is none, or the entity was deleted."""
-        current: Current[T] | None = run(flows.read(self.engine, self.flow, entity))
+        """Return the latest value; None if there is none, or the entity was deleted."""
+        current: Current[T] | None = run(flows.read(self.engine, self.definition, entity))
         return None if current is None else current.value
 
     def read(self, entity: Any) -> Current[T] | None:
-        """The newest value with its ordering; of a deleted entity what is left of it; None if nothing is known."""
-        return run(flows.read(self.engine, self.flow, entity))
+        """Return the latest value with its ordering, also of a deleted entity; None if nothing is known."""
+        return run(flows.read(self.engine, self.definition, entity))
 
     def entities(self, limit: int = 1_000) -> list[Current[T]]:
-        """Those that have a value, at most so many: for a page or a person."""
-        return run(shown.entities(self.engine, self.flow, limit))
+        """Return the entities that have a value, up to `limit`: for display and debugging."""
+        return run(listing.entities(self.engine, self.definition, limit))
 
     def known(self, entity: Any, *, message_id: str | None = None, event_id: Any = None) -> Known | None:
-        """What is remembered of a message, or of an event, of this entity; None: nothing, or not any more."""
-        return run(shown.known(self.engine, self.flow, entity, message_id, event_id))
+        """Return what is known about a message or an event of this entity; None if nothing is, or no longer."""
+        return run(listing.known(self.engine, self.definition, entity, message_id, event_id))
 
 
-class AsyncLatestState(Kept[T]):
-    """The newest value of each entity, whatever the order in which events arrive, and however often."""
+class AsyncLatestState(BaseLatestState[T]):
+    """The latest value of each entity, regardless of the order in which events arrive, and how often."""
 
     async def apply(
         self, entity: Any, ordering: AnyOrdering, value: T, *, event_id: Any = None, payload: Any = None
     ) -> Outcome[T]:
-        """The entity has this value since then, unless a newer event is known: `Executed`, `Replayed` or `Stale`.
+        """Set the value of the entity, unless a later event was applied. Return `Executed`, `Replayed` or `Stale`.
 
-        `payload` is what the same message, or event, must say again, if that is not all of the value.
+        Pass `payload` if only a part of the value identifies the content: a repeated message must have the same one.
         """
-        return await flows.apply(self.engine, self.flow, StateEvent(entity, ordering, value, event_id, payload))
+        return await flows.apply(self.engine, self.definition, StateEvent(entity, ordering, value, event_id, payload))
 
     async def delete(self, entity: Any, ordering: AnyOrdering, *, event_id: Any = None) -> Outcome[None]:
-        """The entity is gone since then, unless a newer event is known. Older ones do not bring it back."""
-        return await flows.apply(self.engine, self.flow, StateEvent(entity, ordering, deleted, event_id))
+        """Delete the entity, unless a later event was applied. Earlier events do not restore it."""
+        return await flows.apply(self.engine, self.definition, StateEvent(entity, ordering, deleted, event_id))
 
     async def apply_many(self, events: Iterable[StateEvent[T] | tuple[Any, ...]]) -> list[Outcome[T]]:
-        """Thousands in one call. Outcomes in input order; one that cannot be read is `Failed`, and stops no other."""
-        return await flows.apply_all(self.engine, self.flow, events)
+        """Apply thousands of events in one call. Return outcomes in input order; an invalid event alone is `Failed`."""
+        return await flows.apply_all(self.engine, self.definition, events)
 
     async def apply_in(
         self,
         connection: Any,
         entity: Any,
         ordering: AnyOrdering,
-        value: T | Gone,
+        value: T | DeletedValue,
         *,
         event_id: Any = None,
         payload: Any = None,
     ) -> Outcome[T]:
-        """As `apply`, in your own transaction: write your own row there if the outcome is `applied`."""
+        """Apply an event in your own transaction. Write your own row there if the outcome is `applied`."""
         return await flows.apply(
-            self.engine, self.flow, StateEvent(entity, ordering, value, event_id, payload), connection
+            self.engine, self.definition, StateEvent(entity, ordering, value, event_id, payload), connection
         )
 
     async def apply_many_in(
         self, connection: Any, events: Iterable[StateEvent[T] | tuple[Any, ...]]
     ) -> list[Outcome[T]]:
-        """As `apply_many`, in your own transaction."""
-        return await flows.apply_all(self.engine, self.flow, events, connection)
+        """Apply many events in your own transaction."""
+        return await flows.apply_all(self.engine, self.definition, events, connection)
 
     async def get(self, entity: Any) -> T | None:
-        """The newest value; None if there is none, or the entity was deleted."""
-        current: Current[T] | None = await flows.read(self.engine, self.flow, entity)
+        """Return the latest value; None if there is none, or the entity was deleted."""
+        current: Current[T] | None = await flows.read(self.engine, self.definition, entity)
         return None if current is None else current.value
 
     async def read(self, entity: Any) -> Current[T] | None:
-        """The newest value with its ordering; of a deleted entity what is left of it; None if nothing is known."""
-        return await flows.read(self.engine, self.flow, entity)
+        """Return the latest value with its ordering, also of a deleted entity; None if nothing is known."""
+        return await flows.read(self.engine, self.definition, entity)
 
     async def entities(self, limit: int = 1_000) -> list[Current[T]]:
-        """Those that have a value, at most so many: for a page or a person."""
-        return await shown.entities(self.engine, self.flow, limit)
+        """Return the entities that have a value, up to `limit`: for display and debugging."""
+        return await listing.entities(self.engine, self.definition, limit)
 
     async def known(self, entity: Any, *, message_id: str | None = None, event_id: Any = None) -> Known | None:
-        """What is remembered of a message, or of an event, of this entity; None: nothing, or not any more."""
-        return await shown.known(self.engine, self.flow, entity, message_id, event_id)
+        """Return what is known about a message or an event of this entity; None if nothing is, or no longer."""
+        return await listing.known(self.engine, self.definition, entity, message_id, event_id)

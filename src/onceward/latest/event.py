@@ -1,4 +1,4 @@
-"""An event about an entity, as the user hands it over, and the state of an entity, as the user gets it."""
+"""The types that users pass to and get from `once.state(…)`: events, and the state of an entity."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Deleted(Enum):
-    """Instead of a value: the entity is gone."""
+    """The type of `deleted`."""
 
     DELETED = "deleted"
 
@@ -25,24 +25,24 @@ class Deleted(Enum):
 deleted: Final = Deleted.DELETED
 """The value of an event that deletes its entity."""
 
-Gone = Literal[Deleted.DELETED]
+DeletedValue = Literal[Deleted.DELETED]
 
 
 class StateEvent(Struct, Generic[T], frozen=True):
-    """One event for `apply_many`. `event_id` names the event itself, whichever message brings it.
+    """One event for `apply_many`. `event_id` identifies the event itself, whichever message delivers it.
 
-    `payload` is what makes its content, if that is not the value: without what the delivery adds to it.
+    Pass `payload` if the value also holds data that differs between deliveries: it is the content without that data.
     """
 
     entity: Any
     ordering: AnyOrdering
-    value: T | Gone
+    value: T | DeletedValue
     event_id: Any = None
     payload: Any = None
 
 
 class Known(Struct, frozen=True):
-    """A message or an event that was here: which message brought it, since when it is known, and until when."""
+    """A message or an event that was applied before: its message id, and from when until when it is known."""
 
     message_id: str
     created_at: datetime
@@ -50,9 +50,9 @@ class Known(Struct, frozen=True):
 
 
 class Current(Struct, Generic[T], frozen=True):
-    """The state of an entity: the newest value, where it stands, and when it was applied here.
+    """The state of an entity: its latest value, the ordering of that event, and when it was applied.
 
-    `deleted` True: the newest event deleted it, and `value` is None.
+    If the latest event deleted the entity, `deleted` is true and `value` is None.
     """
 
     entity: str

@@ -1,4 +1,7 @@
-"""The guard against old events: any number of deliveries in, the newest state and an outcome each out."""
+"""Apply events to the latest state of entities: encode them, send them to the store, and return an outcome for each.
+
+The store applies the rule in `protocol.latest`, which ignores duplicates and stale events.
+"""
 
 from __future__ import annotations
 
@@ -41,25 +44,25 @@ from onceward.results.result_type import Unstorable
 from .event import Current, StateEvent, deleted
 
 BATCH: Final = 1_000
-"""Events in one call to the store: some milliseconds, so that others pass in between."""
+"""Events in one call to the store: some milliseconds, so that other callers get a turn in between."""
 
 BATCH_BYTES: Final = 4 * 1024 * 1024
-"""... or as many as have about so many bytes."""
+"""Bytes of values in one call to the store, approximately."""
 
-MOST_KEYS: Final = 65_536
-"""Entities whose ids are remembered, so that they are not hashed for every event. A few megabytes."""
+MAX_CACHED_KEYS: Final = 65_536
+"""Entities whose keys are cached, so that they are not hashed for every event. A few megabytes."""
 
 _VERSION: Final = bytes((ENCODER_VERSION,))
-_HASH: Final = CONTENT_BYTES - len(_VERSION)
-_TEXTS: Final = frozenset((str,))
-_joined = b"".join
+_HASH_BYTES: Final = CONTENT_BYTES - len(_VERSION)
+_STR_ONLY: Final = frozenset((str,))
+_concat = b"".join
 _sha256 = hashlib.sha256
 
 AnyEvent = StateEvent[Any] | tuple[Any, ...]
 
 
-class LatestFlow:
-    """What is declared about one state: whose it is, how values are stored, what is kept for how long."""
+class StateDefinition:
+    """The declaration of one state: its scope, the codec of its values, and its retention."""
 
     def __init__(self, scope: Scope, codec: Codec, keep: Retention, max_clock_skew: int | None, timeout: float) -> None:
         self.scope = scope
@@ -71,214 +74,216 @@ class LatestFlow:
         self._keys: dict[str, Key] = {}
 
     def key(self, entity: Any) -> Key:
-        """Hashed once, as long as it is remembered."""
-        if type(entity) is not str:  # 1, True and 1.0 are one key of a dict, and three entities
+        """Return the key of an entity, from the cache if possible."""
+        if type(entity) is not str:  # 1, True and 1.0 are one dict key, but three entities
             return make_key(self.scope, entity)
         key = self._keys.get(entity)
         if key is None:
             key = make_key(self.scope, entity)
-            if len(self._keys) >= MOST_KEYS:
+            if len(self._keys) >= MAX_CACHED_KEYS:
                 self._keys.clear()
             self._keys[entity] = key
         return key
 
     def mark(self, entity: Any, message_id: str | None, event_id: Any) -> bytes:
-        """Under which a message or an event of this entity is known."""
+        """Return the deduplication mark of a message or an event of this entity."""
         if (message_id is None) == (event_id is None):
-            raise ConfigurationError("give either message_id= or event_id=")
+            raise ConfigurationError("pass either message_id= or event_id=")
         id = self.key(entity).id
         if message_id is None:
             return _event_mark(id, event_id)
         return mark_of(id, b"message", message_id.encode(), message_id)
 
-    def deliveries(self, events: Sequence[AnyEvent]) -> Made:
-        """Events, ready for the store: many in few steps. Raises what is wrong with any of them."""
-        given = [event if type(event) is StateEvent else _event(event) for event in events]
-        keys = self._keys_of([event.entity for event in given])
-        values = [None if event.value is deleted else event.value for event in given]
-        said = canonical_all(_contents(given, values))
+    def deliveries(self, events: Sequence[AnyEvent]) -> EncodedEvents:
+        """Encode the events for the store, all at once because that is faster. Raise if any of them is invalid."""
+        checked = [event if type(event) is StateEvent else _as_event(event) for event in events]
+        keys = self._keys_of([event.entity for event in checked])
+        values = [None if event.value is deleted else event.value for event in checked]
+        contents = canonical_all(_contents(checked, values))
         try:
             data = self.codec.pack_all(values, [key.id for key in keys])
         except Unstorable as error:
-            raise ResultError(f"the value cannot be kept: {error}", key=keys[0].text) from None
-        return Made(self._made(given, keys, said, data), values, sum(map(len, data)))
+            raise ResultError(f"the value cannot be stored: {error}", key=keys[0].text) from None
+        return EncodedEvents(self._deliveries(checked, keys, contents, data), values, sum(map(len, data)))
 
     def _keys_of(self, entities: list[Any]) -> list[Key]:
-        """Most are remembered: all of these in one step."""
+        """Return the keys of the entities. Most are cached; those are looked up in one step."""
         key = self.key
-        if set(map(type, entities)) != _TEXTS:
+        if set(map(type, entities)) != _STR_ONLY:
             return list(map(key, entities))
-        known = list(map(self._keys.get, entities))
-        return [one or key(entity) for one, entity in zip(known, entities, strict=True)]
+        cached = list(map(self._keys.get, entities))
+        return [one or key(entity) for one, entity in zip(cached, entities, strict=True)]
 
-    def _made(
-        self, events: list[StateEvent[Any]], keys: list[Key], said: list[bytes], data: list[bytes]
+    def _deliveries(
+        self, events: list[StateEvent[Any]], keys: list[Key], contents: list[bytes], data: list[bytes]
     ) -> list[EventDelivery]:
-        """All in one loop: to call something for each of them would cost as much as it does."""
-        made: list[EventDelivery] = []
+        """Return the deliveries. This is one loop, because a function call per event would double the cost."""
+        deliveries: list[EventDelivery] = []
         scope, max_clock_skew = self._scope_text, self.max_clock_skew
-        for event, key, says, value in zip(events, keys, said, data, strict=True):
+        for event, key, content, value in zip(events, keys, contents, data, strict=True):
             id, event_id = key.id, event.event_id
-            place = position_of(event.ordering)
-            head, message = place.head, place.message_id
-            gone = event.value is deleted
-            content = _sha256(head if gone else head + says).digest()[:_HASH]  # the same for all consumers
-            order = _joined((head, place.tail, _VERSION, content))
+            position = position_of(event.ordering)
+            head, message = position.head, position.message_id
+            is_deleted = event.value is deleted
+            digest = _sha256(head if is_deleted else head + content).digest()[:_HASH_BYTES]  # same for all consumers
+            order = _concat((head, position.tail, _VERSION, digest))
             if message is None and event_id is None and max_clock_skew is None:
-                made.append(EventDelivery(id, scope, key.text, order, None if gone else value))
+                deliveries.append(EventDelivery(id, scope, key.text, order, None if is_deleted else value))
                 continue
-            time = place.time
-            made.append(
+            time = position.time
+            deliveries.append(
                 EventDelivery(
                     id,
                     scope,
                     key.text,
                     order,
-                    None if gone else value,
+                    None if is_deleted else value,
                     NO_MARK if message is None else mark_of(id, b"message", message.encode(), message),
                     NO_MARK if event_id is None else _event_mark(id, event_id),
                     message or "",
                     0 if max_clock_skew is None or time is None else time - max_clock_skew,
                 )
             )
-        return made
+        return deliveries
 
 
-class Made(NamedTuple):
-    """What some events became: deliveries, their values, of how many bytes, and by its position each that cannot be."""
+class EncodedEvents(NamedTuple):
+    """Encoded events: deliveries, values, their total size in bytes, and the errors of invalid events by position."""
 
     deliveries: list[EventDelivery]
     values: list[Any]
     size: int
-    troubles: Mapping[int, Exception] = MappingProxyType({})
+    errors: Mapping[int, Exception] = MappingProxyType({})
 
 
-def _event(given: Any) -> StateEvent[Any]:
-    if isinstance(given, StateEvent):
-        return given
-    if isinstance(given, tuple) and 3 <= len(given) <= 4:  # noqa: PLR2004 (as StateEvent has it)
-        return StateEvent(*given)
+def _as_event(event: Any) -> StateEvent[Any]:
+    if isinstance(event, StateEvent):
+        return event
+    if isinstance(event, tuple) and 3 <= len(event) <= 4:  # noqa: PLR2004 (the fields of StateEvent)
+        return StateEvent(*event)
     raise ConfigurationError(
-        f"{type(given).__name__} is no event", hint="give StateEvent(entity, ordering, value), or these as a tuple"
+        f"{type(event).__name__} is not an event", hint="pass StateEvent(entity, ordering, value), or a tuple of these"
     )
 
 
 def _event_mark(id: bytes, event_id: Any) -> bytes:
     if is_empty(event_id):
-        raise MissingKey("the event id is empty", hint="None means that the event has none")
+        raise MissingKey("the event id is empty", hint="pass None for an event without an id")
     return mark_of(id, b"event", canonical(event_id, root="event_id"), event_id if type(event_id) is str else "")
 
 
 # ── the flows ──
 
 
-async def apply(engine: Engine, flow: LatestFlow, event: StateEvent[Any], connection: Any = None) -> Outcome[Any]:
-    """One event. What cannot even be asked is raised."""
-    [outcome] = await apply_all(engine, flow, [event], connection)
+async def apply(
+    engine: Engine, definition: StateDefinition, event: StateEvent[Any], connection: Any = None
+) -> Outcome[Any]:
+    """Apply one event. Raise if it is invalid."""
+    [outcome] = await apply_all(engine, definition, [event], connection)
     if isinstance(outcome, Failed):
         outcome.unwrap()
     return outcome
 
 
 async def apply_all(
-    engine: Engine, flow: LatestFlow, events: Iterable[AnyEvent], connection: Any = None
+    engine: Engine, definition: StateDefinition, events: Iterable[AnyEvent], connection: Any = None
 ) -> list[Outcome[Any]]:
-    """An outcome an event, in the order of the events. With a connection: in that transaction, and nothing commits."""
+    """Apply events, and return an outcome for each, in order. With a connection: in its transaction, without commit."""
     try:
-        return await _apply_all(engine, flow, events, connection)
+        return await _apply_all(engine, definition, events, connection)
     except StoreError as error:
-        emit_no_answer(engine, Key(flow.scope, "", b""), error)
+        emit_no_answer(engine, Key(definition.scope, "", b""), error)
         raise
 
 
 async def _apply_all(
-    engine: Engine, flow: LatestFlow, events: Iterable[AnyEvent], connection: Any
+    engine: Engine, definition: StateDefinition, events: Iterable[AnyEvent], connection: Any
 ) -> list[Outcome[Any]]:
     if connection is None:
         await engine.ready()
-        return await _apply(engine, flow, _heartbeat(engine), events)
+        return await _apply(engine, definition, _latest_store(engine), events)
     transaction = await join(engine, connection)
     if not isinstance(transaction.store, JoinsLatest):
-        raise _unable(engine)
-    outcomes = await _apply(engine, flow, transaction.store, events)
+        raise _unsupported(engine)
+    outcomes = await _apply(engine, definition, transaction.store, events)
     await finish_transaction(engine, transaction)
     return outcomes
 
 
-async def read(engine: Engine, flow: LatestFlow, entity: Any) -> Current[Any] | None:
-    """The state of an entity, deleted ones included; None if there is none."""
+async def read(engine: Engine, definition: StateDefinition, entity: Any) -> Current[Any] | None:
+    """Return the state of an entity, also if it was deleted; None if nothing is known about it."""
     await engine.ready()
-    [standing] = await _heartbeat(engine).latest([flow.key(entity).id], timeout=flow.timeout)
-    return None if standing is None else await current(engine, flow, standing)
+    [state] = await _latest_store(engine).latest([definition.key(entity).id], timeout=definition.timeout)
+    return None if state is None else await current(engine, definition, state)
 
 
-async def current(engine: Engine, flow: LatestFlow, one: EntityState) -> Current[Any]:
-    """A state as its user sees it."""
-    value = None if one.value is None else await engine.decode(flow.codec, one.value, one.id)
+async def current(engine: Engine, definition: StateDefinition, one: EntityState) -> Current[Any]:
+    """Decode a stored state."""
+    value = None if one.value is None else await engine.decode(definition.codec, one.value, one.id)
     return Current(one.entity, value, decode_ordering(one.order), time_of(one.updated_at), one.value is None)
 
 
-def _heartbeat(engine: Engine) -> KeepsLatest:
+def _latest_store(engine: Engine) -> KeepsLatest:
     if not isinstance(engine.store, KeepsLatest):
-        raise _unable(engine)
+        raise _unsupported(engine)
     return engine.store
 
 
-def _unable(engine: Engine) -> ConfigurationError:
+def _unsupported(engine: Engine) -> ConfigurationError:
     return ConfigurationError(
-        f"{engine.store.name} cannot keep the newest state of entities",
+        f"{engine.store.name} cannot store the latest state of entities",
         hint="use memory://, sqlite:///…, postgresql://…, redis://… or firestore://…",
     )
 
 
 async def _apply(
-    engine: Engine, flow: LatestFlow, store: AppliesLatest, events: Iterable[AnyEvent]
+    engine: Engine, definition: StateDefinition, store: AppliesLatest, events: Iterable[AnyEvent]
 ) -> list[Outcome[Any]]:
     outcomes: list[Outcome[Any]] = []
-    left = iter(events)
-    while chunk := list(islice(left, BATCH)):
+    remaining = iter(events)
+    while chunk := list(islice(remaining, BATCH)):
         if outcomes:
-            await engine.runtime.sleep(0)  # others pass in between
-        made = await _prepared(engine, flow, chunk)
+            await engine.runtime.sleep(0)  # let other tasks run between chunks
+        encoded = await _encode_events(engine, definition, chunk)
         answers: list[LatestResult] = []
-        for batch in _batches(made):
-            answers += await store.apply_events(batch, flow.keep, timeout=flow.timeout)
-        outcomes += _told(engine, flow, made, answers)
+        for batch in _batches(encoded):
+            answers += await store.apply_events(batch, definition.keep, timeout=definition.timeout)
+        outcomes += _outcomes(engine, definition, encoded, answers)
     return outcomes
 
 
-async def _prepared(engine: Engine, flow: LatestFlow, events: Sequence[AnyEvent]) -> Made:
-    """Many or large ones are no reason to block whoever shares our thread."""
+async def _encode_events(engine: Engine, definition: StateDefinition, events: Sequence[AnyEvent]) -> EncodedEvents:
+    """Encode the events, many or large ones in a worker thread: they must not block other tasks."""
     if len(events) <= YIELD_EVERY and all(is_light(_fields(event)) for event in events):
-        return _made(flow, events)
-    return await engine.runtime.compute(_made, flow, events)
+        return _encode(definition, events)
+    return await engine.runtime.compute(_encode, definition, events)
 
 
-def _made(flow: LatestFlow, events: Sequence[AnyEvent]) -> Made:
-    """All together, and one by one if there is any trouble: it is only the trouble of those that have it."""
+def _encode(definition: StateDefinition, events: Sequence[AnyEvent]) -> EncodedEvents:
+    """Encode all events together. If that fails, encode them one by one, so that only the invalid ones fail."""
     try:
-        return flow.deliveries(events)
+        return definition.deliveries(events)
     except Exception as error:
         if came_by_signal(error):
             raise
     deliveries: list[EventDelivery] = []
     values: list[Any] = []
-    troubles: dict[int, Exception] = {}
+    errors: dict[int, Exception] = {}
     for position, event in enumerate(events):
         try:
-            one = flow.deliveries([event])
+            one = definition.deliveries([event])
         except Exception as error:
             if came_by_signal(error):
                 raise
-            troubles[position] = error
+            errors[position] = error
         else:
             deliveries += one.deliveries
             values += one.values
-    return Made(deliveries, values, sum(len(one.value or b"") for one in deliveries), troubles)
+    return EncodedEvents(deliveries, values, sum(len(one.value or b"") for one in deliveries), errors)
 
 
 def _contents(events: Sequence[StateEvent[Any]], values: list[Any]) -> list[Any]:
-    """What each event says: its payload, if it has one; most have none."""
+    """Return the content of each event: its payload if it has one, otherwise its value. Most have no payload."""
     if [event.payload for event in events].count(None) == len(events):
         return values
     return [
@@ -291,14 +296,14 @@ def _fields(event: AnyEvent) -> Any:
     return (event.entity, event.value, event.event_id, event.payload) if isinstance(event, StateEvent) else event
 
 
-def _batches(made: Made) -> Iterator[list[EventDelivery]]:
-    if made.size <= BATCH_BYTES:
-        if made.deliveries:
-            yield made.deliveries
+def _batches(encoded: EncodedEvents) -> Iterator[list[EventDelivery]]:
+    if encoded.size <= BATCH_BYTES:
+        if encoded.deliveries:
+            yield encoded.deliveries
         return
     batch: list[EventDelivery] = []
     size = 0
-    for one in made.deliveries:
+    for one in encoded.deliveries:
         size += len(one.value or b"")
         if size > BATCH_BYTES and batch:
             yield batch
@@ -307,20 +312,22 @@ def _batches(made: Made) -> Iterator[list[EventDelivery]]:
     yield batch
 
 
-# ── what is told ──
+# ── outcomes ──
 
 
-def _told(engine: Engine, flow: LatestFlow, made: Made, answers: Sequence[LatestResult]) -> list[Outcome[Any]]:
+def _outcomes(
+    engine: Engine, definition: StateDefinition, encoded: EncodedEvents, answers: Sequence[LatestResult]
+) -> list[Outcome[Any]]:
     outcomes: list[Outcome[Any]] = [
         Executed(key=one.entity, value=value, reason="applied")
-        if ruled is APPLIED  # what nearly all are: this or the next
+        if result is APPLIED  # nearly all results are this or the next one
         else Stale(key=one.entity, reason="stale_event_ignored")
-        if ruled is STALE
-        else _outcome(flow, one, value, ruled)
-        for one, value, ruled in zip(made.deliveries, made.values, answers, strict=True)
+        if result is STALE
+        else _outcome(definition, one, value, result)
+        for one, value, result in zip(encoded.deliveries, encoded.values, answers, strict=True)
     ]
-    _emit(engine, made.deliveries, answers, outcomes)
-    for position, error in made.troubles.items():  # in rising order, so that each comes to stand where it belongs
+    _emit(engine, encoded.deliveries, answers, outcomes)
+    for position, error in encoded.errors.items():  # in ascending order, so that each is inserted at its own position
         outcomes.insert(position, _failed("", error))
     return outcomes
 
@@ -331,16 +338,16 @@ def _emit(
     answers: Sequence[LatestResult],
     outcomes: Sequence[Outcome[Any]],
 ) -> None:
-    tally = Counter([ruled.decision for ruled in answers])
+    counts = Counter([result.decision for result in answers])
     if engine.bus.totals is not None:
-        for decision, times in tally.items():
+        for decision, times in counts.items():
             engine.bus.count(EVENTS[decision], deliveries[0].scope, times)
-    heard = {decision for decision, times in tally.items() if engine.bus.wants(EVENTS[decision], times)}
-    if not heard:
+    wanted = {decision for decision, times in counts.items() if engine.bus.wants(EVENTS[decision], times)}
+    if not wanted:
         return
-    for one, ruled, outcome in zip(deliveries, answers, outcomes, strict=True):
-        if ruled.decision in heard:
-            name = EVENTS[ruled.decision]
+    for one, result, outcome in zip(deliveries, answers, outcomes, strict=True):
+        if result.decision in wanted:
+            name = EVENTS[result.decision]
             engine.bus.emit(Event(name=name, key=one.entity, scope=one.scope, reason=outcome.reason))
 
 
@@ -355,33 +362,33 @@ EVENTS: Final = {
 }
 
 
-def _outcome(flow: LatestFlow, one: EventDelivery, value: Any, ruled: LatestResult) -> Outcome[Any]:
-    decision = ruled.decision
+def _outcome(definition: StateDefinition, one: EventDelivery, value: Any, result: LatestResult) -> Outcome[Any]:
+    decision = result.decision
     if decision is LatestDecision.APPLIED:
-        return Executed(key=one.entity, value=value, reason="applied", conflict=ruled.conflict)
+        return Executed(key=one.entity, value=value, reason="applied", conflict=result.conflict)
     if decision is LatestDecision.STALE:
-        return Stale(key=one.entity, reason="stale_event_ignored", conflict=ruled.conflict)
+        return Stale(key=one.entity, reason="stale_event_ignored", conflict=result.conflict)
     if decision is LatestDecision.DUPLICATE_MESSAGE or decision is LatestDecision.DUPLICATE_EVENT:
-        reason = f"{decision.value}_{'newer' if ruled.applied else 'noop'}"
-        return Replayed(key=one.entity, value=value, reason=reason, applied=ruled.applied, conflict=ruled.conflict)
+        reason = f"{decision.value}_{'newer' if result.applied else 'noop'}"
+        return Replayed(key=one.entity, value=value, reason=reason, applied=result.applied, conflict=result.conflict)
     if decision is LatestDecision.MISMATCH:
         return Mismatch(key=one.entity)
     if decision is LatestDecision.PARKED:
-        return _parked(flow, one)
+        return _parked(definition, one)
     skew = VersionSkew(
-        "the entity was written by a newer Onceward; left alone", key=one.entity, hint="upgrade this process"
+        "the entity was written by a newer Onceward; it was not changed", key=one.entity, hint="upgrade this process"
     )
     return _failed(one.entity, skew)
 
 
-def _parked(flow: LatestFlow, one: EventDelivery) -> Outcome[Any]:
-    said = f"its time is more than {format_duration(flow.max_clock_skew or 0)} ahead of the store's"
+def _parked(definition: StateDefinition, one: EventDelivery) -> Outcome[Any]:
+    why = f"its time is more than {format_duration(definition.max_clock_skew or 0)} ahead of the store's"
     error = OutcomeParked(
-        f"the event was put aside: {said}",
+        f"the event was not applied: {why}",
         key=one.entity,
-        hint="nothing of it was kept: look at its producer's clock, and deliver it again later, or drop it",
+        hint="it was not stored: check its producer's clock, then deliver it again later, or drop it",
     )
-    return Parked(key=one.entity, reason="future_event_parked", error_type="FutureEvent", error=said, exception=error)
+    return Parked(key=one.entity, reason="future_event_parked", error_type="FutureEvent", error=why, exception=error)
 
 
 def _failed(key: str, error: Exception) -> Outcome[Any]:

@@ -19,7 +19,7 @@ import msgspec
 from onceward.engine.error_text import message_of
 from onceward.engine.events import Event
 from onceward.errors import ConfigurationError, StoreError
-from onceward.latest.api import Kept
+from onceward.latest.api import BaseLatestState
 from onceward.observe.log import log_raised
 from onceward.operations.decorator import BaseFunction
 from onceward.protocol.duration import Duration, microseconds
@@ -242,7 +242,7 @@ def _work_for(
         return FunctionWork(handler, decode, concurrency, queue)
     if isinstance(handler, Batch):
         return BatchWork(handler, decode or msgspec.json.decode, queue)
-    if isinstance(handler, Kept) and decode is not None:
+    if isinstance(handler, BaseLatestState) and decode is not None:
         return LatestStateWork(handler, decode, queue)
     raise ConfigurationError(
         f"{handler!r} is neither a decorated function nor a state with a decode=",

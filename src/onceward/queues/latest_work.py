@@ -7,7 +7,7 @@ from typing import Any
 
 from onceward.engine.deliver import park_message
 from onceward.latest import flow as flows
-from onceward.latest.api import Kept
+from onceward.latest.api import BaseLatestState
 from onceward.protocol.outcome import Outcome
 
 from .dead_letter import parked_job
@@ -24,7 +24,7 @@ class LatestStateWork:
 
     largest = MAX_BATCH
 
-    def __init__(self, state: Kept[Any], decode: Decode, queue: str) -> None:
+    def __init__(self, state: BaseLatestState[Any], decode: Decode, queue: str) -> None:
         self.engine = state.engine
         self.client = state.client
         self.name = state.name
@@ -44,7 +44,7 @@ class LatestStateWork:
                 readable.append(delivery)
         outcomes: Sequence[Outcome[Any] | Exception]
         try:
-            outcomes = await self._run_flow(flows.apply_all(self.engine, self._state.flow, events)) if events else []
+            outcomes = await self._run_flow(flows.apply_all(self.engine, self._state.definition, events)) if events else []
         except Exception as error:  # noqa: BLE001 (a store error: the same events can be applied again)
             outcomes = [error for _ in events]
         for delivery, outcome in zip(readable, outcomes, strict=True):
@@ -53,7 +53,7 @@ class LatestStateWork:
     async def park(self, message: Message, kind: str, reason: str) -> bool:
         """Store a PARKED record of a message that cannot be applied. Return False if that is not possible now."""
         policy = self.client.policy
-        job = parked_job(message, self._queue, self._state.scope, policy, self._state.flow.codec)
+        job = parked_job(message, self._queue, self._state.scope, policy, self._state.definition.codec)
         return await self._run_flow(park_message(self.engine, job, kind, reason))
 
     def close(self) -> None:
