@@ -1,7 +1,7 @@
 """Writes docs/explain/state-table.md from the code: `python docs/make_state_table.py`.
 
 One representative record stands for each row of the table. Every verb is applied to it with the real functions, and
-the page says what came out. So the page cannot tell anything but what the code does.
+the page says what came out. So the page always describes what the code does.
 """  # noqa: INP001 (a script of the docs, not a package)
 
 from __future__ import annotations
@@ -44,36 +44,36 @@ The store holds one record under each (scope, key). A record is in one of five s
 | state | what is known about the work |
 |---|---|
 | `FREE` | nothing; only the last token is kept, so that the next one is larger |
-| `PENDING` | somebody owns the key, and either works on it or fell silent |
-| `COMPLETED` | the effect is done, and the record answers for it until its window is over |
-| `FAILED` | the attempt failed: for good (final), or until it is due again |
-| `PARKED` | nobody knows whether the effect happened; the late owner, a person or `verify` must say |
+| `PENDING` | a worker owns the key: it is processing it, or has stopped renewing its lease |
+| `COMPLETED` | the effect is done, and the record is replayed until its window ends |
+| `FAILED` | the attempt failed: permanently (final), or until its retry is due |
+| `PARKED` | it is unknown whether the effect happened; the late owner or an operator must resolve it |
 
 Four things to know when reading on:
 
-- The owner is whoever has the record's token **and** nonce. `renew`, `complete`, `fail`, `park` and `release` hold for
-  the owner only; to anybody else the answer is `lost`, and nothing changes.
-- An owner's verbs never look at the time. A late owner whom nobody replaced may still settle, because refusing it would
+- The owner is the caller with the record's token **and** nonce. `renew`, `complete`, `fail`, `park` and `release` work
+  for the owner only; any other caller gets `lost`, and nothing changes.
+- An owner's verbs never check the time. A late owner that was not replaced may still settle, because refusing it would
   only cause a second effect.
-- Attempts count when a key is claimed, so crashes count. `release` says that the effect was not begun, and takes its
-  own attempt back.
-- Only `purge` deletes, and only what answers for nothing any more.
+- Attempts are counted when a key is claimed, so crashes count. `release` means that the work was not started, and undoes
+  its own attempt.
+- Only `purge` deletes, and only records that are no longer needed.
 """
 
 READING = """\
 ## Every row and every verb
 
 A cell reads *verdict → state afterwards*; without an arrow nothing changed. In the owner's columns the caller is the
-owner. `claim` is somebody else's, with the same payload. In the rows from "PENDING, live" on, a claim with another
-payload is a `mismatch` and changes nothing. A claim that is repeated with its own nonce (its reply was lost) gets the
-same answer again: `acquired` while PENDING, `replay` when COMPLETED, else `settled`; it never acquires a second time.
-`resolve` is somebody's who saw the record in that state, with that token; `forget` may say what was seen, too. If the
-record has become another since, both answer `lost`.
+owner. `claim` is made by another caller, with the same payload. In the rows from "PENDING, live" on, a claim with
+another payload is a `mismatch` and changes nothing. A claim that is repeated with its own nonce (its reply was lost)
+gets the same answer again: `acquired` while PENDING, `replay` when COMPLETED, else `settled`; it never acquires a second
+time. `resolve` is made by an operator who saw the record in that state, with that token; `forget` may also state what
+was seen. If the record has changed since then, both answer `lost`.
 """
 
 
 class Sample(NamedTuple):
-    """A record that stands for a row, and what is special about it and the claimant."""
+    """A record that represents a row, and what is special about it and the claimant."""
 
     row: Row
     record: Record | None
@@ -185,7 +185,7 @@ def described(record: Record) -> str:
     if record.state is RecordState.FAILED:
         return "FAILED final" if record.final else "FAILED"
     if record.state is RecordState.PENDING and record.released:
-        return "PENDING, handed back"
+        return "PENDING, released"
     return record.state.value
 
 

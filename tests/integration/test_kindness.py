@@ -59,9 +59,9 @@ def test_a_transaction_that_outlives_its_claim_and_is_committed_counts(shop: tup
     with pytest.raises(ConfigurationError, match="in this order"), once.claim("order:8") as claim:
         connection.execute("INSERT INTO charges VALUES (500)")
         claim.complete_in(connection, "receipt")
-    assert once.heartbeat._endings, "it waits for the end of the transaction"
+    assert once.heartbeat._delayed, "it waits for the end of the transaction"
     connection.commit()
-    until(lambda: not once.heartbeat._endings)
+    until(lambda: not once.heartbeat._delayed)
     assert state_of(once, "order:8") is RecordState.COMPLETED
     assert once.counts.get("failed") is None
 
@@ -176,7 +176,7 @@ def test_a_template_without_its_keyword_is_told_about_it() -> None:
 
 def test_a_holder_that_may_be_dead_is_not_called_alive(client: SyncClient) -> None:
     client.silent_owner("k")
-    with pytest.raises(StillRunning, match=r"if that process is dead, the key is free in \d+"):
+    with pytest.raises(StillRunning, match=r"if that process is dead, its lease expires in \d+"):
         client.another(wait="10ms").run("k", str)
 
 

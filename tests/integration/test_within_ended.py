@@ -192,7 +192,7 @@ def test_a_claim_without_a_lease_is_said_to_be_one(
         tx.run("k", commits)
     outcome = sqlite_client.another(on_running="raise").outcome("k", commits)
     assert outcome.retry_after is None
-    with pytest.raises(AlreadyRunning, match="held without a lease") as caught:
+    with pytest.raises(AlreadyRunning, match="holds it without a lease") as caught:
         outcome.unwrap()
     assert caught.value.retry_after is None
     late = sqlite_client.another(wait="20ms").outcome("k", commits)

@@ -112,7 +112,7 @@ def test_an_earlier_failure_comes_back_as_a_typed_error_with_its_name_and_messag
         Failed(key="k", attempt=3, error_type="OSError", error="no route", retry_after=2.5).unwrap()
     error = found.value
     assert (error.error_type, error.error_message, error.retry_after) == ("OSError", "no route", 2.5)
-    with pytest.raises(errors.PreviouslyFailed, match="not be tried again") as final:
+    with pytest.raises(errors.PreviouslyFailed, match="not be retried") as final:
         Failed(key="k", error_type="OSError", final=True, retry_after=2.5).unwrap()
     assert final.value.retry_after is None
 

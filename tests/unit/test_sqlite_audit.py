@@ -64,6 +64,6 @@ def test_a_reason_is_a_sentence_and_not_a_book() -> None:
     assert signature("forget", "me", "x" * MAX_REASON_LENGTH).why
     with pytest.raises(ConfigurationError, match="too long"):
         signature("forget", "me", "x" * (MAX_REASON_LENGTH + 1))
-    with pytest.raises(ConfigurationError, match="a reason is text"):
+    with pytest.raises(ConfigurationError, match="why must be text"):
         signature("forget", "me", 5)  # type: ignore[arg-type]  # what a careless caller does
     assert signature("forget", "me", "\udcff").why == "\\udcff", "what no store can hold is spelled out"

@@ -1,4 +1,4 @@
-"""The audit trail: who changed a record by hand, when, why, and from what to what. Never a payload or a result."""
+"""The audit trail: who changed a record manually, when, why, and how its state changed. No payloads, no results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .record import Record
 from .requests import Answer
 
 AUDIT_RETENTION = 400 * 24 * 3600 * 1_000_000
-"""Entries are purged after 400 days: last year's can still be looked up, and the trail does not grow for ever."""
+"""Entries are purged after 400 days, so that a full year can be looked up and the trail does not grow without limit."""
 
 MAX_REASON_LENGTH = 1000  # characters: a sentence or a link to the ticket, not the ticket
 
@@ -21,7 +21,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class AuditSignature(Struct, frozen=True):
-    """Who does it, and why. `verb` is what they asked for, which may be more than the store's own verb says."""
+    """Who makes a manual change, and why. `verb` is the command; it may be more specific than the store's verb."""
 
     verb: str
     who: str
@@ -30,7 +30,7 @@ class AuditSignature(Struct, frozen=True):
 
 
 class AuditEntry(Struct, frozen=True):
-    """One change by hand, at the store's time `at`. `id` is empty and `count` counts where many records went."""
+    """One manual change, at the store's time `at`. A purge has an empty `id` and counts its records in `count`."""
 
     at: int
     verb: str
@@ -48,12 +48,12 @@ class AuditEntry(Struct, frozen=True):
 
     @property
     def when(self) -> datetime:
-        """`at`, for people."""
+        """Return `at` as a datetime."""
         return _EPOCH + timedelta(microseconds=self.at)
 
 
 class AuditFilter(Struct, frozen=True):
-    """Which entries are wanted; empty means all. `within` is their greatest age, by the store's clock."""
+    """Which entries to return; empty means all. `within` is their maximum age in µs, by the store's clock."""
 
     id: bytes | None = None
     scope: str | None = None
@@ -62,15 +62,13 @@ class AuditFilter(Struct, frozen=True):
 
 
 def signature(verb: str, who: str, why: str = "", detail: str = "") -> AuditSignature:
-    """A signature that every store can hold."""
+    """Return a validated signature that every store can save."""
     if not isinstance(why, str):
-        raise ConfigurationError(
-            f"why is {type(why).__qualname__}, and a reason is text", hint='why="the host is gone"'
-        )
+        raise ConfigurationError(f"why must be text, not {type(why).__qualname__}", hint='why="the host is gone"')
     if len(why) > MAX_REASON_LENGTH:
         raise ConfigurationError(
             f"a reason of {len(why)} characters is too long for the audit trail",
-            hint=f"up to {MAX_REASON_LENGTH}; keep the rest elsewhere, and say where",
+            hint=f"write at most {MAX_REASON_LENGTH} characters; put the rest elsewhere and add a link",
         )
     return AuditSignature(verb, _text(who), _text(why), detail)
 
@@ -82,9 +80,9 @@ def _text(text: str) -> str:
 def audit_entries(
     signed: AuditSignature, before: Callable[[bytes], Record | None], answers: Iterable[Answer]
 ) -> list[AuditEntry]:
-    """One entry for each record that changed. What changed nothing leaves no trace."""
+    """Return one entry for each record that changed. An unchanged record gets no entry."""
     pairs = ((before(answer.record.id), answer.record, answer.now) for answer in answers if answer.record is not None)
-    return [_entry(signed, was, record, now) for was, record, now in pairs if was is not None and was is not record]
+    return [_entry(signed, old, record, now) for old, record, now in pairs if old is not None and old is not record]
 
 
 def _entry(signed: AuditSignature, before: Record, after: Record, now: int) -> AuditEntry:
@@ -105,12 +103,12 @@ def _entry(signed: AuditSignature, before: Record, after: Record, now: int) -> A
 
 
 def purge_entry(signed: AuditSignature, count: int, now: int) -> AuditEntry:
-    """Many records at once: how many is all that is kept."""
+    """Return the entry for a purge: only the number of deleted records is kept."""
     return AuditEntry(now, signed.verb, signed.who, signed.why, signed.detail, count=count)
 
 
 def matches_filter(entry: AuditEntry, wanted: AuditFilter, now: int) -> bool:
-    """For stores that look through their entries one by one."""
+    """Return whether the entry matches, for stores that filter their entries one by one."""
     return (
         (wanted.id is None or entry.id == wanted.id)
         and (wanted.scope is None or entry.scope == wanted.scope)

@@ -1,4 +1,4 @@
-"""What a store may offer beyond the port: each capability is a protocol of its own, checked with `isinstance`."""
+"""Optional capabilities of stores. Each one is a protocol of its own, checked with `isinstance`."""
 
 from __future__ import annotations
 
@@ -19,80 +19,80 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class SupportsLookup(Protocol):
-    """A store that can show what is done without being asked for a claim: no write, and no waiting for one."""
+    """A store that can look up a completed record without a claim: it neither writes nor waits for a write."""
 
     def lookup(self, id: bytes, fingerprint: bytes) -> CompletedRecord | None:
-        """The record, if `transitions.replays` holds for it now; None: the key has to be claimed. May block."""
+        """Return the record if `transitions.replays` is true for it, else None: claim the key then. May block."""
         ...
 
 
 @runtime_checkable
 class AnswersInline(Protocol):
-    """A store in whose calls nothing can wait: it is asked without a detour through a coroutine."""
+    """A store whose calls never wait: the engine calls it directly instead of awaiting a coroutine."""
 
     def answer(self, request: AnyRequest) -> Answer:
-        """As `claim`, `renew` or `settle` with this one request."""
+        """Do the same as `claim`, `renew` or `settle` with this one request."""
         ...
 
 
 @runtime_checkable
 class LimitsResultSize(Protocol):
-    """A store whose records have room for so much, and no more."""
+    """A store that limits the size of a stored result."""
 
-    largest: int
-    """Bytes of a result as it is stored. What is larger is not kept, as if `max_result_bytes` said so."""
+    max_result_bytes: int
+    """Maximum size of an encoded result. A larger one is not stored, as with the setting `max_result_bytes`."""
 
 
 @runtime_checkable
 class OverlapsCalls(Protocol):
-    """A store that works on one call while its caller works on the answer to another, on an event loop."""
+    """A store that, on an event loop, can process one call while the caller handles the answer to another."""
 
-    parts: int
-    """In how many calls a large batch had better come."""
+    batch_splits: int
+    """Into how many calls a large batch should be split."""
 
 
 NO_SIZE_LIMIT = 1 << 62
-"""Of stores that take whatever comes."""
+"""`max_result_bytes` of a store without a limit."""
 
 
 @runtime_checkable
 class NotifiesChanges(Protocol):
-    """A store that can wake those who wait for a key."""
+    """A store that can notify callers that wait for a key."""
 
     def watch(self, id: bytes, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call `wake` (from any thread) when the record changes; returns how to stop watching."""
+        """Call `wake` (from any thread) when the record changes. Return a function that stops watching."""
         ...
 
 
 @runtime_checkable
 class SortsRecords(Protocol):
-    """A store that finds the first records of an order without handing out all of them. For people: it may be slow."""
+    """A store that can return the first records in a sort order without a full scan by the caller. May be slow."""
 
     async def first(self, wanted: Filter, *, order: SortOrder, limit: int, timeout: float) -> Page:
-        """One page, in that order; there is no next one."""
+        """Return the first page in that order, and no cursor."""
         ...
 
 
 class Schema(Struct, frozen=True):
-    """The version of a store's tables, the one that this code writes, and the statements that lead there."""
+    """The version of a store's tables, the version that this code writes, and the statements that migrate to it."""
 
     version: int
     latest: int
     min_reader: int
     statements: tuple[str, ...]
-    """To be executed in one transaction. Empty if there is nothing to do."""
+    """Execute them in one transaction. Empty if the schema is up to date."""
 
 
 @runtime_checkable
 class MigratesSchema(Protocol):
-    """A store with tables that grow from version to version. Both work before `open`."""
+    """A store with a versioned schema. Both methods work before `open`."""
 
     async def schema(self, runtime: Runtime, *, timeout: float) -> Schema:
-        """Only looks: makes no file and changes nothing."""
+        """Read the version. Creates no file and changes nothing."""
         ...
 
     async def migrate(self, runtime: Runtime) -> None:
-        """Bring it up to date; does nothing if it is."""
+        """Migrate to the latest version; does nothing if it is up to date."""
         ...
 
 
@@ -105,147 +105,147 @@ class JoinsTransaction(Protocol):
 
 @runtime_checkable
 class RemembersCommits(Protocol):
-    """A store that can tell how a transaction ended even if the answer to its COMMIT was lost."""
+    """A store that can tell how a transaction ended even if the reply to its COMMIT was lost."""
 
     async def committed(self, number: str, *, timeout: float) -> bool:
-        """Waits until it is decided; StoreUnavailable if it is not in that time."""
+        """Wait until the transaction has ended. Return whether it committed. StoreUnavailable after `timeout`."""
         ...
 
 
 class JoinedStore(Protocol):
-    """The store seen from inside the caller's transaction: nothing is committed here."""
+    """A store that works inside the caller's transaction. It never commits."""
 
     exclusive: bool
-    """Whether nobody else can write while the transaction is open, our own keeper included."""
+    """Whether the open transaction blocks every other writer, including our own heartbeat."""
 
     number: str | None
-    """The transaction's own number, where a store can tell later how that one ended."""
+    """The id of the transaction, if the store can tell later whether it committed (`RemembersCommits`)."""
 
     block: str
-    """What their caller writes behind `with` for such a transaction, as far as we can tell: for messages."""
+    """What the caller writes after `with` to open such a transaction, for error messages."""
 
     async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]: ...
     async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]: ...
     async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]: ...
     def is_open(self) -> bool:
-        """Whether the caller's transaction is still open: neither committed nor rolled back."""
+        """Return whether the caller's transaction is neither committed nor rolled back."""
         ...
 
     def blocks_writes(self) -> bool:
-        """Whether it may keep the store's own calls from writing. May be asked on any thread, and changes nothing."""
+        """Return whether the transaction may block the store's own writes. Thread-safe, without side effects."""
         ...
 
     async def begin(self, *, timeout: float) -> None:
-        """Mark a point to return to."""
+        """Set a savepoint."""
 
     async def keep(self) -> bool:
-        """Forget the point: what was written since stays in the transaction. False: it was ended meanwhile."""
+        """Release the savepoint and keep what was written since. False: the transaction has ended meanwhile."""
         ...
 
     async def undo(self) -> bool:
-        """Return to the point: what was written since is gone, the transaction stays usable. False: as above."""
+        """Roll back to the savepoint; the transaction stays usable. False: the transaction has ended meanwhile."""
         ...
 
     async def abandon(self) -> bool:
-        """Roll back what began after the end of the transaction that was joined; tells whether anything had."""
+        """Roll back a transaction that was opened after the joined one ended. Return whether there was one."""
         ...
 
 
 class AppliesLatest(Protocol):
-    """Where deliveries of events become the state of their entities, by the rule of `protocol.latest`."""
+    """A store that applies events to the latest state of their entities, by the rules of `protocol.latest`."""
 
     async def apply_events(
         self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
     ) -> list[LatestResult]:
-        """One answer a delivery, in their order, as if they had come one after the other.
+        """Return one result per delivery, in their order, as if they had been applied one after the other.
 
-        All deliveries of one entity in the batch, with their marks, are one atomic step; across entities nothing is
-        promised. Orders are compared byte by byte. May be repeated: a delivery that was applied before is then called
-        a duplicate, and the state stays what it is.
+        All deliveries of one entity in the batch are applied in one atomic step, together with their marks. There is no
+        guarantee across entities. Orders are compared byte by byte. The call may be repeated: a delivery that was
+        applied before is then a duplicate, and the state does not change.
         """
         ...
 
     async def latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
-        """The state of each entity; None if there is none, or only what is left of a deleted one and has expired."""
+        """Return the state of each entity; None if there is none, or if it was deleted and has expired."""
         ...
 
 
 @runtime_checkable
 class KeepsLatest(AppliesLatest, Protocol):
-    """A store that keeps the newest state of entities."""
+    """A store that keeps the latest state of entities."""
 
     async def expire_latest(self, limit: int, *, timeout: float) -> int:
-        """Delete up to `limit` marks and deleted entities that have expired; tells how many went."""
+        """Delete up to `limit` expired marks and expired deleted entities. Return how many were deleted."""
         ...
 
 
 @runtime_checkable
 class ListsLatest(Protocol):
-    """A store that can show which entities there are, and what it knows of a message or an event. For people."""
+    """A store that can list its entities and look up the marks of messages and events, for operators."""
 
     async def entities(
         self, scope: str, *, cursor: bytes | None, limit: int, timeout: float
     ) -> tuple[list[EntityState], bytes | None]:
-        """Those of this scope that have a value, at most so many, and the cursor of the others; None: there are none.
+        """Return up to `limit` entities of the scope that have a value, and the cursor of the next page, or None.
 
-        In the store's own order; a page may be short. May look at every entity of the store.
+        The order is the store's own, and a page may be short. The call may read every entity of the store.
         """
         ...
 
     async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[DedupMark | None]:
-        """What is known under each mark; None if nothing is, or not any more."""
+        """Return each mark; None if it does not exist or has expired."""
         ...
 
 
 @runtime_checkable
 class JoinsLatest(AppliesLatest, Protocol):
-    """A `JoinedStore` that does so inside the caller's transaction."""
+    """A `JoinedStore` that applies events inside the caller's transaction."""
 
 
 @runtime_checkable
 class KeepsCounters(Protocol):
-    """A store that keeps what processes have counted, by hour, for KEEP_COUNTS."""
+    """A store that keeps the counters of all processes, by hour, for COUNTS_RETENTION."""
 
-    async def save_counts(self, sheets: Sequence[CounterRow], *, timeout: float) -> int:
-        """Write these sheets, each in the place of an earlier one of its process and hour; tells the store's time.
+    async def save_counts(self, counter_rows: Sequence[CounterRow], *, timeout: float) -> int:
+        """Write these rows, each replacing an earlier row of its process and hour. Return the store's time.
 
-        All in one call, however many scopes they have. A sheet with a lower number than the one that is there changes
-        nothing: it was overtaken on its way. Without sheets it only tells the time. By the way, old sheets are deleted.
+        One call writes all rows, however many scopes they have. A row with a lower number than the stored one changes
+        nothing: a later write was faster. Without rows, the call only returns the time. It also deletes old rows.
         """
         ...
 
     async def read_counts(self, since: int, *, timeout: float) -> StoredCounts:
-        """The sheets of this hour (since 1970) and of later ones, of all processes. None that is older than kept."""
+        """Return the rows of this hour (since 1970) and of later ones, of all processes, within COUNTS_RETENTION."""
         ...
 
     async def expire_counts(self, limit: int, *, timeout: float) -> int:
-        """Delete up to `limit` sheets that are older than KEEP_COUNTS; tells how many went."""
+        """Delete up to `limit` rows that are older than COUNTS_RETENTION. Return how many were deleted."""
         ...
 
 
 class HealthFinding(Struct, frozen=True):
-    """What a store says about itself, for people: whether that is as it should be, and the facts.
+    """One result of a store's self-check, for operators: whether it is as it should be, and the facts.
 
-    `unsafe`: what it holds may vanish, so it refuses to be opened for work; `detail` says what to do.
+    `unsafe`: the store may lose data, so opening it for work is refused; `detail` says what to do.
     """
 
     name: str
-    well: bool
+    ok: bool
     detail: str
     unsafe: bool = False
 
 
 @runtime_checkable
 class ReportsHealth(Protocol):
-    """A store that can tell how safe it is what it holds."""
+    """A store that can check how safe its data is."""
 
     async def examine(self, *, timeout: float) -> list[HealthFinding]: ...
 
 
 @runtime_checkable
 class RefusesUnsafe(Protocol):
-    """A store that `open` refuses where what it holds may vanish."""
+    """A store whose `open` refuses a server that may lose data."""
 
     async def open_for_inspection(self, runtime: Runtime) -> None:
-        """Open it all the same, for those who only look: `examine` tells what is unsafe."""
+        """Open the store although it is unsafe, to inspect it: `examine` reports what is unsafe."""
         ...

@@ -1,7 +1,7 @@
-"""The cells of the state table: what each verb makes of a record in each row. See `transitions` for the table itself.
+"""The cells of the state table: what each verb does to a record in each row. See `transitions` for the table itself.
 
-A cell is a pure function of the record, the request and the store's time; it returns the record afterwards and the
-verdict. One that returns the very same record object changed nothing.
+A cell is a pure function of the record, the request and the store's time. It returns the new record and the verdict.
+A cell that changes nothing returns the same record object.
 """
 
 from __future__ import annotations
@@ -12,21 +12,24 @@ from .record import NO_OWNER, AfterCrash, Record, RecordState
 from .requests import FOREVER, ClaimRequest, Complete, Fail, Park, Release, Renewal, Resolve, Verdict
 
 KEEP_UNFINISHED = 30 * 24 * 3600 * 1_000_000
-"""An unfinished attempt that nobody repeats for 30 days is given up: long beyond any sender's retry span."""
+"""An unfinished attempt that is not retried for 30 days is given up: far longer than any sender keeps retrying."""
 
 Step = tuple[Record, Verdict]
 
-PENDING, COMPLETED = RecordState.PENDING, RecordState.COMPLETED  # on every call's way: looked up once
+PENDING, COMPLETED = (
+    RecordState.PENDING,
+    RecordState.COMPLETED,
+)  # module constants: every call uses them, and an enum lookup is slower
 ACQUIRED, REPLAY, OK = Verdict.ACQUIRED, Verdict.REPLAY, Verdict.OK
 
 
 def next_token(record: Record | None, now: int) -> int:
-    """Strictly growing per key, and above every token that a purge has forgotten."""
+    """Return a token above every earlier one of this key, including those of records that were purged."""
     return now if record is None else max(record.token + 1, now)
 
 
 def free_record(record: Record, now: int) -> Record:
-    """The key without its work."""
+    """Return the record in state FREE: only key, cycle and a new token remain."""
     return Record(
         id=record.id,
         scope=record.scope,
@@ -40,7 +43,7 @@ def free_record(record: Record, now: int) -> Record:
 
 
 def attempts_used_up(attempt: int, max_attempts: int) -> bool:
-    """0 means that attempts are not limited."""
+    """Return whether no attempt is left. `max_attempts` 0 means no limit."""
     return max_attempts > 0 and attempt >= max_attempts
 
 
@@ -48,9 +51,9 @@ def attempts_used_up(attempt: int, max_attempts: int) -> bool:
 
 
 def acquire_new_cycle(record: Record | None, request: ClaimRequest, now: int) -> Step:
-    """A new cycle: nothing of the key's earlier life counts any more but its token."""
+    """Start a new cycle: of the previous cycle only the token matters."""
     token = now if record is None or record.token < now else record.token + 1
-    return Record(  # by position, in the order of the fields: twice as quick, and every first call makes one
+    return Record(  # positional arguments: twice as fast, and every first call creates one
         request.id,
         request.scope,
         request.key,
@@ -76,7 +79,7 @@ def acquire_new_cycle(record: Record | None, request: ClaimRequest, now: int) ->
 def acquire_next_attempt(
     record: Record, request: ClaimRequest, now: int, after_crash: AfterCrash, *, ask_first: bool
 ) -> Step:
-    """One more attempt in the same cycle; what was noted about the work survives."""
+    """Start another attempt in the same cycle. The notes on the record are kept."""
     return replace(
         record,
         state=RecordState.PENDING,
@@ -101,12 +104,17 @@ def acquire_next_attempt(
 
 
 def take_over(record: Record, request: ClaimRequest, now: int) -> Step:
-    """The owner fell silent. The stricter choice of record and claimant decides what that means."""
+    """Take over from an owner that stopped renewing its lease.
+
+    `after_crash` decides how; the stricter of the record's and the claimant's setting applies.
+    """
     after_crash = max(record.after_crash, request.after_crash)
     if after_crash is AfterCrash.PARK:
-        if record.released:  # its owner gave it back, so it has nothing left to say
+        if record.released:  # its owner released it, so it cannot settle any more
             record = replace(record, nonce=NO_OWNER)
-        return park_record(record, now, "Lapsed", "the owner fell silent; nobody knows whether the effect happened")
+        return park_record(
+            record, now, "Lapsed", "the owner stopped renewing its lease; it is unknown whether the effect happened"
+        )
     if after_crash is AfterCrash.VERIFY:
         return acquire_next_attempt(record, request, now, after_crash, ask_first=True)
     if attempts_used_up(record.attempt, request.max_attempts):
@@ -114,21 +122,21 @@ def take_over(record: Record, request: ClaimRequest, now: int) -> Step:
             record,
             now,
             "AttemptsUsedUp",
-            f"the owner of attempt {record.attempt} fell silent, and it was the last one allowed",
+            f"the owner of attempt {record.attempt} stopped renewing its lease, and no attempt is left",
         )
     return acquire_next_attempt(record, request, now, after_crash, ask_first=False)
 
 
 def retry_if_due(record: Record, request: ClaimRequest, now: int) -> Step:
-    """It failed before: run again once it is due and attempts are left."""
-    waiting = record.retry_at is not None and now < record.retry_at
-    if waiting or attempts_used_up(record.attempt, request.max_attempts):
+    """Start the next attempt of failed work if its retry is due and attempts are left."""
+    too_early = record.retry_at is not None and now < record.retry_at
+    if too_early or attempts_used_up(record.attempt, request.max_attempts):
         return record, Verdict.FAILED
     return acquire_next_attempt(record, request, now, request.after_crash, ask_first=False)
 
 
 def replay(record: Record, _request: ClaimRequest, now: int) -> Step:
-    """Done before. A sliding window moves, but is written only after an eighth has passed."""
+    """Answer with the stored result. A sliding window is extended, but only after an eighth of it has passed."""
     end = record.valid_until
     if record.slide and end is not None and now >= end - record.slide + record.slide // 8:
         record = replace(record, valid_until=now + record.slide, updated_at=now)
@@ -136,7 +144,7 @@ def replay(record: Record, _request: ClaimRequest, now: int) -> Step:
 
 
 def repeat_answer(record: Record, request: ClaimRequest, now: int) -> Step:
-    """The same call once more, because its reply was lost: the same answer, and never a second grant."""
+    """Answer a claim that was sent again because its reply was lost: the same answer, never a second grant."""
     if record.state is RecordState.COMPLETED:
         return record, Verdict.REPLAY
     if record.state is not RecordState.PENDING or record.released:
@@ -158,7 +166,7 @@ def renew_lease(record: Record, request: Renewal, now: int) -> Step:
 
 def complete_record(record: Record, request: Complete | Resolve, now: int) -> Step:
     validity = request.validity
-    return Record(  # by position too, as every call that ran ends here; with more than 30, Python makes a list first
+    return Record(  # positional for speed; at most 30 arguments: with more, Python builds a list first
         record.id,
         record.scope,
         record.key,
@@ -193,7 +201,7 @@ def complete_record(record: Record, request: Complete | Resolve, now: int) -> St
 
 
 def fail_record(record: Record, request: Fail, now: int) -> Step:
-    """FAILED, and final when no attempt is left. Under verify, a failure whose effect is unknown parks."""
+    """Record a failure, final if no attempt is left. With verify, park it if the effect may have happened."""
     if record.after_crash is AfterCrash.VERIFY and not (request.known or request.final):
         return park_record(record, now, request.error_type, request.error, request.note)
     final = request.final or attempts_used_up(record.attempt, request.max_attempts)
@@ -214,7 +222,7 @@ def fail_record(record: Record, request: Fail, now: int) -> Step:
 
 
 def park_record(record: Record, now: int, error_type: str, error: str, note: dict[str, str] | None = None) -> Step:
-    """Token and nonce stay, so that the late owner, if it lives, may still say how it ended."""
+    """Park the record. Token and nonce stay, so that a late owner that is still alive can settle it."""
     return replace(
         record,
         state=RecordState.PARKED,
@@ -231,10 +239,15 @@ def park_by_owner(record: Record, request: Park, now: int) -> Step:
 
 
 def release_claim(record: Record, _request: Release, now: int) -> Step:
-    """Not begun: the attempt does not count. What an earlier attempt did may still have to be asked for."""
+    """Undo a claim whose work has not started: the attempt does not count.
+
+    If an earlier attempt still has to be verified (`ask_first`), the next owner verifies it.
+    """
     if record.ask_first:
         return replace(record, lease_until=now, attempt=record.attempt - 1, released=True, updated_at=now), Verdict.OK
-    if record.attempt <= 1 and record.token == record.cycle:  # the first of its cycle: nobody has used its derived keys
+    if (
+        record.attempt <= 1 and record.token == record.cycle
+    ):  # the first attempt of its cycle: its derived keys were never used
         return replace(free_record(record, now), nonce=record.nonce, token=record.token, released=True), Verdict.OK
     return replace(
         record,
@@ -258,7 +271,7 @@ def ok_if_released(record: Record, _request: object, _now: int) -> Step:
 
 
 def ok_if_same_result(record: Record, request: Complete, _now: int) -> Step:
-    """Settling twice with the same content is fine; with other content somebody is mistaken."""
+    """Accept a repeated completion with the same result; a different result is a conflict."""
     return record, Verdict.OK if record.digest == request.digest else Verdict.CONFLICT
 
 

@@ -1,7 +1,7 @@
-"""What is counted: how often each outcome and each trouble came, by scope and hour.
+"""Counters: how often each outcome and each problem occurred, by scope and hour.
 
-A process writes a sheet an hour, always with all that it has counted in that hour so far. So a sheet that is written
-twice, because a reply was lost, counts once; and what a killed process had not written yet is all that is lost.
+A process writes one row per hour, always with everything that it has counted in that hour so far. So a row that is
+written twice, because a reply was lost, counts once. A killed process loses only the counts since its last write.
 """
 
 from __future__ import annotations
@@ -15,37 +15,37 @@ from msgspec import Struct
 from onceward.errors import StoreBroken
 
 HOUR: Final = 3_600_000_000
-"""In µs, like every time of a store."""
+"""In µs, like every time in a store."""
 
 COUNTS_RETENTION: Final = 30 * 24 * HOUR
-"""More than twice the longest look back that a rule takes."""
+"""More than twice the longest period that an alert rule looks at."""
 
 OUTCOMES: Final = {
     "executed": "done now, and recorded",
-    "replayed": "done before: the stored result was the answer",
-    "running": "somebody else was at it",
+    "replayed": "done before: the stored result was returned",
+    "running": "another worker was already processing the key",
     "mismatch": "the key was used before with another payload",
-    "failed": "it raised, or a stored failure was the answer",
-    "parked": "nobody knows how an attempt ended; a person must say",
-    "unknown": "done, but the store did not confirm it, or somebody had taken over",
+    "failed": "the work raised, or a stored failure was returned",
+    "parked": "it is unknown how an attempt ended; an operator must resolve it",
+    "unknown": "done, but the store did not confirm it, or another worker had taken over",
     "applied": "the event became the state of its entity",
     "stale": "the event was older than the state of its entity",
 }
-"""What calls and events came to."""
+"""Outcomes of calls and events."""
 
 PROBLEMS: Final = {
-    "claim_errors": "no answer from the store to a claim, or the time to wait was over",
-    "renewal_failures": "a lease could not be renewed; it was tried again",
-    "unprotected": "run without a claim, as declared for when the store is down or there is no key",
-    "rejected": "a request or message that could not be read, so nothing was done",
+    "claim_errors": "the store did not answer a claim, or the wait for another worker timed out",
+    "renewal_failures": "a lease could not be renewed; the renewal was retried",
+    "unprotected": "run without a claim, as configured for a store outage or a missing key",
+    "rejected": "a request or message could not be parsed, so nothing was done",
 }
-"""What went wrong on the way."""
+"""Problems on the way to an outcome."""
 
 COUNTER_NAMES: Final = {**OUTCOMES, **PROBLEMS}
-"""Every name under which something is counted: the same in the store, in `stats`, Prometheus and OpenTelemetry."""
+"""Every counter and its description. The names are the same in the store, `stats`, Prometheus and OpenTelemetry."""
 
 Counts = dict[str, dict[str, int]]
-"""By scope and name."""
+"""Counts by scope and counter name."""
 
 _NAMES: Final = {
     "completed": "executed",
@@ -65,9 +65,10 @@ _SKIPPED: Final = {"PENDING": "running", "FAILED": "failed", "PARKED": "parked"}
 
 
 def counter_name(event: str, *, state: str = "", reason: str = "") -> str | None:
-    """Under which name an event is counted; None if it is not.
+    """Return the counter of an event; None if the event is not counted.
 
-    The keeper tells that a lease was lost while the work goes on; it counts where the work is told, with a reason.
+    A lost lease is reported twice: by the heartbeat while the work still runs, and with a reason when the work ends.
+    Only the second report counts.
     """
     if event == "skipped":
         return _SKIPPED.get(state, "replayed")
@@ -77,12 +78,12 @@ def counter_name(event: str, *, state: str = "", reason: str = "") -> str | None
 
 
 def operation_of(scope: str) -> str:
-    """The scope without its tenant: what is compared and labelled must not grow with the number of tenants."""
+    """Return the scope without its tenant, so that metric labels do not grow with the number of tenants."""
     return scope.partition("@")[0]
 
 
 class CounterRow(Struct, frozen=True):
-    """All that one process has counted in one hour so far. `number` grows: the higher one replaces the lower."""
+    """Everything that one process has counted in one hour so far. A row with a higher `number` replaces a lower one."""
 
     process: bytes
     hour: int
@@ -91,14 +92,14 @@ class CounterRow(Struct, frozen=True):
 
 
 class StoredCounts(Struct, frozen=True):
-    """The sheets that a store has, and its time."""
+    """The counter rows of a store, and the store's time."""
 
-    sheets: list[CounterRow]
+    counter_rows: list[CounterRow]
     now: int
 
 
 def oldest_kept_hour(now: int) -> int:
-    """The first hour whose sheets are kept."""
+    """Return the first hour whose rows are kept."""
     return (now - COUNTS_RETENTION) // HOUR
 
 
@@ -111,12 +112,12 @@ def decode_counts(data: bytes | str) -> Counts:
         return _read(data)
     except msgspec.DecodeError as error:
         raise StoreBroken(
-            f"a counter holds what no Onceward writes ({error})", hint="was it edited by hand? delete that row"
+            f"a counter row has invalid content ({error})", hint="was it edited by hand? delete that row"
         ) from error
 
 
 class CounterTotals(Struct, frozen=True):
-    """What all processes counted, by hour, scope and name. `now` is the store's time, `since` the first whole hour."""
+    """Counts of all processes, by hour, scope and name. `now` is the store's time, `since` the first complete hour."""
 
     now: int
     since: int
@@ -128,11 +129,11 @@ class CounterTotals(Struct, frozen=True):
 
     @property
     def latest(self) -> int:
-        """The hour that has not ended yet."""
+        """The current hour, which has not ended yet."""
         return self.now // HOUR
 
     def series(self, names: Iterable[str], scope: str | None = None) -> list[int]:
-        """How much of these each hour had, the oldest first; in one scope, or in all."""
+        """Return the sum of these counters for each hour, oldest first, in one scope or in all."""
         wanted = tuple(names)
         return [self.at(hour, wanted, scope) for hour in range(self.since, self.latest + 1)]
 
@@ -143,16 +144,16 @@ class CounterTotals(Struct, frozen=True):
         return sum(cell.get(name, 0) for cell in cells for name in wanted)
 
     def total(self, name: str, scope: str | None = None, *, hours: int | None = None) -> int:
-        """In all hours, or in the last so many, the one that has not ended included."""
+        """Return the sum over all hours, or over the last `hours`, including the current one."""
         first = 0 if hours is None else self.latest - hours + 1
         return sum(self.at(hour, (name,), scope) for hour in self.hours if hour >= first)
 
-    def begun(self, scope: str) -> int | None:
-        """The first hour in which anything was counted in this scope."""
+    def first_hour(self, scope: str) -> int | None:
+        """Return the first hour in which anything was counted in this scope."""
         return min((hour for hour, counts in self.hours.items() if scope in counts), default=None)
 
     def by_operation(self) -> CounterTotals:
-        """The same, the tenants of an operation together."""
+        """Return the same totals with the tenants of each operation added up."""
         hours: dict[int, Counts] = {}
         for hour, counts in self.hours.items():
             for scope, cell in counts.items():
@@ -161,13 +162,13 @@ class CounterTotals(Struct, frozen=True):
 
 
 def add_up(counted: StoredCounts, since: int) -> CounterTotals:
-    """The sheets of all processes, added up. A clock that was wrong may have left some that are yet to come."""
+    """Add up the rows of all processes. Rows of future hours, left by a wrong clock, are ignored."""
     hours: dict[int, Counts] = {}
-    for sheet in counted.sheets:
-        if sheet.hour > counted.now // HOUR + 1:
+    for counter_row in counted.counter_rows:
+        if counter_row.hour > counted.now // HOUR + 1:
             continue
-        for scope, cell in sheet.counts.items():
-            _add(hours.setdefault(sheet.hour, {}).setdefault(scope, {}), cell)
+        for scope, cell in counter_row.counts.items():
+            _add(hours.setdefault(counter_row.hour, {}).setdefault(scope, {}), cell)
     return CounterTotals(counted.now, since, hours)
 
 
@@ -177,9 +178,11 @@ def _add(to: dict[str, int], cell: Mapping[str, int]) -> None:
 
 
 def replay_rate(replayed: int, executed: int) -> float | None:
-    """The share of calls that were answered by a stored result; None if there were none."""
+    """Return the share of calls that were replayed; None if there were no calls."""
     calls = replayed + executed
     return replayed / calls if calls else None
 
 
-_read = msgspec.json.Decoder(Counts).decode  # now: two first readers at once would crash the process
+_read = msgspec.json.Decoder(
+    Counts
+).decode  # created here: two threads that create it at the same time would crash the process

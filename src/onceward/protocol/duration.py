@@ -1,4 +1,4 @@
-"""Durations as people write them: "24h", "1h30m", "500ms", a timedelta, or seconds."""
+"""Parse and format durations: "24h", "1h30m", "500ms", a timedelta, or seconds."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ Duration = timedelta | str | int | float
 
 _UNITS = {"ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000, "w": 604_800_000_000}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)\s*")
-_LARGEST = 10_000 * 365 * 86_400_000_000  # beyond the calendar's end nothing can be computed any more
+_LARGEST = 10_000 * 365 * 86_400_000_000  # the calendar ends there, so later times cannot be computed
 
 _HINTS = ('write "24h", "1h30m", "500ms", a timedelta, or seconds', 'write "24h", "1h30m", "90s" or "500ms"')
-"""What to write; the second for whoever wrote a text, in a shell perhaps, where nothing else is possible."""
+"""Hints for the error. The second is for text input, for example from a shell, where only text is possible."""
 
 
 def microseconds(duration: Duration, what: str = "duration") -> int:
-    """The duration in whole microseconds; `what` names the setting in the error."""
+    """Return the duration in whole microseconds. `what` names the setting in the error."""
     value = _parse(duration, what)
     if not 0 <= value <= _LARGEST:
         raise ConfigurationError(f"{what} must be between 0 and 10,000 years, not {duration!r}")
@@ -38,7 +38,7 @@ def _parse(duration: Duration, what: str) -> int:
 
 
 def _rounded(value: float) -> int:
-    """Infinity, and whatever else is beyond the largest, becomes just too large."""
+    """Round. Infinity and other values above the maximum become a value that is just too large."""
     return round(min(value, _LARGEST + 1)) if value >= 0 else -1
 
 
@@ -47,7 +47,7 @@ def _is_nan(value: float) -> bool:
 
 
 def format_duration(value: int) -> str:
-    """Microseconds for people: two units at most."""
+    """Format microseconds for people, with at most two units."""
     if value < _UNITS["s"]:
         return f"{value / 1_000:g}ms"
     if value < _UNITS["m"]:

@@ -1,10 +1,10 @@
-"""Newest wins: the rule by which deliveries of events become the state of their entities.
+"""Latest wins: the rules by which event deliveries become the state of their entities.
 
-Two tiers of marks say whether an event is known: one for the message (the transport's id), one for the event itself
-(a logical id, the same when it is published again). They decide what an outcome is called, never what the state is:
-the state of an entity is that of the highest order among all deliveries that were accepted.
+Two kinds of marks record which events are known: one for the message (the transport's id), one for the event itself (a
+logical id, the same if it is published again). Marks affect only the reported decision, never the state: the state of
+an entity is the accepted delivery with the highest order.
 
-| delivery | answer | marks | state |
+| delivery | decision | marks written | state changes |
 |---|---|---|---|
 | the entity was written by a newer version | SKEW | – | – |
 | message known, with other content | MISMATCH | – | – |
@@ -12,11 +12,11 @@ the state of an entity is that of the highest order among all deliveries that we
 | too far in the future | PARKED | – | – |
 | event known | DUPLICATE_EVENT | message | if higher |
 | higher than the state, or there is none | APPLIED | both | yes |
-| the very order of the state | DUPLICATE_MESSAGE | both | – |
-| lower | STALE | both | – |
+| same order as the state | DUPLICATE_MESSAGE | both | – |
+| lower than the state | STALE | both | – |
 
-Marks belong to the entity: a message may carry events of several. A store applies `decide` to the deliveries of an entity
-in one atomic step: marks and state are written together or not at all.
+Marks belong to the entity, because a message may carry events of several entities. A store applies `decide` to the
+deliveries of an entity in one atomic step: marks and state are written together or not at all.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ from .duration import Duration
 from .ordering import CONTENT_BYTES
 
 NO_MARK: Final = b""
-"""Of a delivery that has no id in this tier."""
+"""The mark of a delivery without an id of this kind."""
 
-_HASH: Final = 16
-_NEAR: Final = 24
-_PLACE: Final = slice(None, -CONTENT_BYTES)  # all of an order but the content
+_HASH_BYTES: Final = 16
+_PREFIX_BYTES: Final = 24
+_POSITION: Final = slice(None, -CONTENT_BYTES)  # an order without its content hash
 _sha256 = hashlib.sha256
 
 
 class LatestStateOptions(TypedDict, total=False):
-    """What may be declared about a state."""
+    """Options of `once.state(…)`."""
 
     window: Duration
-    """How long a message or an event is known."""
+    """How long the ids of messages and events are remembered."""
 
     keep_deleted: Duration
-    """How long a deleted entity keeps older events out."""
+    """How long a deleted entity rejects older events."""
 
     max_clock_skew: Duration | None
-    """How far the time of an event may be ahead of the store's; None: as far as it likes."""
+    """How far the time of an event may be ahead of the store's time; None for no limit."""
 
 
 class EventDelivery(Struct, frozen=True, gc=False):
-    """One event on its way to the store. `value` None deletes; until `not_before` (store time, µs) it is parked.
+    """One delivery of an event. `value` None deletes the entity; before `not_before` (store time, µs) it is parked.
 
-    `id` is the entity's, 32 bytes; `message` and `event` are the marks, up to 40 bytes; `trace` is the message id for
-    people, kept beside the marks.
+    `id` is the entity's id, 32 bytes; `message` and `event` are the marks, up to 40 bytes each; `trace` is the readable
+    message id, stored with the marks.
     """
 
     id: bytes
@@ -72,14 +72,14 @@ class EventDelivery(Struct, frozen=True, gc=False):
 
 
 class Retention(Struct, frozen=True):
-    """For how long, in µs: `marks` the ids of messages and events, `deleted` what is left of a deleted entity."""
+    """Retention in µs: `marks` for the ids of messages and events, `deleted` for deleted entities."""
 
     marks: int
     deleted: int
 
 
 class EntityState(Struct, frozen=True, gc=False):
-    """The state of an entity. `value` None: deleted, and forgotten at `expires_at`."""
+    """The state of an entity. `value` None: it was deleted, and its row expires at `expires_at`."""
 
     id: bytes
     scope: str
@@ -91,12 +91,12 @@ class EntityState(Struct, frozen=True, gc=False):
 
 
 def page_of(found: list[EntityState], limit: int) -> tuple[list[EntityState], bytes | None]:
-    """A page of entities in the order of their ids, and where the next one begins."""
+    """Return a page of entities in the order of their ids, and the cursor of the next page."""
     return found, found[-1].id if len(found) == limit else None
 
 
 class DedupMark(Struct, frozen=True, gc=False):
-    """A message or an event that is known until it expires. `trace` is the message that brought it."""
+    """A message or an event that was seen, remembered until it expires. `trace` is the id of that message."""
 
     id: bytes
     content: bytes
@@ -106,16 +106,16 @@ class DedupMark(Struct, frozen=True, gc=False):
 
 
 def mark_of(entity: bytes, tier: bytes, name: bytes, text: str) -> bytes:
-    """The mark of an id: a hash makes it the only one, and its text comes first, so that neighbours stay neighbours.
+    """Return the mark of an id: the start of its text, then a hash that makes it unique.
 
-    Most transports count their messages or put the time in front: a batch then writes to a few pages of an index
-    instead of one page each.
+    Most transports number their messages or start the id with the time. With the text first, the marks of a batch are
+    neighbours in an index, so the batch writes to a few pages instead of one page each.
     """
-    return text.encode()[:_NEAR] + _sha256(entity + tier + name).digest()[:_HASH]
+    return text.encode()[:_PREFIX_BYTES] + _sha256(entity + tier + name).digest()[:_HASH_BYTES]
 
 
 class LatestDecision(StrEnum):
-    """What an event is called."""
+    """What happened to a delivered event."""
 
     APPLIED = "applied"
     DUPLICATE_MESSAGE = "duplicate_message"
@@ -127,9 +127,9 @@ class LatestDecision(StrEnum):
 
 
 class LatestResult(Struct, frozen=True, gc=False):
-    """The store's answer to one delivery. `applied`: the value of the state is this one's now, and was not before.
+    """The store's result for one delivery. `applied`: this delivery changed the value of the state.
 
-    `conflict`: in everything but the content it ties with the state that it met.
+    `conflict`: its order equals that of the state it was compared with, except for the content.
     """
 
     decision: LatestDecision
@@ -147,14 +147,14 @@ SKEW: Final = LatestResult(LatestDecision.SKEW)
 
 
 class LatestDecisions(NamedTuple):
-    """The answers in the order of the deliveries, and what has to be written for them."""
+    """The results in the order of the deliveries, and what the store has to write."""
 
     answers: list[LatestResult]
     updates: dict[bytes, EventDelivery]
-    """By entity: the delivery whose value and order are the state now."""
+    """By entity: the delivery that becomes the new state."""
 
     marks: dict[bytes, EventDelivery]
-    """By mark: the delivery that claimed it."""
+    """By mark: the delivery that brought it."""
 
 
 def decide(
@@ -164,71 +164,71 @@ def decide(
     now: int,
     closed: Collection[bytes] = (),
 ) -> LatestDecisions:
-    """Judge the deliveries one after the other, as if each had come alone.
+    """Decide about the deliveries one after the other, as if each had arrived alone.
 
-    `orders` has the order of each entity's state and `marks` the content under each mark, as far as they are there and
-    not expired; marks are added as they are claimed. `closed` entities were written by a newer version.
+    `orders` has the order of each entity's state and `marks` the content of each mark, if they exist and have not
+    expired; new marks are added to `marks`. Entities in `closed` were written by a newer version of Onceward.
     """
     answers: list[LatestResult] = []
     updates: dict[bytes, EventDelivery] = {}
-    claimed: dict[bytes, EventDelivery] = {}
+    new_marks: dict[bytes, EventDelivery] = {}
     for one in deliveries:
         id, order = one.id, one.order
         if closed and id in closed:
             answers.append(SKEW)
             continue
-        name: LatestResult | None = None
+        known: LatestResult | None = None
         if one.message or one.event or now < one.not_before:
-            name = _recognised(one, marks, claimed, now)
-            if name is not None and (name is MISMATCH or name is PARKED):
-                answers.append(name)
+            known = _check_marks(one, marks, new_marks, now)
+            if known is not None and (known is MISMATCH or known is PARKED):
+                answers.append(known)
                 continue
-        mine = updates.get(id)
-        before = orders.get(id) if mine is None else mine.order
+        update = updates.get(id)
+        before = orders.get(id) if update is None else update.order
         if before is None or order > before:
             updates[id] = one
-            if name is None and (before is None or order[_PLACE] != before[_PLACE]):
+            if known is None and (before is None or order[_POSITION] != before[_POSITION]):
                 answers.append(APPLIED)
                 continue
-        answers.append(_named(name, order, before))
-    return LatestDecisions(answers, updates, claimed)
+        answers.append(_result(known, order, before))
+    return LatestDecisions(answers, updates, new_marks)
 
 
-def _recognised(
-    one: EventDelivery, marks: dict[bytes, bytes], claimed: dict[bytes, EventDelivery], now: int
+def _check_marks(
+    one: EventDelivery, marks: dict[bytes, bytes], new_marks: dict[bytes, EventDelivery], now: int
 ) -> LatestResult | None:
-    """What its marks and its time say about a delivery; claims those of them that are new."""
+    """Return what the marks and the time of a delivery decide, or None. Adds its new marks to both dicts."""
     message, event, content = one.message, one.event, one.order[-CONTENT_BYTES:]
     seen = marks.get(message) if message else None
     if seen is not None:
-        same = seen == content or seen[0] != content[0]  # of another encoder version, they cannot be compared
+        same = seen == content or seen[0] != content[0]  # hashes of different encoder versions cannot be compared
         return DUPLICATE_MESSAGE if same else MISMATCH
     if now < one.not_before:
         return PARKED
-    name: LatestResult | None = None
+    known: LatestResult | None = None
     if event:
         if event in marks:
-            name = DUPLICATE_EVENT
+            known = DUPLICATE_EVENT
         else:
             marks[event] = content
-            claimed[event] = one
+            new_marks[event] = one
     if message:
         marks[message] = content
-        claimed[message] = one
-    return name
+        new_marks[message] = one
+    return known
 
 
-def _named(name: LatestResult | None, order: bytes, before: bytes | None) -> LatestResult:
-    """What the delivery is called, given the order that it met."""
+def _result(known: LatestResult | None, order: bytes, before: bytes | None) -> LatestResult:
+    """Return the result of a delivery, given what its marks say and the order of the state before it."""
     if before is None:
-        return APPLIED if name is None else LatestResult(name.decision, applied=True)
-    conflict = order != before and order[_PLACE] == before[_PLACE]
+        return APPLIED if known is None else LatestResult(known.decision, applied=True)
+    conflict = order != before and order[_POSITION] == before[_POSITION]
     if order > before:
-        if name is None:
+        if known is None:
             return LatestResult(LatestDecision.APPLIED, applied=True, conflict=True) if conflict else APPLIED
-        if order[-CONTENT_BYTES:] == before[-CONTENT_BYTES:]:  # published again: later, but nothing new
-            return name
-        return LatestResult(name.decision, applied=True, conflict=conflict)
-    if name is None:
-        name = DUPLICATE_MESSAGE if order == before else STALE
-    return LatestResult(name.decision, conflict=True) if conflict else name
+        if order[-CONTENT_BYTES:] == before[-CONTENT_BYTES:]:  # published again later with the same content
+            return known
+        return LatestResult(known.decision, applied=True, conflict=conflict)
+    if known is None:
+        known = DUPLICATE_MESSAGE if order == before else STALE
+    return LatestResult(known.decision, conflict=True) if conflict else known

@@ -1,9 +1,9 @@
-"""Notes: small metadata on a record, text by text.
+"""Notes: small text metadata on a record.
 
-Words that begin with `onceward:` are ours: the stored input of a call, the journal of a saga, and why a result was not
-kept. A note is what every store already writes in the claim, in a renewal and in a settlement, fenced by token and
-nonce, and keeps across a take-over: that is all that they need, so none has columns, tables or scripts of its own. Each
-has a limit of its own, too.
+Names that begin with `onceward:` are reserved: the stored input of a call, the journal of a saga, and why a result was
+not stored. Every store writes notes with the claim, a renewal or a settlement, fenced by token and nonce, and keeps
+them when another worker takes over. That is all these features need, so they have no columns, tables or scripts of
+their own. Each of them has its own size limit.
 """
 
 from __future__ import annotations
@@ -14,41 +14,45 @@ from typing import Final
 from onceward.errors import ConfigurationError
 
 MAX_NOTE_BYTES = 4096
-"""Bytes of UTF-8, words and texts together: every claim of the key reads them."""
+"""Maximum UTF-8 bytes of all names and texts together: every claim of the key reads them."""
 
 RESERVED: Final = "onceward:"
 INPUT: Final = f"{RESERVED}input"
-"""The arguments of a call, for those who finish it without a redelivery."""
+"""The arguments of a call, so that it can be finished without a redelivery."""
 
 SAGA: Final = f"{RESERVED}saga"
-"""How far a saga has come."""
+"""The journal of a saga."""
 
 UNSTORED: Final = f"{RESERVED}unstored"
-"""Why a result was not kept."""
+"""Why a result was not stored."""
 
 
 def user_notes(note: Mapping[str, str]) -> dict[str, str]:
-    """What the user noted."""
+    """Return the user's own notes."""
     return {word: text for word, text in note.items() if not word.startswith(RESERVED)}
 
 
 def note_without_input(note: Mapping[str, str]) -> dict[str, str]:
-    """What is to be noted when the work turns out to be done: the input is no longer needed."""
+    """Return the note that removes the stored input, which completed work no longer needs."""
     return {INPUT: ""} if note.get(INPUT) else {}
 
 
 def validate_note(note: object, before: Mapping[str, str] = {}, *, key: str) -> dict[str, str]:
-    """The note as plain text, if it can be kept on the record beside what was noted before."""
+    """Return the note as plain text if it fits on the record together with the earlier notes."""
     if not isinstance(note, Mapping):
-        raise ConfigurationError(f"a note is a dict, not {type(note).__qualname__}", key=key, hint='note={"page": "3"}')
+        raise ConfigurationError(
+            f"a note must be a dict, not {type(note).__qualname__}", key=key, hint='note={"page": "3"}'
+        )
     for word, text in note.items():
         if not isinstance(word, str) or not word:
-            raise ConfigurationError(f"{word!r} is no name in a note", key=key, hint="name it by a text: page=…")
+            raise ConfigurationError(
+                f"a note cannot be named {word!r}", key=key, hint="use a non-empty text as its name: page=…"
+            )
         if word.startswith(RESERVED):
-            raise ConfigurationError(f"the note {word!r} has a name that is ours", key=key, hint="leave out the prefix")
+            raise ConfigurationError(f"the name of the note {word!r} is reserved", key=key, hint="omit the prefix")
         if not isinstance(text, str):
             raise ConfigurationError(
-                f"the note {word!r} is {type(text).__qualname__}, and notes are text",
+                f"the note {word!r} must be text, not {type(text).__qualname__}",
                 key=key,
                 hint=f"write {word}=str(…)",
             )
@@ -56,9 +60,9 @@ def validate_note(note: object, before: Mapping[str, str] = {}, *, key: str) -> 
     size = sum(_size(word) + _size(text) for word, text in {**user_notes(before), **plain}.items())
     if size > MAX_NOTE_BYTES:
         raise ConfigurationError(
-            f"the notes on this record would take {size} bytes, and {MAX_NOTE_BYTES} is the most",
+            f"the notes on this record would take {size} bytes; the limit is {MAX_NOTE_BYTES}",
             key=key,
-            hint="keep the data elsewhere, and note where",
+            hint="store the data elsewhere, and note its location",
         )
     return plain
 

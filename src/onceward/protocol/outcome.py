@@ -1,4 +1,4 @@
-"""Outcomes: what the caller is told, always a value. `unwrap()` turns it into the plain call's answer."""
+"""Outcomes: what a call returns, always as a value. `unwrap()` returns the result or raises, like a plain call."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ T = TypeVar("T")
 
 
 class Common(Struct, Generic[T], frozen=True, kw_only=True):
-    """What all outcomes have: those below are all there are, and `Outcome`, at the end, is one of them.
+    """The fields of all outcomes. The classes below are all there are; `Outcome`, at the end, means any of them.
 
-    `value` is the result where there is one; `key` the readable key; `reason` one word for logs and answers;
-    `attempt` and `token` those of the attempt that the outcome tells about; `applied`: this call made the change.
+    `value` is the result, if there is one; `key` the readable key; `reason` one word for logs and responses;
+    `attempt` and `token` belong to the attempt that the outcome describes; `applied`: this call made the change.
     """
 
     kind: ClassVar[str] = "outcome"
@@ -33,11 +33,11 @@ class Common(Struct, Generic[T], frozen=True, kw_only=True):
     applied: bool = False
 
     def unwrap(self) -> T:
-        """The value, or the exception that says why there is none."""
+        """Return the value, or raise the exception that says why there is none."""
         raise NotImplementedError
 
-    def told(self, message: str) -> str:
-        """What an exception says, behind the operation's own word for it, if it has one."""
+    def with_reason(self, message: str) -> str:
+        """Return the exception message, prefixed with the operation's own reason if it has one."""
         return message if self.reason in ("", self.kind) else f"{self.reason}: {message}"
 
     def __str__(self) -> str:
@@ -45,11 +45,11 @@ class Common(Struct, Generic[T], frozen=True, kw_only=True):
 
 
 class Executed(Common[T], frozen=True, kw_only=True):
-    """The effect happened now, in this call. `conflict`: of two events that tie, this one has won by its content."""
+    """The effect happened in this call. `conflict`: this event tied with another and won by its content hash."""
 
     kind: ClassVar[str] = "executed"
     executed: ClassVar[bool] = True
-    value: T = None  # type: ignore[assignment]  # what the work returned, and T is that
+    value: T = None  # type: ignore[assignment]  # the work returned it, so it is a T
     reason: str = "executed"
     applied: bool = True
     conflict: bool = False
@@ -59,9 +59,10 @@ class Executed(Common[T], frozen=True, kw_only=True):
 
 
 class Replayed(Common[T], frozen=True, kw_only=True):
-    """The effect happened before; this is its stored result. `stored` False: it was not kept, `unstored` says why.
+    """The effect happened before; this is its stored result. `stored` False: it was not stored, `unstored` says why.
 
-    Of an event: it is known. `applied` all the same: it came back newer, with other content, and that is the state.
+    For an event: it is a duplicate. If `applied` is true, it was published again with a newer order and other content,
+    which became the state.
     """
 
     kind: ClassVar[str] = "replayed"
@@ -76,26 +77,26 @@ class Replayed(Common[T], frozen=True, kw_only=True):
         if not self.stored and not self.declared:
             because = f": {self.unstored}" if self.unstored else ""
             raise errors.ResultNotStored(
-                f"the effect happened before, but its result was not kept{because}",
+                f"the effect happened before, but its result was not stored{because}",
                 key=self.key,
-                hint=f"nothing is run again; for the next ones: {unstored_hint(self.unstored)}",
+                hint=f"the work is not run again; to store later results: {unstored_hint(self.unstored)}",
             )
         return self.value  # type: ignore[return-value]  # T may itself be None
 
     def already_done(self) -> errors.AlreadyDone:
-        """The exception for whoever wants to do it, not to have it."""
+        """Return the exception for callers that want to do the work, not to get its result (`on_done="raise"`)."""
         return errors.AlreadyDone(
-            self.told("this was done before"),
+            self.with_reason("this was done before"),
             key=self.key,
             value=self.value,
             stored=self.stored,
             reason=self.reason,
-            hint="its result is in `.value`" if self.stored else f"its result was not kept {self.unstored}".rstrip(),
+            hint="its result is in `.value`" if self.stored else f"its result was not stored {self.unstored}".rstrip(),
         )
 
 
 class Running(Common[T], frozen=True, kw_only=True):
-    """Somebody else is at it. `retry_after` seconds are left of its lease; None if it is held without a lease."""
+    """Another worker is already processing this key. Its lease ends in `retry_after` seconds; None: it has no lease."""
 
     kind: ClassVar[str] = "running"
     reason: str = "running"
@@ -107,24 +108,24 @@ class Running(Common[T], frozen=True, kw_only=True):
         error = errors.StillRunning if self.waited else errors.AlreadyRunning
         if self.retry_after is None:
             raise error(
-                self.told(f"held without a lease by {self.owner or 'another owner'}, inside of a transaction"),
+                self.with_reason(f"{self.owner or 'another worker'} holds it without a lease, inside a transaction"),
                 key=self.key,
                 reason=self.reason,
-                hint="nothing frees it if that process is dead: look what it did, then "
+                hint="if that process is dead, the key is never released: check what it did, then run "
                 f"`{cli_command('forget', self.key, '--force')}`, or forget(key, force=True)",
                 retry_after=None,
             )
         raise error(
-            self.told(f"{self.owner or 'another owner'} holds it, and was alive when it last renewed its lease"),
+            self.with_reason(f"{self.owner or 'another worker'} is processing it, and its lease has not expired"),
             key=self.key,
             reason=self.reason,
-            hint=f"if that process is dead, the key is free in {self.retry_after:.1f} s (a shorter lease= helps)",
+            hint=f"if that process is dead, its lease expires in {self.retry_after:.1f} s (a shorter lease= helps)",
             retry_after=self.retry_after,
         )
 
 
 class Mismatch(Common[T], frozen=True, kw_only=True):
-    """The same key came before with another payload. Nothing was run."""
+    """The key was used before with another payload. Nothing was run."""
 
     kind: ClassVar[str] = "mismatch"
     reason: str = "mismatch"
@@ -133,7 +134,7 @@ class Mismatch(Common[T], frozen=True, kw_only=True):
     def unwrap(self) -> NoReturn:
         which = f" (differs in: {', '.join(self.arguments)})" if self.arguments else ""
         raise errors.PayloadMismatch(
-            self.told(f"this key was used before with another payload{which}"),
+            self.with_reason(f"this key was used before with another payload{which}"),
             key=self.key,
             reason=self.reason,
             arguments=self.arguments,
@@ -142,7 +143,7 @@ class Mismatch(Common[T], frozen=True, kw_only=True):
 
 
 class Failed(Common[T], frozen=True, kw_only=True):
-    """It failed: now (`exception` is what the handler raised) or before (only its name and message are known)."""
+    """The work failed: now (`exception` is what it raised) or before (only the type and message are known)."""
 
     kind: ClassVar[str] = "failed"
     reason: str = "failed"
@@ -157,21 +158,23 @@ class Failed(Common[T], frozen=True, kw_only=True):
             try:
                 raise self.exception
             finally:
-                del self  # its traceback leads here: from here none may lead back to it
-        when = "it will not be tried again" if self.final else f"it may be tried again in {self.retry_after or 0:.1f} s"
+                del self  # the traceback refers to this frame; drop the reference cycle
+        when = "it will not be retried" if self.final else f"it may be retried in {self.retry_after or 0:.1f} s"
         raise errors.PreviouslyFailed(
-            self.told(f"attempt {self.attempt} failed with {self.error_type}: {self.error} ({when})"),
+            self.with_reason(f"attempt {self.attempt} failed with {self.error_type}: {self.error} ({when})"),
             key=self.key,
             reason=self.reason,
             error_type=self.error_type,
             error_message=self.error,
             retry_after=None if self.final else self.retry_after,
-            hint=f"`{cli_command('retry', self.key)}` lets it run again" if self.final else "deliver it again then",
+            hint=f"`{cli_command('retry', self.key)}` lets it run again"
+            if self.final
+            else "deliver it again after that",
         )
 
 
 class Parked(Common[T], frozen=True, kw_only=True):
-    """Nobody knows whether the effect happened. `exception`: what was raised, if it happened in this call."""
+    """It is unknown whether the effect happened. `exception`: what the work raised, if it was parked in this call."""
 
     kind: ClassVar[str] = "parked"
     reason: str = "parked"
@@ -184,9 +187,9 @@ class Parked(Common[T], frozen=True, kw_only=True):
             try:
                 raise self.exception
             finally:
-                del self  # its traceback leads here: from here none may lead back to it
+                del self  # the traceback refers to this frame; drop the reference cycle
         raise errors.OutcomeParked(
-            self.told(f"the outcome of attempt {self.attempt} is unknown ({self.error_type}: {self.error})"),
+            self.with_reason(f"the outcome of attempt {self.attempt} is unknown ({self.error_type}: {self.error})"),
             key=self.key,
             reason=self.reason,
             hint=f"find out whether the effect happened, then say so: {resolve_hint(self.key)}; in Python, "
@@ -195,14 +198,14 @@ class Parked(Common[T], frozen=True, kw_only=True):
 
 
 class Stale(Common[T], frozen=True, kw_only=True):
-    """A newer event has been applied already; this one was ignored. `conflict`: they tie, and its content lost."""
+    """A newer event was applied before; this one was ignored. `conflict`: they tied, and its content lost."""
 
     kind: ClassVar[str] = "stale"
     reason: str = "stale"
     conflict: bool = False
 
     def unwrap(self) -> T:
-        return self.value  # type: ignore[return-value]  # nothing to give, and nothing wrong
+        return self.value  # type: ignore[return-value]  # no value, and no error
 
 
 class Unknown(Common[T], frozen=True, kw_only=True):
@@ -215,19 +218,19 @@ class Unknown(Common[T], frozen=True, kw_only=True):
     def unwrap(self) -> NoReturn:
         if self.lost:
             raise errors.LeaseLost(
-                "somebody else took over before we could record the result; ours was not stored",
+                "another worker took over before the result was recorded; this result was not stored",
                 key=self.key,
-                hint="make the lease longer, or the effect fenced by claim.token",
+                hint="use a longer lease, or fence the effect with claim.token",
             )
         raise errors.OutcomeUnknown(
             "the effect was done, but the store did not confirm the record in time",
             key=self.key,
             value=self.value,
-            hint="read the key later: if it is still PENDING its lease will lapse and `after_crash` decides",
+            hint="read the key later: if it is still PENDING, its lease will expire and `after_crash` decides",
         )
 
 
-if TYPE_CHECKING:  # a union: mypy narrows Outcome[int] to Executed[int] then, and from a class only to Executed[Any]
+if TYPE_CHECKING:  # a union: mypy narrows it to Executed[int]; a base class only to Executed[Any]
     Outcome: TypeAlias = (
         Executed[T] | Replayed[T] | Running[T] | Mismatch[T] | Failed[T] | Parked[T] | Stale[T] | Unknown[T]
     )
@@ -237,5 +240,5 @@ else:  # a class, so that isinstance and Outcome[int] work
 
 
 def is_outcome(value: object) -> TypeGuard[Outcome[Any]]:
-    """For what comes from elsewhere, of any type."""
+    """Return whether a value of any type is an outcome."""
     return isinstance(value, Common)

@@ -1,4 +1,4 @@
-"""Policy: the declared choices of one operation, checked when they are declared."""
+"""Policy: the settings of one operation, validated when they are declared."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ ErrorTypes = type[BaseException] | tuple[type[BaseException], ...]
 RetryDelay = Duration | Callable[[int], Duration]
 
 SECOND = 1_000_000
-MIN_LEASE = SECOND // 20  # below this a lease cannot outlive a few round trips and one busy moment
-MAX_LEASE = 7 * 24 * 3600 * SECOND  # a dead owner would hold its key for longer than anybody waits
-RENEWALS_PER_LEASE = 5  # four renewals may fail in a row before the lease lapses
+MIN_LEASE = SECOND // 20  # a shorter lease cannot survive a few round trips and a short pause
+MAX_LEASE = 7 * 24 * 3600 * SECOND  # with a longer one, a dead owner would block its key for too long
+RENEWALS_PER_LEASE = 5  # four renewals in a row may fail before the lease expires
 
 
 class verify(Struct, frozen=True):  # noqa: N801 (reads as a word in after_crash=verify(find))
-    """`after_crash=verify(find)`: after a crash `find` is asked whether the effect happened.
+    """`after_crash=verify(find)`: after a crash, call `find` to check whether the effect happened.
 
-    It is called like the function itself and answers `applied(value)`, `not_applied` or `inconclusive`. Its answer
-    counts only once no earlier attempt can still take effect: `after` is how long that may take (the effect's own
-    timeout). It must fit into four fifths of the lease, which is how long a silent owner is waited for at least.
+    `find` gets the arguments of the function and returns `applied(value)`, `not_applied` or `inconclusive`. Its answer
+    is only reliable once no earlier attempt can still take effect. `after` is how long that may take (the timeout of
+    the effect itself). It must be at most four fifths of the lease: at least that much time passes before a takeover.
     """
 
     find: Callable[..., Any]
@@ -45,13 +45,13 @@ class verify(Struct, frozen=True):  # noqa: N801 (reads as a word in after_crash
 
 
 class applied(Struct, frozen=True):  # noqa: N801 (reads as a word)
-    """The effect did happen, with this result."""
+    """The effect happened, with this result."""
 
     value: Any = None
 
 
 class Finding(Struct, frozen=True):
-    """An answer of `verify` that carries no value."""
+    """A result of `verify` without a value."""
 
     word: str
 
@@ -65,7 +65,7 @@ abandon = Finding("abandon")
 
 
 class CommonSettings(TypedDict, total=False):
-    """What may be declared, as users write it, but for `on_running` and `on_done`."""
+    """All settings as users write them, except `on_running` and `on_done`."""
 
     lease: Duration
     window: Window | Duration
@@ -91,21 +91,21 @@ class CommonSettings(TypedDict, total=False):
 
 
 class Defaults(CommonSettings, total=False):
-    """Choices for a whole client. Without `skip`: a call that may return None must show it where it is declared."""
+    """Settings of a whole client. Without `skip`: a call that may return None must say so where it is declared."""
 
     on_running: Literal["wait", "raise"]
     on_done: Literal["replay", "raise"]
 
 
 class Settings(CommonSettings, total=False):
-    """Everything that may be declared. The defaults are those of `Policy`."""
+    """All settings. The defaults are those of `Policy`."""
 
     on_running: OnRunning
     on_done: OnDone
 
 
 class Policy(Struct, frozen=True, dict=True, kw_only=True):
-    """The choices, in the units that the core works with (µs)."""
+    """The settings, with all durations in µs."""
 
     lease: int = 600 * SECOND
     window: Window = lasting("24h")
@@ -134,33 +134,33 @@ class Policy(Struct, frozen=True, dict=True, kw_only=True):
     max_input_bytes: int = 64 * 1024
 
     def with_settings(
-        self, settings: Settings | Defaults, *, of: str | None = "", beside: Collection[str] = ()
+        self, settings: Settings | Defaults, *, operation: str | None = "", also_allowed: Collection[str] = ()
     ) -> Self:
-        """This policy with some choices replaced. Anything that cannot work is refused here, before any effect.
+        """Return this policy with some settings replaced. Invalid settings raise here, before any effect.
 
-        `of` is whose they are, for a warning; None: what is only unwise was told before. `beside` are other names that
-        may stand where these do.
+        `operation` is the name for warnings; None if the caller has already warned. `also_allowed` are other names that
+        are valid in the same place, for the hint about an unknown one.
         """
-        chosen = asdict(self)
+        merged = asdict(self)
         for name, value in settings.items():
             if name not in Settings.__optional_keys__:
                 raise ConfigurationError(
                     f"there is no setting {name!r}",
-                    hint=did_you_mean(name, Settings.__optional_keys__ | {*beside}, "settings are"),
+                    hint=did_you_mean(name, Settings.__optional_keys__ | {*also_allowed}, "settings are"),
                 )
-            read = _READERS.get(name)
-            chosen.update(read(name, value) if read else {name: value})
-        policy = type(self)(**chosen)
+            parse = _PARSERS.get(name)
+            merged.update(parse(name, value) if parse else {name: value})
+        policy = type(self)(**merged)
         _check(policy)
-        unwise = policy.forgets_early() if of is not None else None
-        if unwise is not None:
-            warnings.warn(f"{of}: {unwise}" if of else unwise, OncewardWarning, stacklevel=4)
+        warning = policy.short_window_warning() if operation is not None else None
+        if warning is not None:
+            warnings.warn(f"{operation}: {warning}" if operation else warning, OncewardWarning, stacklevel=4)
         return policy
 
-    def forgets_early(self) -> str | None:
-        """Why a late redelivery would run again, if it would: its sender tries for longer than the window lasts."""
+    def short_window_warning(self) -> str | None:
+        """Return a warning if the sender retries for longer than the window: a late redelivery would run again."""
         window, span = self.window, self.retry_span
-        # A calendar day may be over the next moment: it covers no retry span at all.
+        # A calendar day may end right after the claim, so it covers no retry span.
         if not span or not (window.kind == "calendar" or 0 < window.length < span):
             return None
         return (
@@ -170,11 +170,11 @@ class Policy(Struct, frozen=True, dict=True, kw_only=True):
 
     @cached_property
     def call_timeout(self) -> float:
-        """Seconds that one store call may take: a third of the lease at most, so that it cannot outlive it."""
+        """Seconds that one store call may take: at most a third of the lease, so that the call cannot outlive it."""
         return min(self.lease / 3, 5 * SECOND) / SECOND
 
     def delay_after(self, attempt: int) -> int:
-        """µs to wait before the attempt after this one."""
+        """Return the delay in µs between this attempt and the next."""
         return (
             microseconds(self.retry_delay(attempt), "retry_delay") if callable(self.retry_delay) else self.retry_delay
         )
@@ -189,12 +189,12 @@ def _duration_or_none(name: str, value: Any) -> dict[str, Any]:
 
 
 def _choice(*allowed: str) -> Callable[[str, Any], dict[str, Any]]:
-    def read(name: str, value: Any) -> dict[str, Any]:
+    def parse(name: str, value: Any) -> dict[str, Any]:
         if value not in allowed:
             raise ConfigurationError(f"{name} cannot be {value!r}", hint="choose one of: " + ", ".join(allowed))
         return {name: value}
 
-    return read
+    return parse
 
 
 def _errors(name: str, value: Any) -> dict[str, Any]:
@@ -212,10 +212,10 @@ def _after_crash(_name: str, value: Any) -> dict[str, Any]:
             "find": value.find,
             "verify_after": microseconds(value.after, "verify(after=)"),
         }
-    words = {"rerun": AfterCrash.RERUN, "park": AfterCrash.PARK}
-    if not isinstance(value, str) or value not in words:
+    modes = {"rerun": AfterCrash.RERUN, "park": AfterCrash.PARK}
+    if not isinstance(value, str) or value not in modes:
         raise ConfigurationError(f"after_crash cannot be {value!r}", hint='choose "rerun", "park" or verify(find)')
-    return {"after_crash": words[value], "find": None, "verify_after": 0}
+    return {"after_crash": modes[value], "find": None, "verify_after": 0}
 
 
 def _fingerprint(name: str, value: Any) -> dict[str, Any]:
@@ -250,7 +250,7 @@ def _max_attempts(name: str, value: Any) -> dict[str, Any]:
     return {name: value or 0}
 
 
-_READERS: dict[str, Callable[[str, Any], dict[str, Any]]] = {
+_PARSERS: dict[str, Callable[[str, Any], dict[str, Any]]] = {
     "lease": _duration,
     "window": lambda name, value: {name: parse_window(value)},
     "on_running": _choice(*get_args(OnRunning)),
@@ -281,10 +281,11 @@ def _check(policy: Policy) -> None:
     if not MIN_LEASE <= policy.lease <= MAX_LEASE:
         raise ConfigurationError(
             f"a lease of {format_duration(policy.lease)} cannot work",
-            hint="between 50ms and 7d; renewals keep it alive however long the work takes",
+            hint="choose between 50ms and 7d; renewals extend it for as long as the work takes",
         )
     if policy.verify_after > policy.lease * 4 // 5:
         raise ConfigurationError(
-            f"verify(after={format_duration(policy.verify_after)}) is over four fifths of a lease of {format_duration(policy.lease)}",
+            f"verify(after={format_duration(policy.verify_after)}) is longer than four fifths of a lease of "
+            f"{format_duration(policy.lease)}",
             hint="make the lease longer",
         )

@@ -1,4 +1,4 @@
-"""What the engine needs from a store and a clock. `capabilities` lists what a store may offer beyond this."""
+"""What the engine needs from a store and a clock. `capabilities` lists what a store may offer in addition."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .runtime import Answers, Runtime
 
 
 class Clock(Protocol):
-    """The store's clock, in µs since 1970. Stores with a clock of their own do not use it."""
+    """The store's clock, in µs since 1970. Stores on a server use the server's clock instead."""
 
     def now(self) -> int: ...
 
 
 class Filter(Struct, frozen=True):
-    """Which records a scan wants. Empty means all."""
+    """Which records a scan returns. Empty means all."""
 
     states: tuple[RecordState, ...] = ()
     scope: str | None = None
@@ -30,7 +30,7 @@ class Filter(Struct, frozen=True):
 
 
 class SortOrder(StrEnum):
-    """Which records come first: those touched or made last, or by their readable keys."""
+    """Sort order of records: last updated first, last created first, or by readable key."""
 
     UPDATED = "updated"
     CREATED = "created"
@@ -42,13 +42,13 @@ SORT_KEYS: dict[SortOrder, Callable[[Record], tuple[Any, bytes]]] = {
     SortOrder.CREATED: lambda record: (-record.created_at, record.id),
     SortOrder.KEY: lambda record: (record.key, record.id),
 }
-"""Where a record stands in each order."""
+"""The sort key of a record in each order."""
 
 
 class Page(Struct, frozen=True):
     """One page of a scan; `cursor` None means that it was the last. `now` is the store's time.
 
-    `unreadable`: the keys of those that no Onceward has written so. One of them does not hide the others.
+    `unreadable`: the keys of records with invalid content, so that one of them does not hide the others.
     """
 
     records: list[Record]
@@ -58,27 +58,27 @@ class Page(Struct, frozen=True):
 
 
 class Store(Protocol):
-    """Holds records. Batch-first; atomic per key, not across the batch; at most one request a key a batch.
+    """Holds records. Calls take batches: atomic per key, not across the batch, with at most one request per key.
 
     Each method applies the function of the same name in `protocol.transitions` to each record. `timeout` bounds the
     call in seconds; a store that cannot answer in time raises StoreUnavailable, which means *unknown*, not *no*.
 
-    What is `signed` is a change by hand: it enters the audit trail in the same step as the change. A store that has no
-    such step writes the entry first: never a change without its entry. What changes nothing leaves no entry.
+    A call with `signed` is a manual change: its audit entry is written atomically with the change. A store that cannot
+    do so writes the entry first: a change never lacks its entry. A call that changes nothing adds no entry.
     """
 
     name: str
-    """Where it is, for people: never with a password."""
+    """Its location, for people: never with a password."""
 
     inline: bool
-    """True if calls never wait for anything but a short lock (memory)."""
+    """Whether calls never wait for anything but a short lock (memory)."""
 
     async def open(self, runtime: Runtime) -> None:
-        """Connect. May be called again, also by two callers at once; the last world holds."""
+        """Connect. May be called again, also concurrently; the runtime of the last call is used."""
 
     async def close(self) -> None: ...
     def clone(self) -> Store:
-        """Another store on the same data with a connection of its own, not yet open (the keeper's)."""
+        """Return another store for the same data with its own connection, not yet open, for the heartbeat."""
         ...
 
     def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> Answers: ...
@@ -87,7 +87,7 @@ class Store(Protocol):
         self, settlements: Sequence[AnySettlement], *, timeout: float, signed: AuditSignature | None = None
     ) -> Answers: ...
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
-        """Verdict OK with the record, or ABSENT."""
+        """Return verdict OK with the record, or ABSENT."""
         ...
 
     async def forget(
@@ -99,18 +99,18 @@ class Store(Protocol):
         seen: Mapping[bytes, ExpectedRecord] | None = None,
         signed: AuditSignature | None = None,
     ) -> list[Answer]:
-        """Those of which it is known what was `seen` are spared if they have become another record since."""
+        """Reset records to FREE. A record in `seen` is left alone if it has changed since then."""
         ...
 
     async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page: ...
     async def counts(self, *, timeout: float) -> dict[tuple[str, RecordState], int]: ...
     async def purge(self, limit: int, *, timeout: float, signed: AuditSignature | None = None) -> int:
-        """Delete up to `limit` records that answer for nothing any more; tells how many went.
+        """Delete up to `limit` records that are no longer needed. Return how many were deleted.
 
-        Also audit entries older than KEEP_AUDIT, which are not counted.
+        It also deletes audit entries older than AUDIT_RETENTION, which are not counted.
         """
         ...
 
     async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
-        """What was changed by hand: the newest first, at most `limit`."""
+        """Return at most `limit` manual changes, latest first."""
         ...

@@ -1,4 +1,4 @@
-"""Reason words: what an operation calls its own outcomes, in answers, exceptions, events and logs."""
+"""Reasons: the words an operation uses for its outcomes, in results, exceptions, events and logs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from onceward.errors import ConfigurationError
 
 from .suggest import did_you_mean
 
-MAX_WORD_LENGTH = 100  # it is a word for a program to compare, not a text
+MAX_WORD_LENGTH = 100  # a word for programs to compare, not a sentence
 
 
 class Reasons(Struct, frozen=True):
-    """One word an outcome; by default, our own."""
+    """One word per outcome."""
 
     executed: str = "executed"
     done: str = "replayed"
@@ -26,17 +26,17 @@ class Reasons(Struct, frozen=True):
     parked: str = "parked"
     unknown: str = "unknown"
 
-    def chosen(self) -> dict[str, str]:
-        """Those that are not our own words."""
-        own = asdict(DEFAULT_REASONS)
-        return {name: word for name, word in asdict(self).items() if word != own[name]}
+    def customised(self) -> dict[str, str]:
+        """Return the words that differ from the defaults."""
+        defaults = asdict(DEFAULT_REASONS)
+        return {name: word for name, word in asdict(self).items() if word != defaults[name]}
 
 
 DEFAULT_REASONS = Reasons()
 
 
 def parse_reasons(value: Any) -> Reasons:
-    """What users write: {"done": "already_emailed_today", "running": "send_in_progress"}."""
+    """Parse what users write: {"done": "already_emailed_today", "running": "send_in_progress"}."""
     if isinstance(value, Reasons):
         return value
     if not isinstance(value, Mapping):

@@ -11,11 +11,11 @@ from typing import Protocol
 from msgspec import Struct, field
 
 NO_OWNER = b""
-"""The nonce of a record that nobody owns."""
+"""The nonce of a record without an owner."""
 
 
 READER = 1
-"""The newest record layout that this code understands. A record's `min_reader` above it is left alone."""
+"""The latest record layout that this code understands. Records with a higher `min_reader` are left alone."""
 
 
 class RecordState(StrEnum):
@@ -29,7 +29,7 @@ class RecordState(StrEnum):
 
 
 class AfterCrash(IntEnum):
-    """What a lapsed lease means, from the most lenient to the strictest."""
+    """What to do after a lease has expired, from the most lenient to the strictest."""
 
     RERUN = 0
     VERIFY = 1
@@ -73,7 +73,7 @@ class Record(Struct, frozen=True, gc=False):
 
 
 class CompletedRecord(Protocol):
-    """As much of a COMPLETED record as its replay needs."""
+    """The fields of a COMPLETED record that a replay needs."""
 
     @property
     def state(self) -> RecordState: ...

@@ -1,4 +1,4 @@
-"""What a caller may ask of a store, one request for one key, and how the store answers.
+"""Requests to a store, each for one key, and the store's answers.
 
 Times are microseconds since 1970 on the *store's* clock. Durations are microseconds too.
 """
@@ -13,7 +13,7 @@ from .record import AfterCrash, Record, RecordState
 
 
 class ClaimRequest(Struct, frozen=True, gc=False):
-    """Make me the owner of this key. `lease` None is a claim inside the caller's own transaction."""
+    """Ask to become the owner of a key. `lease` None is a claim inside the caller's own transaction."""
 
     id: bytes
     scope: str
@@ -29,7 +29,7 @@ class ClaimRequest(Struct, frozen=True, gc=False):
 
 
 class Renewal(Struct, frozen=True, gc=False):
-    """I am alive: extends the lease, and may leave a note."""
+    """Extend the lease of a live owner, and optionally add a note."""
 
     id: bytes
     token: int
@@ -39,7 +39,7 @@ class Renewal(Struct, frozen=True, gc=False):
 
 
 class Settlement(Struct, frozen=True, gc=False):
-    """How an ownership ends. The subclasses say how; this part says whose it is."""
+    """End an ownership. The subclasses say how; these fields identify the owner."""
 
     id: bytes
     token: int
@@ -47,7 +47,7 @@ class Settlement(Struct, frozen=True, gc=False):
 
 
 class Validity(Struct, frozen=True, gc=False):
-    """How long a settled record answers: for a while from now, until an instant, or (neither) for ever."""
+    """How long a settled record is valid: `lasting` from now, `until` a time, or (neither) forever."""
 
     lasting: int | None = None
     until: int | None = None
@@ -63,11 +63,10 @@ FOREVER = Validity()
 
 
 class Complete(Settlement, frozen=True, gc=False):
-    """The effect is done. `result` None with `stored` False means that its value was not kept.
+    """The effect is done. `result` None with `stored` False means that its value was not stored.
 
-    `of` is the record as its owner has it. It is not sent: a store that finds nothing else changed need only say when
-    it was completed, and the answer is made of this. `omit_record`: then OK is all that its owner wants to hear, and the
-    answer may come without a record.
+    `of` is the owner's copy of the record. It is not sent: if nothing else has changed, the store only reports the time
+    of the completion, and the answer is built from this copy. `omit_record`: the owner needs no record in an OK answer.
     """
 
     result: bytes | None = None
@@ -80,7 +79,7 @@ class Complete(Settlement, frozen=True, gc=False):
 
 
 class Fail(Settlement, frozen=True, gc=False):
-    """The attempt failed. `known` says that the effect certainly did not happen."""
+    """The attempt failed. `known`: it is certain that the effect did not happen."""
 
     error_type: str = ""
     error: str = ""
@@ -93,7 +92,7 @@ class Fail(Settlement, frozen=True, gc=False):
 
 
 class Park(Settlement, frozen=True, gc=False):
-    """Nobody here can tell whether the effect happened."""
+    """The owner cannot tell whether the effect happened."""
 
     error_type: str = ""
     error: str = ""
@@ -101,11 +100,11 @@ class Park(Settlement, frozen=True, gc=False):
 
 
 class Release(Settlement, frozen=True, gc=False):
-    """The effect was not begun: as if never claimed."""
+    """The work was not started: undo the claim."""
 
 
 class Resolution(StrEnum):
-    """What somebody who knows says about a parked record."""
+    """How an operator resolves a record."""
 
     APPLIED = "applied"
     NOT_APPLIED = "not_applied"
@@ -113,9 +112,9 @@ class Resolution(StrEnum):
 
 
 class Resolve(Struct, frozen=True, gc=False):
-    """The way out of PARKED: holds only if the record still has the token and the state that were seen.
+    """Resolve a parked record. Applies only if the record still has the token and the state that the operator saw.
 
-    Whoever saw it PENDING or FAILED may resolve that, too: its owner is cut off, a live one only by `force`.
+    A PENDING or FAILED record can be resolved too. Its owner loses the key; a live owner only with `force`.
     """
 
     id: bytes
@@ -131,14 +130,14 @@ class Resolve(Struct, frozen=True, gc=False):
 
 
 class ExpectedRecord(Struct, frozen=True):
-    """What somebody saw before deciding. The state counts too: a late owner completes under the same token."""
+    """What the operator saw before deciding. The state matters too: a late owner completes under the same token."""
 
     token: int
     state: RecordState
 
 
 class Verdict(StrEnum):
-    """What the store says to one request."""
+    """The store's decision on one request."""
 
     ACQUIRED = "acquired"
     REPLAY = "replay"
@@ -156,7 +155,7 @@ class Verdict(StrEnum):
 
 
 class Answer(Struct, frozen=True, gc=False):
-    """Verdict, the record as it is now (None if there is none), and the store's time."""
+    """The verdict, the current record (None if there is none), and the store's time."""
 
     verdict: Verdict
     record: Record | None

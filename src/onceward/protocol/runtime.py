@@ -1,4 +1,4 @@
-"""What the engine needs from its runtime: waiting, batching, offloading. Threads and asyncio each implement it."""
+"""What the engine needs from its runtime: waiting, batching, offloading. Implemented for threads and for asyncio."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ from .requests import Answer, AnyRequest
 T = TypeVar("T")
 
 Answers = Coroutine[Any, Any, list[Answer]]
-"""To be awaited once: one for each request, in their order."""
+"""A coroutine that returns one answer per request, in their order."""
 
 
 Send = Callable[[Sequence[AnyRequest], float], Answers]
-"""Requests of any kind, each for another key, to the store in one call; the timeout in seconds."""
+"""Send requests of any kind, each for another key, to the store in one call. The float is the timeout in seconds."""
 
 
 class Gate(Protocol):
-    """A wait that somebody on another thread may end early. `open` may be called from anywhere."""
+    """A wait that another thread may end early: `open` may be called from any thread."""
 
     def open(self) -> None: ...
     async def wait(self, seconds: float) -> None: ...
 
 
 class Canceller(Protocol):
-    """Cancels one piece of work, unless that is over by the time the word arrives."""
+    """Cancels one piece of work, unless it has ended before the cancellation arrives."""
 
     def __call__(self) -> None:
-        """May be called from any thread."""
+        """Cancel the work. May be called from any thread."""
 
     def work_ended(self, error: BaseException | None) -> bool:
-        """The work has ended, in this way; True if that is the cancellation from here, which then is dealt with."""
+        """Note that the work has ended with this error. Return True if our cancellation caused it, and consume it."""
         ...
 
 
 class Batcher(Protocol):
-    """Group commit: what arrives while a call is under way goes to the store together, in the next one."""
+    """Group commit: requests that arrive while a call is in flight are sent together in the next call."""
 
     def ask(self, request: AnyRequest, timeout: float) -> Awaitable[list[Answer]]:
-        """The answer to one request, in a list of one."""
+        """Return the answer to one request, in a list of one."""
         ...
 
 
 class ShieldedRequest(Protocol):
-    """A request under way, whose answer a flow may await as it is: no cancellation reaches the request."""
+    """A request in flight. Cancelling a flow that awaits its answer does not cancel the request."""
 
     @property
     def future(self) -> Awaitable[Answer]: ...
@@ -52,60 +52,60 @@ class ShieldedRequest(Protocol):
     async def finish_after(
         self, error: BaseException, on_cancel: Callable[[], None] | None = None
     ) -> tuple[list[Answer], BaseException]:
-        """What the future raised: a cancellation comes back beside the answer, anything else is raised again."""
+        """Handle `error`, raised by awaiting `future`: return a cancellation with the answer, re-raise other errors."""
         ...
 
 
 class Runtime(Protocol):
-    """What differs between threads and an event loop."""
+    """Everything that differs between threads and an event loop."""
 
     supports_cancellation: bool
-    """Whether calls are tasks, which can be cancelled while they wait. Elsewhere only a signal interrupts a call."""
+    """Whether calls run in tasks, which can be cancelled while they wait. Threads are only interrupted by signals."""
 
     @property
     def shielded_type(self) -> type[ShieldedRequest] | None:
-        """What lanes of this world answer with, if it is that: then `finish` is one coroutine more than is needed."""
+        """The type that batchers of this runtime return if it is already shielded: it needs no call of `shield`."""
 
     def check(self) -> None:
-        """Raise WrongWorld if this call stands in the other world."""
+        """Raise WrongRuntime if this call is made from the other runtime."""
 
     def monotonic(self) -> float: ...
     def jitter(self) -> float:
-        """A random number in [0, 1)."""
+        """Return a random number in [0, 1)."""
         ...
 
     def nonce(self) -> bytes: ...
     def canceller(self) -> Canceller | None:
-        """How to cancel the work that runs here now; None where that cannot be done."""
+        """Return a canceller of the current work; None if it cannot be cancelled."""
         ...
 
     def gate(self) -> Gate: ...
     def batcher(self, send: Send, *, max_in_flight: int = 1, min_batch: int = 1) -> Batcher:
-        """Group commit for a store that takes requests of any kind in one call.
+        """Return a batcher for a store that takes requests of any kind in one call.
 
-        `flights`: how many calls may be under way at once, where calls do not block each other. `crowd`: so many must
-        wait for one more of them to be worth what it costs, and no key is in two of them. `send` runs in no task of its
-        own: what it awaits are futures, or calls of this world; a driver that asks for a task needs one.
+        `max_in_flight` is how many calls may be in flight at once, if calls do not block each other. A further call
+        starts only if at least `min_batch` requests wait, and no key is in two calls. `send` does not run in a task of
+        its own: it may await futures and calls of this runtime; a driver that needs a task must create one.
         """
         ...
 
     async def sleep(self, seconds: float) -> None: ...
     async def wait_for_socket(self, socket: int, *, writing: bool, seconds: float) -> bool:
-        """Wait until a socket has something to read (or, if `writing`, takes more); False: not in that time."""
+        """Wait until a socket is readable (or, with `writing`, writable). Return False on timeout."""
         ...
 
     async def offload(self, call: Callable[..., T], *arguments: Any) -> T:
-        """Run a call that may block for long where it blocks nobody else."""
+        """Run a blocking call on another thread if it would block other callers here."""
         ...
 
     async def compute(self, call: Callable[..., T], *arguments: Any) -> T:
-        """Run a call that computes for long where it blocks nobody else, and no call to the store either."""
+        """Run a CPU-bound call where it blocks neither other callers nor calls to the store."""
         ...
 
     def shield(
         self, work: Awaitable[T], on_cancel: Callable[[], None] | None = None
     ) -> Awaitable[tuple[T, BaseException | None]]:
-        """Run to the end even if the caller is cancelled meanwhile; the cancellation comes back beside the result.
+        """Run the work to its end even if the caller is cancelled. Return its result and the cancellation, if any.
 
         `on_cancel` is called at the first cancellation.
         """
@@ -113,13 +113,13 @@ class Runtime(Protocol):
 
 
 class WorkerPool(Protocol):
-    """Who does the runs, beside the one who looks."""
+    """Runs work concurrently with the loop that looks for it."""
 
     def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Begin it beside us. It raises nothing."""
+        """Start the work concurrently. The work must not raise."""
 
     def wake(self) -> None:
-        """End the rest early. May be called from anywhere."""
+        """End `sleep` early. May be called from any thread."""
 
     async def sleep(self, seconds: float, stopping: Callable[[], bool]) -> None: ...
     async def finish(self) -> None:

@@ -1,7 +1,7 @@
-"""Exceptions out of the blue: Python runs signal handlers between any two steps, also while we catch what others raise.
+"""Recognise exceptions raised by signal handlers. Python runs handlers between any two steps, even in `except` blocks.
 
-Such an exception is meant for the program and not for us. It shows only in its traceback, in which a handler is a frame
-like any other. So a handler cannot be told apart that is not written in Python, or that was replaced before it raised.
+Such an exception is meant for the program, not for us. Only its traceback shows the handler, as an ordinary frame. A
+handler that is not written in Python, or that was replaced before it raised, cannot be recognised.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 
 def came_by_signal(error: BaseException) -> bool:
-    """Whether a handler that is installed for a signal raised it."""
-    signal = sys.modules.get("signal")  # who has a handler has the module
+    """Return whether an installed signal handler raised this exception."""
+    signal = sys.modules.get("signal")  # a program with a handler has imported it
     if signal is None:
         return False
     codes = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()}

@@ -2,16 +2,16 @@
 
 Two rules:
 
-1. A record changes only through `claim`, `renew`, `settle` and `forget` below; each is a pure function of the
-   record, the request and the store's time. A store's whole duty is to apply them atomically per key.
-2. Owner verbs compare token, nonce and state, never time: a late owner whom nobody replaced may still settle,
-   because refusing it would only cause a second effect.
+1. A record changes only through `claim`, `renew`, `settle` and `forget` below. Each is a pure function of the record,
+   the request and the store's time. A store only has to apply them atomically per key.
+2. Owner verbs compare token, nonce and state, never time. A late owner that was not replaced may still settle, because
+   refusing it would only cause a second effect.
 
-How it works. `row_of` says in which row of the table a record stands right now. `TABLE` has one row each and one
-column a verb; a cell is a small function that returns the record afterwards and the verdict. A cell that returns
-the very same record object changed nothing, and a store then writes nothing.
+How it works: `row_of` returns the row of the table that a record is in at a given time. `TABLE` has one entry per row
+and one column per verb. A cell is a small function that returns the new record and the verdict. If a cell returns the
+same record object, nothing changed and the store writes nothing.
 
-A claim is judged in this order: newer layout, own nonce, window over, fingerprint, state.
+A claim checks in this order: newer layout, own nonce, window expired, fingerprint, state.
 """
 
 from __future__ import annotations
@@ -53,32 +53,32 @@ from .record import NO_OWNER, READER, AfterCrash, CompletedRecord, Record, Recor
 from .requests import ClaimRequest, Complete, ExpectedRecord, Fail, Park, Release, Renewal, Resolution, Resolve, Verdict
 
 CLOCK_MARGIN = 3600 * 1_000_000
-"""Purge spares tokens younger than an hour: the store's clock may be set back by that much and tokens still grow."""
+"""Purge keeps tokens younger than an hour: if the store's clock is set back by up to that, tokens still grow."""
 
 
 class Row(StrEnum):
-    """In which row of the table a record stands."""
+    """The rows of the table: a record's state, and what its times say."""
 
     NONE = "none"
     NEWER = "written by a newer Onceward"
     FREE = "FREE"
-    COMPLETED_EXPIRED = "COMPLETED, over"
-    FAILED_FINAL_EXPIRED = "FAILED final, over"
-    FAILED_RETRYABLE_EXPIRED = "FAILED retryable, past keep_unfinished"
+    COMPLETED_EXPIRED = "COMPLETED, expired"
+    FAILED_FINAL_EXPIRED = "FAILED final, expired"
+    FAILED_RETRYABLE_EXPIRED = "FAILED retryable, expired"
     PENDING_LIVE = "PENDING, live"
     PENDING_LAPSED = "PENDING, lapsed"
-    RELEASED_UNVERIFIED = "PENDING, handed back unverified"
+    RELEASED_UNVERIFIED = "PENDING, released before verification"
     FAILED_RETRYABLE = "FAILED retryable"
     FAILED_FINAL = "FAILED final"
     COMPLETED = "COMPLETED"
     PARKED = "PARKED"
 
 
-LIVE, NEWER = Row.PENDING_LIVE, Row.NEWER  # on every call's way: looked up once
+LIVE, NEWER = Row.PENDING_LIVE, Row.NEWER  # module constants: every call uses them, and an enum lookup is slower
 
 
 def row_of(record: Record | None, now: int) -> Row:
-    """The table's row for this record at this time. A missing lease means held, never free."""
+    """Return the row of this record at this time. A PENDING record without a lease is live: it never expires."""
     if record is None:
         return Row.NONE
     if record.min_reader > READER:
@@ -88,13 +88,13 @@ def row_of(record: Record | None, now: int) -> Row:
         if record.released:
             return Row.RELEASED_UNVERIFIED
         return LIVE if record.lease_until is None or now < record.lease_until else Row.PENDING_LAPSED
-    over = record.valid_until is not None and now >= record.valid_until
+    expired = record.valid_until is not None and now >= record.valid_until
     if state is COMPLETED:
-        return Row.COMPLETED_EXPIRED if over else Row.COMPLETED
+        return Row.COMPLETED_EXPIRED if expired else Row.COMPLETED
     if state is RecordState.FAILED:
         if record.final:
-            return Row.FAILED_FINAL_EXPIRED if over else Row.FAILED_FINAL
-        return Row.FAILED_RETRYABLE_EXPIRED if over else Row.FAILED_RETRYABLE
+            return Row.FAILED_FINAL_EXPIRED if expired else Row.FAILED_FINAL
+        return Row.FAILED_RETRYABLE_EXPIRED if expired else Row.FAILED_RETRYABLE
     return Row.PARKED if state is RecordState.PARKED else Row.FREE
 
 
@@ -104,7 +104,7 @@ Cell = Callable[[Any, Any, int], Step]
 
 
 class Cells(NamedTuple):
-    """One row of the table; the columns are verbs. `forget` and `purge` follow from the row alone, see below."""
+    """One row of the table; the columns are verbs. `forget` and `purge` depend only on the row, see below."""
 
     claim: Cell
     renew: Cell
@@ -116,35 +116,46 @@ class Cells(NamedTuple):
 
 # fmt: off
 TABLE: dict[Row, Cells] = {
-    #                          claim           renew    complete                 fail    park      release
-    Row.FREE:            Cells(acquire_new_cycle, answer_lost,    answer_lost,                    answer_lost,   answer_lost,     ok_if_released),
-    Row.COMPLETED_EXPIRED:       Cells(acquire_new_cycle, answer_lost,    ok_if_same_result_else_lost, answer_lost,   answer_lost,     answer_lost),
-    Row.FAILED_FINAL_EXPIRED:    Cells(acquire_new_cycle, answer_lost,    answer_lost,                    answer_ok,   answer_lost,     answer_lost),
-    Row.FAILED_RETRYABLE_EXPIRED:     Cells(acquire_new_cycle, answer_lost,    answer_lost,                    answer_ok,   answer_lost,     ok_if_released),
-    Row.PENDING_LIVE:            Cells(answer_running,        renew_lease, complete_record,               fail_record, park_by_owner, release_claim),
-    Row.PENDING_LAPSED:          Cells(take_over,      renew_lease, complete_record,               fail_record, park_by_owner, release_claim),
-    Row.RELEASED_UNVERIFIED:     Cells(take_over,      answer_lost,    answer_lost,                    answer_lost,   answer_lost,     answer_ok),
-    Row.FAILED_RETRYABLE:          Cells(retry_if_due,          answer_lost,    answer_lost,                    answer_ok,   answer_lost,     ok_if_released),
-    Row.FAILED_FINAL:         Cells(answer_failed,        answer_lost,    answer_lost,                    answer_ok,   answer_lost,     answer_lost),
-    Row.COMPLETED:            Cells(replay,         answer_lost,    ok_if_same_result,           answer_lost,   answer_lost,     answer_lost),
-    Row.PARKED:          Cells(answer_parked,          answer_lost,    complete_record,               answer_lost,   answer_ok,     answer_lost),
+    #   claim              renew        complete                     fail         park           release
+    Row.FREE: Cells(
+        acquire_new_cycle, answer_lost, answer_lost,                 answer_lost, answer_lost,   ok_if_released),
+    Row.COMPLETED_EXPIRED: Cells(
+        acquire_new_cycle, answer_lost, ok_if_same_result_else_lost, answer_lost, answer_lost,   answer_lost),
+    Row.FAILED_FINAL_EXPIRED: Cells(
+        acquire_new_cycle, answer_lost, answer_lost,                 answer_ok,   answer_lost,   answer_lost),
+    Row.FAILED_RETRYABLE_EXPIRED: Cells(
+        acquire_new_cycle, answer_lost, answer_lost,                 answer_ok,   answer_lost,   ok_if_released),
+    Row.PENDING_LIVE: Cells(
+        answer_running,    renew_lease, complete_record,             fail_record, park_by_owner, release_claim),
+    Row.PENDING_LAPSED: Cells(
+        take_over,         renew_lease, complete_record,             fail_record, park_by_owner, release_claim),
+    Row.RELEASED_UNVERIFIED: Cells(
+        take_over,         answer_lost, answer_lost,                 answer_lost, answer_lost,   answer_ok),
+    Row.FAILED_RETRYABLE: Cells(
+        retry_if_due,      answer_lost, answer_lost,                 answer_ok,   answer_lost,   ok_if_released),
+    Row.FAILED_FINAL: Cells(
+        answer_failed,     answer_lost, answer_lost,                 answer_ok,   answer_lost,   answer_lost),
+    Row.COMPLETED: Cells(
+        replay,            answer_lost, ok_if_same_result,           answer_lost, answer_lost,   answer_lost),
+    Row.PARKED: Cells(
+        answer_parked,     answer_lost, complete_record,             answer_lost, answer_ok,     answer_lost),
 }
 # fmt: on
 
 COLUMNS: dict[type, int] = {
     kind: Cells._fields.index(kind.__name__.lower()) for kind in (Complete, Fail, Park, Release)
 }
-"""Where in its row a settlement finds its cell."""
+"""Index of each settlement's column in a row."""
 
 STARTS_NEW_CYCLE = frozenset({Row.FREE, Row.COMPLETED_EXPIRED, Row.FAILED_FINAL_EXPIRED, Row.FAILED_RETRYABLE_EXPIRED})
-"""Rows in which the key's earlier life is over, so that its payload no longer matters."""
+"""Rows in which a claim starts a new cycle, so the fingerprint of the previous one is not compared."""
 
 RESOLVABLE = frozenset({Row.PARKED, Row.PENDING_LIVE, Row.PENDING_LAPSED, Row.FAILED_RETRYABLE, Row.FAILED_FINAL})
-"""Rows in which somebody who knows may say how the last attempt ended."""
+"""Rows in which an operator may resolve the last attempt."""
 
 
 def claim(record: Record | None, request: ClaimRequest, now: int) -> Step:
-    """May this caller own the key?"""
+    """Decide whether this caller becomes the owner of the key."""
     if record is None:
         return acquire_new_cycle(None, request, now)
     row = row_of(record, now)
@@ -160,12 +171,12 @@ def claim(record: Record | None, request: ClaimRequest, now: int) -> Step:
 def apply(
     record: Record | None, request: ClaimRequest | Renewal | Complete | Fail | Park | Release | Resolve, now: int
 ) -> tuple[Record | None, Verdict]:
-    """Whichever verb the request is for."""
+    """Apply the verb of the request."""
     return VERBS[type(request)](record, request, now)
 
 
 def replays(record: CompletedRecord, fingerprint: bytes, now: int) -> bool:
-    """Whether a claim with this fingerprint would be answered with the stored result, and nothing be written."""
+    """Return whether a claim with this fingerprint would replay the stored result without a write."""
     if record.state is not COMPLETED or record.min_reader > READER:
         return False
     end, stored = record.valid_until, record.fingerprint
@@ -174,7 +185,7 @@ def replays(record: CompletedRecord, fingerprint: bytes, now: int) -> bool:
 
 
 def renew(record: Record | None, request: Renewal, now: int) -> tuple[Record | None, Verdict]:
-    """Extend the lease of its owner."""
+    """Extend the owner's lease."""
     row = row_of(record, now)
     if row is Row.NEWER:
         return record, Verdict.SKEW
@@ -186,13 +197,13 @@ def renew(record: Record | None, request: Renewal, now: int) -> tuple[Record | N
 def settle(
     record: Record | None, request: Complete | Fail | Park | Release | Resolve, now: int
 ) -> tuple[Record | None, Verdict]:
-    """End an ownership, or resolve a parked record."""
+    """End an ownership, or resolve a record."""
     row = row_of(record, now)
     if row is NEWER:
         return record, Verdict.SKEW
     column = COLUMNS.get(type(request))
     if column is None:
-        return resolve(record, request, now)  # type: ignore[arg-type]  # what has no column is a Resolve
+        return resolve(record, request, now)  # type: ignore[arg-type]  # only Resolve has no column
     if record is None or record.token != request.token or record.nonce != request.nonce:  # type: ignore[union-attr]  # the same
         return record, Verdict.LOST
     step: Step = TABLE[row][column](record, request, now)
@@ -200,7 +211,10 @@ def settle(
 
 
 def resolve(record: Record | None, request: Resolve, now: int) -> tuple[Record | None, Verdict]:
-    """Somebody knows how an attempt ended. Compare-and-set on what was seen; the owner is cut off."""
+    """Record how an attempt ended, as stated by an operator, and revoke its ownership.
+
+    The request applies only if the record still has the token and the state that the operator saw.
+    """
     row = row_of(record, now)
     if record is None or row not in RESOLVABLE:
         return record, Verdict.LOST
@@ -208,19 +222,19 @@ def resolve(record: Record | None, request: Resolve, now: int) -> tuple[Record |
         return record, Verdict.LOST
     if row is Row.PENDING_LIVE and not request.force:
         return record, Verdict.REFUSED
-    cut_off = replace(
+    revoked = replace(
         record, token=next_token(record, now), nonce=NO_OWNER, lease_until=None, ask_first=False, released=False
     )
     if record.state is RecordState.PENDING:
-        cut_off = replace(cut_off, error_type="Released", error="its owner was cut off: somebody knew how it ended")
+        revoked = replace(revoked, error_type="Released", error="ownership revoked: an operator resolved the attempt")
     if request.resolution is Resolution.APPLIED:
-        return complete_record(cut_off, request, now)
+        return complete_record(revoked, request, now)
     abandoned = request.resolution is Resolution.ABANDON
     attempt = record.attempt
     if not abandoned and attempts_used_up(attempt, record.max_attempts):
-        attempt = record.max_attempts - 1  # whoever says "not applied" wants it run: one attempt must be left
+        attempt = record.max_attempts - 1  # "not applied" means that it should run again: one attempt must be left
     return replace(
-        cut_off,
+        revoked,
         state=RecordState.FAILED,
         attempt=attempt,
         updated_at=now,
@@ -234,9 +248,10 @@ def resolve(record: Record | None, request: Resolve, now: int) -> tuple[Record |
 def forget(
     record: Record | None, now: int, *, force: bool = False, seen: ExpectedRecord | None = None
 ) -> tuple[Record | None, Verdict]:
-    """Back to FREE. A live owner is spared unless forced; only its token survives, so that no zombie passes.
+    """Reset the record to FREE. A live owner is refused unless `force` is set.
 
-    With `seen`, a record that has become another since then is left alone: nobody forgets what they did not see.
+    The token is kept, so a write of the previous owner is still rejected. With `seen`, a record that has changed since
+    then is left alone: an operator can only forget what they saw.
     """
     row = row_of(record, now)
     if record is None or row is Row.FREE:
@@ -251,7 +266,7 @@ def forget(
 
 
 def purgeable(record: Record, now: int) -> bool:
-    """May the record be deleted? Only what answers for nothing any more, and never a young token."""
+    """Return whether the record may be deleted: it is no longer needed for any answer, and its token is old enough."""
     if record.token >= now - CLOCK_MARGIN:
         return False
     row = row_of(record, now)
@@ -270,9 +285,9 @@ VERBS: dict[type, Callable[[Any, Any, int], tuple[Any, Verdict]]] = {
     Renewal: renew,
     **dict.fromkeys((Complete, Fail, Park, Release, Resolve), settle),
 }
-"""Which function answers a request."""
+"""The function for each type of request."""
 
 
 def differs(stored: bytes, given: bytes) -> bool:
-    """Only fingerprints of the same encoder version (their first byte) can be compared."""
+    """Return whether the payloads differ. Only fingerprints of the same encoder version (first byte) are comparable."""
     return bool(stored and given) and stored[0] == given[0] and stored != given

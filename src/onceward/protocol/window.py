@@ -1,9 +1,9 @@
-"""Windows: how long a completed record answers for its key. Never a silent bucket.
+"""Windows: how long a completed record is replayed.
 
-forever                        until somebody forgets it
+forever                        until it is forgotten
 lasting("24h")                 24 hours from completion
 lasting("24h", since="attempt")  24 hours from the claim of the attempt that completed (or finally failed)
-sliding("1h")                  one hour from the last time anybody asked
+sliding("1h")                  one hour from the last replay
 calendar("Europe/Berlin")      until the first instant of the next local date after the claim
 """
 
@@ -25,7 +25,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class Window(Struct, frozen=True, dict=True):
-    """One of the four kinds; make it with the functions below."""
+    """One of the four kinds. Create it with the functions below."""
 
     kind: Literal["forever", "lasting", "sliding", "calendar"]
     length: int = 0
@@ -33,16 +33,16 @@ class Window(Struct, frozen=True, dict=True):
     zone: str = ""
 
     def validity(self, claimed_at: int) -> Validity:
-        """What the store is told when the record is settled. `claimed_at` is the store's time of the claim."""
-        if self.always is not None:
-            return self.always
+        """Return the validity of a settled record. `claimed_at` is the store's time of the claim."""
+        if self.constant_validity is not None:
+            return self.constant_validity
         if self.kind == "calendar":
             return Validity(until=next_local_date(claimed_at, self.zone))
         return Validity(until=claimed_at + self.length)
 
     @cached_property
-    def always(self) -> Validity | None:
-        """The same for every claim; None if it depends on when the claim was made."""
+    def constant_validity(self) -> Validity | None:
+        """The validity if it is the same for every claim; None if it depends on the time of the claim."""
         match self.kind, self.since:
             case "forever", _:
                 return FOREVER
@@ -79,20 +79,20 @@ def sliding(length: Duration) -> Window:
 
 
 def calendar(zone: str) -> Window:
-    from zoneinfo import ZoneInfo  # here, because most windows are no calendar days
+    from zoneinfo import ZoneInfo  # imported here, because most windows are not calendar days
 
     try:
         ZoneInfo(zone)
     except (KeyError, ValueError, OSError, TypeError) as error:
         raise ConfigurationError(
             f"unknown time zone {zone!r}",
-            hint="write an IANA name such as Europe/Berlin or UTC; without a system's zones, install tzdata",
+            hint="write an IANA name such as Europe/Berlin or UTC; if the system has no time zones, install tzdata",
         ) from error
     return Window("calendar", zone=zone)
 
 
 def parse_window(value: Window | Duration) -> Window:
-    """What users may write for a window: a Window, "forever", or a duration from completion."""
+    """Parse what users write for a window: a Window, "forever", or a duration from completion."""
     if isinstance(value, Window):
         return value
     if value == "forever":
@@ -101,9 +101,9 @@ def parse_window(value: Window | Duration) -> Window:
 
 
 def next_local_date(instant: int, zone: str) -> int:
-    """First instant of the local date after this one: a midnight inside a DST gap is the gap's end.
+    """Return the first instant of the next local date. A midnight inside a DST gap is the end of the gap.
 
-    Where clocks set back across midnight make it come twice, the one that is still ahead counts.
+    If midnight occurs twice, because clocks are set back across it, the one in the future is returned.
     """
     from zoneinfo import ZoneInfo
 
@@ -116,5 +116,7 @@ def next_local_date(instant: int, zone: str) -> int:
 def _positive(length: Duration) -> int:
     value = microseconds(length, "window")
     if value == 0:
-        raise ConfigurationError("a window of 0 would remember nothing", hint="leave the function undecorated instead")
+        raise ConfigurationError(
+            "a window of 0 would never replay a result", hint="leave the function undecorated instead"
+        )
     return value

@@ -1,7 +1,7 @@
--- The state table of protocol/transitions.py: what each verb makes of a record in each row. The names are the same there.
+-- The state table of protocol/transitions.py: what each verb does to a record in each state. The names are the same.
 --
--- A cell gets the record `r` (nil if there is none) and the request `q`. It returns the verdict and, if it changed
--- anything, true. What it says about owners holds for token and nonce together, and never for time alone.
+-- A cell gets the record `r` and the request `q`. It returns the verdict, and true if it changed the record. Ownership is
+-- decided by token and nonce together, never by time alone.
 
 local function next_token(r)
   return r.token < now and now or r.token + 1
@@ -11,7 +11,7 @@ local function differs(stored, given)
   return stored ~= '' and given ~= '' and sub(stored, 1, 1) == sub(given, 1, 1) and stored ~= given
 end
 
--- Notes are JSON objects of texts; what is said later counts.
+-- Merges two notes, which are JSON objects of texts. The newer value wins.
 local function merged(old, new)
   if new == '' then return old end
   if old == '' then return new end
@@ -20,7 +20,7 @@ local function merged(old, new)
   return cjson.encode(all)
 end
 
--- When the window ends, as bytes; nil for ever.
+-- Returns the end of the window as bytes, or nil if it never ends.
 local function ends(q)
   if q.window == 0 then return nil end
   if q.window == 2 then return q.validity end
@@ -58,12 +58,12 @@ local function take_over(r, q)
   local after_crash = math.max(r.after_crash, q.choice)
   if after_crash == PARK then
     if r.released then r.nonce = '' end
-    return parked(r, 'Lapsed', 'the owner fell silent; nobody knows whether the effect happened', '')
+    return parked(r, 'Lapsed', 'the owner stopped renewing its lease; it is unknown whether the effect happened', '')
   end
   if after_crash == VERIFY then return acquire_again(r, q, after_crash, true) end
   if used_up(r.attempt, q.max_attempts) then
     return parked(r, 'AttemptsUsedUp', string.format(
-      'the owner of attempt %.0f fell silent, and it was the last one allowed', r.attempt), '')
+      'the owner of attempt %.0f stopped renewing its lease, and no attempt is left', r.attempt), '')
   end
   return acquire_again(r, q, after_crash, false)
 end
@@ -116,10 +116,10 @@ local function failed(r, q)
   return 'OK', true
 end
 
-local function hand_back(r)
+local function give_back(r)
   if r.ask_first then
     r.lease_until, r.attempt, r.released, r.updated_at = now, r.attempt - 1, true, now
-  elseif r.attempt <= 1 and r.token == r.cycle then  -- the first of its cycle: nobody has used its derived keys
+  elseif r.attempt <= 1 and r.token == r.cycle then  -- the first of its cycle: its derived keys are unused
     local token, nonce = r.token, r.nonce
     free(r)
     r.token, r.nonce, r.released = token, nonce, true
@@ -134,11 +134,11 @@ end
 
 local VERBS = {}
 
--- In this order: newer layout (looked at before), own nonce, window over, fingerprint, state.
+-- Checks in this order: newer layout (already checked by the caller), own nonce, end of window, fingerprint, state.
 function VERBS.claim(r, q)
   if r.nonce == q.nonce then return regrant(r, q) end
   if r.state == FREE or ((r.state == COMPLETED or r.state == FAILED) and is_over(r, now)) then
-    return 'AFRESH', true
+    return 'NEW_CYCLE', true
   end
   if differs(r.fingerprint, q.fingerprint) then return 'MISMATCH' end
   if r.state == COMPLETED then return replay(r) end
@@ -190,7 +190,7 @@ VERBS.park = owned(function(r, q)
 end)
 
 VERBS.release = owned(function(r)
-  if held(r) then return hand_back(r) end
+  if held(r) then return give_back(r) end
   if r.state == PENDING then return 'OK' end
   if r.released and (r.state == FREE or (r.state == FAILED and not r.final)) then return 'OK' end
   return 'LOST'
@@ -201,13 +201,13 @@ function VERBS.resolve(r, q)
   if not resolvable or r.token ~= q.token or r.state ~= q.state then return 'LOST' end
   if r.state == PENDING then
     if not q.force and (r.lease_until == nil or now < r.lease_until) then return 'REFUSED' end
-    r.error_type, r.error = 'Released', 'its owner was cut off: somebody knew how it ended'
+    r.error_type, r.error = 'Released', 'ownership revoked: an operator resolved the attempt'
   end
   r.token, r.nonce, r.lease_until, r.ask_first, r.released = next_token(r), '', nil, false, false
   if q.choice == 0 then return completed(r, q) end
   local abandoned = q.choice == 2
   if not abandoned and used_up(r.attempt, r.max_attempts) then
-    r.attempt = r.max_attempts - 1  -- whoever says "not applied" wants it run: one attempt must be left
+    r.attempt = r.max_attempts - 1  -- "not applied" asks for another run, so one attempt must be left
   end
   r.state, r.updated_at, r.final, r.note = FAILED, now, abandoned, merged(r.note, q.note)
   if abandoned then
