@@ -149,7 +149,7 @@ def test_what_cannot_work_is_said_in_one_line(folder: Path, monkeypatch: pytest.
     monkeypatch.chdir(folder)
     nothing = call("recover", "app:empty", "--once")
     assert nothing.exit_code == 2
-    assert "has declared nothing that keeps its input" in nothing.stderr
+    assert "has declared no work that stores its input" in nothing.stderr
     assert call("recover", "app").exit_code == 2
     assert "Traceback" not in call("recover", "app:work").stderr
     assert call("recover", "app:once", "--once", "--every", "soon").exit_code == 0

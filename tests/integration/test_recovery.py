@@ -16,7 +16,7 @@ from onceward.engine.attempt import Attempt
 from onceward.protocol.record import AfterCrash, Record
 from onceward.protocol.requests import Fail
 from onceward.recovery import Recovered, Recovery
-from onceward.recovery.decision import LONGEST_REST, SECOND, RecoveryStatus, belongs_to, next_attempt_at, standing_of
+from onceward.recovery.decision import MAX_RETRY_DELAY, SECOND, RecoveryStatus, belongs_to, next_attempt_at, recovery_status
 from onceward.sagas import Step, StepContext
 from onceward.stores import MemoryStore
 from onceward.testing import FakeClock
@@ -337,13 +337,13 @@ def test_a_store_that_is_down_is_asked_again(client: SyncClient, monkeypatch: py
 
 def test_a_client_that_keeps_nothing_says_so() -> None:
     with Once(MemoryStore()) as once:
-        with pytest.raises(ConfigurationError, match="nothing that keeps its input"):
+        with pytest.raises(ConfigurationError, match="no work that stores its input"):
             once.recover()
 
         @once(store_input=True)
         async def work(n: int) -> None: ...
 
-        with pytest.raises(ConfigurationError, match="nothing of this colour"):
+        with pytest.raises(ConfigurationError, match="has declared no a?sync work"):
             once.recover()
 
 
@@ -404,12 +404,12 @@ def record(**facts: Any) -> Record:
     ],
 )
 def test_what_is_due(facts: dict[str, Any], standing: RecoveryStatus) -> None:
-    assert standing_of(record(**facts), NOW) is standing
+    assert recovery_status(record(**facts), NOW) is standing
 
 
 def test_rests_double_and_end() -> None:
     rests = [next_attempt_at(record(state=RecordState.FAILED, attempt=n)) for n in (1, 2, 3, 4, 60)]
-    assert rests == [SECOND, 2 * SECOND, 4 * SECOND, 8 * SECOND, LONGEST_REST]
+    assert rests == [SECOND, 2 * SECOND, 4 * SECOND, 8 * SECOND, MAX_RETRY_DELAY]
 
 
 def test_whose_work_it_is() -> None:

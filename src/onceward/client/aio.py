@@ -46,7 +46,7 @@ from onceward.protocol.policy import (
 from onceward.protocol.ports import Store
 from onceward.recovery.decision import Recovery
 from onceward.recovery.deliveries import sweeper
-from onceward.recovery.sweeper import Tell
+from onceward.recovery.sweeper import OnRecovered
 from onceward.results.cipher import Cipher
 from onceward.runtime.aio import AsyncioRuntime, AsyncWorkerPool
 from onceward.runtime.bridge import run
@@ -304,7 +304,7 @@ class AsyncOnce(BaseClient):
         """
         return AsyncSaga(self, name, steps, input_type, choices, key=key, version=version, tenant=tenant)
 
-    async def recover(self, *, every: Duration | None = None, on_result: Tell | None = None) -> Recovery:
+    async def recover(self, *, every: Duration | None = None, on_result: OnRecovered | None = None) -> Recovery:
         """Finish interrupted calls of operations with `store_input=True` that are not redelivered. Return the counts.
 
         It returns when nothing is due. With `every`, it repeats at that interval until `stop()`.
@@ -421,7 +421,7 @@ def run_until_stopped(once: AsyncOnce, on_result: OnResult | None) -> None:
     asyncio.run(main())
 
 
-def recover_until_stopped(once: AsyncOnce, every: Duration | None, on_result: Tell | None) -> Recovery:
+def recover_until_stopped(once: AsyncOnce, every: Duration | None, on_result: OnRecovered | None) -> Recovery:
     """Run `once.recover` on a new event loop until it returns, then close the client."""
 
     async def main() -> Recovery:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from onceward.protocol.counters import CounterTotals
     from onceward.protocol.latest import LatestStateOptions
     from onceward.recovery.decision import Recovery
-    from onceward.recovery.sweeper import Tell
+    from onceward.recovery.sweeper import OnRecovered
     from onceward.sagas.api import Saga, SagaChoices
     from onceward.sagas.definition import Step
     from onceward.schedules.api import ScheduleDecorator, TickBlock
@@ -342,7 +342,7 @@ class Once(BaseClient):
 
         return Saga(self, name, steps, input_type, choices, key=key, version=version, tenant=tenant)
 
-    def recover(self, *, every: Duration | None = None, on_result: Tell | None = None) -> Recovery:
+    def recover(self, *, every: Duration | None = None, on_result: OnRecovered | None = None) -> Recovery:
         """Finish interrupted calls of operations with `store_input=True` that are not redelivered. Return the counts.
 
         It returns when nothing is due. With `every`, it repeats at that interval until `stop()`.

@@ -1,4 +1,4 @@
-"""What a recovery worker makes of a record: pure functions of the record and the store's time."""
+"""What a recovery worker does with a record: pure functions of the record and the store's time."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from onceward.protocol.record import NO_OWNER, Record, RecordState
 from onceward.protocol.transitions import Row, row_of
 
 UNFINISHED: Final = (RecordState.PENDING, RecordState.FAILED, RecordState.PARKED)
-"""Where there is anything to look for."""
+"""The states that a recovery worker scans."""
 
 SECOND: Final = 1_000_000
-LONGEST_REST: Final = 600 * SECOND
-"""Between two attempts of work that keeps failing and declares no `retry_delay` of its own."""
+MAX_RETRY_DELAY: Final = 600 * SECOND
+"""The longest delay between two attempts of work that keeps failing (µs), unless its `retry_delay` is longer."""
 
 VERIFIED: Final = "verified"
-"""The reason of a replay that came of looking whether the effect had happened."""
+"""The reason of a replay after `verify` found that the effect had happened."""
 
-MOST_LISTED: Final = 100
-"""Of those that need a redelivery. All are counted."""
+MAX_LISTED: Final = 100
+"""How many records that need a redelivery are listed. All of them are counted."""
 
 
 class RecoveryStatus(StrEnum):
-    """What is to be done about a record."""
+    """What a recovery worker has to do with a record."""
 
     DUE = "due"
     RUNNING = "running"
-    WAITING = "waiting"  # it failed, and its next attempt is due later
+    WAITING = "waiting"  # it failed, and its next attempt is not due yet
     PARKED = "parked"
-    OVER = "over"  # settled, given up, or not work at all
+    OVER = "over"  # settled, out of attempts, or not work but a lock
 
 
-def standing_of(record: Record, now: int) -> RecoveryStatus:
+def recovery_status(record: Record, now: int) -> RecoveryStatus:
     row = row_of(record, now)
     if is_lock(record):
         return RecoveryStatus.OVER
@@ -55,25 +55,26 @@ def standing_of(record: Record, now: int) -> RecoveryStatus:
 
 
 def next_attempt_at(record: Record) -> int:
-    """When it was declared to be due; and later the more often it failed, as nobody else paces a worker.
+    """Return when the next attempt is due: as declared, but with a delay that doubles with each failure.
 
-    What a person let run again has no owner in its record, and is due at once.
+    Without that delay, a recovery worker would retry failing work continuously. Work that an operator released for
+    another run has no owner in its record, and is due immediately.
     """
     declared = record.retry_at or 0
     if record.nonce == NO_OWNER:
         return declared
-    rest = min(SECOND << min(max(record.attempt - 1, 0), 20), LONGEST_REST)
-    return max(declared, record.updated_at + rest)
+    delay = min(SECOND << min(max(record.attempt - 1, 0), 20), MAX_RETRY_DELAY)
+    return max(declared, record.updated_at + delay)
 
 
 def belongs_to(app: str, record: Record) -> bool:
-    """Whether it is work of this application. Slots of schedules are their runners' to repeat."""
-    own = Scope(app, "x").text[:-1]
-    return record.scope.startswith(own) and not record.scope.startswith(f"{own}{SCHEDULE_PREFIX}")
+    """Whether the record is work of this application. Slots of schedules are excluded: their runners repeat them."""
+    prefix = Scope(app, "x").text[:-1]
+    return record.scope.startswith(prefix) and not record.scope.startswith(f"{prefix}{SCHEDULE_PREFIX}")
 
 
 class Recovered(Struct, frozen=True):
-    """One piece of work that a recovery worker had a hand in. `error`: why it could not even be tried."""
+    """The result of one record that a recovery worker handled. `error` is why it could not be tried."""
 
     key: str
     scope: str
@@ -82,24 +83,24 @@ class Recovered(Struct, frozen=True):
 
     @property
     def elsewhere(self) -> bool:
-        """Somebody else was faster: it runs there, or is done by now."""
+        """Whether another worker was faster: it is running the work, or has done it."""
         outcome = self.outcome
         return isinstance(outcome, Running) or (isinstance(outcome, Replayed) and outcome.reason != VERIFIED)
 
 
-class Left(Struct, frozen=True):
-    """One that is left for others: nobody kept its input, or it is declared elsewhere."""
+class NeedsRedelivery(Struct, frozen=True):
+    """A record that this worker cannot deliver: its input was not stored, or another program declares its function."""
 
     key: str
     scope: str
     state: str
 
 
-_LEFT: Final = ("unclear", "running", "waiting", "waiting_for_a_person", "needing_redelivery", "unreadable")
+_LAST_PASS_FIELDS: Final = ("unclear", "running", "waiting", "waiting_for_a_person", "needing_redelivery", "unreadable")
 
 
 class Recovery(Struct):
-    """What one pass, or all passes of a worker, came to."""
+    """The result of one pass, or of all passes of a recovery worker."""
 
     done: int = 0
     failed: int = 0
@@ -111,24 +112,24 @@ class Recovery(Struct):
     waiting_for_a_person: int = 0
     needing_redelivery: int = 0
     unreadable: int = 0
-    needs_redelivery: list[Left] = field(default_factory=list)
+    needs_redelivery: list[NeedsRedelivery] = field(default_factory=list)
 
     @property
     def found_work(self) -> bool:
-        """Whether this pass got anything further: what could not even be tried would be the same in the next."""
+        """Whether this pass ran anything. Records that could not be tried would give the same in the next pass."""
         return self.done + self.failed + self.again + self.parked > 0
 
     @property
     def needs_attention(self) -> bool:
-        """Whether something is left that no recovery worker can finish."""
-        left = self.waiting_for_a_person + self.needing_redelivery + self.unreadable
-        return left + self.failed + self.parked + self.unclear > 0
+        """Whether records remain that no recovery worker can finish."""
+        remaining = self.waiting_for_a_person + self.needing_redelivery + self.unreadable
+        return remaining + self.failed + self.parked + self.unclear > 0
 
-    def count(self, told: Recovered) -> None:
-        if told.elsewhere:
+    def count(self, result: Recovered) -> None:
+        if result.elsewhere:
             self.running += 1
             return
-        match told.outcome:
+        match result.outcome:
             case Executed():
                 self.done += 1
             case Failed(final=True):
@@ -142,14 +143,14 @@ class Recovery(Struct):
             case _:
                 self.unclear += 1
 
-    def leave(self, record: Record) -> None:
+    def add_redelivery(self, record: Record) -> None:
         self.needing_redelivery += 1
-        if len(self.needs_redelivery) < MOST_LISTED:
-            self.needs_redelivery.append(Left(record.key, record.scope, record.state.value))
+        if len(self.needs_redelivery) < MAX_LISTED:
+            self.needs_redelivery.append(NeedsRedelivery(record.key, record.scope, record.state.value))
 
     def add(self, other: Recovery) -> None:
-        """A later pass: what was done adds up, what is left is what it found."""
+        """Add a later pass: counts of finished work add up; of what remains, the later pass replaces the earlier."""
         for name in ("done", "failed", "again", "parked"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in (*_LEFT, "needs_redelivery"):
+        for name in (*_LAST_PASS_FIELDS, "needs_redelivery"):
             setattr(self, name, getattr(other, name))

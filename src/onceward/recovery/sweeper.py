@@ -1,8 +1,8 @@
-"""Finish what nobody delivers again: lapsed, retryable and half-done work whose input was kept.
+"""Finish work that is not delivered again: crashed, retryable and half-done work whose input was stored.
 
-A pass looks through the unfinished records and delivers what is due, one after another, as if it had come again: the
-claim decides who does it, so any number of workers share the work without knowing of each other. Each goes through a
-page in an order of its own, so that they rarely ask for the same.
+A pass scans the unfinished records and delivers what is due, one record after another, as a redelivery would. The claim
+decides which worker runs it, so any number of workers can share the work without knowing of each other. Each worker
+processes a page in random order, so that two rarely claim the same record.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from onceward.protocol.record import Record
 from onceward.protocol.runtime import WorkerPool
 from onceward.schedules.runner import STORE_RETRY_DELAY
 
-from .decision import UNFINISHED, Recovered, Recovery, RecoveryStatus, belongs_to, standing_of
+from .decision import UNFINISHED, Recovered, Recovery, RecoveryStatus, belongs_to, recovery_status
 
-PAGE = 100
-SCAN = 30.0  # seconds for a page: it may come from a table without end
+PAGE_SIZE = 100
+SCAN_TIMEOUT = 30.0  # seconds for a page: the table may be very large
 
-UNREADABLE = "the record holds what no Onceward writes; it was skipped → onceward show, or forget it by force"
+UNREADABLE = "the record holds what no Onceward writes; it was skipped → onceward show, or forget it with force"
 
 Deliver = Callable[[Record], Coroutine[Any, Any, Outcome[Any]] | None]
-"""The delivery of a record from its stored input; None: it has none, or nobody here knows the operation."""
+"""Returns the delivery of a record from its stored input; None if it has none, or its operation is unknown here."""
 
-Tell = Callable[[Recovered], None]
+OnRecovered = Callable[[Recovered], None]
 
 
 class Sweeper:
-    """What every pass needs. `app` is whose records are looked at."""
+    """A recovery worker. It handles the records of the application `app`."""
 
-    def __init__(self, engine: Engine, app: str, deliver: Deliver, tell: Tell | None = None) -> None:
+    def __init__(self, engine: Engine, app: str, deliver: Deliver, on_result: OnRecovered | None = None) -> None:
         self.engine = engine
         self.app = app
         self.deliver = deliver
-        self.tell: Tell = tell or (lambda _: None)
+        self.on_result: OnRecovered = on_result or (lambda _: None)
 
     async def sweep(self) -> Recovery:
-        """One pass through all that is unfinished."""
+        """Scan all unfinished records once."""
         found = Recovery()
         cursor = None
         await self.engine.ready()
         while not self.engine.stopping:
             page: Page = await self.engine.store.scan(
-                Filter(states=UNFINISHED), cursor=cursor, limit=PAGE, timeout=SCAN
+                Filter(states=UNFINISHED), cursor=cursor, limit=PAGE_SIZE, timeout=SCAN_TIMEOUT
             )
             await self._page(page, found)
             cursor = page.cursor
@@ -57,7 +57,7 @@ class Sweeper:
         return found
 
     async def until_idle(self) -> Recovery:
-        """Passes until one finds nothing to do: what a first attempt leaves due at once is tried again."""
+        """Repeat passes until one runs nothing. Work that is due again after its first attempt is retried."""
         total = Recovery()
         while not self.engine.stopping:
             found = await self.sweep()
@@ -67,38 +67,38 @@ class Sweeper:
         return total
 
     async def until_stopped(self, pool: WorkerPool, every: float) -> Recovery:
-        """Passes with a rest between them, until the engine stops. A store that is down is asked again.
+        """Repeat passes, with a sleep between them, until the engine stops. If the store is down, try again later.
 
-        Where a pass takes long, the rest is as long: half of the time at most is spent looking.
+        If a pass takes long, the sleep is as long: at most half of the time is spent scanning.
         """
         total = Recovery()
         monotonic = self.engine.runtime.monotonic
         while not self.engine.stopping:
-            since, rest = monotonic(), every
+            since, pause = monotonic(), every
             try:
                 total.add(await self.sweep())
-                rest = max(every, monotonic() - since)
+                pause = max(every, monotonic() - since)
             except Stopping:
                 break
             except StoreError as error:
-                self.tell(Recovered("", self.engine.store.name, error=format_error(error)))
-                rest = max(every, STORE_RETRY_DELAY)
-            await pool.sleep(rest, lambda: self.engine.stopping)
+                self.on_result(Recovered("", self.engine.store.name, error=format_error(error)))
+                pause = max(every, STORE_RETRY_DELAY)
+            await pool.sleep(pause, lambda: self.engine.stopping)
         return total
 
     async def _page(self, page: Page, found: Recovery) -> None:
         jitter = self.engine.runtime.jitter
         for key in page.unreadable:
             found.unreadable += 1
-            self.tell(Recovered(key, "", error=UNREADABLE))
+            self.on_result(Recovered(key, "", error=UNREADABLE))
         for record in sorted(page.records, key=lambda _: jitter()):
             if self.engine.stopping:
                 return
             if not belongs_to(self.app, record):
                 continue
-            match standing_of(record, page.now):
+            match recovery_status(record, page.now):
                 case RecoveryStatus.DUE:
-                    await self._due(record, found)  # what is wrong with one record is told, and stops no other
+                    await self._due(record, found)  # an error of one record is reported, and does not stop the others
                 case RecoveryStatus.RUNNING:
                     found.running += 1
                 case RecoveryStatus.WAITING:
@@ -109,29 +109,31 @@ class Sweeper:
                     pass
 
     def _delivery(self, record: Record) -> Coroutine[Any, Any, Outcome[Any]] | None:
-        """Binding the arguments, making the key: code of the user's own, of a newer version than what it is given."""
+        """Return the delivery. Binding arguments and making the key run user code, perhaps newer than the input."""
         try:
             return self.deliver(record)
         except OncewardError:
             raise
         except Exception as error:
-            raise ConfigurationError(f"its kept input no longer fits: {format_error(error)}", key=record.key) from error
+            raise ConfigurationError(
+                f"its stored input no longer fits the function: {format_error(error)}", key=record.key
+            ) from error
 
     async def _due(self, record: Record, found: Recovery) -> None:
         try:
             delivery = self._delivery(record)
             if delivery is None:
-                found.leave(record)
+                found.add_redelivery(record)
                 return
             outcome = await delivery
-            told = Recovered(record.key, record.scope, outcome)
+            result = Recovered(record.key, record.scope, outcome)
             if isinstance(outcome, Failed) and outcome.final and outcome.attempt == record.attempt:
-                why = f"no attempt is left as it is declared now: {outcome.error}"  # so that nothing was tried
-                told = Recovered(record.key, record.scope, error=why)
+                why = f"no attempt is left with the current max_attempts: {outcome.error}"  # nothing was tried
+                result = Recovered(record.key, record.scope, error=why)
         except (Stopping, StoreUnavailable, StoreFull):
             raise
-        except OncewardError as error:  # of this record alone: also StoreBroken, if it was damaged meanwhile
-            told = Recovered(record.key, record.scope, error=format_error(error))
-        found.count(told)
-        if not told.elsewhere:
-            self.tell(told)
+        except OncewardError as error:  # about this record alone: also StoreBroken, if it was damaged in the meantime
+            result = Recovered(record.key, record.scope, error=format_error(error))
+        found.count(result)
+        if not result.elsewhere:
+            self.on_result(result)
