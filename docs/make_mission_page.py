@@ -1,7 +1,8 @@
-"""Writes docs/explain/mission.md from docs/mission.toml: `python docs/make_mission_page.py`.
+"""Write docs/explain/mission.md from docs/mission.toml: `python docs/make_mission_page.py`.
 
-Each point of the five documents that Onceward was built for: what was asked, the code that keeps it, a test that shows
-it. A test of the docs checks that the code is there, and that each test exists and says itself that it shows the point.
+The page lists each point of the five documents that Onceward was built for: the requirement, the code that implements it,
+and tests that check it. A test of the docs checks that the code exists, and that each test exists and is marked with the
+point.
 """  # noqa: INP001 (a script of the docs, not a package)
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ INTRODUCTION = """\
 This page is generated from `docs/mission.toml` by `docs/make_mission_page.py`; do not edit it.
 
 Onceward began with five documents, each about one system in which work is delivered at least once and must have its
-effect once. All five are built on it, in `examples/`, and each is run through a storm by `make demo`. Here is what the
-documents ask for, line by line, with the code that keeps it and a test that shows it. The tests name the point
-themselves, `@pytest.mark.mission("A1")`, and there are more of each than are listed here. `pytest -k NAME` runs one.
+effect once. All five are built on it, in `examples/`, and `make demo` runs each through a storm. This page lists what the
+documents ask for, line by line, with the code that implements it and a test that checks it. The tests are marked with the
+point, `@pytest.mark.mission("A1")`, and there are more of each than are listed here. `pytest -k NAME` runs one.
 """
 
 
@@ -56,7 +57,7 @@ def documents() -> list[Document]:
 
 @cache
 def marked_tests() -> dict[str, set[str]]:
-    """By point: the tests that say that they show it, as `path::name`."""
+    """Return the marked tests of each point, as `path::name`."""
     found: dict[str, set[str]] = {}
     for path in sorted((ROOT / "tests").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -80,7 +81,7 @@ def page() -> str:
     parts = [INTRODUCTION]
     for document in documents():
         parts.append(f"\n## {document.title}\n\n{document.about} Runs as `{document.example}`.\n\n")
-        parts.append("| | asked | kept by | shown by |\n|---|---|---|---|\n")
+        parts.append("| Point | Requirement | Code | Tests |\n|---|---|---|---|\n")
         for point in document.points:
             code = ", ".join(_linked(*one.partition(":")) for one in point.code)
             shown = ", ".join(_linked(*one.partition("::")) for one in point.shown)
