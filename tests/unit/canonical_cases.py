@@ -51,7 +51,7 @@ class Point(NamedTuple):
     y: int
 
 
-class Mode(enum.Enum):
+class Colour(enum.Enum):
     RED = 1
 
 
@@ -103,7 +103,7 @@ CASES: dict[str, object] = {
     "uuid": uuid.UUID(int=5),
     "path": pathlib.PurePosixPath("/a/b"),
     "windows path": pathlib.PureWindowsPath("C:/a"),
-    "enum": Mode.RED,
+    "enum": Colour.RED,
     "int enum": Level.LOW,
     "str enum": Kind.A,
     "flags": Right.READ | Right.WRITE,

@@ -22,12 +22,12 @@ from onceward.keys import tagged as tagged_module
 from onceward.keys.canonical import MAX_DEPTH, canonical, digest
 from tests.unit.canonical_cases import (
     CASES,
+    Colour,
     Invoice,
     Kind,
     Letter,
     Level,
     Mail,
-    Mode,
     Name,
     Order,
     OrderId,
@@ -71,7 +71,7 @@ def test_other_processes_with_other_hash_seeds_agree(seed: str) -> None:
 
 
 LOOKALIKES: list[list[object]] = [
-    [1, 1.0, True, "1", b"1", Decimal(1), Decimal("1.0"), Level.LOW, Mode.RED, OrderId(1)],
+    [1, 1.0, True, "1", b"1", Decimal(1), Decimal("1.0"), Level.LOW, Colour.RED, OrderId(1)],
     [0, 0.0, -0.0, False, "", b"", None, [], (), {}, set(), Decimal(0), Decimal("-0")],
     [{1: "x"}, {"1": "x"}, {True: "x"}, {1.0: "x"}, {(1,): "x"}, {b"1": "x"}, {Decimal(1): "x"}],
     [[1, 2], (1, 2), {1, 2}, Point(1, 2), {"x": 1, "y": 2}, "[1, 2]", [[1], 2], [[1, 2]], [1, [2]]],
@@ -239,7 +239,7 @@ def test_times_finer_than_microseconds_are_not_cut_silently() -> None:
     class Stamp(dt.datetime):
         nanosecond = 7
 
-    with pytest.raises(InvalidKey, match="finer than microseconds"):
+    with pytest.raises(InvalidKey, match="more precise than microseconds"):
         canonical(Stamp(2024, 1, 1, tzinfo=dt.UTC))
 
 

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from onceward.errors import InvalidKey
 from onceward.keys.canonical import canonical
 from onceward.keys.tagged import tagged
-from tests.unit.canonical_cases import Level, Mode, Name, Order, OrderId, Point
+from tests.unit.canonical_cases import Colour, Level, Name, Order, OrderId, Point
 
 # A small pool of lookalikes, so that equal and nearly equal values are drawn often.
 POOL: list[Any] = [
     None, True, False, 0, 1, -1, 0.0, -0.0, 1.0, "", "0", "1", "True", "None", b"", b"1", Decimal(1), Decimal("1.0"),
-    2**64, uuid.UUID(int=1), str(uuid.UUID(int=1)), dt.date(2024, 1, 1), "2024-01-01", Mode.RED, Level.LOW,
+    2**64, uuid.UUID(int=1), str(uuid.UUID(int=1)), dt.date(2024, 1, 1), "2024-01-01", Colour.RED, Level.LOW,
     "t", "tt", "t1", b"t", 116, "2024-01-01T00:00:00+00:00",  # like the tags and forms of the encoding itself
     Name("1"), OrderId(1), Point(1, 1), dt.datetime(2024, 1, 1, tzinfo=dt.UTC), dt.timedelta(1), dt.time(1),
 ]  # fmt: skip

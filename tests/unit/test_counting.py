@@ -163,8 +163,8 @@ def test_hours_that_the_store_did_not_get_are_sent_until_it_has_them() -> None:
     book = HourlyCounts(ME)
     book.enter(counts(executed=3), 7)
     book.enter(counts(executed=4), 8)
-    sheets = book.enter(counts(executed=9), 9)
-    assert [(sheet.hour, sheet.counts["shop/charge"]["executed"]) for sheet in sheets] == [(7, 3), (8, 1), (9, 5)]
+    counter_rows = book.enter(counts(executed=9), 9)
+    assert [(counter_row.hour, counter_row.counts["shop/charge"]["executed"]) for counter_row in counter_rows] == [(7, 3), (8, 1), (9, 5)]
     book.written()
     assert book.enter(counts(executed=9), 9) == []
     assert not book.lacks(counts(executed=9))
@@ -177,7 +177,7 @@ def test_a_clock_that_is_set_back_loses_nothing_that_was_written() -> None:
     book.written()
     book.enter(counts(executed=5), 8)
     book.written()
-    assert [(sheet.hour, sheet.counts) for sheet in book.enter(counts(executed=6), 7)] == [(8, counts(executed=3))]
+    assert [(counter_row.hour, counter_row.counts) for counter_row in book.enter(counts(executed=6), 7)] == [(8, counts(executed=3))]
 
 
 def test_a_clock_that_was_a_day_ahead_does_not_take_the_next_day_along() -> None:
@@ -185,8 +185,8 @@ def test_a_clock_that_was_a_day_ahead_does_not_take_the_next_day_along() -> None
     book = HourlyCounts(ME)
     written: dict[tuple[bytes, int], int] = {}
     for executed, hour in ((3, 7), (5, 31), (6, 7), (8, 7), (9, 8)):
-        for sheet in book.enter(counts(executed=executed), hour):
-            written[sheet.process, sheet.hour] = sheet.counts["shop/charge"]["executed"]
+        for counter_row in book.enter(counts(executed=executed), hour):
+            written[counter_row.process, counter_row.hour] = counter_row.counts["shop/charge"]["executed"]
         book.written()
     by_hour = [(hour, number) for (_, hour), number in written.items()]
     assert by_hour == [(7, 3), (31, 2), (7, 3), (8, 1)]
@@ -205,9 +205,9 @@ def test_nothing_new_means_nothing_to_write() -> None:
 # ── sums ──
 
 
-def tally(*sheets: tuple[int, str, str, int], now: int = 9 * HOUR) -> CounterTotals:
+def tally(*counter_rows: tuple[int, str, str, int], now: int = 9 * HOUR) -> CounterTotals:
     made = [CounterRow(bytes([place]), hour, 1, {scope: {name: number}}) for place, (hour, scope, name, number) in
-            enumerate(sheets)]  # fmt: skip
+            enumerate(counter_rows)]  # fmt: skip
     return add_up(StoredCounts(made, now), 0)
 
 
@@ -220,7 +220,7 @@ def test_sheets_of_all_processes_are_added_up() -> None:
     assert found.by_operation().scopes == ["a/x"]
     assert found.by_operation().total("executed", "a/x") == 3
     assert found.series(["executed", "replayed"])[-3:] == [0, 3, 4]
-    assert (found.begun("a/x@t"), found.begun("nobody")) == (8, None)
+    assert (found.first_hour("a/x@t"), found.first_hour("nobody")) == (8, None)
 
 
 def test_what_was_counted_by_a_clock_that_was_wrong_is_not_counted_as_of_today_for_ever() -> None:

@@ -78,12 +78,12 @@ def test_a_decorated_function_is_pickled_by_name_like_any_other() -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"key": "mail:{prospect}"}, r"names 'prospect', which is no parameter.*order, amount"),
+        ({"key": "mail:{prospect}"}, r"names 'prospect', which is not a parameter.*order, amount"),
         ({"key": ["a:{order}", "b:{nothing}"]}, "'nothing'"),
-        ({"key": "mail:{order!r}"}, "a key is made of values"),
-        ({"key": "mail:{order"}, "cannot be read"),
-        ({"key": "mail:{}"}, "names no parameter"),
-        ({"key": 7}, "key= is int"),
+        ({"key": "mail:{order!r}"}, "a key consists of values"),
+        ({"key": "mail:{order"}, "is invalid"),
+        ({"key": "mail:{}"}, "that is not a parameter"),
+        ({"key": 7}, "key= cannot be int"),
         ({"key": lambda customer: customer}, "does not fit"),
         ({"key": ""}, "template of a key is empty"),
         ({"tenant": "{org}"}, "'org'"),

@@ -6,7 +6,7 @@ from types import MappingProxyType
 import pytest
 
 from onceward.errors import InvalidKey
-from onceward.keys.fingerprint import comparable, differing, fingerprint, parts
+from onceward.keys.fingerprint import comparable, differing_arguments, fingerprint, hash_arguments
 
 
 @pytest.mark.mission("B1")
@@ -44,15 +44,15 @@ def test_only_fingerprints_of_one_encoder_version_are_compared() -> None:
 
 @pytest.mark.fault("F18")
 def test_the_arguments_that_differ_are_named() -> None:
-    stored = parts({"to": "ada", "amount": 10, "note": None}, b"id")
-    assert differing(stored, parts({"to": "ada", "amount": 10, "note": None}, b"id")) == ()
-    assert differing(stored, parts({"to": "ada", "amount": "10", "note": None}, b"id")) == ("amount",)
-    assert differing(stored, parts({"to": "bob", "amount": 10, "copy": 1}, b"id")) == ("to", "copy", "note")
+    stored = hash_arguments({"to": "ada", "amount": 10, "note": None}, b"id")
+    assert differing_arguments(stored, hash_arguments({"to": "ada", "amount": 10, "note": None}, b"id")) == ()
+    assert differing_arguments(stored, hash_arguments({"to": "ada", "amount": "10", "note": None}, b"id")) == ("amount",)
+    assert differing_arguments(stored, hash_arguments({"to": "bob", "amount": 10, "copy": 1}, b"id")) == ("to", "copy", "note")
 
 
 def test_short_hashes_of_two_records_do_not_show_that_arguments_are_equal() -> None:
-    assert parts({"password": "x"}, b"one") != parts({"password": "x"}, b"two")
-    same = parts({"a": "x", "b": "x"}, b"one")
+    assert hash_arguments({"password": "x"}, b"one") != hash_arguments({"password": "x"}, b"two")
+    same = hash_arguments({"a": "x", "b": "x"}, b"one")
     assert same["a"] != same["b"]
     assert len(same["a"]) == 8
 
@@ -61,4 +61,4 @@ def test_an_argument_without_stable_meaning_is_named() -> None:
     with pytest.raises(InvalidKey, match=r"^payload\.items\[0\]: "):
         fingerprint({"payload": {"items": [object()]}})
     with pytest.raises(InvalidKey, match=r"^payload\.items\[0\]: "):
-        parts({"payload": {"items": [object()]}}, b"id")
+        hash_arguments({"payload": {"items": [object()]}}, b"id")

@@ -31,7 +31,7 @@ def test_each_kind_of_key_means_its_source() -> None:
     assert isinstance(source_for(None), Payload)
     assert source_for(ready) is ready
     wrong: Any = 5
-    with pytest.raises(ConfigurationError, match="key= is int"):
+    with pytest.raises(ConfigurationError, match="key= cannot be int"):
         source_for(wrong)
 
 
@@ -158,9 +158,9 @@ def test_an_excluded_path_that_does_not_occur_is_warned_about_once() -> None:
 
 
 def test_an_excluded_argument_that_does_not_exist_is_an_error_when_declared() -> None:
-    with pytest.raises(ConfigurationError, match="'tss' is no parameter"):
+    with pytest.raises(ConfigurationError, match="'tss' is not a parameter"):
         Payload(exclude=["tss.x"]).check(["ts", "body"], has_var_keywords=False)
-    with pytest.raises(ConfigurationError, match="'c' is no parameter"):
+    with pytest.raises(ConfigurationError, match="'c' is not a parameter"):
         Payload(["c"]).check(["a", "b"], has_var_keywords=False)
     with pytest.raises(ConfigurationError, match="empty step"):
         Payload(exclude=["a..b"])
@@ -202,7 +202,7 @@ def test_content_of_an_argument(tmp_path: Path) -> None:
     source = Content("path")
     source.check(["path"], has_var_keywords=False)
     assert source({"path": file}) == (expected, expected)
-    with pytest.raises(ConfigurationError, match="'path' is no parameter"):
+    with pytest.raises(ConfigurationError, match="'path' is not a parameter"):
         source.check(["file"], has_var_keywords=False)
     with pytest.raises(MissingKey):
         source({"path": None})

@@ -16,7 +16,7 @@ from onceward.engine.engine import Engine
 from onceward.engine.events import Listener
 from onceward.engine.job import NO_NOTE, Job
 from onceward.errors import ConfigurationError, OncewardWarning
-from onceward.keys.fingerprint import fingerprint, parts
+from onceward.keys.fingerprint import fingerprint, hash_arguments
 from onceward.keys.key import Key, Scope, make_key
 from onceward.operations.operation import NO_ARGUMENT_HASHES, KeySource, Operation, codec_for, label_of, name_of
 from onceward.protocol.capabilities import KeepsCounters
@@ -96,7 +96,7 @@ class BaseClient:
         self._accept_plain = accept_plain
         self._cache = cache
         self._counts = counters
-        self.policy = Policy().with_settings(defaults, beside=CLIENT_OPTIONS)  # type: ignore[arg-type]  # checked there, name by name
+        self.policy = Policy().with_settings(defaults, also_allowed=CLIENT_OPTIONS)  # type: ignore[arg-type]  # checked there, name by name
         self._defaults = dict(defaults)
         self._table = None if operations is None else _operations_table(operations)
         if self._table is not None:
@@ -162,7 +162,7 @@ class BaseClient:
         return _operations_table(None) if self._table is None else self._table
 
     def compile_operation(
-        self, fn: Callable[..., Any], settings: Mapping[str, Any], *, warned: bool = False, **parts: Any
+        self, fn: Callable[..., Any], settings: Mapping[str, Any], *, warned: bool = False, **options: Any
     ) -> Operation:
         if not self._is_async and inspect.iscoroutinefunction(fn):
             raise ConfigurationError(
@@ -175,7 +175,7 @@ class BaseClient:
                 hint="return a value instead of yielding",
             )
         of = None if warned else ""
-        policy = self.policy.with_settings(settings, of=of, beside=DECORATOR_OPTIONS)  # type: ignore[arg-type]  # checked there, name by name
+        policy = self.policy.with_settings(settings, operation=of, also_allowed=DECORATOR_OPTIONS)  # type: ignore[arg-type]  # checked there, name by name
         if not self._is_async:
             refuse_async_find(policy, label_of(fn))
         return Operation(
@@ -186,15 +186,15 @@ class BaseClient:
             cipher=self._cipher,
             accept_plain=self._accept_plain,
             explicit_fingerprint="fingerprint" in settings,
-            **parts,
+            **options,
         )
 
-    def declare(self, fn: Callable[..., Any], settings: Mapping[str, Any], **parts: Any) -> Operation:
+    def declare(self, fn: Callable[..., Any], settings: Mapping[str, Any], **options: Any) -> Operation:
         """Return the operation of a decorated function. Warn if another function has the same name.
 
         Two functions with one name would replay each other's results.
         """
-        operation = self.compile_operation(fn, settings, **parts)
+        operation = self.compile_operation(fn, settings, **options)
         label = label_of(fn)
         first = self._names.setdefault(
             (operation.scope, operation.is_async), label
@@ -262,10 +262,8 @@ class BaseClient:
             )
         payload = operation.payload(operation.arguments(args, kwargs))
         payload[FUNCTION_FIELD] = label_of(fn)
-        argument_hashes = parts(payload, given.id)
-        return Job(
-            given, self.policy, operation.codec, fingerprint(payload), argument_hashes, fn, args, kwargs, self._is_async
-        )
+        hashes = hash_arguments(payload, given.id)
+        return Job(given, self.policy, operation.codec, fingerprint(payload), hashes, fn, args, kwargs, self._is_async)
 
     def _operation_of(self, fn: Callable[..., Any]) -> Operation:
         """Return the operation of an undecorated function. It is cached for as long as the function lives."""
@@ -281,14 +279,14 @@ class BaseClient:
         refuse_function_settings(settings)
         given = self.key(key, name=name)
         note = validate_note(note, key=given.text)
-        policy = self.policy.with_settings(settings, beside=BLOCK_OPTIONS)  # type: ignore[arg-type]  # checked there, name by name
+        policy = self.policy.with_settings(settings, also_allowed=BLOCK_OPTIONS)  # type: ignore[arg-type]  # checked there, name by name
         if not self._is_async:
             refuse_async_find(policy, "this block")
         codec = codec_for(policy, ResultType(Any), self._cipher, accept_plain=self._accept_plain)
         if payload is None:
             return Job(given, policy, codec, note=note)
         named = payload if isinstance(payload, dict) else {"payload": payload}
-        return Job(given, policy, codec, fingerprint(named), parts(named, given.id), note=note)
+        return Job(given, policy, codec, fingerprint(named), hash_arguments(named, given.id), note=note)
 
     def job_maker(
         self, fn: Any, key: KeySource, name: str | None, settings: Mapping[str, Any]

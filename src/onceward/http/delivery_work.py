@@ -11,7 +11,7 @@ from onceward.engine.engine import Engine
 from onceward.engine.job import Job
 from onceward.engine.settle_outcome import SettledNothing
 from onceward.errors import ConfigurationError, InvalidKey
-from onceward.keys.fingerprint import fingerprint, parts
+from onceward.keys.fingerprint import fingerprint, hash_arguments
 from onceward.keys.key import Key
 from onceward.operations.operation import NO_ARGUMENT_HASHES, label_of, result_annotation
 
@@ -83,7 +83,7 @@ class Work:
         if payload is None:
             payload_hash, part_hashes = b"", NO_ARGUMENT_HASHES
         else:
-            payload_hash, part_hashes = fingerprint(payload), parts(payload, key.id)
+            payload_hash, part_hashes = fingerprint(payload), hash_arguments(payload, key.id)
         return Job(key, client.policy, self.codec, payload_hash, part_hashes, call, args, {}, is_async(client))
 
 

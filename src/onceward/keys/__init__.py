@@ -1,4 +1,4 @@
-"""From the arguments of a call to its key and fingerprint: canonical, type-tagged, the same in every process.
+"""Compute the key and the fingerprint of a call from its arguments: canonical, type-tagged, equal in every process.
 
-Read `key.py` first, then `sources.py` (what a key can be made from) and `canonical.py` (how a value becomes bytes).
+Read `key.py` first, then `sources.py` (where a key comes from) and `canonical.py` (how a value becomes bytes).
 """

@@ -1,4 +1,4 @@
-"""One value, one sequence of bytes: on every machine, in every process, under every Python.
+"""The canonical encoding: a value has the same bytes on every machine, in every process, with every Python version.
 
 Two values have the same encoding only if they have the same type and the same content:
 
@@ -6,25 +6,26 @@ Two values have the same encoding only if they have the same type and the same c
 |------------------------------------------------------|--------------------------------------------------------|
 | `1`, `1.0`, `True`, `"1"`, `b"1"`, `Decimal("1")`    | dicts with the same entries in another order           |
 | `0.0` and `-0.0`                                     | sets, and `set` and `frozenset`, with the same members |
-| `Decimal("1")` and `Decimal("1.0")`: digits count    | `bytes`, `bytearray`, contiguous `memoryview`          |
+| `Decimal("1")` and `Decimal("1.0")` (digits count)   | `bytes`, `bytearray`, contiguous `memoryview`          |
 | `{1: x}` and `{"1": x}`                              | one instant (aware datetime) in two time zones         |
 | tuple and list; naive and aware `time`               | paths of one flavour, pure or not                      |
 | a UUID, a path, a date and their text                | objects whose class declares its fields in other order |
 | an enum member and its value; a subclass and its base| `time` with and without `fold`                         |
 | objects of two classes, whatever their fields        |                                                        |
 
-Classes count by module and qualified name, so moving or renaming one changes the encoding (and a class of the script
-that is run is called `__main__`). A dataclass, msgspec, attrs, pydantic or named-tuple object is its class and all
-its declared fields; a subclass of `str`, `int`, `dict`, ... is its class and its plain value, and attributes that
-it adds do not count. Strings are not normalised. A memoryview is its raw bytes, in the machine's own byte order.
+Classes are identified by module and qualified name, so moving or renaming a class changes the encoding. (A class in the
+script that is run belongs to `__main__`.) A dataclass, msgspec, attrs, pydantic or named-tuple object is encoded as its
+class and all its declared fields. A subclass of `str`, `int`, `dict`, ... is encoded as its class and its plain value;
+attributes that it adds are ignored. Strings are not normalised. A memoryview is encoded as its raw bytes, in the
+machine's byte order.
 
-Refused with `InvalidKey`, which names the place inside the value: NaN and infinities, lone surrogates, naive
-datetimes (no instant), integers over 4,096 bits, nesting over 100 levels (plain data: about 250) and cycles, and
-whatever has no declared content (functions, plain objects, generators, modules).
+These raise `InvalidKey`, which names the path inside the value: NaN and infinities, lone surrogates, naive datetimes
+(they are ambiguous), integers over 4,096 bits, nesting over 100 levels (plain data: about 250), cycles, and objects
+without declared content (functions, plain objects, generators, modules).
 
-Byte 0 is the version of the encoder, byte 1 says which of two encodings follows. Plain data, all that JSON knows
-plus bytes, takes the fast one (MessagePack with sorted keys); everything else takes the tagged one of `tagged.py`.
-Which one is a property of the value, so that one value never has two encodings.
+Byte 0 is the version of the encoder, byte 1 says which of two encodings follows. Plain data (JSON types and bytes) uses
+the fast one, MessagePack with sorted keys. Everything else uses the tagged one of `tagged.py`. The value alone decides
+which, so a value never has two encodings.
 """
 
 from __future__ import annotations
@@ -58,19 +59,19 @@ _OPTIONS: Final = (
     | ormsgpack.OPT_SORT_KEYS
 )
 
-# A 64-bit float whose exponent is all ones is a NaN or an infinity. The same bytes may also occur inside bytes; such
-# a value takes the tagged path too, which looks at the value itself.
+# A 64-bit float whose exponent is all ones is NaN or infinity. The same bytes may also occur inside a bytes value. Such
+# a value takes the tagged path too, which checks the value itself.
 _perhaps_not_finite = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]").search
 
 _packb = ormsgpack.packb
-_SEAM: Final = 2  # bytes less than the pattern has: so much of it may be in the piece before
+_SEAM: Final = 2  # one byte less than the pattern: this much of a match may be in the previous piece
 _SEARCHED_AT_ONCE: Final = 256 * 1024
 _COPIED_AT_ONCE: Final = 256 * 1024
 
 _CONTAINERS: Final = frozenset((list, dict))
-_PACKED: Final = PLAIN | {bytearray, memoryview, ormsgpack.Ext}  # all that is packed without asking `_not_plain`
+_PACKED: Final = PLAIN | {bytearray, memoryview, ormsgpack.Ext}  # packed without a call of `_not_plain`
 
-_HINT: Final = "give a key= made of plain values, exclude this part, or make it a dataclass"
+_HINT: Final = "pass a key= made of plain values, exclude this part, or make it a dataclass"
 
 
 def _not_plain(value: object) -> object:
@@ -78,7 +79,7 @@ def _not_plain(value: object) -> object:
 
 
 def canonical(value: object, root: str = "value") -> bytes:
-    """The canonical encoding of `value`. `root` is how error messages call the value itself."""
+    """Return the canonical encoding of `value`. Error messages call the value `root`."""
     if current_pause() is not None:
         return _in_pieces(value, root)
     try:
@@ -92,13 +93,13 @@ def canonical(value: object, root: str = "value") -> bytes:
     return _FAST + packed
 
 
-TEXT_STARTS: Final = _FAST
-text_goes_on: Final = _packb
-"""The same in two parts, of a printable text of some hundred characters: there is nothing about it to be found out."""
+TEXT_PREFIX: Final = _FAST
+pack_text: Final = _packb
+"""Together the encoding of a short printable text, which needs no checks: the prefix, then `pack_text(text)`."""
 
 
 def canonical_all(values: Sequence[object]) -> list[bytes]:
-    """The canonical encodings of many values: in fewer steps than one by one, if they are plain and small."""
+    """Return the canonical encodings of many values. Plain and small values are checked together, which is faster."""
     if current_pause() is None:
         try:
             packed = [_packb(value, _not_plain, _OPTIONS) for value in values]
@@ -111,16 +112,16 @@ def canonical_all(values: Sequence[object]) -> list[bytes]:
 
 
 def digest(value: object, *, root: str = "value") -> bytes:
-    """SHA-256 of the canonical encoding."""
+    """Return the SHA-256 of the canonical encoding."""
     return hashlib.sha256(canonical(value, root=root)).digest()
 
 
 class _Changed(Exception):
-    """Somebody else has changed a list: what it said of itself is not true any more."""
+    """Another thread changed a list while it was encoded: its length is no longer what was written."""
 
 
 def _in_pieces(value: object, root: str) -> bytes:
-    """The same bytes; no call into C takes long, and what is joined is copied while other threads may run."""
+    """Return the same bytes as `canonical`, without long calls into C, so that other threads can run in between."""
     found, size, seam = [_FAST], 0, b""
     pause = current_pause() or go_on
     try:
@@ -141,7 +142,7 @@ def _in_pieces(value: object, root: str) -> bytes:
 
 
 def pieces(value: Any, around: tuple[int, ...] = ()) -> Iterator[bytes]:
-    """What packs `value`, piece by piece. `TypeError` if it is not plain. `around` are the ids of what it is in."""
+    """Pack `value` in pieces. Raise `TypeError` if it is not plain. `around`: ids of the enclosing containers."""
     kind, depth = type(value), len(around)
     if kind in _CUT and len(value) > LIGHT:
         yield from _CUT[kind](value)
@@ -171,12 +172,12 @@ def pieces(value: Any, around: tuple[int, ...] = ()) -> Iterator[bytes]:
 
 def _of_bytes(value: bytes) -> Iterator[bytes]:
     yield binary(len(value))
-    yield value  # not even copied
+    yield value  # without a copy
 
 
 def _of_bytearray(value: bytearray) -> Iterator[bytes]:
     yield binary(len(value))
-    with memoryview(value) as view:  # nobody changes its length meanwhile
+    with memoryview(value) as view:  # its length cannot change meanwhile
         for start in range(0, len(view), _COPIED_AT_ONCE):
             yield bytes(view[start : start + _COPIED_AT_ONCE])
 
@@ -194,7 +195,7 @@ def _of_text(value: str) -> Iterator[bytes]:
     yield from encoded
 
 
-# Which a packer would copy in one call, however long they are.
+# Types that a packer would copy in one call, however long they are.
 _CUT: Final[dict[type, Callable[[Any], Iterator[bytes]]]] = {
     bytes: _of_bytes,
     bytearray: _of_bytearray,
@@ -213,11 +214,11 @@ def _not_finite_in(piece: bytes, pause: Pause) -> bool:
 def _tagged(value: object, root: str) -> bytes:
     try:
         return tagged(value)
-    except CannotEncode as refused:
-        place = refused.place(root) or "arguments"
-        raise InvalidKey(f"{place}: {refused.reason}", hint=refused.hint or _HINT) from None
-    except RecursionError:  # only when the caller's own stack is nearly used up
-        raise InvalidKey(f"{root or 'arguments'}: nested too deep for what is left of the stack", hint=_HINT) from None
+    except CannotEncode as error:
+        path = error.path(root) or "arguments"
+        raise InvalidKey(f"{path}: {error.reason}", hint=error.hint or _HINT) from None
+    except RecursionError:  # only if the caller's own stack is nearly exhausted
+        raise InvalidKey(f"{root or 'arguments'}: nested too deep for the remaining stack", hint=_HINT) from None
 
 
 def _too_large(root: str) -> str:
@@ -228,9 +229,9 @@ __all__ = [
     "ENCODER_VERSION",
     "MAX_BYTES",
     "MAX_DEPTH",
-    "TEXT_STARTS",
+    "TEXT_PREFIX",
     "canonical",
     "canonical_all",
     "digest",
-    "text_goes_on",
+    "pack_text",
 ]

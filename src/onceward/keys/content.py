@@ -1,4 +1,4 @@
-"""Content keys: the hash of what a file holds, whatever it is called. Reads in pieces, never a whole file."""
+"""Content keys: the hash of a file's content, whatever its name. Files are read in chunks, never as a whole."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import BinaryIO, Final
 
 from onceward.errors import InvalidKey
 
-_PIECE: Final = 1 << 20
+_CHUNK_BYTES: Final = 1 << 20
 
 
 def content_key(source: bytes | bytearray | memoryview | os.PathLike[str] | BinaryIO) -> str:
-    """`sha256:<hex>` of bytes, of the file at a path, or of a binary stream from where it stands.
+    """Return `sha256:<hex>` of bytes, of the file at a path, or of a binary stream from its current position.
 
-    A stream that can seek is put back where it was, so that the work can read it afterwards. One that cannot is read
-    to its end, and nothing is left of it: see `is_spent_by_hashing`.
+    A seekable stream is reset to its position, so that the work can read it afterwards. Any other stream is consumed:
+    see `is_consumed_by_hashing`.
     """
     if isinstance(source, bytes | bytearray | memoryview):
         return f"sha256:{hashlib.sha256(source).hexdigest()}"
@@ -36,8 +36,8 @@ def content_key(source: bytes | bytearray | memoryview | os.PathLike[str] | Bina
     return _stream_key(source)
 
 
-def is_spent_by_hashing(source: object) -> bool:
-    """Whether it is a stream that cannot be put back to where it was."""
+def is_consumed_by_hashing(source: object) -> bool:
+    """Return whether the source is a stream that cannot be reset to its position."""
     return hasattr(source, "read") and not isinstance(source, os.PathLike) and not _is_seekable(source)
 
 
@@ -47,7 +47,7 @@ def _is_seekable(stream: object) -> bool:
 
 def _stream_key(stream: BinaryIO) -> str:
     seekable = _is_seekable(stream)
-    start = stream.tell() if seekable else 0
+    start = stream.tell() if seekable else 0  # plain: ok (file position)
     try:
         return f"sha256:{_digest(stream)}"
     finally:
@@ -56,10 +56,10 @@ def _stream_key(stream: BinaryIO) -> str:
 
 
 def _digest(stream: BinaryIO | io.RawIOBase) -> str:
-    """Not `hashlib.file_digest`, which hashes an in-memory stream from its start and needs `readinto`."""
-    own = hashlib.sha256()
-    while piece := stream.read(_PIECE):
-        if not isinstance(piece, bytes | bytearray | memoryview):
-            raise InvalidKey(f"a stream of {type(piece).__name__}, not bytes", hint="open it in binary mode")
-        own.update(piece)
-    return own.hexdigest()
+    """Hash the stream. `hashlib.file_digest` would hash an in-memory stream from its start, and needs `readinto`."""
+    hasher = hashlib.sha256()
+    while chunk := stream.read(_CHUNK_BYTES):
+        if not isinstance(chunk, bytes | bytearray | memoryview):
+            raise InvalidKey(f"a stream of {type(chunk).__name__}, not bytes", hint="open it in binary mode")
+        hasher.update(chunk)
+    return hasher.hexdigest()

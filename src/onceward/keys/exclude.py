@@ -1,6 +1,6 @@
-"""Taking paths out of a value without touching it: `"meta.retry_count"`, `"items.*.ts"`.
+"""Remove paths from a value without changing the original: `"meta.retry_count"`, `"items.*.ts"`.
 
-A step names an entry of a mapping, a place in a list or tuple, or a declared field of an object; `*` is every one of
+A step names an entry of a mapping, an index of a list or tuple, or a declared field of an object; `*` means all of
 them. Only the containers along the path are copied; the rest is shared.
 """
 
@@ -14,26 +14,26 @@ from .shape import FieldMissing, Instance, instance_of
 
 
 def parse_path(path: str) -> tuple[str, ...]:
-    """The steps of a dotted path."""
+    """Return the steps of a dotted path."""
     steps = tuple(path.split("."))
     if not all(steps):
         raise ConfigurationError(f"the excluded path {path!r} has an empty step", hint='write "meta.retry_count"')
     return steps
 
 
-def without(value: object, steps: Sequence[str]) -> tuple[object, bool]:
-    """`value` less what `steps` lead to, and whether the path occurred. `*` over nothing counts as occurred."""
+def remove_path(value: object, steps: Sequence[str]) -> tuple[object, bool]:
+    """Return `value` without the path, and whether the path occurred. `*` in an empty container counts as occurred."""
     if type(value) is dict:
-        return _without_entries(value, steps)
+        return _remove_entries(value, steps)
     if type(value) is list:
-        return _without_places(value, steps)
+        return _remove_items(value, steps)
     if type(value) is tuple:
-        items, occurred = _without_places(value, steps)
+        items, occurred = _remove_items(value, steps)
         return tuple(items), occurred
     instance = _instance(value)
     if instance is None:
         return value, False
-    content, occurred = without(instance.content, steps)
+    content, occurred = remove_path(instance.content, steps)
     return (Instance(instance.of, content), True) if occurred else (value, False)
 
 
@@ -41,7 +41,7 @@ def _instance(value: object) -> Instance | None:
     try:
         instance = instance_of(value)
     except FieldMissing:
-        return None  # the encoder will say so, and where
+        return None  # the encoder reports it, with its path
     return instance if instance is not None and isinstance(instance.content, dict | list | tuple) else None
 
 
@@ -49,7 +49,7 @@ def _matches(key: object, step: str) -> bool:
     return step in (key, "*") or (type(key) is int and step == str(key))
 
 
-def _without_entries(entries: dict[object, object], steps: Sequence[str]) -> tuple[dict[object, object], bool]:
+def _remove_entries(entries: dict[object, object], steps: Sequence[str]) -> tuple[dict[object, object], bool]:
     occurred = steps[0] == "*" and not entries
     kept: dict[object, object] = {}
     for key, value in entries.items():
@@ -58,12 +58,12 @@ def _without_entries(entries: dict[object, object], steps: Sequence[str]) -> tup
         elif len(steps) == 1:
             occurred = True
         else:
-            kept[key], inside = without(value, steps[1:])
+            kept[key], inside = remove_path(value, steps[1:])
             occurred = occurred or inside
     return kept, occurred
 
 
-def _without_places(items: Sequence[object], steps: Sequence[str]) -> tuple[list[object], bool]:
+def _remove_items(items: Sequence[object], steps: Sequence[str]) -> tuple[list[object], bool]:
     occurred = steps[0] == "*" and not items
     kept: list[object] = []
     for index, value in enumerate(items):
@@ -72,7 +72,7 @@ def _without_places(items: Sequence[object], steps: Sequence[str]) -> tuple[list
         elif len(steps) == 1:
             occurred = True
         else:
-            stripped, inside = without(value, steps[1:])
+            stripped, inside = remove_path(value, steps[1:])
             kept.append(stripped)
             occurred = occurred or inside
     return kept, occurred

@@ -1,7 +1,7 @@
-"""The fingerprint of a payload: same key with another fingerprint is a mismatch, never a replay.
+"""Fingerprints of payloads: the same key with another fingerprint is a mismatch, never a replay.
 
 A fingerprint is one byte of encoder version and the SHA-256 of the arguments. The short hashes per argument exist only
-to name what differs; they are salted, so that equal arguments of two records do not show.
+to name what differs; they are salted, so that equal arguments of two records cannot be recognised.
 """
 
 from __future__ import annotations
@@ -17,43 +17,43 @@ Fingerprint = NewType("Fingerprint", bytes)
 
 _VERSION: Final = bytes((ENCODER_VERSION,))
 _PART: Final = b"onceward/part"
-_PART_BYTES: Final = 4  # enough to tell two arguments apart, too few to prove a guess
+_PART_BYTES: Final = 4  # enough to distinguish two arguments, too few to confirm a guessed value
 
 
 def fingerprint(arguments: Mapping[str, object]) -> Fingerprint:
-    """Hash of all arguments. Their order does not matter, their names do."""
+    """Return the hash of all arguments. Their order does not matter, their names do."""
     plain = arguments if type(arguments) is dict else dict(arguments)
     return Fingerprint(_VERSION + hashlib.sha256(canonical(plain, root="")).digest())
 
 
-def of_key(key_id: bytes) -> Fingerprint:
-    """Of a payload that the key holds whole. It differs from that of any payload with more in it."""
-    return _VERSION + key_id  # type: ignore[return-value]  # to call a type that is none at runtime takes its time
+def fingerprint_of_key(key_id: bytes) -> Fingerprint:
+    """Return the fingerprint of a payload that is entirely part of the key. A larger payload has another one."""
+    return _VERSION + key_id  # type: ignore[return-value]  # calling a NewType costs time
 
 
-def parts(arguments: Mapping[str, object], salt: bytes) -> dict[str, str]:
-    """A short hash per argument. `salt` is the id of the record's key."""
+def hash_arguments(arguments: Mapping[str, object], salt: bytes) -> dict[str, str]:
+    """Return a short hash per argument. `salt` is the id of the record's key."""
     return {name: _part(name, value, salt) for name, value in arguments.items()}
 
 
-def differing(stored: Mapping[str, str], current: Mapping[str, str]) -> tuple[str, ...]:
-    """Names of the arguments that differ, or that only one side has."""
+def differing_arguments(stored: Mapping[str, str], current: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of the arguments that differ, or that only one side has."""
     names = dict.fromkeys((*current, *stored))
     return tuple(name for name in names if stored.get(name) != current.get(name))
 
 
 def comparable(one: bytes | None, other: bytes | None) -> bool:
-    """Whether the two may be compared at all: both are there, and made by the same encoder version."""
+    """Return whether two fingerprints can be compared: both exist and have the same encoder version."""
     return one is not None and other is not None and one[:1] == other[:1] != b""
 
 
 def _part(name: str, value: object, salt: bytes) -> str:
-    own = hashlib.sha256(_PART + salt + _encoded_name(name))
-    own.update(canonical(value, root=name))  # not joined: a large one would be copied for it
-    return own.hexdigest()[: 2 * _PART_BYTES]
+    hasher = hashlib.sha256(_PART + salt + _encoded_name(name))
+    hasher.update(canonical(value, root=name))  # not concatenated: that would copy a large value
+    return hasher.hexdigest()[: 2 * _PART_BYTES]
 
 
 @functools.lru_cache(maxsize=1024, typed=True)
 def _encoded_name(name: str) -> bytes:
-    """The same few names come with every call."""
+    """Encode a parameter name. Cached, because every call has the same few names."""
     return canonical(name)

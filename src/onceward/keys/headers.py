@@ -1,4 +1,4 @@
-"""How MessagePack begins an array, a map, bytes and a text, for those who write what is inside piece by piece."""
+"""MessagePack headers of arrays, maps, bytes and text, for encoders that write the content in pieces."""
 
 from __future__ import annotations
 

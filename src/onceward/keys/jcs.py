@@ -1,6 +1,6 @@
-"""JSON that other languages hash to the same bytes: canonical writing by RFC 8785, and strict reading.
+"""JSON that other languages hash to the same bytes: canonical output by RFC 8785, and strict parsing.
 
-Numbers are what ECMAScript makes of them, so `1` and `1.0` are one here, unlike in Onceward's own encoding.
+Numbers follow ECMAScript, so `1` and `1.0` are equal here, unlike in Onceward's own encoding.
 """
 
 from __future__ import annotations
@@ -13,28 +13,30 @@ from typing import Final, NoReturn
 from onceward.errors import InvalidKey
 
 MAX_DEPTH: Final = 100
-MAX_SAFE_INTEGER: Final = 2**53 - 1  # beyond it other languages round, and two integers become one
+MAX_SAFE_INTEGER: Final = 2**53 - 1  # other languages round larger integers, so two of them may become equal
 
-# ECMAScript writes an exponent for more digits before the point, or more zeros behind it.
+# ECMAScript writes an exponent for more digits before the point, or more zeros after it.
 _PLAIN_DIGITS: Final = 21
 _PLAIN_ZEROS: Final = 5
 
-# Strings first, so that brackets inside them are not counted. Possessive, and content with an open end matches too:
-# hostile input costs linear time.
+# Strings come first, so that brackets inside them are not counted. Possessive quantifiers and an optional closing quote
+# keep hostile input at linear time.
 _brackets = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
 _quote = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def rfc8785(value: object) -> bytes:
-    """The canonical JSON text of `value`, which may hold only str, int, float, bool, None, list and dict."""
+    """Return the canonical JSON of `value`, which may contain only str, int, float, bool, None, list and dict."""
     try:
         return _write(value, 0).encode()
     except UnicodeEncodeError:
-        raise InvalidKey("a string with a lone surrogate is no JSON text", hint="decode it rightly") from None
+        raise InvalidKey(
+            "a string with a lone surrogate cannot be JSON", hint="decode it with the right encoding"
+        ) from None
 
 
 def parse_json_strict(data: bytes) -> object:
-    """Read UTF-8 JSON; refuse what two readers may understand differently (double members, NaN, huge numbers)."""
+    """Parse UTF-8 JSON. Reject input that parsers may interpret differently (duplicate members, NaN, huge numbers)."""
     _check_depth(data)
     try:
         return json.loads(
@@ -43,7 +45,7 @@ def parse_json_strict(data: bytes) -> object:
     except InvalidKey:
         raise
     except (ValueError, RecursionError) as error:
-        raise InvalidKey(f"not a JSON text: {error}", hint="send well-formed UTF-8 JSON") from error
+        raise InvalidKey(f"invalid JSON: {error}", hint="send well-formed UTF-8 JSON") from error
 
 
 def _write(value: object, depth: int) -> str:
@@ -64,12 +66,12 @@ def _write(value: object, depth: int) -> str:
     if type(value) is dict:
         names = sorted(value, key=_utf16)
         return f"{{{','.join([f'{_quote(name)}:{_write(value[name], depth + 1)}' for name in names])}}}"
-    raise InvalidKey(f"{type(value).__name__} is no JSON type", hint="convert it, or use Onceward's own encoding")
+    raise InvalidKey(f"{type(value).__name__} is not a JSON type", hint="convert it, or use Onceward's own encoding")
 
 
 def _utf16(name: object) -> bytes:
     if type(name) is not str:
-        raise InvalidKey(f"a JSON member named by {type(name).__name__}, not str", hint="use str names")
+        raise InvalidKey(f"the name of a JSON member is {type(name).__name__}, not str", hint="use str names")
     return name.encode("utf-16-be")
 
 
@@ -80,9 +82,9 @@ def _integer(value: int) -> str:
 
 
 def _number(value: float) -> str:
-    """As ECMAScript writes it: the shortest digits that read back, plain between 1e-7 and 1e21."""
+    """Format as ECMAScript does: the shortest digits that parse back, without exponent between 1e-7 and 1e21."""
     if not math.isfinite(value):
-        raise InvalidKey(f"{value} is no JSON number", hint="replace it by null")
+        raise InvalidKey(f"{value} is not a JSON number", hint="replace it with null")
     if value == 0:
         return "0"
     sign = "-" if value < 0 else ""
@@ -96,7 +98,7 @@ def _number(value: float) -> str:
 
 
 def _place_point(digits: str, point: int) -> str:
-    """`0.digits × 10^point` in ECMAScript's choice of notation."""
+    """Return `0.digits × 10^point` in the notation that ECMAScript chooses."""
     if len(digits) <= point <= _PLAIN_DIGITS:
         return digits.ljust(point, "0")
     if 0 < point <= _PLAIN_DIGITS:
@@ -129,7 +131,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise InvalidKey(f"{name} is no JSON number", hint="replace it by null")
+    raise InvalidKey(f"{name} is not a JSON number", hint="replace it with null")
 
 
 def _finite_float(text: str) -> float:

@@ -1,7 +1,7 @@
-"""Scope and key: whose work it is, and what makes two deliveries the same work.
+"""Scope and key: what makes two deliveries the same work.
 
 The id, 32 bytes, is the identity; the text is for people only. Stores compare ids, so collations, NULs, slashes and
-length limits of a database never decide whether two keys are one.
+length limits of a database never decide whether two keys are equal.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ import msgspec
 
 from onceward.errors import InvalidKey, MissingKey
 
-from .canonical import TEXT_STARTS, canonical, text_goes_on
-from .readable import MAX_TEXT, cut, escape, readable
+from .canonical import TEXT_PREFIX, canonical, pack_text
+from .readable import MAX_TEXT, escape, readable, truncate
 
 if TYPE_CHECKING:
     from hashlib import _Hash
 
-Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
+NormalForm = Literal["NFC", "NFD", "NFKC", "NFKD"]
 
-_DERIVED_BYTES: Final = 20  # 160 bits: no collision in practice, and 35 characters, which every remote accepts
-_MARK: Final = 8  # hex digits of the id behind a text that was cut
+_DERIVED_BYTES: Final = 20  # 160 bits: no collisions in practice, and 35 characters, which every remote API accepts
+_SUFFIX: Final = 8  # hex digits of the id after a truncated text
 _separators = re.compile("[%/@]")
 _quoted = re.compile("%(25|2F|40)")
 _SIZED: Final = (str, bytes, bytearray, memoryview, tuple, list, dict, set, frozenset)
 
 
 class Scope(msgspec.Struct, frozen=True, dict=True):
-    """Whose keys these are."""
+    """The namespace of keys: application, operation and, optionally, tenant."""
 
     app: str
     operation: str
@@ -47,19 +47,19 @@ class Scope(msgspec.Struct, frozen=True, dict=True):
         text = f"{_quote(self.app)}/{_quote(self.operation)}"
         if self.tenant is not None:
             text += f"@{_quote(self.tenant)}"
-        return cut(text, self.hasher.hexdigest()[: 2 * _MARK])
+        return truncate(text, self.hasher.hexdigest()[: 2 * _SUFFIX])
 
     @functools.cached_property
     def hasher(self) -> _Hash:
-        """A hash object already fed with the scope; to be copied, never updated."""
+        """A hash object that has consumed the scope. Copy it; never update it."""
         parts = [part if part is None else str.__str__(part) for part in (self.app, self.operation, self.tenant)]
         return hashlib.sha256(b"onceward/key/1\0" + canonical(parts, root="scope"))
 
     @functools.cached_property
     def text_hasher(self) -> _Hash:
-        """The same, fed with the begin of every text too."""
+        """A copy of `hasher` that has also consumed the prefix of every text."""
         hasher = self.hasher.copy()
-        hasher.update(TEXT_STARTS)
+        hasher.update(TEXT_PREFIX)
         return hasher
 
 
@@ -71,18 +71,18 @@ class Key(msgspec.Struct, frozen=True, gc=False):
     id: bytes
 
 
-def make_key(scope: Scope, value: object, text: str | None = None, normalise: Form | None = None) -> Key:
-    """The key for `value`: any canonical value that is not empty. `5` and `"5"` are two keys.
+def make_key(scope: Scope, value: object, text: str | None = None, normalise: NormalForm | None = None) -> Key:
+    """Return the key for `value`: any canonical value that is not empty. `5` and `"5"` are two keys.
 
-    `text` is what people see instead of the value. `normalise` makes one key of the several ways in which Unicode
-    writes the same text; without it they are different keys.
+    `text` is shown to people instead of the value. With `normalise`, the different Unicode spellings of a text are one
+    key; without it they are different keys.
     """
     if type(value) is str and value and not (text or normalise) and len(value) <= MAX_TEXT and value.isprintable():
-        hasher = scope.text_hasher.copy()  # what most keys are: a text, shown as it is
-        hasher.update(text_goes_on(value))
+        hasher = scope.text_hasher.copy()  # the most common key: a text that is shown as it is
+        hasher.update(pack_text(value))
         return Key(scope, value, hasher.digest())
     if not value and is_empty(value):
-        raise MissingKey(f"the key of {scope.text} is empty: {value!r}", hint="give a value that names the work")
+        raise MissingKey(f"the key of {scope.text} is empty: {value!r}", hint="pass a value that identifies the work")
     if normalise is not None:
         value = _normalised(value, normalise)
     hasher = scope.hasher.copy()
@@ -90,30 +90,30 @@ def make_key(scope: Scope, value: object, text: str | None = None, normalise: Fo
     identity = hasher.digest()
     text = escape(text) if text else readable(value)
     if not text:
-        text = f"#{identity.hex()[: 2 * _MARK]}"
+        text = f"#{identity.hex()[: 2 * _SUFFIX]}"
     elif len(text) > MAX_TEXT:
-        text = cut(text, identity.hex()[:_MARK])
+        text = truncate(text, identity.hex()[:_SUFFIX])
     return Key(scope, text, identity)
 
 
 def is_empty(value: object) -> bool:
-    """Whether a value names nothing. Zero and False are names like any other."""
+    """Return whether a value cannot identify work. Zero and False can."""
     return value is None or (isinstance(value, _SIZED) and not value)
 
 
 def derived_key(key_id: bytes, cycle: int, step: str) -> str:
-    """An idempotency key for one step of the work: the same on every attempt, another per step and cycle."""
+    """Return an idempotency key for one step of the work: equal on every attempt, different per step and cycle."""
     if not step:
         raise MissingKey("a derived key needs the name of its step", hint='such as derived_key("charge")')
-    from base64 import b32encode  # here, because few claims derive keys
+    from base64 import b32encode  # imported here, because few claims derive keys
 
-    own = hashlib.sha256(b"onceward/derived/1\0" + canonical([key_id, cycle, step], root="step"))
-    return "ow_" + b32encode(own.digest()[:_DERIVED_BYTES]).decode("ascii").lower()
+    hashed = hashlib.sha256(b"onceward/derived/1\0" + canonical([key_id, cycle, step], root="step"))
+    return "ow_" + b32encode(hashed.digest()[:_DERIVED_BYTES]).decode("ascii").lower()
 
 
-def _normalised(value: object, form: Form) -> object:
-    """Text, or the texts of a composite key."""
-    from unicodedata import normalize  # its table is large, and few keys ask for it
+def _normalised(value: object, form: NormalForm) -> object:
+    """Normalise a text, or the texts of a composite key."""
+    from unicodedata import normalize  # imported here: its table is large, and few keys need it
 
     if type(value) is str:
         return normalize(form, value)
@@ -128,13 +128,13 @@ def _check_part(field: str, part: object) -> None:
     if not isinstance(part, str):
         raise InvalidKey(f"the {field} of a scope is {type(part).__name__}, not str", hint=f"pass str({field})")
     if not part:
-        raise MissingKey(f"the {field} of a scope is empty", hint="None means that there is no tenant")
+        raise MissingKey(f"the {field} of a scope is empty", hint="pass None if there is no tenant")
     if not part.isascii():
-        canonical(part, root=field)  # refuses lone surrogates
+        canonical(part, root=field)  # raises for lone surrogates
 
 
-def scope_of(text: str) -> Scope | None:
-    """The scope that is written so; None where that cannot be told any more, because it was cut or escaped."""
+def parse_scope(text: str) -> Scope | None:
+    """Parse a scope from its text; None if that is impossible, because the text was truncated or escaped."""
     app, slash, rest = text.partition("/")
     operation, at, tenant = rest.partition("@")
     if not slash:

@@ -1,7 +1,7 @@
-"""Where a long computation lets others in, if somebody asked for that: a world that computes beside an event loop.
+"""Pauses in long computations, for a runtime that computes in a thread next to an event loop.
 
-CPython runs one thread at a time. Who waits for it is let in after `sys.getswitchinterval()`, 5 ms, unless the one that
-runs makes a pause. So whatever takes long is done in pieces, and between two of them is a pause.
+CPython runs one thread at a time. A waiting thread gets its turn after `sys.getswitchinterval()`, 5 ms, unless the
+running thread pauses earlier. So long computations are done in pieces, with a pause between two of them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ Pause = Callable[[], None]
 _pause: Final[ContextVar[Pause | None]] = ContextVar("onceward_pause", default=None)
 
 current_pause = _pause.get
-"""What to call between two pieces; None if nobody waits for us, so that one piece is as good as many."""
+"""Return the function to call between two pieces; None if pauses are not needed."""
 
 
 def share(pause: Pause) -> None:
-    """From here on, and as long as this context lasts, we are not alone."""
+    """Use this pause in the current context."""
     _pause.set(pause)
 
 
 def go_on() -> None:
-    """The pause of those who are alone."""
+    """Do nothing: the pause where none is needed."""

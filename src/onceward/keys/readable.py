@@ -1,4 +1,4 @@
-"""Text for people: what a key looks like in logs, pages and errors. Never what makes it equal to another."""
+"""Readable text of keys for logs, pages and errors. It never decides whether two keys are equal."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ import enum
 import uuid
 from typing import Final
 
-MAX_TEXT: Final = 200  # characters; what any store can hold and a log line can show
-_LONG_INT_BITS: Final = 256  # the text of a huge int is slow to make, and Python refuses it from 4,300 digits on
+MAX_TEXT: Final = 200  # characters; fits in any store and in a log line
+_LONG_INT_BITS: Final = 256  # formatting a huge int is slow, and Python refuses it above 4,300 digits
 _SCALARS: Final = (int, float, decimal.Decimal, uuid.UUID, dt.date, dt.time, dt.timedelta)
 
 
 def escape(text: str) -> str:
-    """Control, bidirectional, invisible and unpaired characters by their numbers. Escaping twice changes nothing."""
+    """Escape control, bidirectional, invisible and unpaired characters. Escaping twice changes nothing."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
 
 
-def cut(text: str, mark: str) -> str:
-    """At most `MAX_TEXT` characters; a longer text ends in `mark`, so that cut ones stay distinguishable."""
+def truncate(text: str, suffix: str) -> str:
+    """Return at most `MAX_TEXT` characters. A longer text ends in `suffix`, which keeps it distinguishable."""
     if len(text) <= MAX_TEXT:
         return text
-    return f"{text[: MAX_TEXT - len(mark) - 1]}…{mark}"
+    return f"{text[: MAX_TEXT - len(suffix) - 1]}…{suffix}"
 
 
 def readable(value: object) -> str:
-    """A short text for simple values and tuples of them; empty for anything else, whose content is not for logs."""
+    """Return a short text for simple values and tuples of them; "" for others, whose content is not for logs."""
     if type(value) is str:
         return escape(value) if len(value) <= MAX_TEXT else escape(value[: MAX_TEXT + 1])
     if isinstance(value, tuple | list) and len(value) <= MAX_TEXT:

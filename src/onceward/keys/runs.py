@@ -67,7 +67,7 @@ def weigh(value: Any, allowed: frozenset[type] = PLAIN, depth: int = 0) -> int:
         weight += sum(map(len, dicts))
         if weight + sum(map(len, dicts)) + sum(map(len, lists)) > LIGHT:
             return LIGHT + 1
-        weight += len("".join(chain.from_iterable(dicts)))  # refuses keys that are no text
+        weight += len("".join(chain.from_iterable(dicts)))  # raises for keys that are not text
         level = [*chain.from_iterable(map(dict.values, dicts)), *chain.from_iterable(lists)]
     return weight
 
@@ -86,7 +86,7 @@ def runs(
 
     `depth` is the number of containers around its members. `ordered` gives the entries of a dict in the order of their
     keys. Where the cuts are depends on nothing but the value: each run is as long as the last lets us expect.
-    A list is not copied, for that takes long if it is: somebody may change it between two runs.
+    A list is not copied, because copying a long list takes long. So another thread may change it between two runs.
     """
     copy: Any = held
     keys: list[str] | None = None
@@ -95,7 +95,7 @@ def runs(
         keys = list(copy)
         if ordered:
             if set(map(type, keys)) != {str}:
-                raise TypeError("a key that is no text")
+                raise TypeError("a key that is not text")
             keys = in_order(keys)
     pause = current_pause() or go_on
     start, size, members = 0, _FIRST, len(copy)

@@ -1,6 +1,6 @@
-"""What an object is made of, for the canonical encoding: its class, by name, and its declared content.
+"""Reduce an object to its class name and its declared content, for the canonical encoding.
 
-Objects of attrs and pydantic are known by their marks, so that neither has to be installed.
+Objects of attrs and pydantic are recognised by their attributes, so neither has to be installed.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class FieldMissing(Exception):
 
 
 def class_name(cls: type) -> str:
-    """Module and qualified name."""
+    """Return the module and qualified name of a class."""
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def instance_of(value: object) -> Instance | None:
-    """`value` as a class and its content; None if its class declares no content."""
+    """Return the class and the content of `value`; None if its class declares no content."""
     cls = type(value)
     if isinstance(value, Instance):
         return value
@@ -56,7 +56,7 @@ def instance_of(value: object) -> Instance | None:
 
 
 def _path(value: object) -> Instance | None:
-    from pathlib import PurePath, PureWindowsPath  # here, because whoever has such a path has it imported
+    from pathlib import PurePath, PureWindowsPath  # imported here: a program with such a path has imported it
 
     if not isinstance(value, PurePath):
         return None
@@ -87,7 +87,7 @@ def _fields(value: object, names: tuple[str, ...]) -> dict[str, object]:
 
 
 def _pydantic_fields(value: object, cls: Any) -> dict[str, object]:
-    """Fields and permitted extras; past the attributes, because reading a deprecated field warns."""
+    """Return fields and allowed extras. Reads `__dict__`, because reading a deprecated attribute warns."""
     stored = vars(value)
     missing = [name for name in cls.model_fields if name not in stored]
     if missing:
@@ -97,7 +97,7 @@ def _pydantic_fields(value: object, cls: Any) -> dict[str, object]:
 
 
 def _subclass(value: object, cls: type) -> Instance | None:
-    """The value of a subclass as its plain base sees it: overridden methods have no say."""
+    """Return the value of a subclass as its plain base type. Overridden methods are not called."""
     name = class_name(cls)
     if isinstance(value, str):
         return Instance(name, str.__str__(value))

@@ -1,14 +1,14 @@
-"""Key sources: from the bound arguments of a call to the value of its key, and a text for people.
+"""Key sources: compute the key of a call, and its readable text, from the bound arguments.
 
     "email:{prospect_id}"             Template    literal text and fields
-    ["mail:{message_id}", "…"]        FirstOf     the first whose fields are all there
+    ["mail:{message_id}", "…"]        FirstOf     the first template whose fields all have values
     lambda order: order.id            Call        any callable over the same arguments
-    Payload(exclude=["meta.sent_at"]) Payload     everything, less delivery metadata
-    Content("path")                   Content     what the file holds
+    Payload(exclude=["meta.sent_at"]) Payload     all arguments except delivery metadata
+    Content("path")                   Content     the hash of the file's content
     JsonKey("body")                   JsonKey     RFC 8785, the same in every language
 
-Arguments are a dict from parameter to value, in the order of the signature; what `**kwargs` caught stands under its
-own names.
+Arguments are a dict from parameter to value, in the order of the signature. Arguments collected by `**kwargs` are
+entries under their own names.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 from onceward.errors import ConfigurationError, InvalidKey, MissingKey, OncewardWarning
 
-from .content import content_key, is_spent_by_hashing
-from .exclude import parse_path, without
+from .content import content_key, is_consumed_by_hashing
+from .exclude import parse_path, remove_path
 from .key import is_empty
 from .readable import readable
 from .shape import Instance
@@ -31,21 +31,21 @@ from .template import FirstOf, Template
 
 @runtime_checkable
 class Source(Protocol):
-    """Turns arguments into (key value, readable text). An empty text lets the key show its hash."""
+    """Turns arguments into (key value, readable text). If the text is empty, the key shows its hash."""
 
     def check(self, names: Collection[str], *, has_var_keywords: bool) -> None:
         """Raise `ConfigurationError` if no call with these parameters can have a key."""
 
     def __call__(self, arguments: Mapping[str, object]) -> tuple[object, str]:
-        """Raise `MissingKey` if this call has none."""
+        """Return key value and text. Raise `MissingKey` if this call has no key."""
         ...
 
 
 class Call:
-    """A callable over the arguments.
+    """A key computed by a callable.
 
-    It gets the parameters that it names, by name. If it names others, it is called like the function itself: all
-    arguments, by position.
+    It gets the arguments that its parameters name, by name. If it has other parameter names, it is called like the
+    function itself: with all arguments, by position.
     """
 
     def __init__(self, fn: Callable[..., object]) -> None:
@@ -54,21 +54,21 @@ class Call:
         self.fn = fn
         try:
             self._signature: inspect.Signature | None = inspect.signature(fn)
-        except (TypeError, ValueError):  # some callables of C have none
+        except (TypeError, ValueError):  # some C callables have none
             self._signature = None
 
     def __repr__(self) -> str:
         return f"Call({_name(self.fn)})"
 
     def check(self, names: Collection[str], *, has_var_keywords: bool) -> None:
-        """Refuse a callable that can be called in neither way."""
+        """Reject a callable that can be called in neither way."""
         if self._signature is None or self._wanted(names) is not None:
             return
         try:
             self._signature.bind(*names)
         except TypeError as error:
             if has_var_keywords:
-                return  # extra keywords may bring what it names
+                return  # extra keywords may have the names that it needs
             raise ConfigurationError(
                 f"the key function {_name(self.fn)} does not fit: {error}",
                 hint=f"name some of the parameters: {', '.join(names) or 'none'}",
@@ -81,11 +81,13 @@ class Call:
         else:
             value = self.fn(**{name: arguments[name] for name in wanted})
         if is_empty(value):
-            raise MissingKey(f"the key function {_name(self.fn)} returned {value!r}", hint="return what names the work")
+            raise MissingKey(
+                f"the key function {_name(self.fn)} returned {value!r}", hint="return a value that identifies the work"
+            )
         return value, readable(value)
 
     def _wanted(self, names: Collection[str]) -> list[str] | None:
-        """The arguments to pass by name; None if the callable does not go by these names."""
+        """Return the arguments to pass by name; None if the callable has other parameter names."""
         if self._signature is None:
             return None
         wanted: list[str] = []
@@ -102,10 +104,10 @@ class Call:
 
 
 class Payload:
-    """All arguments, or the named ones, less the excluded paths.
+    """All arguments, or the named ones, without the excluded paths.
 
-    Paths start at the argument's name; if there is only one argument, they may also start inside it. A path that the
-    payload does not contain is probably a typing error, and is warned about once.
+    A path starts with the name of an argument; if there is only one argument, it may also start inside it. A path that
+    the payload does not contain is probably a typo, and causes one warning.
     """
 
     def __init__(self, arguments: Sequence[str] | None = None, exclude: Sequence[str] = ()) -> None:
@@ -114,34 +116,34 @@ class Payload:
         self.arguments = None if arguments is None else tuple(arguments)
         self.exclude = tuple(exclude)
         self._paths = {path: parse_path(path) for path in self.exclude}
-        self._settled: set[str] = set()  # occurred or warned about: nothing more to say
+        self._checked_paths: set[str] = set()  # paths that occurred or were warned about
 
     def __repr__(self) -> str:
         return f"Payload({self.arguments!r}, exclude={self.exclude!r})"
 
     def check(self, names: Collection[str], *, has_var_keywords: bool) -> None:
-        """Refuse unknown arguments and an exclusion that leaves nothing."""
+        """Reject unknown arguments and an exclusion that leaves nothing."""
         chosen = tuple(names) if self.arguments is None else self.arguments
         unknown = [name for name in chosen if name not in names]
         if len(chosen) != 1:
             unknown += [steps[0] for steps in self._paths.values() if steps[0] not in (*chosen, "*")]
         if unknown and not has_var_keywords:
             raise ConfigurationError(
-                f"{unknown[0]!r} is no parameter", hint=f"the parameters are: {', '.join(names) or 'none'}"
+                f"{unknown[0]!r} is not a parameter", hint=f"the parameters are: {', '.join(names) or 'none'}"
             )
         gone = {steps[0] for steps in self._paths.values() if len(steps) == 1}
         if self._paths and ("*" in gone or (chosen and gone.issuperset(chosen))):
-            raise ConfigurationError("the whole payload is excluded", hint="leave something that makes the key")
+            raise ConfigurationError("the whole payload is excluded", hint="keep something for the key")
 
     def __call__(self, arguments: Mapping[str, object]) -> tuple[object, str]:
         chosen = self._chosen(arguments)
         if not chosen:
-            return ((),), "()"  # a function without parameters has one key, which is not a missing one
+            return ((),), "()"  # a function without parameters has one constant key
         rest: object = chosen
         for path, steps in self._paths.items():
             rooted = steps if steps[0] in chosen or steps[0] == "*" or len(chosen) != 1 else (*chosen, *steps)
-            rest, occurred = without(rest, rooted)
-            self._note(path, occurred=occurred)
+            rest, occurred = remove_path(rest, rooted)
+            self._warn_if_absent(path, occurred=occurred)
         if self._paths and not _has_content(rest):
             raise MissingKey("nothing of the payload is left after the exclusions", hint="exclude less")
         return rest, ""
@@ -154,20 +156,20 @@ class Payload:
             raise MissingKey(f"the argument {missing[0]!r} of the key is missing", hint="pass it")
         return {name: arguments[name] for name in self.arguments}
 
-    def _note(self, path: str, *, occurred: bool) -> None:
-        if path in self._settled:
+    def _warn_if_absent(self, path: str, *, occurred: bool) -> None:
+        if path in self._checked_paths:
             return
-        self._settled.add(path)
+        self._checked_paths.add(path)
         if not occurred:
             warnings.warn(
-                f"the excluded path {path!r} does not occur in the payload; is it spelt right?",
+                f"the excluded path {path!r} does not occur in the payload; is it spelled correctly?",
                 OncewardWarning,
                 stacklevel=3,
             )
 
 
 class _OneArgument:
-    """A source that looks at one argument only."""
+    """A source that uses one argument only."""
 
     def __init__(self, argument: str) -> None:
         self.argument = argument
@@ -176,10 +178,10 @@ class _OneArgument:
         return f"{type(self).__name__}({self.argument!r})"
 
     def check(self, names: Collection[str], *, has_var_keywords: bool) -> None:
-        """Refuse an argument that does not exist."""
+        """Reject an argument that does not exist."""
         if self.argument not in names and not has_var_keywords:
             raise ConfigurationError(
-                f"{self.argument!r} is no parameter", hint=f"the parameters are: {', '.join(names) or 'none'}"
+                f"{self.argument!r} is not a parameter", hint=f"the parameters are: {', '.join(names) or 'none'}"
             )
 
     def _value(self, arguments: Mapping[str, object]) -> object:
@@ -190,24 +192,24 @@ class _OneArgument:
 
 
 class Content(_OneArgument):
-    """The content of one argument: bytes, a path or a stream that can seek. A renamed file is the same file."""
+    """The content of one argument: bytes, a path or a seekable stream. A renamed file has the same key."""
 
     def __call__(self, arguments: Mapping[str, object]) -> tuple[object, str]:
         value = self._value(arguments)
-        if is_spent_by_hashing(value):
+        if is_consumed_by_hashing(value):
             raise InvalidKey(
-                f"the argument {self.argument!r} is a stream that cannot seek: hashing it would leave the work nothing",
+                f"the argument {self.argument!r} is not a seekable stream: hashing would consume it",
                 hint="read its bytes first and pass those, or save it and pass the Path",
             )
-        key = content_key(cast("bytes", value))  # it refuses by itself what it cannot read
+        key = content_key(cast("bytes", value))  # content_key itself rejects other types
         return key, key
 
 
 class JsonKey(_OneArgument):
-    """`json:sha256:<hex>` of one argument by RFC 8785. Bytes are read as JSON text, strictly."""
+    """`json:sha256:<hex>` of one argument by RFC 8785. Bytes are parsed strictly as JSON."""
 
     def __call__(self, arguments: Mapping[str, object]) -> tuple[object, str]:
-        from .jcs import parse_json_strict, rfc8785  # here, because most keys are not JSON
+        from .jcs import parse_json_strict, rfc8785  # imported here, because most keys are not JSON
 
         value = self._value(arguments)
         if isinstance(value, bytes | bytearray):
@@ -217,7 +219,7 @@ class JsonKey(_OneArgument):
 
 
 def source_for(key: str | list[str] | Callable[..., Any] | Source | None) -> Source:
-    """The source that a `key=` means. None means all arguments."""
+    """Return the source for a `key=` setting. None means all arguments."""
     if key is None:
         return Payload()
     if isinstance(key, Source):
@@ -229,12 +231,12 @@ def source_for(key: str | list[str] | Callable[..., Any] | Source | None) -> Sou
     if callable(key):
         return Call(key)
     raise ConfigurationError(
-        f"key= is {type(key).__name__}", hint="give a template, a list of them, a callable or a key source"
+        f"key= cannot be {type(key).__name__}", hint="pass a template, a list of them, a callable or a key source"
     )
 
 
 def _has_content(value: object) -> bool:
-    """Whether any argument still holds something."""
+    """Return whether any argument still has content."""
     arguments = value.values() if isinstance(value, dict) else ()
     held = (each.content if isinstance(each, Instance) else each for each in arguments)
     return not all(isinstance(each, dict | list | tuple) and not each for each in held)

@@ -1,6 +1,6 @@
-"""The tagged half of the canonical encoding: every value is a tag, a length and a body.
+"""The tagged variant of the canonical encoding: every value is a tag, a length and a body.
 
-A body is raw bytes or a run of encoded values, and each carries its own length: so no two values share an encoding.
+A body is raw bytes or a sequence of encoded values. Each has its own length, so no two values share an encoding.
 The format is frozen by the vectors in `tests/unit/golden_canonical.json`; a change needs a new encoder version.
 """
 
@@ -18,18 +18,18 @@ from .pace import current_pause
 from .shape import FieldMissing, class_name, instance_of
 
 MAX_DEPTH: Final = 100  # deeper data is a mistake or an attack, and recursion stays far from Python's own limit
-MAX_BYTES: Final = 256 << 20  # what is larger is a file, which has its content key
-MAX_ITEMS: Final = 5_000_000  # stops shared sub-values that unfold without end, in seconds
+MAX_BYTES: Final = 256 << 20  # larger data is a file: use its content key
+MAX_ITEMS: Final = 5_000_000  # stops shared sub-values that expand exponentially, within seconds
 MAX_INT_BITS: Final = 4096
-_JOINED_FROM: Final = 1 << 20  # bytes.join lets other threads run while it copies so much
+_JOINED_FROM: Final = 1 << 20  # while bytes.join copies this much, other threads can run
 _BETWEEN_PAUSES: Final = 64  # items
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_PLACE_CUT: Final = 120
+_MAX_PATH: Final = 120
 
 
 class CannotEncode(Exception):
-    """A value without a stable meaning; collects the way to it, innermost step first."""
+    """A value cannot be encoded. Collects the path to it, innermost step first."""
 
     def __init__(self, reason: str, hint: str | None = None) -> None:
         super().__init__(reason)
@@ -37,10 +37,10 @@ class CannotEncode(Exception):
         self.hint = hint
         self.steps: list[str] = []
 
-    def place(self, root: str) -> str:
-        """Readable path, such as `payload.items[3].owner`."""
-        place = (root + "".join(reversed(self.steps))).lstrip(".")
-        return place if len(place) <= _PLACE_CUT else place[:_PLACE_CUT] + "…"
+    def path(self, root: str) -> str:
+        """Return a readable path, such as `payload.items[3].owner`."""
+        path = (root + "".join(reversed(self.steps))).lstrip(".")
+        return path if len(path) <= _MAX_PATH else path[:_MAX_PATH] + "…"
 
 
 def tagged(value: object) -> bytes:
@@ -67,21 +67,21 @@ def _step(key: object) -> str:
 
 
 class _Encoder:
-    """One run over one value. Keeps count, because shared sub-values can unfold without end."""
+    """Encodes one value. Counts items, because shared sub-values can expand exponentially."""
 
     def __init__(self) -> None:
         self.items = 0
         self.bytes = 0
         self._pause = current_pause()
-        self._next_look = MAX_ITEMS if self._pause is None else _BETWEEN_PAUSES
+        self._next_check = MAX_ITEMS if self._pause is None else _BETWEEN_PAUSES
 
     def encode(self, value: object, depth: int) -> bytes:
         self.items += 1
-        if self.items > self._next_look:
-            self._look_up()
+        if self.items > self._next_check:
+            self._check_limits()
         if depth > MAX_DEPTH:
             raise CannotEncode(
-                f"nested more than {MAX_DEPTH} levels deep, or contains itself", "give a key= or flatten it"
+                f"nested more than {MAX_DEPTH} levels deep, or contains itself", "pass a key=, or flatten it"
             )
         leaf = _LEAVES.get(type(value))
         if leaf is not None:
@@ -98,12 +98,12 @@ class _Encoder:
             return self._set(value, depth)
         return self._instance(value, depth)
 
-    def _look_up(self) -> None:
+    def _check_limits(self) -> None:
         if self.items > MAX_ITEMS:
-            raise CannotEncode(f"more than {MAX_ITEMS:,} items", "hash the content instead, or give a key=")
+            raise CannotEncode(f"more than {MAX_ITEMS:,} items", "hash the content instead, or pass a key=")
         if self._pause is not None:
             self._pause()
-            self._next_look = min(self.items + _BETWEEN_PAUSES, MAX_ITEMS)
+            self._next_check = min(self.items + _BETWEEN_PAUSES, MAX_ITEMS)
 
     def _count(self, encoded: bytes) -> None:
         self.bytes += len(encoded)
@@ -115,16 +115,16 @@ class _Encoder:
         for index, value in enumerate(values):
             try:
                 encoded.append(self.encode(value, depth + 1))
-            except CannotEncode as refused:
-                refused.steps.append(f"[{index}]")
+            except CannotEncode as error:
+                error.steps.append(f"[{index}]")
                 raise
         return _block(tag, b"".join(encoded))
 
     def _set(self, values: Iterable[object], depth: int) -> bytes:
         try:
             return _block(b"s", b"".join(sorted(self.encode(value, depth + 1) for value in values)))
-        except CannotEncode as refused:
-            refused.steps.append("{member}")
+        except CannotEncode as error:
+            error.steps.append("{member}")
             raise
 
     def _dict(self, entries: dict[Any, object], depth: int) -> bytes:
@@ -132,8 +132,8 @@ class _Encoder:
         for key, value in entries.items():
             try:
                 encoded.append((self.encode(key, depth + 1), self.encode(value, depth + 1)))
-            except CannotEncode as refused:
-                refused.steps.append(_step(key))
+            except CannotEncode as error:
+                error.steps.append(_step(key))
                 raise
         encoded.sort()
         return _block(b"m", b"".join(part for pair in encoded for part in pair))
@@ -148,9 +148,7 @@ class _Encoder:
         for base, leaf in _LEAVES.items():
             if isinstance(value, base):  # a subclass of a date, a UUID, a Decimal ...
                 return _block(b"o", _str(class_name(type(value))) + leaf(value))
-        raise CannotEncode(
-            f"{class_name(type(value))} has no declared content, so nothing says when two of them are the same"
-        )
+        raise CannotEncode(f"{class_name(type(value))} has no declared content, so two of them cannot be compared")
 
 
 def _int(value: int) -> bytes:
@@ -163,7 +161,7 @@ def _int(value: int) -> bytes:
 
 def _float(value: float) -> bytes:
     if not math.isfinite(value):
-        raise CannotEncode(f"{value} is not equal to itself or not a number", "replace it by None or leave it out")
+        raise CannotEncode(f"{value} is not a number that can be compared", "replace it with None, or omit it")
     return _block(b"f", struct.pack(">d", value))
 
 
@@ -172,7 +170,7 @@ def _str(value: str) -> bytes:
         return _block(b"t", value.encode())
     except UnicodeEncodeError:
         raise CannotEncode(
-            "a string with a lone surrogate, which is no text", "decode it rightly, or pass bytes"
+            "a string with a lone surrogate cannot be encoded", "decode it with the right encoding, or pass bytes"
         ) from None
 
 
@@ -185,21 +183,19 @@ def _bytes(value: bytes | bytearray | memoryview) -> bytes:
 def _decimal(value: decimal.Decimal) -> bytes:
     sign, digits, exponent = value.as_tuple()  # not str(): its letter case follows the current decimal context
     if not isinstance(exponent, int):
-        raise CannotEncode(f"{value} is not equal to itself or not a number", "replace it by None or leave it out")
+        raise CannotEncode(f"{value} is not a number that can be compared", "replace it with None, or omit it")
     return _block(b"d", f"{sign}:{exponent}:".encode() + bytes(digits))
 
 
 def _refuse_nanoseconds(value: object) -> None:
-    """Subclasses that are finer than microseconds would be cut silently."""
+    """Reject subclasses with nanoseconds, which would be truncated silently."""
     if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):
-        raise CannotEncode("a time finer than microseconds", "pass its integer of nanoseconds")
+        raise CannotEncode("a time more precise than microseconds", "pass its nanoseconds as an integer")
 
 
 def _datetime(value: dt.datetime) -> bytes:
     if value.utcoffset() is None:
-        raise CannotEncode(
-            "a datetime without a time zone names no instant", "use an aware one, such as datetime.now(UTC)"
-        )
+        raise CannotEncode("a datetime without a time zone is ambiguous", "use an aware one, such as datetime.now(UTC)")
     _refuse_nanoseconds(value)
     return _block(b"D", _span(dt.datetime.__sub__(value, _EPOCH)))
 

@@ -1,9 +1,9 @@
-"""Keys from templates over the arguments, such as `"email:{prospect_id}"`.
+"""Keys from templates with arguments, such as `"email:{prospect_id}"`.
 
-A field is a parameter, or something inside one: `{order.id}`, `{payload[id]}` (both mean an item of a mapping, a
-place in a sequence, else an attribute). The key is the literal pieces and the *typed* values between them, not the
-text they make: `"a:b", "c"` and `"a", "b:c"` are two keys, and so are `5` and `"5"`; a renamed parameter changes
-nothing. A template without fields is its text, and a field alone is its value: the same key as if it had been given.
+A field is a parameter, or a value inside one: `{order.id}`, `{payload[id]}` (both mean an item of a mapping, an index
+of a sequence, else an attribute). The key consists of the literals and the *typed* values between them, not of the
+formatted text. So `"a:b", "c"` and `"a", "b:c"` are two keys, and so are `5` and `"5"`. Renaming a parameter does not
+change the key. A template without fields is its text, and a single field is its value: the same key as that value.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Field(msgspec.Struct, frozen=True):
     steps: tuple[str, ...]
 
     def value(self, arguments: Mapping[str, object]) -> object:
-        """The value, or None if the way to it breaks off."""
+        """Return the value; None if a step of the path does not exist."""
         found = arguments.get(self.root)
         for step in self.steps:
             if found is None:
@@ -48,31 +48,31 @@ class Template:
         self.text = text
         self._literals, self._fields = _parse(text)
         self._is_bare = len(self._fields) == 1 and not any(self._literals)
-        self.only = self._fields[0].root if self._is_bare and not self._fields[0].steps else None
-        """The parameter that is the whole key, if it is one alone."""
+        self.only_parameter = self._fields[0].root if self._is_bare and not self._fields[0].steps else None
+        """The parameter that is the whole key, if the template is one parameter."""
 
     def __repr__(self) -> str:
         return f"Template({self.text!r})"
 
     def check(self, names: Collection[str], *, has_var_keywords: bool) -> None:
-        """Refuse a field that no call can fill."""
+        """Reject a field that no call can fill."""
         for field in self._fields:
             if field.root not in names and not has_var_keywords:
                 known = ", ".join(names) or "none"
                 raise ConfigurationError(
-                    f"the key template {self.text!r} names {field.root!r}, which is no parameter",
+                    f"the key template {self.text!r} names {field.root!r}, which is not a parameter",
                     hint=f"the parameters are: {known}",
                 )
 
     def covers(self, names: Collection[str]) -> bool:
-        """Whether the key holds all of these arguments whole: then they can never differ under one key."""
+        """Return whether the key contains all of these arguments completely, so they cannot differ under one key."""
         return {field.root for field in self._fields if not field.steps}.issuperset(names)
 
     def __call__(self, arguments: Mapping[str, object]) -> tuple[object, str]:
-        if self.only is not None:
-            value = arguments.get(self.only)
+        if self.only_parameter is not None:
+            value = arguments.get(self.only_parameter)
             if type(value) is str and value:
-                return value, ""  # a text is what people see of it anyway
+                return value, ""  # the key shows a text as it is
         pieces: list[object] = [self._literals[0]]
         text, showable = self._literals[0], True
         for field, literal in zip(self._fields, self._literals[1:], strict=True):
@@ -83,67 +83,67 @@ class Template:
             showable = showable and bool(shown)
             text += shown + literal
             pieces += (value, literal)
-        return self._identity(pieces), text if showable else ""  # without a text, the key shows its hash
+        return self._identity(pieces), text if showable else ""  # without text, the key shows its hash
 
     def missing(self, arguments: Mapping[str, object]) -> list[str]:
-        """The fields that are absent, None or empty."""
+        """Return the fields that are absent, None or empty."""
         return [field.text for field in self._fields if is_empty(field.value(arguments))]
 
     def _identity(self, pieces: list[object]) -> object:
         if len(pieces) == 1:
             return pieces[0]
-        if self._is_bare and type(pieces[1]) is not list:  # a list could look like the pieces of another template
+        if self._is_bare and type(pieces[1]) is not list:  # a list could equal the pieces of another template
             return pieces[1]
         return pieces
 
 
 class FirstOf:
-    """A key source: the first template whose fields are all there."""
+    """A key source: the first template whose fields all have values."""
 
     def __init__(self, templates: Sequence[str | Template]) -> None:
         if not templates:
-            raise ConfigurationError("a list of key templates is empty", hint="give at least one template")
+            raise ConfigurationError("a list of key templates is empty", hint="pass at least one template")
         self.templates = tuple(Template(each) if isinstance(each, str) else each for each in templates)
 
     def __repr__(self) -> str:
         return f"FirstOf({[template.text for template in self.templates]!r})"
 
     def check(self, names: Collection[str], *, has_var_keywords: bool) -> None:
-        """Refuse fields that no call can fill."""
+        """Reject fields that no call can fill."""
         for template in self.templates:
             template.check(names, has_var_keywords=has_var_keywords)
 
     def covers(self, names: Collection[str]) -> bool:
-        """Only if there is one: what two templates make of two payloads may be the same key."""
+        """Return `Template.covers` for a single template: two templates may produce the same key for two payloads."""
         return len(self.templates) == 1 and self.templates[0].covers(names)
 
     def __call__(self, arguments: Mapping[str, object]) -> tuple[object, str]:
-        lacking: list[str] = []
+        absent: list[str] = []
         for template in self.templates:
             missing = template.missing(arguments)
             if not missing:
                 return template(arguments)
-            lacking += missing
-        raise _missing(" or ".join(template.text for template in self.templates), list(dict.fromkeys(lacking)))
+            absent += missing
+        raise _missing(" or ".join(template.text for template in self.templates), list(dict.fromkeys(absent)))
 
 
 def _parse(text: str) -> tuple[tuple[str, ...], tuple[_Field, ...]]:
-    """One more literal than fields; literals may be empty."""
-    from string import Formatter  # here, because most templates are parsed once in a process's life
+    """Return literals and fields. There is one more literal than fields; literals may be empty."""
+    from string import Formatter  # imported here: a template is usually parsed once per process
 
     literals, fields, pending = [], [], ""
     try:
         pieces = list(Formatter().parse(text))
     except ValueError as error:
-        raise ConfigurationError(f"the key template {text!r} cannot be read: {error}", hint="write {{ for {") from None
+        raise ConfigurationError(f"the key template {text!r} is invalid: {error}", hint="write {{ for {") from None
     for literal, field, spec, conversion in pieces:
         pending += literal
         if field is None:
             continue
         if spec or conversion:
             raise ConfigurationError(
-                f"the key template {text!r} formats {field!r}; a key is made of values, not of their text",
-                hint="leave ':' and '!' out, or use a callable",
+                f"the key template {text!r} formats {field!r}; a key consists of values, not of formatted text",
+                hint="remove ':' and '!', or use a callable",
             )
         fields.append(_field(field, text))
         literals.append(pending)
@@ -160,7 +160,7 @@ def _field(field: str, template: str) -> _Field:
         end = step.end()
     if root is None or end != len(field):
         raise ConfigurationError(
-            f"the key template {template!r} has a field {{{field}}} that names no parameter",
+            f"the key template {template!r} has a field {{{field}}} that is not a parameter",
             hint="write {parameter}, {parameter.attribute} or {parameter[item]}",
         )
     return _Field(field, root[0], tuple(steps))
@@ -180,5 +180,5 @@ def _inside(value: object, step: str) -> object:
 
 def _missing(template: str, fields: list[str]) -> MissingKey:
     return MissingKey(
-        f"the key {template!r} has no value for {', '.join(fields)}", hint="pass it, or give a list of templates"
+        f"the key {template!r} has no value for {', '.join(fields)}", hint="pass it, or use a list of templates"
     )

@@ -60,7 +60,7 @@ def _are_light(pieces: list[Any]) -> bool:
 
 
 def _inside(kind: type, value: Any) -> Any:
-    """What a container holds, or an instance in its attributes; None if that cannot be seen at a glance."""
+    """Return the members of a container, or the attributes of an instance; None if they cannot be read directly."""
     if kind is dict or kind in _CONTAINERS:
         return value
     try:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from onceward.engine.job import NO_KEY, NO_NOTE, Job
 from onceward.errors import ConfigurationError, InvalidKey, MissingKey
-from onceward.keys.fingerprint import fingerprint, of_key, parts
+from onceward.keys.fingerprint import fingerprint, fingerprint_of_key, hash_arguments
 from onceward.keys.key import Key, Scope, make_key
 from onceward.keys.sources import Call, Content, JsonKey, Payload, Source, source_for
 from onceward.keys.template import FirstOf, Template
@@ -118,7 +118,7 @@ class Operation:
 
     def _picker(self) -> Callable[..., Any] | None:
         """Return a function that picks the one argument which alone determines the job; None if there is none."""
-        only = self.source.only if isinstance(self.source, Template) else None
+        only = self.source.only_parameter if isinstance(self.source, Template) else None
         applies = (
             self._is_function and self._tenant is None and not self.uses_fingerprint and only in self.binding.names
         )
@@ -140,7 +140,7 @@ class Operation:
                     NO_KEY, self.policy, self.codec, call=self.fn, args=args, kwargs=kwargs, is_async=self.is_async
                 )
         if not self.uses_fingerprint:
-            payload_hash = b"" if self._fields is None else of_key(key.id)
+            payload_hash = b"" if self._fields is None else fingerprint_of_key(key.id)
             job = Job(
                 key,
                 self.policy,
@@ -157,7 +157,7 @@ class Operation:
             return job if self.input is None else with_stored_input(self.input, job)
         payload = self.payload(arguments)
         try:
-            payload_hash, argument_hashes = fingerprint(payload), parts(payload, key.id)
+            payload_hash, hashes = fingerprint(payload), hash_arguments(payload, key.id)
         except InvalidKey as error:
             raise InvalidKey(
                 f"{self.name}: {error}",
@@ -169,7 +169,7 @@ class Operation:
             self.policy,
             self.codec,
             payload_hash,
-            argument_hashes,
+            hashes,
             self.fn,
             args,
             kwargs,

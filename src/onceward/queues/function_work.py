@@ -21,7 +21,7 @@ from onceward.engine.deliver import (
 )
 from onceward.engine.job import Job
 from onceward.errors import ConfigurationError, MissingKey, StoreError
-from onceward.keys.fingerprint import fingerprint, parts
+from onceward.keys.fingerprint import fingerprint, hash_arguments
 from onceward.keys.key import make_key
 from onceward.keys.sources import Payload
 from onceward.operations.decorator import BaseFunction
@@ -166,7 +166,7 @@ class FunctionWork:
             raise MissingKey("the message has no id", hint="declare key= from the event, or set ids when sending")
         key = make_key(job.key.scope, message.id)
         payload = self.operation.payload(self.operation.arguments(job.args, job.kwargs))
-        return replace(job, key=key, fingerprint=fingerprint(payload), arguments=parts(payload, key.id))
+        return replace(job, key=key, fingerprint=fingerprint(payload), arguments=hash_arguments(payload, key.id))
 
     async def park(self, message: Message, kind: str, reason: str) -> bool:
         """Store a PARKED record of a message that cannot be processed. Return False if that is not possible now."""

@@ -109,7 +109,7 @@ def read(data: bytes | memoryview, parts: list[Any], hook: Callable[[int, bytes]
         if pause is not None:
             pause()
         if len(content) != size or kind > BYTES:
-            raise ValueError("a frame that nobody wrote")
+            raise ValueError("an invalid frame")
         made = _bytes(content) if kind == BYTES else ormsgpack.unpackb(content, ext_hook=hook)
         if kind == VALUE:
             if position != len(view):
