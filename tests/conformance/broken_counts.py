@@ -14,11 +14,11 @@ from onceward.stores.memory.store import MemoryStore
 class AddsUp(MemoryStore):
     """Adds what it is told to what it has, as a counter in SQL is usually written."""
 
-    def _keep_counts(self, sheets: Sequence[CounterRow]) -> int:
-        for sheet in sheets:
-            before = self._sheets.get((sheet.hour, sheet.process))
-            counts = sum_of(sheet.counts, before.counts if before else {})
-            self._sheets[sheet.hour, sheet.process] = replace(sheet, counts=counts)
+    def _keep_counts(self, counter_rows: Sequence[CounterRow]) -> int:
+        for counter_row in counter_rows:
+            before = self._counter_rows.get((counter_row.hour, counter_row.process))
+            counts = sum_of(counter_row.counts, before.counts if before else {})
+            self._counter_rows[counter_row.hour, counter_row.process] = replace(counter_row, counts=counts)
         return self._clock.now()
 
 
@@ -32,51 +32,51 @@ def sum_of(counts: Counts, before: Counts) -> Counts:
 class TakesTheLastArrival(MemoryStore):
     """Whatever comes last replaces what is there."""
 
-    def _keep_counts(self, sheets: Sequence[CounterRow]) -> int:
-        for sheet in sheets:
-            self._sheets[sheet.hour, sheet.process] = sheet
+    def _keep_counts(self, counter_rows: Sequence[CounterRow]) -> int:
+        for counter_row in counter_rows:
+            self._counter_rows[counter_row.hour, counter_row.process] = counter_row
         return self._clock.now()
 
 
 class KeepsTheFirst(MemoryStore):
     """INSERT … ON CONFLICT DO NOTHING."""
 
-    def _keep_counts(self, sheets: Sequence[CounterRow]) -> int:
-        for sheet in sheets:
-            self._sheets.setdefault((sheet.hour, sheet.process), sheet)
+    def _keep_counts(self, counter_rows: Sequence[CounterRow]) -> int:
+        for counter_row in counter_rows:
+            self._counter_rows.setdefault((counter_row.hour, counter_row.process), counter_row)
         return self._clock.now()
 
 
 class OneRowAnHour(MemoryStore):
     """Processes are not told apart."""
 
-    def _keep_counts(self, sheets: Sequence[CounterRow]) -> int:
-        return super()._keep_counts([replace(sheet, process=b"all") for sheet in sheets])
+    def _keep_counts(self, counter_rows: Sequence[CounterRow]) -> int:
+        return super()._keep_counts([replace(counter_row, process=b"all") for counter_row in counter_rows])
 
 
 class BorrowsTheCounts(MemoryStore):
     """Keeps the caller's own dict, in which the caller goes on counting."""
 
-    def _keep_counts(self, sheets: Sequence[CounterRow]) -> int:
-        now = super()._keep_counts(sheets)
-        for sheet in sheets:
-            self._sheets[sheet.hour, sheet.process] = sheet
+    def _keep_counts(self, counter_rows: Sequence[CounterRow]) -> int:
+        now = super()._keep_counts(counter_rows)
+        for counter_row in counter_rows:
+            self._counter_rows[counter_row.hour, counter_row.process] = counter_row
         return now
 
 
 class SignsTheVisitorsBook(MemoryStore):
     """Leaves a row for whoever asks for the time."""
 
-    def _keep_counts(self, sheets: Sequence[CounterRow]) -> int:
-        now = super()._keep_counts(sheets)
-        return now if sheets else super()._keep_counts([CounterRow(b"visitor", now // 3_600_000_000, 1, {})])
+    def _keep_counts(self, counter_rows: Sequence[CounterRow]) -> int:
+        now = super()._keep_counts(counter_rows)
+        return now if counter_rows else super()._keep_counts([CounterRow(b"visitor", now // 3_600_000_000, 1, {})])
 
 
 class TellsItsOwnTime(MemoryStore):
     """Asks the machine, not the clock that decides about leases."""
 
-    def _keep_counts(self, sheets: Sequence[CounterRow]) -> int:
-        super()._keep_counts(sheets)
+    def _keep_counts(self, counter_rows: Sequence[CounterRow]) -> int:
+        super()._keep_counts(counter_rows)
         return time.time_ns() // 1_000
 
 
@@ -84,7 +84,9 @@ class ShowsCountsForEver(MemoryStore):
     """Nothing is ever too old."""
 
     def _counted(self, since: int) -> StoredCounts:
-        return StoredCounts([sheet for sheet in self._sheets.values() if sheet.hour >= since], self._clock.now())
+        return StoredCounts(
+            [counter_row for counter_row in self._counter_rows.values() if counter_row.hour >= since], self._clock.now()
+        )
 
     def _expire_counts(self, limit: int) -> int:
         return 0

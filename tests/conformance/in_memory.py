@@ -35,6 +35,6 @@ class InMemory(StoreConformance):
     def writes(self, place: Path) -> int:
         return hash(tuple(id(record) for record in self.stores[place]._records.values()))
 
-    def plant(self, place: Path, id: bytes, **fields: Any) -> None:
+    def overwrite(self, place: Path, id: bytes, **fields: Any) -> None:
         records = self.stores[place]._records
         records[id] = replace(records[id], **fields)

@@ -1,4 +1,4 @@
-"""Conformance classes on Firestore's emulator: how they open, look past the store, and plant."""
+"""Conformance classes on Firestore's emulator: how they open, look past the store, and overwrite."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ SHOWN = ("scope", "key", "state", "owner", "attempt", "error_type", "error")
 class Hooks(StoreFactory):
     """A collection for each place. Children of a test find the server by the environment."""
 
-    tidies = False  # Firestore's own expiry policy does, which the emulator has not
-    largest = FirestoreStore.largest
+    expires_data = False  # the emulator has no expiry policy, unlike Firestore
+    max_result_size = FirestoreStore.max_result_bytes
 
     def open(self, place: Path, clock: Clock) -> FirestoreStore:
         shared()
@@ -49,7 +49,7 @@ class Hooks(StoreFactory):
                 seen.update(f"{one.id} {one.update_time}".encode())
         return int.from_bytes(seen.digest()[:8], "big")
 
-    def plant(self, place: Path, id: bytes, **fields: Any) -> None:
+    def overwrite(self, place: Path, id: bytes, **fields: Any) -> None:
         assert list(fields) == ["min_reader"], f"{fields}: only the version can be planted"
         document = firestore_client().collection(collection(place)).document(id.hex())
         document.update({"onceward.min_reader": fields["min_reader"]})
@@ -59,7 +59,7 @@ class OnFirestore(Hooks, StoreConformance):
     """The whole kit. The emulator takes its time, so that the largest checks are smaller than elsewhere."""
 
     examples = 100 if LONG else 3
-    many = 2_100 if LONG else 300
+    max_batch_size = 2_100 if LONG else 300
 
 
 def collection(place: Path) -> str:

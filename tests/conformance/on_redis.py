@@ -1,4 +1,4 @@
-"""Conformance classes on real Redis and Valkey servers: how they open, look past the store, and plant."""
+"""Conformance classes on real Redis and Valkey servers: how they open, look past the store, and overwrite."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import redis
 from onceward.protocol.ports import Clock
 from onceward.stores.clock import WallClock
 from onceward.stores.redis import RedisStore
-from onceward.stores.redis.records import record
+from onceward.stores.redis.records import decode_record
 from onceward.testing.conformance import StoreConformance
 from tests.servers.redis import RedisServer, shared
 
@@ -33,7 +33,7 @@ class OnRedis(StoreConformance):
             data: Any = raw.get(name(place, id))
         if data is None:
             return None
-        found = record(id, data)
+        found = decode_record(id, data)
         return {name: getattr(found, name) for name in found.__struct_fields__}
 
     def writes(self, place: Path) -> int:
@@ -42,7 +42,7 @@ class OnRedis(StoreConformance):
         changes: int = info["rdb_changes_since_last_save"]
         return changes
 
-    def plant(self, place: Path, id: bytes, **fields: Any) -> None:
+    def overwrite(self, place: Path, id: bytes, **fields: Any) -> None:
         assert list(fields) == ["min_reader"], f"{fields}: only the version can be planted"
         with client(self.kind) as raw:
             raw.setrange(name(place, id), MIN_READER, bytes([fields["min_reader"]]))

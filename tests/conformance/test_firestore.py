@@ -9,9 +9,8 @@ import pytest
 
 from onceward.stores.clock import WallClock
 from onceward.stores.firestore import audit as trail
-from onceward.stores.firestore import calls, table
+from onceward.stores.firestore import calls, latest, table
 from onceward.stores.firestore import counters as counts
-from onceward.stores.firestore import latest as newest
 from onceward.stores.firestore import maintenance as upkeep
 from onceward.testing.conformance.fencing import FencingChecks
 from onceward.testing.conformance.replies import ReplyChecks
@@ -26,7 +25,7 @@ BEHIND = 1_000_000
 """µs that an answer may have been on its way, on a machine that has much else to do."""
 
 IN_ONE_COLOUR = {
-    "test_processes_on_one_place_never_own_a_key_at_the_same_time": "blocking",
+    "test_processes_never_own_a_key_at_the_same_time": "blocking",
     "test_processes_that_deliver_a_history_end_in_the_same_state": "asyncio",
 }
 """Each of these starts three interpreters, which take a second to load Google's client."""
@@ -56,15 +55,15 @@ class TestFirestoreInItsOwnTime(Hooks, FencingChecks, ReplyChecks, WindowChecks)
 @pytest.mark.parametrize(
     "what",
     [
-        "the_first_of_an_order_are_found_whatever_their_ids",
+        "sorted_pages_do_not_depend_on_ids",
         "pages_of_any_size_show_each_record_once",
         "filters_choose_by_state_scope_key_and_age",
-        "purge_deletes_all_that_answers_for_nothing_in_batches",
-        "the_trail_is_searched_by_record_scope_key_age_and_number",
-        "processes_and_hours_do_not_write_over_each_other",
+        "purge_deletes_all_expired_records_in_batches",
+        "the_trail_can_be_filtered",
+        "processes_and_hours_do_not_overwrite_each_other",
         "batches_in_different_orders_neither_deadlock_nor_share_a_key",
         "any_order_and_repetition_of_a_history_ends_in_the_same_state",
-        "entities_of_the_scope_that_have_a_value_are_listed_in_pages",
+        "entities_with_a_value_are_listed_in_pages",
     ],
 )
 def test_calls_that_take_two_at_a_time_go_on_where_they_ended(
@@ -73,7 +72,7 @@ def test_calls_that_take_two_at_a_time_go_on_where_they_ended(
     """What fits into one call in every other test."""
     for module in (upkeep, trail, counts):
         monkeypatch.setattr(module, "PAGE", 2)
-    for name, module in (("LOOKS", calls), ("WRITES", calls), ("LOOKS", newest), ("BATCH", newest), ("SOUGHT", table)):
+    for name, module in (("READS_PER_CALL", calls), ("WRITES_PER_CALL", calls), ("READS_PER_CALL", latest), ("MAX_BATCH", latest), ("IDS_PER_QUERY", table)):
         monkeypatch.setattr(module, name, 2)
     getattr(OnFirestore(), f"test_{what}")("blocking", tmp_path)
 

@@ -107,37 +107,37 @@ SLIPS: dict[str, tuple[Slip, str]] = {
         _unconditional("exists"), "of_many_claimants_of_one_key_exactly_one_acquires",
     ),
     "a take-over of whatever is there": (
-        _unconditional("update_time"), "of_many_who_take_over_a_lapsed_lease_exactly_one_wins",
+        _unconditional("update_time"), "of_many_takeovers_of_an_expired_lease_exactly_one_wins",
     ),
     "a settlement by what was remembered": (
         _remembers_all, "a_replaced_owner_changes_nothing_while_the_new_one_works",
     ),
-    "a purge of what came back": (_unasked_deletes, "purge_racing_claims_lets_nobody_in_twice"),
+    "a purge of what came back": (_unasked_deletes, "a_purge_during_claims_grants_no_key_twice"),
     "documents by readable keys": (
-        _attribute(table, "name_of", lambda _id, _scope, key: key), "the_id_alone_decides_whether_two_keys_are_one",
+        _attribute(table, "name_of", lambda _id, _scope, key: key), "only_the_id_identifies_a_record",
     ),
     "times in milliseconds": (
         _attribute(values, "timestamp", lambda value: values.Timestamp(seconds=value // 10**6)),
         "large_numbers_stay_exact",
     ),
     "an empty result is no result": (
-        _encoder("result", lambda data: documents._bytes(data or None)), "every_result_replays_as_it_was",
+        _encoder("result", lambda data: documents._bytes(data or None)), "every_result_is_replayed_unchanged",
     ),
     "a missing lease is over": (
-        _encoder("lease_until", lambda value: values.time(value or 0)), "a_missing_lease_is_held_not_free",
+        _encoder("lease_until", lambda value: values.time(value or 0)), "a_claim_without_a_lease_never_expires",
     ),
     "a newer record is read as ours": (
-        _read_differently(min_reader=1), "a_record_of_a_newer_version_is_left_alone",
+        _read_differently(min_reader=1), "a_record_of_a_newer_version_is_not_changed",
     ),
     "the nonce is not written": (_unwritten("nonce"), "a_claim_repeated_with_its_nonce_gives_the_same_grant"),
     "the payload is not written": (_unwritten("fingerprint"), "another_payload_is_a_mismatch_in_every_state"),
     "the token is forgotten": (_read_differently(token=0), "tokens_grow_while_the_clock_is_set_back_by_days"),
     "nothing ever expires": (
-        _attribute(documents, "expires", lambda _: None), "purge_deletes_all_that_answers_for_nothing_in_batches",
+        _attribute(documents, "expiry_of", lambda _: None), "purge_deletes_all_expired_records_in_batches",
     ),
-    "nobody signs": (_no_audit, "what_is_signed_is_in_the_audit_trail_with_what_it_changed"),
+    "nobody signs": (_no_audit, "a_signed_change_is_in_the_audit_trail"),
     "the trail is kept for ever": (
-        _attribute(trail, "AUDIT_RETENTION", 1 << 60), "the_trail_is_kept_for_long_but_not_for_ever",
+        _attribute(trail, "AUDIT_RETENTION", 1 << 60), "the_trail_expires_after_its_retention",
     ),
     "age does not matter": (
         lambda patch: patch.setattr(upkeep.FirestoreMaintenance, "_conditions", lambda *_: []),
@@ -145,10 +145,10 @@ SLIPS: dict[str, tuple[Slip, str]] = {
     ),
     "the last event wins": (_last_wins, "a_newer_event_is_applied_and_an_older_one_is_stale"),
     "states over whatever is there": (
-        _unconditional("update_time"), "of_different_events_at_once_the_newest_stays",
+        _unconditional("update_time"), "of_concurrent_events_the_newest_wins",
     ),
     "marks for ever": (_marks_for_ever, "marks_expire_and_are_deleted_in_batches"),
-    "what is left of the deleted, for ever": (_states_for_ever, "what_is_left_of_a_deleted_entity_expires"),
+    "what is left of the deleted, for ever": (_states_for_ever, "the_tombstone_of_a_deleted_entity_expires"),
 }  # fmt: skip
 
 

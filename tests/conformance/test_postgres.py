@@ -30,7 +30,7 @@ SOAKING = os.environ.get("ONCEWARD_HYPOTHESIS_PROFILE") == "soak"
 class InBatches(PostgresTable):
     """Also what comes alone goes the way of a batch of one."""
 
-    async def _alone(
+    async def _apply_one(
         self, wire: PostgresConnection, request: AnyRequest, now: int | None, deadline: float
     ) -> Answer | None:
         return None
@@ -39,7 +39,7 @@ class InBatches(PostgresTable):
 class LooksFirst(PostgresTable):
     """As if every claim came after many that only had to be looked up."""
 
-    often = 0
+    hits_before_lookup = 0
 
 
 class Hooks(StoreFactory):
@@ -65,7 +65,7 @@ class Hooks(StoreFactory):
         tables = [f'"{schema_of(place)}".onceward_{name}' for name in postgres.TABLES]
         return hash(tuple(execute(f"{versions} {table}")[0][0] for table in tables))
 
-    def plant(self, place: Path, id: bytes, **fields: Any) -> None:
+    def overwrite(self, place: Path, id: bytes, **fields: Any) -> None:
         for name, value in fields.items():
             execute(f"UPDATE {table(place)} SET {name} = %s WHERE id = %s", value, id)
 

@@ -15,7 +15,7 @@ class WithoutTheLongOnes(OnRedis):
     """The table was compared at length in fake time."""
 
     test_random_histories_agree_with_the_state_table = None  # type: ignore[assignment]
-    test_processes_on_one_place_never_own_a_key_at_the_same_time = None  # type: ignore[assignment]
+    test_processes_never_own_a_key_at_the_same_time = None  # type: ignore[assignment]
     test_processes_that_deliver_a_history_end_in_the_same_state = None  # type: ignore[assignment]
 
 

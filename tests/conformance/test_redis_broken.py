@@ -10,7 +10,7 @@ import pytest
 from onceward.protocol.ports import Clock
 from onceward.stores.clock import WallClock
 from onceward.stores.redis import RedisStore, scripts
-from onceward.stores.redis.scripts import Prepared, Script
+from onceward.stores.redis.scripts import PreparedCall, Script
 from tests.conformance.on_redis import OnRedis, prefix, url
 
 
@@ -35,81 +35,81 @@ SLIPS = {
     ),
     "completes without a look at the token": Slip(
         "cells", "if r.token ~= q.token or r.nonce ~= q.nonce", "if r.nonce ~= q.nonce",
-        "nearly_the_owner_is_not_the_owner",
+        "a_wrong_token_or_nonce_is_not_the_owner",
     ),
     "completes without a look at the nonce": Slip(
         "cells", "if r.token ~= q.token or r.nonce ~= q.nonce", "if r.token ~= q.token",
-        "nearly_the_owner_is_not_the_owner",
+        "a_wrong_token_or_nonce_is_not_the_owner",
     ),
     "the short script takes over blindly": Slip(
-        "hot", "if not s then", "if not s or byte(s, 2) == 1 and byte(q, 1) == 0 then",
+        "fast", "if not s then", "if not s or byte(s, 2) == 1 and byte(q, 1) == 0 then",
         "of_many_claimants_of_one_key_exactly_one_acquires",
     ),
     "the short script does not look at the token": Slip(
-        "hot", "and sub(s, 5, 12) == sub(q, 6, 13)", "", "nearly_the_owner_is_not_the_owner",
+        "fast", "and sub(s, 5, 12) == sub(q, 6, 13)", "", "a_wrong_token_or_nonce_is_not_the_owner",
     ),
     "the short script does not look at the nonce": Slip(
-        "hot", "elseif state == 1 and is_own and", "elseif state == 1 and", "nearly_the_owner_is_not_the_owner",
+        "fast", "elseif state == 1 and is_own and", "elseif state == 1 and", "a_wrong_token_or_nonce_is_not_the_owner",
     ),
     "the short script lets a lapsed lease run on": Slip(
-        "hot", "now < unpack_('<I8', s, 61)", "true", "of_many_who_take_over_a_lapsed_lease_exactly_one_wins",
+        "fast", "now < unpack_('<I8', s, 61)", "true", "of_many_takeovers_of_an_expired_lease_exactly_one_wins",
     ),
     "the short script replays what is over": Slip(
-        "hot", "in_window = now < until_", "in_window = true or now < until_",
+        "fast", "in_window = now < until_", "in_window = true or now < until_",
         "a_sliding_window_moves_with_its_replays",
     ),
     "the short script does not compare the payload": Slip(
-        "hot", "local is_same = given == 0", "local is_same = true or given == 0",
+        "fast", "local is_same = given == 0", "local is_same = true or given == 0",
         "another_payload_is_a_mismatch_in_every_state",
     ),
     "the short script touches a newer record": Slip(
-        "hot", "and byte(s, 1) <= READER then", "then", "a_record_of_a_newer_version_is_left_alone",
+        "fast", "and byte(s, 1) <= READER then", "then", "a_record_of_a_newer_version_is_not_changed",
     ),
     "the short script loses the digest": Slip(
-        "hot", ".. sub(q, digest_at, digest_at + digest_size - 1) ..", "..",
-        "every_result_replays_as_it_was",
+        "fast", ".. sub(q, digest_at, digest_at + digest_size - 1) ..", "..",
+        "every_result_is_replayed_unchanged",
     ),
     "the short script's lease is the key's TTL": Slip(
-        "hot", "now + lease + KEEP_UNFINISHED + CLOCK_MARGIN", "now + lease",
-        "a_late_owner_whom_nobody_replaced_may_still_do_everything", real_time=True,
+        "fast", "now + lease + KEEP_UNFINISHED + CLOCK_MARGIN", "now + lease",
+        "a_late_owner_that_was_not_replaced_may_still_settle", real_time=True,
     ),
     "the short script is brief about a record that was renewed": Slip(
-        "hot", "and sub(s, 37, 44) == sub(s, 53, 60)", "",
-        "a_completion_answers_with_what_is_there_not_with_what_its_owner_has", real_time=True,
+        "fast", "and sub(s, 37, 44) == sub(s, 53, 60)", "",
+        "a_completion_returns_the_stored_record_not_the_owners_copy", real_time=True,
     ),
     "the short script takes a claim for the one before": Slip(
-        "hot", "if asked ~= claim then", "if not claim then", "each_of_a_batch_is_judged_by_its_own_request",
+        "fast", "if asked ~= claim then", "if not claim then", "each_request_of_a_batch_uses_its_own_settings",
     ),
     "the short script takes a window for the one before": Slip(
-        "hot", "or wanted ~= window then", "then", "each_of_a_batch_is_judged_by_its_own_request",
+        "fast", "or wanted ~= window then", "then", "each_request_of_a_batch_uses_its_own_settings",
     ),
     "the short script takes a completion for the one before": Slip(
-        "hot", "or asked ~= completion or", "or", "each_of_a_batch_is_judged_by_its_own_request",
+        "fast", "or asked ~= completion or", "or", "each_request_of_a_batch_uses_its_own_settings",
     ),
     "the short script takes a record for the one before": Slip(
-        "hot", "if found ~= before or asked", "if asked", "each_of_a_batch_is_judged_by_its_own_request",
+        "fast", "if found ~= before or asked", "if asked", "each_request_of_a_batch_uses_its_own_settings",
     ),
     "the short script forgets the index": Slip(
-        "hot", "if last > 0 then", "if false then", "pages_of_any_size_show_each_record_once",
+        "fast", "if last > 0 then", "if false then", "pages_of_any_size_show_each_record_once",
     ),
     "a late owner is refused": Slip(
         "cells", "return r.state == PENDING and not r.released",
         "return r.state == PENDING and not r.released and (r.lease_until == nil or now < r.lease_until)",
-        "a_late_owner_whom_nobody_replaced_may_still_do_everything",
+        "a_late_owner_that_was_not_replaced_may_still_settle",
     ),
     "a missing lease is free": Slip(
         "cells", "if not r.released and (r.lease_until == nil or now < r.lease_until)",
         "if not r.released and (r.lease_until ~= nil and now < r.lease_until)",
-        "a_missing_lease_is_held_not_free",
+        "a_claim_without_a_lease_never_expires",
     ),
     "the lease is the key's TTL": Slip(
         "apply", "at = math.max(at, r.token) + CLOCK_MARGIN",
         "at = r.lease_until or math.max(at, r.token) + CLOCK_MARGIN",
-        "a_late_owner_whom_nobody_replaced_may_still_do_everything", real_time=True,
+        "a_late_owner_that_was_not_replaced_may_still_settle", real_time=True,
     ),
     "tokens are the time": Slip(
         "cells", "return r.token < now and now or r.token + 1", "return now",
-        "tokens_grow_whatever_happens_to_a_key",
+        "tokens_grow_through_every_transition",
     ),
     "a new cycle forgets the token": Slip(
         "apply", "if old and old.token >= now then token = old.token + 1 end", "",
@@ -120,7 +120,7 @@ SLIPS = {
         "a_claim_repeated_with_its_nonce_gives_the_same_grant",
     ),
     "what is over answers on": Slip(
-        "cells", "return 'AFRESH', true", "return 'REPLAY'", "a_sliding_window_moves_with_its_replays",
+        "cells", "return 'NEW_CYCLE', true", "return 'REPLAY'", "a_sliding_window_moves_with_its_replays",
     ),
     "the payload is not compared": Slip(
         "cells", "if differs(r.fingerprint, q.fingerprint) then return 'MISMATCH' end", "",
@@ -128,19 +128,19 @@ SLIPS = {
     ),
     "attempts are not counted": Slip(
         "cells", "q.nonce, r.attempt + 1", "q.nonce, r.attempt",
-        "of_many_who_take_over_a_lapsed_lease_exactly_one_wins",
+        "of_many_takeovers_of_an_expired_lease_exactly_one_wins",
     ),
     "another result replaces the first": Slip(
         "cells", "if r.digest == q.digest then return 'OK' end", "if true then return completed(r, q) end",
-        "completing_again_is_fine_with_equal_content_and_a_conflict_with_other",
+        "a_repeated_completion_succeeds_or_conflicts_by_content",
     ),
     "notes are replaced": Slip(
         "cells", "for name, text in pairs(cjson.decode(new)) do all[name] = text end", "all = cjson.decode(new)",
-        "every_text_comes_back_as_it_was",
+        "every_text_is_returned_unchanged",
     ),
     "an empty result is no result": Slip(
         "cells", "= q.result, q.has_result, q.digest", "= q.result, q.result ~= '', q.digest",
-        "every_result_replays_as_it_was",
+        "every_result_is_replayed_unchanged",
     ),
     "times are numbers of Lua": Slip(
         "cells", "if q.window == 2 then return q.validity end",
@@ -149,13 +149,13 @@ SLIPS = {
     ),
     "a newer record is touched": Slip(
         "apply", "if r.min_reader > READER then return VERDICTS.SKEW, 'R', s end", "",
-        "a_record_of_a_newer_version_is_left_alone",
+        "a_record_of_a_newer_version_is_not_changed",
     ),
     "replays write": Slip(
-        "apply", "if not changed then return VERDICTS[verdict], 'R', s end", "", "what_changes_nothing_writes_nothing",
+        "apply", "if not changed then return VERDICTS[verdict], 'R', s end", "", "calls_without_effect_write_nothing",
     ),
     "nothing is stored": Slip(
-        "apply", "  put(key, r, head .. texts)", "", "what_the_store_says_lies_in_the_database",
+        "apply", "  put(key, r, head .. texts)", "", "answers_match_the_database",
     ),
     "the index is forgotten": Slip(
         "apply", "if not old then add(key) end", "",
@@ -163,51 +163,52 @@ SLIPS = {
     ),
     "nobody signs": Slip(
         "apply", "if SIGNED ~= '' then sign(entry_of(SIGNED, 1, before, r, id_of(key))) end", "",
-        "what_is_signed_is_in_the_audit_trail_with_what_it_changed",
+        "a_signed_change_is_in_the_audit_trail",
     ),
     "forget ends the living": Slip(
         "cells", "then return 'REFUSED' end\n  free(r)", "and false then return 'REFUSED' end\n  free(r)",
-        "forget_spares_a_live_owner_and_cuts_it_off_when_forced",
+        "forget_refuses_a_live_owner_unless_forced",
     ),
     "forgets what nobody saw": Slip(
-        "cells", "if q.seen and", "if false and", "nobody_forgets_or_resolves_what_they_did_not_see",
+        "cells", "if q.seen and", "if false and", "forget_and_resolve_check_the_state_that_was_seen",
     ),
     "purges young tokens": Slip(
-        "purge", " or r.token >= now - CLOCK_MARGIN", "", "purge_spares_young_tokens",
+        "purge", " or r.token >= now - CLOCK_MARGIN", "", "purge_keeps_recent_tokens",
     ),
     "purges what answers": Slip(
         "purge", "return at ~= nil and now >= at", "return at == nil or now >= at",
-        "purge_deletes_all_that_answers_for_nothing_in_batches",
+        "purge_deletes_all_expired_records_in_batches",
     ),
     "purges without a limit": Slip(
-        "purge", "if #going == most then", "if false then", "purge_deletes_all_that_answers_for_nothing_in_batches",
+        "purge", "if #purged == max_records then", "if false then", "purge_deletes_all_expired_records_in_batches",
     ),
     "a scan goes on behind the new place of what came back": Slip(
         "index", "if place and tonumber(place) == score then", "if place then",
-        "a_scan_goes_on_where_it_was_although_what_it_saw_last_is_gone_or_came_back",
+        "a_scan_continues_although_its_last_record_was_purged_or_recreated",
     ),
     "a scan begins anew where its last record is gone": Slip(
         "index", "from = ids_until(score, id)", "from = 0",
-        "a_scan_goes_on_where_it_was_although_what_it_saw_last_is_gone_or_came_back",
+        "a_scan_continues_although_its_last_record_was_purged_or_recreated",
     ),
     "a scan skips all that was claimed with what is gone": Slip(
         "index", "low = middle + 1 end", "low = high end",
-        "a_scan_goes_on_where_it_was_although_what_it_saw_last_is_gone_or_came_back",
+        "a_scan_continues_although_its_last_record_was_purged_or_recreated",
     ),
     "pages skip a record": Slip(
-        "walk", "cursor = cursors[i - 1]", "cursor = cursors[i]", "pages_of_any_size_show_each_record_once",
+        "scan", "cursor = cursors[i - 1]", "cursor = cursors[i]", "pages_of_any_size_show_each_record_once",
     ),
     "age does not matter": Slip(
-        "walk", "if before > 0 and r.updated_at >= before then return false end", "",
+        "scan", "if before > 0 and r.updated_at >= before then return false end", "",
         "filters_choose_by_state_scope_key_and_age",
     ),
     "the trail begins at its end": Slip(
-        "trail", "for number_of_entry = from - 1, to, -1 do", "for number_of_entry = to, from - 1 do",
-        "the_trail_is_searched_by_record_scope_key_age_and_number",
+        "read_audit", "for number_of_entry = from - 1, to, -1 do", "for number_of_entry = to, from - 1 do",
+        "the_trail_can_be_filtered",
     ),
     "the trail is kept for ever": Slip(
-        "trim", "if entry and number(sub(entry, 1, 8)) > now - KEEP_AUDIT then break end", "if entry then break end",
-        "the_trail_is_kept_for_long_but_not_for_ever",
+        "trim_audit", "if entry and number(sub(entry, 1, 8)) > now - KEEP_AUDIT then break end",
+        "if entry then break end",
+        "the_trail_expires_after_its_retention",
     ),
 }  # fmt: skip
 
@@ -221,7 +222,7 @@ def slipped(text: str, right: str, wrong: str) -> str:
 
 NOTHING_IS_USUAL = scripts.assemble(
     slipped(
-        slipped(scripts.read("hot"), "if byte(q, 1) == 0 then -- a first", "if false then -- a first"),
+        slipped(scripts.read_file("fast"), "if byte(q, 1) == 0 then -- a first", "if false then -- a first"),
         "and byte(s, 1) <= READER then", "and false then",
     )
 )  # fmt: skip
@@ -237,14 +238,14 @@ class Slipped(OnRedis):
     def open(self, place: Path, clock: Clock) -> RedisStore:
         own_time = isinstance(clock, WallClock)
         store = RedisStore(url(self.kind), prefix=prefix(place), clock=None if own_time else clock)
-        store._apply, store._hot = self.script("apply"), self.script("hot")
+        store._apply, store._fast = self.script("apply"), self.script("fast")
         if self.slip.file in {"cells", "apply"}:  # else the short script would answer rightly
-            store._hot = NOTHING_IS_USUAL
-        store._ready = Prepared(store._hot, store._both, store._record)
+            store._fast = NOTHING_IS_USUAL
+        store._prepared = PreparedCall(store._fast, store._index_keys, store._record)
         return store
 
     def script(self, name: str) -> Script:
-        parts = {part: scripts.read(part) for part in scripts.PARTS[name]}
+        parts = {part: scripts.read_file(part) for part in scripts.SCRIPT_FILES[name]}
         if self.slip.file in parts:
             parts[self.slip.file] = slipped(parts[self.slip.file], self.slip.right, self.slip.wrong)
         return scripts.assemble(*parts.values())

@@ -16,110 +16,112 @@ from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.memory.store import MemoryStore
 from onceward.stores.redis import RedisStore
 from onceward.testing import FakeClock
-from onceward.testing.conformance.latest import ENTITIES, KEEP, Deliverer
-from onceward.testing.conformance.latest_histories import batches, delivered, made_up
-from onceward.testing.conformance.stage import DAY, HOUR, id_of
+from onceward.testing.conformance.harness import DAY, HOUR, id_of
+from onceward.testing.conformance.latest import ENTITIES, RETENTION, Deliverer
+from onceward.testing.conformance.latest_histories import batches, random_events, shuffled_with_repeats
 from tests.conformance.on_redis import OnRedis, prefix
 from tests.conformance.test_redis_broken import Slip, Slipped
 from tests.servers.language import backwards
 from tests.servers.redis import RedisServer, shared
 
-RISES = "local rises = not before or is_higher(order, before)"
-DUPLICATE = "a_message_that_is_known_is_a_duplicate_and_with_other_content_a_mismatch"
-PUBLISHED_AGAIN = "an_event_that_is_published_again_is_a_duplicate_and_still_passes_the_guard"
+IS_NEWER = "local is_newer = not before or is_greater(order, before)"
+DUPLICATE = "a_known_message_is_a_duplicate_or_a_mismatch"
+PUBLISHED_AGAIN = "a_republished_event_is_a_duplicate_and_may_still_update_the_state"
 ANY_ORDER = "any_order_and_repetition_of_a_history_ends_in_the_same_state"
 
 
-def newest(right: str, wrong: str, caught_by: str) -> Slip:
-    return Slip("newest", right, wrong, caught_by)
+def latest(right: str, wrong: str, caught_by: str) -> Slip:
+    return Slip("latest", right, wrong, caught_by)
 
 
 SLIPS = {
-    "compares the timestamp only": newest(
-        RISES, "local rises = not before or is_higher(sub(order, 1, 11), sub(before, 1, 11))", ANY_ORDER,
+    "compares the timestamp only": latest(
+        IS_NEWER, "local is_newer = not before or is_greater(sub(order, 1, 11), sub(before, 1, 11))", ANY_ORDER,
     ),
-    "compares the timestamp only, one part after the other": newest(
-        RISES, "local rises = not before or is_higher(sub(order, 1, 11), sub(before, 1, 11))",
+    "compares the timestamp only, one part after the other": latest(
+        IS_NEWER, "local is_newer = not before or is_greater(sub(order, 1, 11), sub(before, 1, 11))",
         "parts_decide_in_their_order_and_a_missing_one_is_lowest",
     ),
-    "the last arrival wins": newest(RISES, "local rises = true", "a_newer_event_is_applied_and_an_older_one_is_stale"),
-    "the first arrival wins a tie": newest(
-        RISES, "local rises = not before or is_higher(sub(order, 1, -17), sub(before, 1, -17))",
+    "the last arrival wins": latest(
+        IS_NEWER, "local is_newer = true", "a_newer_event_is_applied_and_an_older_one_is_stale",
+    ),
+    "the first arrival wins a tie": latest(
+        IS_NEWER, "local is_newer = not before or is_greater(sub(order, 1, -17), sub(before, 1, -17))",
         "a_tie_is_decided_by_content_whichever_comes_first",
     ),
-    "the last arrival wins a tie": newest(
-        RISES, "local rises = not before or not is_higher(sub(before, 1, -17), sub(order, 1, -17))",
+    "the last arrival wins a tie": latest(
+        IS_NEWER, "local is_newer = not before or not is_greater(sub(before, 1, -17), sub(order, 1, -17))",
         "a_tie_is_decided_by_content_whichever_comes_first",
     ),
-    "an order ends at its first NUL": newest(
+    "an order ends at its first NUL": latest(
         "if x ~= y then return x > y end", "if x + y == 0 then return false end\n    if x ~= y then return x > y end",
         "orders_are_compared_byte_by_byte",
     ),
-    "bytes have signs": newest(
+    "bytes have signs": latest(
         "if x ~= y then return x > y end", "if x ~= y then return (x + 128) % 256 > (y + 128) % 256 end",
         "orders_are_compared_byte_by_byte",
     ),
-    "the longer order is the newer": newest(
+    "the longer order is the newer": latest(
         "for i = 1, math.min(#a, #b) do", "if #a ~= #b then return #a > #b end\n  for i = 1, #a do",
         "orders_are_compared_byte_by_byte",
     ),
-    "dedupe decides about the state": newest(
-        "if rises then write_state", "if rises and not name then write_state", PUBLISHED_AGAIN,
+    "dedupe decides about the state": latest(
+        "if is_newer then write_state", "if is_newer and not name then write_state", PUBLISHED_AGAIN,
     ),
-    "dedupe decides about the state, in any order": newest(
-        "if rises then write_state", "if rises and not name then write_state", ANY_ORDER,
+    "dedupe decides about the state, in any order": latest(
+        "if is_newer then write_state", "if is_newer and not name then write_state", ANY_ORDER,
     ),
-    "a delete leaves nothing behind": newest(
-        "local ends = not is_there and DELETED_END or nil",
-        "if not is_there then return redis.call('DEL', key) end\n  local ends",
-        "a_deleted_entity_is_not_brought_back_by_older_events",
+    "a delete leaves nothing behind": latest(
+        "local ends = not exists and DELETED_END or nil",
+        "if not exists then return redis.call('DEL', key) end\n  local ends",
+        "older_events_do_not_restore_a_deleted_entity",
     ),
-    "a deleted entity is kept for ever": newest(
+    "a deleted entity is kept for ever": latest(
         "if expires_at > 0 and expires_at <= now then return nil, '' end", "",
-        "what_is_left_of_a_deleted_entity_expires",
+        "the_tombstone_of_a_deleted_entity_expires",
     ),
-    "what came back expires": newest(
+    "what came back expires": latest(
         "bytes(ends or 0)", "bytes(DELETED_END)",
-        "what_is_left_of_a_deleted_entity_expires",
+        "the_tombstone_of_a_deleted_entity_expires",
     ),
-    "marks are known for ever": newest(
+    "marks are known for ever": latest(
         "if s and number(sub(s, 9, 16)) > now then", "if s then", "marks_expire_and_are_deleted_in_batches",
     ),
-    "a stale event claims nothing": newest(
-        "if has_message == 1 and not seen then", "if has_message == 1 and not seen and rises then",
-        "a_stale_event_claims_its_message_too",
+    "a stale event claims nothing": latest(
+        "if has_message == 1 and not seen then", "if has_message == 1 and not seen and is_newer then",
+        "a_stale_event_marks_its_message_as_known",
     ),
-    "messages are not claimed at all": newest(
+    "messages are not claimed at all": latest(
         "if has_message == 1 and not seen then", "if false then", DUPLICATE,
     ),
-    "other content is a duplicate": newest(
+    "other content is a duplicate": latest(
         "if seen ~= content and byte(seen) == byte(content) then return MISMATCH end", "", DUPLICATE,
     ),
-    "events are not known": newest("not seen and has_event == 1 and read_mark(event) or nil", "nil", PUBLISHED_AGAIN),
-    "an event published again leaves its message unknown": newest(
+    "events are not known": latest("not seen and has_event == 1 and read_mark(event) or nil", "nil", PUBLISHED_AGAIN),
+    "an event published again leaves its message unknown": latest(
         "if has_message == 1 and not seen then", "if has_message == 1 and not seen and not known then", PUBLISHED_AGAIN,
     ),
-    "published again counts as applied": newest(
+    "published again counts as applied": latest(
         "return is_new and name + APPLIES + conflict or name", "return name + APPLIES + conflict", PUBLISHED_AGAIN,
     ),
-    "the same again is stale": newest(
-        "order == before and DUPLICATE_MESSAGE or STALE", "STALE", "events_without_any_id_are_known_by_their_order",
+    "the same again is stale": latest(
+        "order == before and DUPLICATE_MESSAGE or STALE", "STALE", "events_without_an_id_are_identified_by_their_order",
     ),
-    "the future is applied": newest(
+    "the future is applied": latest(
         "elseif now < not_before then", "elseif false then",
-        "an_event_of_the_future_is_parked_and_leaves_nothing_behind",
+        "a_future_event_is_parked_and_stores_nothing",
     ),
-    "what is parked is known": newest(
-        "    return PUT_ASIDE",
-        "    put(message, bytes(now) .. bytes(MARKS_END) .. content)\n    return PUT_ASIDE",
-        "an_event_of_the_future_is_parked_and_leaves_nothing_behind",
+    "what is parked is known": latest(
+        "    return EVENT_PARKED",
+        "    put(message, bytes(now) .. bytes(MARKS_END) .. content)\n    return EVENT_PARKED",
+        "a_future_event_is_parked_and_stores_nothing",
     ),
-    "a conflict is not told": newest(
+    "a conflict is not told": latest(
         "order ~= before and sub(order, 1, -CONTENT - 1)", "false and sub(order, 1, -CONTENT - 1)",
         "a_tie_is_decided_by_content_whichever_comes_first",
     ),
-    "nothing is stored": newest(
-        "if rises then write_state(entity, state, order, more) end", "",
+    "nothing is stored": latest(
+        "if is_newer then write_state(entity, state, order, more) end", "",
         "a_newer_event_is_applied_and_an_older_one_is_stale",
     ),
 }  # fmt: skip
@@ -161,7 +163,7 @@ def test_the_language_of_a_server_does_not_matter(
 ) -> None:
     (tmp_path / "sound").mkdir()
     getattr(OnRedis(), f"test_{check}")("blocking", tmp_path / "sound")
-    as_text = newest("for i = 1, math.min(#a, #b) do", "if true then return a > b end\n  for i = 1, 0 do", check)
+    as_text = latest("for i = 1, math.min(#a, #b) do", "if true then return a > b end\n  for i = 1, 0 do", check)
     caught(as_text, tmp_path, monkeypatch)
 
 
@@ -170,7 +172,7 @@ def test_the_language_of_a_server_does_not_matter(
 
 def troubled(dice: Random, clock: FakeClock, size: int) -> list[EventDelivery]:
     """A history with all that a store may be given: also other content under known ids, and the future."""
-    given = made_up(dice, size)
+    given = random_events(dice, size)
     for _ in range(size // 2):
         one, other = dice.sample(given, 2)
         stranger = replace(one, order=one.order[:-CONTENT_BYTES] + b"\2" + one.order[1 - CONTENT_BYTES :])
@@ -193,12 +195,12 @@ def test_every_answer_is_that_of_the_rule_in_python(seed: int, tmp_path: Path) -
     run(store.open(ThreadRuntime()))
     model, real = Deliverer(MemoryStore(clock=clock)), Deliverer(store)
     seen: set[LatestDecision] = set()
-    for batch in batches(dice, delivered(dice, troubled(dice, clock, 60))):
+    for batch in batches(dice, shuffled_with_repeats(dice, troubled(dice, clock, 60))):
         wanted = run(model.send(*batch))
         assert run(real.send(*batch)) == wanted
         seen.update(answer.decision for answer in wanted)
         ids = [id_of(entity) for entity in ENTITIES]
         assert run(store.latest(ids, timeout=5)) == run(model.store.latest(ids, timeout=5))
-        clock.advance_microseconds(dice.choice((0, 0, 0, 1, HOUR, HOUR, DAY, KEEP.marks, KEEP.deleted)))
+        clock.advance_microseconds(dice.choice((0, 0, 0, 1, HOUR, HOUR, DAY, RETENTION.marks, RETENTION.deleted)))
     run(store.close())
     assert seen == set(LatestDecision) - {LatestDecision.SKEW}, "a history in which little happens shows little"

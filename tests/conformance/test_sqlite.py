@@ -28,7 +28,7 @@ class TestSQLiteStore(StoreConformance):
         files = [file.stat() for file in sorted(place.glob("once.db*")) if not file.name.endswith("-shm")]
         return hash(tuple((file.st_size, file.st_mtime_ns) for file in files))
 
-    def plant(self, place: Path, id: bytes, **fields: Any) -> None:
+    def overwrite(self, place: Path, id: bytes, **fields: Any) -> None:
         with connected(place) as raw, raw:
             for name, value in fields.items():
                 raw.execute(f"UPDATE onceward_records SET {name} = ? WHERE id = ?", (value, id))

@@ -23,7 +23,7 @@ from onceward import Once, OncewardError
 from onceward.protocol.ports import Store
 from onceward.runtime import bridge
 from onceward.stores.sqlite import SQLiteStore
-from onceward.testing.conformance.runtimes import COLOURS
+from onceward.testing.conformance.runtimes import RUNTIME_KINDS
 from onceward.testing.history import FileLog, Operation, Recorder, mark_ended, read_logs
 from onceward.testing.history.load import Worker
 from onceward.testing.history.storm import opened
@@ -45,7 +45,7 @@ KINDS: dict[str, Callable[[Path, SharedClock], Store]] = {
 
 def work(store: Store, dice: random.Random) -> None:
     """Ask for this and that at the port of the store, as long as the fleet sails."""
-    mode = COLOURS["blocking"]
+    mode = RUNTIME_KINDS["blocking"]
     fleet = os.getppid()
 
     async def for_ever() -> None:

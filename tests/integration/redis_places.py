@@ -14,7 +14,7 @@ from onceward.protocol.requests import Answer, ClaimRequest, Verdict
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.redis import RedisStore
-from onceward.testing.conformance.stage import wanting
+from onceward.testing.conformance.harness import claim_request
 from tests.clients import Place, RealClock
 from tests.servers.proxy import Proxy
 from tests.servers.redis import RedisServer
@@ -53,7 +53,7 @@ def opened(store: RedisStore) -> Iterator[RedisStore]:
 
 
 def claim(store: RedisStore, key: str, **how: Any) -> Answer:
-    return send(store, wanting(key, **how))
+    return send(store, claim_request(key, **how))
 
 
 def send(store: RedisStore, request: ClaimRequest) -> Answer:

@@ -75,7 +75,7 @@ def test_a_record_that_came_by_likeness_leaves_and_stays_away(people: People) ->
 def test_just_the_named_record_leaves_also_if_it_has_the_same_key(people: People) -> None:
     one = people.add(record("crm", "1", email="office@example.com", name="Anna Berg")).person or ""
     people.add(record("hr", "1", email="office@example.com", name="Bernd Falk"))
-    with pytest.raises(ConfigurationError, match="share their keys"):
+    with pytest.raises(ConfigurationError, match="share strong keys"):
         people.split(one)
     number = current(people, one).contributions[1].number
     first, second = people.split(one, [number])

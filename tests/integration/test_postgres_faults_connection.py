@@ -19,7 +19,7 @@ from onceward.runtime.aio import AsyncioRuntime
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.postgres import PostgresStore
-from onceward.testing.conformance.stage import id_of, wanting
+from onceward.testing.conformance.harness import claim_request, id_of
 from tests.integration.postgres_places import claim, opened, proxy, store
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import URL, Postgres, execute
@@ -72,14 +72,14 @@ def test_a_paused_server_costs_no_more_than_the_call_may_take_and_the_grant_is_f
     own_postgres: Postgres,
 ) -> None:
     store = opened(own_postgres.url)
-    request = wanting("key")
+    request = claim_request("key")
     with own_postgres.paused(), pytest.raises(StoreUnavailable, match="no answer in the time"):
         claim(store, request, timeout=0.2)
     first = claim(store, request)
     again = claim(store, request)
     assert (first.verdict, again.verdict) == (ACQUIRED, ACQUIRED), "the same nonce is the same grant"
     assert first.record.token == again.record.token
-    assert claim(store, wanting("key")).verdict is Verdict.RUNNING
+    assert claim(store, claim_request("key")).verdict is Verdict.RUNNING
     run(store.close())
 
 
@@ -89,7 +89,7 @@ async def test_a_paused_server_does_not_block_the_event_loop(own_postgres: Postg
     store, runtime = PostgresStore(own_postgres.url, migrate=True), AsyncioRuntime()
     await store.open(runtime)
     with own_postgres.paused():
-        asked = asyncio.ensure_future(store.claim([wanting("key")], timeout=0.3))
+        asked = asyncio.ensure_future(store.claim([claim_request("key")], timeout=0.3))
         ticks = 0
         while not asked.done():
             await asyncio.sleep(0.01)
@@ -97,7 +97,7 @@ async def test_a_paused_server_does_not_block_the_event_loop(own_postgres: Postg
         with pytest.raises(StoreUnavailable):
             await asked
     assert ticks > 3
-    assert (await store.claim([wanting("other")], timeout=5))[0].verdict is ACQUIRED
+    assert (await store.claim([claim_request("other")], timeout=5))[0].verdict is ACQUIRED
     await store.close()
 
 
@@ -214,30 +214,30 @@ async def test_a_server_that_has_no_second_connection_for_us_serves_a_crowd_by_t
 @pytest.mark.rival(29)
 @pytest.mark.fault("F34")
 def test_a_forked_child_has_connections_of_its_own_and_leaves_the_parents_alone(store: PostgresStore) -> None:
-    assert claim(store, wanting("parent")).verdict is ACQUIRED
+    assert claim(store, claim_request("parent")).verdict is ACQUIRED
     [mine] = store._pool._idle
     child = os.fork()
     if child == 0:
         code = 1
         try:
-            seen = claim(store, wanting("parent")).verdict, claim(store, wanting("child")).verdict
+            seen = claim(store, claim_request("parent")).verdict, claim(store, claim_request("child")).verdict
             code = 0 if seen == (Verdict.RUNNING, ACQUIRED) else 2
             run(store.close())
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     for number in range(3):
-        assert claim(store, wanting(f"parent {number}")).verdict is ACQUIRED
+        assert claim(store, claim_request(f"parent {number}")).verdict is ACQUIRED
     assert store._pool._idle == [mine], "the child has not said goodbye on the parent's connection"
-    assert claim(store, wanting("child")).verdict is Verdict.RUNNING
+    assert claim(store, claim_request("child")).verdict is Verdict.RUNNING
 
 
 @pytest.mark.fault("F34")
 def test_a_pickled_store_opens_connections_of_its_own(store: PostgresStore) -> None:
-    assert claim(store, wanting("key")).verdict is ACQUIRED
+    assert claim(store, claim_request("key")).verdict is ACQUIRED
     other: PostgresStore = pickle.loads(pickle.dumps(store))
     run(other.open(ThreadRuntime()))
-    assert claim(other, wanting("key")).verdict is Verdict.RUNNING
+    assert claim(other, claim_request("key")).verdict is Verdict.RUNNING
     run(other.close())
 
 

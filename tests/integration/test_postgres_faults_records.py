@@ -13,7 +13,7 @@ from onceward.protocol.ports import Filter, SortOrder
 from onceward.protocol.requests import Complete, Verdict
 from onceward.runtime.bridge import run
 from onceward.stores.postgres import PostgresStore
-from onceward.testing.conformance.stage import LEASE, wanting
+from onceward.testing.conformance.harness import LEASE, claim_request
 from tests.integration.postgres_places import claim, store
 from tests.servers.postgres import URL, execute
 
@@ -21,7 +21,7 @@ __all__ = ["store"]  # fixtures, told here so that pytest finds them
 
 
 def test_a_record_that_cannot_be_read_hides_no_other_in_a_scan(store: PostgresStore, schema: str) -> None:
-    ids = {claim(store, wanting(key)).record.id for key in ("a", "b", "c")}
+    ids = {claim(store, claim_request(key)).record.id for key in ("a", "b", "c")}
     bad = min(ids)
     execute(f'UPDATE "{schema}".onceward_records SET after_crash = 9 WHERE id = %s', bad)
     found: set[bytes] = set()
@@ -95,11 +95,11 @@ def commits() -> int:
 @pytest.mark.fault("F68")
 def test_after_an_older_backup_is_restored_the_token_still_grows(store: PostgresStore, schema: str) -> None:
     table = f'"{schema}".onceward_records'
-    claim(store, wanting("key", lease=1))
+    claim(store, claim_request("key", lease=1))
     [(row,)] = execute(f"SELECT token FROM {table}")  # what the backup has
-    late = claim(store, wanting("key", lease=LEASE)).record
+    late = claim(store, claim_request("key", lease=LEASE)).record
     execute(f"UPDATE {table} SET token = %s, nonce = '', state = 'FREE', lease_until = NULL", row)
-    fresh = claim(store, wanting("key")).record
+    fresh = claim(store, claim_request("key")).record
     assert fresh.token > late.token > row
     [answer] = run(store.settle([Complete(late.id, late.token, late.nonce, b"late", b"d")], timeout=5))
     assert answer.verdict is Verdict.LOST

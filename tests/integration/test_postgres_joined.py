@@ -18,7 +18,7 @@ from onceward.protocol.requests import Complete, Release, Renewal, Verdict
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.postgres import PostgresStore
-from onceward.testing.conformance.stage import wanting
+from onceward.testing.conformance.harness import claim_request
 from tests.cli.calls import until
 from tests.integration.postgres_connections import (
     ASYNC,
@@ -321,28 +321,28 @@ def test_a_claim_completed_in_a_transaction_whose_commit_got_no_answer_ends_as_t
 def test_a_key_held_in_an_open_transaction_does_not_hold_up_a_batch_of_others(
     once: Once, store: PostgresStore, before: str
 ) -> None:
-    keys = [wanting(f"k{number}", lease=60_000_000) for number in range(10)]
+    keys = [claim_request(f"k{number}", lease=60_000_000) for number in range(10)]
     if before == "seen before":  # a record that is there, and locked, is another matter than one that is not
         free = [Release(one.record.id, one.record.token, one.record.nonce) for one in claimed(store, keys)]
         run(store.settle(free, timeout=5))
-    keys = [wanting(f"k{number}") for number in range(10)]
+    keys = [claim_request(f"k{number}") for number in range(10)]
     with with_psycopg("READ COMMITTED") as theirs:
         joined = store.join(theirs, ThreadRuntime())
-        [own] = run(joined.claim([wanting("k5", lease=None)], timeout=5))
+        [own] = run(joined.claim([claim_request("k5", lease=None)], timeout=5))
         assert own.verdict is Verdict.ACQUIRED
         answers = claimed(store, keys)
         theirs.rollback()
     assert [one.verdict for one in answers] == [ACQUIRED] * 5 + [Verdict.RUNNING] + [ACQUIRED] * 4
-    assert claimed(store, [wanting("k5")])[0].verdict is ACQUIRED, "a rollback sets it free"
+    assert claimed(store, [claim_request("k5")])[0].verdict is ACQUIRED, "a rollback sets it free"
 
 
 @pytest.mark.parametrize("beside", [[], ["another"]], ids=["alone", "in a batch"])
 def test_a_late_owner_is_told_at_once_that_an_open_transaction_has_its_key(
     once: Once, store: PostgresStore, beside: list[str]
 ) -> None:
-    late = [one.record for one in claimed(store, [wanting(key, lease=1) for key in ["k", *beside]])]
+    late = [one.record for one in claimed(store, [claim_request(key, lease=1) for key in ["k", *beside]])]
     with with_psycopg("READ COMMITTED") as theirs:
-        [taken] = run(store.join(theirs, ThreadRuntime()).claim([wanting("k", lease=None)], timeout=5))
+        [taken] = run(store.join(theirs, ThreadRuntime()).claim([claim_request("k", lease=None)], timeout=5))
         assert taken.verdict is ACQUIRED
         renewed = run(store.renew([Renewal(one.id, one.token, one.nonce, 60_000_000) for one in late], timeout=2))
         assert [one.verdict for one in renewed] == [Verdict.RUNNING, *[Verdict.OK for _ in beside]], "not lost yet"

@@ -20,10 +20,10 @@ from onceward.protocol.requests import Answer, Complete, Renewal, Verdict
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.postgres import PostgresStore
-from onceward.stores.postgres.pool import QUIET
+from onceward.stores.postgres.pool import SESSION_SETTINGS
 from onceward.stores.postgres.statements import Statement, Statements
 from onceward.stores.postgres.table import PostgresTable
-from onceward.testing.conformance.stage import wanting
+from onceward.testing.conformance.harness import claim_request
 from tests.integration.postgres_places import store
 from tests.servers.postgres import URL, execute
 from tests.unit.batcher_calls import until
@@ -40,7 +40,7 @@ Middle = Callable[[Callable[[], None]], list[Answer]]
 @pytest.fixture
 def held(store: PostgresStore) -> list[Record]:
     """By an owner who is late: anybody may take over. In the order in which a batch finds them."""
-    answers = run(store.claim([wanting(key, lease=1) for key in "abc"], timeout=5))
+    answers = run(store.claim([claim_request(key, lease=1) for key in "abc"], timeout=5))
     return sorted((one.record for one in answers if one.record is not None), key=lambda one: one.id)
 
 
@@ -95,7 +95,7 @@ def test_an_open_transaction_that_takes_over_one_of_them_holds_up_no_other(
 
         def take_over() -> None:
             joined = store.join(theirs, ThreadRuntime())
-            [taken] = run(joined.claim([wanting(held[which].key, lease=None)], timeout=5))
+            [taken] = run(joined.claim([claim_request(held[which].key, lease=None)], timeout=5))
             assert taken.verdict is Verdict.ACQUIRED
 
         begun = time.monotonic()
@@ -128,7 +128,7 @@ def test_what_was_taken_over_stays_with_its_new_owner(
     first = held[0]
 
     def take_over() -> None:
-        [taken] = run(store.claim([wanting(first.key, lease=LONG)], timeout=5))
+        [taken] = run(store.claim([claim_request(first.key, lease=LONG)], timeout=5))
         assert taken.verdict is Verdict.ACQUIRED
 
     assert [one.verdict for one in in_the_middle(take_over)] == [Verdict.LOST, Verdict.OK, Verdict.OK]
@@ -145,7 +145,7 @@ def test_a_batch_finds_each_record_by_its_key_even_if_its_plan_was_made_for_an_e
     statement: Statement = getattr(store._table.statements, name)
     with psycopg.connect(os.environ[URL], autocommit=True) as other:
         other.execute(f'VACUUM ANALYZE "{schema}".onceward_records')
-        other.execute("; ".join(QUIET))
+        other.execute("; ".join(SESSION_SETTINGS))
         other.execute(f"PREPARE batch AS {statement.text}".encode())
         given = ", ".join("NULL" for _ in statement.encoders)
         plan = "\n".join(line for (line,) in other.execute(f"EXPLAIN EXECUTE batch ({given})".encode()))

@@ -9,7 +9,7 @@ from onceward.protocol.requests import Complete, Renewal, Verdict
 from onceward.runtime.bridge import run
 from onceward.stores.postgres import PostgresStore
 from onceward.stores.postgres.table import PostgresTable
-from onceward.testing.conformance.stage import wanting
+from onceward.testing.conformance.harness import claim_request
 from tests.integration.postgres_places import claim, opened, proxy, store
 from tests.servers.postgres import execute
 from tests.servers.proxy import Proxy
@@ -20,13 +20,13 @@ __all__ = ["proxy", "store"]  # fixtures, told here so that pytest finds them
 @pytest.mark.mission("B4")
 def test_a_replay_is_one_round_trip_and_not_one_byte_of_log(store: PostgresStore, proxy: Proxy, schema: str) -> None:
     through = opened(f"postgresql://postgres@127.0.0.1:{proxy.port}/postgres", schema=schema)
-    record = claim(through, wanting("key")).record
+    record = claim(through, claim_request("key")).record
     run(through.settle([Complete(record.id, record.token, record.nonce, b"x" * 5_000, b"d")], timeout=5))
     for _ in range(3):
-        claim(through, wanting("key"))  # its statement is prepared, and the pages are tidied up
+        claim(through, claim_request("key"))  # its statement is prepared, and the pages are tidied up
     exchanges, position = proxy.exchanges, written()
     for _ in range(20):
-        answer = claim(through, wanting("key"))
+        answer = claim(through, claim_request("key"))
         assert (answer.verdict, len(answer.record.result)) == (Verdict.REPLAY, 5_000)
     assert proxy.exchanges - exchanges == 20
     assert written() == position
@@ -46,7 +46,7 @@ def test_after_many_replays_a_key_is_looked_up_first_which_costs_a_fresh_one_a_r
     store: PostgresStore, proxy: Proxy, schema: str
 ) -> None:
     with Once(f"postgresql://postgres@127.0.0.1:{proxy.port}/postgres?schema={schema}", lease="60s") as once:
-        for _ in range(PostgresTable.often + 3):
+        for _ in range(PostgresTable.hits_before_lookup + 3):
             once.run("known", lambda: "done")
         before, position = proxy.exchanges, written()
         for _ in range(5):
@@ -64,8 +64,8 @@ def test_also_what_was_renewed_or_taken_over_is_completed_in_one_round_trip(
     through = opened(f"postgresql://postgres@127.0.0.1:{proxy.port}/postgres", schema=schema)
     for turn in ("first", "second"):  # its statement is prepared in the first
         keys = [f"{turn} {one}" for one in range(number)]
-        run(through.claim([wanting(key, lease=1) for key in keys], timeout=5))
-        held = [one.record for one in run(through.claim([wanting(key) for key in keys], timeout=5))]
+        run(through.claim([claim_request(key, lease=1) for key in keys], timeout=5))
+        held = [one.record for one in run(through.claim([claim_request(key) for key in keys], timeout=5))]
         assert [one and one.attempt for one in held] == [2] * number
         owned = [one for one in held if one is not None]
         run(through.renew([Renewal(one.id, one.token, one.nonce, 60_000_000) for one in owned], timeout=5))

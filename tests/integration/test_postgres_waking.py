@@ -12,7 +12,7 @@ from onceward.protocol.requests import Complete
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.postgres import PostgresStore
-from onceward.testing.conformance.stage import id_of, wanting
+from onceward.testing.conformance.harness import claim_request, id_of
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import URL, Postgres, execute
 
@@ -36,7 +36,7 @@ def two(postgres: Postgres, schema: str) -> Iterator[tuple[PostgresStore, Postgr
 
 
 def settle(store: PostgresStore, key: str) -> None:
-    record = run(store.claim([wanting(key)], timeout=5))[0].record
+    record = run(store.claim([claim_request(key)], timeout=5))[0].record
     assert record is not None
     run(store.settle([Complete(record.id, record.token, record.nonce, b"", b"")], timeout=5))
 

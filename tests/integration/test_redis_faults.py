@@ -20,7 +20,7 @@ from onceward.protocol.record import RecordState
 from onceward.protocol.requests import Complete, Renewal, Verdict
 from onceward.runtime.bridge import run
 from onceward.stores.redis import connection as link
-from onceward.testing.conformance.stage import id_of, wanting
+from onceward.testing.conformance.harness import claim_request, id_of
 from tests.clients import AsyncClient, Mode, SyncClient
 from tests.integration.redis_places import TIMEOUT, RedisPlace, acquired, claim, opened, send
 from tests.servers.process import free_port
@@ -152,7 +152,7 @@ def test_a_server_that_stands_still_is_unavailable_and_works_again_when_it_goes_
         try:
             client.run("warm", lambda: None)
             private.send(signal.SIGSTOP)
-            with pytest.raises(StoreUnavailable, match=r"no answer within 0\.\d+ s"):
+            with pytest.raises(StoreUnavailable, match=r"no reply within 0\.\d+ s"):
                 client.run("order 7", work)
             assert work.times == 0
             private.send(signal.SIGCONT)
@@ -283,7 +283,7 @@ def test_a_record_that_cannot_be_read_hides_no_other_in_a_scan(place: RedisPlace
 def test_one_bad_item_spoils_no_other_of_its_batch(place: RedisPlace) -> None:
     with opened(place.open()) as store:
         acquired(store, "warm")
-        good, bad = wanting("good"), wanting("bad")
+        good, bad = claim_request("good"), claim_request("bad")
         place.raw.hset(place.name(bad.id), "not", "ours")
         with pytest.raises(StoreBroken, match="holds something else"):
             run(store.claim([bad, good], timeout=TIMEOUT))
@@ -385,12 +385,12 @@ def test_connections_are_bounded(place: RedisPlace) -> None:
         threads = [threading.Thread(target=lambda: run(store.read([b"x" * 32], timeout=TIMEOUT))) for _ in range(40)]
         for one in threads:
             one.start()
-        place.proxy.await_struck(link.MOST)
+        place.proxy.await_struck(link.MAX_CONNECTIONS)
         place.proxy.always(None)
         place.proxy.release()
         for one in threads:
             one.join(20)
-        assert place.proxy.connections == link.MOST
+        assert place.proxy.connections == link.MAX_CONNECTIONS
 
 
 @pytest.mark.rival(29)

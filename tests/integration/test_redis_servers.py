@@ -24,7 +24,7 @@ from onceward.protocol.transitions import CLOCK_MARGIN
 from onceward.queues.redis_streams import RedisStreamQueue
 from onceward.runtime.bridge import run
 from onceward.stores.redis import RedisStore, safety
-from onceward.testing.conformance.stage import id_of
+from onceward.testing.conformance.harness import id_of
 from tests.integration.redis_places import TIMEOUT, RedisPlace, acquired, claim, opened
 from tests.servers.process import free_port
 from tests.servers.proxy import Proxy
@@ -170,10 +170,10 @@ def wait_for(port: int) -> None:
     ("url", "why"),
     [
         ("redis://localhost:port", "not a Redis URL"),
-        ("redis://localhost/0?unsafe_eviction=yes", "unsafe_eviction='yes' is not possible"),
+        ("redis://localhost/0?unsafe_eviction=yes", "unsafe_eviction='yes' is not allowed"),
         ("redis://localhost/0?unsafe_eviction=allow&unsafe_eviction=allow", "given twice"),
-        ("redis://localhost/0?prefix={x}", "cannot be a prefix"),
-        ("redis://localhost/0?prefix=", "cannot be a prefix"),
+        ("redis://localhost/0?prefix={x}", "is not a valid prefix"),
+        ("redis://localhost/0?prefix=", "is not a valid prefix"),
         ("redis://u:secret@localhost/0#x", "not a Redis URL"),
     ],
 )
@@ -374,7 +374,7 @@ def test_a_user_who_may_not_ask_is_told_what_to_allow(private: RedisServer) -> N
         raw.config_set("appendonly", "yes")
         assert first_run(url) == "done"
         raw.execute_command("ACL", "SETUSER", "app", "resetkeys", "~other:*")
-        with pytest.raises(ConfigurationError, match="access rules forbid"):
+        with pytest.raises(ConfigurationError, match="ACL rules deny"):
             first_run(url)
 
 
@@ -384,12 +384,12 @@ async def test_a_server_that_still_reads_its_data_is_not_judged_by_what_it_says_
     async def ask(_: bytes) -> bytes:
         return b"redis_version:9.1.0\r\nloading:1\r\naof_enabled:0\r\nmaxmemory_policy:noeviction\r\n"
 
-    with pytest.raises(StoreUnavailable, match="still reading its data"):
-        await safety.examine(ask, "redis://localhost")
+    with pytest.raises(StoreUnavailable, match="still loading its data"):
+        await safety.read_server_info(ask, "redis://localhost")
 
 
 @pytest.mark.parametrize("version", ["6.0.16", "5.0.7"])
 def test_a_server_that_is_too_old_is_refused(version: str) -> None:
-    facts = safety.Facts(version, "noeviction", appends=True, snapshots=None)
+    facts = safety.ServerInfo(version, "noeviction", appends=True, snapshots=None)
     with pytest.raises(ConfigurationError, match=r"needs Redis 6\.2 or newer"):
-        safety.require(facts, "redis://localhost", unsafe_eviction=False, unsafe_persistence=False)
+        safety.raise_if_unsafe(facts, "redis://localhost", unsafe_eviction=False, unsafe_persistence=False)

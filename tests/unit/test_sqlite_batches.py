@@ -36,7 +36,7 @@ from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite.table import SELECT_RECORDS, compute_answers, insert_if_absent, update_if_unchanged
 from onceward.testing.clock import FakeClock
-from onceward.testing.conformance.histories import TURNS, some_claim, some_request
+from onceward.testing.conformance.histories import CLOCK_STEPS, random_claim, random_request
 from tests.unit.sqlite_calls import HOUR, LEASE, claim, complete, held, ident, request
 
 FEW, CROWD = range(8), range(150)
@@ -73,9 +73,9 @@ def some_batch(dice: Random, words: range, records: dict[bytes, Record]) -> list
 
 def some_one(dice: Random, word: int, record: Record | None) -> AnyRequest:
     if dice.random() < 0.5:
-        return replace(some_claim(dice), id=ident(word), key=str(word), nonce=b"nonce %d" % dice.randrange(4))
+        return replace(random_claim(dice), id=ident(word), key=str(word), nonce=b"nonce %d" % dice.randrange(4))
     token, nonce = (record.token, record.nonce) if record and dice.random() < 0.8 else (1, b"nobody's")
-    one = some_request(dice)
+    one = random_request(dice)
     if isinstance(one, Resolve):
         return replace(one, id=ident(word), token_seen=token)
     return replace(one, id=ident(word), token=token, nonce=nonce)
@@ -96,7 +96,7 @@ def test_any_batch_answers_in_its_order_what_the_state_table_says(seed: int, wor
                 assert answer == Answer(verdict, wanted, clock.now())
                 if wanted is not None:
                     records[one.id] = wanted
-            clock.advance_microseconds(dice.choice(TURNS))  # negative: set back
+            clock.advance_microseconds(dice.choice(CLOCK_STEPS))  # negative: set back
         found = run(store.read(list(records), timeout=5))
         assert {answer.record.id: answer.record for answer in found if answer.record} == records
 

@@ -1,8 +1,10 @@
-"""For tests of your own: an off switch, a clock that you turn, a world without waiting, and the kit for store authors.
+"""Tools for your tests: an off switch (`disabled`), a fake clock, and a runtime that does not wait.
 
-Storms, which kill the workers of a handler of yours, are in `onceward.testing.storm`.
-The kit is in `onceward.testing.conformance` and is not imported here: it needs a test runner and Hypothesis. Recorded
-histories and their checker are in `onceward.testing.history`.
+Not imported here:
+
+- `onceward.testing.storm` kills the workers of your handler and counts the effects;
+- `onceward.testing.conformance` tests a store that you write (it needs pytest and Hypothesis);
+- `onceward.testing.history` records histories and checks them.
 """
 
 from .clock import FakeClock

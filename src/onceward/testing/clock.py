@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told to move."""
+"""A clock that moves only when the test moves it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import threading
 from onceward.protocol.duration import Duration, microseconds
 
 NEW_YEAR_2026 = 1_767_225_600_000_000
-"""Where a fake clock starts unless told: a date that people recognise in a failing test."""
+"""The default start of a fake clock: a date that is easy to recognise in a failing test."""
 
 
 class FakeClock:
-    """The `clock` of a store under test: `advance("10m")` instead of waiting for ten minutes."""
+    """The `clock` of a store under test: call `advance("10m")` instead of waiting for ten minutes."""
 
     def __init__(self, start: int = NEW_YEAR_2026) -> None:
         self._now = start
@@ -23,7 +23,7 @@ class FakeClock:
 
     @property
     def elapsed(self) -> int:
-        """Microseconds advanced so far. Setting the clock back does not undo them: monotonic time."""
+        """Microseconds advanced so far. This is monotonic time: setting the clock back does not reduce it."""
         return self._elapsed
 
     def advance(self, duration: Duration) -> None:
@@ -35,7 +35,7 @@ class FakeClock:
             self._elapsed += step
 
     def set_back(self, duration: Duration) -> None:
-        """What an operator or a time server may do to a wall clock."""
+        """Set the wall clock back, as an operator or a time server may do."""
         self.set_back_microseconds(microseconds(duration))
 
     def set_back_microseconds(self, step: int) -> None:

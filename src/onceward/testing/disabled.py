@@ -1,4 +1,4 @@
-"""The off switch: work runs as if it were not decorated at all."""
+"""The off switch: decorated functions run as if they were not decorated."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _lock = threading.Lock()
 
 
 class disabled:  # noqa: N801 (reads as a word in `with disabled():`)
-    """While it is on, nothing is claimed, stored or replayed, in the whole process: for tests of the work itself.
+    """Claim, store and replay nothing in this process, for tests of the work itself.
 
-    A context manager (`with disabled():`, also `async with`), and a decorator of plain and async functions. Blocks may
-    overlap in any order and from any thread; the switch is back when the last one has ended. `with once.claim(…)` and
-    `current_claim()` give a claim that no store knows of.
+    Use it as a context manager (`with disabled():`, also `async with`), or as a decorator of plain and async functions.
+    Blocks may overlap in any order and from any thread; Onceward is enabled again when the last one has ended. Inside,
+    `with once.claim(…)` and `current_claim()` return a claim that exists in no store.
     """
 
     def __enter__(self) -> None:
-        _turn(1)
+        _change_count(1)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        _turn(-1)
+        _change_count(-1)
 
     async def __aenter__(self) -> None:
         self.__enter__()
@@ -42,12 +42,13 @@ class disabled:  # noqa: N801 (reads as a word in `with disabled():`)
     def __call__(self, fn: F) -> F:
         if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
             raise ConfigurationError(
-                f"{fn!r} yields, so it goes on after the decorator has ended", hint="write `with disabled():` inside it"
+                f"{fn!r} is a generator, so its body runs after the decorator has ended",
+                hint="use `with disabled():` inside it",
             )
-        return cast("F", _awaited(fn) if inspect.iscoroutinefunction(fn) else _called(fn))
+        return cast("F", _wrap_async(fn) if inspect.iscoroutinefunction(fn) else _wrap_sync(fn))
 
 
-def _called(fn: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_sync(fn: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
         with disabled():
@@ -56,7 +57,7 @@ def _called(fn: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _awaited(fn: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_async(fn: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(fn)
     async def call(*args: Any, **kwargs: Any) -> Any:
         with disabled():
@@ -65,6 +66,6 @@ def _awaited(fn: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _turn(step: int) -> None:
+def _change_count(step: int) -> None:
     with _lock:
         switch.off += step

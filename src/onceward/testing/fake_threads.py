@@ -1,4 +1,4 @@
-"""The blocking world without waiting: sleeping moves the clock instead."""
+"""The runtime of `Once` without waiting: sleeping advances the fake clock instead."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .clock import FakeClock
 
 
 class FakeGate(ThreadGate):
-    """A wait that takes no time: unless somebody opened the gate before, the clock jumps to its end."""
+    """A gate whose wait takes no real time: unless the gate is already open, the clock advances by the timeout."""
 
     def __init__(self, clock: FakeClock) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class FakeGate(ThreadGate):
 
 
 class FakeRuntime(ThreadRuntime):
-    """The World of `Once` on a fake clock. Share the clock with the store, and no flow really sleeps."""
+    """The runtime of `Once` on a fake clock. Share the clock with the store, so that nothing really sleeps."""
 
     def __init__(self, clock: FakeClock) -> None:
         self._clock = clock
@@ -36,7 +36,7 @@ class FakeRuntime(ThreadRuntime):
         return self._clock.elapsed / 1_000_000
 
     def jitter(self) -> float:
-        """Always the middle, so that a test knows how long a wait is."""
+        """Return always the middle, so that a test knows how long a wait is."""
         return 0.5
 
     def gate(self) -> FakeGate:

@@ -1,16 +1,19 @@
-"""The conformance kit: a store author writes one factory and gets the whole suite, in both colours.
+"""The conformance kit: write one class that opens your store, and pytest runs the whole suite on it.
 
     from onceward.testing.conformance import StoreConformance
 
     class TestMyStore(StoreConformance):
-        def open(self, place, clock):
-            return MyStore(place / "my.db", clock=clock)
+        def open(self, directory, clock):
+            return MyStore(directory / "my.db", clock=clock)
 
-Put it at the top level of a module that a child process can import: the races of processes open the place themselves.
-Say `shared = False`, `durable = False`, `tidies = False` or `fake_clock = False` if so, and `largest` if results
-are small; the hooks `raw`, `writes` and `plant` let the kit look into the database. Each check's body exists once, as a
-colourless `async def`, and runs with the bridge and threads, then with an event loop and tasks. Random histories need
-Hypothesis, and follow its profile.
+Define the class at the top level of a module: the checks with several processes import it by name in child processes.
+
+Describe your store with the class attributes of `StoreFactory`: `shared`, `durable`, `expires_data`, `fake_clock`,
+`max_result_size`. Implement the hooks `raw`, `writes` and `overwrite` to let the kit read and change the database
+behind the store's back; without a hook, its checks are skipped.
+
+Each check is one `async def`. It runs twice: with the sync runtime and threads, and with an event loop and tasks.
+Random histories need Hypothesis, and use its active profile.
 """
 
 from __future__ import annotations
@@ -21,8 +24,9 @@ from .audit import AuditChecks
 from .counters import CounterChecks
 from .factory import StoreFactory, check
 from .fencing import FencingChecks
+from .harness import Caller, Harness
 from .histories import HistoryChecks
-from .immediate import ImmediateChecks
+from .inline import InlineChecks
 from .latest import LatestChecks
 from .latest_histories import LatestHistoryChecks
 from .latest_listing import LatestListingChecks
@@ -33,13 +37,12 @@ from .races import RaceChecks
 from .raw import RawChecks
 from .reading import ReadingChecks
 from .replies import ReplyChecks
-from .stage import Caller, Stage
 from .table import TableChecks
 from .values import ValueChecks
 from .windows import WindowChecks
 
 if not __debug__:
-    raise ConfigurationError("the conformance kit is made of asserts", hint="run Python without -O")
+    raise ConfigurationError("the conformance kit consists of assert statements", hint="run Python without -O")
 
 
 class StoreConformance(
@@ -48,7 +51,7 @@ class StoreConformance(
     FencingChecks,
     ReplyChecks,
     LookupChecks,
-    ImmediateChecks,
+    InlineChecks,
     ValueChecks,
     WindowChecks,
     PurgeChecks,
@@ -62,7 +65,7 @@ class StoreConformance(
     RaceChecks,
     ProcessChecks,
 ):
-    """Everything that a store must do. Subclass it and say how to open yours."""
+    """All checks. Subclass it and implement `open`."""
 
 
-__all__ = ["Caller", "Stage", "StoreConformance", "StoreFactory", "check"]
+__all__ = ["Caller", "Harness", "StoreConformance", "StoreFactory", "check"]

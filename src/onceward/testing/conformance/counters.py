@@ -1,4 +1,4 @@
-"""Counters: a sheet is written over, never added to; each process has its own; the newest counts, and old ones go."""
+"""Counters: each process replaces its own row of an hour; the row with the highest number wins; old rows expire."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from onceward.protocol.capabilities import KeepsCounters
 from onceward.protocol.counters import COUNTS_RETENTION, HOUR, CounterRow, Counts, StoredCounts, add_up
 
 from .factory import StoreFactory, check
-from .stage import TIMEOUT, Caller, Stage, assert_equal
+from .harness import TIMEOUT, Caller, Harness, assert_equal
 
 ONE, TWO = bytes(range(16)), bytes(range(100, 116))
 SCOPE = "shop/charge"
 
 
-class Counting:
-    """A process that counts, with a store of its own."""
+class CountingProcess:
+    """Simulates a process that writes counters, with its own store."""
 
     def __init__(self, store: KeepsCounters, process: bytes = ONE) -> None:
         self.store = store
@@ -29,11 +29,11 @@ class Counting:
     async def hour(self) -> int:
         return await self.now() // HOUR
 
-    def sheet(self, hour: int, number: int, counts: Counts | None = None, **cell: int) -> CounterRow:
+    def counter_row(self, hour: int, number: int, counts: Counts | None = None, **cell: int) -> CounterRow:
         return CounterRow(self.process, hour, number, {SCOPE: cell} if counts is None else counts)
 
-    async def write(self, *sheets: CounterRow) -> int:
-        return await self.store.save_counts(sheets, timeout=TIMEOUT)
+    async def write(self, *counter_rows: CounterRow) -> int:
+        return await self.store.save_counts(counter_rows, timeout=TIMEOUT)
 
     async def read_counts(self, since: int = 0) -> StoredCounts:
         return await self.store.read_counts(since, timeout=TIMEOUT)
@@ -42,123 +42,123 @@ class Counting:
         return add_up(await self.read_counts(since), since).total(name)
 
 
-def keeper_of(caller: Caller) -> KeepsCounters:
+def counter_store(caller: Caller) -> KeepsCounters:
     if not isinstance(caller.store, KeepsCounters):
-        raise SkipTest("this store keeps no counters")
+        raise SkipTest("this store does not store counters")
     return caller.store
 
 
-async def counting(stage: Stage, process: bytes = ONE) -> Counting:
-    return Counting(keeper_of(await stage.caller()), process)
+async def counting_process(harness: Harness, process: bytes = ONE) -> CountingProcess:
+    return CountingProcess(counter_store(await harness.caller()), process)
 
 
 def seen(counted: StoredCounts) -> list[tuple[Any, ...]]:
-    return sorted((one.hour, one.process, one.number, one.counts) for one in counted.sheets)
+    return sorted((one.hour, one.process, one.number, one.counts) for one in counted.counter_rows)
 
 
 class CounterChecks(StoreFactory):
-    """For stores that keep counters; skipped where one does not."""
+    """For stores with the capability `KeepsCounters`; skipped for others."""
 
     @check()
-    async def test_what_was_counted_is_there_as_it_was_written(self, stage: Stage) -> None:
-        one = await counting(stage)
+    async def test_counters_are_read_as_they_were_written(self, harness: Harness) -> None:
+        one = await counting_process(harness)
         hour = await one.hour()
         counts = {SCOPE: {"executed": 3, "replayed": 2**40}, "a%2Fb/ü\u2028@\"t'": {"stale": 1}, "empty": {}}
-        sheets = [one.sheet(hour, 1, counts), one.sheet(hour - 1, 2, executed=7)]
-        await one.write(*sheets)
-        written = seen(StoredCounts(sheets, 0))
-        assert_equal(seen(await one.read_counts()), written, "the sheets")
-        written = [(*place, {scope: dict(cell) for scope, cell in cells.items()}) for *place, cells in written]
+        counter_rows = [one.counter_row(hour, 1, counts), one.counter_row(hour - 1, 2, executed=7)]
+        await one.write(*counter_rows)
+        written = seen(StoredCounts(counter_rows, 0))
+        assert_equal(seen(await one.read_counts()), written, "the rows")
+        written = [(*columns, {scope: dict(cell) for scope, cell in cells.items()}) for *columns, cells in written]
         counts[SCOPE]["executed"] += 1
-        assert_equal(seen(await one.read_counts()), written, "the sheets, while their process goes on counting")
+        assert_equal(seen(await one.read_counts()), written, "the rows, after their process changed its own counters")
 
     @check()
-    async def test_a_sheet_that_is_written_twice_counts_once(self, stage: Stage) -> None:
-        """A reply was lost, so it was sent again."""
-        one = await counting(stage)
-        sheet = one.sheet(await one.hour(), 1, executed=5)
-        await one.write(sheet)
-        await one.write(sheet)
-        assert_equal(await one.total(), 5, "executions, after the same sheet came twice")
+    async def test_a_row_written_twice_counts_once(self, harness: Harness) -> None:
+        """This happens when a reply was lost and the process sends the row again."""
+        one = await counting_process(harness)
+        counter_row = one.counter_row(await one.hour(), 1, executed=5)
+        await one.write(counter_row)
+        await one.write(counter_row)
+        assert_equal(await one.total(), 5, "executions, after the same row was written twice")
 
     @check()
-    async def test_a_later_sheet_of_an_hour_takes_the_place_of_the_earlier_one(self, stage: Stage) -> None:
-        one = await counting(stage)
+    async def test_a_later_row_of_an_hour_replaces_the_earlier_one(self, harness: Harness) -> None:
+        one = await counting_process(harness)
         hour = await one.hour()
-        await one.write(one.sheet(hour, 1, executed=5))
-        await one.write(one.sheet(hour, 2, executed=8, failed=1))
+        await one.write(one.counter_row(hour, 1, executed=5))
+        await one.write(one.counter_row(hour, 2, executed=8, failed=1))
         assert_equal(await one.total(), 8, "executions")
         assert_equal(await one.total("failed"), 1, "failures")
 
     @check()
-    async def test_a_sheet_that_was_overtaken_on_its_way_changes_nothing(self, stage: Stage) -> None:
-        one = await counting(stage)
+    async def test_an_older_row_that_arrives_late_changes_nothing(self, harness: Harness) -> None:
+        one = await counting_process(harness)
         hour = await one.hour()
-        await one.write(one.sheet(hour, 10, executed=8))
-        await one.write(one.sheet(hour, 9, executed=5))
-        assert_equal(await one.total(), 8, "executions, after an older sheet came late")
+        await one.write(one.counter_row(hour, 10, executed=8))
+        await one.write(one.counter_row(hour, 9, executed=5))
+        assert_equal(await one.total(), 8, "executions, after an older row arrived late")
 
     @check()
-    async def test_processes_and_hours_do_not_write_over_each_other(self, stage: Stage) -> None:
-        one, two = await counting(stage), await counting(stage, TWO)
+    async def test_processes_and_hours_do_not_overwrite_each_other(self, harness: Harness) -> None:
+        one, two = await counting_process(harness), await counting_process(harness, TWO)
         hour = await one.hour()
-        await one.write(one.sheet(hour, 1, executed=5), one.sheet(hour - 1, 1, executed=10))
-        await two.write(two.sheet(hour, 1, executed=100))
+        await one.write(one.counter_row(hour, 1, executed=5), one.counter_row(hour - 1, 1, executed=10))
+        await two.write(two.counter_row(hour, 1, executed=100))
         assert_equal(await one.total(), 115, "executions of both processes in both hours")
         assert_equal(await two.total(since=hour), 105, "executions of both processes in the last hour")
-        assert_equal(await two.total(since=hour + 1), 0, "executions in an hour that is still to come")
+        assert_equal(await two.total(since=hour + 1), 0, "executions in a future hour")
 
     @check()
-    async def test_many_write_at_once_and_nothing_is_lost(self, stage: Stage) -> None:
-        processes = [await counting(stage, bytes([number]) * 16) for number in range(8)]
+    async def test_concurrent_writers_lose_no_counts(self, harness: Harness) -> None:
+        processes = [await counting_process(harness, bytes([number]) * 16) for number in range(8)]
         hour = await processes[0].hour()
 
-        async def count(one: Counting) -> None:
+        async def count(one: CountingProcess) -> None:
             for number in range(1, 6):
-                await one.write(one.sheet(hour, number, executed=number))
+                await one.write(one.counter_row(hour, number, executed=number))
 
-        await stage.together([partial(count, one) for one in processes])
-        assert_equal(await processes[0].total(), 5 * len(processes), "executions of all")
+        await harness.run_concurrently([partial(count, one) for one in processes])
+        assert_equal(await processes[0].total(), 5 * len(processes), "executions of all processes")
 
     @check()
-    async def test_without_sheets_only_the_time_is_told(self, stage: Stage) -> None:
-        one = await counting(stage)
-        before = self.written(stage)
+    async def test_saving_no_rows_returns_the_time_and_writes_nothing(self, harness: Harness) -> None:
+        one = await counting_process(harness)
+        before = self.written(harness)
         now = await one.now()
-        assert_equal(self.written(stage), before, "writes, when nothing was to be written")
-        assert_equal((await one.read_counts()).sheets, [], "sheets")
-        assert abs((await one.read_counts()).now - now) < HOUR, "the store's time is told with what was counted"
+        assert_equal(self.written(harness), before, "writes, when there was nothing to write")
+        assert_equal((await one.read_counts()).counter_rows, [], "rows")
+        assert abs((await one.read_counts()).now - now) < HOUR, "read_counts must return the store's time"
 
     @check(needs=("fake_clock",))
-    async def test_the_time_is_the_stores(self, stage: Stage) -> None:
-        one = await counting(stage)
-        assert_equal(await one.now(), stage.clock.now(), "the store's time")
-        stage.turn(5 * HOUR)
-        assert_equal(await one.now(), stage.clock.now(), "the store's time, five hours later")
+    async def test_the_time_is_that_of_the_store(self, harness: Harness) -> None:
+        one = await counting_process(harness)
+        assert_equal(await one.now(), harness.clock.now(), "the store's time")
+        harness.move_clock(5 * HOUR)
+        assert_equal(await one.now(), harness.clock.now(), "the store's time, five hours later")
 
     @check(needs=("fake_clock",))
-    async def test_old_sheets_are_not_shown_and_go(self, stage: Stage) -> None:
-        one = await counting(stage)
+    async def test_old_rows_are_hidden_and_deleted(self, harness: Harness) -> None:
+        one = await counting_process(harness)
         hour = await one.hour()
-        await one.write(*(one.sheet(hour + later, 1, executed=1) for later in range(3)))
-        stage.turn(COUNTS_RETENTION)
-        assert_equal(await one.total(), 3, "executions that are just kept")
-        stage.turn(HOUR)
-        assert_equal(await one.total(), 2, "executions, after the first hour is too old")
+        await one.write(*(one.counter_row(hour + later, 1, executed=1) for later in range(3)))
+        harness.move_clock(COUNTS_RETENTION)
+        assert_equal(await one.total(), 3, "executions, just before the first hour expires")
+        harness.move_clock(HOUR)
+        assert_equal(await one.total(), 2, "executions, after the first hour has expired")
         await one.store.expire_counts(1_000, timeout=TIMEOUT)
-        assert_equal(await one.total(), 2, "executions, after what is too old was deleted")
-        assert_equal(await one.store.expire_counts(1_000, timeout=TIMEOUT), 0, "old sheets that are left")
+        assert_equal(await one.total(), 2, "executions, after expired rows were deleted")
+        assert_equal(await one.store.expire_counts(1_000, timeout=TIMEOUT), 0, "expired rows that are left")
 
     @check(needs=("durable",))
-    async def test_counters_outlive_the_store(self, stage: Stage) -> None:
-        caller = await stage.caller()
-        one = Counting(keeper_of(caller))
-        await one.write(one.sheet(await one.hour(), 1, executed=5))
-        await stage.dismiss(caller)
-        assert_equal(await (await counting(stage)).total(), 5, "executions, after closing and opening again")
+    async def test_counters_survive_reopening(self, harness: Harness) -> None:
+        caller = await harness.caller()
+        one = CountingProcess(counter_store(caller))
+        await one.write(one.counter_row(await one.hour(), 1, executed=5))
+        await harness.close_caller(caller)
+        assert_equal(await (await counting_process(harness)).total(), 5, "executions, after reopening the store")
 
-    def written(self, stage: Stage) -> int:
+    def written(self, harness: Harness) -> int:
         try:
-            return self.writes(stage.place)
+            return self.writes(harness.directory)
         except SkipTest:
             return 0

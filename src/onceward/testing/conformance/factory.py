@@ -1,4 +1,4 @@
-"""What a store author writes, and how a check becomes a test in two colours."""
+"""The class that a store author subclasses, and the decorator that turns a check into two tests."""
 
 from __future__ import annotations
 
@@ -10,66 +10,66 @@ from unittest import SkipTest
 
 from onceward.protocol.ports import Clock, Store
 
-from .runtimes import COLOURS
-from .stage import Stage
+from .harness import Harness
+from .runtimes import RUNTIME_KINDS
 
 
 class StoreFactory:
-    """Opens the store under test. `open` is all that is needed; the hooks below it let the kit see more."""
+    """Opens the store under test. Only `open` is required; the hooks let the kit check more."""
 
     shared = True
-    """Several processes can open the same place."""
+    """Whether several processes can open the same directory."""
 
     durable = True
-    """What was written is still there after all stores on the place were closed."""
+    """Whether data survives after all stores on the directory were closed."""
 
     fake_clock = True
-    """The store takes our clock. If it has its own: False, and the kit uses short real leases."""
+    """Whether the store uses the clock passed to `open`. If False, the kit uses short leases in real time."""
 
-    tidies = True
-    """What has expired goes by the way, or by the server's hand. If it waits for a purge: False."""
+    expires_data = True
+    """Whether the store or its server deletes expired data by itself. If False, only a purge deletes it."""
 
-    largest = 1 << 20
-    """Bytes of the largest result that the kit stores: what a record has room for, where that is less."""
+    max_result_size = 1 << 20
+    """Bytes of the largest result that the kit stores. Reduce it if the store has a lower limit."""
 
-    many = 2_100
-    """Events in the largest batch; less for servers that take long over it."""
+    max_batch_size = 2_100
+    """Events in the largest batch. Reduce it for slow servers."""
 
     examples: int | None = None
-    """How many random histories to play, for servers that take long over each; None: as Hypothesis' profile says."""
+    """Number of random histories, for slow servers. None: the setting of the Hypothesis profile."""
 
-    def open(self, place: Path, clock: Clock) -> Store:
-        """A store that is not open yet. Two calls with the same place give two stores on the same data.
+    def open(self, directory: Path, clock: Clock) -> Store:
+        """Return a store that is not open yet. Two calls with the same directory return two stores on the same data.
 
-        `place` is an empty folder of this test's own; a server's store may use its name as a prefix or schema.
+        `directory` is an empty directory for this test. A store on a server can use its name as a prefix or schema.
         """
-        raise NotImplementedError("a conformance class needs open(self, place, clock)")
+        raise NotImplementedError("a conformance class needs open(self, directory, clock)")
 
-    def raw(self, place: Path, id: bytes) -> Mapping[str, object] | None:  # noqa: ARG002 (a hook)
-        """The record as the database holds it, read past the store; None if there is none.
+    def raw(self, directory: Path, id: bytes) -> Mapping[str, object] | None:  # noqa: ARG002 (a hook)
+        """Read the record directly from the database, not through the store. Return None if there is none.
 
-        Fields that are kept as the record has them, under their own names; leave out what is kept in another shape.
+        Return the fields whose stored form equals that of `Record`, under the same names. Omit the others.
         """
-        raise SkipTest("no raw() hook: the kit cannot look into the database")
+        raise SkipTest("no raw() hook: the kit cannot read the database directly")
 
-    def writes(self, place: Path) -> int:  # noqa: ARG002 (a hook)
-        """A number that is different after every write to this place, and the same after reading."""
-        raise SkipTest("no writes() hook: the kit cannot see whether something was written")
+    def writes(self, directory: Path) -> int:  # noqa: ARG002 (a hook)
+        """Return a number that changes with every write to this directory, and does not change with reads."""
+        raise SkipTest("no writes() hook: the kit cannot detect writes")
 
-    def plant(self, place: Path, id: bytes, **fields: Any) -> None:  # noqa: ARG002 (a hook)
-        """Overwrite fields of a record past the store, as another version of the software might have."""
-        raise SkipTest("no plant() hook: the kit cannot write records that a store would not")
+    def overwrite(self, directory: Path, id: bytes, **fields: Any) -> None:  # noqa: ARG002 (a hook)
+        """Overwrite fields of a record directly in the database, as another version of the software might do."""
+        raise SkipTest("no overwrite() hook: the kit cannot write records that the store itself would not write")
 
     def pytest_generate_tests(self, metafunc: Any) -> None:
-        """Pytest asks this: each check runs once a colour, with the marks that its project knows."""
+        """Called by pytest: run each check once per runtime kind, with the markers that the project has registered."""
         if "mode" not in metafunc.fixturenames:
             return
-        shows: dict[str, tuple[object, ...]] = getattr(metafunc.function, "shows", {})
+        markers: dict[str, tuple[object, ...]] = getattr(metafunc.function, "markers", {})
         import pytest
 
         known = {line.partition(":")[0].partition("(")[0].strip() for line in metafunc.config.getini("markers")}
-        marks = [getattr(pytest.mark, name)(*what) for name, what in shows.items() if what and name in known]
-        metafunc.parametrize("mode", [pytest.param(name, marks=marks) for name in COLOURS])
+        marks = [getattr(pytest.mark, name)(*what) for name, what in markers.items() if what and name in known]
+        metafunc.parametrize("mode", [pytest.param(name, marks=marks) for name in RUNTIME_KINDS])
 
 
 F = TypeVar("F", bound=StoreFactory)
@@ -81,37 +81,37 @@ def check(
     rival: tuple[int, ...] = (),
     fault: tuple[str, ...] = (),
     needs: tuple[str, ...] = (),
-) -> Callable[[Callable[[F, Stage], Coroutine[Any, Any, None]]], Callable[[F, str, Path], None]]:
-    """Turn a colourless body into a test that takes a colour. `needs` names what the store must be able to do."""
+) -> Callable[[Callable[[F, Harness], Coroutine[Any, Any, None]]], Callable[[F, str, Path], None]]:
+    """Turn the body of a check into a test. `needs` names class attributes of the factory that must be true."""
 
-    def decorate(body: Callable[[F, Stage], Coroutine[Any, Any, None]]) -> Callable[[F, str, Path], None]:
+    def decorate(body: Callable[[F, Harness], Coroutine[Any, Any, None]]) -> Callable[[F, str, Path], None]:
         def test(self: F, mode: str, tmp_path: Path) -> None:
             require(self, *needs)
-            run(self, mode, tmp_path, body)
+            run_check(self, mode, tmp_path, body)
 
         update_wrapper(test, body)
         del test.__wrapped__  # type: ignore[attr-defined] # pytest would look for the body's arguments
-        test.shows = {"mission": mission, "rival": rival, "fault": fault}  # type: ignore[attr-defined]  # told to pytest
+        test.markers = {"mission": mission, "rival": rival, "fault": fault}  # type: ignore[attr-defined]
         return test
 
     return decorate
 
 
-def require(kit: StoreFactory, *abilities: str) -> None:
-    for ability in abilities:
-        if not getattr(kit, ability):
-            raise SkipTest(f"this store says {ability} = False")
+def require(kit: StoreFactory, *capabilities: str) -> None:
+    for capability in capabilities:
+        if not getattr(kit, capability):
+            raise SkipTest(f"this store has {capability} = False")
 
 
-def run(kit: F, mode: str, place: Path, body: Callable[[F, Stage], Coroutine[Any, Any, None]]) -> None:
-    """Play a body on a stage of its own, and close whatever it opened."""
-    chosen = COLOURS[mode]
+def run_check(kit: F, mode: str, directory: Path, body: Callable[[F, Harness], Coroutine[Any, Any, None]]) -> None:
+    """Run the body of a check with its own harness, and close everything it opened."""
+    runtime_kind = RUNTIME_KINDS[mode]
 
-    async def play() -> None:
-        stage = Stage(kit, chosen, place)
+    async def run_body() -> None:
+        harness = Harness(kit, runtime_kind, directory)
         try:
-            await body(kit, stage)
+            await body(kit, harness)
         finally:
-            await stage.end()
+            await harness.close()
 
-    chosen.run(play())
+    runtime_kind.run(run_body())

@@ -1,4 +1,4 @@
-"""Random histories against the state table: the widest net of the kit."""
+"""Random histories compared with the state table: the check that finds the most bugs."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from onceward.protocol.requests import (
     Verdict,
 )
 
-from .factory import StoreFactory, run
-from .mirror import Mirror
-from .stage import DAY, HOUR, LEASE, SECOND, SHORT, Stage, id_of
+from .factory import StoreFactory, run_check
+from .harness import DAY, HOUR, LEASE, SECOND, SHORT_LEASE, Harness, id_of
+from .model import ModelComparison
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 Owner = tuple[int, bytes]  # token and nonce
 
 
-class Whose(StrEnum):
-    """In whose name a request is sent."""
+class RequestOwner(StrEnum):
+    """The owner in whose name a request is sent."""
 
     LAST = "the last owner"
     EARLIER = "the owner before"
@@ -48,24 +48,24 @@ class Whose(StrEnum):
     WRONG_NONCE = "the last owner's token with another nonce"
 
 
-class Claims(Struct, frozen=True):
-    """One batch of claims. Each item: which key, which of few nonces, and the rest of the request."""
+class ClaimBatch(Struct, frozen=True):
+    """One batch of claims. Each item has the key, the number of the nonce, and the rest of the request."""
 
     items: tuple[tuple[str, int, ClaimRequest], ...]
     via: int = 0
 
 
-class Asks(Struct, frozen=True):
-    """A renewal or settlement; its owner is filled in when it is sent."""
+class OwnerRequest(Struct, frozen=True):
+    """A renewal or settlement. Its owner is filled in when it is sent."""
 
     key: str
-    whose: Whose
+    owner: RequestOwner
     request: Renewal | AnySettlement
     via: int = 0
 
 
-class Sight(StrEnum):
-    """What somebody says to have seen before they forget a record."""
+class Expectation(StrEnum):
+    """The state that a request to forget a record expects."""
 
     NOTHING = "nothing"
     THIS = "the record as it is"
@@ -79,35 +79,35 @@ class Forget(Struct, frozen=True):
     key: str
     force: bool = False
     via: int = 0
-    sight: Sight = Sight.NOTHING
+    expectation: Expectation = Expectation.NOTHING
 
 
 class Purge(Struct, frozen=True):
-    """Purge some."""
+    """Purge at most `limit` records."""
 
     limit: int
     via: int = 0
 
 
-class Turn(Struct, frozen=True):
-    """Time passes, or (negative) the clock is set back."""
+class MoveClock(Struct, frozen=True):
+    """Advance the clock, or (negative) set it back."""
 
     microseconds: int
 
 
 KEYS = ["one", "two"]
-NOBODYS = (b"", 0, b"")
+UNOWNED = (b"", 0, b"")
 """Id, token and nonce of a request whose owner is filled in later."""
 
-REPERTOIRE = 4_000
-"""Different steps to draw from: many times the cells of the table."""
+STEP_POOL_SIZE = 4_000
+"""Number of different steps to draw from: many times the number of cells in the state table."""
 
-LONG = 30
-"""Steps after which two keys have lived through most of what can happen to them. What fails is shrunk below it."""
+LONG_HISTORY = 30
+"""Steps after which two keys have been through most states. Hypothesis shrinks failing histories below this."""
 
-Step = Claims | Asks | Forget | Purge | Turn
+Step = ClaimBatch | OwnerRequest | Forget | Purge | MoveClock
 
-BLANK = ClaimRequest(id=b"", scope="kit", key="", nonce=b"", lease=LEASE)
+BASE_CLAIM = ClaimRequest(id=b"", scope="kit", key="", nonce=b"", lease=LEASE)
 VALIDITIES = [
     Validity(),
     Validity(lasting=SECOND),
@@ -115,72 +115,84 @@ VALIDITIES = [
     Validity(lasting=HOUR, slide=HOUR),
     Validity(until=4 * 10**15),
 ]
-TURNS = [1, SHORT, SECOND, 2 * SECOND, 5 * SECOND, LEASE, HOUR // 2, HOUR + SECOND, 31 * DAY, -SECOND, -HOUR // 2]
+CLOCK_STEPS = [
+    1,
+    SHORT_LEASE,
+    SECOND,
+    2 * SECOND,
+    5 * SECOND,
+    LEASE,
+    HOUR // 2,
+    HOUR + SECOND,
+    31 * DAY,
+    -SECOND,
+    -HOUR // 2,
+]
 NOTES: list[dict[str, str]] = [{}, {"path": "a"}, {"path": "b", "é\0🦊": ""}]
 
 
-class Player:
-    """Plays steps on a mirror, and remembers who owned what."""
+class HistoryRunner:
+    """Runs steps on the store and the model, and remembers the owners of each key."""
 
-    def __init__(self, mirror: Mirror, stage: Stage) -> None:
-        self.mirror = mirror
-        self._stage = stage
+    def __init__(self, model: ModelComparison, harness: Harness) -> None:
+        self.model = model
+        self._harness = harness
         self._owners: dict[str, list[Owner]] = {}
 
-    async def play(self, step: Step) -> list[Answer]:
-        mirror = self.mirror
+    async def run_step(self, step: Step) -> list[Answer]:
+        model = self.model
         match step:
-            case Claims(items, via):
-                answers = await mirror.claim([self._claim(*item) for item in items], via)
+            case ClaimBatch(items, via):
+                answers = await model.claim([self._claim(*item) for item in items], via)
                 for (key, _, _), answer in zip(items, answers, strict=True):
                     self._remember(key, answer)
                 return answers
-            case Asks(key, whose, Renewal() as request, via):
-                token, nonce = self.owner(key, whose)
-                return await mirror.renew([replace(request, id=id_of(key), token=token, nonce=nonce)], via)
-            case Asks(key, whose, Resolve() as request, via):
-                seen = mirror.records.get(id_of(key))
-                token = 0 if seen is None else seen.token + (whose is not Whose.LAST)
-                return await mirror.settle([replace(request, id=id_of(key), token_seen=token)], via)
-            case Asks(key, whose, Complete() | Fail() | Park() | Release() as request, via):
-                token, nonce = self.owner(key, whose)
-                return await mirror.settle([replace(request, id=id_of(key), token=token, nonce=nonce)], via)
-            case Forget(key, force, via, sight):
-                await mirror.forget(id_of(key), force=force, via=via, seen=self._seen(key, sight))
+            case OwnerRequest(key, owner, Renewal() as request, via):
+                token, nonce = self.owner(key, owner)
+                return await model.renew([replace(request, id=id_of(key), token=token, nonce=nonce)], via)
+            case OwnerRequest(key, owner, Resolve() as request, via):
+                seen = model.records.get(id_of(key))
+                token = 0 if seen is None else seen.token + (owner is not RequestOwner.LAST)
+                return await model.settle([replace(request, id=id_of(key), token_seen=token)], via)
+            case OwnerRequest(key, owner, Complete() | Fail() | Park() | Release() as request, via):
+                token, nonce = self.owner(key, owner)
+                return await model.settle([replace(request, id=id_of(key), token=token, nonce=nonce)], via)
+            case Forget(key, force, via, expectation):
+                await model.forget(id_of(key), force=force, via=via, seen=self._seen(key, expectation))
             case Purge(limit, via):
-                await mirror.purge(limit, via)
-            case Turn(microseconds):
-                await self._turn(microseconds)
+                await model.purge(limit, via)
+            case MoveClock(microseconds):
+                await self._move_clock(microseconds)
         return []
 
-    async def _turn(self, microseconds: int) -> None:
-        """A store with a clock of its own is only made to wait where that is short."""
-        if self._stage.fake is not None:
-            self._stage.turn(microseconds)
-        elif 0 < microseconds <= SHORT:
-            await self._stage.lapse(microseconds)
+    async def _move_clock(self, microseconds: int) -> None:
+        """Move the fake clock. If the store has its own clock, wait, but only for short times."""
+        if self._harness.fake_clock is not None:
+            self._harness.move_clock(microseconds)
+        elif 0 < microseconds <= SHORT_LEASE:
+            await self._harness.elapse(microseconds)
 
-    def owner(self, key: str, whose: Whose) -> Owner:
-        owners = self._owners.get(key, [(1, b"nobody's nonce")])
+    def owner(self, key: str, owner: RequestOwner) -> Owner:
+        owners = self._owners.get(key, [(1, b"an unused nonce.")])
         token, nonce = owners[-1]
-        match whose:
-            case Whose.LAST:
+        match owner:
+            case RequestOwner.LAST:
                 return token, nonce
-            case Whose.EARLIER:
+            case RequestOwner.EARLIER:
                 return owners[-2] if len(owners) > 1 else (token - 1, nonce)
-            case Whose.WRONG_TOKEN:
+            case RequestOwner.WRONG_TOKEN:
                 return token + 1, nonce
-            case Whose.WRONG_NONCE:
-                return token, b"somebody else's."
+            case RequestOwner.WRONG_NONCE:
+                return token, b"another's nonce."
 
-    def _seen(self, key: str, sight: Sight) -> ExpectedRecord | None:
-        record = self.mirror.records.get(id_of(key))
-        if sight is Sight.NOTHING or record is None:
+    def _seen(self, key: str, expectation: Expectation) -> ExpectedRecord | None:
+        record = self.model.records.get(id_of(key))
+        if expectation is Expectation.NOTHING or record is None:
             return None
         others = [state for state in RecordState if state is not record.state]
         return ExpectedRecord(
-            record.token + (sight is Sight.ANOTHER_TOKEN),
-            others[record.token % len(others)] if sight is Sight.ANOTHER_STATE else record.state,
+            record.token + (expectation is Expectation.ANOTHER_TOKEN),
+            others[record.token % len(others)] if expectation is Expectation.ANOTHER_STATE else record.state,
         )
 
     def _claim(self, key: str, number: int, rest: ClaimRequest) -> ClaimRequest:
@@ -194,92 +206,92 @@ class Player:
                 owners.append(owner)
 
 
-def some_claims(dice: Random) -> Claims:
-    keys = dice.sample(KEYS, dice.randint(1, len(KEYS)))
-    return Claims(tuple((key, dice.randrange(6), some_claim(dice)) for key in keys), dice.randrange(2))
+def random_claim_batch(rng: Random) -> ClaimBatch:
+    keys = rng.sample(KEYS, rng.randint(1, len(KEYS)))
+    return ClaimBatch(tuple((key, rng.randrange(6), random_claim(rng)) for key in keys), rng.randrange(2))
 
 
-def some_claim(dice: Random) -> ClaimRequest:
+def random_claim(rng: Random) -> ClaimRequest:
     return replace(
-        BLANK,
-        lease=dice.choice([1, SHORT, LEASE, LEASE, None]),
-        fingerprint=dice.choice([b"\1one", b"\1one", b"\1one", b"\1two", b"\2one", b""]),
-        arguments=dice.choice([{}, {"x": "1a"}]),
-        after_crash=dice.choice([AfterCrash.RERUN, AfterCrash.RERUN, *AfterCrash]),
-        max_attempts=dice.choice([0, 0, 0, 1, 2]),
-        owner=dice.choice(["", "worker é"]),
-        note=dice.choice(NOTES),
+        BASE_CLAIM,
+        lease=rng.choice([1, SHORT_LEASE, LEASE, LEASE, None]),
+        fingerprint=rng.choice([b"\1one", b"\1one", b"\1one", b"\1two", b"\2one", b""]),
+        arguments=rng.choice([{}, {"x": "1a"}]),
+        after_crash=rng.choice([AfterCrash.RERUN, AfterCrash.RERUN, *AfterCrash]),
+        max_attempts=rng.choice([0, 0, 0, 1, 2]),
+        owner=rng.choice(["", "worker é"]),
+        note=rng.choice(NOTES),
     )
 
 
-def some_asking(dice: Random) -> Asks:
-    whose = dice.choice([*[Whose.LAST] * 6, *Whose])
-    return Asks(dice.choice(KEYS), whose, some_request(dice), dice.randrange(2))
+def random_owner_request(rng: Random) -> OwnerRequest:
+    owner = rng.choice([*[RequestOwner.LAST] * 6, *RequestOwner])
+    return OwnerRequest(rng.choice(KEYS), owner, random_request(rng), rng.randrange(2))
 
 
-def some_request(dice: Random) -> Renewal | AnySettlement:
-    note = dice.choice(NOTES)
-    validity = dice.choice(VALIDITIES)
-    error: dict[str, Any] = {"error_type": dice.choice(["", "ValueError"]), "error": dice.choice(["", "no é\0"])}
-    number = dice.randrange(3)
+def random_request(rng: Random) -> Renewal | AnySettlement:
+    note = rng.choice(NOTES)
+    validity = rng.choice(VALIDITIES)
+    error: dict[str, Any] = {"error_type": rng.choice(["", "ValueError"]), "error": rng.choice(["", "no é\0"])}
+    number = rng.randrange(3)
     value: dict[str, Any] = {"result": (b"done", b"", None)[number], "digest": (b"one", b"two", b"")[number]}
-    value |= {"stored": number < 2 or dice.random() < 0.5, "validity": validity, "note": note}
+    value |= {"stored": number < 2 or rng.random() < 0.5, "validity": validity, "note": note}
     requests: list[Renewal | AnySettlement] = [
-        Renewal(*NOBODYS, lease=dice.choice([SHORT, LEASE]), note=note),
-        Complete(*NOBODYS, **value),
-        Complete(*NOBODYS, **value),
+        Renewal(*UNOWNED, lease=rng.choice([SHORT_LEASE, LEASE]), note=note),
+        Complete(*UNOWNED, **value),
+        Complete(*UNOWNED, **value),
         Fail(
-            *NOBODYS,
+            *UNOWNED,
             **error,
-            final=dice.random() < 0.3,
-            known=dice.random() < 0.5,
-            retry_in=dice.choice([0, SECOND]),
-            max_attempts=dice.choice([0, 0, 1, 2]),
+            final=rng.random() < 0.3,
+            known=rng.random() < 0.5,
+            retry_in=rng.choice([0, SECOND]),
+            max_attempts=rng.choice([0, 0, 1, 2]),
             validity=validity,
             note=note,
         ),
-        Park(*NOBODYS, **error, note=note),
-        Release(*NOBODYS),
+        Park(*UNOWNED, **error, note=note),
+        Release(*UNOWNED),
         Resolve(
             b"",
             0,
-            dice.choice(list(Resolution)),
+            rng.choice(list(Resolution)),
             **value,
-            state_seen=dice.choice([RecordState.PARKED, RecordState.PARKED, RecordState.PENDING, RecordState.FAILED]),
-            force=dice.random() < 0.3,
+            state_seen=rng.choice([RecordState.PARKED, RecordState.PARKED, RecordState.PENDING, RecordState.FAILED]),
+            force=rng.random() < 0.3,
         ),
     ]
-    return dice.choice(requests)
+    return rng.choice(requests)
 
 
-def some_step(dice: Random) -> Step:
-    kind = dice.choices(["claims", "asking", "turn", "forget", "purge"], [38, 36, 20, 3, 3])[0]
+def random_step(rng: Random) -> Step:
+    kind = rng.choices(["claims", "request", "clock", "forget", "purge"], [38, 36, 20, 3, 3])[0]
     match kind:
         case "claims":
-            return some_claims(dice)
-        case "asking":
-            return some_asking(dice)
-        case "turn":
-            return Turn(dice.choice(TURNS))
+            return random_claim_batch(rng)
+        case "request":
+            return random_owner_request(rng)
+        case "clock":
+            return MoveClock(rng.choice(CLOCK_STEPS))
         case "forget":
-            sight = dice.choice([Sight.NOTHING, *Sight])
-            return Forget(dice.choice(KEYS), dice.random() < 0.3, dice.randrange(2), sight)
+            expectation = rng.choice([Expectation.NOTHING, *Expectation])
+            return Forget(rng.choice(KEYS), rng.random() < 0.3, rng.randrange(2), expectation)
         case _:
-            return Purge(dice.choice([1, 100]), dice.randrange(2))
+            return Purge(rng.choice([1, 100]), rng.randrange(2))
 
 
 def histories() -> SearchStrategy[list[Step]]:
-    """Steps are drawn whole from a repertoire: one cheap draw each, so that histories get long and shrink well."""
+    """Draw whole steps from a fixed pool: one cheap draw per step, so that histories get long and shrink well."""
     from hypothesis import strategies as st
 
-    dice = Random(REPERTOIRE)
-    step = st.sampled_from([some_step(dice) for _ in range(REPERTOIRE)])
-    long = st.lists(step, min_size=LONG, max_size=2 * LONG)
-    return st.one_of(st.lists(step, min_size=1, max_size=LONG), long, long)
+    rng = Random(STEP_POOL_SIZE)
+    step = st.sampled_from([random_step(rng) for _ in range(STEP_POOL_SIZE)])
+    long = st.lists(step, min_size=LONG_HISTORY, max_size=2 * LONG_HISTORY)
+    return st.one_of(st.lists(step, min_size=1, max_size=LONG_HISTORY), long, long)
 
 
 class HistoryChecks(StoreFactory):
-    """Two stores on the same data, few keys, few nonces, any order of anything."""
+    """Two stores on the same data, few keys, few nonces, steps in any order."""
 
     def test_random_histories_agree_with_the_state_table(self, mode: str, tmp_path: Path) -> None:
         from hypothesis import HealthCheck, Phase, given, settings
@@ -289,24 +301,26 @@ class HistoryChecks(StoreFactory):
         @settings(
             max_examples=self.examples or settings().max_examples,
             deadline=None,
-            phases=[phase for phase in settings().phases if phase is not Phase.explain],  # it traces every line
-            report_multiple_bugs=False,  # the first is enough, and comes as itself instead of in a group
+            phases=[
+                phase for phase in settings().phases if phase is not Phase.explain
+            ],  # it traces every line, which is slow
+            report_multiple_bugs=False,  # the first is enough, and is then raised directly instead of in a group
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
         )
         @given(histories())
-        def plays(history: list[Step]) -> None:
-            place = tmp_path / str(next(numbers))
-            place.mkdir()
-            run(self, mode, place, lambda _, stage: self.play_history(stage, history))
+        def run_histories(history: list[Step]) -> None:
+            directory = tmp_path / str(next(numbers))
+            directory.mkdir()
+            run_check(self, mode, directory, lambda _, harness: self.run_history(harness, history))
 
-        plays()
+        run_histories()
 
-    async def play_history(self, stage: Stage, history: Sequence[Step]) -> None:
-        mirror = Mirror(await stage.callers(2), stage.fake)
-        player = Player(mirror, stage)
+    async def run_history(self, harness: Harness, history: Sequence[Step]) -> None:
+        model = ModelComparison(await harness.callers(2), harness.fake_clock)
+        runner = HistoryRunner(model, harness)
         for number, step in enumerate(history):
-            await player.play(step)
-            await mirror.lookup(f"after step {number}", via=number)
+            await runner.run_step(step)
+            await model.lookup(f"after step {number}", via=number)
             if number % 8 == 0:
-                await mirror.compare(f"after step {number}")
-        await mirror.compare("at the end", via=1)
+                await model.compare(f"after step {number}")
+        await model.compare("at the end", via=1)

@@ -1,4 +1,4 @@
-"""Newest wins (the port `KeepsLatest`): whatever the order in which events arrive, and however often, one state."""
+"""Latest state (capability `KeepsLatest`): any order and repetition of the same events must lead to the same state."""
 
 from __future__ import annotations
 
@@ -13,13 +13,29 @@ from onceward.protocol.latest import EntityState, EventDelivery, LatestDecision,
 from onceward.protocol.ordering import content_of, encode_position
 
 from .factory import StoreFactory, check
-from .stage import DAY, HOUR, SECOND, TIMEOUT, Stage, assert_equal, id_of
+from .harness import DAY, HOUR, SECOND, TIMEOUT, Harness, assert_equal, id_of
 
-KEEP = Retention(marks=7 * DAY, deleted=30 * DAY)
+RETENTION = Retention(marks=7 * DAY, deleted=30 * DAY)
 BASE = 1_700_000_000 * SECOND
 ENTITIES = ("one", "two", "three")
-STARTS = (b"", b"\0", b"\0\0", b"\0\1", b"A", b"B", b"_", b"a", b"a\0", b"a\0b", b"ab", b"b", b"\x7f", b"\x80", b"\xff")
-"""What collations, C strings and signed bytes get wrong."""
+ORDER_PREFIXES = (
+    b"",
+    b"\0",
+    b"\0\0",
+    b"\0\1",
+    b"A",
+    b"B",
+    b"_",
+    b"a",
+    b"a\0",
+    b"a\0b",
+    b"ab",
+    b"b",
+    b"\x7f",
+    b"\x80",
+    b"\xff",
+)
+"""Bytes that collations, C strings and signed bytes sort incorrectly."""
 DELIVERERS = 4
 
 
@@ -34,16 +50,16 @@ def event(
     event: str | None = None,
     not_before: int = 0,
 ) -> EventDelivery:
-    """A delivery. Times are seconds after some day; the content is the value's."""
+    """Return a delivery. Times are in seconds after `BASE`; the content hash depends on the value."""
     at = None if time is None else (BASE + time * SECOND, 0)
-    said = f"{at} {sequence} {value!r}"
-    place = encode_position(at, sequence, None if published is None else (BASE + published * SECOND, 0), message)
+    content = f"{at} {sequence} {value!r}"
+    position = encode_position(at, sequence, None if published is None else (BASE + published * SECOND, 0), message)
     id = id_of(entity)
     return EventDelivery(
         id,
         "kit",
         entity,
-        place.order(b"\1" + id_of(said)[:15]),
+        position.order(b"\1" + id_of(content)[:15]),
         value,
         b"" if message is None else id_of(message, f"message {entity}")[:16],
         b"" if event is None else id_of(event, f"event {entity}")[:16],
@@ -53,26 +69,26 @@ def event(
 
 
 class Deliverer:
-    """Somebody who hands events to a store of their own."""
+    """A client that delivers events to its own store."""
 
     def __init__(self, store: KeepsLatest) -> None:
         self.store = store
 
-    async def send(self, *deliveries: EventDelivery, keep: Retention = KEEP) -> list[LatestResult]:
-        answers = await self.store.apply_events(deliveries, keep, timeout=TIMEOUT)
+    async def send(self, *deliveries: EventDelivery, retention: Retention = RETENTION) -> list[LatestResult]:
+        answers = await self.store.apply_events(deliveries, retention, timeout=TIMEOUT)
         assert_equal(len(answers), len(deliveries), "answers")
         return answers
 
-    async def told(self, *deliveries: EventDelivery) -> list[LatestDecision]:
+    async def decisions(self, *deliveries: EventDelivery) -> list[LatestDecision]:
         return [answer.decision for answer in await self.send(*deliveries)]
 
     async def state(self, entity: str = "one") -> EntityState | None:
-        [standing] = await self.store.latest([id_of(entity)], timeout=TIMEOUT)
-        return standing
+        [state] = await self.store.latest([id_of(entity)], timeout=TIMEOUT)
+        return state
 
     async def value(self, entity: str = "one") -> bytes | None:
-        standing = await self.state(entity)
-        return None if standing is None else standing.value
+        state = await self.state(entity)
+        return None if state is None else state.value
 
     async def states(self) -> dict[str, tuple[bytes, bytes | None] | None]:
         found = await self.store.latest([id_of(entity) for entity in ENTITIES], timeout=TIMEOUT)
@@ -81,32 +97,32 @@ class Deliverer:
         }
 
 
-async def deliverer(stage: Stage) -> Deliverer:
-    caller = await stage.caller()
+async def deliverer(harness: Harness) -> Deliverer:
+    caller = await harness.caller()
     if not isinstance(caller.store, KeepsLatest):
-        raise SkipTest("this store does not keep the newest state of entities")
+        raise SkipTest("this store does not store the latest state of entities")
     return Deliverer(caller.store)
 
 
 class LatestChecks(StoreFactory):
-    """For stores with the capability; the others skip them."""
+    """For stores with the capability `KeepsLatest`; skipped for others."""
 
     @check(mission=("E2", "E3"), rival=(18,))
-    async def test_of_many_who_bring_the_same_message_one_applies_it(self, stage: Stage) -> None:
-        pool = [await deliverer(stage) for _ in range(DELIVERERS)]
+    async def test_of_concurrent_deliveries_of_a_message_one_is_applied(self, harness: Harness) -> None:
+        pool = [await deliverer(harness) for _ in range(DELIVERERS)]
         for number in range(8):
-            bring = event(time=number, message=f"message {number}")
-            answers = await stage.together([partial(one.told, bring) for one in pool])
-            told = sorted(ruling for [ruling] in answers)
+            delivery = event(time=number, message=f"message {number}")
+            answers = await harness.run_concurrently([partial(one.decisions, delivery) for one in pool])
+            decisions = sorted(decision for [decision] in answers)
             assert_equal(
-                told,
+                decisions,
                 [LatestDecision.APPLIED] + [LatestDecision.DUPLICATE_MESSAGE] * (DELIVERERS - 1),
-                "what they are told",
+                "their decisions",
             )
 
     @check(mission=("E3", "E6"))
-    async def test_a_newer_event_is_applied_and_an_older_one_is_stale(self, stage: Stage) -> None:
-        one = await deliverer(stage)
+    async def test_a_newer_event_is_applied_and_an_older_one_is_stale(self, harness: Harness) -> None:
+        one = await deliverer(harness)
         assert_equal(await one.state(), None, "the state before any event")
         assert_equal(
             await one.send(event(time=5, value=b"five")),
@@ -115,44 +131,46 @@ class LatestChecks(StoreFactory):
         )
         assert_equal(await one.send(event(time=4, value=b"four")), [LatestResult(LatestDecision.STALE)], "an older one")
         assert_equal(await one.value(), b"five", "the value")
-        assert_equal(await one.told(event(time=6, value=b"six")), [LatestDecision.APPLIED], "a newer one")
-        standing = await one.state()
-        assert standing is not None, "the state is not there"
-        assert_equal(standing.order, event(time=6, value=b"six").order, "the order that is kept")
-        assert_equal((standing.value, standing.scope, standing.entity), (b"six", "kit", "one"), "what is kept")
+        assert_equal(await one.decisions(event(time=6, value=b"six")), [LatestDecision.APPLIED], "a newer one")
+        state = await one.state()
+        assert state is not None, "the state is missing"
+        assert_equal(state.order, event(time=6, value=b"six").order, "the stored order")
+        assert_equal(
+            (state.value, state.scope, state.entity), (b"six", "kit", "one"), "the stored value, scope and entity"
+        )
 
     @check(mission=("E6",))
-    async def test_orders_are_compared_byte_by_byte(self, stage: Stage) -> None:
-        """Not by length, not as text of any language, and without an end at a NUL."""
-        one = await deliverer(stage)
-        orders = [start + b"\1" + b"content" * 2 + b"\0" for start in STARTS]
+    async def test_orders_are_compared_byte_by_byte(self, harness: Harness) -> None:
+        """Not by length, not as text with a collation, and not only up to the first NUL."""
+        one = await deliverer(harness)
+        orders = [start + b"\1" + b"content" * 2 + b"\0" for start in ORDER_PREFIXES]
         pairs = {f"{pair}": pair for pair in permutations(orders, 2)}
-        for turn in (0, 1):
-            given = [replace(event(name), order=pair[turn], value=pair[turn]) for name, pair in pairs.items()]
-            await one.told(*given)
+        for index in (0, 1):
+            given = [replace(event(name), order=pair[index], value=pair[index]) for name, pair in pairs.items()]
+            await one.decisions(*given)
         found = await one.store.latest([id_of(name) for name in pairs], timeout=TIMEOUT)
-        for standing, pair in zip(found, pairs.values(), strict=True):
-            assert_equal(standing and standing.value, bytes(max(list(each) for each in pair)), f"the newer of {pair}")
+        for state, pair in zip(found, pairs.values(), strict=True):
+            assert_equal(state and state.value, bytes(max(list(each) for each in pair)), f"the newer of {pair}")
 
     @check(mission=("E6",), fault=("F73",))
-    async def test_a_tie_is_decided_by_content_whichever_comes_first(self, stage: Stage) -> None:
-        one = await deliverer(stage)
+    async def test_a_tie_is_decided_by_content_whichever_comes_first(self, harness: Harness) -> None:
+        one = await deliverer(harness)
         low, high = sorted((event(value=b"a"), event(value=b"b")), key=lambda each: content_of(each.order))
         for number, (first, second) in enumerate(((low, high), (high, low))):
             entity = ENTITIES[number]
             given = [replace(each, id=id_of(entity), entity=entity) for each in (first, second)]
-            assert_equal(await one.told(given[0]), [LatestDecision.APPLIED], "the first")
-            ruled = (
+            assert_equal(await one.decisions(given[0]), [LatestDecision.APPLIED], "the first")
+            expected = (
                 LatestResult(LatestDecision.APPLIED, applied=True, conflict=True)
                 if second is high
                 else LatestResult(LatestDecision.STALE, conflict=True)
             )
-            assert_equal(await one.send(given[1]), [ruled], "the second")
+            assert_equal(await one.send(given[1]), [expected], "the second")
             assert_equal(await one.value(entity), high.value, "the value")
 
     @check(mission=("E6",))
-    async def test_parts_decide_in_their_order_and_a_missing_one_is_lowest(self, stage: Stage) -> None:
-        one = await deliverer(stage)
+    async def test_parts_decide_in_their_order_and_a_missing_one_is_lowest(self, harness: Harness) -> None:
+        one = await deliverer(harness)
         rising = [
             partial(event, time=None, sequence=9, published=9, message="x"),
             partial(event, time=1, message="z"),
@@ -165,19 +183,19 @@ class LatestChecks(StoreFactory):
             partial(event, time=2),
         ]
         for number, (lower, higher) in enumerate(pairwise(rising)):
-            there, back = f"{number} there", f"{number} back"
-            told = await one.told(lower(there), higher(there), higher(back), lower(back))
+            ascending, descending = f"{number} ascending", f"{number} descending"
+            decisions = await one.decisions(lower(ascending), higher(ascending), higher(descending), lower(descending))
             assert_equal(
-                told,
+                decisions,
                 [LatestDecision.APPLIED, LatestDecision.APPLIED, LatestDecision.APPLIED, LatestDecision.STALE],
                 f"steps from {number} on",
             )
 
     @check(mission=("E3", "E4"))
-    async def test_a_message_that_is_known_is_a_duplicate_and_with_other_content_a_mismatch(self, stage: Stage) -> None:
-        one = await deliverer(stage)
+    async def test_a_known_message_is_a_duplicate_or_a_mismatch(self, harness: Harness) -> None:
+        one = await deliverer(harness)
         first = event(time=5, value=b"first", message="m")
-        assert_equal(await one.told(first), [LatestDecision.APPLIED], "the first delivery")
+        assert_equal(await one.decisions(first), [LatestDecision.APPLIED], "the first delivery")
         assert_equal(await one.send(first), [LatestResult(LatestDecision.DUPLICATE_MESSAGE)], "the second delivery")
         other = event(time=9, value=b"other", message="m")
         assert_equal(
@@ -188,35 +206,35 @@ class LatestChecks(StoreFactory):
         assert_equal(
             await one.send(later), [LatestResult(LatestDecision.DUPLICATE_MESSAGE)], "the same content, published later"
         )
-        standing = await one.state()
-        assert standing is not None, "the state is not there"
-        assert_equal(standing.order, later.order, "the order: the highest of all deliveries")
+        state = await one.state()
+        assert state is not None, "the state is missing"
+        assert_equal(state.order, later.order, "the order: the highest of all deliveries")
 
     @check(mission=("E3",))
-    async def test_a_stale_event_claims_its_message_too(self, stage: Stage) -> None:
-        one = await deliverer(stage)
-        await one.told(event(time=5))
+    async def test_a_stale_event_marks_its_message_as_known(self, harness: Harness) -> None:
+        one = await deliverer(harness)
+        await one.decisions(event(time=5))
         stale = event(time=4, message="late", event="late event")
         assert_equal(
-            await one.told(stale, stale),
+            await one.decisions(stale, stale),
             [LatestDecision.STALE, LatestDecision.DUPLICATE_MESSAGE],
             "twice the same stale message",
         )
-        assert_equal(await one.told(event(time=3, message="late")), [LatestDecision.MISMATCH], "with other content")
         assert_equal(
-            await one.told(event(time=9, message="new", event="late event")),
+            await one.decisions(event(time=3, message="late")), [LatestDecision.MISMATCH], "with other content"
+        )
+        assert_equal(
+            await one.decisions(event(time=9, message="new", event="late event")),
             [LatestDecision.DUPLICATE_EVENT],
             "its event",
         )
 
     @check(mission=("E4",))
-    async def test_an_event_that_is_published_again_is_a_duplicate_and_still_passes_the_guard(
-        self, stage: Stage
-    ) -> None:
-        one = await deliverer(stage)
+    async def test_a_republished_event_is_a_duplicate_and_may_still_update_the_state(self, harness: Harness) -> None:
+        one = await deliverer(harness)
         first = event(time=5, value=b"v", message="m1", event="e", published=1)
         again = event(time=5, value=b"v", message="m2", event="e", published=2)
-        assert_equal(await one.told(first), [LatestDecision.APPLIED], "the event")
+        assert_equal(await one.decisions(first), [LatestDecision.APPLIED], "the event")
         assert_equal(await one.send(again), [LatestResult(LatestDecision.DUPLICATE_EVENT)], "published again")
         assert_equal((await one.states())["one"], (again.order, b"v"), "the state: of the highest order")
         assert_equal(
@@ -230,7 +248,7 @@ class LatestChecks(StoreFactory):
             [LatestResult(LatestDecision.DUPLICATE_EVENT, applied=True)],
             "newer, with other content",
         )
-        assert_equal(await one.value(), b"w", "the value: dedupe names the outcome, it never decides the state")
+        assert_equal(await one.value(), b"w", "the value: deduplication determines the outcome, never the state")
         assert_equal(
             await one.send(event(time=1, message="m4", event="e")),
             [LatestResult(LatestDecision.DUPLICATE_EVENT)],
@@ -238,124 +256,138 @@ class LatestChecks(StoreFactory):
         )
 
     @check(mission=("E6",))
-    async def test_events_without_any_id_are_known_by_their_order(self, stage: Stage) -> None:
-        one = await deliverer(stage)
+    async def test_events_without_an_id_are_identified_by_their_order(self, harness: Harness) -> None:
+        one = await deliverer(harness)
         assert_equal(
-            await one.told(event(), event()),
+            await one.decisions(event(), event()),
             [LatestDecision.APPLIED, LatestDecision.DUPLICATE_MESSAGE],
             "twice the same",
         )
 
     @check(mission=("E5",))
-    async def test_entities_do_not_share_messages(self, stage: Stage) -> None:
-        """One message may carry the events of many."""
-        one = await deliverer(stage)
+    async def test_entities_do_not_share_messages(self, harness: Harness) -> None:
+        """One message may contain events of several entities."""
+        one = await deliverer(harness)
         given = [event(entity, message="m", event="e", value=entity.encode()) for entity in ENTITIES]
         assert_equal(
-            await one.told(*given), [LatestDecision.APPLIED] * len(ENTITIES), "one message with three entities"
+            await one.decisions(*given), [LatestDecision.APPLIED] * len(ENTITIES), "one message with three entities"
         )
         assert_equal([await one.value(entity) for entity in ENTITIES], [b"one", b"two", b"three"], "the values")
 
     @check(mission=("E6",))
-    async def test_a_deleted_entity_is_not_brought_back_by_older_events(self, stage: Stage) -> None:
-        one = await deliverer(stage)
-        await one.told(event(time=1, value=b"v"))
+    async def test_older_events_do_not_restore_a_deleted_entity(self, harness: Harness) -> None:
+        one = await deliverer(harness)
+        await one.decisions(event(time=1, value=b"v"))
         gone = event(time=5, value=None, message="delete")
         assert_equal(await one.send(gone), [LatestResult(LatestDecision.APPLIED, applied=True)], "the delete")
         assert_equal(
-            await one.told(event(time=4, value=b"v", message="late")), [LatestDecision.STALE], "an older event"
+            await one.decisions(event(time=4, value=b"v", message="late")), [LatestDecision.STALE], "an older event"
         )
-        standing = await one.state()
-        assert standing is not None, "of a deleted entity its order must stay"
-        assert_equal((standing.order, standing.value), (gone.order, None), "what is left of it")
-        assert_equal(await one.told(event("two", time=5, value=None), event("two", time=4)),
+        state = await one.state()
+        assert state is not None, "the order of a deleted entity must remain"
+        assert_equal((state.order, state.value), (gone.order, None), "the tombstone")
+        assert_equal(await one.decisions(event("two", time=5, value=None), event("two", time=4)),
                      [LatestDecision.APPLIED, LatestDecision.STALE], "a delete that comes first")  # fmt: skip
-        assert_equal(await one.told(event(time=6, value=b"back")), [LatestDecision.APPLIED], "a newer event")
+        assert_equal(await one.decisions(event(time=6, value=b"back")), [LatestDecision.APPLIED], "a newer event")
         assert_equal(await one.value(), b"back", "the value")
 
     @check(mission=("E7",), needs=("fake_clock",))
-    async def test_what_is_left_of_a_deleted_entity_expires(self, stage: Stage) -> None:
-        one = await deliverer(stage)
-        await one.told(event(time=5, value=None))
-        stage.turn(KEEP.deleted - SECOND)
-        assert_equal(await one.told(event(time=4)), [LatestDecision.STALE], "an older event, a second before")
-        stage.turn(SECOND)
-        assert_equal(await one.state(), None, "the state, after that")
-        assert_equal(await one.told(event(time=4)), [LatestDecision.APPLIED], "an older event, after that")
-        await one.told(event(time=9, value=None))
-        await one.told(event(time=10, value=b"back"))
-        stage.turn(KEEP.deleted)
+    async def test_the_tombstone_of_a_deleted_entity_expires(self, harness: Harness) -> None:
+        one = await deliverer(harness)
+        await one.decisions(event(time=5, value=None))
+        harness.move_clock(RETENTION.deleted - SECOND)
+        assert_equal(
+            await one.decisions(event(time=4)),
+            [LatestDecision.STALE],
+            "an older event, one second before the tombstone expires",
+        )
+        harness.move_clock(SECOND)
+        assert_equal(await one.state(), None, "the state, after it has expired")
+        assert_equal(
+            await one.decisions(event(time=4)), [LatestDecision.APPLIED], "an older event, after it has expired"
+        )
+        await one.decisions(event(time=9, value=None))
+        await one.decisions(event(time=10, value=b"back"))
+        harness.move_clock(RETENTION.deleted)
         await one.store.expire_latest(100, timeout=TIMEOUT)
-        assert_equal(await one.value(), b"back", "an entity that came back before it expired")
-        await one.told(event(time=11, value=None))
-        stage.turn(KEEP.deleted)
+        assert_equal(await one.value(), b"back", "an entity that was recreated before its tombstone expired")
+        await one.decisions(event(time=11, value=None))
+        harness.move_clock(RETENTION.deleted)
         assert_equal(await one.state(), None, "an entity that had a value, was deleted, and expired")
 
     @check(mission=("E7",), needs=("fake_clock",))
-    async def test_marks_expire_and_are_deleted_in_batches(self, stage: Stage) -> None:
-        one = await deliverer(stage)
+    async def test_marks_expire_and_are_deleted_in_batches(self, harness: Harness) -> None:
+        one = await deliverer(harness)
         known = [event(time=time, message=f"m{time}", event=f"e{time}") for time in range(5)]
-        await one.told(*known)
-        stage.turn(KEEP.marks - SECOND)
-        assert_equal(await one.told(known[0]), [LatestDecision.DUPLICATE_MESSAGE], "a message, a second before")
-        assert_equal(await one.store.expire_latest(100, timeout=TIMEOUT), 0, "how many have expired by then")
-        stage.turn(SECOND)
-        assert_equal(await one.told(known[0]), [LatestDecision.STALE], "a message, after that: judged like a new one")
-        assert_equal(await one.told(known[0]), [LatestDecision.DUPLICATE_MESSAGE], "which is known from then on")
-        await one.told(event("two", time=1, value=None))
-        stage.turn(KEEP.deleted)
+        await one.decisions(*known)
+        harness.move_clock(RETENTION.marks - SECOND)
+        assert_equal(
+            await one.decisions(known[0]),
+            [LatestDecision.DUPLICATE_MESSAGE],
+            "a message, one second before its mark expires",
+        )
+        assert_equal(await one.store.expire_latest(100, timeout=TIMEOUT), 0, "marks expired before that time")
+        harness.move_clock(SECOND)
+        assert_equal(await one.decisions(known[0]), [LatestDecision.STALE], "a message whose mark has expired is new")
+        assert_equal(await one.decisions(known[0]), [LatestDecision.DUPLICATE_MESSAGE], "the same message again")
+        await one.decisions(event("two", time=1, value=None))
+        harness.move_clock(RETENTION.deleted)
         gone = [await one.store.expire_latest(2, timeout=TIMEOUT) for _ in range(8)]
-        assert max(gone) <= 2, f"at most two at a time were asked for, and {max(gone)} went"
-        assert gone[-1] == 0, "in the end nothing is left to expire"
+        assert max(gone) <= 2, f"expire_latest(2) deleted {max(gone)}"
+        assert gone[-1] == 0, "repeated calls must delete everything that has expired"
         assert_equal(await one.value(), b"value", "the value: states never expire")
 
-    @check(mission=("E7",), needs=("fake_clock", "tidies"))
-    async def test_a_store_in_use_does_not_only_grow(self, stage: Stage) -> None:
-        """Nobody calls for a purge; what has expired goes by the way."""
-        one = await deliverer(stage)
+    @check(mission=("E7",), needs=("fake_clock", "expires_data"))
+    async def test_a_store_in_use_expires_old_data(self, harness: Harness) -> None:
+        """Expired data is deleted without a purge."""
+        one = await deliverer(harness)
         for week in range(3):
-            await one.told(*(event(time=n, message=f"{week} {n}", event=f"{week} {n}") for n in range(10)))
-            stage.turn(KEEP.marks)
-        await one.told(*(event(time=n, message=f"last {n}") for n in range(10)))
-        assert_equal(await one.store.expire_latest(100, timeout=TIMEOUT), 0, "what is left to expire")
+            await one.decisions(*(event(time=n, message=f"{week} {n}", event=f"{week} {n}") for n in range(10)))
+            harness.move_clock(RETENTION.marks)
+        await one.decisions(*(event(time=n, message=f"last {n}") for n in range(10)))
+        assert_equal(await one.store.expire_latest(100, timeout=TIMEOUT), 0, "expired data that is left")
 
     @check(fault=("F43",), needs=("fake_clock",))
-    async def test_an_event_of_the_future_is_parked_and_leaves_nothing_behind(self, stage: Stage) -> None:
-        one = await deliverer(stage)
-        early = event(time=5, message="early", event="e", not_before=stage.clock.now() + HOUR)
+    async def test_a_future_event_is_parked_and_stores_nothing(self, harness: Harness) -> None:
+        one = await deliverer(harness)
+        early = event(time=5, message="early", event="e", not_before=harness.clock.now() + HOUR)
         assert_equal(await one.send(early, early), [LatestResult(LatestDecision.PARKED)] * 2, "an event of the future")
         assert_equal(await one.state(), None, "the state after it")
-        assert_equal(await one.told(event(time=1, message="m")), [LatestDecision.APPLIED], "an event of the present")
-        stage.turn(HOUR)
         assert_equal(
-            await one.told(early, early),
+            await one.decisions(event(time=1, message="m")), [LatestDecision.APPLIED], "an event of the present"
+        )
+        harness.move_clock(HOUR)
+        assert_equal(
+            await one.decisions(early, early),
             [LatestDecision.APPLIED, LatestDecision.DUPLICATE_MESSAGE],
-            "when its time has come",
+            "the same event, when its time has come",
         )
 
     @check()
-    async def test_large_batches_and_none_at_all(self, stage: Stage) -> None:
-        one = await deliverer(stage)
-        assert_equal(await one.send(), [], "answers to nothing")
-        entities = self.many // 3
+    async def test_large_and_empty_batches_work(self, harness: Harness) -> None:
+        one = await deliverer(harness)
+        assert_equal(await one.send(), [], "answers to an empty batch")
+        entities = self.max_batch_size // 3
         many = [event(f"entity {n % entities}", time=n, message=f"m{n}", event=f"e{n}") for n in range(3 * entities)]
-        assert_equal(set(await one.told(*many)), {LatestDecision.APPLIED}, "rising events")
-        assert_equal(set(await one.told(*many)), {LatestDecision.DUPLICATE_MESSAGE}, "the same again")
+        assert_equal(set(await one.decisions(*many)), {LatestDecision.APPLIED}, "events in ascending order")
+        assert_equal(set(await one.decisions(*many)), {LatestDecision.DUPLICATE_MESSAGE}, "the same again")
         found = await one.store.latest([id_of(f"entity {n}") for n in range(entities + 1)], timeout=TIMEOUT)
         newest = [each.order for each in many[2 * entities :]]
         assert_equal([each and each.order for each in found], [*newest, None], "the states")
 
     @check(needs=("durable",))
-    async def test_states_and_marks_outlive_the_store(self, stage: Stage) -> None:
-        caller = await stage.caller()
+    async def test_states_and_marks_survive_reopening(self, harness: Harness) -> None:
+        caller = await harness.caller()
         if not isinstance(caller.store, KeepsLatest):
-            raise SkipTest("this store does not keep the newest state of entities")
+            raise SkipTest("this store does not store the latest state of entities")
         before = Deliverer(caller.store)
-        await before.told(event(time=5, message="m"), event("two", value=None))
+        await before.decisions(event(time=5, message="m"), event("two", value=None))
         states = await before.states()
-        await stage.dismiss(caller)
-        after = await deliverer(stage)
-        assert_equal(await after.states(), states, "the states, after closing and opening again")
+        await harness.close_caller(caller)
+        after = await deliverer(harness)
+        assert_equal(await after.states(), states, "the states, after reopening the store")
         assert_equal(
-            await after.told(event(time=5, message="m")), [LatestDecision.DUPLICATE_MESSAGE], "a message of before"
+            await after.decisions(event(time=5, message="m")),
+            [LatestDecision.DUPLICATE_MESSAGE],
+            "a message from before",
         )

@@ -1,4 +1,4 @@
-"""Histories of events, in any order, any number of times, from anywhere: all end in the same state."""
+"""Histories of events: any order, repetition and concurrency must lead to the same state."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from onceward.protocol.latest import EventDelivery, LatestDecision
 from onceward.stores.clock import WallClock
 
 from .factory import StoreFactory, check
+from .harness import TIMEOUT, Harness, assert_equal, id_of
 from .latest import ENTITIES, Deliverer, deliverer, event
-from .processes import kit_of, spawn
-from .runtimes import COLOURS, PATIENCE
-from .stage import TIMEOUT, Stage, assert_equal, id_of
+from .processes import load_kit, spawn
+from .runtimes import DEADLOCK_TIMEOUT, RUNTIME_KINDS
 
 DELIVERERS = 4
 States = dict[str, tuple[bytes, bytes | None] | None]
 
 
-def wanted(history: Sequence[EventDelivery]) -> States:
-    """What must be left of a history: by entity the highest order, compared byte by byte."""
+def expected_states(history: Sequence[EventDelivery]) -> States:
+    """Return the expected state of each entity: that with the highest order, compared byte by byte."""
     states: States = dict.fromkeys(ENTITIES)
     for one in history:
         before = states[one.entity]
@@ -34,136 +34,152 @@ def wanted(history: Sequence[EventDelivery]) -> States:
     return states
 
 
-def made_up(dice: Random, size: int) -> list[EventDelivery]:
-    """A history with all that makes convergence hard: ties, missing parts, deletes, messages published again."""
+def random_events(rng: Random, size: int) -> list[EventDelivery]:
+    """Return events that make convergence hard: ties, missing parts, deletions, republished messages."""
     return [
         event(
-            dice.choice(ENTITIES),
-            dice.choice((None, 1, 2, 2, 2)),
-            None if dice.random() < 0.2 else dice.choice((b"", b"a", b"b", b"\0\xff")),
-            sequence=dice.choice((None, -1, 128, 256, 256)),
-            published=dice.choice((None, None, 1, 2)),
-            message=None if dice.random() < 0.5 else f"message {number}",
-            event=f"event {dice.randrange(4)}" if dice.random() < 0.3 else None,
+            rng.choice(ENTITIES),
+            rng.choice((None, 1, 2, 2, 2)),
+            None if rng.random() < 0.2 else rng.choice((b"", b"a", b"b", b"\0\xff")),
+            sequence=rng.choice((None, -1, 128, 256, 256)),
+            published=rng.choice((None, None, 1, 2)),
+            message=None if rng.random() < 0.5 else f"message {number}",
+            event=f"event {rng.randrange(4)}" if rng.random() < 0.3 else None,
         )
         for number in range(size)
     ]
 
 
-def delivered(dice: Random, history: Sequence[EventDelivery]) -> list[EventDelivery]:
-    """In another order, some of it several times."""
-    again = [*history, *dice.choices(history, k=len(history))]
-    dice.shuffle(again)
+def shuffled_with_repeats(rng: Random, history: Sequence[EventDelivery]) -> list[EventDelivery]:
+    """Return the events in another order, some of them several times."""
+    again = [*history, *rng.choices(history, k=len(history))]
+    rng.shuffle(again)
     return again
 
 
-def batches(dice: Random, history: Sequence[EventDelivery]) -> list[Sequence[EventDelivery]]:
+def batches(rng: Random, history: Sequence[EventDelivery]) -> list[Sequence[EventDelivery]]:
     chunks, start = [], 0
     while start < len(history):
-        size = dice.choice((1, 1, 2, 5, 40))
+        size = rng.choice((1, 1, 2, 5, 40))
         chunks.append(history[start : start + size])
         start += size
     return chunks
 
 
-async def deliver(whom: Deliverer, history: Sequence[EventDelivery], dice: Random) -> None:
-    for batch in batches(dice, history):
-        assert LatestDecision.MISMATCH not in await whom.told(*batch), (
-            "no message of this history came with other content"
+async def deliver(source: Deliverer, history: Sequence[EventDelivery], rng: Random) -> None:
+    for batch in batches(rng, history):
+        assert LatestDecision.MISMATCH not in await source.decisions(*batch), (
+            "no message of this history has two different contents"
         )
 
 
-async def states(whom: Deliverer, life: Any = None) -> States:
-    found = await whom.store.latest([_id(entity, life) for entity in ENTITIES], timeout=TIMEOUT)
+async def states(source: Deliverer, namespace: Any = None) -> States:
+    found = await source.store.latest([_id(entity, namespace) for entity in ENTITIES], timeout=TIMEOUT)
     return {
         entity: None if one is None else (one.order, one.value) for entity, one in zip(ENTITIES, found, strict=True)
     }
 
 
 class LatestHistoryChecks(StoreFactory):
-    """For stores with the capability `KeepsNewest`; the others skip them."""
+    """For stores with the capability `KeepsLatest`; skipped for others."""
 
     @check(mission=("E6",))
-    async def test_any_order_and_repetition_of_a_history_ends_in_the_same_state(self, stage: Stage) -> None:
-        one = await deliverer(stage)
+    async def test_any_order_and_repetition_of_a_history_ends_in_the_same_state(self, harness: Harness) -> None:
+        one = await deliverer(harness)
         for seed in range(12):
-            dice = Random(seed)
-            history = [_renamed(delivery, seed) for delivery in made_up(dice, 20)]
-            await deliver(one, delivered(dice, history), dice)
-            assert_equal(await states(one, seed), wanted(history), f"the state after history {seed}")
+            rng = Random(seed)
+            history = [_renamed(delivery, seed) for delivery in random_events(rng, 20)]
+            await deliver(one, shuffled_with_repeats(rng, history), rng)
+            assert_equal(await states(one, seed), expected_states(history), f"the state after history {seed}")
 
     @check(mission=("E2", "E6"), rival=(18,))
-    async def test_concurrent_deliveries_of_a_history_end_in_the_same_state(self, stage: Stage) -> None:
-        pool = [await deliverer(stage) for _ in range(DELIVERERS)]
-        history = made_up(Random(1), 60)
-        jobs = [partial(deliver, one, delivered(Random(n), history), Random(n)) for n, one in enumerate(pool)]
-        await stage.together(jobs)
-        assert_equal(await states(pool[0]), wanted(history), "the state after all have delivered all of it")
+    async def test_concurrent_deliveries_of_a_history_end_in_the_same_state(self, harness: Harness) -> None:
+        pool = [await deliverer(harness) for _ in range(DELIVERERS)]
+        history = random_events(Random(1), 60)
+        jobs = [
+            partial(deliver, one, shuffled_with_repeats(Random(n), history), Random(n)) for n, one in enumerate(pool)
+        ]
+        await harness.run_concurrently(jobs)
+        assert_equal(
+            await states(pool[0]),
+            expected_states(history),
+            "the state after all callers have delivered the whole history",
+        )
 
     @check(mission=("E2", "E6"), rival=(18,))
-    async def test_of_different_events_at_once_the_newest_stays(self, stage: Stage) -> None:
-        pool = [await deliverer(stage) for _ in range(DELIVERERS)]
+    async def test_of_concurrent_events_the_newest_wins(self, harness: Harness) -> None:
+        pool = [await deliverer(harness) for _ in range(DELIVERERS)]
         for number in range(10):
             given = [event(f"entity {number}", time, b"%d" % time, message=f"m {time}") for time in range(DELIVERERS)]
             Random(number).shuffle(given)
-            await stage.together([partial(one.told, each) for one, each in zip(pool, given, strict=True)])
+            await harness.run_concurrently(
+                [partial(one.decisions, each) for one, each in zip(pool, given, strict=True)]
+            )
             assert_equal(await pool[0].value(f"entity {number}"), b"%d" % (DELIVERERS - 1), "the value")
 
     @check()
-    async def test_a_batch_is_the_same_as_one_after_the_other(self, stage: Stage) -> None:
-        one = await deliverer(stage)
+    async def test_a_batch_equals_single_deliveries(self, harness: Harness) -> None:
+        one = await deliverer(harness)
         for seed in range(4):
-            dice = Random(seed)
-            history = delivered(dice, made_up(dice, 40))
+            rng = Random(seed)
+            history = shuffled_with_repeats(rng, random_events(rng, 40))
             history.append(replace(history[0], order=event(time=99, value=b"other").order, message=b"m" * 16))
             history.append(replace(history[0], order=event(time=98, value=b"more").order, message=b"m" * 16))
             batched = await one.send(*[_renamed(delivery, f"{seed} batched") for delivery in history])
             single = [(await one.send(_renamed(delivery, f"{seed} single")))[0] for delivery in history]
             assert_equal(batched, single, "the answers, in the order of the deliveries")
-            assert len({answer.decision for answer in batched}) >= 4, "a history in which little happens shows little"
+            assert len({answer.decision for answer in batched}) >= 4, (
+                "the history must lead to at least four different decisions"
+            )
 
     @check(mission=("E2", "E6"), rival=(18,), needs=("shared",))
-    async def test_processes_that_deliver_a_history_end_in_the_same_state(self, stage: Stage) -> None:
-        stage.clock = WallClock()
-        stage.fake = None
-        parent = await deliverer(stage)
-        reports = spawn(self, stage, deliver_in_child)
-        history = made_up(Random(1), 60)
-        assert_equal(await states(parent), wanted(history), "the state after all children have delivered all of it")
+    async def test_processes_that_deliver_a_history_end_in_the_same_state(self, harness: Harness) -> None:
+        harness.clock = WallClock()
+        harness.fake_clock = None
+        parent = await deliverer(harness)
+        reports = spawn(self, harness, deliver_in_child)
+        history = random_events(Random(1), 60)
+        assert_equal(
+            await states(parent),
+            expected_states(history),
+            "the state after all processes have delivered the whole history",
+        )
         applied = [message for report in reports for message in report["applied"]]
-        assert_equal(len(applied), len(set(applied)), "how often messages were applied, and how many there were")
+        assert_equal(
+            len(applied), len(set(applied)), "number of applied deliveries, compared with the number of messages"
+        )
 
 
-def deliver_in_child(factory: str, mode: str, place: str, number: int, start: Barrier) -> dict[str, list[str]]:
-    """What each child does: deliver all of the history in an order of its own."""
-    chosen = COLOURS[mode]
+def deliver_in_child(factory: str, mode: str, directory: str, number: int, start: Barrier) -> dict[str, list[str]]:
+    """Deliver the whole history in this child's own order. Runs in each child process."""
+    runtime_kind = RUNTIME_KINDS[mode]
 
     async def work() -> dict[str, list[str]]:
-        stage = Stage(kit_of(factory), chosen, Path(place))
-        stage.clock = WallClock()
-        stage.fake = None
-        whom = await deliverer(stage)
-        start.wait(PATIENCE)
+        harness = Harness(load_kit(factory), runtime_kind, Path(directory))
+        harness.clock = WallClock()
+        harness.fake_clock = None
+        source = await deliverer(harness)
+        start.wait(DEADLOCK_TIMEOUT)
         applied = []
-        dice = Random(number)
-        for batch in batches(dice, delivered(dice, made_up(Random(1), 60))):
-            told = await whom.told(*batch)
-            named = zip(batch, told, strict=True)
-            applied += [one.trace for one, ruling in named if one.trace and ruling is LatestDecision.APPLIED]
-        await stage.end()
+        rng = Random(number)
+        for batch in batches(rng, shuffled_with_repeats(rng, random_events(Random(1), 60))):
+            decisions = await source.decisions(*batch)
+            named = zip(batch, decisions, strict=True)
+            applied += [one.trace for one, decision in named if one.trace and decision is LatestDecision.APPLIED]
+        await harness.close()
         return {"applied": applied}
 
-    return chosen.run(work())
+    return runtime_kind.run(work())
 
 
-def _id(entity: str, life: Any) -> bytes:
-    return id_of(entity) if life is None else id_of(entity, f"life {life}")
+def _id(entity: str, namespace: Any) -> bytes:
+    return id_of(entity) if namespace is None else id_of(entity, f"namespace {namespace}")
 
 
-def _renamed(one: EventDelivery, life: Any) -> EventDelivery:
-    """The same delivery to other entities of the same names."""
+def _renamed(one: EventDelivery, namespace: Any) -> EventDelivery:
+    """Return the same delivery for other entities with the same names."""
     mark = {
-        name: getattr(one, name) and id_of(getattr(one, name).hex(), f"life {life}")[:16]
+        name: getattr(one, name) and id_of(getattr(one, name).hex(), f"namespace {namespace}")[:16]
         for name in ("message", "event")
     }
-    return replace(one, id=_id(one.entity, life), **mark)
+    return replace(one, id=_id(one.entity, namespace), **mark)

@@ -1,4 +1,4 @@
-"""A look without a claim (the port `SupportsLookup`): it shows what a claim would replay, and nothing else."""
+"""Lookup without a claim (capability `SupportsLookup`): it returns what a claim would replay, and nothing else."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from onceward.protocol.requests import Validity, Verdict
 from onceward.protocol.transitions import replays
 
 from .factory import StoreFactory, check
-from .stage import SECOND, TIMEOUT, Caller, Stage, assert_same, expect, id_of
+from .harness import SECOND, TIMEOUT, Caller, Harness, assert_same, expect, id_of
 
-SHOWN = tuple(name for name in vars(CompletedRecord) if isinstance(vars(CompletedRecord)[name], property))
-"""What a glance shows of a record."""
+LOOKUP_FIELDS = tuple(name for name in vars(CompletedRecord) if isinstance(vars(CompletedRecord)[name], property))
+"""The fields of a record that a lookup returns."""
 
-LOOKS = 3
-"""A store may have to look after its connection first, and then shows nothing: it is asked again after a read."""
+MAX_TRIES = 3
+"""A lookup may return nothing because the store must reconnect first. Then the check reads a record and tries again."""
 
-PAYLOADS = (b"", b"\1one", b"\1two", b"\2one")
-"""None, two of one encoder version, and one of another."""
+FINGERPRINTS = (b"", b"\1one", b"\1two", b"\2one")
+"""No fingerprint, two of one encoder version, and one of another version."""
 
 
 async def time_of(store: Any, id: bytes, clock: Clock | None) -> int:
-    """The store's time: our clock's, or what an answer carries."""
+    """Return the store's time: that of the fake clock, or that in an answer."""
     if clock is not None:
         return clock.now()
     [answer] = await store.read([id], timeout=TIMEOUT)
@@ -33,12 +33,12 @@ async def time_of(store: Any, id: bytes, clock: Clock | None) -> int:
     return now
 
 
-async def assert_shows(
+async def assert_lookup(
     store: Any, record: Record | None, id: bytes, fingerprint: bytes, *, when: str, clock: Clock | None
 ) -> None:
-    """That a glance answers if, and only if, a claim would replay and write nothing."""
+    """Assert that a lookup returns the record if, and only if, a claim would replay it and write nothing."""
     found, wanted = None, False
-    for _ in range(LOOKS):
+    for _ in range(MAX_TRIES):
         before = await time_of(store, id, clock)
         found = store.lookup(id, fingerprint)
         after = await time_of(store, id, clock)
@@ -47,27 +47,27 @@ async def assert_shows(
             break
         await store.read([id], timeout=TIMEOUT)
     else:
-        shows = "show it" if wanted else f"show nothing, not {found}"
-        raise AssertionError(f"{when}: a glance with the fingerprint {fingerprint!r} at {record} must {shows}")
-    for name in SHOWN if found is not None and record is not None else ():
-        seen, kept = getattr(found, name), getattr(record, name)
-        assert seen == kept, f"{when}: a glance shows {name}={seen!r} instead of {kept!r}"
+        expected = "return it" if wanted else f"return nothing, not {found}"
+        raise AssertionError(f"{when}: a lookup of {record} with the fingerprint {fingerprint!r} must {expected}")
+    for name in LOOKUP_FIELDS if found is not None and record is not None else ():
+        seen, stored = getattr(found, name), getattr(record, name)
+        assert seen == stored, f"{when}: a lookup returns {name}={seen!r} instead of {stored!r}"
 
 
-async def glancing(stage: Stage) -> Caller:
-    caller = await stage.caller()
+async def lookup_caller(harness: Harness) -> Caller:
+    caller = await harness.caller()
     if not isinstance(caller.store, SupportsLookup):
-        raise SkipTest("this store has no glance()")
+        raise SkipTest("this store has no lookup()")
     return caller
 
 
 class LookupChecks(StoreFactory):
-    """For stores that show what is done without being asked for a claim."""
+    """For stores that return completed records without a claim; skipped for others."""
 
     @check(rival=(26,), fault=("F18",))
-    async def test_a_glance_shows_what_a_claim_would_replay_and_nothing_else(self, stage: Stage) -> None:
-        caller = await glancing(stage)
-        held = {key: await caller.acquire(key, fingerprint=b"\1one") for key in ROWS}
+    async def test_a_lookup_returns_only_what_a_claim_would_replay(self, harness: Harness) -> None:
+        caller = await lookup_caller(harness)
+        held = {key: await caller.acquire(key, fingerprint=b"\1one") for key in KEYS}
         await caller.complete(held["done"])
         await caller.complete(held["done without its result"], None, stored=False)
         await caller.complete(held["done until soon"], validity=Validity(lasting=SECOND // 2))
@@ -76,40 +76,47 @@ class LookupChecks(StoreFactory):
         await caller.park(held["parked"])
         await caller.release(held["free"])
         await caller.complete(await caller.acquire("done again", lease=1, after_crash=AfterCrash.RERUN))
-        for when in ("at once", "later"):
-            for key in (*ROWS, "done again", "never heard of"):
-                record = await caller.look(key)
-                for fingerprint in PAYLOADS:
-                    await assert_shows(
-                        caller.store, record, id_of(key), fingerprint, when=f"{key}, {when}", clock=stage.fake
+        for when in ("immediately", "later"):
+            for key in (*KEYS, "done again", "never claimed"):
+                record = await caller.read(key)
+                for fingerprint in FINGERPRINTS:
+                    await assert_lookup(
+                        caller.store, record, id_of(key), fingerprint, when=f"{key}, {when}", clock=harness.fake_clock
                     )
                 if record is not None:
-                    assert_same(record, await caller.record(key), "a glance must change nothing")
-            await stage.lapse(SECOND // 2)
+                    assert_same(record, await caller.record(key), "a lookup must change nothing")
+            await harness.elapse(SECOND // 2)
 
     @check(rival=(26,))
-    async def test_a_glance_leaves_it_to_the_claim_to_move_a_window(self, stage: Stage) -> None:
-        caller = await glancing(stage)
-        slide = 8 * SECOND if stage.fake else 800_000
+    async def test_a_lookup_does_not_extend_a_sliding_window(self, harness: Harness) -> None:
+        caller = await lookup_caller(harness)
+        slide = 8 * SECOND if harness.fake_clock else 800_000
         validity = Validity(lasting=slide, slide=slide)
         done = expect(await caller.complete(await caller.acquire(), validity=validity), Verdict.OK)
-        await assert_shows(caller.store, done, done.id, b"", when="in the first eighth", clock=stage.fake)
-        await stage.lapse(slide // 4)
-        await assert_shows(caller.store, done, done.id, b"", when="after an eighth", clock=stage.fake)
+        await assert_lookup(caller.store, done, done.id, b"", when="in the first eighth", clock=harness.fake_clock)
+        await harness.elapse(slide // 4)
+        await assert_lookup(caller.store, done, done.id, b"", when="after an eighth", clock=harness.fake_clock)
         moved = expect(await caller.claim(), Verdict.REPLAY)
-        await assert_shows(caller.store, moved, done.id, b"", when="after a claim has moved it", clock=stage.fake)
+        await assert_lookup(
+            caller.store, moved, done.id, b"", when="after a claim has extended it", clock=harness.fake_clock
+        )
 
     @check(fault=("F67",))
-    async def test_a_glance_shows_nothing_of_a_newer_version(self, stage: Stage) -> None:
-        caller = await glancing(stage)
+    async def test_a_lookup_ignores_records_of_a_newer_version(self, harness: Harness) -> None:
+        caller = await lookup_caller(harness)
         done = expect(await caller.complete(await caller.acquire()), Verdict.OK)
-        self.plant(stage.place, done.id, min_reader=READER + 1)
-        await assert_shows(
-            caller.store, await caller.record(), done.id, b"", when="written by a newer version", clock=stage.fake
+        self.overwrite(harness.directory, done.id, min_reader=READER + 1)
+        await assert_lookup(
+            caller.store,
+            await caller.record(),
+            done.id,
+            b"",
+            when="written by a newer version",
+            clock=harness.fake_clock,
         )
 
 
-ROWS = (
+KEYS = (
     "running",
     "done",
     "done without its result",

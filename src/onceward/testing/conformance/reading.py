@@ -1,4 +1,4 @@
-"""Reading, scanning, counting, watching, and what outlives a store."""
+"""Reading, scanning, counting, watching, and data that survives reopening."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from onceward.protocol.requests import Verdict
 from onceward.protocol.transitions import CLOCK_MARGIN
 
 from .factory import StoreFactory, check
-from .stage import SECOND, TIMEOUT, Caller, Stage, assert_equal, assert_same, expect, id_of, wanting
+from .harness import SECOND, TIMEOUT, Caller, Harness, assert_equal, assert_same, claim_request, expect, id_of
 
 
 class ReadingChecks(StoreFactory):
-    """What an operator, a waiter and a restarted process need."""
+    """What operators, waiting callers and restarted processes need."""
 
     @check()
-    async def test_answers_come_in_the_order_of_the_questions(self, stage: Stage) -> None:
-        caller = await stage.caller()
+    async def test_answers_are_in_request_order(self, harness: Harness) -> None:
+        caller = await harness.caller()
         keys = [f"key {number}" for number in range(12)]
-        answers = await caller.store.claim([wanting(key) for key in keys], timeout=TIMEOUT)
+        answers = await caller.store.claim([claim_request(key) for key in keys], timeout=TIMEOUT)
         assert_equal([expect(one, Verdict.ACQUIRED).key for one in answers], keys, "answers to claims")
         ids = [id_of(key) for key in (*reversed(keys), "never claimed")]
         found = await caller.store.read(ids, timeout=TIMEOUT)
@@ -31,32 +31,32 @@ class ReadingChecks(StoreFactory):
         assert_equal((found[-1].verdict, found[-1].record), (Verdict.ABSENT, None), "a key that was never claimed")
 
     @check()
-    async def test_nothing_asked_nothing_answered(self, stage: Stage) -> None:
-        store = (await stage.caller()).store
-        assert_equal(await store.claim([], timeout=TIMEOUT), [], "claim of nothing")
-        assert_equal(await store.renew([], timeout=TIMEOUT), [], "renewal of nothing")
-        assert_equal(await store.settle([], timeout=TIMEOUT), [], "settlement of nothing")
-        assert_equal(await store.read([], timeout=TIMEOUT), [], "read of nothing")
-        assert_equal(await store.forget([], force=False, timeout=TIMEOUT), [], "forget of nothing")
+    async def test_empty_requests_get_empty_answers(self, harness: Harness) -> None:
+        store = (await harness.caller()).store
+        assert_equal(await store.claim([], timeout=TIMEOUT), [], "an empty claim")
+        assert_equal(await store.renew([], timeout=TIMEOUT), [], "an empty renewal")
+        assert_equal(await store.settle([], timeout=TIMEOUT), [], "an empty settlement")
+        assert_equal(await store.read([], timeout=TIMEOUT), [], "an empty read")
+        assert_equal(await store.forget([], force=False, timeout=TIMEOUT), [], "an empty forget")
         assert_equal(await store.purge(10, timeout=TIMEOUT), 0, "purge of an empty store")
         assert_equal(sum((await store.counts(timeout=TIMEOUT)).values()), 0, "counts of an empty store")
         page = await store.scan(Filter(), cursor=None, limit=10, timeout=TIMEOUT)
         assert_equal((page.records, page.cursor), ([], None), "scan of an empty store")
 
     @check()
-    async def test_pages_of_any_size_show_each_record_once(self, stage: Stage) -> None:
-        caller = await stage.caller()
+    async def test_pages_of_any_size_show_each_record_once(self, harness: Harness) -> None:
+        caller = await harness.caller()
         await fill(caller, 12)
         for limit in (1, 5, 6, 12, 100):
             found = await scan_all(caller, Filter(), limit)
             keys = sorted(record.key for record in found)
-            assert keys == sorted(f"key {number}" for number in range(12)), f"pages of {limit} show {keys}"
+            assert keys == sorted(f"key {number}" for number in range(12)), f"pages of {limit} contain {keys}"
             for record in found:
                 assert_same(await caller.record(record.key), record, "in a page")
 
     @check()
-    async def test_a_scan_survives_what_others_do_meanwhile(self, stage: Stage) -> None:
-        caller, other = await stage.callers(2)
+    async def test_a_scan_survives_concurrent_changes(self, harness: Harness) -> None:
+        caller, other = await harness.callers(2)
         await fill(caller, 12)
         page = await caller.store.scan(Filter(), cursor=None, limit=5, timeout=TIMEOUT)
         for record in page.records:
@@ -65,42 +65,40 @@ class ReadingChecks(StoreFactory):
         seen = {record.key for record in page.records}
         rest = await scan_all(caller, Filter(), 5, page.cursor)
         wanted = {f"key {number}" for number in range(12)}
-        assert wanted <= seen | {record.key for record in rest}, "the scan skipped records that were there all the time"
-        assert not seen & {record.key for record in rest}, "the scan shows records twice"
+        assert wanted <= seen | {record.key for record in rest}, "the scan skipped records that existed all the time"
+        assert not seen & {record.key for record in rest}, "the scan returned records twice"
 
     @check(needs=("fake_clock",))
-    async def test_a_scan_goes_on_where_it_was_although_what_it_saw_last_is_gone_or_came_back(
-        self, stage: Stage
-    ) -> None:
-        """With keys that were first claimed together, and with such that were claimed one after the other."""
-        caller, other = await stage.callers(2)
+    async def test_a_scan_continues_although_its_last_record_was_purged_or_recreated(self, harness: Harness) -> None:
+        """Checked with keys that were first claimed at the same time, and with keys claimed at different times."""
+        caller, other = await harness.callers(2)
         for together in (True, False):
-            for come_back in (True, False):
-                name = f"{together} {come_back}"
+            for recreated in (True, False):
+                name = f"{together} {recreated}"
                 keys = [f"{name} {number}" for number in range(12)]
                 for key in keys:
                     expect(await caller.complete(await caller.acquire(key, scope=name)), Verdict.OK)
-                    stage.turn(0 if together else SECOND)
-                stage.turn(2 * CLOCK_MARGIN)
+                    harness.move_clock(0 if together else SECOND)
+                harness.move_clock(2 * CLOCK_MARGIN)
                 page = await caller.store.scan(Filter(scope=name), cursor=None, limit=5, timeout=TIMEOUT)
                 seen = [record.key for record in page.records]
                 await other.store.forget([page.records[-1].id], force=True, timeout=TIMEOUT)
-                stage.turn(2 * CLOCK_MARGIN)
-                assert_equal(await other.purge(), 1, "what is purged of what was forgotten")
-                if come_back:
+                harness.move_clock(2 * CLOCK_MARGIN)
+                assert_equal(await other.purge(), 1, "forgotten records that were purged")
+                if recreated:
                     await other.acquire(seen[-1], scope=name)
                 rest = [record.key for record in await scan_all(caller, Filter(scope=name), 4, page.cursor)]
                 wanted = sorted({*keys} - {*seen})
-                assert sorted(rest) in (wanted, sorted([*wanted, seen[-1]] if come_back else wanted)), (
-                    f"after {seen} the rest should be {wanted}, and is {rest}"
+                assert sorted(rest) in (wanted, sorted([*wanted, seen[-1]] if recreated else wanted)), (
+                    f"after {seen} the rest should be {wanted}, but is {rest}"
                 )
 
     @check()
-    async def test_filters_choose_by_state_scope_key_and_age(self, stage: Stage) -> None:
-        caller = await stage.caller()
+    async def test_filters_choose_by_state_scope_key_and_age(self, harness: Harness) -> None:
+        caller = await harness.caller()
         await fill(caller, 9)
-        await stage.lapse(SECOND if stage.fake else 5_000)
-        young = expect(await caller.send(wanting("key 1", scope="other")), Verdict.ACQUIRED)
+        await harness.elapse(SECOND if harness.fake_clock else 5_000)
+        young = expect(await caller.send(claim_request("key 1", scope="other")), Verdict.ACQUIRED)
 
         old = {f"kit/key {number}" for number in range(9)}
         done = {"kit/key 1", "kit/key 4", "kit/key 7"}
@@ -122,15 +120,15 @@ class ReadingChecks(StoreFactory):
             assert_equal(sorted(found), sorted(names), f"{filtered}")
 
     @check()
-    async def test_the_first_of_an_order_are_found_whatever_their_ids(self, stage: Stage) -> None:
-        caller = await stage.caller()
+    async def test_sorted_pages_do_not_depend_on_ids(self, harness: Harness) -> None:
+        caller = await harness.caller()
         store = caller.store
         if not isinstance(store, SortsRecords):
             raise SkipTest("this store does not sort")
         keys = [f"key {number}" for number in (5, 3, 1, 4, 2, 0)]
         for key in keys:
             await caller.acquire(key)
-            await stage.lapse(SECOND if stage.fake else 2_000)
+            await harness.elapse(SECOND if harness.fake_clock else 2_000)
         expect(await caller.complete(await caller.record("key 3")), Verdict.OK)
         wanted = {
             SortOrder.CREATED: [*reversed(keys)],
@@ -148,10 +146,10 @@ class ReadingChecks(StoreFactory):
         assert_same(await caller.record("key 3"), page.records[0], "in a page")
 
     @check(mission=("A8",))
-    async def test_counts_are_by_scope_and_state(self, stage: Stage) -> None:
-        caller = await stage.caller()
+    async def test_counts_are_by_scope_and_state(self, harness: Harness) -> None:
+        caller = await harness.caller()
         await fill(caller, 9)
-        await caller.send(wanting("key 1", scope="other"))
+        await caller.send(claim_request("key 1", scope="other"))
         counted = await caller.store.counts(timeout=TIMEOUT)
         wanted = {
             ("kit", RecordState.PENDING): 3,
@@ -160,67 +158,69 @@ class ReadingChecks(StoreFactory):
             ("other", RecordState.PENDING): 1,
         }
         assert Counter(counted) == Counter(wanted), f"{counted}"
-        assert all(isinstance(state, RecordState) for _, state in counted), f"states must be States: {counted}"
+        assert all(isinstance(state, RecordState) for _, state in counted), (
+            f"states must be RecordState members: {counted}"
+        )
 
     @check(mission=("B2",), fault=("F69",))
-    async def test_a_watcher_is_woken_when_the_owner_settles(self, stage: Stage) -> None:
-        caller = await stage.caller()
+    async def test_a_watcher_is_notified_when_the_owner_settles(self, harness: Harness) -> None:
+        caller = await harness.caller()
         store = caller.store
         if not isinstance(store, NotifiesChanges):
             raise SkipTest("this store does not notify")
-        held, bell, ghost = await caller.acquire(), threading.Event(), threading.Event()
-        stop = store.watch(held.id, bell.set)
-        store.watch(held.id, ghost.set)()
-        other = store.watch(id_of("another key"), ghost.set)
+        held, notified, unexpected = await caller.acquire(), threading.Event(), threading.Event()
+        stop = store.watch(held.id, notified.set)
+        store.watch(held.id, unexpected.set)()
+        other = store.watch(id_of("another key"), unexpected.set)
         expect(await caller.complete(held), Verdict.OK)
         for _ in range(400):
-            if bell.is_set():
+            if notified.is_set():
                 break
-            await stage.pause(0.005)
-        assert bell.is_set(), "nobody woke the watcher"
-        assert not ghost.is_set(), "somebody was woken who had stopped watching, or watches another key"
+            await harness.sleep(0.005)
+        assert notified.is_set(), "the watcher was not notified"
+        assert not unexpected.is_set(), "a watcher that had stopped, or that watches another key, was notified"
         stop()
         stop()
         other()
 
     @check()
-    async def test_a_twin_has_the_same_data_and_a_life_of_its_own(self, stage: Stage) -> None:
-        caller = await stage.caller()
-        clone = await stage.caller(caller.store.clone())
+    async def test_a_clone_shares_the_data_and_is_closed_separately(self, harness: Harness) -> None:
+        caller = await harness.caller()
+        clone = await harness.caller(caller.store.clone())
         held = await caller.acquire()
         expect(await clone.renew(held), Verdict.OK)
-        await stage.dismiss(clone)
+        await harness.close_caller(clone)
         expect(await caller.complete(held), Verdict.OK)
 
     @check()
-    async def test_two_stores_on_one_place_see_each_other(self, stage: Stage) -> None:
-        first, second = await stage.callers(2)
+    async def test_two_stores_on_the_same_data_see_each_other(self, harness: Harness) -> None:
+        first, second = await harness.callers(2)
         held = await first.acquire()
-        assert_same(held, await second.record(), "seen by the other")
+        assert_same(held, await second.record(), "seen by the second store")
         expect(await second.complete(held, b"it"), Verdict.OK)
-        assert_equal((await first.record()).result, b"it", "the result, seen by the first")
+        assert_equal((await first.record()).result, b"it", "the result, seen by the first store")
 
     @check(fault=("F30",), needs=("durable",))
-    async def test_what_was_written_outlives_the_store(self, stage: Stage) -> None:
-        caller = await stage.caller()
+    async def test_records_survive_reopening(self, harness: Harness) -> None:
+        caller = await harness.caller()
         await fill(caller, 6)
         before = {record.key: record for record in await scan_all(caller, Filter(), 10)}
-        await stage.dismiss(caller)
-        reopened = await stage.caller()
+        await harness.close_caller(caller)
+        reopened = await harness.caller()
         for key, record in before.items():
-            assert_same(record, await reopened.record(key), "after closing and opening again")
+            assert_same(record, await reopened.record(key), "after reopening the store")
         expect(await reopened.complete(before["key 0"]), Verdict.OK)
 
     @check()
-    async def test_a_store_has_a_name_for_people(self, stage: Stage) -> None:
-        store = (await stage.caller()).store
-        assert isinstance(store.name, str), f"a name is text, not {store.name!r}"
-        assert store.name, "an empty name helps nobody"
-        assert isinstance(store.inline, bool), f"inline is True or False, not {store.inline!r}"
+    async def test_a_store_has_a_readable_name(self, harness: Harness) -> None:
+        store = (await harness.caller()).store
+        assert isinstance(store.name, str), f"name must be a string, not {store.name!r}"
+        assert store.name, "name must not be empty"
+        assert isinstance(store.inline, bool), f"inline must be True or False, not {store.inline!r}"
 
 
 async def fill(caller: Caller, number: int) -> None:
-    """Keys that run, are completed, and failed, in turn."""
+    """Create keys that are alternately running, completed and failed."""
     for one in range(number):
         held = await caller.acquire(f"key {one}")
         if one % 3 == 1:

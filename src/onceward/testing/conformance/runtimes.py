@@ -1,4 +1,4 @@
-"""The two colours of a check. Its body is one `async def`; a colour says how that is run, and what "at once" means."""
+"""The two runtimes of a check: sync with threads, and asyncio with tasks. The body of the check is one `async def`."""
 
 from __future__ import annotations
 
@@ -16,75 +16,75 @@ T = TypeVar("T")
 
 Job = Callable[[], Coroutine[Any, Any, T]]
 
-PATIENCE = 60.0
-"""Seconds until a race that does not end counts as a deadlock: far beyond what the slowest machine needs."""
+DEADLOCK_TIMEOUT = 60.0
+"""Seconds after which a race counts as a deadlock: much longer than the slowest machine needs."""
 
 
 class RuntimeKind(Protocol):
-    """How a check is run: `world` makes one for each store, `leave` ends it, `together` runs jobs at the same time.
+    """How a check runs: `new_runtime` returns a runtime for each store, `close_runtime` ends it.
 
-    The results of jobs come in their order, or else the first of their errors is raised.
+    `run_concurrently` runs jobs at the same time. It returns their results in order, or raises the first error.
     """
 
     def run(self, body: Coroutine[Any, Any, T]) -> T: ...
-    def runtime(self) -> Runtime: ...
-    def leave(self, runtime: Runtime) -> None: ...
-    async def together(self, jobs: Sequence[Job[T]]) -> list[T]: ...
+    def new_runtime(self) -> Runtime: ...
+    def close_runtime(self, runtime: Runtime) -> None: ...
+    async def run_concurrently(self, jobs: Sequence[Job[T]]) -> list[T]: ...
 
 
-class Blocking:
-    """Driven by the bridge; jobs are threads."""
+class SyncRuntimeKind:
+    """Runs the body without an event loop; jobs are threads."""
 
     def run(self, body: Coroutine[Any, Any, T]) -> T:
         return bridge.run(body)
 
-    def runtime(self) -> Runtime:
+    def new_runtime(self) -> Runtime:
         return ThreadRuntime()
 
-    def leave(self, runtime: Runtime) -> None: ...
+    def close_runtime(self, runtime: Runtime) -> None: ...
 
-    async def together(self, jobs: Sequence[Job[T]]) -> list[T]:
+    async def run_concurrently(self, jobs: Sequence[Job[T]]) -> list[T]:
         results: dict[int, T] = {}
         errors: list[BaseException] = []
         start = threading.Barrier(len(jobs))
 
         def work(number: int, job: Job[T]) -> None:
             try:
-                start.wait(PATIENCE)
+                start.wait(DEADLOCK_TIMEOUT)
                 results[number] = bridge.run(job())
-            except BaseException as error:  # noqa: BLE001 (raised again below, on the thread of the check)
+            except BaseException as error:  # noqa: BLE001 (raised again below, in the thread of the check)
                 errors.append(error)
 
         threads = [threading.Thread(target=work, args=one, daemon=True) for one in enumerate(jobs)]
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(PATIENCE)
-            assert not thread.is_alive(), f"deadlock: a call is still waiting after {PATIENCE:g} s"
+            thread.join(DEADLOCK_TIMEOUT)
+            assert not thread.is_alive(), f"deadlock: a call is still waiting after {DEADLOCK_TIMEOUT:g} s"
         if errors:
             raise errors[0]
         return [results[number] for number in range(len(jobs))]
 
 
-class Looping:
-    """Driven by an event loop; jobs are tasks."""
+class AsyncRuntimeKind:
+    """Runs the body in an event loop; jobs are tasks."""
 
     def run(self, body: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(body)
 
-    def runtime(self) -> Runtime:
+    def new_runtime(self) -> Runtime:
         return AsyncioRuntime()
 
-    def leave(self, runtime: Runtime) -> None:
+    def close_runtime(self, runtime: Runtime) -> None:
         if isinstance(runtime, AsyncioRuntime):
             runtime.close()
 
-    async def together(self, jobs: Sequence[Job[T]]) -> list[T]:
+    async def run_concurrently(self, jobs: Sequence[Job[T]]) -> list[T]:
         everything: Awaitable[list[T]] = asyncio.gather(*(job() for job in jobs))
         try:
-            return await asyncio.wait_for(everything, PATIENCE)
+            return await asyncio.wait_for(everything, DEADLOCK_TIMEOUT)
         except TimeoutError:
-            raise AssertionError(f"deadlock: a call is still waiting after {PATIENCE:g} s") from None
+            raise AssertionError(f"deadlock: a call is still waiting after {DEADLOCK_TIMEOUT:g} s") from None
 
 
-COLOURS: dict[str, RuntimeKind] = {"blocking": Blocking(), "asyncio": Looping()}
+RUNTIME_KINDS: dict[str, RuntimeKind] = {"blocking": SyncRuntimeKind(), "asyncio": AsyncRuntimeKind()}

@@ -9,7 +9,7 @@ from random import Random
 
 from onceward.protocol.ports import Store
 from onceward.protocol.runtime import Runtime
-from onceward.testing.conformance.runtimes import COLOURS, RuntimeKind
+from onceward.testing.conformance.runtimes import RUNTIME_KINDS, RuntimeKind
 
 from .load import MOMENT, Pause, Worker
 from .log import MemoryLog
@@ -38,7 +38,7 @@ def storm(
     wants; what they get depends on the race, so a history comes but once.
     """
     log = MemoryLog()
-    chosen = COLOURS[mode]
+    chosen = RUNTIME_KINDS[mode]
 
     async def work(number: int, store: Store, heartbeat: Store, runtime: Runtime) -> None:
         dice = Random(f"{seed} {number}")
@@ -63,10 +63,10 @@ def storm(
     async def all_at_once() -> None:
         numbers = range(1, workers + 1)
         if not shared:
-            await chosen.together([partial(work_alone, number) for number in numbers])
+            await chosen.run_concurrently([partial(work_alone, number) for number in numbers])
             return
         async with opened(Recorder(open_store(), log, lingers=lingers), chosen) as place:
-            await chosen.together([partial(work, number, *place) for number in numbers])
+            await chosen.run_concurrently([partial(work, number, *place) for number in numbers])
 
     chosen.run(all_at_once())
     return log.operations()
@@ -76,9 +76,9 @@ def storm(
 async def opened(store: Store, mode: RuntimeKind) -> AsyncIterator[tuple[Store, Store, Runtime]]:
     """The store and its twin for renewals, each in a world of its own, as a client has them."""
     heartbeat = store.clone()
-    places = [(store, mode.runtime())]
+    places = [(store, mode.new_runtime())]
     if heartbeat is not store:
-        places.append((heartbeat, mode.runtime()))
+        places.append((heartbeat, mode.new_runtime()))
     for one, runtime in places:
         await one.open(runtime)
     try:
@@ -86,7 +86,7 @@ async def opened(store: Store, mode: RuntimeKind) -> AsyncIterator[tuple[Store, 
     finally:
         for one, runtime in places:
             await one.close()
-            mode.leave(runtime)
+            mode.close_runtime(runtime)
 
 
 async def _sleep(runtime: Runtime, microseconds: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from onceward.cli.load_object import named
+from onceward.cli.load_object import load_object
 from onceward.errors import ConfigurationError
 
 from .contract import System
@@ -14,7 +14,7 @@ PARTS = ("name", "effects", "open", "events", "worker", "audit")
 
 def find_system(place: str) -> System:
     """As the worker processes find it, too."""
-    found = named(place)
+    found = load_object(place)
     missing = [part for part in PARTS if not hasattr(found, part)]
     if missing:
         raise ConfigurationError(f"{place} is no System: it has no {', no '.join(missing)}", hint="docs/howto/storm.md")

@@ -12,7 +12,7 @@ from types import FrameType
 from msgspec import json
 from msgspec.structs import replace
 
-from onceward.cli.settings import masked
+from onceward.cli.settings import mask_secrets
 from onceward.client.sync import Once
 from onceward.errors import ConfigurationError, OncewardError, StoreUnavailable
 
@@ -56,7 +56,7 @@ def main(system: str, arguments: Sequence[str] = (), plan: Plan | None = None) -
         print("\ninterrupted: nothing was audited", file=sys.stderr)
         return INTERRUPTED
     if as_json:
-        shown = replace(run, plan=replace(run.plan, store=masked(run.plan.store)))
+        shown = replace(run, plan=replace(run.plan, store=mask_secrets(run.plan.store)))
         print(json.encode(shown).decode())
     else:
         board.finish(found.name, run)

@@ -1,4 +1,4 @@
-"""What every check stands on: a private place, a clock, and callers with a store of their own each."""
+"""The harness of every check: a private directory, a clock, and callers, each with its own store."""
 
 from __future__ import annotations
 
@@ -39,13 +39,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TIMEOUT = 30.0
-"""Seconds for one store call: generous, since no check is about slowness."""
+"""Seconds for one store call: long, since no check is about speed."""
 
 LEASE = 600 * 1_000_000
-"""Lives longer than any check."""
+"""Longer than any check takes."""
 
-SHORT = 50_000
-"""A lease that `lapse()` outlives: short, because a store with a clock of its own makes us really wait."""
+SHORT_LEASE = 50_000
+"""A lease that expires during `elapse()`.
+
+It is short because a store with its own clock makes the check really wait.
+"""
 
 SECOND = 1_000_000
 HOUR = 3600 * SECOND
@@ -56,35 +59,35 @@ def id_of(key: str, scope: str = "kit") -> bytes:
     return hashlib.sha256(f"{scope}\0{key}".encode()).digest()
 
 
-def wanting(key: str, *, scope: str = "kit", lease: int | None = LEASE, **more: Any) -> ClaimRequest:
-    """A claim of this key with a nonce of its own."""
+def claim_request(key: str, *, scope: str = "kit", lease: int | None = LEASE, **more: Any) -> ClaimRequest:
+    """Return a claim request for this key with a new nonce."""
     more = {"id": id_of(key, scope), "nonce": new_nonce(), **more}
     return ClaimRequest(scope=scope, key=key, lease=lease, **more)
 
 
 def expect(answer: Answer, *verdicts: Verdict) -> Record:
-    """The record of an answer that must be one of these."""
+    """Assert that the answer has one of these verdicts, and return its record."""
     wanted = " or ".join(verdicts)
-    assert answer.verdict in verdicts, f"the store says {answer.verdict} instead of {wanted}, and shows {answer.record}"
+    assert answer.verdict in verdicts, f"the store returns {answer.verdict} instead of {wanted}, with {answer.record}"
     assert isinstance(answer.verdict, Verdict), f"{answer.verdict!r} must be a Verdict"
-    assert answer.record is not None, f"the answer {answer.verdict} must carry the record as it is now"
+    assert answer.record is not None, f"the answer {answer.verdict} must contain the current record"
     return answer.record
 
 
 def differences(wanted: Record | None, seen: Record | None) -> str:
-    """Which fields differ, for the message of a failing check. Empty if none."""
+    """Return which fields differ, for the message of a failing check; empty if none do."""
     if wanted is None or seen is None:
-        return "" if wanted is seen else f"record: wanted {wanted}, seen {seen}"
+        return "" if wanted is seen else f"record: expected {wanted}, got {seen}"
     pairs = [(name, getattr(wanted, name), getattr(seen, name)) for name in Record.__struct_fields__]
     return "; ".join(
-        f"{name}: wanted {mine!r}, seen {its!r}"
-        for name, mine, its in pairs
-        if mine != its or type(mine) is not type(its)
+        f"{name}: expected {left!r}, got {right!r}"
+        for name, left, right in pairs
+        if left != right or type(left) is not type(right)
     )
 
 
 def assert_equal(seen: object, wanted: object, what: str) -> None:
-    assert seen == wanted, f"{what}: wanted {wanted!r:.300}, seen {seen!r:.300}"
+    assert seen == wanted, f"{what}: expected {wanted!r:.300}, got {seen!r:.300}"
 
 
 def assert_same(wanted: Record | None, seen: Record | None, when: str) -> None:
@@ -93,14 +96,14 @@ def assert_same(wanted: Record | None, seen: Record | None, when: str) -> None:
 
 
 class Caller:
-    """Somebody with a store of their own, who asks for one thing at a time."""
+    """A client with its own store that sends one request at a time."""
 
     def __init__(self, store: Store, runtime: Runtime) -> None:
         self.store = store
         self.runtime = runtime
 
     async def claim(self, key: str = "key", **how: Any) -> Answer:
-        return await self.send(wanting(key, **how))
+        return await self.send(claim_request(key, **how))
 
     async def acquire(self, key: str = "key", **how: Any) -> Record:
         return expect(await self.claim(key, **how), Verdict.ACQUIRED)
@@ -142,15 +145,15 @@ class Caller:
         [answer] = await self.store.forget([id_of(key)], force=force, timeout=TIMEOUT, **more)
         return answer
 
-    async def look(self, key: str = "key", *, id: bytes | None = None) -> Record | None:
+    async def read(self, key: str = "key", *, id: bytes | None = None) -> Record | None:
         [answer] = await self.store.read([id or id_of(key)], timeout=TIMEOUT)
         assert answer.verdict is (Verdict.ABSENT if answer.record is None else Verdict.OK), (
-            f"read says {answer.verdict}"
+            f"read returns {answer.verdict}"
         )
         return answer.record
 
     async def record(self, key: str = "key", *, id: bytes | None = None) -> Record:
-        record = await self.look(key, id=id)
+        record = await self.read(key, id=id)
         assert record is not None, f"the record of {id or key!r} is not there"
         return record
 
@@ -160,11 +163,11 @@ class Caller:
     async def audit(self, limit: int = 100, **wanted: Any) -> list[AuditEntry]:
         return await self.store.audit(AuditFilter(**wanted), limit=limit, timeout=TIMEOUT)
 
-    async def owners_verbs(self, held: Record) -> dict[str, Answer]:
-        """Everything that an owner may do, one after the other."""
+    async def owner_requests(self, held: Record) -> dict[str, Answer]:
+        """Send every request that an owner may send, one after the other."""
         return {
             "renew": await self.renew(held, note={"by": "a zombie"}),
-            "renew without a word": await self.renew(held),
+            "renew without a note": await self.renew(held),
             "complete": await self.complete(held, b"of a zombie"),
             "fail": await self.fail(held, error="of a zombie", final=True),
             "park": await self.park(held, error="of a zombie"),
@@ -172,21 +175,21 @@ class Caller:
         }
 
 
-class Stage:
-    """The surroundings of one check."""
+class Harness:
+    """The environment of one check."""
 
-    def __init__(self, kit: StoreFactory, mode: RuntimeKind, place: Path) -> None:
+    def __init__(self, kit: StoreFactory, mode: RuntimeKind, directory: Path) -> None:
         self.kit = kit
-        self.mode = mode
-        self.place = place
-        self.fake = FakeClock() if kit.fake_clock else None
-        self.clock: Clock = self.fake or WallClock()
+        self.runtime_kind = mode
+        self.directory = directory
+        self.fake_clock = FakeClock() if kit.fake_clock else None
+        self.clock: Clock = self.fake_clock or WallClock()
         self._opened: list[Caller] = []
 
     async def caller(self, store: Store | None = None) -> Caller:
-        """One more caller, with a connection of its own to the same data (or with this store, not yet open)."""
-        store = store or self.kit.open(self.place, self.clock)
-        runtime = self.mode.runtime()
+        """Return a new caller with its own connection to the same data (or with this store, not yet open)."""
+        store = store or self.kit.open(self.directory, self.clock)
+        runtime = self.runtime_kind.new_runtime()
         await store.open(runtime)
         self._opened.append(Caller(store, runtime))
         return self._opened[-1]
@@ -194,51 +197,51 @@ class Stage:
     async def callers(self, number: int) -> list[Caller]:
         return [await self.caller() for _ in range(number)]
 
-    async def dismiss(self, caller: Caller) -> None:
+    async def close_caller(self, caller: Caller) -> None:
         await caller.store.close()
-        self.mode.leave(caller.runtime)
+        self.runtime_kind.close_runtime(caller.runtime)
         self._opened.remove(caller)
 
-    async def end(self) -> None:
+    async def close(self) -> None:
         for caller in tuple(self._opened):
-            await self.dismiss(caller)
+            await self.close_caller(caller)
 
-    async def together(self, jobs: Sequence[Job[T]]) -> list[T]:
-        return await self.mode.together(jobs)
+    async def run_concurrently(self, jobs: Sequence[Job[T]]) -> list[T]:
+        return await self.runtime_kind.run_concurrently(jobs)
 
-    async def lapse(self, duration: int = SHORT) -> None:
-        """Let time pass: the fake clock's, or really."""
-        if self.fake is not None:
-            self.fake.advance_microseconds(duration)
+    async def elapse(self, duration: int = SHORT_LEASE) -> None:
+        """Let time pass: advance the fake clock, or really wait."""
+        if self.fake_clock is not None:
+            self.fake_clock.advance_microseconds(duration)
         else:
-            await self.pause((duration + 5_000) / SECOND)
+            await self.sleep((duration + 5_000) / SECOND)
 
-    async def pause(self, seconds: float) -> None:
-        """Real time, during which others run."""
-        await self.mode.runtime().sleep(seconds)
+    async def sleep(self, seconds: float) -> None:
+        """Wait in real time, while other jobs run."""
+        await self.runtime_kind.new_runtime().sleep(seconds)
 
-    def turn(self, duration: int) -> None:
-        """Hours and days, for checks that need the fake clock."""
-        assert self.fake is not None, 'a check that turns the clock must say needs=("fake_clock",)'
+    def move_clock(self, duration: int) -> None:
+        """Move the fake clock by hours or days, forwards or (negative) backwards."""
+        assert self.fake_clock is not None, 'a check that moves the clock must declare needs=("fake_clock",)'
         if duration < 0:
-            self.fake.set_back_microseconds(-duration)
+            self.fake_clock.set_back_microseconds(-duration)
         else:
-            self.fake.advance_microseconds(duration)
+            self.fake_clock.advance_microseconds(duration)
 
     def raw(self, key: str = "key") -> Mapping[str, object] | None:
-        """What the database holds, past the store; without the hook, nothing to compare."""
+        """Return the record as the database has it, or None if the kit has no `raw` hook."""
         try:
-            return self.kit.raw(self.place, id_of(key))
+            return self.kit.raw(self.directory, id_of(key))
         except SkipTest:
             return None
 
-    async def lapsed(self, caller: Caller, key: str = "key", **how: Any) -> Record:
-        """An owner who fell silent."""
-        held = await caller.acquire(key, **{"lease": SHORT, **how})
-        await self.lapse()
+    async def expired_owner(self, caller: Caller, key: str = "key", **how: Any) -> Record:
+        """Acquire the key and let the lease expire. Return the record of the late owner."""
+        held = await caller.acquire(key, **{"lease": SHORT_LEASE, **how})
+        await self.elapse()
         return held
 
 
-def stranger(held: Record, *, token: int = 0, nonce: bytes | None = None) -> Record:
-    """Somebody who is nearly the owner: another token, or another nonce."""
+def altered_owner(held: Record, *, token: int = 0, nonce: bytes | None = None) -> Record:
+    """Return the owner's record with another token or nonce: a caller that is not the owner."""
     return replace(held, token=held.token + token, nonce=held.nonce if nonce is None else nonce)

@@ -1,4 +1,4 @@
-"""A store and the pure state table side by side: each request goes to both, and every answer must agree."""
+"""Compares a store with the state table: each request goes to both, and every answer must agree."""
 
 from __future__ import annotations
 
@@ -14,63 +14,63 @@ from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimR
 from onceward.protocol.transitions import Row, purgeable, row_of
 from onceward.testing.clock import FakeClock
 
-from .lookup import PAYLOADS, assert_shows
-from .stage import TIMEOUT, Caller, assert_same, differences
+from .harness import TIMEOUT, Caller, assert_same, differences
+from .lookup import FINGERPRINTS, assert_lookup
 
 Change = Callable[[Record | None, Any, int], tuple[Record | None, Verdict]]
 
 
-class Mirror:
-    """Sends through any of its callers, and keeps in `records` what the state table says.
+class ModelComparison:
+    """Sends requests through its callers, and keeps in `records` what the state table says.
 
-    The table is asked with the time that the store answered, so this works for stores with a clock of their own. A
-    store may purge by the way: a record that answers for nothing any more may be missing at any time.
+    The table is evaluated with the time in the store's answer, so this works for stores with their own clock. A store
+    may purge on its own, so a purgeable record may be missing at any time.
     """
 
-    def __init__(self, callers: Sequence[Caller], clock: FakeClock | None, *, immediate: bool = False) -> None:
+    def __init__(self, callers: Sequence[Caller], clock: FakeClock | None, *, inline: bool = False) -> None:
         self.records: dict[bytes, Record] = {}
         self.visited: Counter[tuple[Row, str]] = Counter()
         self._callers = callers
         self._clock = clock
-        self._immediate = immediate
+        self._inline = inline
 
     async def claim(self, requests: Sequence[ClaimRequest], via: int = 0) -> list[Answer]:
         answers = self._answers(requests, via) or await self._store(via).claim(requests, timeout=TIMEOUT)
-        return self._agree("claim", requests, answers, transitions.claim)
+        return self._check("claim", requests, answers, transitions.claim)
 
     async def renew(self, renewals: Sequence[Renewal], via: int = 0) -> list[Answer]:
         answers = self._answers(renewals, via) or await self._store(via).renew(renewals, timeout=TIMEOUT)
-        return self._agree("renew", renewals, answers, transitions.renew)
+        return self._check("renew", renewals, answers, transitions.renew)
 
     async def settle(self, settlements: Sequence[AnySettlement], via: int = 0) -> list[Answer]:
         answers = self._answers(settlements, via) or await self._store(via).settle(settlements, timeout=TIMEOUT)
-        return self._agree("", settlements, answers, transitions.settle)
+        return self._check("", settlements, answers, transitions.settle)
 
     def _answers(self, requests: Sequence[AnyRequest], via: int) -> list[Answer]:
-        """If they are asked for one by one, at once."""
-        return [self._store(via).answer(request) for request in requests] if self._immediate else []
+        """Return the inline answers, one request at a time, or an empty list if this comparison is not inline."""
+        return [self._store(via).answer(request) for request in requests] if self._inline else []
 
     async def forget(self, id: bytes, *, force: bool, via: int = 0, seen: ExpectedRecord | None = None) -> None:
-        sights = None if seen is None else {id: seen}
-        answers = await self._store(via).forget([id], force=force, timeout=TIMEOUT, seen=sights)
+        expected = None if seen is None else {id: seen}
+        answers = await self._store(via).forget([id], force=force, timeout=TIMEOUT, seen=expected)
 
         def change(record: Record | None, _id: bytes, now: int) -> tuple[Record | None, Verdict]:
             return transitions.forget(record, now, force=force, seen=seen)
 
-        self._agree("forget", [id], answers, change)
+        self._check("forget", [id], answers, change)
 
     async def purge(self, limit: int, via: int = 0) -> None:
-        """Only safety: whatever went had to answer for nothing. That purge gets everything is a check of its own."""
+        """Purge, and check only that no needed record was deleted. `PurgeChecks` checks that purge is complete."""
         before = len(self.records)
         gone = await self._store(via).purge(limit, timeout=TIMEOUT)
-        assert 0 <= gone <= limit, f"purge({limit}) says that {gone} records went"
+        assert 0 <= gone <= limit, f"purge({limit}) returns {gone}"
         await self.compare("after a purge", via)
         assert gone <= before - len(self.records), (
-            f"purge says {gone} records went, but it were {before - len(self.records)}"
+            f"purge returns {gone}, but {before - len(self.records)} records were deleted"
         )
 
     async def compare(self, when: str, via: int = 0) -> None:
-        """Every record, field by field, by reading, by scanning and by counting."""
+        """Compare every record, field by field, through `read`, `scan` and `counts`."""
         ids = list(self.records)
         answers = await self._store(via).read(ids, timeout=TIMEOUT)
         for id, answer in zip(ids, answers, strict=True):
@@ -84,31 +84,31 @@ class Mirror:
         counted = await self._store(via).counts(timeout=TIMEOUT)
         wanted = Counter((record.scope, record.state) for record in self.records.values())
         assert {of: number for of, number in counted.items() if number} == wanted, (
-            f"{when}: counts() says {counted}, not {wanted}"
+            f"{when}: counts() returns {counted}, not {wanted}"
         )
 
     async def lookup(self, when: str, via: int = 0) -> None:
-        """Every record, with each fingerprint, if the store can be looked at without a claim."""
+        """Check `lookup` for every record with each fingerprint, if the store supports it."""
         store = self._store(via)
         if isinstance(store, SupportsLookup):
             for id, record in self.records.items():
-                for fingerprint in PAYLOADS:
-                    await assert_shows(store, record, id, fingerprint, when=when, clock=self._clock)
+                for fingerprint in FINGERPRINTS:
+                    await assert_lookup(store, record, id, fingerprint, when=when, clock=self._clock)
 
     def _store(self, via: int) -> Any:
         return self._callers[via % len(self._callers)].store
 
-    def _agree(self, verb: str, requests: Sequence[Any], answers: list[Answer], change: Change) -> list[Answer]:
+    def _check(self, verb: str, requests: Sequence[Any], answers: list[Answer], change: Change) -> list[Answer]:
         assert len(answers) == len(requests), f"{len(requests)} requests, {len(answers)} answers"
         for request, answer in zip(requests, answers, strict=True):
-            assert self._clock is None or answer.now == self._clock.now(), "the answer must carry the store's own time"
+            assert self._clock is None or answer.now == self._clock.now(), "the answer must contain the store's time"
             id = request if isinstance(request, bytes) else request.id
             before = self.records.get(id)
             wanted, verdict = change(before, request, answer.now)
             if before is not None and purgeable(before, answer.now) and _differs(wanted, verdict, answer):
                 wanted, verdict = change(None, request, answer.now)
             about = f"{request} to {before} at {answer.now}"
-            assert answer.verdict is verdict, f"{about}: wanted {verdict}, the store says {answer.verdict}"
+            assert answer.verdict is verdict, f"{about}: expected {verdict}, the store returns {answer.verdict}"
             assert_same(wanted, answer.record, about)
             self.visited[row_of(before, answer.now), verb or type(request).__name__.lower()] += 1
             if wanted is None:
