@@ -195,10 +195,10 @@ class SyncClient:
     def _sit(self) -> None:
         """The keeper's thread in fake time: renews nothing by itself, else it would race against the test."""
         heartbeat = self.heartbeat
-        with heartbeat._bell:
-            heartbeat._bell.wait_for(lambda: heartbeat._closing)
-        if heartbeat._twin is not None and heartbeat._twin is not heartbeat._store:
-            run(heartbeat._twin.close())
+        with heartbeat._wakeup:
+            heartbeat._wakeup.wait_for(lambda: heartbeat._closing)
+        if heartbeat._own_store is not None and heartbeat._own_store is not heartbeat._store:
+            run(heartbeat._own_store.close())
 
     # ── the verbs ──
 

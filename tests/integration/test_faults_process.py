@@ -146,7 +146,7 @@ def test_without_a_thread_to_renew_it_the_claim_is_given_back_before_the_effect(
     start = threading.Thread.start
 
     def cannot_start(thread: threading.Thread) -> None:
-        if thread.name == "onceward-keeper":
+        if thread.name == "onceward-heartbeat":
             raise RuntimeError("can't start new thread")
         start(thread)
 

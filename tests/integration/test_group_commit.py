@@ -113,8 +113,8 @@ async def behind_a_writer(once: AsyncOnce, store: Watched, path: Path, effects: 
     first = asyncio.ensure_future(once.outcome("first", work, "first"))
     await soon(lambda: len(store.begun) > begun)
     others = [asyncio.ensure_future(once.outcome(word, work, word)) for word in WORDS]
-    runway = store._batcher._runways[asyncio.get_running_loop()]  # type: ignore[union-attr]
-    await soon(lambda: len(runway.waiting) == len(WORDS))
+    queue = store._batcher._queues[asyncio.get_running_loop()]  # type: ignore[union-attr]
+    await soon(lambda: len(queue.waiting) == len(WORDS))
     return writer, first, others
 
 

@@ -20,7 +20,7 @@ from onceward.testing.clock import FakeClock
 from tests.faulty import FaultyStore, Wire
 
 LEASE = 600
-NAME = "onceward-keeper"
+NAME = "onceward-heartbeat"
 
 
 def lease_of(record: Record, seconds: float) -> Lease:

@@ -281,7 +281,7 @@ def test_loops_may_follow_each_other_and_leave_nothing_behind() -> None:
         asyncio.run(both(turn))
     assert noted.calls == [[f"{turn}/{word}"] for turn in range(3) for word in "ab"]
     gc.collect()
-    assert len(batcher._runways) == 0
+    assert len(batcher._queues) == 0
 
 
 def test_two_loops_in_two_threads_do_not_wait_for_each_other() -> None:

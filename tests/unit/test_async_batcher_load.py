@@ -92,13 +92,13 @@ async def test_a_crowd_that_waits_for_keys_in_the_air_takes_off_when_they_land()
 
 async def test_a_crowd_that_waits_for_one_key_does_not_keep_the_loop_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     departures: list[LoopQueue] = []
-    depart = LoopQueue._depart
+    depart = LoopQueue._flush
 
     def noted(runway: LoopQueue) -> None:
         departures.append(runway)
         depart(runway)
 
-    monkeypatch.setattr(LoopQueue, "_depart", noted)
+    monkeypatch.setattr(LoopQueue, "_flush", noted)
     async with crowd_under_way(1) as (batcher, send):
         others = await start(batcher, *(request("first", bytes([number])) for number in range(2 * CROWD)))
         for _ in range(100):

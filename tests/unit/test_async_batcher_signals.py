@@ -16,7 +16,7 @@ import pytest
 from onceward.protocol.requests import Answer, AnyRequest
 from onceward.runtime.async_batcher import AsyncBatcher, LoopQueue
 from onceward.runtime.callback_steps import CallbackTask
-from onceward.runtime.pending_request import hand_over
+from onceward.runtime.pending_request import deliver_results
 from tests.moved_time import TOO_LONG
 from tests.unit.async_batcher_calls import ask
 from tests.unit.batcher_calls import answer_to, request
@@ -24,16 +24,16 @@ from tests.unit.batcher_calls import answer_to, request
 STALLED = 0.2  # seconds after which what was lost is looked for
 NAMES = ("a", "b", "c", "d")
 FLYING = (
-    LoopQueue._fly,
-    LoopQueue._fill,
-    LoopQueue._seats,
-    LoopQueue._chosen,
-    LoopQueue._carry_each,
-    LoopQueue._carry,
-    LoopQueue._land,
+    LoopQueue._send_batches,
+    LoopQueue._fill_batch,
+    LoopQueue._batch_limit,
+    LoopQueue._select,
+    LoopQueue._send_each,
+    LoopQueue._send_batch,
+    LoopQueue._finish_batch,
 )
-STRUCK = {function.__code__ for function in (*FLYING, LoopQueue._take_off, CallbackTask.step, hand_over)}
-ASKING = {function.__code__ for function in (AsyncBatcher.ask, LoopQueue.call, LoopQueue._depart, LoopQueue.mind)}
+STRUCK = {function.__code__ for function in (*FLYING, LoopQueue._schedule_flush, CallbackTask.step, deliver_results)}
+ASKING = {function.__code__ for function in (AsyncBatcher.ask, LoopQueue.on_new_request, LoopQueue._flush, LoopQueue.set_alarm)}
 
 
 class Alarm(Exception):
@@ -74,7 +74,7 @@ def run(loop: AbstractEventLoop, tasks: list[Task[Answer]]) -> list[Answer | Non
 
 
 @pytest.mark.fault("F27")
-@pytest.mark.filterwarnings("ignore:coroutine .*_fly.* was never awaited:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:coroutine .*_send_batches.* was never awaited:RuntimeWarning")
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, Alarm])
 @pytest.mark.parametrize(("flights", "crowd", "names"), [(1, 1, NAMES), (3, 1, NAMES), (2, 2, NAMES), (1, 1, "aabb")])
 def test_whoever_waits_is_answered_wherever_a_signal_strikes_and_so_is_who_comes_after(
@@ -109,7 +109,7 @@ def test_whoever_waits_is_answered_wherever_a_signal_strikes_and_so_is_who_comes
 
 
 @pytest.mark.fault("F27")
-@pytest.mark.filterwarnings("ignore:coroutine .*_fly.* was never awaited:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:coroutine .*_send_batches.* was never awaited:RuntimeWarning")
 @pytest.mark.parametrize("others", [0, 1, 4])
 @pytest.mark.parametrize(("flights", "crowd"), [(1, 1), (3, 1), (2, 2)])
 def test_what_was_not_sent_when_a_signal_struck_in_its_call_is_not_sent_behind_its_back(

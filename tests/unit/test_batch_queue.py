@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceward.protocol.requests import AnyRequest
-from onceward.runtime.batch_queue import MOST, MOST_BYTES, OVERHEAD, BatchQueue
+from onceward.runtime.batch_queue import MAX_BATCH, MAX_BATCH_BYTES, OVERHEAD, BatchQueue
 from onceward.runtime.thread_batcher import Waiter
 from tests.unit.batcher_calls import large, request
 
@@ -36,15 +36,15 @@ def test_first_come_first_served() -> None:
 
 def test_a_batch_ends_at_256_requests() -> None:
     queue, ones = queue_of(*(request(number) for number in range(600)))
-    assert MOST == 256
+    assert MAX_BATCH == 256
     assert [queue.take() for _ in range(4)] == [ones[:256], ones[256:512], ones[512:], []]
 
 
 def test_a_batch_ends_at_a_megabyte_and_what_is_larger_goes_alone() -> None:
-    third = MOST_BYTES // 3 - OVERHEAD
-    queue, ones = queue_of(*(large(n, third) for n in range(5)), large("huge", 3 * MOST_BYTES), large("small", 1))
+    third = MAX_BATCH_BYTES // 3 - OVERHEAD
+    queue, ones = queue_of(*(large(n, third) for n in range(5)), large("huge", 3 * MAX_BATCH_BYTES), large("small", 1))
     assert [queue.take() for _ in range(4)] == [ones[:3], ones[3:5], ones[5:6], ones[6:]]
-    assert MOST_BYTES == 1 << 20
+    assert MAX_BATCH_BYTES == 1 << 20
 
 
 def test_the_second_request_for_a_key_goes_later_and_in_its_order() -> None:
@@ -62,7 +62,7 @@ def test_everything_goes_once_each_key_in_its_order_and_no_batch_is_too_large(it
         ids = [one.request.id for one in batch]
         size = sum(OVERHEAD + len(getattr(one.request, "result", b"")) for one in batch)
         assert len(set(ids)) == len(ids)
-        assert len(batch) == 1 or size <= MOST_BYTES
+        assert len(batch) == 1 or size <= MAX_BATCH_BYTES
         gone += batch
     assert sorted(map(id, gone)) == sorted(map(id, ones))
     for id_ in {one.request.id for one in ones}:

@@ -24,7 +24,7 @@ def failure(hold: Lease) -> Fail:
 def test_what_its_owner_could_not_settle_is_tried_again_and_told_once(bench: Bench) -> None:
     hold = bench.hold()
     bench.heartbeat.drop(hold)
-    bench.heartbeat.end(hold, failure(hold))
+    bench.heartbeat.settle_later(hold, failure(hold))
     bench.wire.lose_requests("settle")
     for _ in range(3):
         bench.after(10)
@@ -39,13 +39,13 @@ def test_what_its_owner_could_not_settle_is_tried_again_and_told_once(bench: Ben
 def test_what_could_never_be_settled_lapses_and_is_forgotten(bench: Bench) -> None:
     hold = bench.hold()
     bench.heartbeat.drop(hold)
-    bench.heartbeat.end(hold, failure(hold))
+    bench.heartbeat.settle_later(hold, failure(hold))
     bench.wire.lose_requests("settle")
     bench.after(LEASE + 1)
     bench.wire.heal()
     bench.after(1)
     assert bench.stored(hold).state is RecordState.PENDING
-    assert not bench.heartbeat._endings
+    assert not bench.heartbeat._delayed
 
 
 # ── when ──

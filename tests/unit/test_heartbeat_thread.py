@@ -77,7 +77,7 @@ def test_the_keeper_has_a_connection_of_its_own(tmp_path: Path) -> None:
         with store._connection._lock:
             time.sleep(0.5)
         claim.check()
-        twin = once.heartbeat._twin
+        twin = once.heartbeat._own_store
         assert isinstance(twin, SQLiteStore)
         assert twin is not store
     assert not twin._connection.is_open, "the keeper closes what it has opened"
@@ -154,17 +154,17 @@ def test_a_claim_made_by_a_signal_handler_while_its_thread_rings_the_keeper_does
 ) -> None:
     with Once("memory://") as once:
         once.run("first", int)
-        ring = once.heartbeat._bell.notify
+        ring = once.heartbeat._wakeup.notify
         inner: list[int] = []
 
         def interrupted() -> None:
-            monkeypatch.setattr(once.heartbeat._bell, "notify", ring)
+            monkeypatch.setattr(once.heartbeat._wakeup, "notify", ring)
             inner.append(once.run("from the handler", int))
             ring()
 
-        monkeypatch.setattr(once.heartbeat._bell, "notify", interrupted)
+        monkeypatch.setattr(once.heartbeat._wakeup, "notify", interrupted)
         for turn in itertools.count():
-            once.heartbeat._next_look = float("inf")  # its own thread may set it, too, and then nobody rings
+            once.heartbeat._next_check = float("inf")  # its own thread may set it, too, and then nobody rings
             once.run(("outer", turn), int)
             if inner:
                 break

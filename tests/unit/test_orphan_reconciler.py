@@ -25,7 +25,7 @@ def state_of(bench: Bench, id: bytes) -> RecordState | None:
 def sought(bench: Bench, name: str = "work") -> Record:
     """Granted, but its caller has never heard of it."""
     record = bench.record(name)
-    bench.heartbeat.seek(lease_of(record, LEASE), record.id, LEASE * SECOND)
+    bench.heartbeat.reconcile(lease_of(record, LEASE), record.id, LEASE * SECOND)
     return record
 
 
@@ -33,7 +33,7 @@ def sought(bench: Bench, name: str = "work") -> Record:
 @pytest.mark.fault("F53")
 def test_a_claim_that_was_granted_is_given_back_and_told(bench: Bench) -> None:
     record = sought(bench)
-    bench.after(seeker.FIRST)
+    bench.after(seeker.FIRST_PAUSE)
     assert state_of(bench, record.id) is RecordState.FREE
     assert [(one.key, one.reason) for one in bench.told("released")] == [("work", "its answer came too late")]
     reads = bench.wire.calls["read"]
@@ -45,23 +45,23 @@ def test_a_claim_that_was_granted_is_given_back_and_told(bench: Bench) -> None:
 def test_a_claim_that_comes_late_is_waited_for(bench: Bench) -> None:
     """A frozen store does what it was told when it goes on, perhaps after it has answered our question."""
     lease = lease_of(Record(GONE, "app/op", "gone", RecordState.PENDING, 1, nonce=b"nonce of gone"), LEASE)
-    bench.heartbeat.seek(lease, GONE, LEASE * SECOND)
+    bench.heartbeat.reconcile(lease, GONE, LEASE * SECOND)
     for _ in range(3):
         bench.after(1)
     request = ClaimRequest(GONE, "app/op", "gone", b"nonce of gone", LEASE * SECOND)
     run(bench.memory.claim([request], timeout=1))
     for _ in range(3):
-        bench.after(seeker.LONGEST)
+        bench.after(seeker.MAX_PAUSE)
     assert state_of(bench, GONE) is RecordState.FREE
 
 
 def test_one_that_never_came_is_not_looked_for_for_ever(bench: Bench) -> None:
     lease = lease_of(Record(GONE, "app/op", "gone", RecordState.PENDING, 1, nonce=b"nonce of gone"), LEASE)
-    bench.heartbeat.seek(lease, GONE, LEASE * SECOND)
+    bench.heartbeat.reconcile(lease, GONE, LEASE * SECOND)
     for _ in range(100):
         bench.after(1)
     assert 5 < bench.wire.calls["read"] < 20
-    assert bench.heartbeat._seeker.next_look() == float("inf")
+    assert bench.heartbeat._reconciler.next_check() == float("inf")
 
 
 @pytest.mark.fault("F41")
@@ -85,7 +85,7 @@ def test_a_store_that_is_down_is_asked_again_more_and_more_seldom(bench: Bench) 
     assert 8 < bench.wire.calls["read"] < 25
     assert state_of(bench, record.id) is RecordState.PENDING
     bench.wire.heal()
-    bench.after(seeker.LONGEST)
+    bench.after(seeker.MAX_PAUSE)
     assert state_of(bench, record.id) is RecordState.FREE
 
 
@@ -93,14 +93,14 @@ def test_many_are_looked_for_in_one_call_and_not_without_end(bench: Bench) -> No
     """A store that is down for long makes many of them."""
     for number in range(100):
         sought(bench, f"work {number}")
-    bench.after(seeker.FIRST)
+    bench.after(seeker.FIRST_PAUSE)
     assert (bench.wire.calls["read"], bench.wire.calls["settle"]) == (1, 1)
     assert len(bench.told("released")) == 100
-    for number in range(seeker.MOST + 10):
+    for number in range(seeker.MAX_ORPHANS + 10):
         name = f"{number:032}".encode()
         lease = lease_of(Record(name, "app/op", "gone", RecordState.PENDING, 1, nonce=name), LEASE)
-        bench.heartbeat.seek(lease, name, LEASE * SECOND)
-    assert len(bench.heartbeat._seeker._sought) == seeker.MOST
+        bench.heartbeat.reconcile(lease, name, LEASE * SECOND)
+    assert len(bench.heartbeat._reconciler._orphans) == seeker.MAX_ORPHANS
 
 
 def test_a_keeper_that_is_closed_looks_for_nothing_and_raises_nothing(bench: Bench) -> None:
@@ -108,7 +108,7 @@ def test_a_keeper_that_is_closed_looks_for_nothing_and_raises_nothing(bench: Ben
     record = bench.record("work")
     heartbeat = Heartbeat(bench.store, bench.bus, monotonic=bench.now)
     heartbeat.close()
-    heartbeat.seek(lease_of(record, LEASE), record.id, LEASE * SECOND)
+    heartbeat.reconcile(lease_of(record, LEASE), record.id, LEASE * SECOND)
     assert state_of(bench, record.id) is RecordState.PENDING
 
 

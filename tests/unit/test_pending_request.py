@@ -12,7 +12,7 @@ import pytest
 from onceward.errors import StoreUnavailable
 from onceward.protocol.requests import Answer, Verdict
 from onceward.runtime.aio import AsyncioRuntime
-from onceward.runtime.pending_request import PendingRequest, hand_over
+from onceward.runtime.pending_request import PendingRequest, deliver_results
 from tests.moved_time import TOO_LONG
 from tests.unit.batcher_calls import request
 
@@ -31,7 +31,7 @@ async def until_it_waits() -> None:
 
 def from_a_callback(landed: Sequence[PendingRequest]) -> None:
     """As a flight lands: in no task."""
-    asyncio.get_running_loop().call_soon(hand_over, landed, [THERE] * len(landed))
+    asyncio.get_running_loop().call_soon(deliver_results, landed, [THERE] * len(landed))
 
 
 async def plainly(one: PendingRequest) -> Answer:
@@ -97,7 +97,7 @@ async def test_inside_of_a_task_they_are_woken_soon() -> None:
     one = passenger()
     task = asyncio.ensure_future(staying(one))
     await until_it_waits()
-    hand_over([one], [THERE])
+    deliver_results([one], [THERE])
     assert not task.done()
     assert await task is THERE
 
@@ -105,7 +105,7 @@ async def test_inside_of_a_task_they_are_woken_soon() -> None:
 async def test_who_does_not_wait_yet_finds_the_answer_there() -> None:
     early, left = passenger(), passenger()
     left.future.cancel()
-    left.stays = False
+    left.keeps_waiting = False
     from_a_callback([early, left])
     await until_it_waits()
     assert await staying(early) is THERE
@@ -126,7 +126,7 @@ def test_ctrl_c_in_one_of_them_leaves_nobody_asleep() -> None:
     three = [PendingRequest(request("a"), TOO_LONG, loop.create_future()) for _ in range(3)]
     tasks = [loop.create_task(call(number, one)) for number, one in enumerate(three)]
     loop.run_until_complete(asyncio.sleep(0))
-    loop.call_soon(hand_over, three, [THERE] * 3)
+    loop.call_soon(deliver_results, three, [THERE] * 3)
     with pytest.raises(KeyboardInterrupt):
         loop.run_until_complete(asyncio.sleep(TOO_LONG))
     loop.run_until_complete(asyncio.wait_for(tasks[2], TOO_LONG))
@@ -165,7 +165,7 @@ async def test_a_task_that_is_cancelled_just_as_its_answer_comes_gets_both(wait:
     task.cancel()
     for _ in range(turns):
         await until_it_waits()
-    hand_over([one], [THERE])  # in this task, so that the other is woken soon
+    deliver_results([one], [THERE])  # in this task, so that the other is woken soon
     with pytest.raises(asyncio.CancelledError) as caught:
         await asyncio.wait_for(task, TOO_LONG)
     assert str(caught.value.__cause__) == Verdict.OK
@@ -177,7 +177,7 @@ async def test_a_task_that_is_cancelled_when_its_answer_is_there_gets_both(wait:
     one = passenger()
     task = asyncio.ensure_future(wait(one))
     await until_it_waits()
-    hand_over([one], [THERE])
+    deliver_results([one], [THERE])
     task.cancel()
     with pytest.raises(asyncio.CancelledError) as caught:
         await asyncio.wait_for(task, TOO_LONG)
@@ -218,7 +218,7 @@ async def test_who_waits_in_any_other_way_leaves_when_it_is_cancelled() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert one.is_done()
-    one.bring(THERE)
+    one.resolve(THERE)
     one.fail(StoreUnavailable("nobody hears it"))
 
 

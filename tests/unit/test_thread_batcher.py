@@ -138,7 +138,7 @@ def test_nobody_starves_and_the_lead_changes_hands() -> None:
         one.result(TOO_LONG)
     assert sorted(word for call in send.calls for word in call) == sorted(owners)
     assert all(sender in {owners[word] for word in call} for sender, call in zip(send.senders, send.calls, strict=True))
-    assert not batcher._baton.locked()
+    assert not batcher._leader_lock.locked()
     assert queued(batcher) == 0
 
 

@@ -150,7 +150,7 @@ def strike() -> None:
 
 @pytest.mark.fault("F27")
 def test_a_signal_handler_inside_of_a_call_sends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thread_lane, "NAP", 60)  # whoever sleeps here does not wake in time
+    monkeypatch.setattr(thread_lane, "FIRST_WAIT", 60)  # whoever sleeps here does not wake in time
     answers: list[Answer] = []
     batcher: ThreadBatcher
     noted = ThreadSend()
@@ -165,7 +165,7 @@ def test_a_signal_handler_inside_of_a_call_sends_at_once(monkeypatch: pytest.Mon
         assert ask(batcher, request("outer")) == answer_to(request("outer"))
     assert answers == [answer_to(request("inner"))]
     assert noted.calls == [["inner"], ["outer"]]
-    assert not batcher._baton.locked()
+    assert not batcher._leader_lock.locked()
 
 
 @pytest.mark.fault("F27")
@@ -190,8 +190,8 @@ def lost_baton(batcher: ThreadBatcher) -> None:
     gone = threading.Thread(target=lambda: None)
     gone.start()
     gone.join()
-    batcher._baton.acquire()
-    batcher._holder = gone.ident or 0
+    batcher._leader_lock.acquire()
+    batcher._leader = gone.ident or 0
 
 
 @pytest.mark.fault("F27")
@@ -200,7 +200,7 @@ def test_a_baton_that_was_lost_is_taken_up_again() -> None:
     batcher = ThreadBatcher(send)
     lost_baton(batcher)
     assert ask(batcher, request("a")) == answer_to(request("a"))
-    assert not batcher._baton.locked()
+    assert not batcher._leader_lock.locked()
 
 
 def test_whoever_sends_for_others_is_not_told_their_error() -> None:
@@ -212,7 +212,7 @@ def test_whoever_sends_for_others_is_not_told_their_error() -> None:
     batcher._queue.add(before)
     send.fails = lambda requests: requests[0].nonce == b"bad"  # type: ignore[union-attr]
     assert ask(batcher, request("a", b"good")) == answer_to(request("a"))
-    assert before.alone
+    assert before.send_alone
     assert send.calls == [["a"], ["a"]]
 
 

@@ -20,9 +20,9 @@ class Watched(ThreadBatcher):
         super().reset()
         self.handed_on_by: list[int] = []
 
-    def _hand_on(self) -> None:
+    def _pass_leadership(self) -> None:
         self.handed_on_by.append(threading.get_ident())
-        super()._hand_on()
+        super()._pass_leadership()
 
 
 def told_together(number: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], list[tuple[int, int]], list[int]]:
@@ -47,14 +47,14 @@ def told_together(number: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[in
     send.go(1)
     for one in (first, *others):
         one.result(TOO_LONG)
-    until(lambda: not batcher._baton.locked())
+    until(lambda: not batcher._leader_lock.locked())
     return order, woken, batcher.handed_on_by
 
 
 @pytest.fixture
 def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thread_lane, "LONGEST_ROUND", TOO_LONG)
-    monkeypatch.setattr(thread_lane, "NAP", TOO_LONG)
+    monkeypatch.setattr(thread_lane, "MAX_WAKE_CHAIN", TOO_LONG)
+    monkeypatch.setattr(thread_lane, "FIRST_WAIT", TOO_LONG)
 
 
 @pytest.mark.usefixtures("no_hurry")
@@ -73,7 +73,7 @@ def test_of_a_crowd_the_one_in_the_middle_hands_on(monkeypatch: pytest.MonkeyPat
 
 def test_a_round_that_takes_long_is_ended_by_whoever_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody may have work to do that keeps the interpreter: nobody else waits for that."""
-    monkeypatch.setattr(thread_lane, "LONGEST_ROUND", -1.0)
+    monkeypatch.setattr(thread_lane, "MAX_WAKE_CHAIN", -1.0)
     order, woken, handed_on_by = told_together(5, monkeypatch)
     assert {(one, order[0]) for one in order[1:]} <= set(woken)
     assert order[0] in handed_on_by

@@ -54,4 +54,4 @@ def under_way(holds: int = 1) -> Iterator[tuple[ThreadBatcher, ThreadSend]]:
     for number in range(holds):
         send.go(number)
     assert first.result(TOO_LONG) == answer_to(request("first"))
-    until(lambda: not batcher._baton.locked())
+    until(lambda: not batcher._leader_lock.locked())

@@ -54,7 +54,14 @@ from onceward.runtime.threads import ThreadRuntime
 from onceward.sagas import records as saga_records
 from onceward.sagas.api import AsyncSaga, SagaChoices
 from onceward.sagas.definition import Step
-from onceward.schedules.api import AsyncScheduled, AsyncScheduleDecorator, AsyncTickBlock, schedule_decorator, read_pattern, runners
+from onceward.schedules.api import (
+    AsyncScheduled,
+    AsyncScheduleDecorator,
+    AsyncTickBlock,
+    read_pattern,
+    runners,
+    schedule_decorator,
+)
 from onceward.schedules.definition import TickChoices
 from onceward.schedules.runner import OnResult, run_loop
 from onceward.stores.cached import CachedStore
@@ -267,7 +274,9 @@ class AsyncOnce(BaseClient):
         self, pattern: str, *, tz: str = "UTC", name: str | None = None, **choices: Unpack[TickChoices]
     ) -> AsyncScheduleDecorator:
         """Declare a schedule, run by `onceward schedule`, each slot once: `@once.schedule("*/5 8-18 * * 1-6")`."""
-        decorator: AsyncScheduleDecorator = schedule_decorator(self, AsyncScheduled, read_pattern(pattern, tz), name, choices)
+        decorator: AsyncScheduleDecorator = schedule_decorator(
+            self, AsyncScheduled, read_pattern(pattern, tz), name, choices
+        )
         return decorator
 
     def tick(

@@ -293,8 +293,8 @@ class Once(BaseClient):
         """Declare a schedule, run by `onceward schedule`, each slot once: `@once.schedule("*/5 8-18 * * 1-6")`."""
         from onceward.schedules.api import (
             Scheduled,
-            schedule_decorator,
             read_pattern,
+            schedule_decorator,
         )  # imported here, as in `map`
 
         decorator: ScheduleDecorator = schedule_decorator(self, Scheduled, read_pattern(pattern, tz), name, choices)

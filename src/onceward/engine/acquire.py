@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from onceward.errors import ClaimError, Reentrant, ResultError, StoreError, StoreUnavailable, VersionSkew
-from onceward.keys.fingerprint import differing
+from onceward.keys.fingerprint import differing_arguments
 from onceward.protocol.capabilities import NotifiesChanges
 from onceward.protocol.cells import attempts_used_up
 from onceward.protocol.outcome import Failed, Mismatch, Outcome, Parked, Running
@@ -314,7 +314,7 @@ async def _refusal_outcome(engine: Engine, job: Job, answer: Answer, *, waited: 
                 waited=waited,
             )
         case Verdict.MISMATCH:
-            names = differing(record.arguments, job.arguments) if record.arguments and job.arguments else ()
+            names = differing_arguments(record.arguments, job.arguments) if record.arguments and job.arguments else ()
             return Mismatch(
                 key=text, reason=reasons.mismatch, attempt=record.attempt, token=record.token, arguments=names
             )

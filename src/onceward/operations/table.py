@@ -80,7 +80,7 @@ class Declaration(Struct, frozen=True):
 
     def policy(self, defaults: Policy | None = None) -> Policy:
         """Return its policy under these defaults."""
-        return (defaults or Policy()).with_settings(cast("Settings", self.settings), of=None)
+        return (defaults or Policy()).with_settings(cast("Settings", self.settings), operation=None)
 
 
 class Operations:
@@ -138,7 +138,7 @@ class Operations:
     def check(self, defaults: Policy) -> None:
         """Raise, or warn, about operations that conflict with these defaults."""
         for one in self:
-            defaults.with_settings(cast("Settings", one.settings), of=one.name)
+            defaults.with_settings(cast("Settings", one.settings), operation=one.name)
 
     def __repr__(self) -> str:
         return f"<Operations {', '.join(self._declared) or 'none'}>"

@@ -1,4 +1,4 @@
-"""The world of an event loop. Only the async face imports this."""
+"""The runtime of async clients, on asyncio. Only `AsyncOnce` imports this."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from onceward.keys.pace import share
 from onceward.protocol.requests import Answer
 from onceward.protocol.runtime import Send
 
-from .async_batcher import AsyncBatcher, here
+from .async_batcher import AsyncBatcher, running_loop
 from .nonce import nonce
 from .pending_request import PendingRequest
 from .shielded import ShieldedCall
-from .threads import GLANCE
+from .threads import POLL_INTERVAL
 
 T = TypeVar("T")
 
@@ -37,11 +37,11 @@ class AsyncGate:
     def open(self) -> None:
         try:
             self._loop.call_soon_threadsafe(self._event.set)
-        except RuntimeError:  # the loop is closed: nobody waits any more
+        except RuntimeError:  # the loop is closed: no task waits
             return
 
     async def wait(self, seconds: float) -> None:
-        alarm = self._loop.call_later(seconds, self._event.set)  # not `asyncio.timeout`, which asks for a task
+        alarm = self._loop.call_later(seconds, self._event.set)  # not `asyncio.timeout`, which needs a task
         try:
             await self._event.wait()
         finally:
@@ -50,55 +50,55 @@ class AsyncGate:
 
 
 class TaskCanceller:
-    """Cancels the task that made it. A cancellation by anybody else is left to them."""
+    """Cancels the task that created it. It does not touch cancellations from elsewhere."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
         self._others = self._task.cancelling() if self._task else 0
-        self._struck = self._over = False
+        self._cancelled = self._ended = False
 
     def __call__(self) -> None:
         try:
-            self._loop.call_soon_threadsafe(self._strike)
-        except RuntimeError:  # the loop is closed: nothing runs there any more
+            self._loop.call_soon_threadsafe(self._cancel)
+        except RuntimeError:  # the loop is closed: nothing runs there
             return
 
-    def _strike(self) -> None:
-        if self._task is not None and not self._over:
-            self._struck = self._task.cancel()
+    def _cancel(self) -> None:
+        if self._task is not None and not self._ended:
+            self._cancelled = self._task.cancel()
 
     def work_ended(self, error: BaseException | None) -> bool:
-        self._over = True
-        if self._task is None or not self._struck:
+        self._ended = True
+        if self._task is None or not self._cancelled:
             return False
-        self._struck = False
+        self._cancelled = False
         return self._task.uncancel() <= self._others and isinstance(error, asyncio.CancelledError)
 
 
 class AsyncioRuntime:
-    """The World of `AsyncOnce`. Blocking calls of one store go to one thread of its own, in order."""
+    """The runtime of `AsyncOnce`. Blocking calls of a store run in order in one thread of their own."""
 
     supports_cancellation = True
     shielded_type = PendingRequest
 
     def __init__(self) -> None:
         self._thread: ThreadPoolExecutor | None = None
-        self._seen: Callable[[], asyncio.AbstractEventLoop | None] | None = None  # the loop that ran here last
-        _worlds.add(self)
+        self._seen: Callable[[], asyncio.AbstractEventLoop | None] | None = None  # a reference to the last loop
+        _runtimes.add(self)
 
     def check(self) -> None:
         seen = self._seen
         loop: Any = None if seen is None else seen()
-        if loop is not None and loop._thread_id == get_ident():  # noqa: SLF001 (as in LoopLane)
+        if loop is not None and loop._thread_id == get_ident():  # noqa: SLF001 (as in AsyncBatcher)
             return
-        loop = here()
+        loop = running_loop()
         self._seen = weakref.ref(loop) if hasattr(loop, "_thread_id") else None
 
     monotonic = staticmethod(time.monotonic)
 
     def jitter(self) -> float:
-        return random.random()  # noqa: S311 (spreads waits, guards nothing)
+        return random.random()  # noqa: S311 (not for security)
 
     nonce = staticmethod(nonce)
 
@@ -116,13 +116,13 @@ class AsyncioRuntime:
 
     async def wait_for_socket(self, socket: int, *, writing: bool, seconds: float) -> bool:
         loop = asyncio.get_running_loop()
-        told: asyncio.Future[bool] = loop.create_future()
-        loop.add_reader(socket, _tell, told, 1)
+        ready: asyncio.Future[bool] = loop.create_future()
+        loop.add_reader(socket, _set_ready, ready, 1)
         if writing:
-            loop.add_writer(socket, _tell, told, 1)
-        alarm = loop.call_later(max(seconds, 0), _tell, told, 0)
+            loop.add_writer(socket, _set_ready, ready, 1)
+        alarm = loop.call_later(max(seconds, 0), _set_ready, ready, 0)
         try:
-            return await told
+            return await ready
         finally:
             alarm.cancel()
             loop.remove_reader(socket)
@@ -136,7 +136,7 @@ class AsyncioRuntime:
 
     async def compute(self, call: Callable[..., T], *arguments: Any) -> T:
         self.check()
-        value, error = await asyncio.to_thread(_caught, call, *arguments)
+        value, error = await asyncio.to_thread(_call_catching, call, *arguments)
         if error is not None:
             raise error
         return value
@@ -146,16 +146,16 @@ class AsyncioRuntime:
     ) -> Awaitable[tuple[T, BaseException | None]]:
         asked: Any = work
         if type(asked) is PendingRequest:
-            return self._stay(asked, on_cancel)  # type: ignore[return-value]  # what it gives is what it is awaited for
+            return self._await_request(asked, on_cancel)  # type: ignore[return-value]  # what it gives is what it is awaited for
         return ShieldedCall(work, on_cancel) if type(work) is CoroutineType else self._finish(work, on_cancel)
 
-    async def _stay(
-        self, passenger: PendingRequest, on_cancel: Callable[[], None] | None
+    async def _await_request(
+        self, request: PendingRequest, on_cancel: Callable[[], None] | None
     ) -> tuple[list[Answer], BaseException | None]:
         try:
-            return [await passenger.future], None
+            return [await request.future], None
         except BaseException as error:  # noqa: BLE001 (raised again, unless it is a cancellation)
-            return await passenger.finish_after(error, on_cancel)
+            return await request.finish_after(error, on_cancel)
 
     async def _finish(self, work: Awaitable[T], on_cancel: Callable[[], None] | None) -> tuple[T, BaseException | None]:
         task = asyncio.ensure_future(work)
@@ -175,47 +175,47 @@ class AsyncioRuntime:
                 raise
 
     def forget_thread(self) -> None:
-        """After a fork: the parent's thread does not exist here, and its loop does not run."""
+        """Forget the thread after a fork: it does not exist in the child, and the parent's loop does not run."""
         self._thread = self._seen = None
 
     def close(self) -> None:
-        """End the store's thread once it has nothing left to do."""
+        """Stop the store's thread when it is idle."""
         if self._thread is not None:
             self._thread.shutdown(wait=False)
             self._thread = None
 
 
 def shielded(inner: asyncio.Future[T]) -> asyncio.Future[T]:
-    """What waits for it without being able to cancel it: as `asyncio.shield`, in half the steps."""
+    """Return a future that waits for `inner` and cannot cancel it: like `asyncio.shield`, but twice as fast."""
     outer: asyncio.Future[T] = inner.get_loop().create_future()
 
-    def tell(inner: asyncio.Future[T]) -> None:
+    def copy_result(inner: asyncio.Future[T]) -> None:
         if inner.cancelled():
             outer.cancel()
             return
         error = inner.exception()
-        if outer.done():  # nobody waits any more
+        if outer.done():  # no caller waits
             return
         if error is None:
             outer.set_result(inner.result())
         else:
             outer.set_exception(error)
 
-    inner.add_done_callback(tell)
+    inner.add_done_callback(copy_result)
     return outer
 
 
-def _tell(told: asyncio.Future[bool], sockets: int) -> None:
-    if not told.done():
-        told.set_result(sockets > 0)
+def _set_ready(ready: asyncio.Future[bool], sockets: int) -> None:
+    if not ready.done():
+        ready.set_result(sockets > 0)
 
 
 class AsyncWorkerPool:
-    """Runs of schedules, each in a task of its own."""
+    """Runs each piece of work in its own task."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
-        self._bell = asyncio.Event()
+        self._wakeup = asyncio.Event()
 
     def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         task = asyncio.create_task(work())
@@ -223,15 +223,15 @@ class AsyncWorkerPool:
         task.add_done_callback(self._tasks.discard)
 
     def wake(self) -> None:
-        self._bell.set()
+        self._wakeup.set()
 
     async def sleep(self, seconds: float, stopping: Callable[[], bool]) -> None:
         ends = time.monotonic() + seconds
-        while not (stopping() or self._bell.is_set()) and (left := ends - time.monotonic()) > 0:
+        while not (stopping() or self._wakeup.is_set()) and (left := ends - time.monotonic()) > 0:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(left, GLANCE)):
-                    await self._bell.wait()
-        self._bell.clear()
+                async with asyncio.timeout(min(left, POLL_INTERVAL)):
+                    await self._wakeup.wait()
+        self._wakeup.clear()
 
     async def finish(self) -> None:
         if self._tasks:
@@ -239,37 +239,37 @@ class AsyncWorkerPool:
 
 
 class YieldPoint:
-    """A pause, if the last is long enough ago: others, such as the loop's thread, then get the interpreter."""
+    """Sleeps briefly now and then in a long computation, so that other threads, like the loop's, can run."""
 
     __slots__ = ("_due",)
 
     def __init__(self) -> None:
-        self._due = time.monotonic() + _BETWEEN_PAUSES
+        self._due = time.monotonic() + _PAUSE_INTERVAL
 
     def __call__(self) -> None:
         if time.monotonic() >= self._due:
             time.sleep(_PAUSE)
-            self._due = time.monotonic() + _BETWEEN_PAUSES
+            self._due = time.monotonic() + _PAUSE_INTERVAL
 
 
-_BETWEEN_PAUSES = 0.001
-_PAUSE = 0.000_05  # not 0: who waits has to wake up before we want it back
+_PAUSE_INTERVAL = 0.001
+_PAUSE = 0.000_05  # not 0: the other thread needs time to wake up
 
 
-def _caught(call: Callable[..., T], *arguments: Any) -> tuple[T, None] | tuple[Any, Exception]:
-    """What it raised as a value: a future refuses StopIteration, and would never be done."""
-    share(YieldPoint())  # in the context of this call only, which `to_thread` made for it
+def _call_catching(call: Callable[..., T], *arguments: Any) -> tuple[T, None] | tuple[Any, Exception]:
+    """Call it and return its error as a value: a future cannot raise StopIteration, and would never be done."""
+    share(YieldPoint())  # only in the context that `to_thread` created for this call
     try:
         return call(*arguments), None
-    except Exception as error:  # noqa: BLE001 (raised again by whoever waits)
+    except Exception as error:  # noqa: BLE001 (raised again by the caller)
         return None, error
 
 
-_worlds: weakref.WeakSet[AsyncioRuntime] = weakref.WeakSet()
+_runtimes: weakref.WeakSet[AsyncioRuntime] = weakref.WeakSet()
 
 
 def _forget_threads() -> None:
-    for runtime in tuple(_worlds):
+    for runtime in tuple(_runtimes):
         runtime.forget_thread()
 
 

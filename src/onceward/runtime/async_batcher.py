@@ -1,11 +1,13 @@
-"""Group commit among the tasks of an event loop: what arrives while a call is under way flies with the next.
+"""Group commit among the tasks of an event loop: requests that arrive during a call are sent together in the next one.
 
-A flight belongs to no passenger: whoever is cancelled disturbs nobody. A call takes off in the loop's next turn, so
-that what was started together goes together. A store whose calls follow each other on the wire may have several
-flights in the air, each with fewer aboard: while one is answered, the next is served. There, who finds nobody in the
-air takes off at once. Where each call has to be paid for, as a commit is, a second flight is for a crowd: half of it
-works while the other half flies, and a key is never aboard of two. A flight that fails is repeated, each request alone,
-with the same nonce: one bad item fails alone. Whose time is over leaves the queue; whoever is in the air has to land.
+- A batch belongs to no single caller: cancelling one caller does not affect the others in the batch.
+- A batch is sent in the loop's next iteration, so that requests which were started together are sent together.
+- A store that pipelines calls may have several smaller batches in flight: while one is answered, the next is served.
+  There, a request is sent immediately if nothing is in flight.
+- If each call is expensive, like a commit, a second batch is sent only for many requests (`min_batch`): half of the
+  callers work while the other half wait. A key is never in two batches at the same time.
+- If a batch fails, each request is repeated alone with the same nonce: one bad item fails alone.
+- A request whose deadline passes leaves the queue. One that was already sent waits for its answer.
 """
 
 from __future__ import annotations
@@ -26,177 +28,177 @@ from onceward.errors import StoreBroken, WrongRuntime
 from onceward.protocol.requests import AnyRequest, Complete
 from onceward.protocol.runtime import Send
 
-from .batch_queue import MOST, MOST_BYTES, OVERHEAD, remaining, size_of
-from .callback_steps import CallbackTask, Count
-from .pending_request import PendingRequest, hand_over
+from .batch_queue import MAX_BATCH, MAX_BATCH_BYTES, OVERHEAD, remaining, size_of
+from .callback_steps import CallbackTask, StepCount
+from .pending_request import PendingRequest, deliver_results
 
-SEATS = 32  # at least, of a flight that has to be paid for: enough to share the cost of a call
-FEW = 8  # the same of one that only follows the others on the wire
-AMPLE = MOST_BYTES - MOST * OVERHEAD  # bytes of results that go together whatever else they go with
-NOTHING: AbstractSet[bytes] = frozenset()
+MIN_COMMIT_BATCH = 32  # lower limit of the batch size if calls are expensive: enough to share the cost
+MIN_PIPELINED_BATCH = 8  # the same if calls are pipelined
+SMALL_RESULTS_BYTES = MAX_BATCH_BYTES - MAX_BATCH * OVERHEAD  # results of this total size fit in any batch
+NO_IDS: AbstractSet[bytes] = frozenset()
 
 
-def here() -> AbstractEventLoop:
-    """The loop that runs here."""
+def running_loop() -> AbstractEventLoop:
+    """Return the running event loop, or raise WrongRuntime."""
     try:
         return get_running_loop()
     except RuntimeError:
         raise WrongRuntime(
-            "AsyncOnce was used outside of an event loop", hint="await it in a coroutine, or use Once"
+            "AsyncOnce was used outside of an event loop", hint="await it in a coroutine, or use the sync client Once"
         ) from None
 
 
 class AsyncBatcher:
-    """A client may be used by several loops, one after the other or each in its thread: each has a runway."""
+    """Batches requests, with one queue per event loop: several loops may use a client, each in its own thread."""
 
     def __init__(self, send: Send, max_in_flight: int = 1, min_batch: int = 1) -> None:
         self._send = send
-        self._flights = max_in_flight
-        self._crowd = min_batch
+        self._max_in_flight = max_in_flight
+        self._min_batch = min_batch
         self.reset()
-        _lanes.add(self)
+        _batchers.add(self)
 
     def reset(self) -> None:
-        """In the child of a fork no loop of its parent runs."""
-        self._runways: weakref.WeakKeyDictionary[AbstractEventLoop, LoopQueue] = weakref.WeakKeyDictionary()
+        """Drop all queues, also in a forked child: the parent's loops do not run there."""
+        self._queues: weakref.WeakKeyDictionary[AbstractEventLoop, LoopQueue] = weakref.WeakKeyDictionary()
         self._latest: tuple[Callable[[], Any], LoopQueue] | None = None
 
     def ask(self, request: AnyRequest, timeout: float) -> PendingRequest:
         latest = self._latest
         loop: Any = None if latest is None else latest[0]()
-        if loop is None or loop._thread_id != get_ident():  # noqa: SLF001 (see `_of`)
-            loop = here()
-            runway = self._of(loop)
+        if loop is None or loop._thread_id != get_ident():  # noqa: SLF001 (see `_queue_of`)
+            loop = running_loop()
+            queue = self._queue_of(loop)
         else:
-            runway = latest[1]  # type: ignore[index]  # it is the one of that loop
+            queue = latest[1]  # type: ignore[index]  # the queue of that loop
         one = PendingRequest(request, monotonic() + timeout, Future(loop=loop))
         try:
-            runway.waiting.append(one)
-            if len(runway.aboard) < runway.most and not runway.boarding:
-                runway.call(one)
-            elif one.deadline < runway.rings_for:
-                runway.mind(one)
+            queue.waiting.append(one)
+            if len(queue.in_flight) < queue.max_in_flight and not queue.flush_scheduled:
+                queue.on_new_request(one)
+            elif one.deadline < queue.alarm_at:
+                queue.set_alarm(one)
             return one
-        except BaseException:  # a signal: nobody waits for it, and what was not sent yet is not to be sent any more
-            one.stays = False
+        except BaseException:  # a signal handler raised: no caller waits, so do not send the request
+            one.keeps_waiting = False
             one.future.cancel()
             raise
 
-    def _of(self, loop: AbstractEventLoop) -> LoopQueue:
-        """Before Python 3.12, asyncio asks the kernel for our process whenever it is asked for the loop that runs.
+    def _queue_of(self, loop: AbstractEventLoop) -> LoopQueue:
+        """Return the loop's queue, and remember it for the next call.
 
-        A loop of its own knows in which thread it runs, as long as it does.
+        Before Python 3.12, asyncio makes a system call to find the running loop. Comparing the loop's thread is faster.
         """
-        runway = self._runways.get(loop)
-        if runway is None:
-            runway = self._runways[loop] = LoopQueue(self._send, self._flights, self._crowd)
-        self._latest = (weakref.ref(loop), runway) if hasattr(loop, "_thread_id") else None
-        return runway
+        queue = self._queues.get(loop)
+        if queue is None:
+            queue = self._queues[loop] = LoopQueue(self._send, self._max_in_flight, self._min_batch)
+        self._latest = (weakref.ref(loop), queue) if hasattr(loop, "_thread_id") else None
+        return queue
 
 
-_lanes: weakref.WeakSet[AsyncBatcher] = weakref.WeakSet()
+_batchers: weakref.WeakSet[AsyncBatcher] = weakref.WeakSet()
 
 
-def _reset() -> None:
-    for batcher in tuple(_lanes):
+def _reset_all() -> None:
+    for batcher in tuple(_batchers):
         batcher.reset()
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_reset)
+    os.register_at_fork(after_in_child=_reset_all)
 
 
 class LoopQueue:
-    """One flight at a time, or a few."""
+    """The waiting requests of one event loop. It sends one batch at a time, or a few."""
 
-    def __init__(self, send: Send, most: int = 1, min_batch: int = 1) -> None:
+    def __init__(self, send: Send, max_in_flight: int = 1, min_batch: int = 1) -> None:
         self._send = send
-        self.most = most
-        self._crowd = min_batch
-        self._is_lonely = most > min_batch == 1  # whoever finds nobody in the air has nobody to wait for
+        self.max_in_flight = max_in_flight
+        self._min_batch = min_batch
+        self._sends_immediately = max_in_flight > min_batch == 1  # if nothing is in flight
         self.waiting: list[PendingRequest] = []
-        self.aboard: list[list[PendingRequest]] = []
-        self._grounded: set[PendingRequest] = set()  # their flight failed, and each waits for one of its own
-        self.boarding = False  # a flight was called, and has not begun yet
+        self.in_flight: list[list[PendingRequest]] = []
+        self._failed: set[PendingRequest] = set()  # their batch failed, and each waits to be sent alone
+        self.flush_scheduled = False  # and has not started yet
         self._alarm: TimerHandle | None = None
-        self.rings_for = math.inf  # the deadline; nobody's, if there is no alarm
+        self.alarm_at = math.inf  # the earliest deadline; infinite without an alarm
 
-    def call(self, one: PendingRequest) -> None:
-        """Somebody has come, and there may be one more flight."""
-        if self._is_lonely and not self.aboard:
-            self._depart()
+    def on_new_request(self, one: PendingRequest) -> None:
+        """Send the new request, or schedule that, if one more batch may be in flight."""
+        if self._sends_immediately and not self.in_flight:
+            self._flush()
             return
-        if self._has_room():
-            self._take_off()
-        if one.deadline < self.rings_for:
-            self.mind(one)
+        if self._can_send_more():
+            self._schedule_flush()
+        if one.deadline < self.alarm_at:
+            self.set_alarm(one)
 
-    def _has_room(self) -> bool:
-        """Whether one more flight is to be called for those who wait."""
-        if self.boarding or not self.aboard:
-            return not self.boarding
-        return len(self.aboard) < self.most and len(self.waiting) >= self._crowd
+    def _can_send_more(self) -> bool:
+        """Return whether one more batch should be scheduled for the waiting requests."""
+        if self.flush_scheduled or not self.in_flight:
+            return not self.flush_scheduled
+        return len(self.in_flight) < self.max_in_flight and len(self.waiting) >= self._min_batch
 
-    def _take_off(self) -> None:
-        asyncio.get_running_loop().call_soon(self._depart)
-        self.boarding = True  # not before: a signal in between, and all would wait for a flight that nobody called
+    def _schedule_flush(self) -> None:
+        asyncio.get_running_loop().call_soon(self._flush)
+        self.flush_scheduled = True  # after call_soon: if a signal handler raises in between, nothing is scheduled
 
-    def _depart(self) -> None:
-        self.boarding = False
+    def _flush(self) -> None:
+        self.flush_scheduled = False
         try:
-            CallbackTask(self._fly).step()
+            CallbackTask(self._send_batches).step()
         except BaseException:
-            if self.waiting and not self.aboard and not self.boarding:  # a signal struck before it had begun
-                self._take_off()
+            if self.waiting and not self.in_flight and not self.flush_scheduled:  # interrupted at its start
+                self._schedule_flush()
             raise
 
-    async def _fly(self, steps: Count) -> None:
-        aboard: list[PendingRequest] = []
+    async def _send_batches(self, steps: StepCount) -> None:
+        batch: list[PendingRequest] = []
         try:
-            self.aboard.append(aboard)
+            self.in_flight.append(batch)
             while self.waiting:
-                until = self._fill(aboard)
-                if self.waiting and self._has_room():
-                    self._take_off()
-                if aboard and not await self._carry(aboard, until, steps):
-                    await self._carry_each(aboard, steps)
-                # While others fly, those who have just landed may come along.
-                if self._crowd > 1 and len(self.aboard) + self.boarding > 1:
+                until = self._fill_batch(batch)
+                if self.waiting and self._can_send_more():
+                    self._schedule_flush()
+                if batch and not await self._send_batch(batch, until, steps):
+                    await self._send_each(batch, steps)
+                # While other batches are in flight, callers that just got their answers may join the next one.
+                if self._min_batch > 1 and len(self.in_flight) + self.flush_scheduled > 1:
                     break
-            self._land(aboard)
-            if aboard and self.waiting and self._has_room():  # else all wait for keys in the air
-                self._take_off()
-        except GeneratorExit:  # struck where it was to go on; or the loop is gone, and with it all aboard
+            self._finish_batch(batch)
+            if batch and self.waiting and self._can_send_more():  # otherwise all wait for keys in flight
+                self._schedule_flush()
+        except GeneratorExit:  # interrupted before it continued; or the loop was closed, and its callers are gone
             with suppress(RuntimeError):
-                if aboard:
-                    aboard[0].future.get_loop().call_soon_threadsafe(self._crash, aboard)
+                if batch:
+                    batch[0].future.get_loop().call_soon_threadsafe(self._requeue, batch)
             raise
-        except BaseException:  # Ctrl-C, or whoever ends all tasks has ended one of the store's
-            self._crash(aboard)
+        except BaseException:  # Ctrl-C, or a task of the store was cancelled
+            self._requeue(batch)
             raise
 
-    def _crash(self, aboard: list[PendingRequest]) -> None:
-        """Those aboard go again, unless they have an answer."""
-        self._grounded.difference_update(aboard)
-        self.waiting[:0] = [one for one in aboard if not (one.is_done() or one in self.waiting)]
-        self._land(aboard)
-        if self.waiting and not self.boarding:
-            self._take_off()
+    def _requeue(self, batch: list[PendingRequest]) -> None:
+        """Send the requests of the batch again, unless they have an answer."""
+        self._failed.difference_update(batch)
+        self.waiting[:0] = [one for one in batch if not (one.is_done() or one in self.waiting)]
+        self._finish_batch(batch)
+        if self.waiting and not self.flush_scheduled:
+            self._schedule_flush()
 
-    def _land(self, aboard: list[PendingRequest]) -> None:
-        self.aboard = [others for others in self.aboard if others is not aboard]
-        if not (self.aboard or self.waiting):
-            self._silence()
+    def _finish_batch(self, batch: list[PendingRequest]) -> None:
+        self.in_flight = [others for others in self.in_flight if others is not batch]
+        if not (self.in_flight or self.waiting):
+            self._cancel_alarm()
 
-    # ── who goes aboard ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── which requests are sent next ────────────────────────────────────────────────────────────────────────────
 
-    def _fill(self, aboard: list[PendingRequest]) -> float:
-        """Who flies next takes the seats of those who have landed; until when the call may take.
+    def _fill_batch(self, batch: list[PendingRequest]) -> float:
+        """Replace the batch by the requests to send next; return the deadline of the call.
 
-        Nobody leaves the queue before being aboard: whatever a signal interrupts, nobody is lost.
+        A request leaves the queue only after it is in the batch, so that an interrupt loses none.
         """
-        seats, flying = self._seats(aboard)
-        first = self.waiting[:seats]
+        limit, in_flight_ids = self._batch_limit(batch)
+        first = self.waiting[:limit]
         until = min([one.deadline for one in first])
         requests = [one.request for one in first]
         ids = {one.id for one in requests}
@@ -204,41 +206,41 @@ class LoopQueue:
             len(ids) == len(first)
             and until > monotonic()
             and True not in [one.future.done() for one in first]
-            and ids.isdisjoint(flying)
-            and sum([len(one.result or b"") for one in requests if type(one) is Complete]) <= AMPLE
+            and ids.isdisjoint(in_flight_ids)
+            and sum([len(one.result or b"") for one in requests if type(one) is Complete]) <= SMALL_RESULTS_BYTES
         ):
-            aboard[:] = first
+            batch[:] = first
             del self.waiting[: len(first)]
             return until
-        chosen = self._chosen(seats, flying)
-        aboard[:] = chosen
+        chosen = self._select(limit, in_flight_ids)
+        batch[:] = chosen
         self.waiting = [one for one in self.waiting if not (one.is_done() or one in chosen)]
         return min([one.deadline for one in chosen], default=until)
 
-    def _seats(self, landed: list[PendingRequest]) -> tuple[int, AbstractSet[bytes]]:
-        """How many may fly with the plane that has brought these; and the keys in the air, which are to wait."""
-        if self.most == 1:
-            return MOST, NOTHING
-        if (
-            self._crowd == 1
-        ):  # as many flights as there may be, each with its share: one is served while we see to another
-            everybody = len(self.waiting) + sum(map(len, self.aboard)) - len(landed)
-            return min(MOST, max(FEW, -(-everybody // self.most))), NOTHING
-        others = [one for flight in self.aboard if flight is not landed for one in flight]
-        min_batch = len(self.waiting) + len(others) + len(landed)  # those who have landed will soon be back
-        return min(MOST, max(SEATS, -(-min_batch // self.most))), {one.request.id for one in others}
+    def _batch_limit(self, done_batch: list[PendingRequest]) -> tuple[int, AbstractSet[bytes]]:
+        """Return how many requests may replace this batch, and the ids in flight, whose requests must wait."""
+        if self.max_in_flight == 1:
+            return MAX_BATCH, NO_IDS
+        if self._min_batch == 1:  # as many batches as allowed, of equal size: one is served while we process another
+            total = len(self.waiting) + sum(map(len, self.in_flight)) - len(done_batch)
+            return min(MAX_BATCH, max(MIN_PIPELINED_BATCH, -(-total // self.max_in_flight))), NO_IDS
+        others = [one for batch in self.in_flight if batch is not done_batch for one in batch]
+        total = len(self.waiting) + len(others) + len(done_batch)  # callers with an answer will soon send again
+        return min(MAX_BATCH, max(MIN_COMMIT_BATCH, -(-total // self.max_in_flight))), {
+            one.request.id for one in others
+        }
 
-    def _chosen(self, seats: int, flying: AbstractSet[bytes]) -> list[PendingRequest]:
-        """One of a key, not too many bytes, and nobody who is late. First come, first served."""
+    def _select(self, limit: int, in_flight_ids: AbstractSet[bytes]) -> list[PendingRequest]:
+        """Return the next requests in order: one per key, limited in bytes, none past its deadline."""
         chosen: list[PendingRequest] = []
-        ids, size, now = set(flying), 0, monotonic()
+        ids, size, now = set(in_flight_ids), 0, monotonic()
         for one in self.waiting:
             if one.deadline <= now:
                 one.leave()
             if one.is_done() or one.request.id in ids:
                 continue
             size += size_of(one.request)
-            if chosen and (size > MOST_BYTES or len(chosen) == seats):
+            if chosen and (size > MAX_BATCH_BYTES or len(chosen) == limit):
                 break
             ids.add(one.request.id)
             chosen.append(one)
@@ -246,52 +248,52 @@ class LoopQueue:
 
     # ── one call ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _carry_each(self, batch: list[PendingRequest], steps: Count) -> None:
-        """Their flight has failed: each gets one of its own."""
-        self._grounded.update(batch)
-        self.mind(min(batch, key=lambda one: one.deadline))
+    async def _send_each(self, batch: list[PendingRequest], steps: StepCount) -> None:
+        """Send each request alone, after their batch failed."""
+        self._failed.update(batch)
+        self.set_alarm(min(batch, key=lambda one: one.deadline))
         for one in batch:
-            self._grounded.discard(one)
+            self._failed.discard(one)
             if not one.is_done():
-                await self._carry([one], one.deadline, steps)
+                await self._send_batch([one], one.deadline, steps)
 
-    async def _carry(self, batch: list[PendingRequest], until: float, steps: Count) -> bool:
-        """One call; False if it failed for several, and has to be repeated for each."""
+    async def _send_batch(self, batch: list[PendingRequest], until: float, steps: StepCount) -> bool:
+        """Send the batch in one call. False: it failed for several requests, and must be repeated for each."""
         before = steps.steps
         try:
             answers = await self._send([one.request for one in batch], max(0.0, until - monotonic()))
             if len(answers) != len(batch):
-                raise StoreBroken(f"{len(batch)} requests, but {len(answers)} answers")  # noqa: TRY301 (as any other)
-        except Exception as error:  # noqa: BLE001 (raised where it is waited for)
+                raise StoreBroken(f"{len(batch)} requests, but {len(answers)} answers")  # noqa: TRY301 (handled like other errors)
+        except Exception as error:  # noqa: BLE001 (raised in the caller)
             if len(batch) > 1:
                 return False
             batch[0].fail(error)
             return True
-        # Who was answered without a wait may come back at once, and for ever: the loop has other work.
-        hand_over(batch, answers, now=steps.steps > before)
+        # If the store answered without waiting, callers could loop here forever: let the event loop run other tasks.
+        deliver_results(batch, answers, now=steps.steps > before)
         return True
 
-    # ── one alarm for all who wait: most have the same retry_until, so the first of them sets it ───────────────────
+    # ── one alarm for all waiting requests: most have the same timeout, so the first one sets it ────────────────
 
-    def mind(self, one: PendingRequest) -> None:
-        if one.deadline < self.rings_for:
-            self._silence()
-            self.rings_for = one.deadline
-            self._alarm = asyncio.get_running_loop().call_later(remaining(one), self._ring)
+    def set_alarm(self, one: PendingRequest) -> None:
+        if one.deadline < self.alarm_at:
+            self._cancel_alarm()
+            self.alarm_at = one.deadline
+            self._alarm = asyncio.get_running_loop().call_later(remaining(one), self._on_alarm)
 
-    def _ring(self) -> None:
-        self._alarm, self.rings_for = None, math.inf
-        self.boarding = False  # if a signal struck just as a flight was to begin, nobody else will call one
-        for one in [one for one in (*self._grounded, *self.waiting) if not one.is_done()]:
+    def _on_alarm(self) -> None:
+        self._alarm, self.alarm_at = None, math.inf
+        self.flush_scheduled = False  # if a signal handler raised in `_flush`, no batch is scheduled
+        for one in [one for one in (*self._failed, *self.waiting) if not one.is_done()]:
             if remaining(one):
-                self.mind(one)
+                self.set_alarm(one)
             else:
                 one.leave()
-        if self.waiting and self._has_room():
-            self._take_off()
+        if self.waiting and self._can_send_more():
+            self._schedule_flush()
 
-    def _silence(self) -> None:
-        """A runway that is not used keeps nothing of its loop."""
+    def _cancel_alarm(self) -> None:
+        """Cancel the alarm: an unused queue keeps no timer in its loop."""
         if self._alarm is not None:
             self._alarm.cancel()
-            self._alarm, self.rings_for = None, math.inf
+            self._alarm, self.alarm_at = None, math.inf

@@ -1,7 +1,7 @@
-"""What waits for the next call to the store, and which of it goes together.
+"""The queue of requests for the next call to the store, and which of them are sent together.
 
-At most so many requests and bytes a call, and one request a key: the second of two would be judged by what the first
-one found. First come, first served, but for the second of a key, which goes with the call after.
+A call is limited in requests and bytes, and has one request per key: a store would evaluate the second one against the
+state before the first. Requests are sent in order, except the second one of a key, which is sent in the next call.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ from typing import Generic, Protocol, TypeVar
 
 from onceward.protocol.requests import AnyRequest
 
-MOST = 256
-MOST_BYTES = 1 << 20
-OVERHEAD = 500  # bytes of a request without its result: names, marks, a note
+MAX_BATCH = 256
+MAX_BATCH_BYTES = 1 << 20
+OVERHEAD = 500  # bytes of a request without its result: names, fingerprints, a note
 
 
 class Waiting(Protocol):
-    """A request with somebody who waits for its answer. Marked `taken` first and then asked whether it has `left`."""
+    """A request whose caller waits for the answer. The sender sets `taken` first and then checks `left`."""
 
     request: AnyRequest
     deadline: float  # on our own clock
-    left: bool  # nobody waits any more: it is not to be sent
+    left: bool  # the caller no longer waits: do not send it
     taken: bool  # it is being sent
-    taker: Waiting | None  # by whose hand; one that has left sends nothing any more
+    taker: Waiting | None  # by the thread of this request; if that has left, it is not sent
 
     def leave(self) -> None:
-        """Its time is over, and it was not sent."""
+        """Its deadline has passed, and it was not sent."""
 
 
 class Timed(Protocol):
-    """What has to be done by a certain time."""
+    """Something with a deadline."""
 
     deadline: float  # on our own clock
 
 
 def size_of(request: AnyRequest) -> int:
-    """About how many bytes it takes in a call."""
+    """Return the approximate size of the request in bytes."""
     return OVERHEAD + len(getattr(request, "result", None) or b"")
 
 
 def remaining(one: Timed) -> float:
-    """Seconds until its time is over."""
+    """Return the seconds until its deadline."""
     return max(0.0, one.deadline - time.monotonic())
 
 
@@ -52,7 +52,7 @@ W = TypeVar("W", bound=Waiting)
 
 
 class BatchQueue(Generic[W]):
-    """Requests in the order of their arrival. Anybody may add. One at a time should take; two get each a part of it."""
+    """Requests in order of arrival. Any thread may add. One thread should take at a time; two would each get a part."""
 
     def __init__(self) -> None:
         self._waiting: deque[W] = deque()
@@ -67,36 +67,38 @@ class BatchQueue(Generic[W]):
         self._waiting.append(one)
 
     def put_back(self, taken: Sequence[W]) -> None:
-        """Before all others: they were taken first."""
+        """Put requests back to the front of the queue."""
         for one in taken:
             one.taken = False
         self._waiting.extendleft(reversed(taken))
 
     def first(self) -> W | None:
-        """Whose turn it is; None if nobody waits."""
+        """Return the first request whose caller still waits, or None."""
         while self._waiting:
             try:
                 one = self._waiting[0]
-            except IndexError:  # somebody else took it
+            except IndexError:  # another thread took it
                 break
             if not one.left:
                 return one
-            with suppress(ValueError):  # not `popleft`: if somebody else took it, that would drop the next one
+            with suppress(ValueError):  # not `popleft`: if another thread took it, that would drop the next one
                 self._waiting.remove(one)
         return None
 
-    def take(self, most: int = MOST, taker: Waiting | None = None, flying: Collection[bytes] = frozenset()) -> list[W]:
-        """What goes with the next call. A request that is too large for any batch goes alone.
+    def take(
+        self, most: int = MAX_BATCH, taker: Waiting | None = None, in_flight_ids: Collection[bytes] = frozenset()
+    ) -> list[W]:
+        """Return the requests of the next call. A request that is too large for any batch is sent alone.
 
-        `flying` are ids that are under way in another call: what waits for these goes after it. Whose time is over
-        does not go: a call is as short as the most hurried of its requests wants it.
+        `in_flight_ids` are ids in another call: requests for them must wait. Requests past their deadline are not sent,
+        because the earliest deadline limits the whole call.
         """
         later: list[W] = []
         try:
-            return self._take(most, taker, later, set(flying))
-        finally:  # also if a signal raises
+            return self._take(most, taker, later, set(in_flight_ids))
+        finally:  # also if a signal handler raises
             self._waiting.extendleft(reversed(later))
-            for one in later:  # only now: whoever is neither taken nor in the queue lines up again
+            for one in later:  # only now: a request that is neither taken nor queued is queued again by its thread
                 one.taken = False
 
     def _take(self, most: int, taker: Waiting | None, later: list[W], ids: set[bytes]) -> list[W]:
@@ -108,12 +110,12 @@ class BatchQueue(Generic[W]):
                 one = self._waiting.popleft()
             except IndexError:
                 break
-            one.taker, one.taken = taker, True  # before anything else: a signal may raise
+            one.taker, one.taken = taker, True  # before anything else: a signal handler may raise
             if one.request.id in ids:
                 later.append(one)
                 continue
             size += size_of(one.request)
-            if taken and size > MOST_BYTES:
+            if taken and size > MAX_BATCH_BYTES:
                 later.append(one)
                 break
             if one.left:

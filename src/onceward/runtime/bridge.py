@@ -1,4 +1,4 @@
-"""Run an async-shaped call without an event loop. The blocking face is the async core, driven by this."""
+"""Run a coroutine without an event loop. The sync client runs the async flows this way, on a runtime that blocks."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ T = TypeVar("T")
 
 
 def run(call: Coroutine[Any, Any, T]) -> T:
-    """Drive a coroutine that never suspends: one send, and its result is there."""
+    """Run a coroutine that never suspends: the first `send` runs it to its end."""
     try:
         call.send(None)
     except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]  # not named: it may have failed, and its traceback lead here
+        return end.value  # type: ignore[no-any-return]  # not in a variable: a failure's traceback would make a cycle
     call.close()
-    raise WrongRuntime("a blocking call tried to wait on an event loop", hint="this store was made for AsyncOnce")
+    raise WrongRuntime(
+        "a sync call tried to wait on an event loop", hint="this store works only with AsyncOnce, not with Once"
+    )

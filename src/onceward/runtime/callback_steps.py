@@ -1,7 +1,7 @@
-"""A coroutine that is run by callbacks of the loop instead of a task of its own, which costs some turns of the loop.
+"""Run a coroutine by callbacks of the event loop. A task of its own would cost some loop iterations.
 
-It may wait for futures only: what asks for its task, as `asyncio.timeout` does, needs one. Whatever is raised in it is
-its own to handle; nobody waits for it.
+The coroutine may only await futures: code that needs the current task, like `asyncio.timeout`, does not work in it. It
+must handle its own exceptions; no caller waits for it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 
-class Count:
-    """Of steps."""
+class StepCount:
+    """How many steps a coroutine has made."""
 
     __slots__ = ("steps",)
 
@@ -21,16 +21,16 @@ class Count:
 
 
 class CallbackTask:
-    """The steps of one coroutine, from one wait to the next. It is given their count, and does not know us.
+    """Runs one coroutine step by step, from one await to the next. The coroutine gets the step count.
 
-    If a signal strikes in a step, the coroutine is closed: there it learns that it will not go on. If it strikes where
-    the next step was to be called, nobody knows us any more, and Python closes it.
+    If a signal handler raises in a step, the coroutine is closed: GeneratorExit tells it that it will not continue. If
+    that happens before the next step is scheduled, nothing refers to this object, and Python closes the coroutine.
     """
 
-    __slots__ = ("_count", "_over", "_work")
+    __slots__ = ("_closed", "_count", "_work")
 
-    def __init__(self, work: Callable[[Count], Coroutine[Any, Any, None]]) -> None:
-        self._count, self._over = Count(), False
+    def __init__(self, work: Callable[[StepCount], Coroutine[Any, Any, None]]) -> None:
+        self._count, self._closed = StepCount(), False
         self._work = work(self._count)
 
     def step(self, _: object = None) -> None:
@@ -40,18 +40,18 @@ class CallbackTask:
                 wanted = self._work.send(None)
             except (StopIteration, asyncio.CancelledError):
                 return
-            if wanted is None:  # only a turn for others
+            if wanted is None:  # it only yields to other tasks
                 asyncio.get_running_loop().call_soon(self.step)
                 return
-            wanted._asyncio_future_blocking = False  # noqa: SLF001 (as tasks do: it was waited for in the right way)
+            wanted._asyncio_future_blocking = False  # noqa: SLF001 (as tasks do: it was awaited correctly)
             promptly = getattr(wanted, "promptly", None)
             if promptly is None:
                 wanted.add_done_callback(self.step)
             else:
                 promptly(self.step)
         except BaseException:
-            if self._over:  # closed below, and yet called once more
+            if self._closed:  # closed below, and called once more
                 return
-            self._over = True
+            self._closed = True
             self._work.close()
             raise

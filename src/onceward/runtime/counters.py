@@ -1,7 +1,7 @@
-"""What this process has counted, written down: in one call a minute, and at close.
+"""Write this process's counts to the store: in one call a minute, and at close.
 
-A thread of its own, so that a store that is slow about counters delays no lease; it connects for the moment of writing
-only. A killed process loses what it had not written yet: a minute, or longer while the store did not answer.
+It uses its own thread, so that slow counter writes delay no lease renewal, and connects only while it writes. A killed
+process loses the counts it had not written: those of the last minute, or more if the store did not answer.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from .bridge import run
 from .nonce import nonce
 from .threads import ThreadRuntime
 
-EVERY = 60.0
-"""Seconds between two writes: what a kill may cost."""
+WRITE_INTERVAL = 60.0
+"""Seconds between two writes: a killed process loses up to this much."""
 
 TIMEOUT = 5.0
-"""Seconds for a write, and at most so many for whoever closes the client while the store does not answer."""
+"""Seconds for a write. `close` waits no longer either, if the store does not answer."""
 
 
 class Counters:
-    """Counts for one client, and writes it down. Starts its thread with the first event and joins it on close."""
+    """Counts for one client and writes the counts. It starts its thread with the first event and joins it on close."""
 
     def __init__(self, store: Store, bus: Bus) -> None:
         if not isinstance(store, KeepsCounters):
@@ -47,13 +47,13 @@ class Counters:
 
     def _reset(self) -> None:
         self._book = HourlyCounts(nonce())
-        self._lock = threading.RLock()  # a signal handler may count while its thread starts ours
-        self._bell = threading.Condition(self._lock)
+        self._lock = threading.RLock()  # reentrant: a signal handler may count while its thread starts ours
+        self._wakeup = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
         self._closing = False
 
     def _begin(self) -> None:
-        """Somebody counts. Where no thread can be had it is tried again with the next new scope, and at close."""
+        """Start the thread. If that fails, try again with the next new scope, and at close."""
         with self._lock, suppress(RuntimeError):
             if self._thread is None and not self._closing:
                 thread = threading.Thread(target=self._run, name="onceward-counters", daemon=True)
@@ -65,15 +65,15 @@ class Counters:
         while not last:
             with self._lock:
                 if not self._closing:
-                    self._bell.wait(EVERY)
+                    self._wakeup.wait(WRITE_INTERVAL)
                 last = self._closing
             self.write()
 
     def write(self) -> bool:
-        """Bring the store up to date; tells whether it is. What fails is told, and is not lost: it is tried again."""
+        """Write new counts to the store; return whether that succeeded. A failure emits an event; no count is lost."""
         try:
             run(self._write())
-        except Exception as error:  # noqa: BLE001 (whatever it is, counting must not disturb those who are counted)
+        except Exception as error:  # noqa: BLE001 (counting must never affect the work)
             if self._bus.wants("counting_failed"):
                 text = repr(error) if isinstance(error, OncewardError) else type(error).__name__
                 self._bus.emit(Event(name="counting_failed", key="", scope=self._store.name, error=text))
@@ -89,18 +89,18 @@ class Counters:
         try:
             if isinstance(clone, KeepsCounters):  # as its original is
                 hour = await clone.save_counts([], timeout=TIMEOUT) // HOUR
-                sheets = self._book.enter(counts, hour)
-                await clone.save_counts(sheets, timeout=TIMEOUT)
+                counter_rows = self._book.enter(counts, hour)
+                await clone.save_counts(counter_rows, timeout=TIMEOUT)
                 self._book.written()
         finally:
             if clone is not self._store:
                 await clone.close()
 
     def close(self) -> None:
-        """Write down what is left, and join the thread."""
+        """Write the remaining counts, and join the thread."""
         with self._lock:
             self._closing = True
-            self._bell.notify()
+            self._wakeup.notify()
         thread, self._thread = self._thread, None
         if thread is not None and thread is not threading.current_thread():
             thread.join(TIMEOUT)
@@ -108,7 +108,7 @@ class Counters:
             self.write()
 
     def after_fork(self) -> None:
-        """A child counts from nothing, and as another process: what was counted before is its parent's to write."""
+        """Start at zero in a forked child, as another process: the parent writes the earlier counts."""
         self.totals.clear()
         self._reset()
 

@@ -1,8 +1,8 @@
-"""The lease keeper: one background thread per store that renews every lease of this process, in batches.
+"""The heartbeat: one background thread per client that renews every lease of this process, in batches.
 
-It has a connection of its own and knows no event loop: a blocked loop or a busy pool cannot starve it. One failed
-renewal is retried until the store answers. `overdue`: no answer by the end of the lease as we count it; renewing goes
-on and may recover. `lost`: the store showed another owner; only this ends the work.
+It has its own connection and uses no event loop: a blocked loop or a busy pool cannot delay it. A failed renewal is
+retried until the store answers. `overdue` means no answer by the end of the lease on our own clock; renewals continue
+and may succeed. `lost` means that the store reported another owner; only this ends the work.
 """
 
 from __future__ import annotations
@@ -30,61 +30,66 @@ from .orphans import OrphanReconciler
 from .threads import ThreadRuntime
 
 BATCH = 256
-IDLE = 60.0  # seconds between looks while nothing is held
-SOON, LATER = 0.02, 1.0  # seconds between tries to settle what a transaction keeps us from
-UNTOLD = 1.0  # seconds that a close waits without a word
-A_MICROSECOND, TO_RENEWAL = 1 / SECOND, 1 / RENEWALS_PER_LEASE  # every claim comes by: to multiply is quicker
-ENDING = 0.1  # seconds that one such try may take: others' renewals wait behind it
+IDLE_INTERVAL = 60.0  # seconds between checks while no lease is held
+FIRST_RETRY, MAX_RETRY = 0.02, 1.0  # seconds between tries of a delayed settlement
+QUIET_WAIT = 1.0  # seconds that `drain` waits before it reports what is still held
+A_MICROSECOND, TO_RENEWAL = 1 / SECOND, 1 / RENEWALS_PER_LEASE  # used for every claim: multiplying is faster
+SETTLE_TIMEOUT = 0.1  # seconds for one try of a delayed settlement: lease renewals wait for it
 
 
-class Granted(Protocol):
-    """What a claim was granted under this nonce."""
+class HasNonce(Protocol):
+    """A claim, identified by its nonce."""
 
     @property
     def nonce(self) -> bytes: ...
 
 
 def interval(hold: Lease) -> float:
-    """Seconds between two renewals."""
+    """Return the seconds between two renewals."""
     return hold.lease / SECOND / RENEWALS_PER_LEASE
 
 
-class Ending:
-    """A settlement that has to wait until somebody's transaction is over."""
+class DelayedSettlement:
+    """A settlement that must wait until the caller's transaction has ended."""
 
     __slots__ = ("hold", "pause", "settlement", "try_at")
 
     def __init__(self, hold: Lease, settlement: AnySettlement, now: float) -> None:
         self.hold = hold
         self.settlement = settlement
-        self.pause = SOON
-        self.try_at = now + SOON
+        self.pause = FIRST_RETRY
+        self.try_at = now + FIRST_RETRY
 
 
 class Heartbeat:
-    """Renews what is held. Starts its thread with the first hold and joins it on close."""
+    """Renews held leases. It starts its thread with the first lease and joins it on close."""
 
     def __init__(self, store: Store, bus: Bus, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._store = store
         self._bus = bus
         self._monotonic = monotonic
         self._reset()
-        _keepers.add(self)
+        _heartbeats.add(self)
 
     def _reset(self) -> None:
         self._holds: dict[bytes, Lease] = {}
-        self._endings: dict[bytes, Ending] = {}
-        self._seeker = OrphanReconciler(self._monotonic)
-        self._twin: Store | None = None
+        self._delayed: dict[bytes, DelayedSettlement] = {}
+        self._reconciler = OrphanReconciler(self._monotonic)
+        self._own_store: Store | None = None
         self._thread: threading.Thread | None = None
         self._running = False
-        self._lock = threading.RLock()  # a signal handler may claim while its thread rings
-        self._bell = threading.Condition(self._lock)  # entered by its lock: in between, no signal can raise
-        self._next_look = 0.0
+        self._lock = threading.RLock()  # reentrant: a signal handler may claim while its thread notifies
+        self._wakeup = threading.Condition(
+            self._lock
+        )  # entered through `_lock`, which no signal can interrupt half-way
+        self._next_check = 0.0
         self._closing = False
 
     def take(self, hold: Lease, since: float) -> None:
-        """Take a lease into care; `since` is our own clock from before it was asked for. No thread: raises."""
+        """Renew this lease from now on. `since` is our own clock, before the claim was sent.
+
+        Raise if the thread cannot be started.
+        """
         seconds = hold.lease * A_MICROSECOND
         hold.ends = since + seconds
         hold.renew_at = renew_at = since + seconds * TO_RENEWAL
@@ -95,65 +100,65 @@ class Heartbeat:
             except BaseException:
                 self.drop(hold)
                 raise
-        if renew_at < self._next_look:
+        if renew_at < self._next_check:
             with self._lock:
-                self._bell.notify()
+                self._wakeup.notify()
 
-    def drop(self, hold: Granted) -> None:
-        """Let it go. What was granted is known by its nonce, also where an interrupt came before its hold."""
+    def drop(self, hold: HasNonce) -> None:
+        """Stop renewing it. The nonce identifies it, even if an interrupt came before its record was set."""
         self._holds.pop(hold.nonce, None)
 
     def settle_later(self, hold: Lease, settlement: AnySettlement) -> None:
-        """Settle it as soon as the store takes that: its owner's open transaction is in the way. Else it lapses."""
-        self._endings[hold.nonce] = Ending(hold, settlement, self._monotonic())
+        """Settle it once the owner's open transaction no longer blocks the store. Otherwise its lease expires."""
+        self._delayed[hold.nonce] = DelayedSettlement(hold, settlement, self._monotonic())
         with self._lock:
-            self._bell.notify()
+            self._wakeup.notify()
 
-    def reconcile(self, hold: Granted, id: bytes, lease: int) -> None:
-        """Nobody knows whether this claim was granted, and its caller has left: give it back, if it was."""
-        self._seeker.add(id, hold.nonce, lease * A_MICROSECOND)
-        with suppress(RuntimeError, ConfigurationError):  # no thread, or closed: then it lapses
+    def reconcile(self, hold: HasNonce, id: bytes, lease: int) -> None:
+        """Release this claim if it was granted: its answer never came, and its caller has gone."""
+        self._reconciler.add(id, hold.nonce, lease * A_MICROSECOND)
+        with suppress(RuntimeError, ConfigurationError):  # no thread, or closed: then its lease expires
             if not self._running:
                 self._start()
         with self._lock:
-            self._bell.notify()
+            self._wakeup.notify()
 
     def drain(self, timeout: float, *, own: Collection[Lease] = ()) -> None:
-        """Wait until nothing is held any more, and tell what still is: that lapses by itself, fenced.
+        """Wait until no lease is held, then report those that still are: they expire by themselves.
 
-        `own` are leases of the caller, who cannot end them while it waits here.
+        `own` are leases of the caller, which it cannot release while it waits here.
         """
         began = time.monotonic()
-        told = timeout <= UNTOLD
-        while self._endings or any(hold not in own for hold in tuple(self._holds.values())):
+        reported = timeout <= QUIET_WAIT
+        while self._delayed or any(hold not in own for hold in tuple(self._holds.values())):
             waited = time.monotonic() - began
             if waited >= timeout:
                 break
-            if waited >= UNTOLD and not told:
-                told = True
-                self._tell_held(f"close waits for it, for {timeout - waited:.0f} s at most")
+            if waited >= QUIET_WAIT and not reported:
+                reported = True
+                self._emit_still_held(f"close waits for it, for at most {timeout - waited:.0f} s")
             time.sleep(0.01)
-        self._tell_held("closed all the same: it is free when its lease lapses")
+        self._emit_still_held("closed anyway: the key is free when its lease expires")
 
-    def _tell_held(self, reason: str) -> None:
+    def _emit_still_held(self, reason: str) -> None:
         for hold in tuple(self._holds.values()):
-            self._tell("still_held", hold, reason=reason)
+            self._emit("still_held", hold, reason=reason)
 
     def shortest_lease(self) -> float | None:
-        """Seconds; None if nothing is held."""
+        """Return the shortest lease in seconds; None if no lease is held."""
         return min((hold.lease for hold in tuple(self._holds.values())), default=0) / SECOND or None
 
     def due(self) -> list[Lease]:
-        """Leases whose renewal is due now (for a transaction that keeps the keeper out)."""
+        """Return the leases whose renewal is due now (also for a transaction that blocks the heartbeat)."""
         now = self._monotonic()
         return [hold for hold in tuple(self._holds.values()) if hold.renew_at <= now]
 
     def close(self) -> None:
-        """Stop renewing and join the thread. Leases that are still held lapse by themselves."""
+        """Stop renewing and join the thread. Leases that are still held expire by themselves."""
         thread = self._thread
         with self._lock:
             self._closing = True
-            self._bell.notify()
+            self._wakeup.notify()
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout=10)
         self._thread = None
@@ -163,92 +168,95 @@ class Heartbeat:
             if self._running:
                 return
             if self._closing:
-                raise ConfigurationError("this client is closed", hint="make a new one")
-            thread = threading.Thread(target=self._run, name="onceward-keeper", daemon=True)
+                raise ConfigurationError("this client is closed", hint="create a new one")
+            thread = threading.Thread(target=self._run, name="onceward-heartbeat", daemon=True)
             thread.start()
             self._thread = thread
-            self._running = True  # the thread cannot have ended yet: its first step needs our lock
+            self._running = True  # the thread cannot have ended yet: it first waits for our lock
 
     def _run(self) -> None:
         try:
             while not self._closing:
                 with self._lock:
-                    self._plan()
+                    self._plan_next_check()
                     if not self._closing:
-                        self._bell.wait(max(0.0, self._next_look - self._monotonic()))
+                        self._wakeup.wait(max(0.0, self._next_check - self._monotonic()))
                 if not self._closing:
-                    self._pass()
+                    self._run_pass()
         finally:
             self._running = False
-        if self._twin is not None and self._twin is not self._store:
-            run(self._twin.close())
+        if self._own_store is not None and self._own_store is not self._store:
+            run(self._own_store.close())
 
-    def _pass(self) -> None:
-        """One pass that nothing can end the thread with: every other lease depends on it."""
+    def _run_pass(self) -> None:
+        """Run one pass. No exception may end the thread: every other lease depends on it."""
         try:
             self.tick()
-        except BaseException as error:  # noqa: BLE001 (a store or a listener out of its mind, SystemExit included)
+        except BaseException as error:  # noqa: BLE001 (any error of a store or listener, even SystemExit)
             left = self.due()
             for hold in left:
-                hold.renew_at = self._monotonic() + interval(hold) / RENEWALS_PER_LEASE  # soon, but without spinning
+                hold.renew_at = self._monotonic() + interval(hold) / RENEWALS_PER_LEASE  # soon, but not in a busy loop
             with suppress(BaseException):
                 for hold in left:
-                    self._tell("renewal_failed", hold, repr(error))
+                    self._emit("renewal_failed", hold, repr(error))
 
-    def _plan(self) -> None:
-        """When to look next. A hold that is due only after that rings no bell, so look at least every interval."""
-        self._next_look = math.inf  # whoever comes while we count must ring
+    def _plan_next_check(self) -> None:
+        """Compute the time of the next pass: at least once every interval.
+
+        `take` notifies the thread only if its lease is due before that time.
+        """
+        self._next_check = math.inf  # a lease that is added meanwhile must notify
         now = self._monotonic()
         holds = tuple(self._holds.values())
-        shortest = min(map(interval, holds), default=IDLE)
-        endings = tuple(self._endings.values())
-        self._next_look = min(
+        shortest = min(map(interval, holds), default=IDLE_INTERVAL)
+        all_delayed = tuple(self._delayed.values())
+        self._next_check = min(
             [
                 now + shortest,
-                self._seeker.next_look(),
+                self._reconciler.next_check(),
                 *(hold.renew_at for hold in holds),
-                *(ending.try_at for ending in endings),
+                *(delayed.try_at for delayed in all_delayed),
             ]
         )
 
     def tick(self) -> None:
-        """Renew everything that is due. One pass of the thread; tests call it with a fake clock."""
+        """Renew all leases that are due. This is one pass of the thread; tests call it with a fake clock."""
         due = self.due()
         for start in range(0, len(due), BATCH):
             self._renew(due[start : start + BATCH])
-        for ending in tuple(self._endings.values()):
-            self._end(ending)
-        for record in self._seeker.look(self._connected):
-            self._tell_of("released", record, reason="its answer came too late")
+        for delayed in tuple(self._delayed.values()):
+            self._settle_delayed(delayed)
+        for record in self._reconciler.release_due(self._connect):
+            self._emit_record("released", record, reason="its answer came too late")
 
-    def _end(self, ending: Ending) -> None:
-        now, hold = self._monotonic(), ending.hold
-        if now < ending.try_at:
+    def _settle_delayed(self, delayed: DelayedSettlement) -> None:
+        now, hold = self._monotonic(), delayed.hold
+        if now < delayed.try_at:
             return
         verdict = None
         if now < hold.ends:
-            with suppress(Exception):  # it is tried again, and lapses in the end
-                verdict = run(self._connected().settle([ending.settlement], timeout=ENDING))[0].verdict
+            with suppress(Exception):  # it is tried again; in the end the lease expires
+                verdict = run(self._connect().settle([delayed.settlement], timeout=SETTLE_TIMEOUT))[0].verdict
             if verdict is None or verdict is Verdict.RUNNING:
-                ending.pause = min(ending.pause * 2, LATER)
-                ending.try_at = self._monotonic() + ending.pause
+                delayed.pause = min(delayed.pause * 2, MAX_RETRY)
+                delayed.try_at = self._monotonic() + delayed.pause
                 return
-        self._endings.pop(hold.nonce, None)
+        self._delayed.pop(hold.nonce, None)
         if verdict is Verdict.OK:
-            self._tell("failed", hold, getattr(ending.settlement, "error_type", ""))
+            self._emit("failed", hold, getattr(delayed.settlement, "error_type", ""))
 
     def _renew(self, due: list[Lease]) -> None:
         asked_at = self._monotonic()
         timeout = min(hold.lease for hold in due) / SECOND / 6
         try:
             renewals = [Renewal(one.record.id, one.record.token, one.nonce, one.lease) for one in due]
-            answered = list(zip(due, renewals, run(self._connected().renew(renewals, timeout=timeout)), strict=True))
-        except Exception as error:  # noqa: BLE001 (whatever it is, the lease is not renewed yet and must be tried again)
+            answered = list(zip(due, renewals, run(self._connect().renew(renewals, timeout=timeout)), strict=True))
+        except Exception as error:  # noqa: BLE001 (after any error, the renewal must be repeated)
             for hold in due:
                 self._not_renewed(hold, repr(error))
             return
         for hold, renewal, answer in answered:
-            if (hold.record.token, hold.nonce) != (renewal.token, renewal.nonce):  # claimed anew meanwhile
+            if (hold.record.token, hold.nonce) != (renewal.token, renewal.nonce):  # claimed again meanwhile
                 continue
             renewed = answer.verdict is Verdict.OK
             if renewed or _completed_by(hold, answer.record):
@@ -256,7 +264,7 @@ class Heartbeat:
                 hold.ends = asked_at + hold.lease / SECOND
                 hold.overdue = False
                 if renewed:
-                    self._tell("renewed", hold)
+                    self._emit("renewed", hold)
             elif answer.verdict is Verdict.LOST:
                 self._lost(hold)
             else:
@@ -264,42 +272,42 @@ class Heartbeat:
 
     def _not_renewed(self, hold: Lease, error: str) -> None:
         now = self._monotonic()
-        import random  # here, because most renewals succeed
+        import random  # imported here: most renewals succeed
 
-        hold.renew_at = now + interval(hold) * (0.1 + 0.2 * random.random())  # noqa: S311 (spreads retries, guards nothing)
-        self._tell("renewal_failed", hold, error)
+        hold.renew_at = now + interval(hold) * (0.1 + 0.2 * random.random())  # noqa: S311 (not for security)
+        self._emit("renewal_failed", hold, error)
         if now >= hold.ends and not hold.overdue:
             hold.overdue = True
-            self._tell("overdue", hold, error)
+            self._emit("overdue", hold, error)
 
     def _lost(self, hold: Lease) -> None:
-        """The store showed another owner — unless the work is just being settled by its own owner, who will be told."""
+        """Mark the lease as lost, unless its owner is just settling it: then the settlement's answer decides."""
         if hold.settling:
             hold.renew_at = self._monotonic() + interval(hold)
             return
         if self._holds.pop(hold.nonce, None) is None:
             return
         hold.lost = True
-        self._tell("lost", hold)
+        self._emit("lost", hold)
         if hold.on_lost is not None:
             try:
                 hold.on_lost()
             except Exception as error:  # noqa: BLE001 (every other lease depends on this thread)
-                self._tell("renewal_failed", hold, f"its work could not be told: {error!r}")
+                self._emit("renewal_failed", hold, f"its work could not be cancelled: {error!r}")
 
-    def _connected(self) -> Store:
-        if self._twin is None:
+    def _connect(self) -> Store:
+        if self._own_store is None:
             clone = self._store.clone()
             run(clone.open(ThreadRuntime()))
-            self._twin = clone
-        return self._twin
+            self._own_store = clone
+        return self._own_store
 
-    def _tell(self, name: str, hold: Lease, error: str = "", reason: str = "") -> None:
+    def _emit(self, name: str, hold: Lease, error: str = "", reason: str = "") -> None:
         if name == "renewal_failed":
             self._bus.count(name, hold.record.scope)
-        self._tell_of(name, hold.record, error, reason)
+        self._emit_record(name, hold.record, error, reason)
 
-    def _tell_of(self, name: str, record: Record, error: str = "", reason: str = "") -> None:
+    def _emit_record(self, name: str, record: Record, error: str = "", reason: str = "") -> None:
         if self._bus.wants(name):
             self._bus.emit(
                 Event(
@@ -314,16 +322,16 @@ class Heartbeat:
             )
 
     def after_fork(self) -> None:
-        """A child owns no lease, no thread and no connection of its parent."""
+        """Reset in a forked child: it owns no lease, thread or connection of its parent."""
         for hold in self._holds.values():
             hold.inherited = hold.lost = True
             hold.is_simple = False
-        _inherited.append(self._twin)
+        _inherited.append(self._own_store)
         self._reset()
 
 
 def _completed_by(hold: Lease, record: Record | None) -> bool:
-    """Its owner wrote the result in a transaction of its own (`complete_in`), and may be at work still."""
+    """Return whether the owner wrote its result in its own transaction (`complete_in`). It may still be working."""
     return (
         record is not None
         and record.state is RecordState.COMPLETED
@@ -331,17 +339,17 @@ def _completed_by(hold: Lease, record: Record | None) -> bool:
     )
 
 
-_keepers: weakref.WeakSet[Heartbeat] = weakref.WeakSet()
-_inherited: list[object] = []  # kept, so that the garbage collector closes nothing that belongs to the parent
+_heartbeats: weakref.WeakSet[Heartbeat] = weakref.WeakSet()
+_inherited: list[object] = []  # referenced, so that the garbage collector does not close the parent's connections
 
 
 def _forget_parents_leases() -> None:
-    for heartbeat in tuple(_keepers):
+    for heartbeat in tuple(_heartbeats):
         heartbeat.after_fork()
 
 
 def _close_all() -> None:
-    for heartbeat in tuple(_keepers):
+    for heartbeat in tuple(_heartbeats):
         heartbeat.close()
 
 

@@ -9,12 +9,12 @@ _numbers = count()
 
 
 def _renew() -> None:
-    global _numbers  # noqa: PLW0603 (one function call less for every claim than an object of its own would take)
+    global _numbers  # noqa: PLW0603 (faster than an object)
     _numbers = count(int.from_bytes(os.urandom(10), "big") << 48)
 
 
 def nonce() -> bytes:
-    """A random prefix and a counter: as unique as 16 random bytes, at a tenth of the cost. Renewed after a fork."""
+    """Return a random prefix and a counter: as unique as 16 random bytes, ten times faster. Renewed after a fork."""
     return next(_numbers).to_bytes(16, "big")
 
 

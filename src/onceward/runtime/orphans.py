@@ -1,8 +1,8 @@
-"""Claims whose answer never came: nobody knows whether they were granted, and nobody will do their work.
+"""Release orphaned claims: their answer never came, so they may have been granted, but their caller has gone.
 
-They are looked for by their nonce, and given back, so that no key is held for a whole lease by a claim that was given
-up. A claim may still be on its way when a look finds nothing: the store was frozen, or the network was. So the looks go
-on for a while after the store has answered again.
+The reconciler reads their records, recognises them by their nonce and releases them, so that they do not hold a key for
+a whole lease. A claim may arrive after a check found nothing, if the store or the network was stalled. So the checks
+continue for a while after the store has answered again.
 """
 
 from __future__ import annotations
@@ -17,65 +17,67 @@ from onceward.protocol.requests import Release, Verdict
 
 from .bridge import run
 
-FIRST, LONGEST = 0.05, 5.0  # seconds between two looks
-GRACE = 30.0  # seconds for which a store that answers is asked
-LOOK = 0.5  # seconds that one call may take: the renewals of others wait behind it
-BATCH, MOST = 256, 4096
+FIRST_PAUSE, MAX_PAUSE = 0.05, 5.0  # seconds between two checks
+GRACE = 30.0  # seconds for which the checks continue once the store answers
+CALL_TIMEOUT = 0.5  # seconds for one call: lease renewals wait for it
+BATCH, MAX_ORPHANS = 256, 4096
 
 
 class OrphanedClaim:
-    """One claim that may have been granted."""
+    """A claim that may have been granted."""
 
     __slots__ = ("id", "nonce", "pause", "try_at", "until")
 
     def __init__(self, id: bytes, nonce: bytes, now: float, until: float) -> None:
         self.id = id
         self.nonce = nonce
-        self.pause = FIRST
-        self.try_at = now + FIRST
+        self.pause = FIRST_PAUSE
+        self.try_at = now + FIRST_PAUSE
         self.until = until
 
 
 class OrphanReconciler:
-    """Asks by way of the keeper's thread and connection: a batch at a time, because the renewals of others wait."""
+    """Runs in the heartbeat's thread, on its connection: one batch at a time, because lease renewals wait for it."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._sought: dict[bytes, OrphanedClaim] = {}
+        self._orphans: dict[bytes, OrphanedClaim] = {}
 
     def add(self, id: bytes, nonce: bytes, seconds: float) -> None:
-        """For as long as the lease would last."""
+        """Add a claim. It is checked for as long as its lease would last."""
         now = self._monotonic()
-        self._sought[nonce] = OrphanedClaim(id, nonce, now, now + seconds)
-        while len(self._sought) > MOST:  # a store that is down for long makes many: the oldest lapse by themselves
-            self._sought.pop(next(iter(tuple(self._sought))), None)
+        self._orphans[nonce] = OrphanedClaim(id, nonce, now, now + seconds)
+        while (
+            len(self._orphans) > MAX_ORPHANS
+        ):  # a long outage makes many: the leases of the oldest expire by themselves
+            self._orphans.pop(next(iter(tuple(self._orphans))), None)
 
-    def next_look(self) -> float:
-        return min((one.try_at for one in tuple(self._sought.values())), default=math.inf)
+    def next_check(self) -> float:
+        return min((one.try_at for one in tuple(self._orphans.values())), default=math.inf)
 
-    def look(self, connected: Callable[[], Store]) -> list[Record]:
-        """One round over some that are due; the records that were given back."""
+    def release_due(self, connect: Callable[[], Store]) -> list[Record]:
+        """Check one batch of those that are due; return the records that were released."""
         now = self._monotonic()
-        due = [one for one in tuple(self._sought.values()) if one.try_at <= now][:BATCH]
-        given_back: list[Record] = []
+        due = [one for one in tuple(self._orphans.values()) if one.try_at <= now][:BATCH]
+        released: list[Record] = []
         if due:
-            with suppress(Exception):  # whatever it is, it is tried again, and lapses in the end
-                given_back = self._given_back(connected(), due)
+            with suppress(Exception):  # it is tried again; in the end the lease expires
+                released = self._release(connect(), due)
         now = self._monotonic()
         for one in due:
-            one.pause = min(one.pause * 2, LONGEST)
+            one.pause = min(one.pause * 2, MAX_PAUSE)
             one.try_at = now + one.pause
             if now >= one.until:
-                self._sought.pop(one.nonce, None)
-        return given_back
+                self._orphans.pop(one.nonce, None)
+        return released
 
-    def _given_back(self, store: Store, due: list[OrphanedClaim]) -> list[Record]:
-        answers = run(store.read([one.id for one in due], timeout=LOOK))
+    def _release(self, store: Store, due: list[OrphanedClaim]) -> list[Record]:
+        answers = run(store.read([one.id for one in due], timeout=CALL_TIMEOUT))
         ours = []
         for one, answer in zip(due, answers, strict=True):
             record = answer.record
             one.until = min(one.until, self._monotonic() + GRACE)
-            if record is not None and record.nonce == one.nonce:  # else it is not there yet, or never was
+            if record is not None and record.nonce == one.nonce:  # otherwise it has not arrived, or never will
                 if record.state is RecordState.PENDING and not record.released:
                     ours.append(record)
                 else:
@@ -83,7 +85,7 @@ class OrphanReconciler:
         if not ours:
             return []
         releases = [Release(record.id, record.token, record.nonce) for record in ours]
-        settled = run(store.settle(releases, timeout=LOOK))
+        settled = run(store.settle(releases, timeout=CALL_TIMEOUT))
         for record in ours:
-            self._sought.pop(record.nonce, None)
+            self._orphans.pop(record.nonce, None)
         return [record for record, answer in zip(ours, settled, strict=True) if answer.verdict is Verdict.OK]

@@ -1,4 +1,4 @@
-"""Who we are, for people who look at a record."""
+"""The owner name in records: host and process id, for people who read them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 class ProcessOwner:
-    """Host and process, made anew after a fork."""
+    """Host and process id, updated after a fork."""
 
     def __init__(self) -> None:
         self.name = ""

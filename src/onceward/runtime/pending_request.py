@@ -1,7 +1,7 @@
-"""A request in a lane, and the future of its answer, which wakes its task in the very turn in which that comes.
+"""A request in an async batcher, and the future of its answer, which wakes its task in the same loop iteration.
 
-asyncio's own way is to ask the loop to wake the task in its next turn, which is half of what a wait costs; and a flight
-brings the answers of many. So we take from the future how its task is woken, and do that.
+asyncio itself wakes the task in the next iteration, which is half of the cost of a wait, and a batch has many answers.
+So we take the wake-up callback from the future and call it directly.
 """
 
 from __future__ import annotations
@@ -18,27 +18,28 @@ from msgspec import Struct
 from onceward.errors import StoreUnavailable
 from onceward.protocol.requests import Answer, AnyRequest
 
-NOBODY: list[tuple[Any, Context]] = [(None, Context())]
+NO_CALLBACKS: list[tuple[Any, Context]] = [(None, Context())]
 
 
 class PendingRequest(Struct, eq=False):
-    """Whoever is cancelled while it waits for the future `stays`: the cancellation comes with the answer.
+    """A request and the future of its answer.
 
-    Who waits in no such way, but by a plain `await`, has left.
+    A flow that awaits `future` and is cancelled `keeps_waiting`: it gets the cancellation together with the answer. A
+    caller that awaits the request itself stops waiting when it is cancelled.
 
-    The future is one of asyncio's own and no kind of it, because tasks wait for those in the fewest steps.
+    The future is a plain asyncio future, not a subclass, because tasks await those fastest.
     """
 
     request: AnyRequest
     deadline: float  # on our own clock
     future: Future[Answer]
-    stays: bool = True
+    keeps_waiting: bool = True
 
     def is_done(self) -> bool:
-        """It has its answer, or has left."""
-        return self.future.done() and not (self.stays and self.future.cancelled())
+        """Return whether it has an answer, or its caller has gone."""
+        return self.future.done() and not (self.keeps_waiting and self.future.cancelled())
 
-    def bring(self, answer: Answer) -> None:
+    def resolve(self, answer: Answer) -> None:
         future = self._awaited()
         if not future.done():
             future.set_result(answer)
@@ -47,22 +48,22 @@ class PendingRequest(Struct, eq=False):
         future = self._awaited()
         if not future.done():
             future.set_exception(error)
-            future._log_traceback = False  # noqa: SLF001 (if nobody waits, nobody is told)
+            future._log_traceback = False  # noqa: SLF001 (without a waiting caller, there is nothing to report)
 
     def leave(self) -> None:
-        """Its time is over, and it was not sent."""
+        """Fail the request: its deadline has passed, and it was not sent."""
         self.fail(StoreUnavailable("other calls of this process kept the store busy for too long"))
 
     def _awaited(self) -> Future[Answer]:
-        """Who stays goes on waiting for another one, if this one was cancelled."""
-        if self.stays and self.future.cancelled():
+        """Return the future to resolve: a new one, if a caller that keeps waiting was cancelled."""
+        if self.keeps_waiting and self.future.cancelled():
             self.future = self.future.get_loop().create_future()
         return self.future
 
     async def finish_after(
         self, error: BaseException, on_cancel: Callable[[], None] | None = None
     ) -> tuple[list[Answer], BaseException]:
-        """What was raised where the future was awaited: if it is a cancellation, wait on."""
+        """Handle what awaiting the future raised: after a cancellation, keep waiting."""
         if type(error) is not CancelledError:
             raise error
         if on_cancel is not None:
@@ -77,55 +78,55 @@ class PendingRequest(Struct, eq=False):
                 raise error from trouble
 
     def __await__(self) -> Generator[Any, None, list[Answer]]:
-        self.stays = False
+        self.keeps_waiting = False
         answer = yield from self.future
         return [answer]
 
 
-def hand_over(passengers: Sequence[PendingRequest], answers: Sequence[Answer], *, now: bool = True) -> None:
-    """Each gets its answer. Whoever waits for it goes on: a task `now`, unless we are in one ourselves; others soon.
+def deliver_results(requests: Sequence[PendingRequest], answers: Sequence[Answer], *, now: bool = True) -> None:
+    """Give each request its answer. With `now`, waiting tasks continue immediately, unless this code runs in a task.
 
-    Of what a task raises, Ctrl-C and SystemExit come out here. They are for the loop: whoever brought the answers has
-    nothing to do with them, and others that it brought are still to be handed over.
+    KeyboardInterrupt and SystemExit that a task raises appear here. They are passed to the loop: they do not concern
+    the batch, and the other answers must still be delivered.
     """
-    left = iter(zip(passengers, answers, strict=True))
+    left = iter(zip(requests, answers, strict=True))
     one: PendingRequest | None = None
     answer: Any = None
     waker: Any = None
     context: Context | None = None
     try:
         if now and asyncio.current_task() is None:
-            # A task asks what it is woken with for a result, and then ours: one that is over will do.
-            over = asyncio.get_running_loop().create_future()
-            over.set_result(None)
+            # A task first asks the future that it is woken with for a result, then our future: any done future works.
+            done = asyncio.get_running_loop().create_future()
+            done.set_result(None)
             for one, answer in left:
                 future = one.future
-                waiting = future._callbacks or NOBODY  # noqa: SLF001 (all futures have them)
+                waiting = future._callbacks or NO_CALLBACKS  # noqa: SLF001 (all futures have them)
                 waker, context = waiting[0]
                 if type(waker) is BuiltinMethodType and len(waiting) == 1:
-                    future.remove_done_callback(waker)  # who is woken here is not woken by the loop
+                    future.remove_done_callback(waker)  # woken here, not by the loop
                     future.set_result(answer)
-                    context.run(waker, over)
+                    context.run(waker, done)
                 else:
-                    one.bring(answer)
-    except BaseException as error:  # a task has raised it, or a signal handler, here
+                    one.resolve(answer)
+    except BaseException as error:  # raised by a task, or by a signal handler here
         if one is not None:
-            _wake_surely(one, answer, waker, context)
+            _wake_after_interrupt(one, answer, waker, context)
         if not isinstance(error, KeyboardInterrupt | SystemExit):
             raise
         asyncio.get_running_loop().call_soon(_raise, error)
     finally:
         for one, answer in left:
-            one.bring(answer)
+            one.resolve(answer)
 
 
-def _wake_surely(one: PendingRequest, answer: Answer, waker: Any, context: Context | None) -> None:
-    """After a signal, which may have struck just before its task was woken, or just after."""
+def _wake_after_interrupt(one: PendingRequest, answer: Answer, waker: Any, context: Context | None) -> None:
+    """Wake the task after an interrupt that may have come just before or just after it was woken."""
     future = one.future
     is_waiting = getattr(getattr(waker, "__self__", None), "_fut_waiter", None) is future
     if is_waiting:
         future.remove_done_callback(waker)
-    one.bring(answer)
+    one.resolve(answer)
     if is_waiting:
         future.get_loop().call_soon(waker, future, context=context)
 

@@ -1,4 +1,4 @@
-"""A coroutine that is run to its end by the very task that awaits it, whoever cancels that task meanwhile."""
+"""Run a coroutine to its end within the task that awaits it, even if that task is cancelled meanwhile."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ T = TypeVar("T")
 
 
 class ShieldedCall(Generic[T]):
-    """Awaited, it gives the value and the cancellation that came in between, which is the caller's to raise.
+    """Awaiting it returns the value and the cancellation that came meanwhile, which the caller has to raise.
 
-    As a task of its own behind `asyncio.shield`, without that task: whatever the coroutine waits for is waited for in
-    its place, behind a future that may be cancelled in its stead. `on_cancel` is called at the first cancellation.
+    It works like `asyncio.shield`, but without a new task: it waits for the coroutine's futures itself, through a
+    stand-in future that may be cancelled instead of them. `on_cancel` is called at the first cancellation.
     """
 
-    __slots__ = ("_cancelled", "_hurry", "_work")
+    __slots__ = ("_cancelled", "_on_cancel", "_work")
 
     def __init__(self, work: Coroutine[Any, Any, T], on_cancel: Callable[[], None] | None) -> None:
         self._work = work
@@ -41,23 +41,23 @@ class ShieldedCall(Generic[T]):
             self._work.close()
 
     def _turn(self) -> Generator[Any, None, None]:
-        """For others."""
+        """Yield to other tasks."""
         try:
             yield
         except asyncio.CancelledError as error:
             self._note(error)
 
     def _wait(self, wanted: asyncio.Future[Any]) -> Generator[Any, None, None]:
-        """Until it is done; what became of it, the coroutine asks itself."""
-        wanted._asyncio_future_blocking = False  # it is not the task's to wait for  # noqa: SLF001 (as tasks do)
+        """Wait until the future is done. The coroutine reads its result itself."""
+        wanted._asyncio_future_blocking = False  # the task does not wait for it  # noqa: SLF001 (as tasks do)
         while not wanted.done():
             stand_in: asyncio.Future[None] = wanted.get_loop().create_future()
 
-            def tell(_: object, stand_in: asyncio.Future[None] = stand_in) -> None:
+            def wake(_: object, stand_in: asyncio.Future[None] = stand_in) -> None:
                 if not stand_in.done():
                     stand_in.set_result(None)
 
-            wanted.add_done_callback(tell)
+            wanted.add_done_callback(wake)
             try:
                 yield from stand_in
             except asyncio.CancelledError as error:

@@ -1,4 +1,4 @@
-"""The blocking world: every call runs where it stands, and waiting blocks the thread."""
+"""The runtime of sync clients: every call runs in the caller's thread, and waiting blocks it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from .thread_batcher import ThreadBatcher
 
 T = TypeVar("T")
 
-GLANCE = 0.5
-"""Seconds between looks whether a rest shall end: a signal handler may say so, and must not ring a bell itself."""
+POLL_INTERVAL = 0.5
+"""Seconds between checks whether a sleep should end: `stop()` may be called from a signal handler, which cannot safely
+notify a sleeping thread."""
 
 
 class ThreadGate:
@@ -36,49 +37,49 @@ class ThreadGate:
 
 
 class ThreadRuntime:
-    """The World of `Once`."""
+    """The runtime of `Once`."""
 
     supports_cancellation = False
     shielded_type = None
     _running: Callable[[], object] | None = None
 
     def check(self) -> None:
-        """Blocking an event loop would stop every other task on it, renewals of other libraries included."""
+        """Raise if an event loop runs in this thread: blocking it would stop every other task on it."""
         running = self._running
         if running is None:
             events = sys.modules.get("asyncio.events")
-            if events is None:  # nobody has any loop
+            if events is None:  # asyncio is not imported, so no loop runs
                 return
             running = self._running = events._get_running_loop  # noqa: SLF001 (the public form raises, which costs ten times as much)
         if running() is not None:
             raise WrongRuntime(
-                "Once was called on the thread of a running event loop, which it would block",
+                "Once is sync and was called in the thread of a running event loop, which it would block",
                 hint="use AsyncOnce there, or once.aio of this client",
             )
 
     monotonic = staticmethod(time.monotonic)
 
     def jitter(self) -> float:
-        import random  # here, because most calls never wait
+        import random  # imported here: most calls never wait
 
-        return random.random()  # noqa: S311 (spreads waits, guards nothing)
+        return random.random()  # noqa: S311 (not for security)
 
     nonce = staticmethod(nonce)
 
     def canceller(self) -> None:
-        """A thread cannot be cancelled; it asks `claim.check()`."""
+        """Return None: a thread cannot be cancelled; its work calls `claim.check()`."""
 
     def gate(self) -> ThreadGate:
         return ThreadGate()
 
-    def batcher(self, send: Send, *, max_in_flight: int = 1, min_batch: int = 1) -> ThreadBatcher:  # noqa: ARG002 (threads would only wait for each other)
+    def batcher(self, send: Send, *, max_in_flight: int = 1, min_batch: int = 1) -> ThreadBatcher:  # noqa: ARG002 (more calls at once would only compete)
         return ThreadBatcher(send)
 
     async def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)  # noqa: ASYNC251 (there is no loop here to block)
+        time.sleep(seconds)  # noqa: ASYNC251 (there is no event loop)
 
     async def wait_for_socket(self, socket: int, *, writing: bool, seconds: float) -> bool:
-        import select  # here, because most stores have no socket
+        import select  # imported here: most stores have no socket
 
         if not hasattr(select, "poll"):  # Windows
             return any(select.select([socket], [socket] if writing else [], [], max(seconds, 0)))
@@ -101,11 +102,11 @@ class ThreadRuntime:
 
 
 class ThreadWorkerPool:
-    """Runs of schedules, each in a thread of its own."""
+    """Runs each piece of work in its own thread."""
 
     def __init__(self) -> None:
         self._threads: list[threading.Thread] = []
-        self._bell = threading.Event()
+        self._wakeup = threading.Event()
 
     def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._threads = [thread for thread in self._threads if thread.is_alive()]
@@ -114,14 +115,14 @@ class ThreadWorkerPool:
         self._threads.append(thread)
 
     def wake(self) -> None:
-        self._bell.set()
+        self._wakeup.set()
 
     async def sleep(self, seconds: float, stopping: Callable[[], bool]) -> None:
         ends = time.monotonic() + seconds
         while not stopping() and (left := ends - time.monotonic()) > 0:
-            if self._bell.wait(min(left, GLANCE)):
+            if self._wakeup.wait(min(left, POLL_INTERVAL)):
                 break
-        self._bell.clear()
+        self._wakeup.clear()
 
     async def finish(self) -> None:
         for thread in self._threads:
