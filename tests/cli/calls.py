@@ -15,9 +15,9 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from onceward import Once
-from onceward.cli.program import load, program
+from onceward.cli.program import load_commands, program
 
-load()
+load_commands()
 
 
 def call(*words: object) -> Result:

@@ -14,7 +14,7 @@ import pytest
 from onceward import Once
 from onceward.cli.exit_codes import Exit
 from onceward.cli.settings import VARIABLES
-from onceward.client.audit_identity import who
+from onceward.client.audit_identity import user_and_host
 from tests.cli.calls import as_json, call, line, raising, silent_claims
 
 STORE = "sqlite:///onceward.db"
@@ -61,7 +61,7 @@ def test_every_change_by_hand_tells_who_when_why_and_what(deed: str) -> None:
     assert re.fullmatch(r"20\d\d-\d\d-\d\dT[\d:.]+\+00:00", entry.pop("at"))
     assert re.fullmatch(r"[0-9a-f]{64}", entry.pop("id"))
     assert entry == {
-        "who": who(),
+        "who": user_and_host(),
         "verb": words[0],
         "detail": detail,
         "why": "ticket 7",
@@ -142,9 +142,9 @@ def test_show_and_explain_tell_what_was_done_to_the_record() -> None:
     call("resolve", "parked", "--not-applied", "--why", "no such transfer", "--yes")
     assert [one["why"] for one in as_json("show", "parked")["audit"]] == ["no such transfer"]
     shown = call("show", "parked", "-o", "table").stdout
-    assert f"{who()}  resolve not applied  PARKED → FAILED: no such transfer" in shown
+    assert f"{user_and_host()}  resolve not applied  PARKED → FAILED: no such transfer" in shown
     told = as_json("explain", "parked")["explanation"][-1]
-    assert f": {who()} said resolve not applied, from PARKED to FAILED. Reason: no such transfer." in told
+    assert f": {user_and_host()} said resolve not applied, from PARKED to FAILED. Reason: no such transfer." in told
     assert "By hand " in call("explain", "parked", "-o", "table").stdout
     assert as_json("show", "done")["audit"] == []
 

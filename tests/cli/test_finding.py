@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from onceward import Once
 from onceward.cli.exit_codes import Exit
 from onceward.cli.settings import VARIABLES
-from onceward.keys.key import Scope, scope_of
+from onceward.keys.key import Scope, parse_scope
 from tests.cli.calls import call
 
 STORE = "sqlite:///onceward.db"
@@ -93,7 +93,7 @@ NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
 @given(NAMES, NAMES, st.none() | NAMES)
 def test_a_scope_is_read_from_its_text_or_not_at_all(app: str, operation: str, tenant: str | None) -> None:
     scope = Scope(app, operation, tenant)
-    found = scope_of(scope.text)
+    found = parse_scope(scope.text)
     assert found is None or found.text == scope.text
     if all(part is None or part.isprintable() for part in (app, operation, tenant)):
         assert found == scope

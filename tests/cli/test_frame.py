@@ -18,10 +18,10 @@ from click.testing import CliRunner
 
 from onceward import Once
 from onceward.cli import change as acting
-from onceward.cli.display import LONGEST_FACT, cut, width_of
-from onceward.cli.exit_codes import MEANINGS, Exit, code_of
+from onceward.cli.display import MAX_LINE_WIDTH, cut, width_of
+from onceward.cli.exit_codes import MEANINGS, Exit, exit_code_for
 from onceward.cli.program import program
-from onceward.cli.settings import DEFAULTS, VARIABLES, masked
+from onceward.cli.settings import DEFAULTS, VARIABLES, mask_secrets
 from onceward.errors import OncewardError
 from onceward.stores.sqlite import connection as link
 from onceward.stores.sqlite import schema
@@ -107,8 +107,8 @@ def test_a_file_with_a_mistake_is_refused_by_name(folder: Path, content: str, co
     ],
 )
 def test_passwords_are_shown_nowhere(url: str) -> None:
-    assert "hunter2" not in masked(url)
-    assert "***" in masked(url)
+    assert "hunter2" not in mask_secrets(url)
+    assert "***" in mask_secrets(url)
     shown = call("config", "--store", url)
     refused = call("ls", "--store", url)
     assert refused.exit_code in (2, 69)  # no such driver here, or no such server
@@ -118,7 +118,7 @@ def test_passwords_are_shown_nowhere(url: str) -> None:
 
 @pytest.mark.parametrize("url", ["sqlite:///a:b@c.db", "sqlite:////x/y.db?synchronous=NORMAL"])
 def test_a_url_without_a_password_stays_as_it_is(url: str) -> None:
-    assert masked(url) == url
+    assert mask_secrets(url) == url
 
 
 @pytest.mark.parametrize("words", READING + ACTING, ids=lambda words: words[0])
@@ -201,7 +201,7 @@ def test_a_locked_store_is_not_changed_and_that_is_one_line(
 
 AS_NOBODY = """
 import getpass, os, pwd, socket, sqlite3
-from onceward.cli import acting, auditing, checkup, migrating, program, reading, running, watching
+from onceward.cli import audit, change, check, doctor, inspect, migrate, program, run
 from onceward.stores import sqlite
 if os.geteuid() == 0:  # who may write to everything
     os.seteuid(65534)
@@ -261,7 +261,7 @@ def test_no_key_breaks_the_terminal(filled: Path, key: str, words: tuple[str, ..
     rows = result.stdout.splitlines()
     if words[0] in ("ls", "stats", "audit"):
         assert len(rows) == {"ls": 2, "stats": 3, "audit": 2}[words[0]]
-        room = 90 if words[0] != "audit" else 90 + LONGEST_FACT  # a reason is shown in full
+        room = 90 if words[0] != "audit" else 90 + MAX_LINE_WIDTH  # a reason is shown in full
         assert all(width_of(row) <= room for row in rows)
     assert len(result.output) < 20_000
     piped = call(*words, *one)
@@ -339,7 +339,7 @@ def test_every_error_of_the_library_has_an_exit_code() -> None:
         return [kind, *(one for sub in kind.__subclasses__() for one in tree(sub))]
 
     for kind in tree(OncewardError):
-        assert code_of(kind("x")) in MEANINGS
+        assert exit_code_for(kind("x")) in MEANINGS
 
 
 def test_every_setting_is_documented_with_its_variable() -> None:

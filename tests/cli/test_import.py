@@ -62,7 +62,7 @@ def test_a_dry_run_and_the_same_file_again_tell_of_rejected_rows_like_the_run_it
     assert "it is not there any more" in call(*words).stdout
 
 
-@pytest.mark.parametrize(("words", "people"), [((), 2), (("--accept", "0.6"), 1), (("--no-likeness",), 3)])
+@pytest.mark.parametrize(("words", "people"), [((), 2), (("--accept", "0.6"), 1), (("--no-similarity",), 3)])
 def test_how_sure_it_must_be_is_a_choice_and_so_is_likeness(folder: Path, words: tuple[str, ...], people: int) -> None:
     rows = 'Name,City,Country\nAnna Schmidt,Berlin,DE\nAna Schmidt,Berlin,DE\n"Schmidt, Anna",berlin,Germany\n'
     (folder / "users.csv").write_text(rows)
@@ -173,7 +173,7 @@ def test_killed_in_the_middle_the_same_command_goes_on(folder: Path) -> None:
     content = file.read_bytes()
     file.write_bytes(content + b"new@example.com,New,T\n")
     code, _, err = process(folder, *words)
-    assert (code, b"was edited since its import stopped behind row 5" in err) == (Exit.USAGE, True)
+    assert (code, b"was edited since its import stopped after row 5" in err) == (Exit.USAGE, True)
     file.write_bytes(content)
     code, out, _ = process(folder, *words)
     assert code == Exit.ATTENTION
@@ -195,7 +195,7 @@ def test_interrupted_by_hand_it_says_how_to_go_on(folder: Path) -> None:
 def test_what_is_said_twice_is_said_the_same() -> None:
     assert imports.FORMATS == FORMATS
     assert imports.BATCH == BATCH
-    assert (imports.ACCEPTED, imports.ASKED) == (ACCEPTED, REVIEWED)
+    assert (imports.ACCEPT, imports.ASK) == (ACCEPTED, REVIEWED)
 
 
 def test_the_command_starts_without_the_extras_of_people() -> None:

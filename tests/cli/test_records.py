@@ -110,7 +110,7 @@ def test_ls_shows_the_newest_whichever_they_are_among_many() -> None:
 
 def test_a_store_that_cannot_sort_is_sorted_here(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = [as_json("ls", "--limit", 4, "--sort", order) for order in ("updated", "created", "key")]
-    monkeypatch.setattr(finding, "Sorts", type("NoStore", (), {}))
+    monkeypatch.setattr(finding, "SortsRecords", type("NoStore", (), {}))
     assert wanted == [as_json("ls", "--limit", 4, "--sort", order) for order in ("updated", "created", "key")]
 
 

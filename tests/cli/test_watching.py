@@ -34,13 +34,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def plant(*sheets: tuple[int, dict[str, dict[str, int]]]) -> None:
+def plant(*counter_rows: tuple[int, dict[str, dict[str, int]]]) -> None:
     """What another process counted, by how many hours ago."""
     hour = time.time_ns() // 1_000 // HOUR
     with Once(STORE) as once:
         once.read("any")  # which opens it
         store: Any = once.store
-        made = [CounterRow(bytes([place]), hour - ago, 1, counts) for place, (ago, counts) in enumerate(sheets)]
+        made = [CounterRow(bytes([place]), hour - ago, 1, counts) for place, (ago, counts) in enumerate(counter_rows)]
         run(store.save_counts(made, timeout=5))
 
 
@@ -124,7 +124,7 @@ def test_stats_without_since_count_records_as_before() -> None:
 )
 def test_a_chart_has_a_bar_for_each_hour_or_for_a_few(series: list[int], drawn: str) -> None:
     assert charts.chart(series) == drawn
-    assert len(drawn) <= charts.WIDEST
+    assert len(drawn) <= charts.MAX_BARS
     assert len(charts.chart(series, 10)) <= 10
 
 

@@ -1,4 +1,4 @@
-"""The `onceward` command. Needs the extra `onceward[cli]`; without it, it says so."""
+"""The `onceward` command. Needs the extra `onceward[cli]`; without it, prints how to install it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ USAGE, INTERRUPTED = 2, 130
 
 
 def main() -> int:
-    """What the installed script calls; its answer is the exit code."""
+    """Run the installed script, and return its exit code."""
     try:
         try:
-            import click  # noqa: F401 (only whether it is there)
+            import click  # noqa: F401 (only checks that it is installed)
         except ModuleNotFoundError:
-            print(INSTALL, file=sys.stderr)  # noqa: T201 (there is no click to say it with)
+            print(INSTALL, file=sys.stderr)  # noqa: T201 (click is not available)
             return USAGE
         from .program import start
 
         return start()
-    except KeyboardInterrupt:  # while the commands were loaded: nothing was begun
+    except KeyboardInterrupt:  # while the commands were loaded: nothing was started
         return INTERRUPTED

@@ -1,4 +1,4 @@
-"""`onceward audit`, and how an entry of the trail is told elsewhere."""
+"""`onceward audit`, and the texts of audit entries that other commands show."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from onceward.runtime.bridge import run
 
 from . import display
 from .find import Pattern
-from .open_store import SEARCH, TIMEOUT, opened
-from .program import HOW_MANY, SCOPE, common, program, scope, store_url, wants_json
+from .open_store import SEARCH_TIMEOUT, TIMEOUT, opened_store
+from .program import POSITIVE_COUNT, SCOPE, common_options, program, scope, store_url, wants_json
 
-OF_ONE_RECORD = 20  # entries that `show` and `explain` tell
-MOST = 100_000  # entries looked through for what a store cannot search for: the beginning of a text or an id
+MAX_RECORD_ENTRIES = 20  # audit entries that `show` and `explain` print
+MAX_SCANNED = 100_000  # entries to scan for what a store cannot search for: a prefix of a key or an id
 
 
 @program.command()
 @click.argument("key", metavar="[KEY]", required=False)
 @SCOPE
-@click.option("--since", metavar="DURATION", help="Only what was done in this time, such as 24h or 7d.")
-@click.option("--limit", type=HOW_MANY, default=50, show_default=True, help="At most so many.")
-@common
+@click.option("--since", metavar="DURATION", help="Only changes of this period, such as 24h or 7d.")
+@click.option("--limit", type=POSITIVE_COUNT, default=50, show_default=True, help="Maximum number of entries.")
+@common_options
 def audit(*, key: str | None, since: str | None, limit: int) -> None:
-    """Tell who changed records by hand, when, why, and from what to what; the newest first.
+    """List who changed records manually, when, why, and from which state to which; newest first.
 
-    release, retry, resolve, forget and purge write it, in the same step as the change. Neither payloads nor results
-    enter it. It is kept for 400 days, also when the record is gone.
+    release, retry, resolve, forget and purge write the audit trail, atomically with the change. It never contains
+    payloads or results. Entries are kept for 400 days, even if the record is gone.
 
     \b
     Examples:
@@ -39,33 +39,33 @@ def audit(*, key: str | None, since: str | None, limit: int) -> None:
       onceward audit --since 24h -o json
     """
     within = None if since is None else microseconds(since, "--since")
-    with opened(store_url()) as store:
+    with opened_store(store_url()) as store:
         found = search(store, key, AuditFilter(scope=scope(), within=within), limit + 1)
     more, found = len(found) > limit, found[:limit]
     if wants_json():
         display.print_json([as_json(one) for one in found])
     elif found:
         titles = ("WHEN (UTC)", "WHO", "WHAT", "KEY", "CHANGE", "WHY")
-        display.table(titles, [_row(one) for one in found], elastic=range(1, len(titles)), whole=True)
+        display.print_table(titles, [_row(one) for one in found], elastic=range(1, len(titles)), whole=True)
     else:
         click.echo("No entries.", err=True)
     if more:
-        click.echo(f"There are more than these {limit}; --limit shows more.", err=True)
+        click.echo(f"There are more than these {limit}; use --limit to show more.", err=True)
 
 
 def search(store: Store, key: str | None, wanted: AuditFilter, limit: int) -> list[AuditEntry]:
-    """The entries of this key, whether its record is still there or not."""
+    """Return the entries of this key, even if its record is gone."""
     if key is None:
-        return run(store.audit(wanted, limit=limit, timeout=SEARCH))
+        return run(store.audit(wanted, limit=limit, timeout=SEARCH_TIMEOUT))
     pattern = Pattern.of(key)
     wanted = AuditFilter(id=pattern.id, key=pattern.key, scope=wanted.scope, within=wanted.within)
-    most = limit if pattern.is_exact else MOST
-    found = run(store.audit(wanted, limit=most, timeout=SEARCH))
-    return [one for one in found if pattern.fits(one.id, one.key, one.scope)][:limit]
+    scanned = limit if pattern.is_exact else MAX_SCANNED
+    found = run(store.audit(wanted, limit=scanned, timeout=SEARCH_TIMEOUT))
+    return [one for one in found if pattern.matches(one.id, one.key, one.scope)][:limit]
 
 
-def trail_of(store: Store, record: Record) -> list[AuditEntry]:
-    return run(store.audit(AuditFilter(id=record.id), limit=OF_ONE_RECORD, timeout=TIMEOUT))
+def audit_trail(store: Store, record: Record) -> list[AuditEntry]:
+    return run(store.audit(AuditFilter(id=record.id), limit=MAX_RECORD_ENTRIES, timeout=TIMEOUT))
 
 
 def as_json(entry: AuditEntry) -> dict[str, Any]:
@@ -86,8 +86,8 @@ def as_json(entry: AuditEntry) -> dict[str, Any]:
     }
 
 
-def deed(entry: AuditEntry) -> str:
-    """What was asked for: the verb, and how."""
+def action_text(entry: AuditEntry) -> str:
+    """Return the verb and its details."""
     return f"{entry.verb} {entry.detail.replace('_', ' ')}".strip()
 
 
@@ -99,18 +99,18 @@ def _change(entry: AuditEntry) -> str:
 
 def _row(entry: AuditEntry) -> list[str]:
     moment = display.moment(entry.at).removesuffix(" UTC")
-    return [moment, entry.who, deed(entry), entry.key, _change(entry), entry.why]
+    return [moment, entry.who, action_text(entry), entry.key, _change(entry), entry.why]
 
 
 def sentence(entry: AuditEntry, now: int) -> str:
-    """For `explain`."""
+    """Return the sentence for `explain`."""
     when = f"{display.span(now - entry.at)} ago ({display.moment(entry.at)})"
     reason = f" Reason: {entry.why.rstrip('.')}." if entry.why else " No reason was given."
     changed = f"from {entry.state_before} to {entry.state_after}"
-    return f"By hand {when}: {entry.who} said {deed(entry)}, {changed}.{reason}"
+    return f"Changed manually {when}: {entry.who} ran {action_text(entry)}, {changed}.{reason}"
 
 
 def line(entry: AuditEntry) -> str:
-    """For `show`."""
+    """Return the line for `show`."""
     reason = f": {entry.why}" if entry.why else ""
-    return f"{display.moment(entry.at)}  {entry.who}  {deed(entry)}  {_change(entry)}{reason}"
+    return f"{display.moment(entry.at)}  {entry.who}  {action_text(entry)}  {_change(entry)}{reason}"

@@ -1,8 +1,8 @@
-"""Stands between `onceward run` and its command, so that the command dies with its owner, even by kill -9.
+"""Guard process between `onceward run` and its command: kills the command if the owner dies, even by kill -9.
 
-Started as `python -I -S guard.py LIFELINE STATUS COMMAND…` in a session of its own; its children share its process
-group. LIFELINE is a pipe that the owner holds: its end without a word means that the owner is dead, and kills the
-group. STATUS takes one line: how the command ended. Imports nothing but builtins, so that it starts in no time.
+Started as `python -I -S child_guard.py LIFELINE STATUS COMMAND…` in its own session; its children share its process
+group. LIFELINE is a pipe that the owner keeps open: if it closes without DISMISS, the owner is dead, and the guard
+kills the group. STATUS gets one line: how the command ended. Imports only built-in modules, so that it starts fast.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ import select
 import signal
 import sys
 
-DISMISSED = b"q"
-"""The owner's last word: all is recorded, the guard may go."""
+DISMISS = b"q"
+"""Sent by the owner when everything is recorded: the guard exits without killing the group."""
 
 
 def guard(lifeline: int, status: int, command: list[str]) -> None:
     for inherited in (lifeline, status):
-        os.set_inheritable(inherited, False)  # noqa: FBT003 (has no name)
-    bell, ringer = os.pipe()
-    os.set_blocking(ringer, False)
-    signal.set_wakeup_fd(ringer, warn_on_full_buffer=False)
-    stay()
+        os.set_inheritable(inherited, False)  # noqa: FBT003 (positional only)
+    wakeup_reader, wakeup_writer = os.pipe()
+    os.set_blocking(wakeup_writer, False)
+    signal.set_wakeup_fd(wakeup_writer, warn_on_full_buffer=False)
+    survive_signals()
     try:
         pid = os.posix_spawnp(command[0], command, os.environ, setsigdef=[signal.SIGPIPE, signal.SIGXFSZ])
     except OSError as error:
         os.write(status, b"error %d" % (error.errno or 0))
         return
-    let_go_of_streams()
+    release_streams()
     reported = False
     while True:
-        ready, _, _ = select.select([lifeline, bell], [], [])
+        ready, _, _ = select.select([lifeline, wakeup_reader], [], [])
         if lifeline in ready:
-            if os.read(lifeline, 1) != DISMISSED:
+            if os.read(lifeline, 1) != DISMISS:
                 os.killpg(0, signal.SIGKILL)
             return
-        os.read(bell, 512)
+        os.read(wakeup_reader, 512)
         if not reported:
             ended, code = os.waitpid(pid, os.WNOHANG)
             if ended:
@@ -45,18 +45,18 @@ def guard(lifeline: int, status: int, command: list[str]) -> None:
                 reported = True
 
 
-def stay() -> None:
-    """Signals to the group are for the command. A handler, because a signal ignored here would be ignored there."""
-    for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD):
-        if one == signal.SIGCHLD or signal.getsignal(one) is not signal.SIG_IGN:
-            signal.signal(one, lambda *_: None)
+def survive_signals() -> None:
+    """Survive signals to the group, which are for the command. Handlers, because ignored signals would be inherited."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD):
+        if number == signal.SIGCHLD or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
-def let_go_of_streams() -> None:
-    """Else the owner would wait for us, too, to close the command's output."""
-    nothing = os.open(os.devnull, os.O_RDWR)
+def release_streams() -> None:
+    """Close the command's output here; otherwise the owner would also wait for the guard to close it."""
+    devnull = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
-        os.dup2(nothing, stream)
+        os.dup2(devnull, stream)
 
 
 if __name__ == "__main__":

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onceward.client.base import count_outcomes
+from onceward.client.base import enable_counters
 from onceward.engine.events import Event, Level
 from onceward.errors import OncewardError
 
 from .display import safe
 from .exit_codes import Exit
-from .load_object import named
-from .program import CommandError, complain, program
+from .load_object import load_object
+from .program import CommandError, print_error, program
 
 if TYPE_CHECKING:
     from onceward.queues import Consumer
@@ -23,52 +23,52 @@ if TYPE_CHECKING:
 @program.command("consume")
 @click.argument("targets", metavar="MODULE:APP...", nargs=-1, required=True)
 def consume(*, targets: tuple[str, ...]) -> int:
-    """Work on the messages of queues until told to stop.
+    """Process the messages of queues until stopped.
 
-    MODULE:APP is where a consumer is: `shop.orders:app` is the `app` of `shop/orders.py`, looked for from the current
-    folder on. Several are run side by side. Start it as often as you like, on as many machines: each message has its
-    effect once.
+    MODULE:APP names a consumer: `shop.orders:app` is the `app` in `shop/orders.py`, searched from the current
+    directory. Several consumers run concurrently. Start as many processes as you like, on as many machines: each
+    message takes effect once.
 
-    SIGTERM or Ctrl-C: no more messages are taken, those in hand are finished, exit code 0. A second one: it leaves at
-    once, and what was in hand is delivered to somebody else.
+    SIGTERM or Ctrl-C: take no more messages, finish those in progress, exit code 0. A second signal: exit immediately;
+    the broker redelivers the messages in progress.
 
     \b
     Examples:
       onceward consume shop.orders:app
       onceward consume shop.orders:app shop.refunds:app
     """
-    from onceward.queues.process import run_all  # here and below, because the other commands need no event loop
+    from onceward.queues.process import run_all  # imported here, because other commands need no event loop
 
-    consumers = [consumer_at(target) for target in targets]
+    consumers = [load_consumer(target) for target in targets]
     for client in {id(one.client): one.client for one in consumers}.values():
-        count_outcomes(client)
-        client.subscribe(warn)
+        enable_counters(client)
+        client.subscribe(print_warning)
     for one in consumers:
-        say(f"{one!r} on {one.client.store.name}")
+        print_line(f"{one!r} on {one.client.store.name}")
     try:
-        run_all(consumers, say)
+        run_all(consumers, print_line)
     except OncewardError:
         raise
     except Exception as error:
         raise CommandError(f"{type(error).__name__}: {error}", Exit.ATTENTION) from error
-    say("stopped")
+    print_line("stopped")
     return Exit.OK
 
 
-def consumer_at(target: str) -> Consumer:
+def load_consumer(target: str) -> Consumer:
     from onceward.queues import Consumer
 
-    found: Any = named(target)
+    found: Any = load_object(target)
     if not isinstance(found, Consumer):
-        raise CommandError(f"{target} is no Consumer, but {type(found).__name__}", Exit.USAGE)
+        raise CommandError(f"{target} is not a Consumer, but {type(found).__name__}", Exit.USAGE)
     return found
 
 
-def warn(event: Event) -> None:
+def print_warning(event: Event) -> None:
     if event.level >= Level.WARNING:
-        complain(f"{event.name} {event.key} [{event.scope}] {event.reason} {event.error}".rstrip())
+        print_error(f"{event.name} {event.key} [{event.scope}] {event.reason} {event.error}".rstrip())
 
 
-def say(line: str) -> None:
-    """Also from the handler of a signal: past the buffered streams."""
+def print_line(line: str) -> None:
+    """Print a line unbuffered, because signal handlers must not use buffered streams."""
     os.write(1, f"onceward consume: {safe(line)}\n".encode())

@@ -1,4 +1,4 @@
-"""Text that cannot break a terminal: escaped, cut to its width, laid out in columns. Or JSON."""
+"""Print text that is safe for a terminal (escaped, cut to its width, in columns), or JSON."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from onceward.keys.readable import escape
 from onceward.protocol.duration import format_duration
 
 GAP = 2
-NARROWEST = 8  # columns that a long field keeps, however narrow the terminal is
-LONGEST_FACT = 1000  # columns; a terminal wraps it, and a megabyte does not scroll by
+MIN_WIDTH = 8  # minimum width of a long field, even in a narrow terminal
+MAX_LINE_WIDTH = 1000  # columns; long enough to be wrapped, short enough not to flood the terminal
 SECOND, MILLISECOND = 1_000_000, 1000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def as_json(output: str) -> bool:
-    """Whether this output is for a program. A person sees a table."""
+    """Whether to print JSON. With "auto", a terminal gets a table and a pipe gets JSON."""
     return output == "json" or (output == "auto" and not sys.stdout.isatty())
 
 
 def print_json(document: Any) -> None:
-    """ASCII only, so that no key can carry an escape code through a pipe to a terminal."""
+    """Print JSON as ASCII only, so that no key can send an escape code through a pipe to a terminal."""
     click.echo(json.dumps(document, indent=2, default=repr))
 
 
 def width_of(text: str) -> int:
-    """Columns that a terminal needs for it."""
+    """Return how many columns the text needs in a terminal."""
     return sum(_width(char) for char in text)
 
 
@@ -45,12 +45,12 @@ def _width(char: str) -> int:
 
 
 def safe(text: str) -> str:
-    """Nothing in it moves the cursor, changes a colour or turns the direction of reading."""
+    """Escape control characters, which could move the cursor, change styles or reverse the direction of the text."""
     return escape(text.encode("utf-8", "backslashreplace").decode("utf-8"))
 
 
 def cut(text: str, width: int) -> str:
-    """At most so many columns; a cut text ends in `…`. What lies far beyond the width is not even looked at."""
+    """Escape the text and cut it to `width` columns; a cut text ends in `…`. Only the beginning of it is processed."""
     text = safe(text[: 4 * width + 4])
     if width_of(text) <= width:
         return text
@@ -63,23 +63,25 @@ def cut(text: str, width: int) -> str:
     return "".join(kept) + "…"
 
 
-def table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, elastic: Sequence[int], whole: bool = False) -> None:
-    """Columns side by side. The elastic ones share what the others leave of the terminal's width.
+def print_table(
+    titles: Sequence[str], rows: Sequence[Sequence[str]], *, elastic: Sequence[int], whole: bool = False
+) -> None:
+    """Print a table. The elastic columns share the width that the other columns leave.
 
-    `whole`: the last column is shown in full, though the terminal has to wrap it: it says what to do.
+    `whole`: do not cut the last column, even if the terminal has to wrap it, because it says what to do.
     """
-    terminal = shutil.get_terminal_size(fallback=(LONGEST_FACT, 24)).columns  # no terminal: nothing to fit into
+    terminal = shutil.get_terminal_size(fallback=(MAX_LINE_WIDTH, 24)).columns  # without a terminal, do not cut
     widths = [
         max(width_of(cell) for cell in (title, *(cut(row[n], terminal) for row in rows)))
         for n, title in enumerate(titles)
     ]
     room = terminal - sum(widths[n] for n in range(len(titles)) if n not in elastic) - GAP * (len(titles) - 1)
-    for left, n in enumerate(sorted(elastic, key=lambda n: widths[n])):  # short ones leave their room to long ones
-        widths[n] = min(widths[n], max(room // (len(elastic) - left), NARROWEST))
+    for left, n in enumerate(sorted(elastic, key=lambda n: widths[n])):  # short columns leave their space to long ones
+        widths[n] = min(widths[n], max(room // (len(elastic) - left), MIN_WIDTH))
         room -= widths[n]
     if whole:
-        widths[-1] = LONGEST_FACT
-    click.secho(_line(titles, widths), bold=True, color=modes())
+        widths[-1] = MAX_LINE_WIDTH
+    click.secho(_line(titles, widths), bold=True, color=color_mode())
     for row in rows:
         click.echo(_line(row, widths))
 
@@ -92,28 +94,28 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "".join(padded).rstrip()
 
 
-def facts(pairs: Mapping[str, str]) -> None:
-    """One fact a line."""
+def print_facts(pairs: Mapping[str, str]) -> None:
+    """Print one name and value per line."""
     longest = max(map(len, pairs))
     for name, value in pairs.items():
-        click.echo(f"{name:<{longest + GAP}}{cut(value, LONGEST_FACT)}".rstrip())
+        click.echo(f"{name:<{longest + GAP}}{cut(value, MAX_LINE_WIDTH)}".rstrip())
 
 
-def modes() -> bool | None:
-    """None lets click decide by the terminal; NO_COLOR forbids."""
+def color_mode() -> bool | None:
+    """Return False if NO_COLOR disables styles; None lets click decide by the terminal."""
     return False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
 
 
 def moment(instant: int) -> str:
-    """An instant of the store for people, to the second."""
+    """Return a store timestamp as text, to the second."""
     try:
         return f"{_EPOCH + timedelta(microseconds=instant):%Y-%m-%d %H:%M:%S} UTC"
     except OverflowError:
-        return "beyond the calendar"
+        return "after the year 9999"
 
 
 def iso(instant: int | None) -> str | None:
-    """An instant of the store for programs."""
+    """Return a store timestamp in ISO 8601."""
     if instant is None:
         return None
     try:
@@ -123,6 +125,6 @@ def iso(instant: int | None) -> str | None:
 
 
 def span(microseconds: int) -> str:
-    """A duration for people: never negative, whole seconds beyond one."""
+    """Return a duration as text: never negative, and in whole seconds from one second on."""
     step = SECOND if microseconds >= SECOND else MILLISECOND
     return format_duration(max(microseconds, 0) // step * step)

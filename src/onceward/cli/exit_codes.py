@@ -1,4 +1,4 @@
-"""Exit codes: one table for the code, the help and the docs. Those above 63 follow the habit of sysexits."""
+"""Exit codes: one table for the code, the help and the docs. Those above 63 follow sysexits."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ class Exit(IntEnum):
 
 MEANINGS = {
     Exit.OK: "done",
-    Exit.ATTENTION: "doctor, check, operations, recover, import: something needs a person; elsewhere: not confirmed",
-    Exit.USAGE: "a flag, a setting or a key that cannot work; nothing was done",
+    Exit.ATTENTION: "doctor, check, operations, recover, import: something needs attention; otherwise: not confirmed",
+    Exit.USAGE: "invalid flag, setting or key; nothing was done",
     Exit.MISMATCH: "run: the key was used before with another command; nothing was run",
     Exit.ABSENT: "there is no such record",
     Exit.SEVERAL: "several records match; narrow it with --scope or id:<hex>",
-    Exit.DOWN: "the store is locked, unreachable or too slow: try again",
+    Exit.DOWN: "the store is locked, unreachable or too slow; try again",
     Exit.UNKNOWN: "run: the command ran, but its record was not confirmed",
     Exit.REFUSED: "refused: the record is not in a state for this, or --yes is missing",
     Exit.FULL: "the store is full; nothing was claimed or changed",
     Exit.BROKEN: "the store is missing, damaged, read-only or of another version",
-    Exit.RUNNING: "run: another owner is at it (still, after --wait)",
-    Exit.PARKED: "run: nobody knows how an earlier attempt ended; see onceward resolve",
-    Exit.INCOMPLETE: "run: done before, but its output was not kept in full",
+    Exit.RUNNING: "run: another worker is still processing this key (after --wait)",
+    Exit.PARKED: "run: it is unknown how an earlier attempt ended; see onceward resolve",
+    Exit.INCOMPLETE: "run: done before, but its output was not stored completely",
 }
 
 
-def table() -> str:
-    """The codes for a help text."""
+def help_table() -> str:
+    """Return the codes for a help text."""
     own = [f"  {code.value:>3}  {meaning}" for code, meaning in MEANINGS.items()]
     return "\n".join(["\b", "Exit codes:", *own])
 
 
-def code_of(error: errors.OncewardError) -> Exit:
-    """The exit code that an error of the library stands for."""
+def exit_code_for(error: errors.OncewardError) -> Exit:
+    """Return the exit code for an error of the library."""
     return next(code for kind, code in _CODES if isinstance(error, kind))
 
 
@@ -67,4 +67,4 @@ _CODES: tuple[tuple[type[errors.OncewardError], Exit], ...] = (
     (errors.ResultError, Exit.INCOMPLETE),
     (errors.OncewardError, Exit.USAGE),
 )
-"""The first kind that fits counts, so the particular ones come first."""
+"""The first matching type decides, so subclasses come first."""

@@ -1,4 +1,4 @@
-"""From what a person types to the record that is meant."""
+"""Find the records that a command-line argument refers to."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from onceward.keys.key import make_key, scope_of
+from onceward.keys.key import make_key, parse_scope
 from onceward.keys.readable import MAX_TEXT, escape
 from onceward.protocol.capabilities import SortsRecords
 from onceward.protocol.ports import SORT_KEYS, Filter, Page, SortOrder, Store
@@ -16,25 +16,25 @@ from onceward.runtime.bridge import run
 
 from .display import cut
 from .exit_codes import Exit
-from .open_store import SEARCH, TIMEOUT
-from .program import CommandError, complain
+from .open_store import SEARCH_TIMEOUT, TIMEOUT
+from .program import CommandError, print_error
 
-PAGE = 200  # records at a time: each may carry a result of a megabyte
-MOST_MATCHES = 20
-WORK = tuple(state for state in RecordState if state is not RecordState.FREE)
-"""FREE records hold no work: they only remember a token."""
+PAGE_SIZE = 200  # records per page: each may contain a result of a megabyte
+MAX_MATCHES = 20
+WORK_STATES = tuple(state for state in RecordState if state is not RecordState.FREE)
+"""All states except FREE: free records contain no work, only a token."""
 
 _ID = re.compile(r"id:([0-9a-fA-F]{4,64})")
-_MARK_AND_DOTS = 9  # what a text that was cut ends in: `…` and eight digits of its id
-_WHOLE_ID = 64
+_CUT_SUFFIX_LENGTH = 9  # a cut key ends in `…` and eight digits of its id
+_FULL_ID_DIGITS = 64
 
 
-def each(store: Store, wanted: Filter) -> Iterator[tuple[Record, int]]:
-    """Every record that is wanted, page by page, with the store's time."""
+def iter_records(store: Store, wanted: Filter) -> Iterator[tuple[Record, int]]:
+    """Iterate over all matching records, page by page, with the store's time."""
     cursor = None
     while True:
-        page = run(store.scan(wanted, cursor=cursor, limit=PAGE, timeout=SEARCH))
-        _tell_of_unreadable(page)
+        page = run(store.scan(wanted, cursor=cursor, limit=PAGE_SIZE, timeout=SEARCH_TIMEOUT))
+        _warn_unreadable(page)
         for record in page.records:
             yield record, page.now
         cursor = page.cursor
@@ -42,111 +42,119 @@ def each(store: Store, wanted: Filter) -> Iterator[tuple[Record, int]]:
             return
 
 
-def first(
+def first_records(
     store: Store, wanted: Filter, order: SortOrder, limit: int, *, claimed_ago: int | None = None
 ) -> list[tuple[Record, int]]:
-    """The first records of an order. A store that cannot sort hands all of them out, and only those are kept.
+    """Return the first records in this order. If the store cannot sort, scan all records and keep the first.
 
-    `claimed_ago`: only those that were claimed longer ago (µs), which no store looks for.
+    `claimed_ago`: only records that were claimed longer ago (in µs). Stores cannot filter by that.
     """
     if claimed_ago is not None:
-        old = (one for one in each(store, wanted) if one[0].claimed_at < one[1] - claimed_ago)
+        old = (one for one in iter_records(store, wanted) if one[0].claimed_at < one[1] - claimed_ago)
         return heapq.nsmallest(limit, old, key=lambda one: SORT_KEYS[order](one[0]))
     if isinstance(store, SortsRecords):
-        page = run(store.first(wanted, order=order, limit=limit, timeout=SEARCH))
-        _tell_of_unreadable(page)
+        page = run(store.first(wanted, order=order, limit=limit, timeout=SEARCH_TIMEOUT))
+        _warn_unreadable(page)
         return [(record, page.now) for record in page.records]
-    return heapq.nsmallest(limit, each(store, wanted), key=lambda one: SORT_KEYS[order](one[0]))
+    return heapq.nsmallest(limit, iter_records(store, wanted), key=lambda one: SORT_KEYS[order](one[0]))
 
 
-def _tell_of_unreadable(page: Page) -> None:
+def _warn_unreadable(page: Page) -> None:
     for key in page.unreadable:
-        complain(f"the record of {cut(key, 80)} holds what no Onceward writes; it is left out → was it edited by hand?")
+        print_error(f"the record of {cut(key, 80)} is invalid, and was skipped → was it edited manually?")
 
 
 class Pattern(NamedTuple):
-    """What a person typed, as far as a store can search for it, and the rest.
+    """A key or id as typed, split into what the store can search for and what must be compared here.
 
-    A key of over 200 characters is shown cut, and several may be cut to the same begin: it is meant only if its hash
-    says so. What looks like an id may be a key as well.
+    A key of over 200 characters is displayed cut, and several keys may be cut to the same text, so its hash decides.
+    Text that looks like an id may also be a key.
     """
 
     typed: str
     id: bytes | None
     key: str | None
-    start: str
-    of_id: bool
+    prefix: str
+    is_id: bool
 
     @classmethod
     def of(cls, typed: str) -> Pattern:
         hexadecimal = _ID.fullmatch(typed)
         if hexadecimal:
             digits = hexadecimal[1].lower()
-            return cls(typed, bytes.fromhex(digits) if len(digits) == _WHOLE_ID else None, None, digits, of_id=True)
+            return cls(
+                typed, bytes.fromhex(digits) if len(digits) == _FULL_ID_DIGITS else None, None, digits, is_id=True
+            )
         text = escape(typed)
-        return cls(typed, None, None if len(text) > MAX_TEXT else text, text[: MAX_TEXT - _MARK_AND_DOTS], of_id=False)
+        return cls(
+            typed, None, None if len(text) > MAX_TEXT else text, text[: MAX_TEXT - _CUT_SUFFIX_LENGTH], is_id=False
+        )
 
     @property
     def is_exact(self) -> bool:
-        """Whether the store finds just what is meant."""
+        """Whether the store can search for exactly this record."""
         return self.id is not None or self.key is not None
 
-    def fits(self, id: bytes, key: str, scope: str) -> bool:
-        if self.of_id:
-            return id.hex().startswith(self.start) or key == self.typed
+    def matches(self, id: bytes, key: str, scope: str) -> bool:
+        if self.is_id:
+            return id.hex().startswith(self.prefix) or key == self.typed
         if self.key is not None:
             return key == self.key
-        return self.is_like(key) and id == _id_of(self.typed, scope)
+        return self.has_prefix(key) and id == _id_of(self.typed, scope)
 
-    def is_like(self, key: str) -> bool:
-        """Whether it is shown as what was typed would be, as far as that was not cut."""
-        return self.key is None and not self.of_id and key.startswith(self.start)
+    def has_prefix(self, key: str) -> bool:
+        """Whether a displayed, cut key has the same beginning as the typed key."""
+        return self.key is None and not self.is_id and key.startswith(self.prefix)
 
-    def why_not(self, store: Store, scope: str | None) -> str:
-        """What else may help whoever meant a record that was not found."""
-        if self.typed.startswith("id:") and not self.of_id:
-            return "; an id is written id: and 4 to 64 hexadecimal digits"
-        if self.key is not None or self.of_id:
+    def not_found_hint(self, store: Store, scope: str | None) -> str:
+        """Return a hint for the error that no record was found."""
+        if self.typed.startswith("id:") and not self.is_id:
+            return "; an id is id: followed by 4 to 64 hexadecimal digits"
+        if self.key is not None or self.is_id:
             return ""
-        like = [record for record, _ in each(store, Filter(states=WORK, scope=scope)) if self.is_like(record.key)]
-        listed = ", ".join(f"id:{record.id.hex()[:12]}" for record in like[:MOST_MATCHES])
-        return f"; keys of over {MAX_TEXT} characters are shown cut: if {listed} is meant, give that" if like else ""
+        like = [
+            record
+            for record, _ in iter_records(store, Filter(states=WORK_STATES, scope=scope))
+            if self.has_prefix(record.key)
+        ]
+        listed = ", ".join(f"id:{record.id.hex()[:12]}" for record in like[:MAX_MATCHES])
+        return f"; keys of over {MAX_TEXT} characters are displayed cut: if you mean {listed}, use that" if like else ""
 
 
 def _id_of(key: str, scope: str) -> bytes | None:
-    """The id of a key that was given as this text, in this scope."""
-    known = scope_of(scope)
+    """Return the id of this key in this scope."""
+    known = parse_scope(scope)
     return None if known is None else make_key(known, key).id
 
 
 def find(store: Store, key: str, scope: str | None) -> list[tuple[Record, int]]:
-    """Records whose readable key is this text, or whose id begins like this; a few at most."""
+    """Return records whose displayed key is this text, or whose id begins with it; at most MAX_MATCHES + 1."""
     pattern = Pattern.of(key)
     if pattern.id is not None:
         answer = run(store.read([pattern.id], timeout=TIMEOUT))[0]
         record = answer.record
-        fits = record is not None and record.state in WORK and scope in (None, record.scope)
-        return [(record, answer.now)] if record is not None and fits else []
+        found_work = record is not None and record.state in WORK_STATES and scope in (None, record.scope)
+        return [(record, answer.now)] if record is not None and found_work else []
     found = []
-    for record, now in each(store, Filter(states=WORK, scope=scope, key=pattern.key)):
-        if pattern.fits(record.id, record.key, record.scope):
+    for record, now in iter_records(store, Filter(states=WORK_STATES, scope=scope, key=pattern.key)):
+        if pattern.matches(record.id, record.key, record.scope):
             found.append((record, now))
-            if len(found) > MOST_MATCHES:
+            if len(found) > MAX_MATCHES:
                 break
     return found
 
 
-def the_one(store: Store, key: str, scope: str | None) -> tuple[Record, int]:
-    """The only record that matches; several are listed, so that the next call can name one."""
+def find_one(store: Store, key: str, scope: str | None) -> tuple[Record, int]:
+    """Return the only record that matches. If several match, the error lists them."""
     found = find(store, key, scope)
     if not found:
         where = f" in scope {scope}" if scope else ""
-        why = Pattern.of(key).why_not(store, scope)
+        why = Pattern.of(key).not_found_hint(store, scope)
         raise CommandError(f"no record for {cut(key, 80)!r}{where} in {store.name}{why}; see onceward ls", Exit.ABSENT)
     if len(found) > 1:
-        listed = "; ".join(f"id:{record.id.hex()[:12]} in {record.scope}" for record, _ in found[:MOST_MATCHES])
-        more = " and more" if len(found) > MOST_MATCHES else ""
+        listed = "; ".join(f"id:{record.id.hex()[:12]} in {record.scope}" for record, _ in found[:MAX_MATCHES])
+        more = " and more" if len(found) > MAX_MATCHES else ""
         scopes = {record.scope for record, _ in found}
         which = "--scope with one of these scopes" if len(scopes) > 1 else "its id instead of the key"
-        raise CommandError(f"several records match {cut(key, 80)!r}: {listed}{more} → give {which}", Exit.SEVERAL)
+        raise CommandError(f"several records match {cut(key, 80)!r}: {listed}{more} → use {which}", Exit.SEVERAL)
     return found[0]

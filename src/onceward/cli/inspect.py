@@ -1,4 +1,4 @@
-"""Commands that only look: ls, show, explain, stats, config."""
+"""Read-only commands: ls, show, explain, stats, config."""
 
 from __future__ import annotations
 
@@ -21,44 +21,60 @@ from onceward.sagas.journal import journal_from
 from . import audit as auditing
 from . import charts, display
 from . import json_values as values
-from .errors import about_scope
+from .errors import scope_hint
 from .explain import sentences
-from .find import WORK, first, the_one
-from .open_store import SEARCH, opened
-from .program import APP, HOW_MANY, SCOPE, TENANT, chosen, common, complain, program, scope, store_url, wants_json
+from .find import WORK_STATES, find_one, first_records
+from .open_store import SEARCH_TIMEOUT, opened_store
+from .program import (
+    APP,
+    POSITIVE_COUNT,
+    SCOPE,
+    TENANT,
+    common_options,
+    current_settings,
+    print_error,
+    program,
+    scope,
+    store_url,
+    wants_json,
+)
 from .retry_spans import unversioned
-from .settings import declared, masked, retry_spans
+from .settings import mask_secrets, operations_from_file, retry_spans
 
 ORDERS = click.Choice([order.value for order in SortOrder])
 KEY = click.argument("key", metavar="KEY")
 SHORT_ID = 12
-_PLAIN_ROWS = {Row.PENDING_LAPSED: "PENDING lapsed", Row.RELEASED_UNVERIFIED: "PENDING back", Row.FAILED_FINAL: "FAILED final"}
+_STATE_TEXTS = {
+    Row.PENDING_LAPSED: "PENDING lapsed",
+    Row.RELEASED_UNVERIFIED: "PENDING back",
+    Row.FAILED_FINAL: "FAILED final",
+}
 
 
-def state_named(word: str) -> RecordState:
-    """In any case, as click's own choice would take it; but told as everywhere else, in capitals."""
+def parse_state(word: str) -> RecordState:
+    """Parse a state in upper or lower case."""
     try:
         return RecordState(word.upper())
     except ValueError:
         raise click.BadParameter(f"{word!r} is not one of {', '.join(RecordState)}.") from None
 
 
-def standing(record: Record, now: int) -> str:
-    """The state, and what time has made of it."""
+def state_text(record: Record, now: int) -> str:
+    """Return the state, and whether its lease or window has expired."""
     row = row_of(record, now)
     if row in (Row.COMPLETED_EXPIRED, Row.FAILED_FINAL_EXPIRED, Row.FAILED_RETRYABLE_EXPIRED):
         return f"{record.state} over"
-    return _PLAIN_ROWS.get(row, record.state.value)
+    return _STATE_TEXTS.get(row, record.state.value)
 
 
-def brief(record: Record, now: int) -> dict[str, Any]:
-    """A record as JSON, without its result."""
+def record_as_json(record: Record, now: int) -> dict[str, Any]:
+    """Return a record as JSON, without its result."""
     return {
         "id": record.id.hex(),
         "scope": record.scope,
         "key": record.key,
         "state": record.state.value,
-        "standing": standing(record, now),
+        "state_text": state_text(record, now),
         "attempt": record.attempt,
         "token": record.token,
         "owner": record.owner,
@@ -83,7 +99,7 @@ def brief(record: Record, now: int) -> dict[str, Any]:
 def _row(record: Record, now: int) -> list[str]:
     age = display.span(now - record.updated_at)
     return [
-        standing(record, now),
+        state_text(record, now),
         record.scope,
         record.key,
         str(record.attempt),
@@ -97,153 +113,153 @@ def _row(record: Record, now: int) -> list[str]:
 @click.option(
     "--state",
     "states",
-    type=state_named,
+    type=parse_state,
     multiple=True,
     metavar=f"[{'|'.join(RecordState)}]",
-    shell_complete=lambda _context, _parameter, begun: [one for one in RecordState if one.startswith(begun.upper())],
-    help="Only this state; may be repeated.",
+    shell_complete=lambda _context, _parameter, typed: [one for one in RecordState if one.startswith(typed.upper())],
+    help="Only this state. May be repeated.",
 )
 @SCOPE
-@click.option("--older-than", metavar="DURATION", help="Not touched for so long, such as 1h or 7d.")
-@click.option("--claimed-before", metavar="DURATION", help="Claimed longer ago than this, renewed since or not.")
+@click.option("--older-than", metavar="DURATION", help="Not updated for this long, such as 1h or 7d.")
+@click.option("--claimed-before", metavar="DURATION", help="Claimed longer ago than this, even if renewed since.")
 @click.option("--sort", "order", type=ORDERS, default="updated", show_default=True, help="Newest first, or by key.")
-@click.option("--limit", type=HOW_MANY, default=50, show_default=True, help="At most so many.")
-@common
+@click.option("--limit", type=POSITIVE_COUNT, default=50, show_default=True, help="Maximum number of records.")
+@common_options
 def ls(
     states: tuple[RecordState, ...], older_than: str | None, claimed_before: str | None, order: str, limit: int
 ) -> None:
-    """List records; those last touched first. FREE ones only on demand.
+    """List records, most recently updated first. FREE records are listed only with --state FREE.
 
     \b
     Examples:
-      onceward ls --state PENDING --older-than 1h          neither ended nor renewed
-      onceward ls --state PENDING --claimed-before 1h      begun so long ago
+      onceward ls --state PENDING --older-than 1h          neither settled nor renewed
+      onceward ls --state PENDING --claimed-before 1h      started that long ago
       onceward ls --sort created --limit 10
       onceward ls --scope shop/charge --limit 500 -o json
     """
-    with opened(store_url()) as store:
+    with opened_store(store_url()) as store:
         before = None
         if older_than is not None:
             age = microseconds(older_than, "--older-than")
-            before = run(store.scan(Filter(), cursor=None, limit=1, timeout=SEARCH)).now - age
-        wanted = Filter(states=states or WORK, scope=scope(), updated_before=before)
+            before = run(store.scan(Filter(), cursor=None, limit=1, timeout=SEARCH_TIMEOUT)).now - age
+        wanted = Filter(states=states or WORK_STATES, scope=scope(), updated_before=before)
         ago = None if claimed_before is None else microseconds(claimed_before, "--claimed-before")
-        found = first(store, wanted, SortOrder(order), limit + 1, claimed_ago=ago)
-        unknown = about_scope(store, wanted.scope) if wanted.scope and not found else ""
+        found = first_records(store, wanted, SortOrder(order), limit + 1, claimed_ago=ago)
+        unknown = scope_hint(store, wanted.scope) if wanted.scope and not found else ""
     more, found = len(found) > limit, found[:limit]
     if wants_json():
-        display.print_json([brief(*one) for one in found])
+        display.print_json([record_as_json(*one) for one in found])
     elif found:
         titles = ("STATE", "SCOPE", "KEY", "ATTEMPT", "TOUCHED", "OWNER", "ID")
-        display.table(titles, [_row(*one) for one in found], elastic=(1, 2, 5))
+        display.print_table(titles, [_row(*one) for one in found], elastic=(1, 2, 5))
     else:
         click.echo("No records.", err=True)
     if unknown:
-        complain(unknown)
+        print_error(unknown)
     if more:
-        click.echo(f"There are more than these {limit}; --limit shows more.", err=True)
+        click.echo(f"There are more than these {limit}; use --limit to show more.", err=True)
 
 
 @program.command()
 @KEY
 @SCOPE
-@click.option("--value", is_flag=True, help="Decode and show the stored result, too.")
-@common
+@click.option("--value", is_flag=True, help="Also decode and show the stored result.")
+@common_options
 def show(*, key: str, value: bool) -> None:
     """Show every field of one record.
 
-    KEY is the readable key, or id:<hex> as `onceward ls` shows it. In JSON, bytes of a value are {"bytes": "<base64>"}.
+    KEY is the displayed key, or id:<hex> as in `onceward ls`. In JSON, bytes of a value are {"bytes": "<base64>"}.
 
     \b
     Examples:
       onceward show charge:42
       onceward show id:9f86d081 --value
     """
-    with opened(store_url()) as store:
-        record, now = the_one(store, key, scope())
-        trail = auditing.trail_of(store, record)
-    document = brief(record, now)
+    with opened_store(store_url()) as store:
+        record, now = find_one(store, key, scope())
+        trail = auditing.audit_trail(store, record)
+    document = record_as_json(record, now)
     if value:
-        document["value"] = _value(record)
+        document["value"] = _decoded_result(record)
     if wants_json():
         if value:
             document["value"] = values.as_json(document["value"])
         display.print_json({**document, "audit": [auditing.as_json(entry) for entry in trail]})
         return
-    display.facts({name: _plain(fact) for name, fact in document.items() if fact not in (None, "", {})})
+    display.print_facts({name: _fact_text(fact) for name, fact in document.items() if fact not in (None, "", {})})
     for entry in trail:
-        click.echo(display.cut(f"by hand  {auditing.line(entry)}", display.LONGEST_FACT))
+        click.echo(display.cut(f"changed manually  {auditing.line(entry)}", display.MAX_LINE_WIDTH))
 
 
-def _value(record: Record) -> Any:
+def _decoded_result(record: Record) -> Any:
     if record.result is None:
         return None
     try:
         return PLAIN_FIELDS.decode(record.result, record.id)
     except OncewardError as error:
-        return f"cannot be decoded here: {error}"
+        return f"cannot be decoded: {error}"
 
 
-def _plain(fact: Any) -> str:
+def _fact_text(fact: Any) -> str:
     return fact if isinstance(fact, str) else repr(fact)
 
 
 @program.command()
 @KEY
 @SCOPE
-@common
+@common_options
 def explain(key: str) -> None:
-    """Tell in plain sentences why it was skipped, by whom, since when, until when.
+    """Explain in plain sentences what happened to a key, by whom, when, and what a delivery does now.
 
     \b
     Examples:
       onceward explain charge:42
       onceward explain charge:42 --scope shop/charge
     """
-    with opened(store_url()) as store:
-        record, now = the_one(store, key, scope())
-        trail = auditing.trail_of(store, record)
-    story = [
-        *sentences(record, now, words_of(record)),
-        *_of_saga(record),
+    with opened_store(store_url()) as store:
+        record, now = find_one(store, key, scope())
+        trail = auditing.audit_trail(store, record)
+    explanation = [
+        *sentences(record, now, declared_reasons(record)),
+        *_saga_sentences(record),
         *(auditing.sentence(entry, now) for entry in trail),
     ]
     if wants_json():
-        display.print_json({**brief(record, now), "now": display.iso(now), "explanation": story})
+        display.print_json({**record_as_json(record, now), "now": display.iso(now), "explanation": explanation})
         return
-    click.secho(display.cut(f"{record.key}  {standing(record, now)}  in {record.scope}", 300), bold=True,
-                color=display.modes())  # fmt: skip
-    for sentence in story:
+    click.secho(display.cut(f"{record.key}  {state_text(record, now)}  in {record.scope}", 300), bold=True,
+                color=display.color_mode())  # fmt: skip
+    for sentence in explanation:
         click.echo(display.cut(sentence, 1000))
 
 
-def _of_saga(record: Record) -> list[str]:
-    from .sagas import sentence  # it lists with what is here
+def _saga_sentences(record: Record) -> list[str]:
+    from .sagas import sentence  # imported here: that module imports this one
 
     try:
         journal = journal_from(record.note)
     except OncewardError as error:
-        return [f"It is a saga whose steps cannot be told: {error}."]
+        return [f"It is a saga whose steps cannot be read: {error}."]
     return [] if journal is None else [sentence(journal)]
 
 
 def operation_of(scope: str) -> str:
-    """The operation in `app/operation@tenant`, without its version."""
+    """Return the operation of `app/operation@tenant`, without its version."""
     return unversioned(scope.partition("@")[0].partition("/")[2])
 
 
-def words_of(record: Record) -> Reasons:
-    """The reason words of the record's operation, if a file declares it here."""
-    operations, name = declared(), operation_of(record.scope)
+def declared_reasons(record: Record) -> Reasons:
+    """Return the reasons of the record's operation, if a settings file declares it."""
+    operations, name = operations_from_file(), operation_of(record.scope)
     return operations[name].policy().reasons if name in operations else DEFAULT_REASONS
 
 
 @program.command()
-@click.option("--since", metavar="DURATION", help="What was counted in the last hours instead, such as 24h or 7d.")
+@click.option("--since", metavar="DURATION", help="Show the counters of this period instead, such as 24h or 7d.")
 @SCOPE
-@common
+@common_options
 def stats(since: str | None) -> None:
-    """Count records by scope and state; or, with --since, what was done, hour by hour.
+    """Count records by scope and state; or, with --since, show counters by hour.
 
     \b
     Examples:
@@ -255,8 +271,8 @@ def stats(since: str | None) -> None:
         charts.show(store_url(), microseconds(since, "--since"), scope())
         return
     wanted = scope()
-    with opened(store_url()) as store:
-        counts = run(store.counts(timeout=SEARCH))
+    with opened_store(store_url()) as store:
+        counts = run(store.counts(timeout=SEARCH_TIMEOUT))
     scopes = sorted({one for one, _ in counts if wanted in (None, one)})
     if wants_json():
         display.print_json(
@@ -265,23 +281,23 @@ def stats(since: str | None) -> None:
         return
     rows = [[scope, *(str(counts.get((scope, state), 0)) for state in RecordState)] for scope in scopes]
     rows.append(["all", *(str(sum(counts.get((scope, state), 0) for scope in scopes)) for state in RecordState)])
-    display.table(("SCOPE", *(state.value for state in RecordState)), rows, elastic=(0,))
+    display.print_table(("SCOPE", *(state.value for state in RecordState)), rows, elastic=(0,))
 
 
 @program.command()
 @APP
 @TENANT
 @SCOPE
-@common
+@common_options
 def config() -> None:
-    """Show the effective settings and where each comes from. Passwords are masked."""
+    """Show the effective settings and their sources. Passwords are masked."""
     settings = {
-        name: (masked(setting.value) if name == "store" else setting.value, setting.source)
-        for name, setting in chosen().items()
+        name: (mask_secrets(setting.value) if name == "store" else setting.value, setting.source)
+        for name, setting in current_settings().items()
     }
     settings |= {f"retry_spans.{name}": setting for name, setting in retry_spans({}).items()}
     if wants_json():
         display.print_json({name: {"value": value, "source": source} for name, (value, source) in settings.items()})
         return
     rows = [[name, value, source] for name, (value, source) in settings.items()]
-    display.table(("SETTING", "VALUE", "FROM"), rows, elastic=(1,))
+    display.print_table(("SETTING", "VALUE", "FROM"), rows, elastic=(1,))

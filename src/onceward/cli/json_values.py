@@ -1,4 +1,4 @@
-"""A stored result as JSON, for programs: what JSON has no word for gets a form of its own, never Python's."""
+"""Convert a stored result to JSON. Types that JSON does not have get a documented form instead of Python's repr."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from uuid import UUID
 
 
 def as_json(value: Any) -> Any:
-    """`{"bytes": …}` in base64; sets as lists; maps whose keys are no texts as pairs; times in ISO 8601, else texts."""
+    """Return bytes as `{"bytes": base64}`, sets as lists, maps with non-str keys as pairs, times in ISO 8601."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -20,7 +20,7 @@ def as_json(value: Any) -> Any:
     if isinstance(value, bytes | bytearray | memoryview):
         return {"bytes": b64encode(value).decode("ascii")}
     if isinstance(value, dict):
-        return _of_map(value)
+        return _map_as_json(value)
     if isinstance(value, list | tuple):
         return [as_json(one) for one in value]
     if isinstance(value, set | frozenset):
@@ -28,7 +28,7 @@ def as_json(value: Any) -> Any:
     return next((text(value) for kind, text in _TEXTS if isinstance(value, kind)), repr(value))
 
 
-def _of_map(value: dict[Any, Any]) -> Any:
+def _map_as_json(value: dict[Any, Any]) -> Any:
     if all(isinstance(key, str) for key in value):
         return {key: as_json(one) for key, one in value.items()}
     return [[as_json(key), as_json(one)] for key, one in value.items()]

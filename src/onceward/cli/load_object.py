@@ -1,4 +1,4 @@
-"""What a program has made, found by where it stands: `module:name`."""
+"""Import an object of the user's program by `module:name`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 from onceward.errors import ConfigurationError
 
 
-def named(place: str) -> Any:
-    """The object at `package.module:name`. Modules are looked for in the current folder, too, as `python -m` does."""
-    module, _, name = place.partition(":")
+def load_object(target: str) -> Any:
+    """Return the object at `package.module:name`. Also searches the current directory, like `python -m`."""
+    module, _, name = target.partition(":")
     if not module or not name:
-        raise ConfigurationError(f"{place!r} names no object", hint="write package.module:name")
+        raise ConfigurationError(f"{target!r} is not the path of an object", hint="write package.module:name")
     folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -23,7 +23,7 @@ def named(place: str) -> Any:
         found: Any = importlib.import_module(module)
     except Exception as error:
         if not (isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")):
-            traceback.print_exc()  # it is there, so the trouble is inside of it
+            traceback.print_exc()  # the module exists, so the error is inside it
         what = error if isinstance(error, ImportError) else repr(error)
         raise ConfigurationError(f"{module} cannot be imported: {what}") from error
     for part in name.split("."):

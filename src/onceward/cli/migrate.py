@@ -1,4 +1,4 @@
-"""`onceward migrate`: what the store's tables lack, as a list, as SQL for somebody else, or done."""
+"""`onceward migrate`: list pending migrations of the store's tables, print them as SQL, or run them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from onceward.stores.registry import open_store
 from . import display
 from .confirm import YES, ask
 from .open_store import TIMEOUT
-from .program import common, program, store_url, wants_json
+from .program import common_options, program, store_url, wants_json
 
 
 @program.command()
-@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
-@click.option("--sql", is_flag=True, help="Only print the statements, for whoever may execute them.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be executed.")
+@click.option("--sql", is_flag=True, help="Only print the SQL statements, to execute them elsewhere.")
 @YES
-@common
+@common_options
 def migrate(*, dry_run: bool, sql: bool, yes: bool) -> None:
-    """Make the store's tables, or bring older ones up to date.
+    """Create the store's tables, or migrate older ones.
 
-    A migration only adds, so that an older Onceward goes on working beside a newer one. Programs that open a SQLite
-    store migrate it by themselves; this is for those who want to see it first, or to have it done by somebody else.
-    The tables of a PostgreSQL store are made and changed by nobody else, unless its URL says ?migrate=1.
+    Migrations only add, so that an older Onceward keeps working beside a newer one. A SQLite store is migrated
+    automatically when a program opens it; use this command to review the changes first, or to run them separately.
+    Tables of a PostgreSQL store are created and changed only by this command, unless its URL contains ?migrate=1.
 
     \b
     Examples:
@@ -35,29 +35,29 @@ def migrate(*, dry_run: bool, sql: bool, yes: bool) -> None:
       onceward migrate --yes
     """
     if dry_run and sql:
-        raise click.UsageError("--dry-run tells people, --sql tells a database: say one of them")
+        raise click.UsageError("--dry-run and --sql cannot be combined: choose one")
     store = open_store(store_url())
     schema = run(store.schema(ThreadRuntime(), timeout=TIMEOUT)) if isinstance(store, MigratesSchema) else None
-    refuse_newer(schema, store.name)
+    raise_if_newer(schema, store.name)
     if sql:
-        click.echo(script(schema, store.name), nl=False)
+        click.echo(sql_script(schema, store.name), nl=False)
         return
     pending = schema is not None and bool(schema.statements)
     if pending and not dry_run and isinstance(store, MigratesSchema):
-        show(schema, store.name, err=True)
+        print_schema(schema, store.name, err=True)
         ask(f"Execute these {len(schema.statements) if schema else 0} statements", [], yes=yes)
         run(store.migrate(ThreadRuntime()))
         schema = run(store.schema(ThreadRuntime(), timeout=TIMEOUT))
     if wants_json():
         display.print_json(as_json(schema, store.name, done=pending and not dry_run))
     elif pending and not dry_run:
-        click.echo(f"migrated: {standing(schema)}")
+        click.echo(f"migrated: {version_text(schema)}")
     else:
-        show(schema, store.name, err=False)
+        print_schema(schema, store.name, err=False)
 
 
-def refuse_newer(schema: Schema | None, name: str) -> None:
-    """A newer schema is fine, unless it says that we must not touch it."""
+def raise_if_newer(schema: Schema | None, name: str) -> None:
+    """Raise if the schema is newer and does not support this version. Compatible newer schemas are fine."""
     if schema is not None and schema.min_reader > schema.latest:
         raise VersionSkew(
             f"{name} has schema version {schema.version}; this Onceward supports {schema.latest} and must not use it",
@@ -65,34 +65,34 @@ def refuse_newer(schema: Schema | None, name: str) -> None:
         )
 
 
-def standing(schema: Schema | None) -> str:
-    """The versions in one line."""
+def version_text(schema: Schema | None) -> str:
+    """Return the versions in one line."""
     if schema is None:
         return "this store has no schema"
-    newer = " (a newer one was here, and lets us work beside it)" if schema.version > schema.latest else ""
+    newer = " (newer than this Onceward, but compatible)" if schema.version > schema.latest else ""
     now = f"version {schema.version}" if schema.version else "no tables yet"
     return f"{now}{newer}; this Onceward writes version {schema.latest}"
 
 
-def show(schema: Schema | None, name: str, *, err: bool) -> None:
-    click.echo(display.cut(f"store   {name}", display.LONGEST_FACT), err=err)
-    click.echo(f"schema  {standing(schema)}", err=err)
+def print_schema(schema: Schema | None, name: str, *, err: bool) -> None:
+    click.echo(display.cut(f"store   {name}", display.MAX_LINE_WIDTH), err=err)
+    click.echo(f"schema  {version_text(schema)}", err=err)
     if schema is None or not schema.statements:
         click.echo("There is nothing to do.", err=err)
         return
-    click.echo(f"\n{written(schema)}\n", err=err)
+    click.echo(f"\n{statements_text(schema)}\n", err=err)
 
 
-def written(schema: Schema) -> str:
+def statements_text(schema: Schema) -> str:
     return "\n\n".join(f"{statement};" for statement in schema.statements)
 
 
-def script(schema: Schema | None, name: str) -> str:
-    """For sqlite3, psql and their like: all or nothing."""
-    head = f"-- {display.safe(name)}: {standing(schema)}\n"
+def sql_script(schema: Schema | None, name: str) -> str:
+    """Return a script for sqlite3, psql and similar tools, in one transaction."""
+    head = f"-- {display.safe(name)}: {version_text(schema)}\n"
     if schema is None or not schema.statements:
         return f"{head}-- There is nothing to do.\n"
-    return f"{head}BEGIN;\n\n{written(schema)}\n\nCOMMIT;\n"
+    return f"{head}BEGIN;\n\n{statements_text(schema)}\n\nCOMMIT;\n"
 
 
 def as_json(schema: Schema | None, name: str, *, done: bool) -> dict[str, object]:

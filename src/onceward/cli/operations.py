@@ -1,4 +1,4 @@
-"""`onceward operations`: the table of operations, as it is declared and as it holds."""
+"""`onceward operations`: list the declared operations with their effective settings."""
 
 from __future__ import annotations
 
@@ -14,48 +14,50 @@ from onceward.protocol.policy import Policy
 
 from . import display
 from .exit_codes import Exit
-from .load_object import named
-from .program import OUTPUT, CommandError, complain, program, wants_json
-from .settings import declared
+from .load_object import load_object
+from .program import OUTPUT, CommandError, print_error, program, wants_json
+from .settings import operations_from_file
 
 
 @program.command("operations")
-@click.argument("place", metavar="[MODULE:NAME]", required=False)
+@click.argument("target", metavar="[MODULE:NAME]", required=False)
 @OUTPUT
-def list_operations(place: str | None) -> int:
-    """List the declared operations: key, window, lease and choices.
+def list_operations(target: str | None) -> int:
+    """List the declared operations: key, window, lease and policy.
 
-    Without MODULE:NAME they are read from onceward.toml, or [tool.onceward.operations] in pyproject.toml. With it, from
-    an `Operations`, or from a client that has some. Exit code 1: a window is shorter than the retry span of its sender.
+    Without MODULE:NAME, reads onceward.toml, or [tool.onceward.operations] in pyproject.toml. With it, reads an
+    `Operations` object or a client with operations. Exit code 1: a window is shorter than the retry span of its sender.
 
     \b
     Examples:
       onceward operations
       onceward operations shop.app:once -o json
     """
-    operations, defaults = _found(place)
+    operations, defaults = _load_operations(target)
     if not operations:
-        raise CommandError("no operations are declared here → write [operations.NAME] in onceward.toml", Exit.ABSENT)
+        raise CommandError("no operations are declared → add [operations.NAME] to onceward.toml", Exit.ABSENT)
     rows = [_row(one, one.policy(defaults)) for one in operations]
     if wants_json():
         display.print_json(rows)
     else:
         titles = ("NAME", "KEY", "WINDOW", "LEASE", "RUNNING", "AFTER CRASH", "REASONS")
-        display.table(titles, [_cells(row) for row in rows], elastic=(1, 2, 6))
-    unwise = [row for row in rows if row["attention"]]
-    for row in unwise:
-        complain(f"{row['name']}: {row['attention']} → make its window longer")
-    return Exit.ATTENTION if unwise else Exit.OK
+        display.print_table(titles, [_cells(row) for row in rows], elastic=(1, 2, 6))
+    short_windows = [row for row in rows if row["attention"]]
+    for row in short_windows:
+        print_error(f"{row['name']}: {row['attention']} → make its window longer")
+    return Exit.ATTENTION if short_windows else Exit.OK
 
 
-def _found(place: str | None) -> tuple[Operations, Policy]:
-    if place is None:
-        return declared(), Policy()
-    found = named(place)
+def _load_operations(target: str | None) -> tuple[Operations, Policy]:
+    if target is None:
+        return operations_from_file(), Policy()
+    found = load_object(target)
     if isinstance(found, BaseClient):
         return found.operations, found.policy
     if not isinstance(found, Operations):
-        raise ConfigurationError(f"{place} is neither a table of operations nor a client", hint="name one of these")
+        raise ConfigurationError(
+            f"{target} is neither an Operations object nor a client", hint="pass MODULE:NAME of one of these"
+        )
     return found, Policy()
 
 
@@ -74,9 +76,9 @@ def _row(one: Declaration, policy: Policy) -> dict[str, Any]:
         "max_attempts": policy.max_attempts or None,
         "fingerprint": policy.fingerprint,
         "retry_span": None if policy.retry_span is None else format_duration(policy.retry_span),
-        "reasons": policy.reasons.chosen(),
+        "reasons": policy.reasons.customised(),
         "from": one.file or "code",
-        "attention": policy.forgets_early(),
+        "attention": policy.short_window_warning(),
     }
 
 

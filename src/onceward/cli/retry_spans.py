@@ -1,4 +1,4 @@
-"""Retry spans: for how long senders redeliver, as declared, against the windows that are seen in the store."""
+"""Compare declared retry spans (how long senders redeliver) with the windows of records in the store."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from onceward.protocol.ports import Filter, SortOrder, Store
 from onceward.protocol.record import Record, RecordState
 
 from .display import span
-from .find import first
+from .find import first_records
 
-SAMPLE = 100
-"""Newest records of a scope that are looked at: what is declared now shows in them, and old ones may be otherwise."""
+SAMPLE_SIZE = 100
+"""How many of the newest records of a scope to check: older ones may have been written with other settings."""
 
-MOST_SCOPES = 20  # tenants, the largest ones, of one operation
+MAX_SCOPES = 20  # the largest tenants of one operation
 
 
 class SpanFinding(NamedTuple):
-    """What the windows of one declared operation look like. `short`: some are shorter than its retry span."""
+    """The result for one declared operation. `short`: some windows are shorter than its retry span."""
 
     declared: str
     short: bool
@@ -29,62 +29,66 @@ class SpanFinding(NamedTuple):
     detail: str
 
 
-def parsed(flags: Sequence[str]) -> dict[str, str]:
-    """`--retry-span shop/charge=3d`, one or more."""
+def parse_flags(flags: Sequence[str]) -> dict[str, str]:
+    """Parse flags such as `--retry-span shop/charge=3d`."""
     pairs = (flag.rpartition("=") for flag in flags)
     spans = {name: duration for name, _, duration in pairs}
     if "" in spans:
-        raise ConfigurationError("--retry-span needs a scope and a duration", hint="write --retry-span shop/charge=3d")
+        raise ConfigurationError(
+            "--retry-span needs a scope and a duration", hint="such as --retry-span shop/charge=3d"
+        )
     return spans
 
 
 def findings(
     store: Store, counted: Mapping[tuple[str, RecordState], int], spans: Mapping[str, str]
 ) -> list[SpanFinding]:
-    """One for each declared span."""
+    """Return one finding for each declared span."""
     scopes = {scope: number for (scope, state), number in counted.items() if state is RecordState.COMPLETED}
     found = []
     for name, duration in spans.items():
-        retried = microseconds(duration, f"the retry span of {name}")
-        mine = sorted((one for one in scopes if declared_for(one, spans) == name), key=lambda one: -scopes[one])
-        records = [record for scope in mine[:MOST_SCOPES] for record in newest(store, scope)]
-        found.append(_judged(name, retried, records))
+        retry_span = microseconds(duration, f"the retry span of {name}")
+        matching = sorted((one for one in scopes if declared_for(one, spans) == name), key=lambda one: -scopes[one])
+        records = [record for scope in matching[:MAX_SCOPES] for record in newest_records(store, scope)]
+        found.append(_span_finding(name, retry_span, records))
     return found
 
 
 def declared_for(scope: str, spans: Mapping[str, str]) -> str | None:
-    """Which declaration holds for a scope: that of its tenant, of its operation in the app, of the operation."""
+    """Return the declaration for a scope: that of its tenant, of its operation in the app, or of the operation."""
     of_app = scope.partition("@")[0]
     operation = of_app.partition("/")[2]
     return next((name for name in (scope, of_app, operation, unversioned(operation)) if name in spans), None)
 
 
 def unversioned(operation: str) -> str:
-    """The name that an operation was declared by: that of all its versions."""
+    """Return the name of an operation without its version."""
     return operation.partition(VERSION_MARK)[0]
 
 
-def newest(store: Store, scope: str) -> list[Record]:
+def newest_records(store: Store, scope: str) -> list[Record]:
     wanted = Filter(states=(RecordState.COMPLETED,), scope=scope)
-    return [record for record, _ in first(store, wanted, SortOrder.UPDATED, SAMPLE)]
+    return [record for record, _ in first_records(store, wanted, SortOrder.UPDATED, SAMPLE_SIZE)]
 
 
-def protected(record: Record) -> int | None:
-    """How long after its delivery a repeated one is answered; None is for ever."""
+def remembered_for(record: Record) -> int | None:
+    """Return how long after the first delivery a repeated one is recognised; None means forever."""
     if record.valid_until is None:
         return None
     return record.slide or record.valid_until - record.claimed_at
 
 
-def _judged(name: str, retried: int, records: Sequence[Record]) -> SpanFinding:
+def _span_finding(name: str, retry_span: int, records: Sequence[Record]) -> SpanFinding:
     if not records:
         return SpanFinding(
-            name, short=False, known=False, detail="no completed records to judge by; is the scope right?"
+            name, short=False, known=False, detail="no completed records to check; is the scope correct?"
         )
-    windows = [window for window in map(protected, records) if window is not None and window < retried]
+    windows = [window for window in map(remembered_for, records) if window is not None and window < retry_span]
     if not windows:
-        detail = f"the newest {len(records)} records answer for {span(retried)} or longer, as its sender redelivers"
+        detail = (
+            f"the newest {len(records)} records are kept for {span(retry_span)} or longer, the span of redeliveries"
+        )
         return SpanFinding(name, short=False, known=True, detail=detail)
-    detail = f"{len(windows)} of the newest {len(records)} records answer only for {span(min(windows))}"
-    detail += f", but its sender redelivers for {span(retried)}: a late one runs again; make its window longer"
+    detail = f"{len(windows)} of the newest {len(records)} records are kept only for {span(min(windows))}"
+    detail += f", but the sender redelivers for {span(retry_span)}: a late delivery runs again; increase the window"
     return SpanFinding(name, short=True, known=True, detail=detail)

@@ -1,4 +1,4 @@
-"""`onceward review`: pairs of records that may be one person, and the answers."""
+"""`onceward review`: list pairs that may be the same person, and answer whether they are."""
 
 from __future__ import annotations
 
@@ -12,24 +12,28 @@ from onceward.errors import ConfigurationError
 from . import display
 from .confirm import YES, ask
 from .exit_codes import Exit
-from .program import HOW_MANY, OUTPUT, PEOPLE, CommandError, program, wants_json
+from .program import OUTPUT, PEOPLE, POSITIVE_COUNT, CommandError, program, wants_json
 
-if TYPE_CHECKING:  # its extra may be missing, and the other commands work without
+if TYPE_CHECKING:  # optional dependency: other commands work without it
     from onceward.people import Contribution, People, Person
     from onceward.people.review import Review
 
 MISSING = "–"
-MOST_TOLD = 20  # records of a person, before they change
+MAX_RECORDS_SHOWN = 20  # records of a person in the preview of a change
 
 
 @program.command()
 @click.argument("ids", metavar="[ID [OTHER]]", nargs=-1)
-@click.option("--same", "answer", flag_value="same", help="ID and OTHER are one person: merge them.")
-@click.option("--different", "answer", flag_value="different", help="They are two: never ask again, never merge.")
-@click.option("--split", "answer", flag_value="split", help="ID is several: take apart those who share no key.")
-@click.option("--record", "numbers", type=int, multiple=True, help="With --split: just this leaves. May be repeated.")
-@click.option("--ask", "asks", is_flag=True, help="Go through the pairs, one question each.")
-@click.option("--limit", type=HOW_MANY, default=20, show_default=True, help="At most so many.")
+@click.option("--same", "answer", flag_value="same", help="ID and OTHER are the same person: merge them.")
+@click.option(
+    "--different", "answer", flag_value="different", help="They are different people: never ask again, never merge."
+)
+@click.option("--split", "answer", flag_value="split", help="ID is several people: split it by shared keys.")
+@click.option(
+    "--record", "numbers", type=int, multiple=True, help="With --split: split off only this record. May be repeated."
+)
+@click.option("--ask", "asks", is_flag=True, help="Ask about the pairs, one after the other.")
+@click.option("--limit", type=POSITIVE_COUNT, default=20, show_default=True, help="Maximum number of pairs.")
 @YES
 @PEOPLE
 @OUTPUT
@@ -43,52 +47,54 @@ def review(
     yes: bool,
     url: str,
 ) -> None:
-    """List pairs that may be one person, with the evidence side by side; show a person's records; or answer.
+    """List pairs that may be the same person, with the evidence; show a person's records; or answer.
 
-    Each of the two is a person of its own until you answer. The answer is remembered: a pair is asked about once, and
-    whoever was split is not merged again, by likeness or by keys.
+    Until you answer, both are separate people. The answer is stored: a pair is listed once, and people that were split
+    are never merged again, neither by similarity nor by keys.
 
     \b
     Examples:
       onceward review --people sqlite:///people.db
       onceward review p12 p7 --same
       onceward review p12 p9 --different
-      onceward review p7                              its records, and why each is thought to be of it
-      onceward review p7 --split                      a wrong merge: into those who share no key
-      onceward review p7 --split --record 12          ... or just this record leaves
+      onceward review p7                              its records, and why each was matched
+      onceward review p7 --split                      undo a wrong merge: split by shared keys
+      onceward review p7 --split --record 12          split off only this record
       onceward review --ask
     """
-    _checked(ids, answer, numbers)
-    from onceward.people.stored_declaration import noted_people
+    _check_arguments(ids, answer, numbers)
+    from onceward.people.stored_declaration import open_declared_people
 
-    with noted_people(url) as people:
+    with open_declared_people(url) as people:
         if answer == "split":
             _split(people, ids[0], numbers, yes=yes)
         elif answer is not None:
             if answer == "same":
-                told = [_told(people, one) for one in ids]
-                ask("Merge these two", [line for lines in told for line in lines], yes=yes)
-            click.echo(_answered(people, ids[0], ids[1], answer), err=True)
+                preview = [line for id in ids for line in _person_lines(people, id)]
+                ask("Merge these two", preview, yes=yes)
+            click.echo(_apply_answer(people, ids[0], ids[1], answer), err=True)
         elif ids:
-            _records(_found(people, ids[0]))
+            _print_person(_get_person(people, ids[0]))
         elif asks:
-            _ask(people, limit)
+            _ask_about_pairs(people, limit)
         else:
-            _list(people.reviews(limit + 1), limit)
-            _tell_of_nobody(people.without_records(limit + 1), limit)
+            _print_pairs(people.reviews(limit + 1), limit)
+            _print_without_records(people.without_records(limit + 1), limit)
 
 
-def _checked(ids: tuple[str, ...], answer: str | None, numbers: tuple[int, ...]) -> None:
+def _check_arguments(ids: tuple[str, ...], answer: str | None, numbers: tuple[int, ...]) -> None:
     if numbers and answer != "split":
-        raise ConfigurationError("--record goes with --split", hint="onceward review p7 --split --record 12")
+        raise ConfigurationError("--record requires --split", hint="onceward review p7 --split --record 12")
     if answer == "split" and len(ids) != 1:
-        raise ConfigurationError("one person is split at a time", hint="onceward review p7 --split")
+        raise ConfigurationError("--split takes one id", hint="onceward review p7 --split")
     pair = len(ids) > 1 or answer in ("same", "different")
     if pair and (len(ids) != 2 or answer is None):  # noqa: PLR2004 (a pair)
-        raise ConfigurationError("an answer takes two ids", hint="onceward review p12 p7 --same (or --different)")
+        raise ConfigurationError(
+            "--same and --different take two ids", hint="onceward review p12 p7 --same (or --different)"
+        )
 
 
-def _found(people: People, id: str) -> Person:
+def _get_person(people: People, id: str) -> Person:
     person = people.get(id)
     if person is None:
         raise ConfigurationError(f"there is no person {id!r}", hint="`onceward review` lists the pairs")
@@ -96,29 +102,33 @@ def _found(people: People, id: str) -> Person:
 
 
 def _split(people: People, id: str, numbers: tuple[int, ...], *, yes: bool) -> None:
-    ask("Take this person apart", _told(people, id), yes=yes)
+    ask("Split this person", _person_lines(people, id), yes=yes)
     found = people.split(id, numbers)
     parts = [f"{one.id} ({', '.join(str(part.number) for part in one.contributions)})" for one in found]
-    click.echo(f"{found[0].id} was split, by records: {', '.join(parts)}; they are kept apart.", err=True)
+    click.echo(f"{found[0].id} was split, by records: {', '.join(parts)}; they will not be merged again.", err=True)
 
 
-def _told(people: People, id: str) -> list[str]:
-    """A person in a few lines, before they change."""
-    person = _found(people, id)
-    fields = ", ".join(f"{name} {_shown(person, name)}" for name in sorted(person.fields))
+def _person_lines(people: People, id: str) -> list[str]:
+    """Return a few lines about a person, as a preview."""
+    person = _get_person(people, id)
+    fields = ", ".join(f"{name} {_field_text(person, name)}" for name in sorted(person.fields))
     return [
         f"{person.id}: {len(person.contributions)} records of {', '.join(person.sources) or MISSING}; {fields}",
-        *(_line(part) for part in person.contributions[:MOST_TOLD]),
-        *([f"  … {len(person.contributions) - MOST_TOLD} more"] if len(person.contributions) > MOST_TOLD else []),
+        *(_contribution_line(part) for part in person.contributions[:MAX_RECORDS_SHOWN]),
+        *(
+            [f"  … {len(person.contributions) - MAX_RECORDS_SHOWN} more"]
+            if len(person.contributions) > MAX_RECORDS_SHOWN
+            else []
+        ),
     ]
 
 
-def _line(part: Contribution) -> str:
+def _contribution_line(part: Contribution) -> str:
     fields = ", ".join(f"{name} {value}" for name, value in sorted(part.fields.items()))
     return f"  {part.number}  {part.source}  {part.rule} {part.confidence:.2f}  {fields}"
 
 
-def _records(person: Person) -> None:
+def _print_person(person: Person) -> None:
     if wants_json():
         display.print_json(_person(person) | {"records": [_contribution(part) for part in person.contributions]})
         return
@@ -133,7 +143,7 @@ def _records(person: Person) -> None:
         ]
         for part in person.contributions
     ]
-    display.table(("RECORD", "SOURCE", "BY", "SURE", "SAYS"), rows, elastic=(1, 4))
+    display.print_table(("RECORD", "SOURCE", "BY", "SURE", "SAYS"), rows, elastic=(1, 4))
 
 
 def _contribution(part: Contribution) -> dict[str, Any]:
@@ -148,70 +158,72 @@ def _contribution(part: Contribution) -> dict[str, Any]:
     }
 
 
-def _answered(people: People, one: str, other: str, answer: str) -> str:
+def _apply_answer(people: People, one: str, other: str, answer: str) -> str:
     if answer == "same":
         survivor = people.accept(one, other).id
         gone = other if survivor == one else one
-        return f"{gone} is {survivor} now." if gone != survivor else f"{one} and {other} are {survivor}."
+        return (
+            f"{gone} was merged into {survivor}." if gone != survivor else f"{one} and {other} are already {survivor}."
+        )
     people.reject(one, other)
-    return f"{one} and {other} are kept apart."
+    return f"{one} and {other} stay separate."
 
 
-def _tell_of_nobody(found: list[Person], limit: int) -> None:
-    """Whose records are of others by now: they are not deleted, for their ids may be written down somewhere."""
+def _print_without_records(found: list[Person], limit: int) -> None:
+    """List people without records. They are not deleted, because other systems may refer to their ids."""
     if found:
         ids = ", ".join(one.id for one in found[:limit]) + (" and more" if len(found) > limit else "")
-        click.echo(f"Without a record any more, because those are of somebody else by now: {ids}", err=True)
+        click.echo(f"People without records, because these now belong to others: {ids}", err=True)
 
 
-def _list(found: list[Review], limit: int) -> None:
+def _print_pairs(found: list[Review], limit: int) -> None:
     if wants_json():
         display.print_json([as_json(one) for one in found[:limit]])
     elif not found:
-        click.echo("No pair waits for an answer.", err=True)
+        click.echo("No pairs to review.", err=True)
     else:
         for one in found[:limit]:
-            _show(one)
+            _print_pair(one)
         pair = f"{found[0].one.id} {found[0].other.id}"
         click.echo(
-            f"To answer: onceward review {pair} --same (or --different); or --ask, one after the other.", err=True
+            f"To answer: onceward review {pair} --same (or --different); or use --ask to answer one by one.", err=True
         )
     if len(found) > limit:
-        click.echo(f"There are more than these {limit}; --limit shows more.", err=True)
+        click.echo(f"There are more than these {limit}; use --limit to show more.", err=True)
 
 
-def _ask(people: People, limit: int) -> None:
+def _ask_about_pairs(people: People, limit: int) -> None:
     if not sys.stdin.isatty():
-        raise CommandError("--ask needs a terminal; answer with --same or --different", Exit.REFUSED)
+        raise CommandError("--ask needs a terminal; use --same or --different instead", Exit.REFUSED)
     for one in people.reviews(limit):
-        _show(one)
+        _print_pair(one)
         choice = click.prompt(
-            "one person?", type=click.Choice(["same", "different", "later", "quit"]), default="later", err=True
+            "same person?", type=click.Choice(["same", "different", "later", "quit"]), default="later", err=True
         )
         if choice == "quit":
             return
         if choice != "later":
-            click.echo(_answered(people, one.one.id, one.other.id, choice), err=True)
+            click.echo(_apply_answer(people, one.one.id, one.other.id, choice), err=True)
 
 
-def _show(one: Review) -> None:
-    click.echo(f"{one.one.id} and {one.other.id}: {one.confidence:.0%} sure to be one person")
+def _print_pair(one: Review) -> None:
+    click.echo(f"{one.one.id} and {one.other.id}: {one.confidence:.0%} likely the same person")
     levels = {evidence.field: (evidence.level, f"{evidence.weight:+.1f}") for evidence in one.evidence}
-    told = [name for name in levels if name not in one.one.fields and name not in one.other.fields]
+    evidence_only = [name for name in levels if name not in one.one.fields and name not in one.other.fields]
     rows = [
-        [name, _shown(one.one, name), _shown(one.other, name), *levels.get(name, ("", ""))]
+        [name, _field_text(one.one, name), _field_text(one.other, name), *levels.get(name, ("", ""))]
         for name in dict.fromkeys([*levels, *sorted({*one.one.fields, *one.other.fields})])
-        if name not in told
+        if name not in evidence_only
     ]
     compared = {evidence.field: evidence for evidence in one.evidence}
-    rows += [[name, compared[name].there, compared[name].here, *levels[name]] for name in told]
+    rows += [[name, compared[name].there, compared[name].here, *levels[name]] for name in evidence_only]
     rows.append(["sources", ", ".join(one.one.sources), ", ".join(one.other.sources), "", ""])
     titles = ("FIELD", one.one.id, one.other.id, "COMPARED", "BITS")
-    display.table(titles, rows, elastic=(1, 2))
+    display.print_table(titles, rows, elastic=(1, 2))
     click.echo("")
 
 
-def _shown(person: Person, name: str) -> str:
+def _field_text(person: Person, name: str) -> str:
     value = person.fields.get(name, MISSING)
     return value if isinstance(value, str) else str(value)
 

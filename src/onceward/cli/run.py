@@ -1,4 +1,4 @@
-"""`onceward run`: any command once per key."""
+"""`onceward run`: run any command once per key."""
 
 from __future__ import annotations
 
@@ -28,33 +28,33 @@ from onceward.operations.block import ClaimBlock
 from onceward.protocol.hints import cli_command, resolve_hint
 
 from . import child_process as child
-from .child_process import Ended, Interrupted, Kept, Stops
-from .exit_codes import Exit, code_of, table
-from .open_store import refuse_private
-from .program import APP, STORE, TENANT, CommandError, chosen, complain, flag, program
+from .child_process import CapturedStream, ExitResult, Interrupted, SignalForwarder
+from .exit_codes import Exit, exit_code_for, help_table
+from .open_store import raise_if_private
+from .program import APP, STORE, TENANT, CommandError, current_settings, print_error, program, setting_option
 
 OPERATION = "command"
-"""The operation that keys of `run` belong to, unless --name says otherwise."""
+"""The operation of keys used with `run`, unless --name is given."""
 
-MOST = 1 << 20  # bytes kept of each stream
-MOST_POSSIBLE = 16 << 20  # above it, what is stored would no longer be unpacked
-ENVELOPE = 4096  # bytes that a stored result needs beside the two streams
-NOT_FOUND, NOT_EXECUTABLE, SIGNALLED = 127, 126, 128  # as shells say it
+DEFAULT_MAX_OUTPUT = 1 << 20  # bytes stored of each stream
+MAX_OUTPUT_LIMIT = 16 << 20  # above it, a stored result could no longer be decoded
+RESULT_OVERHEAD = 4096  # bytes of a stored result beyond the two streams
+NOT_FOUND, NOT_EXECUTABLE, SIGNALLED = 127, 126, 128  # as in shells
 FORMAT = 1
 
-HELP = f"""Run a command once per key. Whoever comes later gets its output and exit code.
+HELP = f"""Run a command once per key. Later calls get its output and exit code.
 
-The first caller runs it, with its output streamed. A second one waits, then gets the same bytes on the same streams.
-Exit code 0 makes the record COMPLETED for the --window; another one makes it FAILED, and the next call runs the
-command again, unless --keep-failures. While the command runs its lease is renewed, however long it takes.
+The first caller runs the command and streams its output. A second caller waits, then gets the same bytes on the same
+streams. Exit code 0 makes the record COMPLETED for the --window. Any other exit code makes it FAILED, and the next
+call runs the command again, unless --keep-failures is given. While the command runs, its lease is renewed.
 
-If its owner dies, the command dies too, with all that it started in its process group; a signal to the owner is
-passed on, and after {child.GRACE:g} s it is killed. Once the lease lapses, --after-crash decides: `rerun` runs it
-again, `park` runs nothing until `onceward resolve` says how it ended. A command that was killed by a signal counts
-like a crash.
+If the owner dies, the command and its process group are killed. A signal to the owner is forwarded to the command,
+which is killed after {child.GRACE:g} s. When the lease has expired, --after-crash decides: `rerun` runs the command
+again, `park` runs nothing until `onceward resolve` records how it ended. A command that was killed by a signal counts
+as crashed.
 
-The command line belongs to the key: the same key with another command is refused, unless --any-command. A terminal is
-not passed on as stdin, because nobody could type the same again.
+The command line is the payload of the key: the same key with a different command is refused, unless --any-command is
+given. A terminal is not passed as stdin, because its input could not be repeated.
 
 \b
 Examples:
@@ -63,24 +63,24 @@ Examples:
   onceward run --key report --no-wait -- make report || test $? = 75
 
 The exit code is the command's own ({NOT_FOUND}: not found, {NOT_EXECUTABLE}: not executable, {SIGNALLED} + n: killed
-by signal n), or one of these, always with a line on stderr that begins with "onceward: ".
+by signal n), or one of the codes below, always with a line on stderr that begins with "onceward: ".
 
-{table()}
+{help_table()}
 """
 
 
 _HINTS: dict[type[NotAcquired], Callable[[str], str]] = {
-    AlreadyRunning: lambda key: f"--wait for it, or see: `{cli_command('explain', key)}`",
-    StillRunning: lambda key: f"give it a longer --wait, or see: `{cli_command('explain', key)}`",
-    OutcomeParked: lambda key: f"find out whether it did its work, then: {resolve_hint(key)}",
-    PayloadMismatch: lambda _: "give new work a new key, or say --any-command",
+    AlreadyRunning: lambda key: f"use --wait to wait for it, or see: `{cli_command('explain', key)}`",
+    StillRunning: lambda key: f"use a longer --wait, or see: `{cli_command('explain', key)}`",
+    OutcomeParked: lambda key: f"find out whether the command did its work, then: {resolve_hint(key)}",
+    PayloadMismatch: lambda _: "use a new key for new work, or use --any-command",
     PreviouslyFailed: lambda key: f"to let it run again: `{cli_command('retry', key)}`",
 }
-"""What helps on the command line; the library's own hints speak of Python."""
+"""Hints for the command line; the library's own hints are about Python."""
 
 
 class CommandFailed(Exception):
-    """It said so itself by its exit code, or it was never begun: the next call may run it."""
+    """The command failed with an exit code, or could not be started: the next call may run it."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -88,7 +88,7 @@ class CommandFailed(Exception):
 
 
 class CommandStopped(Exception):
-    """It was killed, so nobody knows how far it came. `lost`: because somebody else owns the key now."""
+    """The command was killed, so it is unknown how much it did. `lost`: another worker owns the key now."""
 
     def __init__(self, message: str, code: int, *, lost: bool = False) -> None:
         super().__init__(message)
@@ -97,22 +97,26 @@ class CommandStopped(Exception):
 
 
 @program.command("run", help=HELP, context_settings={"allow_interspersed_args": False})
-@click.option("--key", required=True, help="What makes two calls the same work.")
-@click.option("--name", default=OPERATION, show_default=True, help="The operation that the key belongs to.")
-@flag("--window", metavar="DURATION", help="How long the output answers for the key, or: forever.  [default: 24h]")
-@flag("--lease", metavar="DURATION", help="After so long without a renewal an owner counts as dead.  [default: 10m]")
-@flag("--wait", metavar="DURATION", help="How long to wait for another owner.  [default: 30s]")
-@click.option("--no-wait", is_flag=True, help="Do not wait: exit code 75 if another owner is at it.")
-@flag("--after-crash", type=click.Choice(["rerun", "park"]), help="If an owner fell silent.  [default: rerun]")
-@click.option("--keep-failures", is_flag=True, help="A failure is an answer like any other: keep it and replay it.")
-@click.option("--any-command", is_flag=True, help="The key alone counts, whatever the command line is.")
+@click.option("--key", required=True, help="Calls with the same key are the same work.")
+@click.option("--name", default=OPERATION, show_default=True, help="Operation of the key.")
+@setting_option("--window", metavar="DURATION", help="How long the output is replayed, or: forever.  [default: 24h]")
+@setting_option(
+    "--lease", metavar="DURATION", help="An owner that does not renew for this long counts as dead.  [default: 10m]"
+)
+@setting_option("--wait", metavar="DURATION", help="How long to wait for another owner.  [default: 30s]")
+@click.option("--no-wait", is_flag=True, help="Do not wait: exit code 75 if another worker is processing the key.")
+@setting_option(
+    "--after-crash", type=click.Choice(["rerun", "park"]), help="What to do after the owner crashed.  [default: rerun]"
+)
+@click.option("--keep-failures", is_flag=True, help="Store a failure as a result, and replay it.")
+@click.option("--any-command", is_flag=True, help="Compare only the key, not the command line.")
 @click.option(
     "--max-output",
-    type=click.IntRange(0, MOST_POSSIBLE),
-    default=MOST,
+    type=click.IntRange(0, MAX_OUTPUT_LIMIT),
+    default=DEFAULT_MAX_OUTPUT,
     show_default=True,
     metavar="BYTES",
-    help="Bytes kept of stdout, and of stderr.",
+    help="Maximum bytes to store of stdout, and of stderr.",
 )
 @APP
 @TENANT
@@ -129,9 +133,9 @@ def run_command(
     command: tuple[str, ...],
 ) -> int:
     if os.name != "posix":
-        raise CommandError("run needs process groups, which this system does not have", Exit.USAGE)
-    settings = {name: setting.value for name, setting in chosen().items()}
-    refuse_private(settings["store"])
+        raise CommandError("run needs process groups, which this system does not support", Exit.USAGE)
+    settings = {name: setting.value for name, setting in current_settings().items()}
+    raise_if_private(settings["store"])
     choices: dict[str, Any] = {
         "window": settings["window"],
         "lease": settings["lease"],
@@ -139,27 +143,27 @@ def run_command(
         "on_running": "raise" if no_wait else "wait",
         "after_crash": settings["after_crash"],
         "not_applied": (CommandFailed, Interrupted),
-        "max_result_bytes": 2 * max_output + ENVELOPE,
+        "max_result_bytes": 2 * max_output + RESULT_OVERHEAD,
     }
     payload = None if any_command else {"command": [os.fsencode(word) for word in command]}
-    stops = Stops(give_up)
+    stops = SignalForwarder(exit_unconfirmed)
 
     def perform(claim: Any) -> int:
-        return _perform(claim, command, stops, max_output, keep_failures=keep_failures)
+        return _run_child(claim, command, stops, max_output, keep_failures=keep_failures)
 
-    with stops.heard():
+    with stops.installed():
         try:
             once = Once(settings["store"], app=settings["app"], tenant=settings["tenant"] or None)
             enable_counters(once)
             block = once.claim(key, name=name, payload=payload, **choices)
-            return _once(once, block, perform, key, parks=settings["after_crash"] == "park")
-        except Interrupted as stop:  # wherever it came, but not while the command ran or was recorded
-            complain(f"stopped by {_name(stop.number)}; nothing was run")
+            return _run_claimed(once, block, perform, key, parks=settings["after_crash"] == "park")
+        except Interrupted as stop:  # except while the command ran or was being recorded
+            print_error(f"stopped by {_signal_name(stop.number)}; nothing was run")
             return SIGNALLED + stop.number
 
 
-def _once(once: Once, block: ClaimBlock, perform: Callable[[Any], int], key: str, *, parks: bool) -> int:
-    """Perform it, or tell why not; the exit code."""
+def _run_claimed(once: Once, block: ClaimBlock, perform: Callable[[Any], int], key: str, *, parks: bool) -> int:
+    """Run the command under the claim, or print why not. Return the exit code."""
     with once:
         try:
             with block as claim:
@@ -168,18 +172,18 @@ def _once(once: Once, block: ClaimBlock, perform: Callable[[Any], int], key: str
             return replay(done)
         except (CommandFailed, CommandStopped) as error:
             parked = parks and isinstance(error, CommandStopped) and not error.lost
-            told = f"; parked → find out how far it came, then: {resolve_hint(key)}" if parked else ""
-            complain(f"{error}{told}")
+            suffix = f"; parked → find out how much it did, then: {resolve_hint(key)}" if parked else ""
+            print_error(f"{error}{suffix}")
             return Exit.PARKED if parked else error.code
         except NotAcquired as error:
             hint = _HINTS.get(type(error))
-            complain(str(error) if hint is None else f"{_without_hint(error)} → {hint(error.key or key)}")
-            return code_of(error)
+            print_error(str(error) if hint is None else f"{_without_hint(error)} → {hint(error.key or key)}")
+            return exit_code_for(error)
 
 
-def give_up(number: int) -> None:
-    """Leave at once, like a crash: the command has ended, and what --after-crash says holds once the lease is over."""
-    complain(f"stopped by {_name(number)}; the command has run, but its record was not confirmed")
+def exit_unconfirmed(number: int) -> None:
+    """Exit immediately, as in a crash: --after-crash decides when the lease has expired. The command has ended."""
+    print_error(f"stopped by {_signal_name(number)}; the command has run, but its record was not confirmed")
     os._exit(Exit.UNKNOWN)
 
 
@@ -187,47 +191,50 @@ def _without_hint(error: NotAcquired) -> str:
     return str(error).removesuffix(f" → {error.hint}")
 
 
-def _perform(claim: Any, command: tuple[str, ...], stops: Stops, most: int, *, keep_failures: bool) -> int:
+def _run_child(claim: Any, command: tuple[str, ...], stops: SignalForwarder, limit: int, *, keep_failures: bool) -> int:
     def check() -> None:
         try:
             claim.check()
         except LeaseOverdue:
-            pass  # the store is silent; it may still recover, and killing the command would help nobody
+            pass  # the store does not respond, but may recover; killing the command would not help
         except LeaseLost as error:
             raise CommandStopped(f"killed, because {error}", Exit.UNKNOWN, lost=True) from error
 
-    streams = Kept(sys.stdout.buffer, most), Kept(sys.stderr.buffer, most)
-    ended = child.perform(command, stops, streams, check)
-    refuse_unfinished(ended, command[0], keep_failures=keep_failures)
+    streams = CapturedStream(sys.stdout.buffer, limit), CapturedStream(sys.stderr.buffer, limit)
+    result = child.run_child(command, stops, streams, check)
+    raise_unless_completed(result, command[0], keep_failures=keep_failures)
     claim.complete(
         {
             "format": FORMAT,
-            "exit": ended.status,
+            "exit": result.status,
             "stdout": bytes(streams[0].data),
             "stderr": bytes(streams[1].data),
             "lost": [stream.size - len(stream.data) for stream in streams],
         }
     )
-    return ended.status
+    return result.status
 
 
-def refuse_unfinished(ended: Ended, program: str, *, keep_failures: bool) -> None:
-    """Raise for every end that is not to be recorded as COMPLETED."""
-    if ended.error:
-        code = NOT_FOUND if ended.error == errno.ENOENT else NOT_EXECUTABLE
-        raise CommandFailed(f"{program}: {os.strerror(ended.error)}", code)
-    if ended.status == 0:
+def raise_unless_completed(result: ExitResult, program: str, *, keep_failures: bool) -> None:
+    """Raise unless the result is to be recorded as COMPLETED."""
+    if result.error:
+        code = NOT_FOUND if result.error == errno.ENOENT else NOT_EXECUTABLE
+        raise CommandFailed(f"{program}: {os.strerror(result.error)}", code)
+    if result.status == 0:
         return
-    if ended.stop:
-        raise CommandStopped(f"the command was stopped by {_name(ended.stop)}, sent to us", SIGNALLED + ended.stop)
-    if ended.status < 0:
-        raise CommandStopped(f"the command was killed by {_name(-ended.status)}", SIGNALLED - ended.status)
+    if result.stop:
+        raise CommandStopped(
+            f"the command was stopped by {_signal_name(result.stop)}, which was sent to onceward",
+            SIGNALLED + result.stop,
+        )
+    if result.status < 0:
+        raise CommandStopped(f"the command was killed by {_signal_name(-result.status)}", SIGNALLED - result.status)
     if not keep_failures:
-        raise CommandFailed(f"the command failed with exit code {ended.status}; the next call runs it again",
-                            ended.status)  # fmt: skip
+        raise CommandFailed(f"the command failed with exit code {result.status}; the next call runs it again",
+                            result.status)  # fmt: skip
 
 
-def _name(number: int) -> str:
+def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -235,24 +242,24 @@ def _name(number: int) -> str:
 
 
 def replay(done: AlreadyDone) -> int:
-    """The bytes and the exit code of the first call."""
+    """Print the output of the first call, and return its exit code."""
     value = done.value
     if done.stored and value is None:
-        complain("done before, as somebody resolved by hand; there is no output")
+        print_error("done before, as an operator resolved; there is no output")
         return Exit.OK
     if not isinstance(value, dict) or value.get("format") != FORMAT:
-        complain("done before, but there is no output that could be shown again")
+        print_error("done before, but no output was stored")
         return Exit.INCOMPLETE
     for name, stream in (("stdout", sys.stdout.buffer), ("stderr", sys.stderr.buffer)):
         try:
             stream.write(value[name])
             stream.flush()
         except OSError:
-            child.silence(stream)
+            child.discard_output(stream)
     if any(value["lost"]):
-        complain(
-            f"the output was longer than what is kept: {value['lost'][0]} bytes of stdout and {value['lost'][1]} of "
-            f"stderr are missing; its exit code was {value['exit']} → --max-output"
+        print_error(
+            f"the output was longer than --max-output: {value['lost'][0]} bytes of stdout and {value['lost'][1]} of "
+            f"stderr are missing; its exit code was {value['exit']} → increase --max-output"
         )
         return Exit.INCOMPLETE
     code: int = value["exit"]

@@ -24,11 +24,11 @@ from onceward.schedules.slots import datetime_of
 from . import display
 from .display import safe
 from .exit_codes import Exit
-from .program import OUTPUT, CommandError, chosen, complain, program
+from .program import OUTPUT, CommandError, current_settings, print_error, program
 
-SIGNALLED = 128  # as shells say it
-TOLD_OTHERWISE = frozenset({"missed", "failed"})
-"""Events that have a line of their own."""
+SIGNALLED = 128  # as in shells
+REPORTED_SEPARATELY = frozenset({"missed", "failed"})
+"""Events that the reporters print."""
 
 
 @program.command("schedule")
@@ -36,83 +36,83 @@ TOLD_OTHERWISE = frozenset({"missed", "failed"})
 @click.option("--list", "only_list", is_flag=True, help="Only show the schedules and their next slots.")
 @OUTPUT
 def schedule(*, target: str, only_list: bool) -> int:
-    """Run the schedules of an application until it is told to stop.
+    """Run the schedules of an application until stopped.
 
-    MODULE:APP is where its client is: `shop.jobs:once` is the `once` of `shop/jobs.py`, looked for from the current
-    folder on. Start it on as many machines as you like: each slot is run once. The store is the client's own.
+    MODULE:APP names the client: `shop.jobs:once` is the `once` in `shop/jobs.py`, searched from the current directory.
+    Start it on as many machines as you like: each slot runs once. It uses the client's own store.
 
-    SIGTERM or Ctrl-C: nothing more is begun, what is running ends, exit code 0. A second one: it leaves at once, and
-    what was running is taken over by another runner when its lease lapses.
+    SIGTERM or Ctrl-C: start nothing more, finish what is running, exit code 0. A second signal: exit immediately;
+    another runner takes over the running slots when their leases expire.
 
     \b
     Examples:
       onceward schedule shop.jobs:once
       onceward schedule shop.jobs:once --list
-      onceward schedule -o json shop.jobs:once     a line of JSON for every run
+      onceward schedule -o json shop.jobs:once     one line of JSON per run
     """
-    once = client_at(target)
+    once = load_client(target)
     if not once.schedules:
         raise CommandError(f"{target} has no schedules → declare one: @once.schedule(…)", Exit.USAGE)
-    as_json = chosen()["output"].value == "json"
+    as_json = current_settings()["output"].value == "json"
     if only_list:
-        show(once, as_json=as_json)
+        print_schedules(once, as_json=as_json)
         return Exit.OK
     if not as_json:
         names = ", ".join(sorted(once.schedules))
-        say(f"{len(once.schedules)} on {once.store.name}, as {once.engine.owner.name}: {names}")
+        print_line(f"{len(once.schedules)} on {once.store.name}, as {once.engine.owner.name}: {names}")
     enable_counters(once)
-    once.subscribe(warn)
-    with signals(once):
-        run_until_stopped(once, JsonLines() if as_json else Lines())
+    once.subscribe(print_warning)
+    with stop_on_signals(once):
+        run_until_stopped(once, JsonReporter() if as_json else TextReporter())
     if not as_json:
-        say("stopped")
+        print_line("stopped")
     return Exit.OK
 
 
-def client_at(target: str) -> Any:
-    """The client that MODULE:APP names."""
+def load_client(target: str) -> Any:
+    """Return the client that MODULE:APP names."""
     module_name, _, path = target.partition(":")
     if not module_name or not path:
-        raise CommandError(f"{target!r} is no MODULE:APP → such as shop.jobs:once", Exit.USAGE)
-    sys.path.insert(0, os.getcwd())  # noqa: PTH109 (as `python -m` has it)
+        raise CommandError(f"{target!r} is not MODULE:APP → such as shop.jobs:once", Exit.USAGE)
+    sys.path.insert(0, os.getcwd())  # noqa: PTH109 (as `python -m` does)
     try:
         found: Any = importlib.import_module(module_name)
     except Exception as error:
         if not (isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")):
-            traceback.print_exc()  # it is there, so the trouble is inside of it
+            traceback.print_exc()  # the module exists, so the error is inside it
         raise CommandError(f"{module_name} cannot be imported: {error!r}", Exit.USAGE) from error
     for name in path.split("."):
         if not hasattr(found, name):
             raise CommandError(f"{module_name} has no {path!r}", Exit.USAGE)
         found = getattr(found, name)
     if not isinstance(found, BaseClient):
-        raise CommandError(f"{target} is no Once or AsyncOnce, but {type(found).__name__}", Exit.USAGE)
+        raise CommandError(f"{target} is not a Once or AsyncOnce, but {type(found).__name__}", Exit.USAGE)
     return found
 
 
-def run_until_stopped(once: Any, tell: Any) -> None:
+def run_until_stopped(once: Any, on_result: Any) -> None:
     if isinstance(once, Once):
         try:
-            once.run_schedules(on_result=tell)
+            once.run_schedules(on_result=on_result)
         finally:
             once.close()
     else:
-        from onceward.client.aio import run_until_stopped as run_on_a_loop
+        from onceward.client.aio import run_until_stopped as run_async_until_stopped
 
-        run_on_a_loop(once, tell)
+        run_async_until_stopped(once, on_result)
 
 
 @contextmanager
-def signals(once: Any) -> Iterator[None]:
-    """The first one asks to stop, the second one leaves. A handler must not use buffered streams."""
+def stop_on_signals(once: Any) -> Iterator[None]:
+    """Stop at the first signal, exit at the second. The handler must not use buffered streams."""
 
     def stop(number: int, _frame: object) -> None:
         name = signal.Signals(number).name
         if once.engine.stopping:
-            os.write(2, f"onceward: {name} again: leaving at once; leases lapse\n".encode())
+            os.write(2, f"onceward: {name} again: exiting immediately; leases will expire\n".encode())
             os._exit(SIGNALLED + number)
         once.stop()
-        os.write(2, f"onceward: {name}: nothing more is begun; waiting for what is running\n".encode())
+        os.write(2, f"onceward: {name}: starting nothing more; waiting for what is running\n".encode())
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
@@ -122,44 +122,44 @@ def signals(once: Any) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-class Lines:
-    """What happened, for people."""
+class TextReporter:
+    """Print results as text."""
 
-    def __call__(self, told: Ran | Missed) -> None:
-        if isinstance(told, Missed):
-            say(f"{told.name}: {told}")
+    def __call__(self, result: Ran | Missed) -> None:
+        if isinstance(result, Missed):
+            print_line(f"{result.name}: {result}")
             return
-        words = outcome_words(told)
-        if words is not None:
-            late = " (late)" if told.late else ""
-            say(f"{told.name} {format_time(told.scheduled_at)}{late}: {words}")
-            tell_error(told)
+        text = outcome_text(result)
+        if text is not None:
+            late = " (late)" if result.late else ""
+            print_line(f"{result.name} {format_time(result.scheduled_at)}{late}: {text}")
+            print_traceback(result)
 
 
-class JsonLines:
-    """What happened, for programs."""
+class JsonReporter:
+    """Print results as lines of JSON."""
 
-    def __call__(self, told: Ran | Missed) -> None:
+    def __call__(self, result: Ran | Missed) -> None:
         line: dict[str, object]
-        if isinstance(told, Missed):
-            line = {"schedule": told.name, "event": "missed", "count": told.count, "more": told.more}
-            line |= {"first": format_time(told.first), "last": format_time(told.last)}
-        elif outcome_words(told) is None:
+        if isinstance(result, Missed):
+            line = {"schedule": result.name, "event": "missed", "count": result.count, "more": result.more}
+            line |= {"first": format_time(result.first), "last": format_time(result.last)}
+        elif outcome_text(result) is None:
             return
         else:
-            outcome = told.outcome
-            line = {"schedule": told.name, "event": outcome.reason, "scheduled_at": format_time(told.scheduled_at)}
-            line |= {"late": told.late, "attempt": outcome.attempt, "token": outcome.token}
+            outcome = result.outcome
+            line = {"schedule": result.name, "event": outcome.reason, "scheduled_at": format_time(result.scheduled_at)}
+            line |= {"late": result.late, "attempt": outcome.attempt, "token": outcome.token}
             if isinstance(outcome, Failed):
                 line |= {"error": f"{outcome.error_type}: {outcome.error}"}
-            tell_error(told)
+            print_traceback(result)
         click.echo(json.dumps(line))
         sys.stdout.flush()
 
 
-def outcome_words(told: Ran) -> str | None:
-    """None: another runner did it, and tells it itself."""
-    outcome = told.outcome
+def outcome_text(result: Ran) -> str | None:
+    """Return the outcome as text; None if another runner ran it, which reports it itself."""
+    outcome = result.outcome
     if isinstance(outcome, Running | Replayed):
         return None
     attempt = f", attempt {outcome.attempt}" if outcome.attempt > 1 else ""
@@ -172,25 +172,25 @@ def outcome_words(told: Ran) -> str | None:
     return f"{outcome.kind}{attempt}"
 
 
-def tell_error(told: Ran) -> None:
-    """The traceback of what the work raised here."""
-    exception = getattr(told.outcome, "exception", None)
+def print_traceback(result: Ran) -> None:
+    """Print the traceback of an exception that the work raised in this process."""
+    exception = getattr(result.outcome, "exception", None)
     if isinstance(exception, BaseException):
         traceback.print_exception(exception, file=sys.stderr)
 
 
-def warn(event: Event) -> None:
-    if event.level >= Level.WARNING and event.name not in TOLD_OTHERWISE:
-        complain(f"{event.name} {event.key} [{event.scope}] {event.reason} {event.error}".rstrip())
+def print_warning(event: Event) -> None:
+    if event.level >= Level.WARNING and event.name not in REPORTED_SEPARATELY:
+        print_error(f"{event.name} {event.key} [{event.scope}] {event.reason} {event.error}".rstrip())
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     click.echo(f"onceward schedule: {safe(line)}")
     sys.stdout.flush()
 
 
-def show(once: Any, *, as_json: bool) -> None:
-    """The schedules, and when each comes next by this machine's clock."""
+def print_schedules(once: Any, *, as_json: bool) -> None:
+    """Print the schedules, and when each is due next by this machine's clock."""
     import time
 
     rows = []
@@ -210,4 +210,6 @@ def show(once: Any, *, as_json: bool) -> None:
     if as_json:
         display.print_json(rows)
     else:
-        display.table(tuple(word.upper() for word in rows[0]), [tuple(row.values()) for row in rows], elastic=(0,))
+        display.print_table(
+            tuple(word.upper() for word in rows[0]), [tuple(row.values()) for row in rows], elastic=(0,)
+        )

@@ -1,4 +1,4 @@
-"""Settings and where they come from: flag > environment > file > default."""
+"""Settings and their sources: flag > environment > file > default."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from onceward.errors import ConfigurationError
-from onceward.observe.rules import Thresholds, thresholds_of
-from onceward.operations.settings_file import OPERATIONS, found_in, operations_in
+from onceward.observe.rules import Thresholds, parse_thresholds
+from onceward.operations.settings_file import OPERATIONS, declared_operations, find_settings
 from onceward.operations.table import Operations
 from onceward.protocol.duration import microseconds
 from onceward.protocol.suggest import did_you_mean
@@ -28,13 +28,13 @@ DEFAULTS: dict[str, str] = {
     "after_crash": "rerun",
 }
 VARIABLES = {name: ENVIRONMENT if name == "store" else f"ONCEWARD_{name.upper()}" for name in DEFAULTS}
-SPANS = "retry_spans"
-"""A table, so it lives in a file only: for each scope or operation, how long its sender redelivers."""
+RETRY_SPANS = "retry_spans"
+"""A table, only in files: for each scope or operation, how long its sender redelivers."""
 
 RULES = "rules"
-"""As above: the thresholds of `onceward check`, each with a default."""
+"""A table, only in files: the thresholds of `onceward check`, each with a default."""
 
-MAY_BE_EMPTY = ("tenant", "scope")  # which then mean: none, and all
+MAY_BE_EMPTY = ("tenant", "scope")  # meaning no tenant, and all scopes
 CHOICES = {"output": ("auto", "table", "json"), "after_crash": ("rerun", "park")}
 
 _PASSWORD = re.compile(r"(://[^:/?#@\s]*:)\S*@")
@@ -42,23 +42,23 @@ _SECRET = re.compile(r"([?&][^=&\s]*(?:pass|secret|token|key|pwd)[^=&]*=)[^&\s]*
 
 
 class Setting(NamedTuple):
-    """A value and who said so."""
+    """A value and where it was set."""
 
     value: str
     source: str
 
 
-class Filed(NamedTuple):
-    """What a file says, and its name."""
+class FileSettings(NamedTuple):
+    """The settings of a file, and its name."""
 
     settings: dict[str, str]
     spans: dict[str, str]
     file: str
 
 
-def effective(flags: Mapping[str, str | None]) -> dict[str, Setting]:
-    """Every setting, each from the nearest place that has it. An empty variable counts as none."""
-    filed, _, file = from_file(Path.cwd())
+def effective_settings(flags: Mapping[str, str | None]) -> dict[str, Setting]:
+    """Return every setting, from the first source that has it. An empty variable counts as unset."""
+    from_file, _, file = read_settings_file(Path.cwd())
     found = {}
     for name, default in DEFAULTS.items():
         flag, variable = flags.get(name), VARIABLES[name]
@@ -66,8 +66,8 @@ def effective(flags: Mapping[str, str | None]) -> dict[str, Setting]:
             found[name] = Setting(flag, f"--{name.replace('_', '-')}")
         elif os.environ.get(variable):
             found[name] = Setting(os.environ[variable], f"${variable}")
-        elif name in filed:
-            found[name] = Setting(filed[name], file)
+        elif name in from_file:
+            found[name] = Setting(from_file[name], file)
         else:
             found[name] = Setting(default, "default")
         _check(name, found[name])
@@ -75,50 +75,50 @@ def effective(flags: Mapping[str, str | None]) -> dict[str, Setting]:
 
 
 def retry_spans(flags: Mapping[str, str]) -> dict[str, Setting]:
-    """The retry spans that are declared, by scope or operation. A word of their own wins over the operations' table."""
-    _, filed, file = from_file(Path.cwd())
+    """Return the declared retry spans, by scope or operation. The table of retry spans wins over that of operations."""
+    _, from_file, file = read_settings_file(Path.cwd())
     spans = {
         one.name: Setting(span if isinstance(span, str) else f"{span}s", file)
-        for one in declared()
+        for one in operations_from_file()
         if (span := one.settings.get("retry_span")) is not None
     }
-    spans |= {name: Setting(value, file) for name, value in filed.items()}
+    spans |= {name: Setting(value, file) for name, value in from_file.items()}
     return spans | {name: Setting(value, "--retry-span") for name, value in flags.items()}
 
 
 def thresholds() -> Thresholds:
-    """The thresholds that the file of the current directory declares."""
-    table, file = found_in(Path.cwd())
-    _checked_table(table, file)  # a mistyped heading must not look like a file without rules
+    """Return the thresholds declared by the settings file in the current directory."""
+    table, file = find_settings(Path.cwd())
+    _check_table(table, file)  # a mistyped heading must not look like a file without rules
     rules = table.get(RULES, {})
     if not isinstance(rules, dict):
-        raise ConfigurationError(f"{file}: {RULES} is no table", hint=f"write [{RULES}] and claim_errors = 10")
-    return thresholds_of(rules, f"{file} [{RULES}]" if file else RULES)
+        raise ConfigurationError(f"{file}: {RULES} is not a table", hint=f"write [{RULES}] and claim_errors = 10")
+    return parse_thresholds(rules, f"{file} [{RULES}]" if file else RULES)
 
 
-def declared() -> Operations:
-    """The operations that the file of the current directory declares."""
-    table, file = found_in(Path.cwd())
-    _checked_table(table, file)  # a mistyped heading must not look like a file without operations
-    return Operations.of_file(operations_in(table, file), file)
+def operations_from_file() -> Operations:
+    """Return the operations declared by the settings file in the current directory."""
+    table, file = find_settings(Path.cwd())
+    _check_table(table, file)  # a mistyped heading must not look like a file without operations
+    return Operations.of_file(declared_operations(table, file), file)
 
 
-def from_file(folder: Path) -> Filed:
-    """The settings of the first file that has any, in the current directory: there, a store's relative path starts."""
-    table, name = found_in(folder)
-    return Filed(_checked_table(table, name), _checked_spans(table, name), name)
+def read_settings_file(folder: Path) -> FileSettings:
+    """Return the settings of the first file in the directory that has any. Relative store paths start there."""
+    table, name = find_settings(folder)
+    return FileSettings(_check_table(table, name), _check_spans(table, name), name)
 
 
-def _checked_table(table: Mapping[str, Any], file: str) -> dict[str, str]:
+def _check_table(table: Mapping[str, Any], file: str) -> dict[str, str]:
     settings = {}
     for written, value in table.items():
         name = written.replace("-", "_")
-        if name in (SPANS, OPERATIONS, RULES):
+        if name in (RETRY_SPANS, OPERATIONS, RULES):
             continue
         if name not in DEFAULTS:
             raise ConfigurationError(
                 f"{file}: there is no setting {written!r}",
-                hint=did_you_mean(name, [*DEFAULTS, SPANS, OPERATIONS, RULES], "settings are"),
+                hint=did_you_mean(name, [*DEFAULTS, RETRY_SPANS, OPERATIONS, RULES], "settings are"),
             )
         if not isinstance(value, str):
             raise ConfigurationError(f"{file}: {written} must be text, not {value!r}", hint=f'write {written} = "…"')
@@ -126,11 +126,12 @@ def _checked_table(table: Mapping[str, Any], file: str) -> dict[str, str]:
     return settings
 
 
-def _checked_spans(table: Mapping[str, Any], file: str) -> dict[str, str]:
-    spans = table.get(SPANS, table.get(SPANS.replace("_", "-"), {}))
+def _check_spans(table: Mapping[str, Any], file: str) -> dict[str, str]:
+    spans = table.get(RETRY_SPANS, table.get(RETRY_SPANS.replace("_", "-"), {}))
     if not isinstance(spans, dict) or not all(isinstance(value, str) for value in spans.values()):
         raise ConfigurationError(
-            f"{file}: {SPANS} is no table of scopes and durations", hint=f'write {SPANS} = {{ "shop/charge" = "3d" }}'
+            f"{file}: {RETRY_SPANS} is not a table of scopes and durations",
+            hint=f'write {RETRY_SPANS} = {{ "shop/charge" = "3d" }}',
         )
     for name, value in spans.items():
         microseconds(value, f"{file}: the retry span of {name}")
@@ -147,6 +148,6 @@ def _check(name: str, setting: Setting) -> None:
         raise ConfigurationError(f"{name} is empty (from {setting.source})")
 
 
-def masked(text: str) -> str:
-    """A URL, or a message that quotes some, without passwords. A password ends at the last @: it may hold others."""
+def mask_secrets(text: str) -> str:
+    """Mask passwords and secrets in a URL or message. A password ends at the last @, because it may contain others."""
     return _SECRET.sub(r"\1***", _PASSWORD.sub(r"\1***@", text))
