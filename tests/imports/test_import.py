@@ -137,7 +137,7 @@ def test_columns_are_mapped_ignored_and_found_by_their_names(file: Path, people:
         ({"ignore": ["Nope"]}, "there is no column 'Nope'"),
         ({"id": "No"}, "there is no column 'No'"),
         ({"map": {"Team": "email", "Email": "email"}}, "'Email' and 'Team' are both email"),
-        ({"ignore": ["Email", "Name"]}, "no column tells people apart"),
+        ({"ignore": ["Email", "Name"]}, "no column identifies people"),
         ({"delimiter": ";;"}, "cannot separate cells"),
         ({"format": "xlsx"}, "no format 'xlsx'"),
     ],
@@ -153,7 +153,7 @@ def test_choices_that_do_not_fit_the_file_are_refused_before_anything(
 
 def test_an_import_goes_into_people_and_its_rejects_into_a_file_of_their_own(file: Path, people: People) -> None:
     write(file, users(1))
-    with pytest.raises(ConfigurationError, match="into people, not into int"):
+    with pytest.raises(ConfigurationError, match="must be people, not int"):
         import_file(file, 5)  # type: ignore[arg-type]  # the subject
     with pytest.raises(ConfigurationError, match="the file to import itself"):
         import_file(file, people, rejects=file)

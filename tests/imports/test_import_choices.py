@@ -49,7 +49,7 @@ def test_an_import_that_goes_on_in_another_encoding_is_noticed(file: Path, peopl
 
     with pytest.raises(KeyboardInterrupt):
         import_file(file, people, batch=2, on_progress=stop)
-    with pytest.raises(SourceEdited, match="other choices"):
+    with pytest.raises(SourceEdited, match="other import options"):
         import_file(file, people, batch=2, encoding="cp1250")
 
 

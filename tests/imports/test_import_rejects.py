@@ -92,7 +92,7 @@ def test_a_batch_that_others_were_in_the_way_of_is_repeated_and_its_rejects_are_
     file: Path, people: People, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(file, [("bad 1", "", ""), *users(4), ("bad 2", "", "")])
-    count, refusals = ledger.count, [1, 2, 3]
+    count, refusals = ledger.save_counts, [1, 2, 3]
 
     def refused(tx: Any, entry: ledger.LedgerEntry) -> None:
         """The last statement of a batch: its rejects are written."""
@@ -101,7 +101,7 @@ def test_a_batch_that_others_were_in_the_way_of_is_repeated_and_its_rejects_are_
             refusals.pop()
             raise RetryTransaction("another transaction was faster")
 
-    monkeypatch.setattr(ledger, "count", refused)
+    monkeypatch.setattr(ledger, "save_counts", refused)
     summary = import_file(file, people, batch=3)
     assert (refusals, summary.counts) == ([], Counts(created=4, rejected=2))
     assert summary.rejects is not None
@@ -114,5 +114,5 @@ def test_a_reject_file_that_is_gone_is_told_and_not_forgotten(file: Path, people
         import_file(file, people, batch=3, on_progress=crash_at_once)
     (path,) = file.parent.glob("*.rejected*")
     path.unlink()
-    with pytest.raises(SourceError, match="bytes of rejected rows, and does not any more"):
+    with pytest.raises(SourceError, match="bytes of rejected rows, but is missing"):
         import_file(file, people)

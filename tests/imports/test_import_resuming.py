@@ -9,7 +9,7 @@ import pytest
 from onceward import AlreadyRunning
 from onceward.errors import SourceEdited
 from onceward.imports import Counts, Progress, import_file, ledger
-from onceward.imports.people import PeopleTaking
+from onceward.imports.people import PeopleTransaction
 from onceward.imports.progress import bar
 from onceward.people import People
 from tests.imports.crashes import Halt, crash_at_once
@@ -63,7 +63,7 @@ def test_a_file_that_was_edited_between_kill_and_resume_is_noticed(file: Path, p
     with pytest.raises(Halt):
         import_file(file, people, batch=4, on_progress=crash_at_once)
     write(file, users(11))
-    with pytest.raises(SourceEdited, match=r"users.csv was edited since its import stopped behind row 4 .*restart"):
+    with pytest.raises(SourceEdited, match=r"users.csv was edited since its import stopped after row 4 .*restart"):
         import_file(file, people)
     assert len(people) == 4
     assert import_file(file, people, restart=True).counts == Counts(created=7, skipped=4)
@@ -90,7 +90,7 @@ def test_other_columns_than_those_it_was_begun_with_are_noticed(file: Path, peop
     write(file, users(10))
     with pytest.raises(Halt):
         import_file(file, people, batch=4, on_progress=crash_at_once)
-    with pytest.raises(SourceEdited, match="with other choices"):
+    with pytest.raises(SourceEdited, match="has other import options"):
         import_file(file, people, ignore=["Team"])
 
 
@@ -105,7 +105,7 @@ def test_two_that_import_one_file_at_once_do_nothing_twice(file: Path, people: P
             with People(f"sqlite:///{database}") as theirs:
                 other.append(import_file(file, theirs, batch=5).counts)
 
-    with pytest.raises(AlreadyRunning, match=r"another import of users\.csv went on behind row 5"):
+    with pytest.raises(AlreadyRunning, match=r"another import of users\.csv continued after row 5"):
         import_file(file, people, batch=5, on_progress=interfere)
     assert other == [Counts(created=20, rejected=1)]
     assert len(people) == 20
@@ -127,7 +127,7 @@ def test_one_that_comes_back_while_another_is_still_at_it_stops_before_it_change
         with People(f"sqlite:///{database}") as other, pytest.raises(Halt):
             import_file(file, other, batch=5, on_progress=a_little)
 
-    with pytest.raises(AlreadyRunning, match="went on behind row 5"):
+    with pytest.raises(AlreadyRunning, match="continued after row 5"):
         import_file(file, people, batch=5, on_progress=interfere)
     assert [one.rows for one in theirs] == [10, 15]
     done = import_file(file, people, batch=5)
@@ -139,10 +139,10 @@ def test_of_two_that_claim_one_file_at_once_one_is_told(people: People, file: Pa
     import_file(write(file, users(1)), people)  # makes the tables
     wanted = ledger.ImportClaim("csv/new.csv", "content", "columns")
     with people.transaction() as within:
-        tx = PeopleTaking(within)
+        tx = PeopleTransaction(within)
         first = ledger.claim(tx, None, wanted, "")
         assert first is not None
-        assert ledger.move_on(tx, first, 10)
+        assert ledger.advance(tx, first, 10)
         assert ledger.claim(tx, None, wanted, "") is None
         found = ledger.find(tx, "csv/new.csv")
         assert found is not None

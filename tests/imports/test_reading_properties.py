@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from onceward.errors import SourceError
 from onceward.imports.open_rows import open_rows
-from onceward.imports.reject_file import guarded, unguarded
-from onceward.imports.rows import Read, Row
+from onceward.imports.reject_file import escape_formula, unescape_formulas
+from onceward.imports.rows import AnyRow, Row
 from onceward.imports.scan import scan
 
 cells = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 tables = st.lists(st.tuples(cells, cells, st.sampled_from(["x", "y,z", "a;b"])), max_size=8)
 
 
-def reads(content: bytes, **choices: str) -> list[Read]:
+def reads(content: bytes, **choices: str) -> list[AnyRow]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "file.csv"
         file.write_bytes(content)
@@ -54,6 +54,6 @@ def test_bytes_that_nobody_wrote_are_rows_or_rejects_or_a_message(noise: bytes, 
 
 @given(st.lists(st.text(max_size=6)))
 def test_the_guard_against_formulas_comes_off_as_it_went_on(row: list[str]) -> None:
-    guard = [guarded(cell) for cell in row]
+    guard = [escape_formula(cell) for cell in row]
     assert not any(cell.startswith(("=", "+", "-", "@", "\t", "\r")) for cell in guard)
-    assert unguarded(guard) == row
+    assert unescape_formulas(guard) == row

@@ -26,7 +26,7 @@ def interrupt(_: Progress) -> None:
 
 
 def test_if_it_cannot_be_written_another_place_for_it_helps(file: Path, people: People, tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="name another place"):
+    with pytest.raises(SourceError, match="choose another path"):
         import_file(file, people, rejects=tmp_path / "missing" / "rejected.csv")
     summary = import_file(file, people, rejects=tmp_path / "rejected.csv")
     assert summary.counts == Counts(created=1, rejected=2)
@@ -57,7 +57,7 @@ def test_a_disk_without_room_for_it_is_told_in_a_sentence(tmp_path: Path) -> Non
         check=False,
     )
     assert done.stderr == ""
-    assert "File too large → make room there: the rows before this batch are in it" in done.stdout
+    assert "File too large → free disk space: the file already holds earlier rows" in done.stdout
 
 
 def test_once_it_has_rows_an_import_goes_on_in_it_wherever_the_next_run_would_put_it(
@@ -79,7 +79,7 @@ def test_what_is_no_reject_file_is_not_written_over(file: Path, people: People, 
     else:
         len(people)
     before = path.read_bytes()
-    with pytest.raises(SourceError, match="is there already"):
+    with pytest.raises(SourceError, match="is not a reject file"):
         import_file(file, people, rejects=path)
     assert path.read_bytes()[:16] == before[:16]
     assert len(people) == 0

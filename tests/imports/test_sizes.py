@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from onceward.imports import Counts, import_file
-from onceward.imports.people import PeopleTaking
+from onceward.imports.people import PeopleTransaction
 from onceward.people import Decision, People, SourceRecord
 from onceward.people.on_sqlite import SQLiteTables
 from tests.imports.files import users, write
@@ -70,13 +70,13 @@ class Counted:
 def test_an_unchanged_row_costs_no_statement_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counted = Counted(monkeypatch)
     asked: list[int] = []
-    add = PeopleTaking.add
+    add = PeopleTransaction.add
 
-    def counted_add(taking: PeopleTaking, records: Sequence[SourceRecord]) -> list[Decision]:
+    def counted_add(taking: PeopleTransaction, records: Sequence[SourceRecord]) -> list[Decision]:
         asked.append(len(records))
         return add(taking, records)
 
-    monkeypatch.setattr(PeopleTaking, "add", counted_add)
+    monkeypatch.setattr(PeopleTransaction, "add", counted_add)
     with People(f"sqlite:///{tmp_path}/people.db") as people:
         import_file(write(tmp_path / "users.csv", users(1_000)), people, batch=250)
         first = counted.count

@@ -1,4 +1,4 @@
-"""Imports of files into people: once per content, resumed where they stopped, with nothing lost."""
+"""Import files into people: once per content, and resumed where an earlier run stopped, without losing a row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`import_file`: a file into people, once per content."""
+"""The public API: `import_file` imports a file into people, once per content."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from onceward.errors import ConfigurationError
 from onceward.people.people import People
 
-from .columns import Columns
+from .columns import ColumnChoices
 from .open_rows import format_of, open_rows
 from .people import target_of
-from .runner import BATCH, Import, ImportPlan, Tell
+from .runner import BATCH, Import, ImportPlan, OnProgress
 from .scan import Scan, scan
 from .summary import Summary
 
@@ -26,7 +26,7 @@ def import_file(
     *,
     source: str = "csv",
     name: str | None = None,
-    map: Mapping[str, str] | None = None,  # noqa: A002 (the word of the command line)
+    map: Mapping[str, str] | None = None,  # noqa: A002 (named as on the command line)
     ignore: Iterable[str] = (),
     id: str | Iterable[str] = (),
     format: str | None = None,  # noqa: A002 (as above)
@@ -38,54 +38,58 @@ def import_file(
     dry_run: bool = False,
     restart: bool = False,
     again: bool = False,
-    on_progress: Tell | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Summary:
     """Import a CSV, NDJSON or Parquet file into people (or the URL of their database), once per content.
 
-    `map` leads from columns to fields. A row is known by the columns of `id` (else by its external id or e-mail) under
-    `name` (the file's own): when it comes again, it replaces itself. Interrupted, the same call goes on where it
-    stopped; if the file was edited since, that is a `SourceEdited`, unless `restart`. `again` imports what was
-    imported before.
+    `map` maps columns to fields. A row is identified by the columns in `id` (default: its external id or e-mail) and by
+    `name` (default: the file's name). A row that is imported again replaces its earlier version.
+
+    After an interruption, the same call continues where it stopped. If the file was edited in between, it raises
+    `SourceEdited`, unless you pass `restart=True`. `again=True` imports a content that was imported before.
     """
     if batch < 1:
-        raise ConfigurationError(f"a batch of {batch} rows is none", hint=f"batch={BATCH} is the default")
+        raise ConfigurationError(f"batch is {batch}, and must be at least 1", hint=f"the default is {BATCH}")
     file = Path(path)
     kind = format_of(file, format)
-    seen = scan(file, encoding if kind == "csv" else "utf-8")
+    scanned = scan(file, encoding if kind == "csv" else "utf-8")
     plan = ImportPlan(
         file=file,
-        seen=seen,
+        scan=scanned,
         format=kind,
-        columns=Columns(dict(map or {}), tuple(ignore), (id,) if isinstance(id, str) else tuple(id)),
+        columns=ColumnChoices(dict(map or {}), tuple(ignore), (id,) if isinstance(id, str) else tuple(id)),
         name=f"{source}/{name or file.name}",
         source=source,
-        rejects=_rejects_path(file, seen, rejects, dry_run=dry_run),
+        rejects=_rejects_path(file, scanned, rejects, dry_run=dry_run),
         largest_row=largest_row,
         batch=batch,
         restart=restart,
         again=again,
-        is_trial=dry_run,
+        dry_run=dry_run,
         on_progress=on_progress,
     )
-    with closing(open_rows(file, seen, kind, delimiter=delimiter, largest_row=largest_row)) as reader:
+    with closing(open_rows(file, scanned, kind, delimiter=delimiter, largest_row=largest_row)) as reader:
         with target_of(into, dry_run=dry_run) as target:
-            work = Import(plan, reader, target)
-            summary = work.run()
+            job = Import(plan, reader, target)
+            summary = job.run()
         return replace(
             summary,
             dry_run=dry_run,
-            encoding=seen.encoding if kind == "csv" else "",
-            guessed=seen.guessed,
+            encoding=scanned.encoding if kind == "csv" else "",
+            guessed=scanned.guessed,
             delimiter=getattr(reader, "delimiter", ""),
-            overlooked=work.overlooked,
+            overlooked=job.overlooked,
         )
 
 
-def _rejects_path(file: Path, seen: Scan, given: str | os.PathLike[str] | None, *, dry_run: bool) -> Path:
-    """Beside the file, and named after its content: the rejects of another edition are not written over."""
-    path = Path(given) if given is not None else file.with_name(f"{file.stem}.rejected-{seen.sha256[:8]}.csv")
-    if dry_run:  # a run that is under way, or was interrupted, has written the other one
+def _rejects_path(file: Path, scanned: Scan, chosen: str | os.PathLike[str] | None, *, dry_run: bool) -> Path:
+    """Return the path of the reject file. By default it is named after the content, in the same folder.
+
+    So the rejects of an edited version do not overwrite it.
+    """
+    path = Path(chosen) if chosen is not None else file.with_name(f"{file.stem}.rejected-{scanned.sha256[:8]}.csv")
+    if dry_run:  # the path without the suffix may belong to a run that is active or was interrupted
         path = path.with_stem(f"{path.stem}-trial")
     if path.exists() and path.samefile(file):
-        raise ConfigurationError(f"{path} is the file to import itself", hint="give the reject file another name")
+        raise ConfigurationError(f"{path} is the file to import itself", hint="choose another name for the reject file")
     return path.absolute()

@@ -1,4 +1,4 @@
-"""One batch: what is unchanged is skipped, the rest goes to the people, and what they refuse is rejected."""
+"""Import one batch: skip unchanged rows, pass the others to the people, and collect the rejected rows."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from msgspec import Struct
 from onceward.people.source import Decision, SourceRecord
 
 from . import ledger
-from .columns import Fitted
-from .known_rows import Places, fingerprint, record_id
+from .columns import ColumnMapping
+from .known_rows import KeyRows, fingerprint, record_id
 from .ledger import LedgerEntry
-from .rows import Bad, Read, Row
+from .rows import AnyRow, BadRow, Row
 from .summary import Counts
-from .target import Taking
+from .target import TargetTransaction
 
 Reject = tuple[int, str, Sequence[str]]
 
 
-class Taken(Struct, frozen=True):
-    """What became of a batch."""
+class BatchResult(Struct, frozen=True):
+    """The result of a batch."""
 
     counts: Counts
     rejects: list[Reject]
 
 
-class Named(NamedTuple):
+class KeyedRow(NamedTuple):
     """A row with its key and its fingerprint."""
 
     row: Row
     fields: dict[str, str]
     key: str
-    mark: str
+    digest: str
 
 
 class Change(NamedTuple):
-    """What goes to the people: the rows (usually one) that say it, and the place of the key where it stands."""
+    """One record for the people, the rows (usually one) with that content, and its index among the rows of the key."""
 
     key: str
-    place: int
+    index: int
     fields: dict[str, str]
     rows: list[Row]
 
@@ -50,54 +50,56 @@ class Change(NamedTuple):
 class ImportBatch:
     """The rows of one transaction."""
 
-    def __init__(self, fitted: Fitted, columns: Sequence[str], source: str, *, again: bool) -> None:
-        self._fitted = fitted
+    def __init__(self, mapping: ColumnMapping, columns: Sequence[str], source: str, *, again: bool) -> None:
+        self._mapping = mapping
         self._columns = columns
         self._source = source
         self._again = again
 
-    def take(self, tx: Taking, entry: LedgerEntry, reads: Sequence[Read]) -> Taken:
-        rejects: list[Reject] = [(read.line, read.reason, read.cells) for read in reads if isinstance(read, Bad)]
-        named, refused = self._named([read for read in reads if isinstance(read, Row)])
-        changes, touched = self._changes(ledger.known_rows(tx, entry, [one.key for one in named]), named)
+    def apply(self, tx: TargetTransaction, entry: LedgerEntry, rows: Sequence[AnyRow]) -> BatchResult:
+        rejects: list[Reject] = [(row.line, row.reason, row.cells) for row in rows if isinstance(row, BadRow)]
+        keyed, refused = self._keyed([row for row in rows if isinstance(row, Row)])
+        changes, touched = self._changes(ledger.known_rows(tx, entry, [one.key for one in keyed]), keyed)
         decisions = tx.add([self._record(entry, change) for change in changes]) if changes else []
         for change, decision in zip(changes, decisions, strict=True):
             if decision.action == "rejected":
-                touched[change.key].vacate(change.place)
+                touched[change.key].clear(change.index)
                 refused += [(row.line, decision.reason, self._cells(row)) for row in change.rows]
-        ledger.keep_rows(tx, entry, touched)
+        ledger.save_rows(tx, entry, touched)
         rejects = sorted(rejects + refused, key=lambda reject: reject[0])
-        return Taken(_counts(len(reads), decisions, len(rejects)), rejects)
+        return BatchResult(_counts(len(rows), decisions, len(rejects)), rejects)
 
-    def _changes(self, known: Mapping[str, Places], named: Sequence[Named]) -> tuple[list[Change], dict[str, Places]]:
-        """What the rows change: one change for several rows that say the same."""
-        touched: dict[str, Places] = {}
+    def _changes(
+        self, known: Mapping[str, KeyRows], keyed: Sequence[KeyedRow]
+    ) -> tuple[list[Change], dict[str, KeyRows]]:
+        """Return what the rows change. Several rows with the same content are one change."""
+        touched: dict[str, KeyRows] = {}
         changes: dict[tuple[str, str], Change] = {}
-        for row, fields, key, mark in named:
-            places = touched.get(key)
-            if places is None:
-                places = touched[key] = known.get(key) or Places([])
-            place = places.take(mark)
-            if (key, mark) in changes:
-                changes[key, mark].rows.append(row)
-            elif place is not None or self._again:
-                changes[key, mark] = Change(key, places.fingerprints.index(mark), fields, [row])
+        for row, fields, key, digest in keyed:
+            key_rows = touched.get(key)
+            if key_rows is None:
+                key_rows = touched[key] = known.get(key) or KeyRows([])
+            changed = key_rows.assign(digest)
+            if (key, digest) in changes:
+                changes[key, digest].rows.append(row)
+            elif changed is not None or self._again:
+                changes[key, digest] = Change(key, key_rows.fingerprints.index(digest), fields, [row])
         return list(changes.values()), touched
 
     def _record(self, entry: LedgerEntry, change: Change) -> SourceRecord:
-        return SourceRecord(self._source, change.fields, id=record_id(entry.name, change.key, change.place))
+        return SourceRecord(self._source, change.fields, id=record_id(entry.name, change.key, change.index))
 
-    def _named(self, rows: Sequence[Row]) -> tuple[list[Named], list[Reject]]:
-        named: list[Named] = []
+    def _keyed(self, rows: Sequence[Row]) -> tuple[list[KeyedRow], list[Reject]]:
+        keyed: list[KeyedRow] = []
         refused: list[Reject] = []
         for row in rows:
             try:
-                fields = self._fitted.fields(row)
+                fields = self._mapping.fields(row)
             except ValueError as error:
                 refused.append((row.line, str(error), self._cells(row)))
             else:
-                named.append(Named(row, fields, self._fitted.key(row, fields), fingerprint(fields)))
-        return named, refused
+                keyed.append(KeyedRow(row, fields, self._mapping.key(row, fields), fingerprint(fields)))
+        return keyed, refused
 
     def _cells(self, row: Row) -> list[str]:
         if self._columns:
@@ -106,6 +108,6 @@ class ImportBatch:
 
 
 def _counts(rows: int, decisions: Sequence[Decision], rejected: int) -> Counts:
-    told = Counter(decision.action for decision in decisions)
-    acted = told["created"] + told["updated"] + told["to_review"]
-    return Counts(told["created"], told["updated"], rows - acted - rejected, rejected, told["to_review"])
+    actions = Counter(decision.action for decision in decisions)
+    changed = actions["created"] + actions["updated"] + actions["to_review"]
+    return Counts(actions["created"], actions["updated"], rows - changed - rejected, rejected, actions["to_review"])

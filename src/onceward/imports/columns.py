@@ -1,4 +1,4 @@
-"""Which column is which field of a person, and which columns name a row: checked against the file before its import."""
+"""Map columns to fields of a person, and choose the columns that identify a row. Checked before the import starts."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from onceward.protocol.suggest import did_you_mean
 from .known_rows import fingerprint, key_of
 from .rows import Row
 
-NAMES_A_ROW: Final = ("external_id", "email")
-"""Unless columns are given: the first of these fields that a row has."""
+KEY_FIELDS: Final = ("external_id", "email")
+"""What identifies a row if no columns are given: the first of these fields that the row has."""
 
-NEARLY: Final = 0.8
-"""Of 1: `emial` is that near to `email`."""
+SIMILARITY_CUTOFF: Final = 0.8
+"""From 0 to 1. `emial` and `email` are just similar enough."""
 
-ALSO_CALLED: Final[Mapping[str, str]] = {
+FIELD_ALIASES: Final[Mapping[str, str]] = {
     "mail": "email",
     "emailaddress": "email",
     "fullname": "name",
@@ -39,87 +39,90 @@ ALSO_CALLED: Final[Mapping[str, str]] = {
     "zipcode": "postcode",
     "postalcode": "postcode",
 }
-"""Other words for known fields, as `_plain` writes them. They are told, never taken: a word may mean another thing."""
+"""Other names of known fields, normalized. They are only suggested, never applied: a name may mean something else."""
 
-MOST_NAMES: Final = 10_000
-"""Of columns, in files where every row has its own: a bound for what is remembered of them."""
+MAX_CACHED_COLUMNS: Final = 10_000
+"""A bound for the cache of column names, in files where every row has its own columns."""
 
 
-class Columns(Struct, frozen=True):
-    """What was chosen: `fields` leads from columns to fields, `id` names the columns that name a row."""
+class ColumnChoices(Struct, frozen=True):
+    """The user's choices: `fields` maps columns to fields, `id` lists the columns that identify a row."""
 
     fields: Mapping[str, str]
     ignore: tuple[str, ...] = ()
     id: tuple[str, ...] = ()
 
     def digest(self, *others: str | int | None) -> str:
-        """The same file with other choices (of columns, or these) is another import."""
-        told = [sorted(self.fields.items()), sorted(self.ignore), self.id, others]
-        return blake2b(msgspec.json.encode(told), digest_size=12).hexdigest()
+        """Return a digest of the choices: the same file with other choices is another import."""
+        choices = [sorted(self.fields.items()), sorted(self.ignore), self.id, others]
+        return blake2b(msgspec.json.encode(choices), digest_size=12).hexdigest()
 
 
-class Fitted:
-    """The chosen columns, fitted to a file. What is not chosen is the known field of that name, or keeps its own."""
+class ColumnMapping:
+    """The choices, applied to the columns of a file.
 
-    def __init__(self, chosen: Columns, columns: Sequence[str], known: Collection[str]) -> None:
+    A column that is not mapped becomes the known field of that name, or keeps its own name.
+    """
+
+    def __init__(self, chosen: ColumnChoices, columns: Sequence[str], known: Collection[str]) -> None:
         for column in (*chosen.fields, *chosen.ignore, *chosen.id):
             if columns and column not in columns:
                 raise SourceError(f"there is no column {column!r}", hint=did_you_mean(column, columns, "columns are"))
         self._chosen = chosen
-        taken = set(chosen.fields.values())
-        _refuse_typos(chosen, [name for name in known if name not in taken])
-        self._plain = {_plain(name): name for name in known if name not in taken}
+        mapped = set(chosen.fields.values())
+        _refuse_typos(chosen, [name for name in known if name not in mapped])
+        self._known_by_normalized = {_normalized(name): name for name in known if name not in mapped}
         self._fields: dict[str, str] = {}
-        kept = [column for column in columns if column not in chosen.ignore]
-        self._fixed = {column: self._field(column) for column in kept}  # empty if every row has names of its own
-        filled = set(self._fixed.values())
+        imported = [column for column in columns if column not in chosen.ignore]
+        self._fixed = {column: self._field(column) for column in imported}  # empty if every row has its own columns
+        used = set(self._fixed.values())
         self.overlooked = {
             column: meant
             for column, field in self._fixed.items()
-            if column not in chosen.fields and (meant := ALSO_CALLED.get(_plain(field), "")) in known
-            if meant not in filled
+            if column not in chosen.fields and (meant := FIELD_ALIASES.get(_normalized(field), "")) in known
+            if meant not in used
         }
-        """Columns that keep their names, and the fields that they probably are."""
-        twice = self._twice(columns)
-        if twice is not None:
-            raise SourceError(twice, hint="map or ignore one of them")
+        """Columns that keep their names, and the fields that they probably mean."""
+        duplicate = self._duplicate(columns)
+        if duplicate is not None:
+            raise SourceError(duplicate, hint="map or ignore one of them")
         if columns and not any(field in known for field in self._fixed.values()):
             raise SourceError(
-                "no column tells people apart",
+                "no column identifies people",
                 hint=f"map one of them ({', '.join(columns)}) to one of {', '.join(known)}, as in Email=email",
             )
 
     def fields(self, row: Row) -> dict[str, str]:
-        """What the row says, by its fields. Raises `ValueError` if two of its columns are one field."""
+        """Return the values of the row by field. Raise `ValueError` if two of its columns are the same field."""
         if fixed := self._fixed:
             return {fixed[column]: value for column, value in row.values.items() if column in fixed}
         ignored = self._chosen.ignore
         found = {self._field(column): value for column, value in row.values.items() if column not in ignored}
-        if len(found) < len(row.values) and (twice := self._twice(tuple(row.values))):
-            raise ValueError(twice)
+        if len(found) < len(row.values) and (duplicate := self._duplicate(tuple(row.values))):
+            raise ValueError(duplicate)
         return found
 
     def key(self, row: Row, fields: Mapping[str, str]) -> str:
-        """What names the row; if nothing does, its content."""
+        """Return what identifies the row: the chosen columns, a key field, or else its content."""
         if self._chosen.id:
             parts = tuple(row.values.get(column, "") for column in self._chosen.id)
             if any(part.strip() for part in parts):
                 return key_of(parts)
-        for field in NAMES_A_ROW:
-            named = fields.get(field, "")
-            if named.strip():
-                return key_of((named.lower() if field == "email" else named,))
+        for field in KEY_FIELDS:
+            value = fields.get(field, "")
+            if value.strip():
+                return key_of((value.lower() if field == "email" else value,))
         return f"={fingerprint(fields)}"
 
     def _field(self, column: str) -> str:
         found = self._fields.get(column)
         if found is None:
-            found = self._chosen.fields.get(column) or self._plain.get(_plain(column), column)
-            if len(self._fields) < MOST_NAMES:
+            found = self._chosen.fields.get(column) or self._known_by_normalized.get(_normalized(column), column)
+            if len(self._fields) < MAX_CACHED_COLUMNS:
                 self._fields[column] = found
         return found
 
-    def _twice(self, columns: Sequence[str]) -> str | None:
+    def _duplicate(self, columns: Sequence[str]) -> str | None:
         before: dict[str, str] = {}
         for column in columns:
             if column not in self._chosen.ignore:
@@ -130,20 +133,20 @@ class Fitted:
         return None
 
 
-def _refuse_typos(chosen: Columns, free: Sequence[str]) -> None:
-    """A field of one's own is fine; one that is nearly a known field would silently tell nobody apart."""
-    from difflib import get_close_matches  # here, because most names are right
+def _refuse_typos(chosen: ColumnChoices, free: Sequence[str]) -> None:
+    """Raise if a mapped field is nearly a known field: as a custom field, it would not identify anyone, silently."""
+    from difflib import get_close_matches  # here, because most imports do not need it
 
     for column, field in chosen.fields.items():
-        meant = [name for name in (ALSO_CALLED.get(_plain(field)),) if name in free]
-        near = [] if field in free else meant or get_close_matches(field, free, n=1, cutoff=NEARLY)
+        meant = [name for name in (FIELD_ALIASES.get(_normalized(field)),) if name in free]
+        near = [] if field in free else meant or get_close_matches(field, free, n=1, cutoff=SIMILARITY_CUTOFF)
         if near:
             raise SourceError(
                 f"{column!r} is mapped to {field!r}, which is {'' if meant else 'nearly '}{near[0]!r}",
-                hint=f"write {near[0]}; a field of your own may be named like its column, without a mapping",
+                hint=f"write {near[0]}; a custom field may be named like its column, without a mapping",
             )
 
 
-def _plain(name: str) -> str:
-    """`E-Mail` is `email`, `Given Name` is `given_name`."""
+def _normalized(name: str) -> str:
+    """Remove case, spaces and punctuation: `E-Mail` becomes `email`, `Given Name` becomes `givenname`."""
     return re.sub(r"[^0-9a-z]", "", name.lower())

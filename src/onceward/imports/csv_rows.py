@@ -1,8 +1,8 @@
-"""Rows of a CSV file: bounded in memory whatever is in it, and every row that cannot be read is told with its line.
+"""Read the rows of a CSV file in bounded memory. Each invalid row is reported with its line.
 
-The standard library's reader decides what a row is. We hand it line by line, and know where each row begins; one that
-grows beyond the limit is skipped up to its end. Up to the closing quote, not the next line: what stands inside of a
-quoted cell must never be read as rows of its own.
+The standard library's reader decides what a row is. It gets one line at a time, so this module knows where each row
+begins. A row that exceeds the limit is skipped up to its end. The end is after the closing quote, not at the next line:
+the content of a quoted cell must never be read as rows.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Final
 
 from onceward.errors import SourceError
 
-from .dialect import SAMPLE, checked, detected, told_by
+from .dialect import SAMPLE, checked_delimiter, declared_delimiter, detect_delimiter
 from .hashed_file import BUFFER, HashedFile
 from .header import checked_header
 from .reject_file import COLUMNS as REJECTED
-from .reject_file import unguarded
-from .rows import MOST_CELLS_KEPT, Bad, Read, Row, cut
+from .reject_file import unescape_formulas
+from .rows import MAX_REJECT_CELLS, AnyRow, BadRow, Row, truncate
 from .scan import ESCAPED, SURROGATE, Scan
 
 QUOTE: Final = '"'
-SHOWN_BYTES: Final = 3
+MAX_SHOWN_BYTES: Final = 3
 
 
 class CsvRows:
@@ -39,44 +39,46 @@ class CsvRows:
         self._encoding = scan.encoding
         self._name = path.name
         self._line = 0  # of the file, counted from 1
-        self._record: list[str] = []  # the lines of the row that is being read
-        self._ahead: list[str] = []  # lines that were looked at, but not read as rows yet
+        self._record: list[str] = []  # the lines of the current row
+        self._ahead: list[str] = []  # lines that were sampled, but not parsed yet
         try:
-            self._begin(None if delimiter is None else checked(delimiter))
+            self._read_header(None if delimiter is None else checked_delimiter(delimiter))
         except BaseException:
             self.close()
             raise
 
     # ── the header ──
 
-    def _begin(self, delimiter: str | None) -> None:
+    def _read_header(self, delimiter: str | None) -> None:
         first = self._readline()
         if not first:
-            raise SourceError(f"{self._name} is empty", hint="it needs a line with the names of the columns")
-        told = told_by(first)
-        self._line = 1 if told else 0
-        sample = [] if told else [first]
+            raise SourceError(f"{self._name} is empty", hint="the first line must name the columns")
+        declared = declared_delimiter(first)
+        self._line = 1 if declared else 0
+        sample = [] if declared else [first]
         size = 0
         while size < SAMPLE and (line := self._readline()):
             sample.append(line)
             size += len(line)
         self._ahead = sample[::-1]
-        self.delimiter = delimiter or told or detected("".join(sample)[:SAMPLE])
+        self.delimiter = delimiter or declared or detect_delimiter("".join(sample)[:SAMPLE])
         header = next((read for read in self._rows() if read), None)
         if header is None:
-            raise SourceError(f"{self._name} has no header", hint="it needs a line with the names of the columns")
-        if isinstance(header, Bad):
+            raise SourceError(f"{self._name} has no header", hint="the first line must name the columns")
+        if isinstance(header, BadRow):
             raise SourceError(f"the header of {self._name} cannot be read: {header.reason}")
         columns = checked_header(header, self._name)
-        self._mended = columns[: len(REJECTED)] == REJECTED  # our own reject file: its additions are taken off again
-        self.columns = tuple(unguarded(columns[len(REJECTED) :])) if self._mended else columns
+        self._is_reject_file = (
+            columns[: len(REJECTED)] == REJECTED
+        )  # its additional columns and escapes are removed again
+        self.columns = tuple(unescape_formulas(columns[len(REJECTED) :])) if self._is_reject_file else columns
 
     # ── rows ──
 
-    def __iter__(self) -> Iterator[Read]:
+    def __iter__(self) -> Iterator[AnyRow]:
         columns, width = self.columns, len(self.columns)
         for cells in self._cells():
-            if isinstance(cells, Bad):
+            if isinstance(cells, BadRow):
                 yield cells
             elif len(cells) == width or (len(cells) > width and not any(cells[width:])):
                 line = self._line - len(self._record) + 1
@@ -84,21 +86,21 @@ class CsvRows:
             elif cells:
                 yield self._bad(f"has {len(cells)} cells where the header has {width}", cells)
 
-    def _cells(self) -> Iterator[list[str] | Bad]:
-        if not self._mended:
+    def _cells(self) -> Iterator[list[str] | BadRow]:
+        if not self._is_reject_file:
             return self._rows()
-        own = len(REJECTED)
-        return (cells if isinstance(cells, Bad) else unguarded(cells[own:]) for cells in self._rows())
+        added = len(REJECTED)
+        return (cells if isinstance(cells, BadRow) else unescape_formulas(cells[added:]) for cells in self._rows())
 
-    def _rows(self) -> Iterator[list[str] | Bad]:
-        """Cells, or why there are none. `_record` holds the lines they came from."""
+    def _rows(self) -> Iterator[list[str] | BadRow]:
+        """Yield the cells of each row, or why it is invalid. `_record` holds the lines of the row."""
         while True:
             self._record.clear()
             reader = csv.reader(self._lines(), delimiter=self.delimiter)
             try:
                 for cells in reader:
-                    flaw = self._flaw()
-                    yield cells if flaw is None else self._bad(flaw, cells)
+                    problem = self._problem()
+                    yield cells if problem is None else self._bad(problem, cells)
                     self._record.clear()
                 return
             except _Overflow:
@@ -112,7 +114,7 @@ class CsvRows:
                 yield self._bad(str(error), ["".join(self._record)])
 
     def _lines(self) -> Iterator[str]:
-        """What the reader asks for. If it asks in the middle of a row, the row goes on inside of a quote."""
+        """Yield lines to the reader. If it asks for another line before a row ends, the row is inside a quoted cell."""
         size = 0
         while line := self._next_line():
             size = size + len(line) if self._record else len(line)
@@ -134,22 +136,22 @@ class CsvRows:
             return self._text.readline(self._limit + 1)
         except UnicodeDecodeError as error:
             raise SourceError(
-                f"{self._name} is not {self._encoding} behind line {self._line}: {error.reason}",
-                hint="give its encoding, or bring the file whole again",
+                f"{self._name} is not {self._encoding} after line {self._line}: {error.reason}",
+                hint="pass its encoding, or check whether the file is complete",
             ) from error
 
-    def _skip(self) -> Bad:
-        """To the end of a row that is too long, without keeping it."""
+    def _skip(self) -> BadRow:
+        """Skip to the end of a row that is too long, without keeping it in memory."""
         first, pieces = self._line - len(self._record) + 1, self._record
         size, quotes = sum(map(len, pieces)), sum(piece.count(QUOTE) for piece in pieces)
-        last, begin = pieces[-1], cut(pieces[0].rstrip("\r\n"))
+        last, begin = pieces[-1], truncate(pieces[0].rstrip("\r\n"))
         while (quotes % 2 or not last.endswith(("\n", "\r"))) and (piece := self._readline_ahead()):
             if last.endswith(("\n", "\r")):
                 self._line += 1
             size, quotes, last = size + len(piece), quotes + piece.count(QUOTE), piece
         where = "" if self._line == first else f" up to line {self._line}"
         unclosed = ", and a quote in it is never closed" if quotes % 2 else ""
-        return Bad(
+        return BadRow(
             first,
             f"the row{where} has {size:,} characters{unclosed}; {self._limit:,} are allowed (largest_row)",
             (begin,),
@@ -158,21 +160,21 @@ class CsvRows:
     def _readline_ahead(self) -> str:
         return self._ahead.pop() if self._ahead else self._readline()
 
-    # ── what is wrong with a row ──
+    # ── invalid rows ──
 
-    def _flaw(self) -> str | None:
+    def _problem(self) -> str | None:
         for text in self._record:
             if "\0" in text:
                 return "holds a NUL character"
             if not text.isascii() and SURROGATE.search(text):
-                shown = " ".join(f"{ord(byte) - 0xDC00:02x}" for byte in ESCAPED.findall(text)[:SHOWN_BYTES])
+                shown = " ".join(f"{ord(byte) - 0xDC00:02x}" for byte in ESCAPED.findall(text)[:MAX_SHOWN_BYTES])
                 what = f"byte {shown}" if shown else "half of a character"
-                return f"is not {self._encoding}: {what}; if the whole file is not, give its encoding"
+                return f"is not {self._encoding}: {what}; if this is true of the whole file, pass its encoding"
         return None
 
-    def _bad(self, reason: str, cells: list[str]) -> Bad:
+    def _bad(self, reason: str, cells: list[str]) -> BadRow:
         line = self._line - len(self._record) + 1
-        return Bad(line, reason, tuple(cut(cell) for cell in cells[:MOST_CELLS_KEPT]))
+        return BadRow(line, reason, tuple(truncate(cell) for cell in cells[:MAX_REJECT_CELLS]))
 
     # ── the file ──
 
@@ -181,7 +183,7 @@ class CsvRows:
 
     def digest(self) -> str:
         while self._text.buffer.read(BUFFER):
-            pass  # what stands behind an unclosed quote belongs to the content, too
+            pass  # the text after an unclosed quote is part of the content, too
         return self._raw.digest()
 
     def close(self) -> None:
@@ -193,13 +195,15 @@ class _Overflow(Exception):
 
 
 class _Unclosed(Exception):
-    """The file ends inside of a quote."""
+    """The file ends inside a quoted cell."""
 
 
 def _limit(largest_row: int | None) -> int:
-    """Characters of a row. What the standard library refuses as a cell by itself is the default."""
+    """Return the maximum length of a row in characters. The default is the standard library's limit for a cell."""
     if largest_row is None:
         return csv.field_size_limit()
     if largest_row > csv.field_size_limit():
-        csv.field_size_limit(largest_row)  # of the process: there is no other way to have long cells read
+        csv.field_size_limit(
+            largest_row
+        )  # for the whole process: the csv module has no other way to allow longer cells
     return largest_row

@@ -1,4 +1,4 @@
-"""Which character separates the cells: the one under which the first rows agree about their width."""
+"""Detect the delimiter of a CSV file: the one with which the first rows have the same number of cells."""
 
 from __future__ import annotations
 
@@ -10,34 +10,35 @@ from typing import Final
 from onceward.errors import SourceError
 
 CANDIDATES: Final = (",", ";", "\t", "|")
-"""In this order where several fit equally well."""
+"""The first one wins if several fit equally well."""
 
 SAMPLE: Final = 1 << 16  # characters
-ROWS: Final = 100
-TOLD: Final = "sep="
-"""Spreadsheets may say it themselves, on a first line that is no row: `sep=;`."""
+SAMPLE_ROWS: Final = 100
+DECLARATION: Final = "sep="
+"""Spreadsheets may declare the delimiter on a first line, before the header: `sep=;`."""
 
 
-def told_by(first_line: str) -> str | None:
-    """The delimiter that the file itself names, if its first line does."""
+def declared_delimiter(first_line: str) -> str | None:
+    """Return the delimiter that the first line declares, or None."""
     line = first_line.rstrip("\r\n")
-    return line[len(TOLD) :] if line.lower().startswith(TOLD) and len(line) == len(TOLD) + 1 else None
+    is_declared = line.lower().startswith(DECLARATION) and len(line) == len(DECLARATION) + 1
+    return line[len(DECLARATION) :] if is_declared else None
 
 
-def detected(sample: str) -> str:
-    """The delimiter of these first lines; a comma if there is only one column."""
+def detect_delimiter(sample: str) -> str:
+    """Return the delimiter of these first lines; a comma if there is only one column."""
     lines = sample.splitlines(keepends=True)
     if len(sample) >= SAMPLE:
-        lines = lines[:-1] or lines  # the last one may be cut
-    scores = [(*_score(lines, one), -place) for place, one in enumerate(CANDIDATES)]
+        lines = lines[:-1] or lines  # the last one may be incomplete
+    scores = [(*_score(lines, one), -number) for number, one in enumerate(CANDIDATES)]
     best = max(scores)
     return CANDIDATES[-best[-1]] if best[1] > 1 else ","
 
 
 def _score(lines: Sequence[str], delimiter: str) -> tuple[float, int]:
-    """The share of rows that are as wide as the header, and that width. One column agrees with itself: no evidence."""
+    """Return the share of rows that are as wide as the header, and that width. One column proves nothing: 0."""
     try:
-        rows = [row for row in islice(csv.reader(lines, delimiter=delimiter), ROWS) if row]
+        rows = [row for row in islice(csv.reader(lines, delimiter=delimiter), SAMPLE_ROWS) if row]
     except csv.Error:
         return (0.0, 0)
     if not rows or len(rows[0]) < 2:  # noqa: PLR2004 (one column)
@@ -46,8 +47,8 @@ def _score(lines: Sequence[str], delimiter: str) -> tuple[float, int]:
     return (sum(len(row) == width for row in rows) / len(rows), width)
 
 
-def checked(delimiter: str) -> str:
-    given = {"tab": "\t", "\\t": "\t"}.get(delimiter, delimiter)
-    if len(given) != 1 or given in '"\r\n\0':
-        raise SourceError(f"{delimiter!r} cannot separate cells", hint="give one character, or: tab")
-    return given
+def checked_delimiter(delimiter: str) -> str:
+    character = {"tab": "\t", "\\t": "\t"}.get(delimiter, delimiter)
+    if len(character) != 1 or character in '"\r\n\0':
+        raise SourceError(f"{delimiter!r} cannot separate cells", hint="pass one character, or: tab")
+    return character

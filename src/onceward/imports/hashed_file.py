@@ -1,4 +1,4 @@
-"""A file that hashes what is read from it: what was claimed by its content must be what is imported."""
+"""A file that hashes what is read from it, to check that the imported content is the claimed content."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from pathlib import Path
 
 from onceward.errors import SourceError
 
-BUFFER = 1 << 18  # bytes a read: few calls, and still nothing beside the rows in memory
+BUFFER = 1 << 18  # bytes per read: few calls, and little memory compared with the rows
 
 
 class HashedFile(io.RawIOBase):
-    """Raw bytes, counted and hashed on their way."""
+    """Raw bytes that are counted and hashed while they are read."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self._path = path
-        self._file = opened(path)
+        self._file = open_regular_file(path)
         self._hash = hashlib.sha256()
         self.count = 0
 
     def readable(self) -> bool:
         return True
 
-    def readinto(self, into: memoryview | bytearray) -> int:  # type: ignore[override]  # the stubs know no narrower buffer
+    def readinto(self, into: memoryview | bytearray) -> int:  # type: ignore[override]  # the type stubs allow any buffer
         try:
             got = self._file.readinto(into)
         except OSError as error:
-            raise SourceError(f"{self._path} cannot be read behind byte {self.count:,}: {error.strerror}") from error
+            raise SourceError(f"{self._path} cannot be read after byte {self.count:,}: {error.strerror}") from error
         if got:
             self._hash.update(memoryview(into)[:got])
             self.count += got
@@ -43,8 +43,8 @@ class HashedFile(io.RawIOBase):
         super().close()
 
 
-def opened(path: Path) -> io.FileIO:
-    """The file, or a message that says what is there instead. It is read twice: a pipe would be waited for forever."""
+def open_regular_file(path: Path) -> io.FileIO:
+    """Open the file. Raise if it is not a regular file: it is read twice, and a pipe would block forever."""
     try:
         mode = path.stat().st_mode
         if stat.S_ISREG(mode):
@@ -55,4 +55,4 @@ def opened(path: Path) -> io.FileIO:
         raise SourceError(f"{path} cannot be read: {error.strerror}") from error
     if stat.S_ISDIR(mode):
         raise SourceError(f"{path} is a folder", hint="name a file")
-    raise SourceError(f"{path} is no file", hint="write what comes through a pipe into a file, and import that")
+    raise SourceError(f"{path} is not a regular file", hint="write the content of the pipe to a file, and import that")

@@ -1,8 +1,8 @@
-"""What is known about imports, in the database where the people are: it commits with them, or not at all.
+"""The progress of imports, in the database of the people: it commits together with them, or not at all.
 
-There is one row a file name in `onceward_imports`. Its content is claimed there: PENDING with the progress so far, then
-COMPLETED. Each batch first moves the progress on from where it was seen, so of two that import one file at once, one is
-told that it is not alone, before it has changed anything. `onceward_import_rows` knows the rows by their fingerprints.
+`onceward_imports` has one row per file name. An import claims the content of the file there: PENDING with the progress
+so far, then COMPLETED. Each batch first advances the progress from the value that it read. So if two processes import
+the same file, one of them fails before it has changed anything. `onceward_import_rows` stores the fingerprints of rows.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
-from .known_rows import SEPARATOR, Places
+from .known_rows import SEPARATOR, KeyRows
 from .summary import Counts
 
 PENDING: Final = "PENDING"
 COMPLETED: Final = "COMPLETED"
 
-MAKE: Final = (
+CREATE_TABLES: Final = (
     """
 CREATE TABLE IF NOT EXISTS {t}onceward_imports (
     name TEXT NOT NULL PRIMARY KEY, content TEXT NOT NULL, columns TEXT NOT NULL, state TEXT NOT NULL,
@@ -36,8 +36,8 @@ CREATE TABLE IF NOT EXISTS {t}onceward_import_rows (
 _COLUMNS: Final = (
     "name, content, columns, state, cycle, done, created, updated, skipped, rejected, to_review, rejects, rejects_size"
 )
-FIND: Final = f"SELECT {_COLUMNS} FROM {{t}}onceward_imports WHERE name = ?"  # noqa: S608 (our own columns)
-SAME: Final = f"""
+SELECT_ENTRY: Final = f"SELECT {_COLUMNS} FROM {{t}}onceward_imports WHERE name = ?"  # noqa: S608 (our own columns)
+SELECT_SAME_CONTENT: Final = f"""
 SELECT {_COLUMNS} FROM {{t}}onceward_imports
 WHERE content = ? AND columns = ? AND state = 'COMPLETED' ORDER BY changed_at LIMIT 1
 """  # noqa: S608 (as above)
@@ -49,11 +49,11 @@ cycle = excluded.cycle, done = 0, created = 0, updated = 0, skipped = 0, rejecte
 rejects = excluded.rejects, rejects_size = 0, begun_at = excluded.begun_at, changed_at = excluded.changed_at
 WHERE known.cycle = excluded.cycle - 1 RETURNING name
 """  # noqa: S608 (as above)
-MOVE_ON: Final = """
+ADVANCE: Final = """
 UPDATE {t}onceward_imports SET done = ?, changed_at = ?
 WHERE name = ? AND cycle = ? AND done = ? AND state = 'PENDING' RETURNING name
 """
-COUNT: Final = """
+UPDATE_COUNTS: Final = """
 UPDATE {t}onceward_imports SET created = ?, updated = ?, skipped = ?, rejected = ?, to_review = ?,
 rejects = ?, rejects_size = ? WHERE name = ?
 """
@@ -61,37 +61,37 @@ COMPLETE: Final = """
 UPDATE {t}onceward_imports SET state = 'COMPLETED', changed_at = ?
 WHERE name = ? AND cycle = ? AND done = ? AND state = 'PENDING' RETURNING name
 """
-KNOWN: Final = """
+SELECT_ROWS: Final = """
 SELECT r.key, r.fingerprints, r.cycle, r.confirmed
 FROM {texts} CROSS JOIN {t}onceward_import_rows AS r WHERE r.name = ? AND r.key = wanted.value
 """
-KEEP: Final = """
+UPSERT_ROWS: Final = """
 INSERT INTO {t}onceward_import_rows (name, key, fingerprints, cycle, confirmed) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (name, key) DO UPDATE
 SET fingerprints = excluded.fingerprints, cycle = excluded.cycle, confirmed = excluded.confirmed
 """
 
-CONFIRM: Final = """
+CONFIRM_ROWS: Final = """
 UPDATE {t}onceward_import_rows SET cycle = ?, confirmed = '1'
 WHERE name = ? AND key IN (SELECT wanted.value FROM {texts})
 """
 
 
 class ImportTransaction(Protocol):
-    """An open transaction on the database of people: the part of it that is used here."""
+    """The part of an open transaction on the people's database that this module uses."""
 
     def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]: ...
     def many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None: ...
 
 
 class ImportClaim(Struct, frozen=True):
-    """This content, read with these choices of columns, under this name."""
+    """The claim of an import: a content, read with these choices of columns, under a file name."""
 
     name: str
     content: str
     columns: str
 
-    def holds(self, entry: LedgerEntry) -> bool:
+    def matches(self, entry: LedgerEntry) -> bool:
         return (self.content, self.columns) == (entry.content, entry.columns)
 
 
@@ -110,16 +110,16 @@ class LedgerEntry(Struct, frozen=True):
 
 
 def find(tx: ImportTransaction, name: str) -> LedgerEntry | None:
-    return _entry(tx.rows(FIND, name))
+    return _entry(tx.rows(SELECT_ENTRY, name))
 
 
 def same_content(tx: ImportTransaction, wanted: ImportClaim) -> LedgerEntry | None:
-    """An import of this very content under another name: a renamed file is the same file."""
-    return _entry(tx.rows(SAME, wanted.content, wanted.columns))
+    """Return a completed import of the same content under another name: the file was renamed."""
+    return _entry(tx.rows(SELECT_SAME_CONTENT, wanted.content, wanted.columns))
 
 
 def claim(tx: ImportTransaction, before: LedgerEntry | None, wanted: ImportClaim, rejects: str) -> LedgerEntry | None:
-    """This content under this name, from its first row on. None: it is not as it was seen `before` any more."""
+    """Claim this content under this name, from its first row. Return None if the entry is no longer `before`."""
     cycle = 1 if before is None else before.cycle + 1
     now = _now()
     if not tx.rows(CLAIM, wanted.name, wanted.content, wanted.columns, cycle, rejects, now, now):
@@ -127,39 +127,39 @@ def claim(tx: ImportTransaction, before: LedgerEntry | None, wanted: ImportClaim
     return LedgerEntry(wanted.name, wanted.content, wanted.columns, PENDING, cycle, 0, Counts(), rejects, 0)
 
 
-def move_on(tx: ImportTransaction, entry: LedgerEntry, done: int) -> bool:
-    """To be the first statement of a batch. False: somebody else has moved it on."""
-    return bool(tx.rows(MOVE_ON, done, _now(), entry.name, entry.cycle, entry.done))
+def advance(tx: ImportTransaction, entry: LedgerEntry, done: int) -> bool:
+    """Advance the progress; the first statement of each batch. Return False if another process has advanced it."""
+    return bool(tx.rows(ADVANCE, done, _now(), entry.name, entry.cycle, entry.done))
 
 
-def count(tx: ImportTransaction, entry: LedgerEntry) -> None:
-    told = entry.counts
-    numbers = (told.created, told.updated, told.skipped, told.rejected, told.to_review)
-    tx.rows(COUNT, *numbers, entry.rejects, entry.rejects_size, entry.name)
+def save_counts(tx: ImportTransaction, entry: LedgerEntry) -> None:
+    counts = entry.counts
+    numbers = (counts.created, counts.updated, counts.skipped, counts.rejected, counts.to_review)
+    tx.rows(UPDATE_COUNTS, *numbers, entry.rejects, entry.rejects_size, entry.name)
 
 
 def complete(tx: ImportTransaction, entry: LedgerEntry) -> bool:
     return bool(tx.rows(COMPLETE, _now(), entry.name, entry.cycle, entry.done))
 
 
-def known_rows(tx: ImportTransaction, entry: LedgerEntry, keys: Iterable[str]) -> dict[str, Places]:
-    """The places of these keys; what another import has confirmed is not confirmed yet."""
+def known_rows(tx: ImportTransaction, entry: LedgerEntry, keys: Iterable[str]) -> dict[str, KeyRows]:
+    """Return the known rows of these keys. Confirmations by earlier imports do not count."""
     found = {}
-    for key, fingerprints, cycle, confirmed in tx.rows(KNOWN, sorted(set(keys)), entry.name):
-        found[key] = Places(fingerprints.split(SEPARATOR), int(confirmed, 16) if cycle == entry.cycle else 0)
+    for key, fingerprints, cycle, confirmed in tx.rows(SELECT_ROWS, sorted(set(keys)), entry.name):
+        found[key] = KeyRows(fingerprints.split(SEPARATOR), int(confirmed, 16) if cycle == entry.cycle else 0)
     return found
 
 
-def keep_rows(tx: ImportTransaction, entry: LedgerEntry, places: Mapping[str, Places]) -> None:
-    """Those that have one row, as it was, are most of them: one statement for all."""
-    unchanged = sorted(key for key, one in places.items() if one.is_unchanged)
+def save_rows(tx: ImportTransaction, entry: LedgerEntry, rows: Mapping[str, KeyRows]) -> None:
+    """Store the rows. Most keys have one unchanged row: one statement confirms them all."""
+    unchanged = sorted(key for key, one in rows.items() if one.is_unchanged)
     if unchanged:
-        tx.rows(CONFIRM, entry.cycle, entry.name, unchanged)
+        tx.rows(CONFIRM_ROWS, entry.cycle, entry.name, unchanged)
     tx.many(
-        KEEP,
+        UPSERT_ROWS,
         [
             (entry.name, key, SEPARATOR.join(one.fingerprints), entry.cycle, f"{one.confirmed:x}")
-            for key, one in sorted(places.items())
+            for key, one in sorted(rows.items())
             if not one.is_unchanged
         ],
     )

@@ -1,4 +1,4 @@
-"""Rows of an NDJSON file: one JSON object a line."""
+"""Read the rows of an NDJSON file: one JSON object per line."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import msgspec
 from onceward.errors import SourceError
 
 from .hashed_file import BUFFER, HashedFile
-from .rows import Bad, Read, Row, cut
+from .rows import AnyRow, BadRow, Row, truncate
 from .scan import SURROGATE
 
-LARGEST: Final = 1 << 20
-"""Bytes of a row, unless said otherwise: a line without an end must not fill the memory."""
+MAX_ROW_BYTES: Final = 1 << 20
+"""The default limit: a line without an end must not fill the memory."""
 
 _encode = msgspec.json.Encoder(order="deterministic", decimal_format="number").encode
 
@@ -26,18 +26,18 @@ BOM: Final = b"\xef\xbb\xbf"
 
 
 class NdjsonRows:
-    """An NDJSON file, in UTF-8 as the format demands."""
+    """An NDJSON file. The format requires UTF-8."""
 
     columns: tuple[str, ...] = ()
 
     def __init__(self, path: Path, *, largest_row: int | None = None) -> None:
-        self._limit = LARGEST if largest_row is None else largest_row
+        self._limit = MAX_ROW_BYTES if largest_row is None else largest_row
         self._name = path.name
         self._raw = HashedFile(path)
         self._file = io.BufferedReader(self._raw, BUFFER)
         self._line = 0
 
-    def __iter__(self) -> Iterator[Read]:
+    def __iter__(self) -> Iterator[AnyRow]:
         while line := self._file.readline(self._limit + 1):
             self._line += 1
             if self._line == 1:
@@ -47,25 +47,25 @@ class NdjsonRows:
             elif not line.isspace() and line:
                 yield self._read(line)
         if self._line == 0:
-            raise SourceError(f"{self._name} is empty", hint="it needs one JSON object a line")
+            raise SourceError(f"{self._name} is empty", hint="it needs one JSON object per line")
 
-    def _read(self, line: bytes) -> Read:
+    def _read(self, line: bytes) -> AnyRow:
         try:
             values = as_text(_decode(line.decode()))
         except (ValueError, RecursionError, OverflowError) as error:
             return self._bad(f"cannot be read: {error}", line)
-        if b"\\u" in line and (flaw := _flaw(values)):  # only so can JSON write what is no text
-            return self._bad(flaw, line)
+        if b"\\u" in line and (problem := _text_problem(values)):  # only escapes can produce invalid text
+            return self._bad(problem, line)
         return Row(self._line, values)
 
-    def _skip(self, begin: bytes) -> Bad:
+    def _skip(self, begin: bytes) -> BadRow:
         size, piece = len(begin), begin
         while not piece.endswith(b"\n") and (piece := self._file.readline(self._limit)):
             size += len(piece)
         return self._bad(f"the row has {size:,} bytes; {self._limit:,} are allowed (largest_row)", begin)
 
-    def _bad(self, reason: str, line: bytes) -> Bad:
-        return Bad(self._line, reason, (cut(line.decode("utf-8", "surrogateescape").rstrip("\r\n")),))
+    def _bad(self, reason: str, line: bytes) -> BadRow:
+        return BadRow(self._line, reason, (truncate(line.decode("utf-8", "surrogateescape").rstrip("\r\n")),))
 
     def position(self) -> int:
         return self._raw.count
@@ -78,10 +78,10 @@ class NdjsonRows:
 
 
 def _decode(text: str) -> Mapping[str, Any]:
-    """An object. Members that are repeated are refused, numbers are kept as they are written."""
-    found = json.loads(text, object_pairs_hook=_object, parse_float=Decimal, parse_constant=_refuse)
+    """Return the JSON object. Raise if a member is repeated. Numbers keep their notation."""
+    found = json.loads(text, object_pairs_hook=_object, parse_float=Decimal, parse_constant=_reject_constant)
     if not isinstance(found, dict):
-        raise ValueError(f"it is no JSON object, but {type(found).__name__}")  # noqa: TRY004 (about the file)
+        raise ValueError(f"it is not a JSON object, but {type(found).__name__}")  # noqa: TRY004 (about the file)
     return found
 
 
@@ -93,11 +93,11 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
+def _reject_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not valid JSON")
 
 
-def _flaw(values: Mapping[str, str]) -> str | None:
+def _text_problem(values: Mapping[str, str]) -> str | None:
     for text in (*values, *values.values()):
         if "\0" in text:
             return "holds a NUL character"
@@ -107,7 +107,7 @@ def _flaw(values: Mapping[str, str]) -> str | None:
 
 
 def as_text(values: Mapping[str, Any]) -> dict[str, str]:
-    """Every value as a CSV file would have it; what is missing, null or empty is no value."""
+    """Return every value as a CSV file would contain it. Missing, null and empty values are left out."""
     return {str(name): text for name, value in values.items() if (text := _text(value))}
 
 

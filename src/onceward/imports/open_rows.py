@@ -1,4 +1,4 @@
-"""From a path to its rows: which format, which encoding, which delimiter."""
+"""Open a file of rows in the right format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onceward.errors import SourceError
 from .csv_rows import CsvRows
 from .ndjson_rows import NdjsonRows
 from .parquet_rows import ParquetRows
-from .rows import Reader
+from .rows import RowReader
 from .scan import Scan
 
 Format = Literal["csv", "ndjson", "parquet"]
@@ -26,7 +26,7 @@ ENDINGS: Final[dict[str, Format]] = {
 
 
 def format_of(path: Path, given: str | None = None) -> Format:
-    """The format that was given, else the one that the name's ending tells."""
+    """Return the given format, or the one of the file name's extension."""
     if given is not None:
         for one in FORMATS:
             if one == given:
@@ -35,20 +35,20 @@ def format_of(path: Path, given: str | None = None) -> Format:
         raise SourceError(f"there is no format {given!r}", hint=f"formats are: {', '.join(FORMATS)}")
     ending = path.suffix.lower()
     if ending not in ENDINGS:
-        raise SourceError(f"{path.name} does not tell its format", hint=f"say which: {', '.join(FORMATS)}")
+        raise SourceError(f"the format of {path.name} is unknown", hint=f"pass format=, one of: {', '.join(FORMATS)}")
     return ENDINGS[ending]
 
 
 def open_rows(
     path: Path, scan: Scan, kind: Format, *, delimiter: str | None = None, largest_row: int | None = None
-) -> Reader:
-    """The file's rows. `scan` is what the first look at it gave."""
+) -> RowReader:
+    """Open the rows of the file. `scan` is the result of scanning it."""
     if scan.size == 0:
         raise SourceError(f"{path.name} is empty", hint="nothing was imported")
     if kind == "csv":
         return CsvRows(path, scan, delimiter=delimiter, largest_row=largest_row)
     if delimiter is not None:
-        raise SourceError(f"a file of {kind} has no delimiter", hint="leave it out, or say that it is csv")
+        raise SourceError(f"a file in the format {kind} has no delimiter", hint='leave it out, or pass format="csv"')
     if kind == "ndjson":
         return NdjsonRows(path, largest_row=largest_row)
     return ParquetRows(path, scan.size)

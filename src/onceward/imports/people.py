@@ -1,7 +1,7 @@
-"""People as the target of an import; for a dry run, people who are not really there.
+"""People as the target of an import, or of a dry run.
 
-A dry run does all that the real one does, so that its counts are the same: on a copy of a SQLite file, so that nobody
-waits for it; elsewhere in one transaction that is rolled back.
+A dry run does everything that an import does, so that its counts are the same. For a SQLite file it uses a copy, so
+that it blocks no other writer. For other databases it uses one transaction that is rolled back.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from onceward.people.source import Decision, SourceRecord
 from onceward.stores.sqlite.connection import MEMORY
 from onceward.stores.sqlite.url import name_of, parse
 
-from .ledger import MAKE
-from .target import Taking, Target
+from .ledger import CREATE_TABLES
+from .target import Target, TargetTransaction
 
-MAKING = 0x696D706F727473
-"""Claimed by those who make the ledger's tables, so that two do it one after the other."""
+TABLES_LOCK = 0x696D706F727473
+"""The key of the lock under which the ledger's tables are created, so that only one process creates them at a time."""
 
-THERE = {
+TABLE_EXISTS = {
     "sqlite": "SELECT 1 FROM sqlite_master WHERE name = 'onceward_import_rows'",
     "postgresql": "SELECT 1 WHERE to_regclass('{t}onceward_import_rows') IS NOT NULL",
 }
@@ -33,34 +33,34 @@ THERE = {
 
 @contextmanager
 def target_of(into: People | str, *, dry_run: bool) -> Iterator[Target]:
-    """The people, or a trial of them. What was opened here is closed here."""
-    given: object = into
-    if not isinstance(given, People | str):
+    """Open the target of an import, or of a dry run, and close what was opened here."""
+    checked: object = into
+    if not isinstance(checked, People | str):
         raise ConfigurationError(
-            f"an import goes into people, not into {type(given).__name__}",
-            hint='give a People, or the URL of their database: "sqlite:///people.db"',
+            f"the target of an import must be people, not {type(checked).__name__}",
+            hint='pass a People, or the URL of their database: "sqlite:///people.db"',
         )
     people = People(into) if isinstance(into, str) else into
     try:
         if not dry_run:
-            yield Real(people)
+            yield DirectTarget(people)
         elif (path := _file_of(people)) is not None:
-            with _copied(people, path) as copy:
-                yield Real(copy)
+            with _temporary_copy(people, path) as copy:
+                yield DirectTarget(copy)
         else:
             with people.transaction(trial=True) as within:
-                within.tables.lock_all()  # else batch by batch: two could wait for each other in a circle
-                yield Trial(people, within)
+                within.tables.lock_all()  # with a lock per batch, two dry runs could deadlock
+                yield DryRunTarget(people, within)
     finally:
         if people is not into:
             people.close()
 
 
-class PeopleTaking:
+class PeopleTransaction:
     """The transaction of people, with the statements of the ledger."""
 
     def __init__(self, within: Within) -> None:
-        self._tables = within.tables  # the ledger is at home beside the tables of people
+        self._tables = within.tables  # the ledger is in the same schema as the people
         self.add_many = within.add_many
 
     def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -72,17 +72,17 @@ class PeopleTaking:
     def add(self, records: Sequence[SourceRecord]) -> list[Decision]:
         return self.add_many(records)
 
-    def make(self, people: People) -> None:
-        """Only if they are not there: whoever may not make tables may import once somebody else has made them."""
-        there = THERE["sqlite" if people.url.startswith("sqlite:") else "postgresql"]
-        if not self.rows(there):
-            self._tables.lock_keys([MAKING])
-            for statement in MAKE:
+    def create_tables(self, people: People) -> None:
+        """Create the ledger's tables if they do not exist. Without the privilege, an import works once they exist."""
+        statement = TABLE_EXISTS["sqlite" if people.url.startswith("sqlite:") else "postgresql"]
+        if not self.rows(statement):
+            self._tables.lock_keys([TABLES_LOCK])
+            for statement in CREATE_TABLES:
                 self.rows(statement)
 
 
-class Real:
-    """People to whom it really happens."""
+class DirectTarget:
+    """The target of an import: one transaction per batch."""
 
     def __init__(self, people: People) -> None:
         self._people = people
@@ -90,38 +90,38 @@ class Real:
 
     def prepare(self) -> None:
         with self._people.transaction() as within:
-            PeopleTaking(within).make(self._people)
+            PeopleTransaction(within).create_tables(self._people)
 
     @contextmanager
-    def _transaction(self) -> Iterator[Taking]:
+    def _transaction(self) -> Iterator[TargetTransaction]:
         with self._people.transaction() as within:
-            yield PeopleTaking(within)
+            yield PeopleTransaction(within)
 
-    def transaction(self) -> AbstractContextManager[Taking]:
+    def transaction(self) -> AbstractContextManager[TargetTransaction]:
         return self._transaction()
 
 
-class Trial:
-    """One transaction for everything, which its owner rolls back."""
+class DryRunTarget:
+    """The target of a dry run: one transaction for all batches. `target_of` rolls it back."""
 
     def __init__(self, people: People, within: Within) -> None:
         self._people = people
-        self._taking = PeopleTaking(within)
+        self._transaction_of_all = PeopleTransaction(within)
         self.fields: Collection[str] = tuple(people.preset.fields)
 
     def prepare(self) -> None:
-        self._taking.make(self._people)
+        self._transaction_of_all.create_tables(self._people)
 
     @contextmanager
-    def _transaction(self) -> Iterator[Taking]:
-        yield self._taking
+    def _transaction(self) -> Iterator[TargetTransaction]:
+        yield self._transaction_of_all
 
-    def transaction(self) -> AbstractContextManager[Taking]:
+    def transaction(self) -> AbstractContextManager[TargetTransaction]:
         return self._transaction()
 
 
 def _file_of(people: People) -> Path | None:
-    """Of a SQLite file; None for anything else."""
+    """Return the path of a SQLite file; None for other databases."""
     if not people.url.startswith("sqlite:"):
         return None
     path, _ = parse(people.url)
@@ -129,22 +129,22 @@ def _file_of(people: People) -> Path | None:
 
 
 @contextmanager
-def _copied(people: People, path: Path) -> Iterator[People]:
-    """The same people with the same choices in a file of their own, gone afterwards."""
+def _temporary_copy(people: People, path: Path) -> Iterator[People]:
+    """Copy the people, with the same options, into a temporary file. Delete it afterwards."""
     with tempfile.TemporaryDirectory(prefix="onceward-trial-") as folder:
         copy = Path(folder) / "people.db"
         if path.exists():
             source = f"{path.absolute().as_uri()}?mode=ro"
             with closing(sqlite3.connect(source, uri=True)) as real, closing(sqlite3.connect(copy)) as trial:
                 real.backup(trial)
-        chosen = people.preset
+        preset = people.preset
         with People(
             f"{name_of(str(copy))}?synchronous=NORMAL",
-            fields=chosen.fields,
-            policies=chosen.policies,
-            default_policy=chosen.default_policy,
-            accept=chosen.accept,
-            ask=chosen.ask,
-            similarity=chosen.use_similarity,
+            fields=preset.fields,
+            policies=preset.policies,
+            default_policy=preset.default_policy,
+            accept=preset.accept,
+            ask=preset.ask,
+            similarity=preset.use_similarity,
         ) as trial_people:
             yield trial_people

@@ -1,4 +1,4 @@
-"""How far an import has come: for a bar on a terminal, and for whoever wants to know."""
+"""The progress of an import, as passed to `on_progress`, and as a progress bar on a terminal."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Final
 
 from msgspec import Struct
 
-HALF: Final = 24  # columns of the bar
+BAR_WIDTH: Final = 24  # columns of the bar
 UNKNOWN: Final = "-:--"
 
 
 class Progress(Struct, frozen=True):
-    """Told after every batch. `seconds` and `fresh` are this run's: what an earlier one did says nothing of pace."""
+    """The progress after a batch. `seconds` and `fresh` (rows) count only this run, so that the rate is right."""
 
     name: str
     rows: int
@@ -20,7 +20,7 @@ class Progress(Struct, frozen=True):
     seconds: float
     fresh: int
     begun_at: int = 0
-    """The position where this run began to work, behind what an earlier one did."""
+    """The position where this run began, after the rows of earlier runs."""
 
     @property
     def share(self) -> float:
@@ -28,19 +28,19 @@ class Progress(Struct, frozen=True):
 
     @property
     def rate(self) -> float:
-        """Rows a second."""
+        """Rows per second."""
         return self.fresh / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def seconds_left(self) -> float | None:
-        """None: nobody can tell yet."""
+        """The estimated seconds until the end; None if it is not known yet."""
         done = self.position - self.begun_at
         if done <= 0 or self.seconds <= 0:
             return None
         return max(self.size - self.position, 0) * self.seconds / done
 
 
-def bar(progress: Progress, width: int = HALF) -> str:
+def bar(progress: Progress, width: int = BAR_WIDTH) -> str:
     """`users.csv  ████░░░░   43 %   430,000 rows   21,300 rows/s   0:27 left`."""
     full = round(progress.share * width)
     left = progress.seconds_left

@@ -1,7 +1,7 @@
-"""The reject file: each row that did not go in, with its line and the reason; safe to open in a spreadsheet.
+"""The reject file: each rejected row, with its line and the reason. It is safe to open in a spreadsheet.
 
-A cell that a spreadsheet would run as a formula begins with an apostrophe there. It is taken off again when the file,
-mended, is imported: a phone number keeps its plus.
+A cell that a spreadsheet would run as a formula gets an apostrophe in front. It is removed again when the corrected
+file is imported, so that a phone number keeps its plus.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from onceward.errors import SourceError
 
 COLUMNS: Final = ("rejected_line", "rejected_reason")
 FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""What spreadsheets take as the begin of a formula; the full-width ones are the same to some of them."""
-GUARD: Final = "'"
-ELSEWHERE: Final = "name another place for them (rejects=, or --rejects); nothing of this batch was taken in"
+"""The characters that begin a formula. Some spreadsheets treat the full-width ones the same."""
+ESCAPE: Final = "'"
+OTHER_PATH_HINT: Final = "choose another path (rejects=, or --rejects); no row of this batch was imported"
 
 
-def guarded(cell: str) -> str:
-    """Text to a spreadsheet, whatever it begins with. A blank or a guard in front would not help: it counts too."""
-    bare = cell.lstrip(f"{GUARD} ")
-    return f"{GUARD}{cell}" if bare.startswith(FORMULA) else cell
+def escape_formula(cell: str) -> str:
+    """Escape a cell that a spreadsheet would run as a formula, also if it begins with spaces or apostrophes."""
+    bare = cell.lstrip(f"{ESCAPE} ")
+    return f"{ESCAPE}{cell}" if bare.startswith(FORMULA) else cell
 
 
-def unguarded(cells: Sequence[str]) -> list[str]:
-    """As they were before `guarded`."""
-    return [cell[1:] if cell.startswith(GUARD) and guarded(cell[1:]) == cell else cell for cell in cells]
+def unescape_formulas(cells: Sequence[str]) -> list[str]:
+    """Remove the escapes that `escape_formula` added."""
+    return [cell[1:] if cell.startswith(ESCAPE) and escape_formula(cell[1:]) == cell else cell for cell in cells]
 
 
-class Rejects:
-    """The file while it grows, always from its last committed length on."""
+class RejectFile:
+    """A reject file. Rows are always written after its last committed length."""
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
         self._path = path
@@ -43,68 +43,70 @@ class Rejects:
         self._file: io.TextIOWrapper | None = None
 
     def add(self, rejects: Iterable[tuple[int, str, Sequence[str]]], committed: int) -> int:
-        """Write them behind what is committed, through to the disk; the size to be committed now.
+        """Write rows after the committed length and sync them to disk. Return the size to be committed now.
 
-        What the database says about this file must be true of it.
+        The file must be on disk before the database commits its size.
         """
         rejects = list(rejects)
         if not rejects:
             return committed
         try:
-            file = self._opened(self._path, committed)
-            csv.writer(file).writerows([line, guarded(reason), *map(guarded, cells)] for line, reason, cells in rejects)
+            file = self._open_at(self._path, committed)
+            csv.writer(file).writerows(
+                [line, escape_formula(reason), *map(escape_formula, cells)] for line, reason, cells in rejects
+            )
             file.flush()
             os.fsync(file.fileno())
             return file.seek(0, os.SEEK_END)
         except OSError as error:
             raise SourceError(
                 f"rejected rows cannot be written to {self._path}: {error.strerror}",
-                hint="make room there: the rows before this batch are in it" if committed else ELSEWHERE,
+                hint="free disk space: the file already holds earlier rows" if committed else OTHER_PATH_HINT,
             ) from error
 
-    def _opened(self, path: Path, committed: int) -> io.TextIOWrapper:
-        """Cut to what is committed: a crash, or an attempt that was rolled back, may have left more."""
+    def _open_at(self, path: Path, committed: int) -> io.TextIOWrapper:
+        """Open the file, and truncate it to the committed length: a crash or a rollback may have left more."""
         if self._file is None:
             if not committed:
-                _must_be_ours(path)
+                _refuse_other_file(path)
             self._file = path.open("r+" if committed else "w", encoding="utf-8", errors="surrogateescape", newline="")
         self._file.seek(0)
         self._file.truncate(committed)
         self._file.seek(0, os.SEEK_END)
         if not committed:
-            csv.writer(self._file).writerow([*COLUMNS, *map(guarded, self._columns)])
+            csv.writer(self._file).writerow([*COLUMNS, *map(escape_formula, self._columns)])
         return self._file
 
     def check(self, committed: int) -> None:
-        """That what was rejected before the crash is still there."""
+        """Raise if the rows that were rejected before an interruption are missing."""
         path = self._path
         if committed and (not path.exists() or path.stat().st_size < committed):
             raise SourceError(
-                f"{path} held {committed:,} bytes of rejected rows, and does not any more",
-                hint="bring it back, or restart: rows that are unchanged are skipped",
+                f"{path} should hold {committed:,} bytes of rejected rows, but is missing or shorter",
+                hint="restore it, or restart: unchanged rows are skipped",
             )
 
     def finish(self, committed: int) -> None:
-        """The import is done, and nothing else is left in the file."""
+        """Close the file after the import is complete, and truncate it to the committed length."""
         self.close()
         if committed:
             os.truncate(self._path, committed)
 
     def close(self) -> None:
-        """What stands behind the committed length is cut off by the next one: perhaps it was committed after all."""
+        """Close the file without truncating it: the last batch may have been committed. The next run truncates it."""
         file, self._file = self._file, None
         if file is not None:
-            with suppress(OSError):  # of a full disk: whatever is still to be written has failed before
+            with suppress(OSError):  # for example a full disk: the write has already raised
                 file.close()
 
 
-def _must_be_ours(path: Path) -> None:
-    """A reject file may be written anew, by the same import as a rule; anything else is somebody's."""
+def _refuse_other_file(path: Path) -> None:
+    """Raise if the file exists and is not a reject file. A reject file may be overwritten: usually it is our own."""
     begin = ",".join(COLUMNS).encode()
     if path.is_file() and path.stat().st_size:
         with path.open("rb") as file:
             if file.read(len(begin)) != begin:
                 raise SourceError(
-                    f"rejected rows cannot be written to {path}: it is there already, and is no reject file",
-                    hint=ELSEWHERE,
+                    f"rejected rows cannot be written to {path}: it exists, and is not a reject file",
+                    hint=OTHER_PATH_HINT,
                 )

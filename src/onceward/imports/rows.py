@@ -1,4 +1,4 @@
-"""What a reader hands out: rows that can be read, and rows that cannot, each with its line."""
+"""The interface of readers: valid rows and invalid rows, each with its line."""
 
 from __future__ import annotations
 
@@ -7,48 +7,48 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
-MOST_CELLS_KEPT = 1_000
-MOST_TEXT_KEPT = 10_000
-"""Of a row that is too long, in the reject file: enough to recognise it. The source has it all."""
+MAX_REJECT_CELLS = 1_000
+MAX_REJECT_TEXT = 10_000
+"""Characters of a cell that the reject file keeps: enough to recognise the row. The source has the rest."""
 
 
 class Row(Struct, frozen=True, gc=False):
-    """A row that can be read. An empty cell is no value: it is left out."""
+    """A valid row. Empty cells are left out."""
 
     line: int
     values: Mapping[str, str]
 
 
-class Bad(Struct, frozen=True, gc=False):
-    """A row that cannot be read, as far as it could be, and why."""
+class BadRow(Struct, frozen=True, gc=False):
+    """An invalid row: the reason, and the cells that could be read."""
 
     line: int
     reason: str
     cells: tuple[str, ...]
 
 
-Read: TypeAlias = Row | Bad
+AnyRow: TypeAlias = Row | BadRow
 
 
-class Reader(Protocol):
-    """A file of rows, read once from its begin to its end, in constant memory."""
+class RowReader(Protocol):
+    """A file of rows that is read once, from start to end, in constant memory."""
 
     columns: tuple[str, ...]
-    """The file's own; empty if every row has its own names."""
+    """The columns of the file; empty if every row has its own."""
 
-    def __iter__(self) -> Iterator[Read]: ...
+    def __iter__(self) -> Iterator[AnyRow]: ...
 
     def position(self) -> int:
-        """How many bytes of the file were read so far."""
+        """Return how many bytes of the file were read so far."""
         ...
 
     def digest(self) -> str:
-        """The hash of what was read; called at the end."""
+        """Return the hash of the content; called at the end."""
         ...
 
     def close(self) -> None: ...
 
 
-def cut(text: str) -> str:
-    """What the reject file keeps of one long text."""
-    return text if len(text) <= MOST_TEXT_KEPT else f"{text[:MOST_TEXT_KEPT]}…"
+def truncate(text: str) -> str:
+    """Return what the reject file keeps of a text."""
+    return text if len(text) <= MAX_REJECT_TEXT else f"{text[:MAX_REJECT_TEXT]}…"

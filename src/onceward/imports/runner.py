@@ -1,9 +1,9 @@
-"""One import from its claim to its end: the file is claimed by its content, and every batch commits with its progress.
+"""One import, from its claim to its end: the file is claimed by its content, and every batch commits with its progress.
 
-1. Claim: this content under this name. Completed before: nothing is done. Begun before: it goes on where it stopped.
-   Another content was begun under the name: the file was edited since, and that is told.
-2. Batch by batch, in one transaction each: move the progress on, take the rows in, write the rejects down, count.
-3. Complete, if the file still is what was claimed.
+1. Claim this content under this name. If it was completed before, nothing is done. If it was begun before, the import
+   continues where it stopped. If another content was begun under the name, the file was edited: `SourceEdited`.
+2. For each batch, in one transaction: advance the progress, import the rows, write the rejects, save the counts.
+3. Complete, if the file is still what was claimed.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ from onceward.errors import AlreadyRunning, RetryTransaction, SourceEdited
 
 from . import ledger
 from .batch import ImportBatch
-from .columns import Columns, Fitted
+from .columns import ColumnChoices, ColumnMapping
 from .ledger import COMPLETED, ImportClaim, LedgerEntry
 from .progress import Progress
-from .reject_file import Rejects
-from .rows import Read, Reader
+from .reject_file import RejectFile
+from .rows import AnyRow, RowReader
 from .scan import Scan
 from .summary import Summary
-from .target import Taking, Target
+from .target import Target, TargetTransaction
 
 BATCH: Final = 1_000
-"""Rows a transaction: few enough to be short, enough to share its costs."""
+"""Rows per transaction: few enough to keep it short, and enough to share its cost."""
 
-HEAVY: Final = 4 << 20
-"""Bytes a transaction, roughly: rows may be long, and the memory is not to grow with them."""
+BATCH_BYTES: Final = 4 << 20
+"""Bytes per transaction, approximately: memory must stay bounded even if rows are long."""
 
 ATTEMPTS: Final = 8
-"""Of one batch: other writers are in the way once in a while, not always."""
+"""Attempts per batch: conflicts with other writers are occasional."""
 
 NDJSON_COLUMNS: Final = ("row",)
-"""In the reject file, where every row has names of its own: the row as it was."""
+"""The column of the reject file if every row has its own columns: it holds the original row."""
 
-Tell = Callable[[Progress], None]
+OnProgress = Callable[[Progress], None]
 
 
 class ImportPlan(Struct, frozen=True, kw_only=True):
-    """What is to be imported, and how."""
+    """The file to import, and the options."""
 
     file: Path
-    seen: Scan
+    scan: Scan
     format: str
-    columns: Columns
+    columns: ColumnChoices
     name: str
     source: str
     rejects: Path
@@ -59,49 +59,49 @@ class ImportPlan(Struct, frozen=True, kw_only=True):
     batch: int = BATCH
     restart: bool = False
     again: bool = False
-    is_trial: bool = False
-    on_progress: Tell | None = None
+    dry_run: bool = False
+    on_progress: OnProgress | None = None
 
 
 class Import:
-    """One run of it."""
+    """One run of an import."""
 
-    def __init__(self, plan: ImportPlan, reader: Reader, target: Target) -> None:
+    def __init__(self, plan: ImportPlan, reader: RowReader, target: Target) -> None:
         self.plan = plan
         self.reader = reader
         self.target = target
-        self._claim = ImportClaim(plan.name, plan.seen.sha256, self._choices())
-        self._fitted = Fitted(plan.columns, reader.columns, target.fields)
-        self.overlooked = self._fitted.overlooked
+        self._claim = ImportClaim(plan.name, plan.scan.sha256, self._options_digest())
+        self._mapping = ColumnMapping(plan.columns, reader.columns, target.fields)
+        self.overlooked = self._mapping.overlooked
 
-    def _choices(self) -> str:
-        """Who says it, and how the file is read: as it is done, whether it was given or found out."""
+    def _options_digest(self) -> str:
+        """Return a digest of the source and of how the file is read, whether given or detected."""
         plan, delimiter = self.plan, getattr(self.reader, "delimiter", None)
-        encoding = plan.seen.encoding.removesuffix("-sig")
+        encoding = plan.scan.encoding.removesuffix("-sig")
         return plan.columns.digest(plan.source, plan.format, encoding, delimiter, plan.largest_row)
 
     def run(self) -> Summary:
         self.target.prepare()
         with self.target.transaction() as tx:
-            entry = self._claimed(tx)
+            entry = self._find_or_claim(tx)
         if entry.state == COMPLETED:
             return _summary(entry, replayed=True)
-        done = self._work(entry)
+        done = self._run_batches(entry)
         return replace(_summary(done), resumed_at=entry.done)
 
-    def _claimed(self, tx: Taking) -> LedgerEntry:
-        """COMPLETED: it was done before. PENDING: it is ours to do, from the row behind `done` on."""
+    def _find_or_claim(self, tx: TargetTransaction) -> LedgerEntry:
+        """Return the entry. If it is COMPLETED, it was imported before; if PENDING, this run continues after `done`."""
         entry = None
-        while entry is None:  # if another one claims at the same time, what it has claimed is looked at
-            entry = self._found_or_claimed(tx, ledger.find(tx, self.plan.name))
+        while entry is None:  # another process claimed at the same time: read its claim
+            entry = self._try_claim(tx, ledger.find(tx, self.plan.name))
         return entry
 
-    def _found_or_claimed(self, tx: Taking, before: LedgerEntry | None) -> LedgerEntry | None:
+    def _try_claim(self, tx: TargetTransaction, before: LedgerEntry | None) -> LedgerEntry | None:
         if before is None:
             same = ledger.same_content(tx, self._claim)
             if same is not None and not self.plan.again:
                 return same
-        elif self._claim.holds(before) and not (self.plan.again if before.state == COMPLETED else self.plan.restart):
+        elif self._claim.matches(before) and not (self.plan.again if before.state == COMPLETED else self.plan.restart):
             return before
         elif before.state != COMPLETED and not self.plan.restart:
             raise self._edited(before)
@@ -109,73 +109,75 @@ class Import:
 
     def _edited(self, before: LedgerEntry) -> SourceEdited:
         same = before.content == self._claim.content
-        what = "is imported with other choices" if same else "was edited"
+        what = "has other import options" if same else "was edited"
         return SourceEdited(
-            f"{self.plan.file.name} {what} since its import stopped behind row {before.done:,}",
+            f"{self.plan.file.name} {what} since its import stopped after row {before.done:,}",
             key=self.plan.name,
-            hint="bring back what it was and go on, or restart: rows that are unchanged are skipped",
+            hint="restore it to continue, or restart: unchanged rows are skipped",
         )
 
-    # ── the work ──
+    # ── batches ──
 
-    def _work(self, entry: LedgerEntry) -> LedgerEntry:
-        if self.plan.is_trial:  # a reject file of its own, with the rows that it goes through
+    def _run_batches(self, entry: LedgerEntry) -> LedgerEntry:
+        if self.plan.dry_run:  # a dry run has a reject file of its own
             entry = replace(entry, rejects=str(self.plan.rejects), rejects_size=0)
         elif not entry.rejects_size:
-            entry = replace(entry, rejects=str(self.plan.rejects))  # another place may have been named since
-        rejects = Rejects(Path(entry.rejects), self.reader.columns or NDJSON_COLUMNS)
+            entry = replace(entry, rejects=str(self.plan.rejects))  # the caller may have chosen another path since
+        rejects = RejectFile(Path(entry.rejects), self.reader.columns or NDJSON_COLUMNS)
         rejects.check(entry.rejects_size)
-        batch = ImportBatch(self._fitted, self.reader.columns, self.plan.source, again=self.plan.again)
-        reads = iter(self.reader)
-        for _ in islice(reads, entry.done):
-            pass  # an earlier run has done these
-        pace = Pace(self.plan, self.reader, entry.done)
+        batch = ImportBatch(self._mapping, self.reader.columns, self.plan.source, again=self.plan.again)
+        rows = iter(self.reader)
+        for _ in islice(rows, entry.done):
+            pass  # an earlier run has imported these
+        meter = ProgressMeter(self.plan, self.reader, entry.done)
         try:
-            for some in self._batches(reads):
-                entry = self._batch(entry, batch, rejects, some)
+            for chunk in self._batches(rows):
+                entry = self._import_batch(entry, batch, rejects, chunk)
                 if self.plan.on_progress is not None:
-                    self.plan.on_progress(pace.progress(entry.done))
+                    self.plan.on_progress(meter.progress(entry.done))
             self._complete(entry)
             rejects.finish(entry.rejects_size)
         finally:
             rejects.close()
         return entry
 
-    def _batch(self, entry: LedgerEntry, batch: ImportBatch, rejects: Rejects, reads: list[Read]) -> LedgerEntry:
-        """Repeated if another transaction was in its way: nothing of it is left then, but in the reject file."""
+    def _import_batch(
+        self, entry: LedgerEntry, batch: ImportBatch, rejects: RejectFile, rows: list[AnyRow]
+    ) -> LedgerEntry:
+        """Import one batch. Repeat it after a conflict with another transaction: only the reject file keeps a trace."""
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 with self.target.transaction() as tx:
-                    return self._taken(tx, entry, batch, rejects, reads)
+                    return self._apply(tx, entry, batch, rejects, rows)
             except RetryTransaction:
                 if attempt == ATTEMPTS:
                     raise
         raise AssertionError  # the last attempt has answered or raised
 
-    def _taken(
-        self, tx: Taking, entry: LedgerEntry, batch: ImportBatch, rejects: Rejects, reads: list[Read]
+    def _apply(
+        self, tx: TargetTransaction, entry: LedgerEntry, batch: ImportBatch, rejects: RejectFile, rows: list[AnyRow]
     ) -> LedgerEntry:
-        done = entry.done + len(reads)
-        if not ledger.move_on(tx, entry, done):
+        done = entry.done + len(rows)
+        if not ledger.advance(tx, entry, done):
             raise AlreadyRunning(
-                f"another import of {self.plan.file.name} went on behind row {entry.done:,}; this one stops",
+                f"another import of {self.plan.file.name} continued after row {entry.done:,}; this one stops",
                 key=self.plan.name,
                 retry_after=None,
-                hint="let it end; to import again afterwards changes nothing",
+                hint="let it finish; importing the file again afterwards changes nothing",
             )
-        taken = batch.take(tx, entry, reads)
-        size = rejects.add(taken.rejects, entry.rejects_size)
-        after = replace(entry, done=done, counts=entry.counts + taken.counts, rejects_size=size)
-        ledger.count(tx, after)
+        result = batch.apply(tx, entry, rows)
+        size = rejects.add(result.rejects, entry.rejects_size)
+        after = replace(entry, done=done, counts=entry.counts + result.counts, rejects_size=size)
+        ledger.save_counts(tx, after)
         return after
 
-    def _batches(self, reads: Iterator[Read]) -> Iterator[list[Read]]:
-        """So many rows, or so many bytes, whichever comes first."""
-        batch: list[Read] = []
+    def _batches(self, rows: Iterator[AnyRow]) -> Iterator[list[AnyRow]]:
+        """Yield batches of `plan.batch` rows, or of BATCH_BYTES, whichever is reached first."""
+        batch: list[AnyRow] = []
         begin = self.reader.position()
-        for read in reads:
-            batch.append(read)
-            if len(batch) == self.plan.batch or self.reader.position() - begin > HEAVY:
+        for row in rows:
+            batch.append(row)
+            if len(batch) == self.plan.batch or self.reader.position() - begin > BATCH_BYTES:
                 yield batch
                 batch, begin = [], self.reader.position()
         if batch:
@@ -184,18 +186,18 @@ class Import:
     def _complete(self, entry: LedgerEntry) -> None:
         if self.reader.digest() != self._claim.content:
             raise SourceEdited(
-                f"{self.plan.file.name} was edited while it was imported: {entry.done:,} rows of it are in",
+                f"{self.plan.file.name} was edited while it was imported: {entry.done:,} rows are already imported",
                 key=self.plan.name,
-                hint="restart: rows that are unchanged are skipped",
+                hint="restart: unchanged rows are skipped",
             )
         with self.target.transaction() as tx:
             ledger.complete(tx, entry)
 
 
-class Pace:
-    """What progress is measured from."""
+class ProgressMeter:
+    """Measures the progress of this run."""
 
-    def __init__(self, plan: ImportPlan, reader: Reader, resumed_at: int) -> None:
+    def __init__(self, plan: ImportPlan, reader: RowReader, resumed_at: int) -> None:
         self._plan = plan
         self._reader = reader
         self._resumed_at = resumed_at
@@ -207,7 +209,7 @@ class Pace:
             self._plan.file.name,
             done,
             self._reader.position(),
-            self._plan.seen.size,
+            self._plan.scan.size,
             time.monotonic() - self._began,
             done - self._resumed_at,
             self._begun_at,

@@ -1,4 +1,4 @@
-"""What an import did."""
+"""The result of an import."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class Counts(Struct, frozen=True):
-    """Every row is one of these."""
+    """The number of rows by result. Every row has exactly one."""
 
     created: int = 0
     updated: int = 0
@@ -29,30 +29,30 @@ class Counts(Struct, frozen=True):
 
 
 class Summary(Struct, frozen=True):
-    """The end of an import. `replayed`: this content was imported before, and nothing was done now."""
+    """The result of an import. `replayed` is true if this content was imported before, so nothing was done now."""
 
     name: str
     counts: Counts
     sha256: str
     replayed: bool = False
     resumed_at: int = 0
-    """Rows that an earlier run had done before it stopped."""
+    """Rows that earlier runs had imported."""
 
     dry_run: bool = False
     rejects: str | None = None
-    """Where the rejected rows are, if there are any."""
+    """The path of the reject file, if rows were rejected."""
 
     encoding: str = ""
     guessed: bool = False
-    """Nothing in the file proves its encoding."""
+    """True if the encoding is a guess: nothing in the file proves it."""
 
     delimiter: str = ""
     overlooked: dict[str, str] = {}
-    """Columns that were kept under their own names, and the fields that they probably are: `map` would say so."""
+    """Columns that kept their own names, and the fields that they probably mean. Pass `map` to map them."""
 
     def __str__(self) -> str:
-        told = self.counts
+        counts = self.counts
         return (
-            f"created {told.created:,} / updated {told.updated:,} / skipped {told.skipped:,} /"
-            f" rejected {told.rejected:,} / to review {told.to_review:,}"
+            f"created {counts.created:,} / updated {counts.updated:,} / skipped {counts.skipped:,} /"
+            f" rejected {counts.rejected:,} / to review {counts.to_review:,}"
         )

@@ -1,4 +1,4 @@
-"""Where an import goes: people, and a transaction on their database that the import's own progress joins."""
+"""The interface of an import's target: people, and a transaction on their database that includes the progress."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from onceward.people.source import Decision, SourceRecord
 from .ledger import ImportTransaction
 
 
-class Taking(ImportTransaction, Protocol):
-    """One transaction: rows of the ledger, and people."""
+class TargetTransaction(ImportTransaction, Protocol):
+    """One transaction that writes both to the ledger and to the people."""
 
     def add(self, records: Sequence[SourceRecord]) -> list[Decision]:
-        """One decision a record, in their order."""
+        """Add records to the people. Return a decision for each, in order."""
         ...
 
 
 class Target(Protocol):
-    """The database of people, as an import sees it."""
+    """The database into which a file is imported."""
 
     fields: Collection[str]
     """The known fields of a person."""
 
     def prepare(self) -> None:
-        """Make the ledger's tables if they are not there."""
+        """Create the ledger's tables if they do not exist."""
         ...
 
-    def transaction(self) -> AbstractContextManager[Taking]:
-        """Commits at its end, unless something was raised."""
+    def transaction(self) -> AbstractContextManager[TargetTransaction]:
+        """Open a transaction that commits at its end, unless an exception was raised."""
         ...
