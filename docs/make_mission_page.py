@@ -1,8 +1,8 @@
 """Write docs/explain/mission.md from docs/mission.toml: `python docs/make_mission_page.py`.
 
-The page lists each point of the five documents that Onceward was built for: the requirement, the code that implements it,
-and tests that check it. A test of the docs checks that the code exists, and that each test exists and is marked with the
-point.
+The page lists each point of the five documents that Onceward was built for: the requirement, the code that implements
+it, and tests that check it. A test of the docs checks that the code exists, and that each test exists and is marked
+with the point.
 """  # noqa: INP001 (a script of the docs, not a package)
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ INTRODUCTION = """\
 This page is generated from `docs/mission.toml` by `docs/make_mission_page.py`; do not edit it.
 
 Onceward began with five documents, each about one system in which work is delivered at least once and must have its
-effect once. All five are built on it, in `examples/`, and `make demo` runs each through a storm. This page lists what the
-documents ask for, line by line, with the code that implements it and a test that checks it. The tests are marked with the
-point, `@pytest.mark.mission("A1")`, and there are more of each than are listed here. `pytest -k NAME` runs one.
+effect once. All five are built on it, in `examples/`, and `make demo` runs each through a storm. This page lists what
+the documents ask for, line by line, with the code that implements it and a test that checks it. The tests are marked
+with the point, `@pytest.mark.mission("A1")`, and there are more of each than are listed here. `pytest -k NAME` runs
+one.
 """
 
 

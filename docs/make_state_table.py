@@ -55,8 +55,8 @@ Four things to know when reading on:
   for the owner only; any other caller gets `lost`, and nothing changes.
 - An owner's verbs never check the time. A late owner that was not replaced may still settle, because refusing it would
   only cause a second effect.
-- Attempts are counted when a key is claimed, so crashes count. `release` means that the work was not started, and undoes
-  its own attempt.
+- Attempts are counted when a key is claimed, so crashes count. `release` means that the work was not started, and
+  undoes its own attempt.
 - Only `purge` deletes, and only records that are no longer needed.
 """
 
@@ -66,9 +66,9 @@ READING = """\
 A cell reads *verdict → state afterwards*; without an arrow nothing changed. In the owner's columns the caller is the
 owner. `claim` is made by another caller, with the same payload. In the rows from "PENDING, live" on, a claim with
 another payload is a `mismatch` and changes nothing. A claim that is repeated with its own nonce (its reply was lost)
-gets the same answer again: `acquired` while PENDING, `replay` when COMPLETED, else `settled`; it never acquires a second
-time. `resolve` is made by an operator who saw the record in that state, with that token; `forget` may also state what
-was seen. If the record has changed since then, both answer `lost`.
+gets the same answer again: `acquired` while PENDING, `replay` when COMPLETED, else `settled`; it never acquires a
+second time. `resolve` is made by an operator who saw the record in that state, with that token; `forget` may also
+state what was seen. If the record has changed since then, both answer `lost`.
 """
 
 

@@ -1,4 +1,4 @@
-"""Reading the pages: their code blocks, as one program with the page's own line numbers."""
+"""Read the pages of the docs: their code blocks, as one program with the line numbers of the page."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def program(page: Path) -> str:
-    """Every Python block of the page, each line where the page has it, so that a traceback points into the page."""
+    """Return all Python blocks of the page as one program with the line numbers of the page (for tracebacks)."""
     lines: list[str] = []
     for block in blocks(page):
         if block.language == "python":
@@ -54,19 +54,19 @@ def program(page: Path) -> str:
 
 
 def files(page: Path) -> dict[str, str]:
-    """Files that the page shows: a TOML block whose first line is a comment with the file's name."""
+    """Return the files that the page shows: TOML blocks whose first line is a comment with the file's name."""
     shown = [block.lines for block in blocks(page) if block.language == "toml" and block.lines[0].startswith("# ")]
     return {lines[0].split()[1]: "\n".join(lines) + "\n" for lines in shown}
 
 
 def expected_output(page: Path) -> list[str]:
-    """What the page says that its program prints: `# → …` behind a line, or a text block right after a Python one."""
-    told: list[str] = []
+    """Return the output that the page shows: `# → …` after a line, or a text block right after a Python block."""
+    shown: list[str] = []
     before = ""
     for block in blocks(page):
         if block.language == "python":
-            told += [line.partition(ARROW)[2].strip() for line in block.lines if ARROW in line]
+            shown += [line.partition(ARROW)[2].strip() for line in block.lines if ARROW in line]
         elif block.language == "text" and before == "python":
-            told += block.lines
+            shown += block.lines
         before = block.language
-    return told
+    return shown

@@ -1,4 +1,4 @@
-"""The store that the testing page shows passes the suite that the page is about."""
+"""The store in the testing page passes the conformance suite that the page describes."""
 
 from __future__ import annotations
 

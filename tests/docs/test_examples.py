@@ -1,4 +1,4 @@
-"""Every Python block of the README and the docs runs, and prints what the page says."""
+"""Every Python block of the README and the docs runs and prints the output that the page shows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.servers.redis import shared
 WITH_CODE = [page for page in pages() if program(page)]
 
 
-@pytest.mark.timeout(bigquery.INSTALLING)  # whoever comes first installs the emulator
+@pytest.mark.timeout(bigquery.INSTALLING)  # the first test that needs the emulator installs it
 @pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
 def test_the_examples_of_a_page_run_and_print_what_it_says(
     page: Path, tmp_path: Path, request: pytest.FixtureRequest
@@ -71,7 +71,7 @@ def test_the_first_screen_shows_the_problem_the_snippet_the_promises_and_two_com
 
 
 def test_exactly_once_is_only_said_of_what_one_transaction_holds() -> None:
-    """The table of promises allows it for rows in the database where the record lives, and for nothing else."""
+    """The table of guarantees allows it only for rows in the database where the record lives."""
     for page in pages():
         for paragraph in re.split(r"\n\s*\n|\n(?=\|)|\n(?=- )", page.read_text(encoding="utf-8")):
             if re.search(r"exactly[ \n-]once", paragraph, re.IGNORECASE):

@@ -1,4 +1,4 @@
-"""The page that says which code keeps a point of the mission, and which test shows it: all of it is there."""
+"""Every code location and test that the mission page names exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page about operations: its file is listed as it says."""
+"""The command lists the file of the operations page as the page shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page about the state table says what the code does now."""
+"""The page about the state table matches the code."""
 
 from __future__ import annotations
 
