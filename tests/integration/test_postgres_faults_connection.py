@@ -50,7 +50,7 @@ def test_while_it_is_down_nothing_is_claimed_and_when_it_is_up_again_the_same_cl
         once.run("before", done.append, "before")
     assert done == ["before", "meanwhile"]
     told = [record.message for record in caplog.records if record.name == "onceward.postgres"]
-    lost, found = ([one for one in told if word in one] for word in ("connection lost", "connected again"))
+    lost, found = ([one for one in told if word in one] for word in ("connection lost", ": reconnected"))
     assert (len(lost), len(found)) == (1, 1), "an outage is told once"
 
 
@@ -73,7 +73,7 @@ def test_a_paused_server_costs_no_more_than_the_call_may_take_and_the_grant_is_f
 ) -> None:
     store = opened(own_postgres.url)
     request = claim_request("key")
-    with own_postgres.paused(), pytest.raises(StoreUnavailable, match="no answer in the time"):
+    with own_postgres.paused(), pytest.raises(StoreUnavailable, match="no answer within the timeout"):
         claim(store, request, timeout=0.2)
     first = claim(store, request)
     again = claim(store, request)

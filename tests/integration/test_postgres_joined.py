@@ -347,7 +347,7 @@ def test_a_late_owner_is_told_at_once_that_an_open_transaction_has_its_key(
         renewed = run(store.renew([Renewal(one.id, one.token, one.nonce, 60_000_000) for one in late], timeout=2))
         assert [one.verdict for one in renewed] == [Verdict.RUNNING, *[Verdict.OK for _ in beside]], "not lost yet"
         ends = [Complete(one.id, one.token, one.nonce, b"late", b"late") for one in late]
-        with pytest.raises(StoreUnavailable, match="somebody's open transaction"):
+        with pytest.raises(StoreUnavailable, match="another open transaction"):
             run(store.settle(ends, timeout=2))
     [answer] = run(store.settle(ends[:1], timeout=5))
     assert answer.verdict is Verdict.LOST, "it was committed: somebody else owns the key now"

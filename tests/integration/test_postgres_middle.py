@@ -99,7 +99,7 @@ def test_an_open_transaction_that_takes_over_one_of_them_holds_up_no_other(
             assert taken.verdict is Verdict.ACQUIRED
 
         begun = time.monotonic()
-        with pytest.raises(StoreUnavailable, match="somebody's open transaction"):
+        with pytest.raises(StoreUnavailable, match="another open transaction"):
             in_the_middle(take_over)
         assert time.monotonic() - begun < PATIENCE / 2
         expected = [RecordState.COMPLETED] * 3

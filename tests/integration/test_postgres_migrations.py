@@ -49,7 +49,7 @@ def name(postgres: Postgres) -> Iterator[str]:
 def version_1(name: str) -> None:
     """As the first Onceward with PostgreSQL has made it."""
     execute(f'CREATE SCHEMA "{name}"')
-    for statement in Statements(name).filled(without_comments(FROZEN)).split("\n;\n"):
+    for statement in Statements(name).fill(without_comments(FROZEN)).split("\n;\n"):
         execute(statement)
     execute(f"""INSERT INTO "{name}".onceward_meta VALUES ('schema_version', 1), ('min_reader', 1)""")
 
@@ -132,7 +132,7 @@ def test_a_migration_behind_a_long_transaction_holds_up_nobody(name: str, monkey
     both = (migration(1), A_LATER_ONE)
     monkeypatch.setattr(schema, "migrations", lambda: (migration(1),))
     monkeypatch.setattr(schema, "SOON", 50)
-    monkeypatch.setattr(schema, "PAUSE", 0.05)
+    monkeypatch.setattr(schema, "RETRY_DELAY", 0.05)
     with Once(PostgresStore(os.environ[URL], schema=name), lease="20s") as once:
         once.run("ready", lambda: None)
         with psycopg.connect(os.environ[URL]) as long:

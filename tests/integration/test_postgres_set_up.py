@@ -33,9 +33,9 @@ def test_without_its_tables_it_says_which_command_makes_them(postgres: Postgres)
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"dbname": "nobody_made_it"}, "no such database"),
+        ({"dbname": "nobody_made_it"}, "the database does not exist"),
         ({"user": "nobody"}, "user name or password is wrong"),
-        ({"sslmode": "requir"}, "cannot work"),
+        ({"sslmode": "requir"}, "settings that do not work"),
         ({}, "onceward migrate"),
     ],
     ids=["database", "user", "value", "tables"],
@@ -91,7 +91,7 @@ def test_nothing_partitions_the_records_and_their_id_is_unique_in_all_states(sto
         ("schema=1a", "schema"),
         ("migrate=perhaps", "neither yes nor no"),
         ("connections=0", "1 to 1000"),
-        ("schema=a&schema=b", "twice"),
+        ("schema=a&schema=b", "repeats a setting"),
         ("schem=a", "did you mean 'schema'"),
         ("ssl_mode=require", "did you mean 'sslmode'"),
     ],

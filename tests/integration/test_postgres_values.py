@@ -16,7 +16,7 @@ from psycopg.types.string import TextBinaryLoader
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.postgres.connection import PostgresConnection
-from onceward.stores.postgres.values import LARGEST
+from onceward.stores.postgres.values import MAX_BIGINT
 from tests.servers.postgres import URL
 
 SOME: dict[str, tuple[str, list[Any]]] = {
@@ -46,7 +46,7 @@ def there_and_back(kind: str, values: list[Any]) -> list[Any]:
         deadline = time.monotonic() + 30
         wire = await PostgresConnection.connect(os.environ[URL].encode(), ThreadRuntime(), "the server", deadline)
         try:
-            rows = await wire.ask(f"SELECT one FROM unnest($1::{kind}[]) AS one", deadline, values)
+            rows = await wire.query(f"SELECT one FROM unnest($1::{kind}[]) AS one", deadline, values)
         finally:
             wire.close()
         return [value for (value,) in rows]
@@ -63,7 +63,7 @@ def test_an_array_comes_back_as_it_was(what: str) -> None:
 
 @pytest.mark.usefixtures("postgres")
 def test_a_time_beyond_the_largest_is_as_good_as_never() -> None:
-    assert there_and_back("bigint", [1, 2**70]) == [1, LARGEST]
+    assert there_and_back("bigint", [1, 2**70]) == [1, MAX_BIGINT]
 
 
 class Shouting(Loader):

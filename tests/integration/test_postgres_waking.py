@@ -84,7 +84,7 @@ def test_behind_a_pooler_it_says_so_once_and_all_else_works(
     thread = store._listener._thread
     assert thread is not None
     thread.join(TOO_LONG)
-    assert [record.message for record in caplog.records if "not woken" in record.message] != []
+    assert [record.message for record in caplog.records if "no effect behind a pooler" in record.message] != []
     stop()
     run(store.close())
 

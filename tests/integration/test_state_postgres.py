@@ -92,7 +92,7 @@ def test_a_failure_inside_leaves_no_mark_that_the_user_could_commit(
     with with_psycopg("READ COMMITTED") as theirs:
         write(theirs, schema, "theirs")
         with monkeypatch.context() as patch:
-            patch.setattr(EventBatch, "took", fails)
+            patch.setattr(EventBatch, "all_written", fails)
             with pytest.raises(error):
                 trucks.apply_in(theirs, "truck", at(5, message_id="m"), "five")
         write(theirs, schema, "more of theirs")

@@ -35,7 +35,7 @@ def sent(trucks: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         statement.name: name for name, statement in vars(statements(_schema())).items() if hasattr(statement, "raw")
     }
     names |= {
-        one.name: word for one, word in ((latest.BEGIN, "begin"), (latest.ORDERLY, "set"), (latest.COMMIT, "commit"))
+        one.name: word for one, word in ((latest.BEGIN, "begin"), (latest.BATCH_SETTINGS, "set"), (latest.COMMIT, "commit"))
     }
     trips: list[list[str]] = []
 
@@ -51,7 +51,7 @@ def sent(trucks: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     for n in range(20):  # so that everything is prepared
         trucks.apply(f"before {n}", at(1, message_id=f"before {n}"), 1)
     traced("rows", lambda _deadline, statement, *_values: [names.get(statement.name, "greeting")])
-    traced("_together", lambda calls, _deadline: [names[statement.name] for statement, _ in calls])
+    traced("_run_pipeline", lambda calls, _deadline: [names[statement.name] for statement, _ in calls])
     traced("command", lambda text, _deadline: [text.lower()])
     return trips
 
@@ -60,28 +60,28 @@ def _schema() -> str:
     return f"test_{os.getpid()}"
 
 
-END = ["newest_expire", "commit"]
+END = ["latest_expire", "commit"]
 
 
 def test_a_batch_is_three_round_trips_and_a_duplicate_one(trucks: Any, sent: list[list[str]]) -> None:
     plain = [(f"truck {n}", at(1), n) for n in range(1_000)]
     trucks.apply_many(plain)
-    assert sent == [["newest_look"], ["begin", "set", "newest_move"], END]
+    assert sent == [["latest_lookup"], ["begin", "set", "latest_upsert"], END]
     sent.clear()
     messages = [StateEvent(f"truck {n % 500}", at(2, message_id=f"m{n}"), n, event_id=n) for n in range(1_000)]
     trucks.apply_many(messages)
-    assert sent == [["newest_look"], ["begin", "set", "newest_update", "newest_mark"], END]
+    assert sent == [["latest_lookup"], ["begin", "set", "latest_update", "latest_insert_marks"], END]
     sent.clear()
     trucks.apply_many([(f"truck {n}", at(1, message_id=f"stale {n}"), n) for n in range(500)])
-    assert sent == [["newest_look"], ["begin", "set", "newest_mark"], END]
+    assert sent == [["latest_lookup"], ["begin", "set", "latest_insert_marks"], END]
     for known in (plain, messages):
         sent.clear()
         trucks.apply_many(known)
-        assert sent == [["newest_look"]]
+        assert sent == [["latest_lookup"]]
 
 
-MOVE = ["begin", "set", "newest_move"]
-UPDATE = ["begin", "set", "newest_update"]
+MOVE = ["begin", "set", "latest_upsert"]
+UPDATE = ["begin", "set", "latest_update"]
 
 
 def fleet_at(minute: int, numbers: range = range(50)) -> list[Any]:
@@ -96,7 +96,7 @@ def test_entities_that_the_connection_knows_are_not_looked_up_again(trucks: Any,
     sent.clear()
     outcomes = trucks.apply_many([*fleet_at(1, range(25)), *fleet_at(3, range(25, 60))])
     assert [str(outcome) for outcome in outcomes] == ["stale_event_ignored"] * 25 + ["applied"] * 35
-    assert sent == [["newest_look"], MOVE, END], "ten of them are new"
+    assert sent == [["latest_lookup"], MOVE, END], "ten of them are new"
     assert [trucks.get(f"truck {n}") for n in (0, 24, 25, 59)] == ["2/0", "2/24", "3/25", "3/59"]
 
 
@@ -124,7 +124,7 @@ def test_what_others_wrote_since_counts_for_entities_that_the_connection_knows(
     assert sent[:2] == [UPDATE, ["rollback"]], "the guess was wrong, and nothing of it was written"
     sent.clear()
     trucks.apply_many(fleet_at(6))
-    assert sent[0] == ["newest_look"], "whoever was wrong looks for a while"
+    assert sent[0] == ["latest_lookup"], "whoever was wrong looks for a while"
 
 
 def test_a_new_connection_knows_nothing(store: PostgresStore, trucks: Any, sent: list[list[str]]) -> None:
@@ -135,7 +135,7 @@ def test_a_new_connection_knows_nothing(store: PostgresStore, trucks: Any, sent:
     with suppress(StoreUnavailable):  # if the end of the connection is not noticed before
         trucks.apply_many(fleet_at(2))
     trucks.apply_many(fleet_at(2))
-    assert ["newest_look"] in sent[3:], "the first three are of the first batch"
+    assert ["latest_lookup"] in sent[3:], "the first three are of the first batch"
     assert trucks.get("truck 0") == "2/0"
 
 
@@ -143,7 +143,7 @@ def test_a_new_connection_knows_nothing(store: PostgresStore, trucks: Any, sent:
 def test_a_duplicate_writes_nothing_and_waits_for_nobody(once: Once, trucks: Any, schema: str) -> None:
     events = [("truck", at(5, message_id="m"), 5), ("truck", at(4, message_id="m4"), 4)]
     trucks.apply_many(events)
-    once.store._crowd = 5  # type: ignore[attr-defined]  # in a crowd, too
+    once.store._lock_first_batches = 5  # type: ignore[attr-defined]  # in a crowd, too
     with with_psycopg("READ COMMITTED") as theirs:
         theirs.execute(f'SELECT * FROM "{schema}".onceward_newest FOR UPDATE')
         theirs.execute(f'SELECT * FROM "{schema}".onceward_marks FOR UPDATE')
@@ -180,7 +180,7 @@ def test_what_expires_is_found_by_an_index_and_goes_by_the_way(schema: str) -> N
     execute(f'ANALYZE "{schema}".onceward_marks; ANALYZE "{schema}".onceward_newest')
     with psycopg.connect(os.environ[URL]) as theirs:
         theirs.execute("SET enable_seqscan = off")
-        text = statements(schema).newest_expire.text.replace("$1::bigint", "0").replace("$2::bigint", "10")
+        text = statements(schema).latest_expire.text.replace("$1::bigint", "0").replace("$2::bigint", "10")
         plan = "\n".join(row[0] for row in theirs.execute(f"EXPLAIN {text}".encode()).fetchall())
     assert "onceward_marks_expiring" in plan
     assert "onceward_newest_expiring" in plan

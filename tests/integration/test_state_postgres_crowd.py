@@ -127,16 +127,16 @@ def test_those_who_raced_hold_their_entities_first_and_leave_no_empty_rows(
     once: Once, trucks: Any, schema: str, sent: list[list[str]]
 ) -> None:
     store: Any = once.store
-    store._crowd = 1
+    store._lock_first_batches = 1
     future = Ordering("2999-01-01T00:00Z")
     many = [(f"truck {n}", at(1, message_id=f"m{n}"), n) for n in range(20)]
     told = trucks.apply_many([*many, ("early", future, 1)])
     assert [str(outcome) for outcome in told] == ["applied"] * 20 + ["future_event_parked"]
-    held = ["begin", "set", "newest_hold", "newest_look"]
-    assert sent == [held, ["newest_update", "newest_mark"], END], "whoever holds them knows that they are there"
+    held = ["begin", "set", "latest_lock", "latest_lookup"]
+    assert sent == [held, ["latest_update", "latest_insert_marks"], END], "whoever holds them knows that they are there"
     assert execute(f"""SELECT entity FROM "{schema}".onceward_newest WHERE expires_at IS NOT NULL""") == []
-    assert store._crowd == 0
-    store._crowd = 1
+    assert store._lock_first_batches == 0
+    store._lock_first_batches = 1
     sent.clear()
     assert {str(outcome) for outcome in trucks.apply_many(many)} == {"duplicate_message_noop"}
     assert sent == [held, END]
@@ -159,15 +159,15 @@ def brought(number: int, turn: int) -> list[Event]:
 def test_batches_that_overlap_in_every_order_lose_nothing_and_never_wait_crosswise(
     trucks: Any, schema: str, monkeypatch: pytest.MonkeyPatch, crowded: bool
 ) -> None:
-    monkeypatch.setattr(postgres_store, "RETRIED", frozenset())  # a deadlock is an error
-    sound, in_vain = EventBatch.took, []
+    monkeypatch.setattr(postgres_store, "RETRYABLE", frozenset())  # a deadlock is an error
+    sound, in_vain = EventBatch.all_written, []
 
     def took(batch: EventBatch, replies: Any) -> bool:
         done = sound(batch, replies)
         in_vain.extend([batch] * (not done))
         return done
 
-    monkeypatch.setattr(EventBatch, "took", took)
+    monkeypatch.setattr(EventBatch, "all_written", took)
 
     def shuffled(number: int, turn: int, dice: Random) -> list[Event]:
         return dice.sample(brought(number, turn), ENTITIES)

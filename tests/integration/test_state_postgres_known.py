@@ -18,8 +18,8 @@ from onceward.stores.memory.store import MemoryStore
 from onceward.stores.postgres import PostgresStore
 from onceward.stores.postgres import latest_cache as orders
 from onceward.stores.postgres import store as postgres_store
-from onceward.stores.postgres.latest import ORDERLY, EventBatch
-from onceward.stores.postgres.pool import QUIET
+from onceward.stores.postgres.latest import BATCH_SETTINGS, EventBatch
+from onceward.stores.postgres.pool import SESSION_SETTINGS
 from onceward.stores.postgres.statements import statements
 from onceward.testing import FakeClock
 from tests.integration.test_state_postgres_costs import UPDATE, fleet_at, sent
@@ -57,11 +57,11 @@ def test_whoever_guesses_sweeps_when_it_looks(schema: str, monkeypatch: pytest.M
         trucks = once.state("trucks")
         trucks.apply_many([*fleet_at(1), ("another", at(1, message_id="m"), 1)])
         trucks.apply_many(fleet_at(2))
-        monkeypatch.setattr(orders, "OLDEST", MONTH)
+        monkeypatch.setattr(orders, "MAX_AGE", MONTH)
         clock.advance("7d")
         trucks.apply_many(fleet_at(3))
         assert count(schema, "marks") == 1, "nothing of this batch can ever expire"
-        monkeypatch.setattr(orders, "OLDEST", -1)
+        monkeypatch.setattr(orders, "MAX_AGE", -1)
         trucks.apply_many(fleet_at(4))
         assert count(schema, "marks") == 0
 
@@ -131,10 +131,10 @@ def test_each_is_looked_up_in_the_order_of_their_ids_however_small_the_table_was
         execute(f'ANALYZE "{schema}".onceward_newest')
     many = "array_fill(''::bytea, ARRAY[500])"
     with psycopg.connect(os.environ[URL], prepare_threshold=None) as theirs:
-        for setting in QUIET if direct else ():
+        for setting in SESSION_SETTINGS if direct else ():
             theirs.execute(setting.encode())
-        theirs.execute(ORDERLY.text.replace("$1::text", "'1000'").encode())
-        theirs.execute(f"PREPARE moves AS {statements(schema).newest_update.text}".encode())
+        theirs.execute(BATCH_SETTINGS.text.replace("$1::text", "'1000'").encode())
+        theirs.execute(f"PREPARE moves AS {statements(schema).latest_update.text}".encode())
         found = theirs.execute(f"EXPLAIN EXECUTE moves ({many}, {many}, {many}, {many}, 1, 1)".encode()).fetchall()
     plan = "\n".join(row[0] for row in found)
     [outer, inner] = [line.strip(" ->") for line in plan.splitlines() if "Scan" in line]
@@ -154,13 +154,13 @@ ENTITIES, ROUNDS, CREW = 40, 15, 5
 def test_batches_that_update_the_same_entities_lose_nothing_and_never_wait_crosswise(
     once: Once, trucks: Any, schema: str, monkeypatch: pytest.MonkeyPatch, prepare: int
 ) -> None:
-    monkeypatch.setattr(postgres_store, "RETRIED", frozenset())  # a deadlock is an error
-    monkeypatch.setattr(orders, "PAUSE", 0)  # whoever was wrong guesses again
+    monkeypatch.setattr(postgres_store, "RETRYABLE", frozenset())  # a deadlock is an error
+    monkeypatch.setattr(orders, "SKIPPED_BATCHES", 0)  # whoever was wrong guesses again
     updated, sound = [], EventBatch._move
 
     def move(batch: EventBatch, *, counted: bool) -> Any:
         statement, values = sound(batch, counted=counted)
-        updated.append(statement is statements(schema).newest_update)
+        updated.append(statement is statements(schema).latest_update)
         return statement, values
 
     trucks.apply_many(fleet_at(0, range(ENTITIES)))

@@ -70,7 +70,7 @@ def delivered_at_once(
                 state, store = mine.state("trucks"), mine.store
                 state.get("open the store")
                 for turn in turns:
-                    store._crowd = crowd  # type: ignore[attr-defined]  # a PostgresStore has it
+                    store._lock_first_batches = crowd  # type: ignore[attr-defined]  # a PostgresStore has it
                     events = batch(number, turn, dice)
                     line.wait(60)
                     told.extend(zip(events, state.apply_many(events), strict=True))

@@ -30,10 +30,10 @@ def test_a_password_that_was_not_encoded_is_not_shown_to_everybody(url: str) -> 
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("postgresql://[::1", "cannot be read"),
-        ("redis://[::1", "cannot be read"),
-        ("firestore://[", "cannot be read"),
-        ("redis://host/shop", "names no database"),
+        ("postgresql://[::1", "cannot be parsed"),
+        ("redis://[::1", "cannot be parsed"),
+        ("firestore://[", "cannot be parsed"),
+        ("redis://host/shop", "the database must be a number"),
         ("sqlite:///\ud800.db", "names no file"),
     ],
 )

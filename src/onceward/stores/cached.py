@@ -48,8 +48,8 @@ class CachedStore:
     def _wrap(self, store: Store, results: _ResultCache) -> None:
         self.name = f"{store.name} (cached)"
         self.inline = store.inline
-        self.largest = store.largest if isinstance(store, LimitsResultSize) else NO_SIZE_LIMIT
-        self.parts = store.parts if isinstance(store, OverlapsCalls) else 1
+        self.max_result_bytes = store.max_result_bytes if isinstance(store, LimitsResultSize) else NO_SIZE_LIMIT
+        self.batch_splits = store.batch_splits if isinstance(store, OverlapsCalls) else 1
         self._store = store
         self._results = results
 
@@ -158,8 +158,8 @@ class CachedStore:
             raise ConfigurationError(f"{self._store.name} cannot store the latest state of entities")
         return self._store
 
-    async def save_counts(self, sheets: Sequence[CounterRow], *, timeout: float) -> int:
-        return await self._counters_store().save_counts(sheets, timeout=timeout)
+    async def save_counts(self, counter_rows: Sequence[CounterRow], *, timeout: float) -> int:
+        return await self._counters_store().save_counts(counter_rows, timeout=timeout)
 
     async def read_counts(self, since: int, *, timeout: float) -> StoredCounts:
         return await self._counters_store().read_counts(since, timeout=timeout)

@@ -11,5 +11,5 @@ __all__ = ["FirestoreJoined", "FirestoreStore", "Layout", "from_url"]
 
 
 def from_url(url: str) -> FirestoreStore:
-    """For `open_store`. How documents look is part of the URL, too: see docs/howto/firestore.md."""
+    """Return the store for a URL, for `open_store`. The URL may also set the layout: see docs/howto/firestore.md."""
     return FirestoreStore(parse(url))

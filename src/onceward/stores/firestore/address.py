@@ -1,4 +1,4 @@
-"""Which project, database and collections: from a URL, or from a client that the user has made."""
+"""The project, database and collections of a store, from a URL or from a user's client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .layout import EXPIRY, SHOWN, SHOWN_OF_MARK, SHOWN_OF_STATE, Layout
 
 EMULATOR: Final = "FIRESTORE_EMULATOR_HOST"
 DEFAULT_DATABASE: Final = "(default)"
-EXAMPLE: Final = "write firestore://project/collection or firestore://project/collection?database=name"
+EXAMPLE: Final = "use firestore://project/collection or firestore://project/collection?database=name"
 SETTINGS: Final = frozenset({
     "database", "marks", "states", "fields", "notes", "mark_fields", "state_fields", "expiry", "values", "ids",
 })  # fmt: skip
@@ -29,7 +29,7 @@ _RESERVED = re.compile(r"__.*__")
 
 
 class FirestoreAddress(Struct, frozen=True):
-    """Where the documents are, and who asks. `marks`, `states` and the rest are collections beside `collection`."""
+    """The location of the documents, and the credentials. `marks` and `states` name further collections."""
 
     project: str
     collection: str
@@ -38,7 +38,7 @@ class FirestoreAddress(Struct, frozen=True):
     states: str = ""
     layout: Layout = field(default_factory=Layout)
     entity_ids: bool = False
-    """Entities give their names to the documents of their states."""
+    """Use the name of an entity as the id of its document."""
 
     emulator: str | None = None
     endpoint: str | None = None
@@ -46,13 +46,13 @@ class FirestoreAddress(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not _PROJECT.fullmatch(self.project):
-            raise ConfigurationError(f"{self.project!r} cannot be a project", hint=EXAMPLE)
+            raise ConfigurationError(f"{self.project!r} is not a valid project", hint=EXAMPLE)
         names = (self.collection, self.marks_in, self.states_in, self.audit_in, self.counts_in)
         for name in names:
             if not _COLLECTION.fullmatch(name) or name in {".", ".."} or _RESERVED.fullmatch(name):
-                raise ConfigurationError(f"{name!r} cannot be a collection", hint=EXAMPLE)
+                raise ConfigurationError(f"{name!r} is not a valid collection", hint=EXAMPLE)
         if len(set(names)) < len(names):
-            raise ConfigurationError("records, marks and states need a collection each", hint=EXAMPLE)
+            raise ConfigurationError("records, marks and states need separate collections", hint=EXAMPLE)
 
     @property
     def marks_in(self) -> str:
@@ -72,7 +72,7 @@ class FirestoreAddress(Struct, frozen=True):
 
     @property
     def root(self) -> str:
-        """As requests name the database."""
+        """The database's resource name, as used in requests."""
         return f"projects/{self.project}/databases/{self.database}"
 
     @property
@@ -82,17 +82,17 @@ class FirestoreAddress(Struct, frozen=True):
 
 
 def parse(url: str) -> FirestoreAddress:
-    """`firestore://project/collection?database=name`, and how its documents look."""
+    """Parse `firestore://project/collection?database=name` and the layout settings."""
     parts = urlsplit(url)
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     given = dict(pairs)
     if len(given) < len(pairs):
-        raise ConfigurationError(f"{url!r} has a setting twice", hint=EXAMPLE)
+        raise ConfigurationError(f"{url!r} contains a setting twice", hint=EXAMPLE)
     for name in given:
         if name not in SETTINGS:
             raise ConfigurationError(
                 f"a Firestore URL has no setting {name!r}",
-                hint=f"{closest_name(name, SETTINGS)}it may have {', '.join(sorted(SETTINGS))}",
+                hint=f"{closest_name(name, SETTINGS)}the settings are {', '.join(sorted(SETTINGS))}",
             )
     collection = unquote(parts.path.removeprefix("/"))
     if parts.scheme != "firestore" or not parts.netloc or not collection or parts.fragment:
@@ -104,18 +104,18 @@ def parse(url: str) -> FirestoreAddress:
         given.get("marks", ""),
         given.get("states", ""),
         _layout(given),
-        _choice(given, "ids", "hash", "entity"),
+        _flag_setting(given, "ids", "hash", "entity"),
         emulator=os.environ.get(EMULATOR) or None,
     )
 
 
 def from_client(client: Any, collection: str) -> FirestoreAddress:
-    """Where a `Client` or `AsyncClient` of the user's works. Calls go over channels of our own."""
+    """Return the address that a user's `Client` or `AsyncClient` uses. Calls use Onceward's own channels."""
     database = getattr(client, "_database_string", None)
     if not isinstance(database, str):
         raise ConfigurationError(
-            f"{type(client).__qualname__} is not a client of Firestore",
-            hint="give google.cloud.firestore.Client or AsyncClient, or a URL",
+            f"{type(client).__qualname__} is not a Firestore client",
+            hint="pass google.cloud.firestore.Client or AsyncClient, or a URL",
         )
     _, project, _, name = database.split("/")
     emulator = getattr(client, "_emulator_host", None)
@@ -130,8 +130,8 @@ def from_client(client: Any, collection: str) -> FirestoreAddress:
     )
 
 
-def changed(place: FirestoreAddress, changes: Mapping[str, Any]) -> FirestoreAddress:
-    return replace(place, **changes) if changes else place
+def with_changes(address: FirestoreAddress, changes: Mapping[str, Any]) -> FirestoreAddress:
+    return replace(address, **changes) if changes else address
 
 
 def _layout(given: Mapping[str, str]) -> Layout:
@@ -141,18 +141,18 @@ def _layout(given: Mapping[str, str]) -> Layout:
         marks=_pairs(given["mark_fields"]) if "mark_fields" in given else SHOWN_OF_MARK,
         states=_pairs(given["state_fields"]) if "state_fields" in given else SHOWN_OF_STATE,
         expiry=given.get("expiry", EXPIRY),
-        show_values=_choice(given, "values", "hidden", "shown"),
+        show_values=_flag_setting(given, "values", "hidden", "shown"),
     )
 
 
 def _pairs(text: str) -> dict[str, str]:
-    """`state:status,created_at`: what has no other name keeps its own."""
+    """Parse `state:status,created_at`. A field without a new name keeps its own."""
     pairs = (part.partition(":") for part in text.split(",") if part)
-    return {ours: theirs or ours for ours, _, theirs in pairs}
+    return {field_name: shown_name or field_name for field_name, _, shown_name in pairs}
 
 
-def _choice(given: Mapping[str, str], name: str, no: str, yes: str) -> bool:
+def _flag_setting(given: Mapping[str, str], name: str, no: str, yes: str) -> bool:
     value = given.get(name, no)
     if value not in {no, yes}:
-        raise ConfigurationError(f"{name}={value!r} is not possible", hint=f"write {name}={yes} or {name}={no}")
+        raise ConfigurationError(f"{name}={value!r} is not allowed", hint=f"use {name}={yes} or {name}={no}")
     return value == yes

@@ -1,4 +1,4 @@
-"""How calls reach Firestore from event loops."""
+"""Sends calls to Firestore from event loops."""
 
 from __future__ import annotations
 
@@ -9,67 +9,67 @@ from asyncio import AbstractEventLoop
 from typing import Any
 
 from .address import FirestoreAddress
-from .transport import OPTIONS, TROUBLE, credentials, meaning, metadata, target, wires
+from .transport import CHANNEL_OPTIONS, CLIENT_ERRORS, call_metadata, credentials, error_from_client, target, transports
 
 
 class FirestoreAsyncTransport:
-    """On event loops: a channel for each, as several may use one store, one after the other or each in its thread."""
+    """Sends calls from event loops. Each loop has its own channel, because several loops may use one store."""
 
-    def __init__(self, place: FirestoreAddress) -> None:
-        self._place = place
-        self._details = metadata(place)
+    def __init__(self, address: FirestoreAddress) -> None:
+        self._address = address
+        self._metadata = call_metadata(address)
         self.reset()
-        wires.add(self)
+        transports.add(self)
 
     def reset(self) -> None:
         self._apis: weakref.WeakKeyDictionary[AbstractEventLoop, Any] = weakref.WeakKeyDictionary()
 
-    def held(self) -> object:
+    def open_channels(self) -> object:
         return list(self._apis.items())
 
     def _client(self) -> Any:
         loop = asyncio.get_running_loop()
         api = self._apis.get(loop)
         if api is None:
-            api = self._apis[loop] = _looping(self._place)
+            api = self._apis[loop] = _connect(self._address)
         return api
 
-    async def one(self, method: str, request: Any, seconds: float) -> Any:
+    async def call(self, method: str, request: Any, timeout: float) -> Any:
         try:
-            call = getattr(self._client(), method)
-            return await call(request=request, retry=None, timeout=seconds, metadata=self._details)
-        except TROUBLE as error:
-            raise meaning(error, self._place.name) from error
+            method_call = getattr(self._client(), method)
+            return await method_call(request=request, retry=None, timeout=timeout, metadata=self._metadata)
+        except CLIENT_ERRORS as error:
+            raise error_from_client(error, self._address.name) from error
 
-    async def many(self, method: str, request: Any, seconds: float) -> list[Any]:
+    async def call_stream(self, method: str, request: Any, timeout: float) -> list[Any]:
         try:
-            call = getattr(self._client(), method)
-            answers = await call(request=request, retry=None, timeout=seconds, metadata=self._details)
+            method_call = getattr(self._client(), method)
+            answers = await method_call(request=request, retry=None, timeout=timeout, metadata=self._metadata)
             return [answer async for answer in answers]
-        except TROUBLE as error:
-            raise meaning(error, self._place.name) from error
+        except CLIENT_ERRORS as error:
+            raise error_from_client(error, self._address.name) from error
 
     async def close(self) -> None:
-        """Channels of other loops are left to the collector: only their own loop could close them."""
-        here = None
+        """Close this loop's channel. Only its own loop can close a channel; others are garbage-collected."""
+        current_loop = None
         with contextlib.suppress(RuntimeError):
-            here = asyncio.get_running_loop()
-        own = None if here is None else self._apis.pop(here, None)
+            current_loop = asyncio.get_running_loop()
+        own = None if current_loop is None else self._apis.pop(current_loop, None)
         self.reset()
         if own is not None:
             await own.transport.close()
 
 
-def _looping(place: FirestoreAddress) -> Any:
+def _connect(address: FirestoreAddress) -> Any:
     from google.cloud.firestore_v1.services.firestore import FirestoreAsyncClient
     from google.cloud.firestore_v1.services.firestore.transports import FirestoreGrpcAsyncIOTransport
 
-    if place.emulator:
+    if address.emulator:
         import grpc.aio
 
-        channel = grpc.aio.insecure_channel(place.emulator, options=OPTIONS)
+        channel = grpc.aio.insecure_channel(address.emulator, options=CHANNEL_OPTIONS)
     else:
         channel = FirestoreGrpcAsyncIOTransport.create_channel(
-            target(place), credentials=credentials(place), options=OPTIONS
+            target(address), credentials=credentials(address), options=CHANNEL_OPTIONS
         )
-    return FirestoreAsyncClient(transport=FirestoreGrpcAsyncIOTransport(host=target(place), channel=channel))
+    return FirestoreAsyncClient(transport=FirestoreGrpcAsyncIOTransport(host=target(address), channel=channel))

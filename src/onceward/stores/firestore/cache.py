@@ -1,7 +1,7 @@
-"""What this process has just written and still owns: its settlement then needs no read.
+"""Caches the claims that this process owns, so that settling them needs no read.
 
-A conditional write says whether it still holds. So what is remembered may be old, and never does harm: then the record
-is read after all. A store and its twins remember together, because one claims and the keeper's renews.
+A conditional write fails if the cached version is outdated, and then the record is read. So an outdated entry does no
+harm. A store and its clones share the cache, because the store claims and the heartbeat's clone renews.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any, NamedTuple
 
 from onceward.protocol.record import NO_OWNER, Record, RecordState
 
-MOST = 10_000
-"""Claims that are remembered, the oldest go first. A few megabytes."""
+MAX_CLAIMS = 10_000
+"""Cached claims; the oldest are removed first. They take a few megabytes."""
 
 
-APART = 5_000
-"""Two clocks differ by less than a part in so many: 200 µs a second."""
+DRIFT_DIVISOR = 5_000
+"""Two clocks drift apart by less than 1/5000: 200 µs per second."""
 
-LEAP = 1_000_000
-"""µs: more than that is no delay of an answer."""
+MAX_BACKWARD_STEP = 1_000_000
+"""µs. A larger step back is a change of the server's clock, not a slow reply."""
 
 
 class CachedDocument(NamedTuple):
-    """A record as it was seen or written: in which document, in which version. None: there is no such document."""
+    """A record as it was read or written, with its document's name and version. None: the document does not exist."""
 
     name: str
     record: Record | None
@@ -33,72 +33,74 @@ class CachedDocument(NamedTuple):
 
 
 class FirestoreCache:
-    """The last sights of claims that are held here, and the server's time."""
+    """The last known documents of claims owned by this process, and the server's time."""
 
     def __init__(self) -> None:
-        self._sights: dict[bytes, CachedDocument] = {}
-        self._unheard: dict[bytes, bytes] = {}
-        self._ahead: tuple[int, int] | None = None  # of the server's clock against the monotonic one, and since when
+        self._documents: dict[bytes, CachedDocument] = {}
+        self._unconfirmed: dict[bytes, bytes] = {}
+        self._clock_offset: tuple[int, int] | None = (
+            None  # server time minus monotonic time, and when it was measured
+        )
 
-    def of(self, id: bytes, token: int, nonce: bytes) -> CachedDocument | None:
-        """What its owner may go by."""
-        sight = self._sights.get(id)
-        if sight is None or sight.record is None or (sight.record.token, sight.record.nonce) != (token, nonce):
+    def get_owned(self, id: bytes, token: int, nonce: bytes) -> CachedDocument | None:
+        """Return the cached document if it belongs to this claim."""
+        cached = self._documents.get(id)
+        if cached is None or cached.record is None or (cached.record.token, cached.record.nonce) != (token, nonce):
             return None
-        return sight
+        return cached
 
-    def name(self, id: bytes) -> str | None:
-        sight = self._sights.get(id)
-        return None if sight is None else sight.name
+    def document_name(self, id: bytes) -> str | None:
+        cached = self._documents.get(id)
+        return None if cached is None else cached.name
 
-    def wrote(self, sight: CachedDocument) -> None:
-        record = sight.record
+    def put(self, cached: CachedDocument) -> None:
+        record = cached.record
         if record is None:
             return
         if record.state is not RecordState.PENDING or record.nonce == NO_OWNER or record.released:
             self.drop(record.id)
             return
-        self._sights.pop(record.id, None)  # so that it is the youngest
-        self._sights[record.id] = sight
-        while len(self._sights) > MOST:
-            with suppress(RuntimeError, StopIteration):  # another thread has just changed it: look again
-                self._sights.pop(next(iter(self._sights)), None)
+        self._documents.pop(record.id, None)  # so that it becomes the newest entry
+        self._documents[record.id] = cached
+        while len(self._documents) > MAX_CLAIMS:
+            with suppress(RuntimeError, StopIteration):  # another thread changed it at the same time: try again
+                self._documents.pop(next(iter(self._documents)), None)
 
     def drop(self, id: bytes) -> None:
-        self._sights.pop(id, None)
+        self._documents.pop(id, None)
 
-    # ── claims that were perhaps written, and of which nobody was told ──
+    # ── claims that may have been written although their caller was told otherwise ──
 
-    def unheard(self, id: bytes, nonce: bytes) -> None:
-        self._unheard[id] = nonce
-        while len(self._unheard) > MOST:
+    def add_unconfirmed(self, id: bytes, nonce: bytes) -> None:
+        self._unconfirmed[id] = nonce
+        while len(self._unconfirmed) > MAX_CLAIMS:
             with suppress(RuntimeError, StopIteration):  # as above
-                self._unheard.pop(next(iter(self._unheard)), None)
+                self._unconfirmed.pop(next(iter(self._unconfirmed)), None)
 
-    def is_unheard(self, record: Record) -> bool:
-        """Whether this claim is one whose caller was told that somebody else is at it: then nothing was begun."""
-        return record.state is RecordState.PENDING and self._unheard.get(record.id) == record.nonce
+    def is_unconfirmed(self, record: Record) -> bool:
+        """Return whether the caller of this claim was told that the key is running elsewhere and so never started."""
+        return record.state is RecordState.PENDING and self._unconfirmed.get(record.id) == record.nonce
 
-    # ── the server's time between two answers ──
+    # ── the server's time between two replies ──
 
-    def heard(self, now: int) -> None:
-        """It said so in an answer. The one that was on its way for the shortest time is the nearest to the truth.
+    def sync_clock(self, now: int) -> None:
+        """Update the clock offset with the time from a reply. The fastest reply gives the most accurate offset.
 
-        Clocks do not run alike, so that what was heard long ago counts for less; and after a leap only the new counts.
+        Clocks drift, so an older measurement counts for less. After a step of the clock, only the new one counts.
         """
-        here = time.monotonic_ns() // 1_000
-        ahead, (before, since) = now - here, self._ahead or (now - here, here)
-        before -= (here - since) // APART
-        self._ahead = (ahead if before - ahead > LEAP else max(ahead, before)), here
+        local_time = time.monotonic_ns() // 1_000
+        offset, (before, since) = now - local_time, self._clock_offset or (now - local_time, local_time)
+        before -= (local_time - since) // DRIFT_DIVISOR
+        self._clock_offset = (offset if before - offset > MAX_BACKWARD_STEP else max(offset, before)), local_time
 
     def now(self) -> int | None:
-        """The server's time, late by as long as an answer travels; None before the first."""
-        if self._ahead is None:
+        """Return the server's time, behind by the latency of a reply at most; None before the first reply."""
+        if self._clock_offset is None:
             return None
-        ahead, since = self._ahead
-        here = time.monotonic_ns() // 1_000
-        return here + ahead - (here - since) // APART
+        offset, since = self._clock_offset
+        local_time = time.monotonic_ns() // 1_000
+        return local_time + offset - (local_time - since) // DRIFT_DIVISOR
 
 
 Now = Callable[[], int | None]
-"""The time of a clock that replaces the server's, for tests."""
+"""Returns the time of a test clock, or None to use the server's."""

@@ -1,4 +1,4 @@
-"""What processes have counted: a document for each process and hour."""
+"""Stores the counters of processes: one document per process and hour."""
 
 from __future__ import annotations
 
@@ -18,87 +18,91 @@ from onceward.protocol.counters import (
 from . import errors as faults
 from . import values
 from .cache import Now
-from .calls import FirestoreCalls, Found, after, in_order, where
+from .calls import FirestoreCalls, FoundDocument, stable_order, start_after, where
 from .documents import Changes
-from .errors import FirestoreRefused
+from .errors import FirestoreError
 from .values import Value, plain
 
 PAGE: Final = 300
-SWEEP: Final = 2
-"""Old sheets deleted by the way, per sheet: twice what is added."""
+EXPIRED_PER_ROW: Final = 2
+"""Old rows deleted per saved row: twice as many as are added."""
 
 _HOUR: Final = ("hour",)
 
 
 class FirestoreCounters:
-    """Sheets in their collection."""
+    """The counter rows of one store."""
 
     def __init__(self, calls: FirestoreCalls, clock: Now) -> None:
         self._calls = calls
         self._clock = clock
-        self._in = calls.place.counts_in
+        self._collection = calls.address.counts_in
 
-    async def keep(self, sheets: Sequence[CounterRow], deadline: float) -> int:
-        """One read a sheet, and one write if it is newer than what is there."""
-        names = [(self._in, f"{sheet.process.hex()}-{sheet.hour}") for sheet in sheets] or [(self._in, "clock")]
+    async def save(self, counter_rows: Sequence[CounterRow], deadline: float) -> int:
+        """Save the rows: one read per row, and one write if it is newer than the stored one."""
+        names = [
+            (self._collection, f"{counter_row.process.hex()}-{counter_row.hour}") for counter_row in counter_rows
+        ] or [(self._collection, "clock")]
         while True:
             found, now = await self._calls.get(names, deadline)
             now = self._clock() or now
             batch = [
-                self._calls.writing(*name, self._changes(sheet), None if there is None else there.version)
-                for name, sheet, there in ((name, sheet, found.get(name)) for name, sheet in zip(names, sheets))  # noqa: B905 (without sheets there is one name)
-                if there is None or int(plain(there.fields["number"])) < sheet.number
+                self._calls.build_write(*name, self._changes(counter_row), None if there is None else there.version)
+                for name, counter_row, there in (
+                    (name, counter_row, found.get(name)) for name, counter_row in zip(names, counter_rows)
+                )
+                if there is None or int(plain(there.fields["number"])) < counter_row.number
             ]
             try:
                 if batch:
                     await self._calls.commit(batch, deadline)
-            except FirestoreRefused as error:
-                if error.code not in faults.RACED:
+            except FirestoreError as error:
+                if error.code not in faults.CONFLICT_CODES:
                     raise
-                continue  # our own, overtaken on its way: look again
-            if sheets:
-                await self.expire(SWEEP * len(sheets), deadline, now)
+                continue  # a newer row of this process was written first: read again
+            if counter_rows:
+                await self.expire(EXPIRED_PER_ROW * len(counter_rows), deadline, now)
             return now
 
-    def _changes(self, sheet: CounterRow) -> Changes:
-        end = sheet.hour * HOUR + COUNTS_RETENTION + 2 * HOUR
+    def _changes(self, counter_row: CounterRow) -> Changes:
+        end = counter_row.hour * HOUR + COUNTS_RETENTION + 2 * HOUR
         return {
-            ("process",): Value(bytes_value=sheet.process),
-            _HOUR: values.number(sheet.hour),
-            ("number",): values.number(sheet.number),
-            ("counts",): Value(bytes_value=encode_counts(sheet.counts)),
-            (self._calls.place.layout.expiry,): values.time(end),
+            ("process",): Value(bytes_value=counter_row.process),
+            _HOUR: values.number(counter_row.hour),
+            ("number",): values.number(counter_row.number),
+            ("counts",): Value(bytes_value=encode_counts(counter_row.counts)),
+            (self._calls.address.layout.expiry,): values.time(end),
         }
 
     async def read_counts(self, since: int, deadline: float) -> StoredCounts:
         now = self._clock()
         if now is None:
-            _, now = await self._calls.get([(self._in, "clock")], deadline)
+            _, now = await self._calls.get([(self._collection, "clock")], deadline)
         condition = where(_HOUR, "GREATER_THAN_OR_EQUAL", values.number(max(since, oldest_kept_hour(now))))
-        sheets: list[CounterRow] = []
+        counter_rows: list[CounterRow] = []
         more: dict[str, Any] = {}
         while True:
             page, _ = await self._calls.query(
-                self._in, deadline, where=condition, order_by=in_order(_HOUR), limit=PAGE, **more
+                self._collection, deadline, where=condition, order_by=stable_order(_HOUR), limit=PAGE, **more
             )
-            sheets += [_sheet(one) for one in page]
+            counter_rows += [_counter_row(one) for one in page]
             if len(page) < PAGE:
-                return StoredCounts(sheets, now)
-            last = Value(reference_value=self._calls.path(self._in, page[-1].name))
-            more = {"start_at": after(page[-1].fields["hour"], last)}
+                return StoredCounts(counter_rows, now)
+            last = Value(reference_value=self._calls.path(self._collection, page[-1].name))
+            more = {"start_at": start_after(page[-1].fields["hour"], last)}
 
     async def expire(self, limit: int, deadline: float, now: int | None = None) -> int:
         now = self._clock() if now is None else now
         if now is None:
-            _, now = await self._calls.get([(self._in, "clock")], deadline)
+            _, now = await self._calls.get([(self._collection, "clock")], deadline)
         condition = where(_HOUR, "LESS_THAN", values.number(oldest_kept_hour(now)))
-        old, _ = await self._calls.query(self._in, deadline, where=condition, limit=min(limit, PAGE))
+        old, _ = await self._calls.query(self._collection, deadline, where=condition, limit=min(limit, PAGE))
         if not old:
             return 0
-        batch = [self._calls.deleting(self._in, one.name, one.version) for one in old]
+        batch = [self._calls.build_delete(self._collection, one.name, one.version) for one in old]
         return sum(code == "OK" for code, _ in await self._calls.write_each(batch, deadline))
 
 
-def _sheet(one: Found) -> CounterRow:
+def _counter_row(one: FoundDocument) -> CounterRow:
     process, hour, number, counts = (plain(one.fields[name]) for name in ("process", "hour", "number", "counts"))
     return CounterRow(process, hour, number, decode_counts(counts))

@@ -1,7 +1,7 @@
-"""Records as documents and back. Only what changed is written: what others keep in the document stays.
+"""Converts records to documents and back. Only changed fields are written, so foreign fields of a document survive.
 
-A document without our own fields, as a lock that was written by hand before, is read by those that it has: a status
-and the times. So a collection can be taken over as it is.
+A document without Onceward's fields, such as a lock of a previous implementation, is read by the fields that it has: a
+status and times. So Onceward can adopt an existing collection.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ from onceward.protocol.transitions import CLOCK_MARGIN
 
 from . import values
 from .layout import REST, Layout, Path
-from .values import NOTHING, MapValue, Value, plain
+from .values import NULL, MapValue, Value, plain
 
 Fields = Mapping[str, Any]
-"""Of a document, as the messages have them."""
+"""The fields of a document, as Firestore values."""
 
 Changes = dict[Path, Any]
-"""By where they stand: what is to be written."""
+"""The values to write, by path."""
 
-NOT_OURS: Final = 0
+FOREIGN_TOKEN: Final = 0
 """The token of a record that was read from a document which Onceward did not write."""
 
-_NULLABLE: Final = frozenset({"error", "error_type"})  # texts that are shown as null while there is none
+_NULLABLE: Final = frozenset({"error", "error_type"})  # empty texts are stored as null
 _json = msgspec.json.Encoder(order="deterministic").encode
 _mapping = msgspec.json.Decoder(dict[str, str]).decode
 
 
-def _text_or_null(words: str) -> Any:
-    return values.text(words) if words else NOTHING
+def _text_or_null(text: str) -> Any:
+    return values.text(text) if text else NULL
 
 
 def _bytes(data: bytes | None) -> Any:
-    return NOTHING if data is None else Value(bytes_value=data)
+    return NULL if data is None else Value(bytes_value=data)
 
 
 def _flag(value: bool) -> Any:  # noqa: FBT001 (the value of a field)
     return Value(boolean_value=value)
 
 
-def _words(words: Mapping[str, str]) -> Any:
-    """A map, which can be read and searched; as one text if a name cannot be the name of a member."""
-    plainly = {values.spelled_out(name): values.spelled_out(value) for name, value in words.items()}
-    if all(map(values.is_member, plainly)):
-        return Value(map_value=MapValue(fields={name: values.text(value) for name, value in plainly.items()}))
-    return Value(bytes_value=_json(plainly))
+def _mapping_value(texts: Mapping[str, str]) -> Any:
+    """Encode as a map, which can be queried, or as bytes if a name is not a valid member name."""
+    escaped = {values.escape_surrogates(name): values.escape_surrogates(value) for name, value in texts.items()}
+    if all(map(values.is_valid_member, escaped)):
+        return Value(map_value=MapValue(fields={name: values.text(value) for name, value in escaped.items()}))
+    return Value(bytes_value=_json(escaped))
 
 
 _ENCODERS: Final[dict[str, Callable[[Any], Any]]] = {
@@ -65,7 +65,7 @@ _ENCODERS: Final[dict[str, Callable[[Any], Any]]] = {
         ("created_at", "claimed_at", "updated_at", "renewed_at", "lease_until", "retry_at", "valid_until"), values.time
     ),
     **dict.fromkeys(("ask_first", "released", "stored", "final"), _flag),
-    **dict.fromkeys(("arguments", "note"), _words),
+    **dict.fromkeys(("arguments", "note"), _mapping_value),
 }
 
 
@@ -73,7 +73,7 @@ _TYPES: Final[dict[str, type]] = {
     name: kind
     for encode, kind in (
         (_bytes, bytes), (values.text, str), (_text_or_null, str), (values.number, int), (values.time, int),
-        (_flag, bool), (_words, dict),
+        (_flag, bool), (_mapping_value, dict),
     )
     for name, own in _ENCODERS.items()
     if own is encode
@@ -84,7 +84,7 @@ _TIMES: Final = tuple(name for name, encode in _ENCODERS.items() if encode is va
 
 
 class Records:
-    """Records in documents of one layout."""
+    """Converts records to documents of one layout, and back."""
 
     def __init__(self, layout: Layout) -> None:
         self.paths = layout.paths()
@@ -92,36 +92,36 @@ class Records:
         self._notes = layout.notes
 
     def path(self, field: str) -> str:
-        """As queries name it."""
+        """Return the field path for a query."""
         return ".".join(self.paths[field])
 
     # ── writing ──
 
     def changes(self, before: Record | None, after: Record) -> Changes:
-        """What has to be written so that the document says this instead of that."""
-        made: Changes = {}
-        if before is not None and before.token == NOT_OURS:
-            before = None  # it lacks most of it
+        """Return what to write so that the document holds `after` instead of `before`."""
+        changes: Changes = {}
+        if before is not None and before.token == FOREIGN_TOKEN:
+            before = None  # the document lacks most fields
         for field, path in self.paths.items():
             value = getattr(after, field)
             if before is None or value != getattr(before, field):
-                made[path] = _ENCODERS[field](self._others(value) if field == "note" else value)
+                changes[path] = _ENCODERS[field](self._others(value) if field == "note" else value)
         if before is None or before.note != after.note:
             for name in self._notes:
-                made[name,] = _text_or_null(after.note.get(name, ""))
-        end = expires(after)
-        if before is None or end != expires(before):
-            made[self.expiry] = values.time(end)
-        return made
+                changes[name,] = _text_or_null(after.note.get(name, ""))
+        end = expiry_of(after)
+        if before is None or end != expiry_of(before):
+            changes[self.expiry] = values.time(end)
+        return changes
 
     def _others(self, note: Mapping[str, str]) -> dict[str, str]:
-        """The notes that have no field of their own. An empty one has: a field that is null means none."""
+        """Return the notes without their own field. Empty notes are included, because a null field means no note."""
         return {name: value for name, value in note.items() if name not in self._notes or not value}
 
     # ── reading ──
 
     def record(self, id: bytes, fields: Fields) -> Record:
-        """The record in a document. `id`: whose it is if it does not say so itself."""
+        """Decode the record in a document. `id` is used if the document does not contain its id."""
         rest = plain(fields[REST]) if REST in fields else {}
         rest = rest if isinstance(rest, dict) else {}
         found = {field: _at(path, fields, rest) for field, path in self.paths.items()}
@@ -131,44 +131,44 @@ class Records:
         try:
             return self._read(known, fields, adopted=adopted)
         except (KeyError, TypeError, ValueError, msgspec.DecodeError) as error:
-            return _stranger(known, error)
+            return _newer_record(known, error)
 
     def _read(self, known: dict[str, Any], fields: Fields, *, adopted: bool) -> Record:
         known["state"] = RecordState(known["state"])
         known["after_crash"] = AfterCrash(known.get("after_crash", 0))
         for name in ("arguments", "note"):
-            words = known.get(name, {})
-            known[name] = _mapping(words) if isinstance(words, bytes) else _texts(words)
+            stored = known.get(name, {})
+            known[name] = _mapping(stored) if isinstance(stored, bytes) else _as_texts(stored)
         for name in _TIMES:
             path = self.paths[name]
-            if len(path) == 1 and path[0] in fields and _is_guess(fields[path[0]]):
+            if len(path) == 1 and path[0] in fields and _is_ambiguous_time(fields[path[0]]):
                 raise TypeError(f"{path[0]} is a number, and may be seconds or milliseconds")
         for name in self._notes:
             shown = plain(fields[name]) if name in fields else None
             if shown is not None:
                 known["note"] = {**known["note"], name: str(shown)}
         if adopted:
-            known = {**known, "token": NOT_OURS, "stored": False}
+            known = {**known, "token": FOREIGN_TOKEN, "stored": False}
         for name, value in known.items():
             if not isinstance(value, _TYPES[name]) or (isinstance(value, bool) and _TYPES[name] is int):
                 raise TypeError(f"{name} is {type(value).__name__}")
         return Record(**{"scope": "", "key": "", **known})
 
-    def claimed(self, request: ClaimRequest, fields: Fields, store: str) -> Record:
-        """The record that a claim finds in its document."""
+    def record_for_claim(self, request: ClaimRequest, fields: Fields, store: str) -> Record:
+        """Return the record that a claim finds in its document."""
         record = self.record(request.id, fields)
         if record.id != request.id:
             raise ConfigurationError(
-                f"{store}: this content is on record for {record.scope}, and a document has room for one",
+                f"{store}: this content already has a record of {record.scope}, and a document can hold only one",
                 key=request.key,
-                hint="give each operation that works on contents a collection of its own",
+                hint="use a separate collection for each operation with content keys",
             )
-        if record.token == NOT_OURS:
+        if record.token == FOREIGN_TOKEN:
             return replace(record, scope=request.scope, key=request.key)
         return record
 
-    def owner_of(self, fields: Fields) -> bytes | None:
-        """The id of the record that a document holds; None if it does not say."""
+    def id_in(self, fields: Fields) -> bytes | None:
+        """Return the id of the record in a document, or None if it contains none."""
         rest = fields[REST].map_value.fields if REST in fields else {}
         return bytes(rest["id"].bytes_value) if "id" in rest else None
 
@@ -179,19 +179,19 @@ def _at(path: Path, fields: Fields, rest: Mapping[str, Any]) -> Any:
     return plain(fields[path[0]]) if path[0] in fields else None
 
 
-def _texts(words: Any) -> Any:
-    """Somebody may have written a number among the notes."""
-    return {name: str(said) for name, said in words.items()} if isinstance(words, dict) else words
+def _as_texts(notes: Any) -> Any:
+    """Convert note values to text: another program may have written numbers."""
+    return {name: str(value) for name, value in notes.items()} if isinstance(notes, dict) else notes
 
 
-def _is_guess(value: Any) -> bool:
-    """A time as a number, written by hand: seconds or milliseconds? We write a number only beyond the calendar."""
+def _is_ambiguous_time(value: Any) -> bool:
+    """Return whether a time is a number of unknown unit. Onceward writes numbers only outside a timestamp's range."""
     number = value.integer_value if value.WhichOneof("value_type") == "integer_value" else None
-    return number is not None and values.EARLIEST <= number <= values.LATEST
+    return number is not None and values.MIN_TIME <= number <= values.MAX_TIME
 
 
-def _stranger(known: Mapping[str, Any], error: Exception) -> Record:
-    """A newer layout may hold what we cannot read. It is left alone anyway; PENDING without a lease means held."""
+def _newer_record(known: Mapping[str, Any], error: Exception) -> Record:
+    """Return a placeholder for a record of a newer layout: PENDING without a lease, so that it is left alone."""
     min_reader, key = known.get("min_reader", 0), str(known.get("key", ""))
     if isinstance(min_reader, int) and min_reader > READER:
         token = known.get("token", 0)
@@ -200,12 +200,12 @@ def _stranger(known: Mapping[str, Any], error: Exception) -> Record:
             min_reader=min_reader,
         )  # fmt: skip
     raise StoreBroken(
-        "a document holds what no Onceward of its version writes", key=key, hint="was it edited by hand?"
+        "a document does not have the layout of its version", key=key, hint="was it edited by hand?"
     ) from error
 
 
-def expires(record: Record) -> int | None:
-    """From when on nobody needs the record: `transitions.purgeable` holds then, by any clock within the margin."""
+def expiry_of(record: Record) -> int | None:
+    """Return the time from which the record may be deleted: `transitions.purgeable`, plus the clock margin."""
     state = record.state
     if state is RecordState.FREE:
         end: int | None = record.token

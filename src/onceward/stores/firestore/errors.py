@@ -1,4 +1,4 @@
-"""What Firestore's refusals mean to somebody who only wants to know whether to wait or to act."""
+"""Translates Firestore errors into Onceward errors that say whether to retry or what to fix."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from typing import Final
 
 from onceward.errors import ConfigurationError, OncewardError, StoreBroken, StoreNotSetUp, StoreUnavailable
 
-RACED: Final = frozenset({"ALREADY_EXISTS", "FAILED_PRECONDITION", "ABORTED", "NOT_FOUND"})
-"""Of a write: somebody else was quicker, and nothing was written."""
+CONFLICT_CODES: Final = frozenset({"ALREADY_EXISTS", "FAILED_PRECONDITION", "ABORTED", "NOT_FOUND"})
+"""For a write: another writer was faster, and nothing was written."""
 
-UNSURE: Final = frozenset({
+AMBIGUOUS_CODES: Final = frozenset({
     "UNAVAILABLE", "DEADLINE_EXCEEDED", "INTERNAL", "UNKNOWN", "CANCELLED", "RESOURCE_EXHAUSTED",
 })  # fmt: skip
-"""Perhaps it was done, perhaps not; it may help to ask again."""
+"""The request may or may not have been executed; retrying may help."""
 
-AGAIN: Final = "the same call may be repeated"
-ROLE: Final = "give this service account the role roles/datastore.user, see docs/howto/firestore.md"
+RETRY_HINT: Final = "retry the call"
+ROLE_HINT: Final = "grant this service account the role roles/datastore.user, see docs/howto/firestore.md"
 
 
-class FirestoreRefused(Exception):
-    """The server said no, or did not answer. `code` is gRPC's word for it."""
+class FirestoreError(Exception):
+    """The server returned an error or did not reply. `code` is the name of the gRPC status."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -27,28 +27,28 @@ class FirestoreRefused(Exception):
         self.text = text
 
 
-def explain(error: FirestoreRefused, name: str) -> OncewardError:
-    """A fresh error of ours."""
-    said = f"({error.code}: {error.text[:300]})"
+def error_for(error: FirestoreError, name: str) -> OncewardError:
+    """Return a new Onceward error."""
+    details = f"({error.code}: {error.text[:300]})"
     match error.code:
         case "DEADLINE_EXCEEDED" | "CANCELLED":
-            return StoreUnavailable(f"{name}: no answer in the time that this call has {said}", hint=AGAIN)
+            return StoreUnavailable(f"{name}: no reply within the call's timeout {details}", hint=RETRY_HINT)
         case "RESOURCE_EXHAUSTED":
-            return StoreUnavailable(f"{name}: a quota is used up, or writes come too fast {said}", hint=AGAIN)
+            return StoreUnavailable(f"{name}: a quota is exhausted, or writes are too frequent {details}", hint=RETRY_HINT)
         case "ABORTED" | "FAILED_PRECONDITION" | "ALREADY_EXISTS" if "index" not in error.text:
-            return StoreUnavailable(f"{name}: others write to the same documents all the time {said}", hint=AGAIN)
+            return StoreUnavailable(f"{name}: other writers keep changing the same documents {details}", hint=RETRY_HINT)
         case "UNAVAILABLE" | "INTERNAL" | "UNKNOWN":
-            return StoreUnavailable(f"{name}: it cannot be reached {said}", hint=f"is the network up? {AGAIN}")
+            return StoreUnavailable(f"{name}: the server cannot be reached {details}", hint=f"is the network up? {RETRY_HINT}")
         case "NOT_FOUND":
             return StoreNotSetUp(
-                f"{name}: there is no such project or database {said}",
-                hint="make it with: gcloud firestore databases create --database=NAME --location=REGION",
+                f"{name}: the project or database does not exist {details}",
+                hint="create it with: gcloud firestore databases create --database=NAME --location=REGION",
             )
         case "PERMISSION_DENIED" | "UNAUTHENTICATED":
-            return StoreNotSetUp(f"{name}: these credentials may not read and write here {said}", hint=ROLE)
+            return StoreNotSetUp(f"{name}: these credentials may not read and write here {details}", hint=ROLE_HINT)
         case "FAILED_PRECONDITION":
-            return StoreNotSetUp(f"{name}: it lacks an index {said}", hint="make it as the server says")
+            return StoreNotSetUp(f"{name}: it lacks an index {details}", hint="create it as the server's message says")
         case "INVALID_ARGUMENT":
-            return ConfigurationError(f"{name}: it does not take what we wrote {said}")
+            return ConfigurationError(f"{name}: the server rejected the write as invalid {details}")
         case _:
-            return StoreBroken(f"{name}: the server refused {said}", hint="look at what it says")
+            return StoreBroken(f"{name}: the server returned an error {details}", hint="see the server's message")

@@ -22,26 +22,26 @@ from onceward.protocol.runtime import Runtime
 
 from . import errors as faults
 from .cache import Now
-from .calls import ANY, FirestoreCalls, Found, where
+from .calls import ANY_VERSION, FirestoreCalls, FoundDocument, where
 from .documents import Changes, Fields, Records
-from .errors import FirestoreRefused
-from .latest import Look, judged, to_write
+from .errors import FirestoreError
+from .latest import DocumentsRead, changes_for, decide_deliveries
 from .latest_documents import LatestDocuments
-from .names import hashed, name_of
+from .names import hash_name, name_of
 from .values import ArrayValue, MapValue, Value
 
-INSIDE: Final = "call it inside of a function that is decorated with @firestore.transactional"
-AGAIN: Final = frozenset({"ABORTED", "FAILED_PRECONDITION", "INVALID_ARGUMENT", "NOT_FOUND"})
-Place = tuple[str, str]
-Change = Callable[[Record | None, Any, int], tuple[Record | None, Verdict]]
+TRANSACTION_HINT: Final = "call it inside of a function that is decorated with @firestore.transactional"
+RETRY_CODES: Final = frozenset({"ABORTED", "FAILED_PRECONDITION", "INVALID_ARGUMENT", "NOT_FOUND"})
+DocumentPath = tuple[str, str]
+Transition = Callable[[Record | None, Any, int], tuple[Record | None, Verdict]]
 
 
-class Known(NamedTuple):
+class JoinedRecord(NamedTuple):
     """A record as this transaction has it: `written` is what the server has, and `record` what shall be there."""
 
     name: str
     written: Record | None
-    there: bool
+    exists: bool
     record: Record | None
 
 
@@ -63,10 +63,10 @@ class FirestoreJoined:
         self._states = states
         self._clock = clock
         self._id: bytes = transaction.id
-        self._in = calls.place.collection
-        self._heard = 0, 0.0
-        self._later: dict[bytes, Known] = {}
-        self._points: list[tuple[int, dict[bytes, Known]]] = []
+        self._collection = calls.address.collection
+        self._last_read = 0, 0.0
+        self._records_to_write: dict[bytes, JoinedRecord] = {}
+        self._savepoints: list[tuple[int, dict[bytes, JoinedRecord]]] = []
 
     # ── the verbs ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -79,51 +79,51 @@ class FirestoreJoined:
     async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
         return [await self._apply(transitions.renew, one, timeout) for one in renewals]
 
-    async def _apply(self, change: Change, request: AnyRequest, timeout: float) -> Answer:
-        known, now = await self._look(request, time.monotonic() + timeout)
-        record, verdict = change(known.record, request, now)
-        if record is not known.record and record is not None:
-            self._later[request.id] = known._replace(record=record)
-            self._calls.recall.drop(request.id)
-            if not self._points:
-                self._write_down()
+    async def _apply(self, change: Transition, request: AnyRequest, timeout: float) -> Answer:
+        joined, now = await self._load(request, time.monotonic() + timeout)
+        record, verdict = change(joined.record, request, now)
+        if record is not joined.record and record is not None:
+            self._records_to_write[request.id] = joined._replace(record=record)
+            self._calls.cache.drop(request.id)
+            if not self._savepoints:
+                self._flush()
         return Answer(verdict, record, now)
 
-    async def _look(self, request: AnyRequest, deadline: float) -> tuple[Known, int]:
-        known = self._later.get(request.id)
-        if known is not None:
-            return known, self._time()
+    async def _load(self, request: AnyRequest, deadline: float) -> tuple[JoinedRecord, int]:
+        joined = self._records_to_write.get(request.id)
+        if joined is not None:
+            return joined, self._time()
         if isinstance(request, ClaimRequest):
             name = name_of(request.id, request.scope, request.key)
         else:
-            name = self._calls.recall.name(request.id) or hashed(request.id)
-        found, now = await self._read([(self._in, name)], deadline)
-        one = found.get((self._in, name))
+            name = self._calls.cache.document_name(request.id) or hash_name(request.id)
+        found, now = await self._read([(self._collection, name)], deadline)
+        one = found.get((self._collection, name))
         if one is None and not isinstance(request, ClaimRequest):
             one = await self._search(request.id, deadline)
         if one is None:
-            return Known(name, None, there=False, record=None), now
+            return JoinedRecord(name, None, exists=False, record=None), now
         if isinstance(request, ClaimRequest):
-            record = self._records.claimed(request, one.fields, self._calls.name)
+            record = self._records.record_for_claim(request, one.fields, self._calls.name)
         else:
             record = self._records.record(request.id, one.fields)
-        return Known(one.name, record, there=True, record=record), now
+        return JoinedRecord(one.name, record, exists=True, record=record), now
 
-    async def _search(self, id: bytes, deadline: float) -> Found | None:
+    async def _search(self, id: bytes, deadline: float) -> FoundDocument | None:
         """Whose document is called after its content; then it is read once more, in the transaction."""
         ids = Value(array_value=ArrayValue(values=[Value(bytes_value=id)]))
-        hits, _ = await self._calls.query(self._in, deadline, where=where(self._records.paths["id"], "IN", ids))
+        hits, _ = await self._calls.query(self._collection, deadline, where=where(self._records.paths["id"], "IN", ids))
         if not hits:
             return None
-        found, _ = await self._read([(self._in, hits[0].name)], deadline)
-        return found.get((self._in, hits[0].name))
+        found, _ = await self._read([(self._collection, hits[0].name)], deadline)
+        return found.get((self._collection, hits[0].name))
 
-    def _write_down(self) -> None:
-        for known in self._later.values():
-            if known.record is not None and known.record is not known.written:
-                changes = self._records.changes(known.written, known.record)
-                self._add((self._in, known.name), changes, there=known.there)
-        self._later = {}
+    def _flush(self) -> None:
+        for joined in self._records_to_write.values():
+            if joined.record is not None and joined.record is not joined.written:
+                changes = self._records.changes(joined.written, joined.record)
+                self._add((self._collection, joined.name), changes, exists=joined.exists)
+        self._records_to_write = {}
 
     # ── newest wins ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -132,22 +132,22 @@ class FirestoreJoined:
     ) -> list[LatestResult]:
         deadline = time.monotonic() + timeout
         found, now = await self._read(self._states.wanted(deliveries), deadline)
-        look = Look(found, now)
-        decisions = judged(self._states, deliveries, look)
-        for place, changes in to_write(self._states, decisions, look, keep, deliveries).items():
+        look = DocumentsRead(found, now)
+        decisions = decide_deliveries(self._states, deliveries, look)
+        for place, changes in changes_for(self._states, decisions, look, keep, deliveries).items():
             there = found.get(place)
             dropped = [] if there is None else self._states.dropped(place, changes, there)
-            self._add(place, changes, there=there is not None, dropped=dropped)
+            self._add(place, changes, exists=there is not None, dropped=dropped)
         return decisions.answers
 
     async def latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
         deadline = time.monotonic() + timeout
         collection = self._states.states_in
-        places = [(collection, hashed(id)) for id in ids]
-        if self._calls.place.entity_ids:  # only a search knows their names; what it finds is read in the transaction
+        places = [(collection, hash_name(id)) for id in ids]
+        if self._calls.address.entity_ids:  # only a search knows their names; what it finds is read in the transaction
             places += [(collection, one.name) for one in await self._states.search(ids, deadline)]
         found, now = await self._read(places, deadline)
-        standings = [self._states.standing(one.fields) for one in found.values()]
+        standings = [self._states.state(one.fields) for one in found.values()]
         held = {one.id: one for one in standings if one.expires_at is None or one.expires_at > now}
         return [held.get(id) for id in ids]
 
@@ -160,22 +160,22 @@ class FirestoreJoined:
         return False
 
     async def begin(self, *, timeout: float) -> None:  # noqa: ARG002 (nothing is asked)
-        self._refuse_ended()
-        self._points.append((len(self._pending()), dict(self._later)))
+        self._raise_if_ended()
+        self._savepoints.append((len(self._pending()), dict(self._records_to_write)))
 
     async def keep(self) -> bool:
         """What was written is written down at the end of the outermost block: until then the caller may read."""
-        self._points.pop()
+        self._savepoints.pop()
         if not self.is_open():
             return False
-        if not self._points:
-            self._write_down()
+        if not self._savepoints:
+            self._flush()
         return True
 
     async def undo(self) -> bool:
-        if not self._points:  # it was kept, and something failed behind that
+        if not self._savepoints:  # it was kept, and something failed behind that
             return self.is_open()
-        writes_before, self._later = self._points.pop()
+        writes_before, self._records_to_write = self._savepoints.pop()
         if not self.is_open():
             return False
         del self._pending()[writes_before:]
@@ -189,40 +189,42 @@ class FirestoreJoined:
         pending: list[Any] = self._transaction._write_pbs  # noqa: SLF001 (what is written is nowhere else)
         return pending
 
-    def _add(self, place: Place, changes: Changes, *, there: bool, dropped: Iterable[Any] = ()) -> None:
+    def _add(self, place: DocumentPath, changes: Changes, *, exists: bool, dropped: Iterable[Any] = ()) -> None:
         """A write without a condition: what was read in the transaction is locked, or checked when it commits."""
-        write = self._calls.writing(*place, changes, ANY if there else None, dropped)
+        write = self._calls.build_write(*place, changes, ANY_VERSION if exists else None, dropped)
         write.ClearField("current_document")
         self._transaction._add_write_pbs([writes.Write.wrap(write)])  # noqa: SLF001 (takes no prepared writes otherwise)
 
-    async def _read(self, places: Sequence[Place], deadline: float) -> tuple[dict[Place, Found], int]:
+    async def _read(
+        self, places: Sequence[DocumentPath], deadline: float
+    ) -> tuple[dict[DocumentPath, FoundDocument], int]:
         """As the transaction will leave them: what is already written in it counts."""
-        self._refuse_ended()
+        self._raise_if_ended()
         try:
             found, now = await self._calls.get(places, deadline, self._id)
-        except FirestoreRefused as error:
-            raise _meaning(error, self._calls.name) from error
+        except FirestoreError as error:
+            raise _store_error(error, self._calls.name) from error
         for place in places:
             path = self._calls.path(*place)
             for write in map(writes.Write.pb, self._pending()):
                 if write.update.name == path:
                     there = found.get(place)
-                    fields = overlaid({} if there is None else there.fields, write)
-                    found[place] = Found(place[1], fields, ANY if there is None else there.version)
-        self._heard = now, time.monotonic()
+                    fields = apply_write({} if there is None else there.fields, write)
+                    found[place] = FoundDocument(place[1], fields, ANY_VERSION if there is None else there.version)
+        self._last_read = now, time.monotonic()
         return found, self._time()
 
     def _time(self) -> int:
         """The server's, as of the last read here and what has passed since."""
-        read_at, since = self._heard
+        read_at, since = self._last_read
         return self._clock() or read_at + int(1e6 * (time.monotonic() - since))
 
-    def _refuse_ended(self) -> None:
+    def _raise_if_ended(self) -> None:
         if not self.is_open():
-            raise RetryTransaction("your transaction has ended, or was begun again", hint=INSIDE)
+            raise RetryTransaction("your transaction has ended, or was begun again", hint=TRANSACTION_HINT)
 
 
-def overlaid(fields: Fields, write: Any) -> Fields:
+def apply_write(fields: Fields, write: Any) -> Fields:
     """The fields of a document after this write."""
     given = write.update.fields
     if not write.HasField("update_mask"):
@@ -260,21 +262,23 @@ def _check(transaction: Any, runtime: Runtime, calls: FirestoreCalls) -> None:
             f"{type(transaction).__qualname__} belongs to the other colour",
             hint="Once takes a Transaction, and AsyncOnce an AsyncTransaction",
         )
-    if database != calls.place.root:
+    if database != calls.address.root:
         raise ConfigurationError(
-            f"this transaction is on {database}, and the store on {calls.place.root}: the two cannot commit together",
+            f"this transaction is on {database}, and the store on {calls.address.root}: the two cannot commit together",
             hint="open both on the same database",
         )
     if not transaction.in_progress:
-        raise ConfigurationError("this transaction has not begun", hint=INSIDE)
+        raise ConfigurationError("this transaction has not begun", hint=TRANSACTION_HINT)
     if getattr(transaction, "_read_only", False):
-        raise ConfigurationError("this transaction is read-only, so nothing can be claimed in it", hint=INSIDE)
+        raise ConfigurationError(
+            "this transaction is read-only, so nothing can be claimed in it", hint=TRANSACTION_HINT
+        )
 
 
-def _meaning(error: FirestoreRefused, name: str) -> StoreError | Exception:
-    if error.code in AGAIN:
+def _store_error(error: FirestoreError, name: str) -> StoreError | Exception:
+    if error.code in RETRY_CODES:
         return RetryTransaction(
             f"{name}: the server gave your transaction up ({error.code}: {error.text[:200]})",
             hint="let your function raise this, and call it again",
         )
-    return faults.explain(error, name)
+    return faults.error_for(error, name)

@@ -21,70 +21,72 @@ from onceward.protocol.runtime import Runtime
 from . import errors as faults
 from . import values
 from .cache import Now
-from .calls import LOOKS, MOST_BYTES, Found, where
+from .calls import MAX_CALL_BYTES, READS_PER_CALL, FoundDocument, where
 from .documents import Changes
-from .errors import FirestoreRefused
-from .latest_documents import MOST_SHOWN, LatestDocuments, Place
-from .names import hashed
+from .errors import FirestoreError
+from .latest_documents import MAX_SHOWN_BYTES, DocumentPath, LatestDocuments
+from .names import hash_name
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.25  # seconds before what lost a race asks again
-BATCH: Final = 60
+INITIAL_PAUSE, MAX_PAUSE = 0.01, 0.25  # seconds before what lost a race asks again
+MAX_BATCH: Final = 60
 """Deliveries in one commit: some two hundred documents."""
 
-PER_DELIVERY: Final = 4096
+OVERHEAD_BYTES: Final = 4096
 """Bytes of the marks, and of what else stands beside a value."""
 
 
-class Look(NamedTuple):
+class DocumentsRead(NamedTuple):
     """What was there, and the time."""
 
-    found: Mapping[Place, Found]
+    found: Mapping[DocumentPath, FoundDocument]
     now: int
 
 
-def judged(states: LatestDocuments, deliveries: Sequence[EventDelivery], look: Look) -> LatestDecisions:
+def decide_deliveries(
+    states: LatestDocuments, deliveries: Sequence[EventDelivery], documents: DocumentsRead
+) -> LatestDecisions:
     """The rule, applied to what was read."""
     orders: dict[bytes, bytes] = {}
     marks: dict[bytes, bytes] = {}
     closed: set[bytes] = set()
     for one in deliveries:
-        there = look.found.get(states.of(one))
+        there = documents.found.get(states.state_path(one))
         if there is not None and one.id not in orders:
-            if states.is_newer(there.fields):
+            if states.is_newer_version(there.fields):
                 closed.add(one.id)
                 continue
-            standing = states.standing(there.fields)
+            standing = states.state(there.fields)
             if standing.id != one.id:
                 raise ConfigurationError(
                     f"{states.calls.name}: the document {there.name!r} is the state of {standing.scope}",
                     key=one.entity,
                     hint="give each state a collection of its own, or leave out ids=entity",
                 )
-            if standing.expires_at is None or standing.expires_at > look.now:
+            if standing.expires_at is None or standing.expires_at > documents.now:
                 orders[one.id] = standing.order
         for mark in (one.message, one.event):
-            known = look.found.get(states.mark(mark)) if mark else None
+            known = documents.found.get(states.mark_path(mark)) if mark else None
             if known is not None:
                 content, end = states.content(known.fields)
-                if look.now < end:
+                if documents.now < end:
                     marks[mark] = content
-    return decide(deliveries, orders, marks, look.now, closed)
+    return decide(deliveries, orders, marks, documents.now, closed)
 
 
-def to_write(
+def changes_for(
     states: LatestDocuments,
     decisions: LatestDecisions,
-    look: Look,
+    documents: DocumentsRead,
     keep: Retention,
     deliveries: Sequence[EventDelivery],
-) -> dict[Place, Changes]:
+) -> dict[DocumentPath, Changes]:
     """The documents that the rulings make or change."""
-    changes: dict[Place, Changes] = {}
-    entities = {one.id: states.of(one) for one in deliveries}
+    changes: dict[DocumentPath, Changes] = {}
+    entities = {one.id: states.state_path(one) for one in deliveries}
     for id, one in decisions.updates.items():
-        changes[entities[id]] = states.state_changes(one, keep, look.now)
+        changes[entities[id]] = states.state_changes(one, keep, documents.now)
     for mark, one in decisions.marks.items():
-        changes[states.mark(mark)] = states.mark_changes(mark, one, keep, look.now)
+        changes[states.mark_path(mark)] = states.mark_changes(mark, one, keep, documents.now)
     return changes
 
 
@@ -97,81 +99,83 @@ class FirestoreLatest:
         self._runtime = runtime
         self._clock = clock
 
-    async def keep(self, deliveries: Sequence[EventDelivery], keep: Retention, deadline: float) -> list[LatestResult]:
+    async def apply(self, deliveries: Sequence[EventDelivery], keep: Retention, deadline: float) -> list[LatestResult]:
         """Batches share a commit; those of one entity are never in two."""
         answers: dict[int, LatestResult] = {}
-        for places in batches(deliveries):
+        for places in split_batches(deliveries):
             some = [deliveries[place] for place in places]
-            answers.update(zip(places, await self._together(some, keep, deadline), strict=True))
+            answers.update(zip(places, await self._apply_batch(some, keep, deadline), strict=True))
         return [answers[place] for place in range(len(deliveries))]
 
-    async def _together(
+    async def _apply_batch(
         self, deliveries: Sequence[EventDelivery], keep: Retention, deadline: float
     ) -> list[LatestResult]:
         entities: dict[bytes, list[int]] = {}
         for place, one in enumerate(deliveries):
             entities.setdefault(one.id, []).append(place)
         if len(entities) > 1:
-            ruled = await self._try(deliveries, keep, deadline)
-            if ruled is not None:
-                return ruled
+            results = await self._try_apply(deliveries, keep, deadline)
+            if results is not None:
+                return results
         answers: dict[int, LatestResult] = {}
         for places in entities.values():
             some = [deliveries[place] for place in places]
-            answers.update(zip(places, await self._surely(some, keep, deadline), strict=True))
+            answers.update(zip(places, await self._apply_entity(some, keep, deadline), strict=True))
         return [answers[place] for place in range(len(deliveries))]
 
-    async def _surely(
+    async def _apply_entity(
         self, deliveries: Sequence[EventDelivery], keep: Retention, deadline: float
     ) -> list[LatestResult]:
         """Of one entity: until nobody comes between. After a lost answer the marks would call it a duplicate."""
-        pause = FIRST_PAUSE
+        pause = INITIAL_PAUSE
         while True:
-            ruled = await self._try(deliveries, keep, deadline)
-            if ruled is not None:
-                return ruled
+            results = await self._try_apply(deliveries, keep, deadline)
+            if results is not None:
+                return results
             if time.monotonic() + pause >= deadline:
-                raise faults.explain(FirestoreRefused("ABORTED", "until the end of this call"), self._calls.name)
+                raise faults.error_for(FirestoreError("ABORTED", "until the end of this call"), self._calls.name)
             await self._runtime.sleep(pause * (0.5 + self._runtime.jitter()))
-            pause = min(2 * pause, LONGEST_PAUSE)
+            pause = min(2 * pause, MAX_PAUSE)
 
-    async def _try(
+    async def _try_apply(
         self, deliveries: Sequence[EventDelivery], keep: Retention, deadline: float
     ) -> list[LatestResult] | None:
         """None if somebody was quicker."""
         states = self.states
         try:
-            found, now = await self._calls.get(states.wanted(deliveries), deadline)
-            look = Look(found, self._clock() or now)
-            decisions = judged(states, deliveries, look)
-            changes = to_write(states, decisions, look, keep, deliveries)
+            found, now = await self._calls.get(states.paths_for(deliveries), deadline)
+            documents = DocumentsRead(found, self._clock() or now)
+            decisions = decide_deliveries(states, deliveries, documents)
+            changes = changes_for(states, decisions, documents, keep, deliveries)
             if changes:
-                batch = [self._writing(place, one, found.get(place)) for place, one in changes.items()]
+                batch = [self._build_write(place, one, found.get(place)) for place, one in changes.items()]
                 await self._calls.commit(batch, deadline)
-        except FirestoreRefused as error:
-            if error.code in faults.RACED:
+        except FirestoreError as error:
+            if error.code in faults.CONFLICT_CODES:
                 return None
-            raise faults.explain(error, self._calls.name) from error
+            raise faults.error_for(error, self._calls.name) from error
         return decisions.answers
 
-    def _writing(self, place: Place, changes: Changes, there: Found | None) -> Any:
+    def _build_write(self, place: DocumentPath, changes: Changes, there: FoundDocument | None) -> Any:
         if there is None:
-            return self._calls.writing(*place, changes, None)
-        return self._calls.writing(*place, changes, there.version, self.states.dropped(place, changes, there))
+            return self._calls.build_write(*place, changes, None)
+        return self._calls.build_write(
+            *place, changes, there.version, self.states.removed_members(place, changes, there)
+        )
 
     async def read(self, ids: Sequence[bytes], deadline: float) -> list[EntityState | None]:
         """By the hash of the entity; where documents are called after entities, by a search."""
         states = self.states
         held: dict[bytes, EntityState] = {}
         now = 0
-        for start in range(0, len(ids), LOOKS):
-            places = {(states.states_in, hashed(id)): id for id in ids[start : start + LOOKS]}
+        for start in range(0, len(ids), READS_PER_CALL):
+            places = {(states.states_in, hash_name(id)): id for id in ids[start : start + READS_PER_CALL]}
             found, now = await self._calls.get(places, deadline)
-            held |= {places[place]: states.standing(one.fields) for place, one in found.items()}
+            held |= {places[place]: states.state(one.fields) for place, one in found.items()}
         now = self._clock() or now
-        if self._calls.place.entity_ids:
+        if self._calls.address.entity_ids:
             hits = await states.search([id for id in ids if id not in held], deadline)
-            held |= {one.id: one for one in (states.standing(hit.fields) for hit in hits)}
+            held |= {one.id: one for one in (states.state(hit.fields) for hit in hits)}
         return [one if one and (one.expires_at is None or one.expires_at > now) else None for one in map(held.get, ids)]
 
     async def expire(self, limit: int, deadline: float) -> int:
@@ -187,14 +191,14 @@ class FirestoreLatest:
         if now is None:
             _, now = await self._calls.get([(collection, "clock")], deadline)
         condition = where(self.states.expiry, "LESS_THAN_OR_EQUAL", values.time(now))
-        old, _ = await self._calls.query(collection, deadline, where=condition, limit=min(limit, LOOKS))
+        old, _ = await self._calls.query(collection, deadline, where=condition, limit=min(limit, READS_PER_CALL))
         if not old:
             return 0
-        batch = [self._calls.deleting(collection, one.name, one.version) for one in old]
+        batch = [self._calls.build_delete(collection, one.name, one.version) for one in old]
         return sum(code == "OK" for code, _ in await self._calls.write_each(batch, deadline))
 
 
-def batches(deliveries: Sequence[EventDelivery]) -> Iterable[list[int]]:
+def split_batches(deliveries: Sequence[EventDelivery]) -> Iterable[list[int]]:
     """Places of deliveries that go together: what one call can carry. An entity with many goes as it is."""
     entities: dict[bytes, list[int]] = {}
     for place, one in enumerate(deliveries):
@@ -202,8 +206,8 @@ def batches(deliveries: Sequence[EventDelivery]) -> Iterable[list[int]]:
     batch: list[int] = []
     size = 0
     for places in entities.values():
-        weight = max(_weight(deliveries[place]) for place in places)  # of an entity one value is written
-        if batch and (len(batch) + len(places) > BATCH or size + weight > MOST_BYTES):
+        weight = max(_size(deliveries[place]) for place in places)  # of an entity one value is written
+        if batch and (len(batch) + len(places) > MAX_BATCH or size + weight > MAX_CALL_BYTES):
             yield sorted(batch)
             batch, size = [], 0
         batch += places
@@ -212,7 +216,7 @@ def batches(deliveries: Sequence[EventDelivery]) -> Iterable[list[int]]:
         yield sorted(batch)
 
 
-def _weight(one: EventDelivery) -> int:
+def _size(one: EventDelivery) -> int:
     """Bytes on their way, about: the value, its members, the marks."""
     value = len(one.value or b"")
-    return value + min(value, MOST_SHOWN) + PER_DELIVERY
+    return value + min(value, MAX_SHOWN_BYTES) + OVERHEAD_BYTES

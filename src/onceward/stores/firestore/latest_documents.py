@@ -1,4 +1,4 @@
-"""Marks and states of entities as documents, and back."""
+"""Converts marks and states of entities to documents and back."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from onceward.results.codec import Codec
 from onceward.results.result_type import ResultType
 
 from . import values
-from .calls import FirestoreCalls, Found, where
+from .calls import FirestoreCalls, FoundDocument, where
 from .documents import Changes
 from .layout import REST, Layout, Path
-from .names import entity_name, hashed, mark_name
-from .table import LARGEST_VALUE, SOUGHT
+from .names import entity_name, hash_name, mark_name
+from .table import IDS_PER_QUERY, MAX_VALUE_BYTES
 from .values import ArrayValue, Value, plain
 
-MOST_SHOWN: Final = 200 << 10
-"""Bytes of the members of a value, beside the value itself."""
+MAX_SHOWN_BYTES: Final = 200 << 10
+"""Limit for the copied members of a value."""
 
 MIN_READER: Final = "min_reader"
-Place = tuple[str, str]
+DocumentPath = tuple[str, str]
 
 _shown = Codec(ResultType(Any))
 
 
 class LatestDocuments:
-    """Marks and states as documents, and back."""
+    """Converts marks and states to documents of one layout, and back."""
 
     def __init__(self, calls: FirestoreCalls, layout: Layout) -> None:
         self.calls = calls
-        self.marks_in, self.states_in = calls.place.marks_in, calls.place.states_in
-        self._by_entity = calls.place.entity_ids
+        self.marks_in, self.states_in = calls.address.marks_in, calls.address.states_in
+        self._by_entity = calls.address.entity_ids
         self._mark_paths = layout.mark_paths()
         self._paths = layout.state_paths()
-        self._shows = layout.show_values
+        self._show_values = layout.show_values
 
     @property
     def expiry(self) -> Path:
@@ -54,122 +54,128 @@ class LatestDocuments:
     def scope_path(self) -> Path:
         return self._paths["scope"]
 
-    def of(self, one: EventDelivery) -> Place:
-        """The document of its entity."""
-        name = entity_name(one.id, one.scope, one.entity) if self._by_entity else hashed(one.id)
+    def state_path(self, one: EventDelivery) -> DocumentPath:
+        """Return the document of the delivery's entity."""
+        name = entity_name(one.id, one.scope, one.entity) if self._by_entity else hash_name(one.id)
         return self.states_in, name
 
-    def mark(self, mark: bytes) -> Place:
+    def mark_path(self, mark: bytes) -> DocumentPath:
         return self.marks_in, mark_name(mark)
 
-    def wanted(self, deliveries: Iterable[EventDelivery]) -> list[Place]:
-        places: dict[Place, None] = {}
+    def paths_for(self, deliveries: Iterable[EventDelivery]) -> list[DocumentPath]:
+        places: dict[DocumentPath, None] = {}
         for one in deliveries:
-            places[self.of(one)] = None
+            places[self.state_path(one)] = None
             for mark in (one.message, one.event):
                 if mark:
-                    places[self.mark(mark)] = None
+                    places[self.mark_path(mark)] = None
         return list(places)
 
     # ── reading ──
 
-    def standing(self, fields: Mapping[str, Any]) -> EntityState:
+    def state(self, fields: Mapping[str, Any]) -> EntityState:
         found = {name: _at(path, fields) for name, path in self._paths.items()}
         try:
             return msgspec.convert(found, EntityState, strict=True, builtin_types=(bytes,))
         except msgspec.ValidationError as error:
             raise StoreBroken(
-                "a state holds what no Onceward of its version writes", key=str(found.get("entity")),
+                "a state does not have the layout of its version", key=str(found.get("entity")),
                 hint="was it edited by hand?",
             ) from error  # fmt: skip
 
-    async def search(self, ids: Sequence[bytes], deadline: float) -> list[Found]:
-        """Where documents are called after entities, and only the id is known."""
-        hits: list[Found] = []
-        for start in range(0, len(ids), SOUGHT):
-            some = ArrayValue(values=[Value(bytes_value=id) for id in ids[start : start + SOUGHT]])
+    async def search(self, ids: Sequence[bytes], deadline: float) -> list[FoundDocument]:
+        """Find states by id, for when documents are named after entities."""
+        hits: list[FoundDocument] = []
+        for start in range(0, len(ids), IDS_PER_QUERY):
+            some = ArrayValue(values=[Value(bytes_value=id) for id in ids[start : start + IDS_PER_QUERY]])
             condition = where(self.id_path, "IN", Value(array_value=some))
             found, _ = await self.calls.query(self.states_in, deadline, where=condition)
             hits += found
         return hits
 
-    def is_newer(self, fields: Mapping[str, Any]) -> bool:
-        """Whether a newer version wrote it."""
+    def is_newer_version(self, fields: Mapping[str, Any]) -> bool:
+        """Return whether a newer version wrote the document."""
         return bool((_at((REST, MIN_READER), fields) or 0) > READER)
 
     def content(self, fields: Mapping[str, Any]) -> tuple[bytes, int]:
-        """Of a mark: the content under it, and until when it counts."""
+        """Return the content hash of a mark, and when it expires."""
         content, end = (_at(self._mark_paths[name], fields) for name in ("content", "expires_at"))
         if not isinstance(content, bytes) or not isinstance(end, int):
-            raise StoreBroken("a mark holds what no Onceward of its version writes", hint="was it edited by hand?")
+            raise StoreBroken("a mark does not have the layout of its version", hint="was it edited by hand?")
         return content, end
 
-    def known(self, mark: bytes, fields: Mapping[str, Any]) -> DedupMark:
-        """A mark, for people."""
+    def dedup_mark(self, mark: bytes, fields: Mapping[str, Any]) -> DedupMark:
+        """Decode a mark for display."""
         content, end = self.content(fields)
-        trace, begun = (_at(self._mark_paths[name], fields) for name in ("trace", "created_at"))
-        return DedupMark(mark, content, str(trace or ""), int(begun or 0), end)
+        trace, created_at = (_at(self._mark_paths[name], fields) for name in ("trace", "created_at"))
+        return DedupMark(mark, content, str(trace or ""), int(created_at or 0), end)
 
     # ── writing ──
 
     def state_changes(self, one: EventDelivery, keep: Retention, now: int) -> Changes:
         end = now + keep.deleted if one.value is None else None
-        if one.value is not None and len(one.value) > LARGEST_VALUE:
+        if one.value is not None and len(one.value) > MAX_VALUE_BYTES:
             raise ResultError(
-                f"the value takes {len(one.value)} bytes, and a document has room for {LARGEST_VALUE}",
+                f"the value has {len(one.value)} bytes, but a document can hold {MAX_VALUE_BYTES}",
                 key=one.entity,
-                hint="keep it elsewhere, and here where it is",
+                hint="store it elsewhere, and keep a reference to it here",
             )
         shown = {(REST, MIN_READER): values.number(READER), **self._members(one)}
-        held = {
+        encoded = {
             "id": Value(bytes_value=one.id),
             "scope": values.text(one.scope),
             "entity": values.text(one.entity),
             "order": Value(bytes_value=one.order),
-            "value": values.NOTHING if one.value is None else Value(bytes_value=one.value),
+            "value": values.NULL if one.value is None else Value(bytes_value=one.value),
             "updated_at": values.time(now),
             "expires_at": values.time(end),
         }
-        return {**shown, **{path: held[name] for name, path in self._paths.items()}}
+        return {**shown, **{path: encoded[name] for name, path in self._paths.items()}}
 
     def _members(self, one: EventDelivery) -> Changes:
-        """What the value says, for people. What cannot be shown, such as what is encrypted, is not."""
-        if not self._shows or one.value is None:
+        """Return the value's members as fields for display. Values that cannot be decoded, such as encrypted ones, have none."""
+        if not self._show_values or one.value is None:
             return {}
         try:
-            said = _shown.decode(one.value, one.id)
+            value = _shown.decode(one.value, one.id)
         except OncewardError:
             return {}
-        members = said if isinstance(said, dict) else {"value": said}
+        members = value if isinstance(value, dict) else {"value": value}
         shown: Changes = {(name,): values.value_of(one) for name, one in members.items() if _is_field(name)}
-        return shown if sum(map(values.size_of, shown.values())) < MOST_SHOWN else {}
+        return shown if sum(map(values.size_of, shown.values())) < MAX_SHOWN_BYTES else {}
 
-    def dropped(self, place: Place, changes: Changes, there: Found) -> list[Path]:
-        """Members that the value had before, and has no longer."""
-        if not self._shows or place[0] != self.states_in:
+    def removed_members(self, place: DocumentPath, changes: Changes, there: FoundDocument) -> list[Path]:
+        """Return the members that the previous value had and the new one lacks."""
+        if not self._show_values or place[0] != self.states_in:
             return []
-        before = self.standing(there.fields)
+        before = self.state(there.fields)
         shown = self._members(EventDelivery(before.id, before.scope, before.entity, before.order, before.value))
         return [path for path in shown if path not in changes]
 
     def mark_changes(self, mark: bytes, one: EventDelivery, keep: Retention, now: int) -> Changes:
-        held = {
+        encoded = {
             "id": Value(bytes_value=mark),
             "content": Value(bytes_value=content_of(one.order)),
             "trace": values.text(one.trace),
             "created_at": values.time(now),
             "expires_at": values.time(now + keep.marks),
         }
-        return {path: held[name] for name, path in self._mark_paths.items()}
+        return {path: encoded[name] for name, path in self._mark_paths.items()}
 
 
 def _at(path: Path, fields: Mapping[str, Any]) -> Any:
-    held: Any = fields
+    encoded: Any = fields
     for step in path[:-1]:
-        held = held[step].map_value.fields if step in held else {}
-    return plain(held[path[-1]]) if path[-1] in held else None
+        encoded = encoded[step].map_value.fields if step in encoded else {}
+    return plain(encoded[path[-1]]) if path[-1] in encoded else None
 
 
 def _is_field(name: object) -> bool:
-    """Whether it can be the name of a field, as masks spell it."""
-    return isinstance(name, str) and name.isidentifier() and name.isascii() and name != REST and values.is_member(name)
+    """Return whether the name can be used as a field name without quoting."""
+    return (
+        isinstance(name, str)
+        and name.isidentifier()
+        and name.isascii()
+        and name != REST
+        and values.is_valid_member(name)
+    )

@@ -1,4 +1,4 @@
-"""Which entities there are, and what is known of a message or an event: for people."""
+"""Lists entities, and looks up processed messages and events, for operators."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from onceward.protocol.latest import DedupMark, EntityState
 
 from . import values
 from .cache import Now
-from .calls import LOOKS, NAME, after, ordered, where
+from .calls import NAME, READS_PER_CALL, order_by, start_after, where
 from .latest_documents import LatestDocuments
 from .values import Value
 
 
 class FirestoreLatestListing:
-    """Queries that only look."""
+    """Read-only queries about entities and marks."""
 
     def __init__(self, states: LatestDocuments, clock: Now) -> None:
         self._states = states
@@ -25,23 +25,23 @@ class FirestoreLatestListing:
     async def entities(
         self, scope: str, cursor: bytes | None, limit: int, deadline: float
     ) -> tuple[list[EntityState], bytes | None]:
-        """In the order of the documents' names, which needs no index of its own. Each that is looked at is billed."""
+        """Return a page in the order of document names, which needs no extra index. Each document read is billed."""
         states = self._states
-        how: dict[str, Any] = {"where": where(states.scope_path, "EQUAL", values.text(scope))}
+        clauses: dict[str, Any] = {"where": where(states.scope_path, "EQUAL", values.text(scope))}
         if cursor is not None:
             path = self._calls.path(states.states_in, cursor.decode())
-            how["start_at"] = after(Value(reference_value=path))
-        page, _ = await self._calls.query(states.states_in, deadline, limit=limit, order_by=[ordered((NAME,))], **how)
-        standings = [states.standing(one.fields) for one in page]
-        there = [one for one in standings if one.value is not None]
-        return there, page[-1].name.encode() if len(page) == limit else None
+            clauses["start_at"] = start_after(Value(reference_value=path))
+        page, _ = await self._calls.query(states.states_in, deadline, limit=limit, order_by=[order_by((NAME,))], **clauses)
+        found_states = [states.state(one.fields) for one in page]
+        present = [one for one in found_states if one.value is not None]
+        return present, page[-1].name.encode() if len(page) == limit else None
 
     async def marks(self, ids: Sequence[bytes], deadline: float) -> list[DedupMark | None]:
         states, shown = self._states, dict[bytes, DedupMark]()
         now = 0
-        for start in range(0, len(ids), LOOKS):
-            places = {states.mark(id): id for id in ids[start : start + LOOKS]}
+        for start in range(0, len(ids), READS_PER_CALL):
+            places = {states.mark_path(id): id for id in ids[start : start + READS_PER_CALL]}
             found, now = await self._calls.get(places, deadline)
-            shown |= {places[place]: states.known(places[place], one.fields) for place, one in found.items()}
+            shown |= {places[place]: states.dedup_mark(places[place], one.fields) for place, one in found.items()}
         now = self._clock() or now
         return [one if one and now < one.expires_at else None for one in map(shown.get, ids)]

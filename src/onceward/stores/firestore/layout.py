@@ -1,7 +1,7 @@
-"""Which field of a document holds what: by our own words, or by those that a collection has always had.
+"""The layout of documents: which field holds what, under Onceward's names or those that a collection already uses.
 
-A field that is named here stands in the document under that name. Everything else that Onceward has to know stands
-together in one map, `onceward`, so that a document looks like what its readers expect, with one field more.
+A field that is named here is a field of the document under that name. Everything else that Onceward needs is in one
+map, `onceward`. So a document looks like what its readers expect, with one additional field.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Path = tuple[str, ...]
 EXPIRY: Final = "expire_at"
 REST: Final = "onceward"
 EXPIRES: Final = "expires_at"
-"""Of marks and states: always in the field `expiry`."""
+"""The expiry of marks and states, always stored in the field `expiry`."""
 
 SHOWN: Final = {
     name: name
@@ -31,7 +31,7 @@ SHOWN: Final = {
         "valid_until", "error_type", "error", "note",
     )
 }  # fmt: skip
-"""What a record shows unless it is said otherwise."""
+"""The fields of a record that are document fields by default."""
 
 SHOWN_OF_MARK: Final = {"trace": "message_id", "created_at": "created_at"}
 SHOWN_OF_STATE: Final = {"scope": "scope", "entity": "entity", "updated_at": "updated_at"}
@@ -41,10 +41,11 @@ _RESERVED = re.compile(r"__.*__")
 
 
 class Layout(Struct, frozen=True):
-    """The names of fields. `fields`, `marks` and `states` map our words to the document's; `notes` get fields too.
+    """The names of document fields. `fields`, `marks` and `states` map Onceward's names to the document's.
 
-    `expiry` is the field for Firestore's own expiry policy. `show_values`: the members of a state's value are fields
-    of its document, for people and for queries; what counts is the copy in `onceward`.
+    Each note named in `notes` gets a field, too. `expiry` is the field for Firestore's TTL policy. `show_values`: copy
+    the members of a state's value into fields of its document, for display and queries. Onceward reads only the copy in
+    `onceward`.
     """
 
     fields: Mapping[str, str] = field(default_factory=SHOWN.copy)
@@ -62,22 +63,22 @@ class Layout(Struct, frozen=True):
         )
         for names, kind, what in kinds:
             if names.get(EXPIRES, self.expiry) != self.expiry:
-                raise ConfigurationError(f"{what} expire by the field {self.expiry!r}", hint="name that one by expiry=")
+                raise ConfigurationError(f"{what} expire by the field {self.expiry!r}", hint="rename that field with expiry=")
             shown = [name for field, name in names.items() if field != EXPIRES]
             if self.expiry in shown:
                 raise ConfigurationError(
-                    f"{self.expiry!r} is the field for the expiry policy, and cannot hold another one"
+                    f"{self.expiry!r} is the field for the expiry policy and cannot hold another value"
                 )
             _check([*shown, REST, self.expiry, *(self.notes if kind is Record else ())], what)
             for name in names:
                 if name not in kind.__struct_fields__ or name == "id":
                     raise ConfigurationError(
-                        f"{what} have no field {name!r} that could be shown",
+                        f"{what} have no field {name!r}",
                         hint=f"{closest_name(name, kind.__struct_fields__)}they are: {', '.join(kind.__struct_fields__)}",
                     )
 
     def paths(self) -> dict[str, Path]:
-        """Where each field of a record stands."""
+        """Return the path of each field of a record."""
         return _paths(self.fields, Record.__struct_fields__)
 
     def mark_paths(self) -> dict[str, Path]:
@@ -95,9 +96,9 @@ def _check(names: list[str], what: str) -> None:
     for name in names:
         if not _NAME.fullmatch(name) or _RESERVED.fullmatch(name):
             raise ConfigurationError(
-                f"{name!r} cannot be the name of a field of {what}",
-                hint="letters, digits and _, no digit first, and not __like_this__",
+                f"{name!r} is not a valid field name for {what}",
+                hint="use letters, digits and _, not a digit first, and not __like_this__",
             )
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise ConfigurationError(f"{twice!r} names two fields of {what}", hint="give each a name of its own")
+        raise ConfigurationError(f"{twice!r} names two fields of {what}", hint="give each its own name")

@@ -15,16 +15,16 @@ from onceward.protocol.record import Record, RecordState
 from . import audit as trail
 from . import values
 from .cache import Now
-from .calls import NAME, OK, FirestoreCalls, Found, after, both, in_order, ordered, where
+from .calls import NAME, OK, FirestoreCalls, FoundDocument, all_of, order_by, stable_order, start_after, where
 from .documents import Records
-from .errors import RACED, FirestoreRefused
+from .errors import CONFLICT_CODES, FirestoreError
 from .layout import Path
 from .values import ArrayValue, Value
 
 PAGE: Final = 300
 """Documents read at a time."""
 
-_ORDERS: Final = {
+_SORT_FIELDS: Final = {
     SortOrder.UPDATED: ("updated_at", True),
     SortOrder.CREATED: ("created_at", True),
     SortOrder.KEY: ("key", False),
@@ -38,7 +38,7 @@ class FirestoreMaintenance:
         self._calls = calls
         self._records = records
         self._clock = clock
-        self._in = calls.place.collection
+        self._collection = calls.address.collection
 
     async def scan(self, wanted: Filter, cursor: bytes | None, limit: int, deadline: float) -> Page:
         """By the ids of documents. Age is looked at here: with it, the server would want an index of its own."""
@@ -61,13 +61,13 @@ class FirestoreMaintenance:
 
     async def _page(
         self, conditions: Sequence[Any], start: str | None, most: int, deadline: float
-    ) -> tuple[list[Found], int]:
-        how: dict[str, Any] = {"order_by": [ordered((NAME,))]}
+    ) -> tuple[list[FoundDocument], int]:
+        how: dict[str, Any] = {"order_by": [order_by((NAME,))]}
         if conditions:
-            how["where"] = both(conditions)
+            how["where"] = all_of(conditions)
         if start is not None:
-            how["start_at"] = after(Value(reference_value=self._calls.path(self._in, start)))
-        page, now = await self._calls.query(self._in, deadline, limit=most, **how)
+            how["start_at"] = start_after(Value(reference_value=self._calls.path(self._collection, start)))
+        page, now = await self._calls.query(self._collection, deadline, limit=most, **how)
         return page, self._clock() or now
 
     def _conditions(self, wanted: Filter) -> list[Any]:
@@ -82,9 +82,9 @@ class FirestoreMaintenance:
             conditions.append(where(paths["key"], "EQUAL", values.text(wanted.key)))
         return conditions
 
-    def readable(self, one: Found) -> Record:
+    def readable(self, one: FoundDocument) -> Record:
         """What can be told of a document whether it can be read or not: a page must not fail for one of them."""
-        id = self._records.owner_of(one.fields) or one.name.encode()
+        id = self._records.id_in(one.fields) or one.name.encode()
         try:
             return self._records.record(id, one.fields)
         except StoreBroken:
@@ -92,20 +92,20 @@ class FirestoreMaintenance:
 
     async def first(self, wanted: Filter, order: SortOrder, limit: int, deadline: float) -> Page:
         """In the order of one field, which has an index, until enough fit: only those are read."""
-        field, descending = _ORDERS[order]
+        field, descending = _SORT_FIELDS[order]
         path: Path = self._records.paths[field]
         found: list[Record] = []
         more: dict[str, Any] = {}
         while True:
             page, now = await self._calls.query(
-                self._in, deadline, limit=PAGE, order_by=in_order(path, descending=descending), **more
+                self._collection, deadline, limit=PAGE, order_by=stable_order(path, descending=descending), **more
             )
             records = [self.readable(one) for one in page]
-            found += [record for record in records if _fits(record, wanted)]
+            found += [record for record in records if _matches(record, wanted)]
             if len(page) < PAGE or self._is_enough(found, records[-1], order, limit):
                 return Page(heapq.nsmallest(limit, found, key=SORT_KEYS[order]), None, self._clock() or now)
-            last = Value(reference_value=self._calls.path(self._in, page[-1].name))
-            more = {"start_at": after(_value_at(page[-1], path), last)}
+            last = Value(reference_value=self._calls.path(self._collection, page[-1].name))
+            more = {"start_at": start_after(_value_at(page[-1], path), last)}
 
     def _is_enough(self, found: list[Record], last: Record, order: SortOrder, limit: int) -> bool:
         """Whether none of those that follow can come before: at equal times the ids decide."""
@@ -118,7 +118,9 @@ class FirestoreMaintenance:
         counted: dict[tuple[str, RecordState], int] = {}
         more: dict[str, Any] = {}
         while True:
-            page, _ = await self._calls.query(self._in, deadline, limit=1, order_by=[ordered(paths["scope"])], **more)
+            page, _ = await self._calls.query(
+                self._collection, deadline, limit=1, order_by=[order_by(paths["scope"])], **more
+            )
             if not page:
                 return counted
             scope = _value_at(page[0], paths["scope"])
@@ -127,61 +129,63 @@ class FirestoreMaintenance:
                     where(paths["scope"], "EQUAL", scope),
                     where(paths["state"], "EQUAL", values.text(state.value)),
                 ]
-                number = await self._calls.count(self._in, deadline, both(conditions))
+                number = await self._calls.count(self._collection, deadline, all_of(conditions))
                 if number:
                     counted[values.plain(scope), state] = number
-            more = {"start_at": after(scope)}
+            more = {"start_at": start_after(scope)}
 
     async def purge(self, limit: int, deadline: float, signed: AuditSignature | None) -> int:
         """What the expiry policy deletes too, if there is one. Each only as long as it is the version that was seen."""
-        gone, now = 0, 0
+        purged, now = 0, 0
         most, last = min(limit, PAGE), None
-        while gone < limit:
+        while purged < limit:
             old, now = await self._expired(most, last, deadline)
-            going = [one for one in old if transitions.purgeable(self.readable(one), now)][: limit - gone]
-            gone += await self._delete(going, now, deadline, signed)
+            to_delete = [one for one in old if transitions.purgeable(self.readable(one), now)][: limit - purged]
+            purged += await self._delete(to_delete, now, deadline, signed)
             if len(old) < most:
                 break
             most, last = PAGE, old[-1]  # what stays, such as a newer version's, must not stand in the way of the others
-        await trail.expire(self._calls, PAGE, now, deadline)
-        return gone
+        await trail.expire_entries(self._calls, PAGE, now, deadline)
+        return purged
 
-    async def _expired(self, most: int, last: Found | None, deadline: float) -> tuple[list[Found], int]:
+    async def _expired(self, most: int, last: FoundDocument | None, deadline: float) -> tuple[list[FoundDocument], int]:
         now = self._clock()
         if now is None:
-            _, now = await self._calls.get([(self._in, "clock")], deadline)
+            _, now = await self._calls.get([(self._collection, "clock")], deadline)
         path = self._records.expiry
-        how = {"where": where(path, "LESS_THAN_OR_EQUAL", values.time(now)), "order_by": in_order(path)}
+        how = {"where": where(path, "LESS_THAN_OR_EQUAL", values.time(now)), "order_by": stable_order(path)}
         if last is not None:
-            name = Value(reference_value=self._calls.path(self._in, last.name))
-            how["start_at"] = after(_value_at(last, path), name)
-        old, _ = await self._calls.query(self._in, deadline, limit=most, **how)
+            name = Value(reference_value=self._calls.path(self._collection, last.name))
+            how["start_at"] = start_after(_value_at(last, path), name)
+        old, _ = await self._calls.query(self._collection, deadline, limit=most, **how)
         return old, now
 
-    async def _delete(self, going: Sequence[Found], now: int, deadline: float, signed: AuditSignature | None) -> int:
-        if not going:
+    async def _delete(
+        self, to_delete: Sequence[FoundDocument], now: int, deadline: float, signed: AuditSignature | None
+    ) -> int:
+        if not to_delete:
             return 0
-        batch = [self._calls.deleting(self._in, one.name, one.version) for one in going]
+        batch = [self._calls.build_delete(self._collection, one.name, one.version) for one in to_delete]
         if signed is None:
             return sum(code == OK for code, _ in await self._calls.write_each(batch, deadline))
-        entry = trail.writing(self._calls, purge_entry(signed, len(batch), now))
+        entry = trail.entry_write(self._calls, purge_entry(signed, len(batch), now))
         try:
             await self._calls.commit([*batch, entry], deadline)
-        except FirestoreRefused as error:
-            if error.code not in RACED:
+        except FirestoreError as error:
+            if error.code not in CONFLICT_CODES:
                 raise
             return 0  # one of them came back meanwhile: the next purge takes the others
         return len(batch)
 
 
-def _value_at(one: Found, path: Path) -> Any:
+def _value_at(one: FoundDocument, path: Path) -> Any:
     fields: Any = one.fields
     for step in path[:-1]:
         fields = fields[step].map_value.fields
     return fields[path[-1]]
 
 
-def _fits(record: Record, wanted: Filter) -> bool:
+def _matches(record: Record, wanted: Filter) -> bool:
     return (
         (not wanted.states or record.state in wanted.states)
         and (wanted.scope is None or record.scope == wanted.scope)

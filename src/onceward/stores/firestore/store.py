@@ -26,32 +26,32 @@ from onceward.stores.watchers import Watchers
 
 from . import audit as trail
 from . import errors as faults
-from .address import FirestoreAddress, changed, from_client, parse
+from .address import FirestoreAddress, from_client, parse, with_changes
 from .cache import FirestoreCache
 from .calls import FirestoreCalls
 from .counters import FirestoreCounters
 from .documents import Records
-from .errors import FirestoreRefused
+from .errors import FirestoreError
 from .joined import FirestoreJoined
 from .latest import FirestoreLatest
 from .latest_documents import LatestDocuments
 from .latest_listing import FirestoreLatestListing
 from .layout import Layout
 from .maintenance import FirestoreMaintenance
-from .table import LARGEST_VALUE, DocumentRequest, FirestoreTable, job_of
+from .table import MAX_VALUE_BYTES, DocumentRequest, FirestoreTable, document_request
 from .transport import FirestoreThreadTransport, FirestoreTransport
 
 T = TypeVar("T")
 
 
-class Open(NamedTuple):
+class OpenState(NamedTuple):
     """What there is while the store is open."""
 
     runtime: Runtime
-    wire: FirestoreTransport
+    transport: FirestoreTransport
     calls: FirestoreCalls
     table: FirestoreTable
-    upkeep: FirestoreMaintenance
+    maintenance: FirestoreMaintenance
     latest: FirestoreLatest
     counts: FirestoreCounters
 
@@ -64,7 +64,7 @@ class FirestoreStore(Watchers):
     """
 
     inline = False
-    largest = LARGEST_VALUE
+    max_result_bytes = MAX_VALUE_BYTES
 
     def __init__(
         self,
@@ -77,56 +77,56 @@ class FirestoreStore(Watchers):
         clock: Clock | None = None,
     ) -> None:
         super().__init__()
-        place = parse(where) if isinstance(where, str) else where
-        if not isinstance(place, FirestoreAddress):
-            place = from_client(where, collection)
+        address = parse(where) if isinstance(where, str) else where
+        if not isinstance(address, FirestoreAddress):
+            address = from_client(where, collection)
         changes = {"layout": layout, "marks": marks, "states": states}
-        self._place = changed(place, {name: value for name, value in changes.items() if value})
+        self._address = with_changes(address, {name: value for name, value in changes.items() if value})
         self._clock = clock
-        self._recall = FirestoreCache()
-        self._records = Records(self._place.layout)
-        self.name = self._place.name
-        self._open: Open | None = None
+        self._cache = FirestoreCache()
+        self._records = Records(self._address.layout)
+        self.name = self._address.name
+        self._open: OpenState | None = None
         self._opening = threading.Lock()
 
     @property
     def clock(self) -> Clock | None:
-        """What tells the time here instead of the server, for those who answer in the store's place."""
+        """What tells the time here instead of the server, for those who answer in the store's address."""
         return self._clock
 
     def clone(self) -> FirestoreStore:
-        other = FirestoreStore(self._place, clock=self._clock)
-        other._recall = self._recall  # the keeper renews what we have claimed
+        other = FirestoreStore(self._address, clock=self._clock)
+        other._cache = self._cache  # the keeper renews what we have claimed
         return other
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Only the settings travel: the other process opens channels of its own."""
-        return _with_settings, (self._place, self._clock)
+        return _with_settings, (self._address, self._clock)
 
     async def open(self, runtime: Runtime) -> None:
         """Nothing is asked yet: whether the database is there, the first call tells."""
         with self._opening:
-            former = self._open
-            if former is not None and former.runtime is runtime:
+            previous = self._open
+            if previous is not None and previous.runtime is runtime:
                 return
-            wire = _wire(self._place, runtime)
-            calls = FirestoreCalls(self._place, wire, self._recall)
-            self._open = Open(
+            transport = _transport_for(self._address, runtime)
+            calls = FirestoreCalls(self._address, transport, self._cache)
+            self._open = OpenState(
                 runtime,
-                wire,
+                transport,
                 calls,
                 FirestoreTable(calls, self._records, runtime, self._now),
                 FirestoreMaintenance(calls, self._records, self._now),
-                FirestoreLatest(LatestDocuments(calls, self._place.layout), runtime, self._now),
+                FirestoreLatest(LatestDocuments(calls, self._address.layout), runtime, self._now),
                 FirestoreCounters(calls, self._now),
             )
-        if former is not None:
-            await former.wire.close()
+        if previous is not None:
+            await previous.transport.close()
 
     async def close(self) -> None:
-        former, self._open = self._open, None
-        if former is not None:
-            await former.wire.close()
+        previous, self._open = self._open, None
+        if previous is not None:
+            await previous.transport.close()
 
     # ── the verbs ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -146,10 +146,10 @@ class FirestoreStore(Watchers):
     async def _apply(
         self, requests: Sequence[AnyRequest], timeout: float, signed: AuditSignature | None = None
     ) -> list[Answer]:
-        return await self._opened().table.apply([job_of(one) for one in requests], _until(timeout), signed)
+        return await self._opened().table.apply([document_request(one) for one in requests], _deadline(timeout), signed)
 
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
-        return await self._opened().table.read(ids, _until(timeout))
+        return await self._opened().table.read(ids, _deadline(timeout))
 
     async def forget(
         self,
@@ -160,61 +160,63 @@ class FirestoreStore(Watchers):
         seen: Mapping[bytes, ExpectedRecord] | None = None,
         signed: AuditSignature | None = None,
     ) -> list[Answer]:
-        sights = seen or {}
-        jobs = [DocumentRequest(id, partial(transitions.forget, force=force, seen=sights.get(id))) for id in ids]
-        answers = await self._opened().table.apply(jobs, _until(timeout), signed)
+        expected = seen or {}
+        jobs = [DocumentRequest(id, partial(transitions.forget, force=force, seen=expected.get(id))) for id in ids]
+        answers = await self._opened().table.apply(jobs, _deadline(timeout), signed)
         self.wake(ids)
         return answers
 
     async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
-        return await self._asked(self._opened().upkeep.scan(wanted, cursor, limit, _until(timeout)))
+        return await self._translated(self._opened().maintenance.scan(wanted, cursor, limit, _deadline(timeout)))
 
     async def first(self, wanted: Filter, *, order: SortOrder, limit: int, timeout: float) -> Page:
-        return await self._asked(self._opened().upkeep.first(wanted, order, limit, _until(timeout)))
+        return await self._translated(self._opened().maintenance.first(wanted, order, limit, _deadline(timeout)))
 
     async def counts(self, *, timeout: float) -> dict[tuple[str, RecordState], int]:
-        return await self._asked(self._opened().upkeep.counts(_until(timeout)))
+        return await self._translated(self._opened().maintenance.counts(_deadline(timeout)))
 
     async def purge(self, limit: int, *, timeout: float, signed: AuditSignature | None = None) -> int:
-        return await self._asked(self._opened().upkeep.purge(limit, _until(timeout), signed))
+        return await self._translated(self._opened().maintenance.purge(limit, _deadline(timeout), signed))
 
     async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
-        return await self._asked(trail.find(self._opened().calls, wanted, limit, self._now(), _until(timeout)))
+        return await self._translated(
+            trail.find_entries(self._opened().calls, wanted, limit, self._now(), _deadline(timeout))
+        )
 
     # ── newest wins ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def apply_events(
         self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
     ) -> list[LatestResult]:
-        return await self._asked(self._opened().latest.keep(deliveries, keep, _until(timeout)))
+        return await self._translated(self._opened().latest.apply(deliveries, keep, _deadline(timeout)))
 
     async def latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
-        return await self._asked(self._opened().latest.read(ids, _until(timeout)))
+        return await self._translated(self._opened().latest.read(ids, _deadline(timeout)))
 
     async def expire_latest(self, limit: int, *, timeout: float) -> int:
-        return await self._asked(self._opened().latest.expire(limit, _until(timeout)))
+        return await self._translated(self._opened().latest.expire(limit, _deadline(timeout)))
 
     async def entities(
         self, scope: str, *, cursor: bytes | None, limit: int, timeout: float
     ) -> tuple[list[EntityState], bytes | None]:
-        return await self._asked(self._shown().entities(scope, cursor, limit, _until(timeout)))
+        return await self._translated(self._shown().entities(scope, cursor, limit, _deadline(timeout)))
 
     async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[DedupMark | None]:
-        return await self._asked(self._shown().marks(ids, _until(timeout)))
+        return await self._translated(self._shown().marks(ids, _deadline(timeout)))
 
     def _shown(self) -> FirestoreLatestListing:
         return FirestoreLatestListing(self._opened().latest.states, self._now)
 
     # ── counters ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def save_counts(self, sheets: Sequence[CounterRow], *, timeout: float) -> int:
-        return await self._asked(self._opened().counts.keep(sheets, _until(timeout)))
+    async def save_counts(self, counter_rows: Sequence[CounterRow], *, timeout: float) -> int:
+        return await self._translated(self._opened().counts.save(counter_rows, _deadline(timeout)))
 
     async def read_counts(self, since: int, *, timeout: float) -> StoredCounts:
-        return await self._asked(self._opened().counts.read_counts(since, _until(timeout)))
+        return await self._translated(self._opened().counts.read_counts(since, _deadline(timeout)))
 
     async def expire_counts(self, limit: int, *, timeout: float) -> int:
-        return await self._asked(self._opened().counts.expire(limit, _until(timeout)))
+        return await self._translated(self._opened().counts.expire(limit, _deadline(timeout)))
 
     # ── the caller's own transaction ────────────────────────────────────────────────────────────────────────────
 
@@ -225,13 +227,13 @@ class FirestoreStore(Watchers):
 
     async def examine(self, *, timeout: float) -> list[HealthFinding]:
         """For `onceward doctor`."""
-        place = self._place
-        await self._asked(self._opened().calls.get([(place.collection, "clock")], _until(timeout)))
-        server = f"the emulator at {place.emulator}: for tests" if place.emulator else f"{place.root} at Google"
-        policy = f"{place.layout.expiry} in {place.collection}, {place.marks_in} and {place.states_in}"
+        address = self._address
+        await self._translated(self._opened().calls.get([(address.collection, "clock")], _deadline(timeout)))
+        server = f"the emulator at {address.emulator}: for tests" if address.emulator else f"{address.root} at Google"
+        policy = f"{address.layout.expiry} in {address.collection}, {address.marks_in} and {address.states_in}"
         return [
-            HealthFinding("server", well=True, detail=server),
-            HealthFinding("expiry", well=True, detail=f"by a policy on {policy}, if you made one; else by purge"),
+            HealthFinding("server", ok=True, detail=server),
+            HealthFinding("expiry", ok=True, detail=f"by a policy on {policy}, if you made one; else by purge"),
         ]
 
     # ── while it is open ────────────────────────────────────────────────────────────────────────────────────────
@@ -239,29 +241,29 @@ class FirestoreStore(Watchers):
     def _now(self) -> int | None:
         return None if self._clock is None else self._clock.now()
 
-    def _opened(self) -> Open:
+    def _opened(self) -> OpenState:
         if self._open is None:
             raise StoreUnavailable(f"{self.name} is not open", hint="open the store first, and close it last")
         return self._open
 
-    async def _asked(self, work: Awaitable[T]) -> T:
+    async def _translated(self, work: Awaitable[T]) -> T:
         try:
             return await work
-        except FirestoreRefused as error:
-            raise faults.explain(error, self.name) from error
+        except FirestoreError as error:
+            raise faults.error_for(error, self.name) from error
 
 
-def _wire(place: FirestoreAddress, runtime: Runtime) -> FirestoreTransport:
+def _transport_for(address: FirestoreAddress, runtime: Runtime) -> FirestoreTransport:
     if runtime.supports_cancellation:  # calls are tasks of an event loop
         from .async_transport import FirestoreAsyncTransport
 
-        return FirestoreAsyncTransport(place)
-    return FirestoreThreadTransport(place)
+        return FirestoreAsyncTransport(address)
+    return FirestoreThreadTransport(address)
 
 
-def _until(timeout: float) -> float:
+def _deadline(timeout: float) -> float:
     return time.monotonic() + timeout
 
 
-def _with_settings(place: FirestoreAddress, clock: Clock | None) -> FirestoreStore:
-    return FirestoreStore(place, clock=clock)
+def _with_settings(address: FirestoreAddress, clock: Clock | None) -> FirestoreStore:
+    return FirestoreStore(address, clock=clock)

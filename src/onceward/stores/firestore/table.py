@@ -27,52 +27,52 @@ from onceward.protocol.transitions import VERBS, settle
 from . import audit as trail
 from . import errors as faults
 from .cache import CachedDocument, Now
-from .calls import OK, FirestoreCalls, nested, where
+from .calls import OK, FirestoreCalls, nest_fields, where
 from .documents import Records
-from .errors import FirestoreRefused
-from .names import hashed, name_of
+from .errors import FirestoreError
+from .names import hash_name, name_of
 from .values import ArrayValue, Value, micros, size_of_fields
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.25  # seconds before what lost a race asks again
-LARGEST: Final = 1 << 20
+INITIAL_PAUSE, MAX_PAUSE = 0.01, 0.25  # seconds before what lost a race asks again
+MAX_DOCUMENT_BYTES: Final = 1 << 20
 """Bytes of a document."""
 
-ROOM: Final = 288 << 10
+RESERVED_BYTES: Final = 288 << 10
 """Of these for all but the result: names, marks, notes, a stored input, the journal of a saga."""
 
-LARGEST_VALUE: Final = LARGEST - ROOM
+MAX_VALUE_BYTES: Final = MAX_DOCUMENT_BYTES - RESERVED_BYTES
 """Bytes of a result, or of a state's value."""
 
-LOOKED_AT: Final = LARGEST // 2
+MEASURE_FROM_BYTES: Final = MAX_DOCUMENT_BYTES // 2
 """A record with less than that in it need not be measured."""
 
-SOUGHT: Final = 30
+IDS_PER_QUERY: Final = 30
 """Ids in one query."""
 
-LATE: Final = 5_000_000
+MAX_CLOCK_LAG: Final = 5_000_000
 """µs that the time told from an earlier answer may be behind: more than any answer travels."""
 
-HELD: Final = "HELD"
+LOCKED: Final = "HELD"
 """The read was answered and the write was not: somebody's open transaction has locked the document."""
 
-Judge = Callable[[Record | None, int], tuple[Record | None, Verdict]]
+Transition = Callable[[Record | None, int], tuple[Record | None, Verdict]]
 
 
 class DocumentRequest(Struct):
     """One request on its way. `again`: asked twice it gives the same answer, so that a lost one may be repeated."""
 
     id: bytes
-    judge: Judge
+    transition: Transition
     request: AnyRequest | None = None
-    again: bool = True
+    retryable: bool = True
     answer: Answer | None = None
-    sight: CachedDocument | None = None
+    cached: CachedDocument | None = None
 
 
-def job_of(request: AnyRequest) -> DocumentRequest:
+def document_request(request: AnyRequest) -> DocumentRequest:
     verb = VERBS[type(request)]
     return DocumentRequest(
-        request.id, lambda record, now: verb(record, request, now), request, again=not isinstance(request, Resolve)
+        request.id, lambda record, now: verb(record, request, now), request, retryable=not isinstance(request, Resolve)
     )
 
 
@@ -84,72 +84,72 @@ class FirestoreTable:
         self.records = records
         self._runtime = runtime
         self._clock = clock
-        self._recall = calls.recall
-        self._in = calls.place.collection
+        self._cache = calls.cache
+        self._collection = calls.address.collection
 
     async def apply(
         self, jobs: Sequence[DocumentRequest], deadline: float, signed: AuditSignature | None = None
     ) -> list[Answer]:
         """One answer a job. `signed`: each change and its entry in the audit trail are one write."""
-        _refuse_twins(jobs)
+        _reject_duplicates(jobs)
         left: Sequence[DocumentRequest] = jobs
-        pause, trouble = FIRST_PAUSE, ""
+        pause, reason = INITIAL_PAUSE, ""
         while left:
             try:
-                now = await self._see(left, deadline)
-                trouble = await self._turn(left, now, deadline, signed) or trouble
-            except FirestoreRefused as error:
-                trouble = self._may_repeat(error, left)
+                now = await self._load(left, deadline)
+                reason = await self._apply_once(left, now, deadline, signed) or reason
+            except FirestoreError as error:
+                reason = self._retry_reason(error, left)
             left = [job for job in left if job.answer is None]
             if left and time.monotonic() + 1.5 * pause >= deadline:
-                self._give_up(left, trouble)
+                self._give_up(left, reason)
                 break
             if left:
                 await self._runtime.sleep(pause * (0.5 + self._runtime.jitter()))
-                pause = min(2 * pause, LONGEST_PAUSE)
+                pause = min(2 * pause, MAX_PAUSE)
         return [job.answer for job in jobs if job.answer is not None]
 
     async def read(self, ids: Sequence[bytes], deadline: float) -> list[Answer]:
-        jobs = [DocumentRequest(id, _nothing) for id in ids]
+        jobs = [DocumentRequest(id, _unchanged) for id in ids]
         try:
-            now = await self._look(jobs, deadline)
-        except FirestoreRefused as error:
-            raise faults.explain(error, self.calls.name) from error
-        found = [job.sight.record if job.sight else None for job in jobs]
+            now = await self._read(jobs, deadline)
+        except FirestoreError as error:
+            raise faults.error_for(error, self.calls.name) from error
+        found = [job.cached.record if job.cached else None for job in jobs]
         return [Answer(Verdict.ABSENT if record is None else Verdict.OK, record, now) for record in found]
 
     # ── seeing ──
 
-    async def _see(self, jobs: Sequence[DocumentRequest], deadline: float) -> int:
+    async def _load(self, jobs: Sequence[DocumentRequest], deadline: float) -> int:
         """Remembered or read. The time is the server's: of this read, or told from an earlier one."""
         for job in jobs:
-            job.sight = self._remembered(job)
-        unseen = [job for job in jobs if job.sight is None]
-        now = self._recall.now()
-        if unseen or now is None:
-            now = await self._look(unseen or jobs, deadline)
-        fake = self._clock()
-        return now if fake is None else fake
+            job.cached = self._from_cache(job)
+        uncached = [job for job in jobs if job.cached is None]
+        now = self._cache.now()
+        if uncached or now is None:
+            now = await self._read(uncached or jobs, deadline)
+        test_time = self._clock()
+        return now if test_time is None else test_time
 
-    def _remembered(self, job: DocumentRequest) -> CachedDocument | None:
+    def _from_cache(self, job: DocumentRequest) -> CachedDocument | None:
         request: Any = job.request
         if request is None or isinstance(request, ClaimRequest | Resolve):
             return None
-        return self._recall.of(job.id, request.token, request.nonce)
+        return self._cache.get_owned(job.id, request.token, request.nonce)
 
-    async def _look(self, jobs: Sequence[DocumentRequest], deadline: float) -> int:
+    async def _read(self, jobs: Sequence[DocumentRequest], deadline: float) -> int:
         """Read the documents of these jobs. Whose id only others know is searched for."""
         names = {job.id: self._name(job) for job in jobs}
-        found, now = await self.calls.get(((self._in, name) for name in names.values()), deadline)
+        found, now = await self.calls.get(((self._collection, name) for name in names.values()), deadline)
         missing = []
         for job in jobs:
-            one = found.get((self._in, names[job.id]))
+            one = found.get((self._collection, names[job.id]))
             if one is None:
-                job.sight = CachedDocument(names[job.id], None, None)
+                job.cached = CachedDocument(names[job.id], None, None)
                 if not isinstance(job.request, ClaimRequest):
                     missing.append(job)
             else:
-                job.sight = CachedDocument(one.name, self._record(job, one.fields), one.version)
+                job.cached = CachedDocument(one.name, self._record(job, one.fields), one.version)
         if missing:
             await self._search(missing, deadline)
         return self._clock() or now
@@ -158,70 +158,70 @@ class FirestoreTable:
         by_id = {job.id: job for job in jobs}
         ids = list(by_id)
         path = self.records.paths["id"]
-        for start in range(0, len(ids), SOUGHT):
-            condition = where(path, "IN", _array(ids[start : start + SOUGHT]))
-            found, _ = await self.calls.query(self._in, deadline, where=condition)
+        for start in range(0, len(ids), IDS_PER_QUERY):
+            condition = where(path, "IN", _array(ids[start : start + IDS_PER_QUERY]))
+            found, _ = await self.calls.query(self._collection, deadline, where=condition)
             for one in found:
-                job = by_id[self.records.owner_of(one.fields) or b""]
-                job.sight = CachedDocument(one.name, self.records.record(job.id, one.fields), one.version)
+                job = by_id[self.records.id_in(one.fields) or b""]
+                job.cached = CachedDocument(one.name, self.records.record(job.id, one.fields), one.version)
 
     def _name(self, job: DocumentRequest) -> str:
         request = job.request
         if isinstance(request, ClaimRequest):
             return name_of(request.id, request.scope, request.key)
-        return self._recall.name(job.id) or hashed(job.id)
+        return self._cache.document_name(job.id) or hash_name(job.id)
 
     def _record(self, job: DocumentRequest, fields: Any) -> Record:
         request = job.request
         if isinstance(request, ClaimRequest):
-            return self.records.claimed(request, fields, self.calls.name)
+            return self.records.record_for_claim(request, fields, self.calls.name)
         return self.records.record(job.id, fields)
 
     # ── judging and writing ──
 
-    async def _turn(
+    async def _apply_once(
         self, jobs: Sequence[DocumentRequest], now: int, deadline: float, signed: AuditSignature | None
     ) -> str:
         """Answer what can be answered; tells what went wrong with the rest."""
         changing: list[tuple[DocumentRequest, Record, Answer]] = []
         for job in jobs:
-            assert job.sight is not None  # noqa: S101 (it was looked at)
-            before, at = job.sight.record, max(now, self._floor(job))
-            record, verdict = job.judge(self._without_unheard(job, before, at), at)
+            assert job.cached is not None  # noqa: S101 (it was looked at)
+            before, at = job.cached.record, max(now, self._earliest_time(job))
+            record, verdict = job.transition(self._without_unconfirmed(job, before, at), at)
             if record is before or record is None:
                 job.answer = Answer(verdict, before, at)
             else:
                 changing.append((job, record, Answer(verdict, record, at)))
         batches = [self._writes(job, record, answer, signed) for job, record, answer in changing]
         ended = await self._write(batches, deadline)
-        trouble = ""
+        reason = ""
         for (job, record, answer), (code, version) in zip(changing, ended, strict=True):
-            trouble = self._ended(job, record, answer, code, version) or trouble
-        return trouble
+            reason = self._finish(job, record, answer, code, version) or reason
+        return reason
 
-    def _without_unheard(self, job: DocumentRequest, record: Record | None, now: int) -> Record | None:
+    def _without_unconfirmed(self, job: DocumentRequest, record: Record | None, now: int) -> Record | None:
         """A claim of ours that was written after all: its caller has left, so that it counts as released."""
-        if record is None or not self._recall.is_unheard(record):
+        if record is None or not self._cache.is_unconfirmed(record):
             return record
         if getattr(job.request, "nonce", b"") == record.nonce:  # the very same claim once more: it is granted again
             return record
         return settle(record, Release(record.id, record.token, record.nonce), now)[0]
 
-    def _floor(self, job: DocumentRequest) -> int:
+    def _earliest_time(self, job: DocumentRequest) -> int:
         """What is told from an earlier answer is a little late, and must not be before what was written since."""
-        if self._clock() is not None or job.sight is None or job.sight.record is None:
+        if self._clock() is not None or job.cached is None or job.cached.record is None:
             return 0
-        return job.sight.record.updated_at if self._remembered(job) is not None else 0
+        return job.cached.record.updated_at if self._from_cache(job) is not None else 0
 
     def _writes(self, job: DocumentRequest, record: Record, answer: Answer, signed: AuditSignature | None) -> list[Any]:
-        assert job.sight is not None  # noqa: S101 (as above)
-        sight = job.sight
-        changes = self.records.changes(sight.record, record)
-        self._measure(record)
-        batch = [self.calls.writing(self._in, sight.name, changes, sight.version)]
+        assert job.cached is not None  # noqa: S101 (as above)
+        cached = job.cached
+        changes = self.records.changes(cached.record, record)
+        self._check_size(record)
+        batch = [self.calls.build_write(self._collection, cached.name, changes, cached.version)]
         if signed is not None:
-            entries = audit_entries(signed, lambda _: sight.record, [answer])
-            batch += [trail.writing(self.calls, entry) for entry in entries]
+            entries = audit_entries(signed, lambda _: cached.record, [answer])
+            batch += [trail.entry_write(self.calls, entry) for entry in entries]
         return batch
 
     async def _write(self, batches: Sequence[list[Any]], deadline: float) -> list[tuple[str, Any]]:
@@ -233,31 +233,31 @@ class FirestoreTable:
         for batch in batches:  # signed: a change and its entry, both or none
             try:
                 ended.append((OK, (await self.calls.commit(batch, deadline))[0]))
-            except FirestoreRefused as error:
-                if error.code not in faults.RACED:
+            except FirestoreError as error:
+                if error.code not in faults.CONFLICT_CODES:
                     raise
                 ended.append((error.code, None))
         return ended
 
-    def _ended(self, job: DocumentRequest, record: Record, answer: Answer, code: str, version: Any) -> str:
+    def _finish(self, job: DocumentRequest, record: Record, answer: Answer, code: str, version: Any) -> str:
         """What a write came to: an answer, or the reason why there is none yet."""
         if code == OK:
-            assert job.sight is not None  # noqa: S101 (as above)
-            self._recall.wrote(CachedDocument(job.sight.name, record, version))
-            job.answer = None if self._is_late(job, answer, version) else answer
+            assert job.cached is not None  # noqa: S101 (as above)
+            self._cache.put(CachedDocument(job.cached.name, record, version))
+            job.answer = None if self._used_outdated_time(job, answer, version) else answer
             return ""
-        self._recall.drop(job.id)
-        if code in faults.RACED:
+        self._cache.drop(job.id)
+        if code in faults.CONFLICT_CODES:
             return code
         if code == "DEADLINE_EXCEEDED" and isinstance(job.request, ClaimRequest):
-            return HELD
-        if code in faults.UNSURE and job.again:
+            return LOCKED
+        if code in faults.AMBIGUOUS_CODES and job.retryable:
             return code
-        raise FirestoreRefused(
-            code, "the answer to a write was lost" if code in faults.UNSURE else "a write was refused"
+        raise FirestoreError(
+            code, "the answer to a write was lost" if code in faults.AMBIGUOUS_CODES else "a write was refused"
         )
 
-    def _is_late(self, job: DocumentRequest, answer: Answer, version: Any) -> bool:
+    def _used_outdated_time(self, job: DocumentRequest, answer: Answer, version: Any) -> bool:
         """Whether a renewal went by a time long past: this machine slept, and its lease may be over already.
 
         The commit told the time, so that the same renewal once more goes by the right one.
@@ -265,33 +265,33 @@ class FirestoreTable:
         return (
             isinstance(job.request, Renewal)
             and self._clock() is None
-            and micros(version) - answer.now > min(LATE, job.request.lease // 4)
+            and micros(version) - answer.now > min(MAX_CLOCK_LAG, job.request.lease // 4)
         )
 
-    def _measure(self, record: Record) -> None:
+    def _check_size(self, record: Record) -> None:
         """Before it is written: beyond the limit the server would refuse it, after the work was done."""
         words = sum(map(len, record.note.values())) + sum(map(len, record.arguments.values()))
-        if len(record.result or b"") + words < LOOKED_AT:
+        if len(record.result or b"") + words < MEASURE_FROM_BYTES:
             return
-        size = size_of_fields(nested(self.records.changes(None, record)))
-        if size > LARGEST - 4096:
+        size = size_of_fields(nest_fields(self.records.changes(None, record)))
+        if size > MAX_DOCUMENT_BYTES - 4096:
             raise ResultError(
-                f"{self.calls.name}: the document would take {size} bytes, and {LARGEST} is the most",
+                f"{self.calls.name}: the document would take {size} bytes, and {MAX_DOCUMENT_BYTES} is the most",
                 key=record.key,
                 hint="return less, or where it is",
             )
 
-    # ── trouble ──
+    # ── reason ──
 
-    def _may_repeat(self, error: FirestoreRefused, jobs: Sequence[DocumentRequest]) -> str:
+    def _retry_reason(self, error: FirestoreError, jobs: Sequence[DocumentRequest]) -> str:
         """Why it is asked again, if that may help."""
-        if error.code in faults.UNSURE and all(job.again for job in jobs):
+        if error.code in faults.AMBIGUOUS_CODES and all(job.retryable for job in jobs):
             return error.code
         if error.code == "ABORTED":
             return error.code
-        raise faults.explain(error, self.calls.name) from error
+        raise faults.error_for(error, self.calls.name) from error
 
-    def _give_up(self, jobs: Sequence[DocumentRequest], trouble: str) -> None:
+    def _give_up(self, jobs: Sequence[DocumentRequest], reason: str) -> None:
         """A claim that others keep from being written is not ours: somebody is at it.
 
         Perhaps it is written after all, once their transaction is over, or only its answer was lost: whoever asks here
@@ -299,28 +299,28 @@ class FirestoreTable:
         """
         for job in jobs:
             request = job.request
-            if not isinstance(request, ClaimRequest) or not (trouble == HELD or trouble in faults.RACED):
-                raise self._as_told(trouble)
-            self._recall.unheard(request.id, request.nonce)
-            seen = job.sight.record if job.sight else None
-            held = seen if seen is not None and seen.state is RecordState.PENDING else elsewhere(request)
-            job.answer = Answer(Verdict.RUNNING, held, self._clock() or self._recall.now() or 0)
+            if not isinstance(request, ClaimRequest) or not (reason == LOCKED or reason in faults.CONFLICT_CODES):
+                raise self._error_for_code(reason)
+            self._cache.add_unconfirmed(request.id, request.nonce)
+            seen = job.cached.record if job.cached else None
+            held = seen if seen is not None and seen.state is RecordState.PENDING else locked_record(request)
+            job.answer = Answer(Verdict.RUNNING, held, self._clock() or self._cache.now() or 0)
 
-    def _as_told(self, trouble: str) -> Exception:
-        trouble = "DEADLINE_EXCEEDED" if trouble in {"", HELD} else trouble
-        return faults.explain(FirestoreRefused(trouble, "until the end of this call"), self.calls.name)
+    def _error_for_code(self, reason: str) -> Exception:
+        reason = "DEADLINE_EXCEEDED" if reason in {"", LOCKED} else reason
+        return faults.error_for(FirestoreError(reason, "until the end of this call"), self.calls.name)
 
 
-def elsewhere(request: ClaimRequest) -> Record:
+def locked_record(request: ClaimRequest) -> Record:
     """All that can be told of a claim inside somebody's open transaction: it is held, and has no lease."""
     return Record(request.id, request.scope, request.key, RecordState.PENDING, 0)
 
 
-def _nothing(record: Record | None, _now: int) -> tuple[Record | None, Verdict]:
+def _unchanged(record: Record | None, _now: int) -> tuple[Record | None, Verdict]:
     return record, Verdict.OK
 
 
-def _refuse_twins(jobs: Sequence[DocumentRequest]) -> None:
+def _reject_duplicates(jobs: Sequence[DocumentRequest]) -> None:
     """The second of two requests for a key would be judged by what the first one found."""
     if len(jobs) > 1 and len({job.id for job in jobs}) < len(jobs):
         raise ConfigurationError("a batch holds two requests for the same key", hint="send them one after the other")

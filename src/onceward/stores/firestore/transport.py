@@ -1,6 +1,6 @@
-"""How calls reach Firestore: by the official clients' own channels, each call with a deadline.
+"""Sends calls to Firestore through the official client's channels, each call with a timeout.
 
-The clients repeat nothing by themselves here: whether a lost answer may be asked for again is ours to say.
+The client does not retry here: Onceward decides whether a call with a lost reply may be repeated.
 """
 
 from __future__ import annotations
@@ -16,66 +16,68 @@ from google.auth import exceptions as auth
 from onceward.errors import StoreNotSetUp, StoreUnavailable
 
 from .address import FirestoreAddress
-from .errors import FirestoreRefused
+from .errors import FirestoreError
 
-OPTIONS: Final = (
+CHANNEL_OPTIONS: Final = (
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.max_receive_message_length", -1),
-    ("grpc.max_reconnect_backoff_ms", 1_000),  # else a server that is back is refused for up to two minutes
+    ("grpc.max_reconnect_backoff_ms", 1_000),  # by default, up to two minutes after a restart
 )
-CREDENTIALS: Final = "gcloud auth application-default login, or say GOOGLE_APPLICATION_CREDENTIALS=/path/to/key.json"
+CREDENTIALS_HINT: Final = (
+    "run gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS=/path/to/key.json"
+)
 
 
 class FirestoreTransport(Protocol):
-    """Calls of one store."""
+    """Sends the calls of one store."""
 
-    async def one(self, method: str, request: Any, seconds: float) -> Any:
-        """The answer."""
+    async def call(self, method: str, request: Any, timeout: float) -> Any:
+        """Call a method and return its reply."""
         ...
 
-    async def many(self, method: str, request: Any, seconds: float) -> list[Any]:
-        """The answers of a call that has several."""
+    async def call_stream(self, method: str, request: Any, timeout: float) -> list[Any]:
+        """Call a streaming method and return all of its replies."""
         ...
 
     async def close(self) -> None: ...
 
 
 class FirestoreThreadTransport:
-    """In threads: one channel for all of them."""
+    """Sends calls from threads, which share one channel."""
 
-    def __init__(self, place: FirestoreAddress) -> None:
-        self._place = place
-        self._details = metadata(place)
+    def __init__(self, address: FirestoreAddress) -> None:
+        self._address = address
+        self._metadata = call_metadata(address)
         self.reset()
-        wires.add(self)
+        transports.add(self)
 
     def reset(self) -> None:
-        """Also in the child of a fork: the parent's channel is of no use there."""
+        """Forget the channel. Also called in a forked child, where the parent's channel is unusable."""
         self._api: Any = None
         self._lock = threading.RLock()  # a signal handler may call while its thread connects
 
-    def held(self) -> object:
+    def open_channels(self) -> object:
         return self._api
 
     def _client(self) -> Any:
         with self._lock:
             if self._api is None:
-                self._api = _blocking(self._place)
+                self._api = _connect(self._address)
             return self._api
 
-    async def one(self, method: str, request: Any, seconds: float) -> Any:
+    async def call(self, method: str, request: Any, timeout: float) -> Any:
         try:
-            call = getattr(self._client(), method)
-            return call(request=request, retry=None, timeout=seconds, metadata=self._details)
-        except TROUBLE as error:
-            raise meaning(error, self._place.name) from error
+            method_call = getattr(self._client(), method)
+            return method_call(request=request, retry=None, timeout=timeout, metadata=self._metadata)
+        except CLIENT_ERRORS as error:
+            raise error_from_client(error, self._address.name) from error
 
-    async def many(self, method: str, request: Any, seconds: float) -> list[Any]:
+    async def call_stream(self, method: str, request: Any, timeout: float) -> list[Any]:
         try:
-            call = getattr(self._client(), method)
-            return list(call(request=request, retry=None, timeout=seconds, metadata=self._details))
-        except TROUBLE as error:
-            raise meaning(error, self._place.name) from error
+            method_call = getattr(self._client(), method)
+            return list(method_call(request=request, retry=None, timeout=timeout, metadata=self._metadata))
+        except CLIENT_ERRORS as error:
+            raise error_from_client(error, self._address.name) from error
 
     async def close(self) -> None:
         with self._lock:
@@ -84,72 +86,74 @@ class FirestoreThreadTransport:
             api.transport.close()
 
 
-def metadata(place: FirestoreAddress) -> list[tuple[str, str]]:
-    """Which database a call is about, as the clients say it; the emulator lets everybody pass who owns it."""
-    details = [("google-cloud-resource-prefix", place.root)]
-    return [*details, ("authorization", "Bearer owner")] if place.emulator else details
+def call_metadata(address: FirestoreAddress) -> list[tuple[str, str]]:
+    """Return the metadata that names the database of a call. The emulator accepts "owner" as credentials."""
+    details = [("google-cloud-resource-prefix", address.root)]
+    return [*details, ("authorization", "Bearer owner")] if address.emulator else details
 
 
-def _blocking(place: FirestoreAddress) -> Any:
+def _connect(address: FirestoreAddress) -> Any:
     from google.cloud.firestore_v1.services.firestore import FirestoreClient
     from google.cloud.firestore_v1.services.firestore.transports import FirestoreGrpcTransport
 
-    if place.emulator:
+    if address.emulator:
         import grpc
 
-        channel = grpc.insecure_channel(place.emulator, options=OPTIONS)
+        channel = grpc.insecure_channel(address.emulator, options=CHANNEL_OPTIONS)
     else:
-        channel = FirestoreGrpcTransport.create_channel(target(place), credentials=credentials(place), options=OPTIONS)
-    return FirestoreClient(transport=FirestoreGrpcTransport(host=target(place), channel=channel))
+        channel = FirestoreGrpcTransport.create_channel(
+            target(address), credentials=credentials(address), options=CHANNEL_OPTIONS
+        )
+    return FirestoreClient(transport=FirestoreGrpcTransport(host=target(address), channel=channel))
 
 
-def target(place: FirestoreAddress) -> str:
-    return place.emulator or place.endpoint or "firestore.googleapis.com"
+def target(address: FirestoreAddress) -> str:
+    return address.emulator or address.endpoint or "firestore.googleapis.com"
 
 
-def credentials(place: FirestoreAddress) -> Any:
-    """Those of the user's client, or what Google's libraries find by themselves."""
-    if place.credentials is not None:
-        return place.credentials
+def credentials(address: FirestoreAddress) -> Any:
+    """Return the credentials of the user's client, or Google's application default credentials."""
+    if address.credentials is not None:
+        return address.credentials
     import google.auth
 
     found, _ = google.auth.default(scopes=["https://www.googleapis.com/auth/datastore"])
     return found
 
 
-TROUBLE: Final = (exceptions.GoogleAPICallError, exceptions.RetryError, auth.GoogleAuthError)
+CLIENT_ERRORS: Final = (exceptions.GoogleAPICallError, exceptions.RetryError, auth.GoogleAuthError)
 
 
-def meaning(error: Exception, name: str) -> Exception:
+def error_from_client(error: Exception, name: str) -> Exception:
     if isinstance(error, auth.GoogleAuthError):
         if isinstance(error, auth.DefaultCredentialsError):
-            return StoreNotSetUp(f"{name}: there are no credentials ({error})", hint=CREDENTIALS)
+            return StoreNotSetUp(f"{name}: no credentials were found ({error})", hint=CREDENTIALS_HINT)
         return StoreUnavailable(f"{name}: the credentials could not be refreshed ({error})")
     code = getattr(error, "grpc_status_code", None)
-    return FirestoreRefused("UNKNOWN" if code is None else code.name, str(getattr(error, "message", error)))
+    return FirestoreError("UNKNOWN" if code is None else code.name, str(getattr(error, "message", error)))
 
 
-class Resets(Protocol):
-    """A wire that begins anew in the child of a fork."""
+class ForkAware(Protocol):
+    """A transport that is reset in a forked child."""
 
-    def held(self) -> object:
-        """What it has open."""
+    def open_channels(self) -> object:
+        """Return the open channels."""
         ...
 
     def reset(self) -> None: ...
 
 
-wires: weakref.WeakSet[Resets] = weakref.WeakSet()
+transports: weakref.WeakSet[ForkAware] = weakref.WeakSet()
 
 
 def _reset_all() -> None:
-    for wire in tuple(wires):
-        _abandoned.append(wire.held())
-        wire.reset()
+    for transport in tuple(transports):
+        _abandoned.append(transport.open_channels())
+        transport.reset()
 
 
 _abandoned: list[object] = []
-"""Channels of the parent: gRPC must not even let go of them in the child."""
+"""Channels of the parent: the child must not even free them."""
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork

@@ -1,4 +1,4 @@
-"""Plain values as Firestore's messages have them, and back. Times are µs since 1970, as everywhere in a store."""
+"""Converts plain values to Firestore messages and back. Times are µs since 1970, as in all stores."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ MapValue: Final = documents.MapValue.pb()
 ArrayValue: Final = documents.ArrayValue.pb()
 Timestamp: Final = timestamp_pb2.Timestamp
 
-NOTHING: Final = Value(null_value=0)
+NULL: Final = Value(null_value=0)
 
-EARLIEST: Final = -62_135_596_800_000_000
-LATEST: Final = 253_402_300_799_999_999
-"""What a timestamp can say: from the year 1 to the end of 9999, in µs."""
+MIN_TIME: Final = -62_135_596_800_000_000
+MAX_TIME: Final = 253_402_300_799_999_999
+"""The range of a timestamp: from the year 1 to the end of 9999, in µs."""
 
-LONGEST_NAME: Final = 1500  # bytes of a member of a map
-DEEPEST: Final = 15
-"""Maps in maps: Firestore takes twenty."""
+MAX_NAME_BYTES: Final = 1500  # of a member of a map
+MAX_DEPTH: Final = 15
+"""Nesting of maps. Firestore allows twenty levels."""
 
-SMALLEST_INT, LARGEST_INT = -(2**63), 2**63 - 1
+MIN_INT, MAX_INT = -(2**63), 2**63 - 1
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _SECOND: Final = 1_000_000
 
 
-def text(words: str) -> Any:
-    """Lone surrogates are spelled out: an error's text may hold anything, and what is done must be recorded."""
-    return Value(string_value=words if words.isascii() else spelled_out(words))
+def text(content: str) -> Any:
+    """Encode a text, escaping lone surrogates: an error's text may contain any characters and must be recordable."""
+    return Value(string_value=content if content.isascii() else escape_surrogates(content))
 
 
-def spelled_out(words: str) -> str:
-    return words.encode("utf-8", "backslashreplace").decode("utf-8")
+def escape_surrogates(content: str) -> str:
+    return content.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def number(value: int) -> Any:
-    return Value(integer_value=min(max(value, SMALLEST_INT), LARGEST_INT))
+    return Value(integer_value=min(max(value, MIN_INT), MAX_INT))
 
 
 def time(value: int | None) -> Any:
-    """A timestamp, as people want to see it; beyond the calendar the number itself."""
+    """Encode a time as a readable timestamp, or as a number if it is outside a timestamp's range."""
     if value is None:
-        return NOTHING
-    if not EARLIEST <= value <= LATEST:
+        return NULL
+    if not MIN_TIME <= value <= MAX_TIME:
         return number(value)
     return Value(timestamp_value=timestamp(value))
 
@@ -58,19 +58,19 @@ def timestamp(value: int) -> Any:
 
 
 def micros(value: Any) -> int:
-    """Of a timestamp."""
+    """Return the µs since 1970 of a timestamp."""
     return int(value.seconds) * _SECOND + int(value.nanos) // 1000
 
 
-def value_of(given: Any, deep: int = 0) -> Any:
-    """Any plain value, to be looked at. What Firestore has no type or no room for is shown as text."""
+def value_of(given: Any, depth: int = 0) -> Any:
+    """Encode any plain value for display. What Firestore has no type for, or cannot nest, becomes text."""
     match given:
         case None:
-            return NOTHING
+            return NULL
         case bool():
             return Value(boolean_value=given)
         case int():
-            return number(given) if SMALLEST_INT <= given <= LARGEST_INT else text(str(given))
+            return number(given) if MIN_INT <= given <= MAX_INT else text(str(given))
         case float():
             return Value(double_value=given)
         case str():
@@ -79,45 +79,45 @@ def value_of(given: Any, deep: int = 0) -> Any:
             return Value(bytes_value=bytes(given))
         case dt.datetime() if given.tzinfo is not None:
             return time((given - _EPOCH) // dt.timedelta(microseconds=1))
-        case Mapping() if deep < DEEPEST and all(isinstance(name, str) and is_member(name) for name in given):
-            return Value(map_value=MapValue(fields={name: value_of(one, deep + 1) for name, one in given.items()}))
-        case list() | tuple() | set() | frozenset() if deep < DEEPEST:
-            return Value(array_value=ArrayValue(values=[_item(one, deep + 1) for one in given]))
+        case Mapping() if depth < MAX_DEPTH and all(isinstance(name, str) and is_valid_member(name) for name in given):
+            return Value(map_value=MapValue(fields={name: value_of(one, depth + 1) for name, one in given.items()}))
+        case list() | tuple() | set() | frozenset() if depth < MAX_DEPTH:
+            return Value(array_value=ArrayValue(values=[_item(one, depth + 1) for one in given]))
         case _:
             return text(str(given))
 
 
-def _item(given: Any, deep: int) -> Any:
-    """Of an array: Firestore takes no arrays in arrays."""
-    return text(str(given)) if isinstance(given, list | tuple | set | frozenset) else value_of(given, deep)
+def _item(given: Any, depth: int) -> Any:
+    """Encode an item of an array. Firestore does not allow arrays in arrays."""
+    return text(str(given)) if isinstance(given, list | tuple | set | frozenset) else value_of(given, depth)
 
 
-def is_member(name: str) -> bool:
-    """Whether a map may have a member of this name."""
-    fits = 0 < len(name) <= LONGEST_NAME and not (name.startswith("__") and name.endswith("__"))
+def is_valid_member(name: str) -> bool:
+    """Return whether a map may have a member of this name."""
+    fits = 0 < len(name) <= MAX_NAME_BYTES and not (name.startswith("__") and name.endswith("__"))
     try:
-        return fits and len(name.encode()) <= LONGEST_NAME
+        return fits and len(name.encode()) <= MAX_NAME_BYTES
     except UnicodeEncodeError:
         return False
 
 
 def plain(value: Any) -> Any:
-    """What a value holds: maps as dicts, times as µs since 1970."""
+    """Decode a value: maps become dicts, times µs since 1970."""
     kind = value.WhichOneof("value_type")
     if kind is None or kind == "null_value":
         return None
-    held = getattr(value, kind)
+    content = getattr(value, kind)
     if kind == "timestamp_value":
-        return micros(held)
+        return micros(content)
     if kind == "map_value":
-        return {name: plain(one) for name, one in held.fields.items()}
+        return {name: plain(one) for name, one in content.fields.items()}
     if kind == "array_value":
-        return [plain(one) for one in held.values]
-    return held
+        return [plain(one) for one in content.values]
+    return content
 
 
 def size_of(value: Any) -> int:
-    """Bytes that Firestore counts for a value."""
+    """Return the bytes that Firestore counts for a value."""
     kind = value.WhichOneof("value_type")
     if kind == "string_value":
         return len(value.string_value.encode()) + 1

@@ -1,4 +1,4 @@
-"""Counters in memory: a dict of sheets, one per process and hour."""
+"""Counters in memory: a dict of rows, one per process and hour."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from onceward.protocol.counters import CounterRow, StoredCounts, oldest_kept_hou
 from onceward.protocol.ports import Clock
 from onceward.stores.mutex import Mutex
 
-SWEEP_PER_SHEET = 2
-"""Expired sheets deleted for each sheet that is written. Twice the number added, so the dict does not only grow."""
+SWEEP_PER_ROW = 2
+"""Expired rows deleted for each row that is written. Twice the number added, so the dict does not only grow."""
 
 
 class MemoryCounters:
@@ -43,7 +43,7 @@ class MemoryCounters:
                 }  # copied: the caller keeps changing its dict
                 self._counter_rows[slot] = CounterRow(counter_row.process, counter_row.hour, counter_row.number, counts)
         if counter_rows:
-            self._expire_counts(SWEEP_PER_SHEET * len(counter_rows))
+            self._expire_counts(SWEEP_PER_ROW * len(counter_rows))
         return self._clock.now()
 
     def _counted(self, since: int) -> StoredCounts:

@@ -121,10 +121,8 @@ class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
         """Apply the state table."""
         verb, id = VERBS[type(request)], request.id
         while True:
-            before, now = (
-                self._records.get(id),
-                self._now(),
-            )  # record first: if it is unchanged below, it was stored at `now`
+            # The record before the time: if the record is unchanged below, it was stored at `now`.
+            before, now = self._records.get(id), self._now()
             if verb is CLAIM:
                 now = self._sweep_on_claim(now)
             record, verdict = verb(before, request, now)
@@ -156,7 +154,7 @@ class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
         get = self._records.get
         while True:
-            found, now = list(map(get, ids)), self._now()  # as in `_answer`
+            found, now = list(map(get, ids)), self._now()  # in this order: see `_apply_table`
             if all(get(id) is record for id, record in zip(ids, found, strict=True)):
                 break
         return [Answer(Verdict.ABSENT if record is None else Verdict.OK, record, now) for record in found]
@@ -209,7 +207,7 @@ class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
     def _step(self, id: bytes, change: Change) -> tuple[Record | None, Answer]:
         """Apply the change. Return the record as it was before, and the answer."""
         while True:
-            before, now = self._records.get(id), self._clock.now()  # as in `_answer`
+            before, now = self._records.get(id), self._clock.now()  # in this order: see `_apply_table`
             record, verdict = change(before, now)
             if record is None or record is before:
                 unchanged = self._records.get(id) is before
@@ -259,7 +257,7 @@ class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
         self._records = ForkedEntries()
         self._entity_states = {}
         self._marks = {}
-        self._sheets = {}
+        self._counter_rows = {}
 
 
 def _settle(settlement: AnySettlement, record: Record | None, now: int) -> tuple[Record | None, Verdict]:

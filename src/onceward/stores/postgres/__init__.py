@@ -10,9 +10,9 @@ __all__ = ["PostgresJoined", "PostgresStore", "from_url"]
 
 
 def from_url(url: str) -> PostgresStore:
-    """The store that the URL names, not connected yet.
+    """Return the store for the URL, not yet connected.
 
-    Beside what libpq knows: `?schema=` where the tables are, `?migrate=1` to make them when it is opened,
-    `?connections=` how many at most (4), `?prepare=0` if a pooler is in between that nobody would notice.
+    In addition to libpq's settings: `?schema=` names the schema of the tables, `?migrate=1` creates them on `open`,
+    `?connections=` limits the connections (4), `?prepare=0` is for a pooler that Onceward cannot detect.
     """
     return PostgresStore(parse(url))

@@ -1,4 +1,4 @@
-"""What a statement for many requests is given: each column of theirs as one array."""
+"""Build the parameters of batch statements: one array per column of the requests."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from msgspec.structs import astuple
 
 from onceward.protocol.requests import AnyRequest, ClaimRequest, Complete, Renewal
 
-from .rows import text_of
-from .values import LARGEST
+from .rows import json_text
+from .values import MAX_BIGINT
 
-FITS = LARGEST // 2
+MAX_DURATION = MAX_BIGINT // 2
 """A duration that can be added to any time without overflow."""
 
 
-def sorted_by_kind(
+def group_by_kind(
     requests: Iterable[AnyRequest],
 ) -> tuple[list[ClaimRequest], list[Complete], list[Renewal], list[AnyRequest]]:
     claims: list[ClaimRequest] = []
@@ -24,21 +24,25 @@ def sorted_by_kind(
     renewals: list[Renewal] = []
     others: list[AnyRequest] = []
     for request in requests:
-        if type(request) is ClaimRequest and ((lease := request.lease) is None or lease < FITS):
+        if type(request) is ClaimRequest and ((lease := request.lease) is None or lease < MAX_DURATION):
             claims.append(request)
-        elif type(request) is Complete and is_plain(request):
+        elif type(request) is Complete and is_simple(request):
             completions.append(request)
-        elif type(request) is Renewal and not request.note and request.lease < FITS:
+        elif type(request) is Renewal and not request.note and request.lease < MAX_DURATION:
             renewals.append(request)
         else:
             others.append(request)
     return claims, completions, renewals, others
 
 
-def is_plain(request: Complete) -> bool:
-    """Nothing has to be known of its record but whose it is; or its owner has it, and need not be shown it."""
+def is_simple(request: Complete) -> bool:
+    """Return whether one statement can complete it: only the owner is checked, or the owner has passed the record."""
     lasting = request.validity.lasting
-    return not request.note and (lasting is None or lasting < FITS) and (request.omit_record or request.of is not None)
+    return (
+        not request.note
+        and (lasting is None or lasting < MAX_DURATION)
+        and (request.omit_record or request.of is not None)
+    )
 
 
 def claim_values(
@@ -55,11 +59,11 @@ def claim_values(
         nonces,
         leases,
         fingerprints,
-        _texts(arguments),
+        _json_texts(arguments),
         [one._value_ for one in after_crash],
         max_attempts,
         owners,
-        _texts(notes),
+        _json_texts(notes),
         locks_of(ids),
     ]
 
@@ -68,7 +72,7 @@ def complete_values(completions: Sequence[Complete], now: int | None) -> list[An
     ids, tokens, nonces, results, digests, stored, validities, _, of, omit_record = zip(
         *map(astuple, completions), strict=True
     )
-    seen = (
+    expected_updates = (
         None
         if all(omit_record)
         else [None if brief else one.updated_at for one, brief in zip(of, omit_record, strict=True)]
@@ -84,14 +88,14 @@ def complete_values(completions: Sequence[Complete], now: int | None) -> list[An
         [one.lasting for one in validities],
         [one.until for one in validities],
         [one.slide for one in validities],
-        seen,
-        None if seen is None else [None if one is None else text_of(one.note) for one in of],
+        expected_updates,
+        None if expected_updates is None else [None if one is None else json_text(one.note) for one in of],
     ]
 
 
-def _texts(mappings: Sequence[dict[str, str]]) -> list[str | None] | None:
-    """No column at all if all of them are empty, as they mostly are."""
-    return [text_of(one) for one in mappings] if any(mappings) else None
+def _json_texts(mappings: Sequence[dict[str, str]]) -> list[str | None] | None:
+    """Encode the mappings as JSON, or return None if all are empty, as they mostly are."""
+    return [json_text(one) for one in mappings] if any(mappings) else None
 
 
 def renew_values(renewals: Sequence[Renewal], now: int | None) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The caller's connection in the middle of their transaction: psycopg's (either colour) or asyncpg's."""
+"""Send statements on the caller's connection, inside the caller's transaction: psycopg (sync or async) or asyncpg."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from .connection import PostgresConnection
 from .errors import PostgresRefused
 from .row_reader import Rows
 from .statements import Statement
-from .values import escaped, unescaped
+from .values import escape, unescape
 
 IDLE, UNKNOWN = pq.TransactionStatus.IDLE, pq.TransactionStatus.UNKNOWN
 AUTOCOMMIT = "this connection is in autocommit mode, so there is no transaction to join"
-YOURS = "your transaction"
+YOUR_TRANSACTION = "your transaction"
 
 
 class CallerChannel(Protocol):
-    """How statements reach the caller's connection."""
+    """Sends statements on the caller's connection."""
 
     async def begin(self) -> None:
-        """See to it that a transaction is open, as the caller's own next statement would."""
+        """Make sure that a transaction is open, as the caller's next statement would."""
 
     async def rows(self, deadline: float, statement: Statement, *values: Any) -> Rows: ...
     async def command(self, text: str, deadline: float) -> None: ...
@@ -34,52 +34,52 @@ class CallerChannel(Protocol):
 
 
 class PsycopgChannel:
-    """Past psycopg's cursors, which the caller may have taught other types: straight to libpq, with our deadlines."""
+    """Uses libpq directly, with our deadlines: the caller may have registered other types for psycopg's cursors."""
 
     def __init__(self, connection: Any, runtime: Runtime) -> None:
         if isinstance(connection, psycopg.AsyncConnection) and not runtime.supports_cancellation:
             raise ConfigurationError("an AsyncConnection cannot be used without an event loop", hint="use AsyncOnce")
         if connection.closed:
             raise ConfigurationError("this connection is closed", hint="join it while it is open")
-        self._connection = connection
-        self._wire = PostgresConnection(connection.pgconn, runtime, YOURS)
-        self._wire.prepares = False
+        self._caller_connection = connection
+        self._connection = PostgresConnection(connection.pgconn, runtime, YOUR_TRANSACTION)
+        self._connection.prepares = False
         if connection.pgconn.pipeline_status != pq.PipelineStatus.OFF:
             raise ConfigurationError("this connection is in pipeline mode", hint="leave the pipeline first")
 
     async def begin(self) -> None:
-        if self._connection.pgconn.transaction_status != IDLE:
+        if self._caller_connection.pgconn.transaction_status != IDLE:
             return
-        if self._connection.autocommit:
+        if self._caller_connection.autocommit:
             raise ConfigurationError(AUTOCOMMIT, hint="open one first: with connection.transaction():")
-        begun = self._connection.execute("SELECT 1")
-        if isinstance(self._connection, psycopg.AsyncConnection):
-            await begun
+        result = self._caller_connection.execute("SELECT 1")
+        if isinstance(self._caller_connection, psycopg.AsyncConnection):
+            await result
 
     async def rows(self, deadline: float, statement: Statement, *values: Any) -> Rows:
         try:
-            return await self._wire.rows(deadline, statement, *values)
+            return await self._connection.rows(deadline, statement, *values)
         except PostgresRefused:
             raise
         except BaseException:
-            self._wire.close()  # in the middle of an exchange: nobody can go on from there
+            self._connection.close()  # interrupted in the middle of an exchange: the connection is unusable
             raise
 
     async def command(self, text: str, deadline: float) -> None:
         try:
-            await self._wire.command(text, deadline)
+            await self._connection.command(text, deadline)
         except PostgresRefused:
             raise
         except BaseException:
-            self._wire.close()
+            self._connection.close()
             raise
 
     def is_open(self) -> bool:
-        return self._connection.pgconn.transaction_status not in (IDLE, UNKNOWN)
+        return self._caller_connection.pgconn.transaction_status not in (IDLE, UNKNOWN)
 
 
 class AsyncpgChannel:
-    """asyncpg encodes by itself; only what no text of PostgreSQL holds is ours to see to."""
+    """Uses asyncpg, which encodes the values. We only escape characters that PostgreSQL's text cannot contain."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -91,53 +91,55 @@ class AsyncpgChannel:
     async def rows(self, deadline: float, statement: Statement, *values: Any) -> Rows:
         try:
             found = await self._connection.fetch(
-                statement.text, *[_outgoing(value) for value in values], timeout=_left(deadline)
+                statement.text, *[_escape_value(value) for value in values], timeout=_remaining(deadline)
             )
         except Exception as error:
-            raise _explained(error) from error
-        return [tuple([_incoming(value) for value in row.values()]) for row in found]
+            raise _translate_error(error) from error
+        return [tuple([_unescape_value(value) for value in row.values()]) for row in found]
 
     async def command(self, text: str, deadline: float) -> None:
         try:
-            await self._connection.execute(text, timeout=_left(deadline))
+            await self._connection.execute(text, timeout=_remaining(deadline))
         except Exception as error:
-            raise _explained(error) from error
+            raise _translate_error(error) from error
 
     def is_open(self) -> bool:
         return not self._connection.is_closed() and self._connection.is_in_transaction()
 
 
-def _left(deadline: float) -> float:
+def _remaining(deadline: float) -> float:
     return max(deadline - time.monotonic(), 0.001)
 
 
-def _outgoing(value: Any) -> Any:
+def _escape_value(value: Any) -> Any:
     if isinstance(value, str):
-        return escaped(value)
-    return [_outgoing(one) for one in value] if isinstance(value, list) else value
+        return escape(value)
+    return [_escape_value(one) for one in value] if isinstance(value, list) else value
 
 
-def _incoming(value: Any) -> Any:
-    return unescaped(value) if isinstance(value, str) else value
+def _unescape_value(value: Any) -> Any:
+    return unescape(value) if isinstance(value, str) else value
 
 
-def _explained(error: Exception) -> Exception:
-    """Errors of asyncpg are known by their SQLSTATE; its class is not imported for that."""
+def _translate_error(error: Exception) -> Exception:
+    """Return our error for an error of asyncpg. It is recognised by its SQLSTATE, without importing asyncpg."""
     code = getattr(error, "sqlstate", None)
     if isinstance(code, str):
         return PostgresRefused(code, str(error))
     if isinstance(error, TimeoutError | OSError) or type(error).__module__.startswith("asyncpg."):
-        return StoreUnavailable(f"{YOURS}: no answer, or the connection broke ({error!r})", hint="roll it back")
+        return StoreUnavailable(
+            f"{YOUR_TRANSACTION}: no answer, or the connection broke ({error!r})", hint="roll it back"
+        )
     return error
 
 
-def line_of(connection: Any, runtime: Runtime) -> CallerChannel:
-    """For the driver's own connection."""
+def channel_for(connection: Any, runtime: Runtime) -> CallerChannel:
+    """Return the channel for a driver's connection."""
     if isinstance(connection, psycopg.Connection | psycopg.AsyncConnection):
         return PsycopgChannel(connection, runtime)
     if type(connection).__module__.startswith("asyncpg."):
         return AsyncpgChannel(connection)
     raise ConfigurationError(
         f"cannot join a {type(connection).__module__}.{type(connection).__qualname__}",
-        hint="hand over a connection of psycopg 3 or asyncpg, or what SQLAlchemy or Django make of one",
+        hint="pass a connection of psycopg 3 or asyncpg, or a SQLAlchemy or Django connection that uses one of them",
     )

@@ -1,8 +1,8 @@
-"""One connection, as libpq has it: requests out, rows in, and a deadline for each exchange.
+"""One connection through libpq: it sends statements, reads rows, and has a deadline for each exchange.
 
-Written once for both colours: waiting for the socket is the world's part, and everything else never blocks. What
-interrupts an exchange (a deadline, a cancellation, a signal) leaves the connection in the middle of it, so that it
-must be closed; the server notices that within a second and gives up what it was doing.
+The same code serves sync and async callers: the runtime waits for the socket, and nothing else blocks. A deadline,
+cancellation or signal may interrupt an exchange. The connection then has an unread reply, and must be closed. The
+server notices that within a second and cancels the statement.
 """
 
 from __future__ import annotations
@@ -33,46 +33,46 @@ ABORTED = pq.ExecStatus.PIPELINE_ABORTED
 
 
 class PostgresConnection:
-    """Used by one call at a time. `world` is whose call it is."""
+    """Used by one call at a time. `runtime` is the runtime of that call."""
 
     prepares = True
     """False behind a pooler that hands each transaction to another server connection."""
 
     slot: object = None
-    """What counts it."""
+    """The pool's slot of this connection: the pool counts the living slots."""
 
-    met = 0
-    """How many claims in a row found a record that answered them. A guess about the next, and no more than that."""
+    consecutive_hits = 0
+    """How many claims in a row were answered by an existing record. Used to guess about the next one."""
 
     def __init__(self, pgconn: PGconn, runtime: Runtime, name: str) -> None:
         self.pgconn = pgconn
         self.runtime = runtime
         self.name = name
-        self.recalled = PostgresLatestCache()
+        self.latest_cache = PostgresLatestCache()
         self._prepared: set[bytes] = set()
         self._readers: dict[bytes, Reader] = {}
 
     @classmethod
     async def connect(cls, conninfo: bytes, runtime: Runtime, name: str, deadline: float) -> PostgresConnection:
-        """Names are looked up where that blocks nobody; the rest waits as everything here does."""
+        """Connect. Host names are resolved in a worker thread; the rest waits for the socket through the runtime."""
         pgconn = await runtime.offload(pq.PGconn.connect_start, conninfo)
-        wire = cls(pgconn, runtime, name)
+        connection = cls(pgconn, runtime, name)
         try:
             while (status := pgconn.connect_poll()) != pq.PollingStatus.OK:
                 if status == pq.PollingStatus.FAILED or pgconn.status == BAD:
-                    raise StoreUnavailable(  # noqa: TRY301 (closed below like every other trouble)
-                        f"{name}: no connection: {pgconn.get_error_message().strip()}",
-                        hint="is the server running, and is the URL right?",
+                    raise StoreUnavailable(  # noqa: TRY301 (the handler below closes the connection)
+                        f"{name}: cannot connect: {pgconn.get_error_message().strip()}",
+                        hint="is the server running, and is the URL correct?",
                     )
-                await wire._wait(deadline, writing=status == pq.PollingStatus.WRITING)
+                await connection._wait(deadline, writing=status == pq.PollingStatus.WRITING)
         except psycopg.Error as error:
-            wire.close()
-            raise wire._broken(error) from error
+            connection.close()
+            raise connection._connection_lost(error) from error
         except BaseException:
-            wire.close()
+            connection.close()
             raise
         pgconn.nonblocking = 1
-        return wire
+        return connection
 
     # ── state ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -81,11 +81,11 @@ class PostgresConnection:
             self.pgconn.finish()
 
     def is_idle(self) -> bool:
-        """Nothing is under way, and nothing is open."""
+        """Return whether no statement is running and no transaction is open."""
         return self.pgconn.status == OK and self.pgconn.transaction_status == IDLE
 
-    def is_sound(self) -> bool:
-        """Whether an idle connection may still be used: a server that has gone left a word, or an end."""
+    def is_alive(self) -> bool:
+        """Return whether an idle connection is still usable. A server that has gone left a message or closed it."""
         try:
             self.pgconn.consume_input()
         except psycopg.Error:
@@ -95,7 +95,7 @@ class PostgresConnection:
     # ── exchanges ───────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self, deadline: float, *calls: Call) -> list[Rows]:
-        """Several calls travel together, and are one transaction (unless one is open anyway)."""
+        """Send several calls in one pipeline. They are one transaction, unless one is open already."""
         if len(calls) == 1:
             return [await self.rows(deadline, calls[0][0], *calls[0][1])]
         try:
@@ -103,30 +103,30 @@ class PostgresConnection:
                 for statement, _ in calls:
                     if statement.name not in self._prepared:
                         await self._prepare(statement, deadline)
-            return await self._together(calls, deadline)
+            return await self._run_pipeline(calls, deadline)
         except psycopg.Error as error:
-            raise self._broken(error) from error
+            raise self._connection_lost(error) from error
 
     async def rows(self, deadline: float, statement: Statement, *values: Any) -> Rows:
-        """One call: what most exchanges are."""
+        """Execute one statement and return its rows."""
         try:
             if self.prepares and statement.name not in self._prepared:
                 await self._prepare(statement, deadline)
             self._send(statement, values)
-            return self._rows(statement, _check(await self._until_none(deadline)))
+            return self._rows(statement, _check(await self._read_result(deadline)))
         except psycopg.Error as error:
-            raise self._broken(error) from error
+            raise self._connection_lost(error) from error
 
     async def command(self, text: str, deadline: float) -> None:
-        """BEGIN and its like, without values and without an answer."""
+        """Execute a command without parameters and rows, such as BEGIN."""
         try:
             self.pgconn.send_query(text.encode())
-            await self._answer(deadline)
+            await self._checked_result(deadline)
         except psycopg.Error as error:
-            raise self._broken(error) from error
+            raise self._connection_lost(error) from error
 
-    async def ask(self, text: str, deadline: float, *values: Any) -> Rows:
-        """A question that is asked once, or seldom: it is not prepared."""
+    async def query(self, text: str, deadline: float, *values: Any) -> Rows:
+        """Execute a statement that is used once or rarely, without preparing it."""
         prepares, self.prepares = self.prepares, False
         statement = Statement(text)
         try:
@@ -137,33 +137,33 @@ class PostgresConnection:
 
     async def _prepare(self, statement: Statement, deadline: float) -> None:
         self.pgconn.send_prepare(statement.name, statement.raw)
-        await self._answer(deadline)
+        await self._checked_result(deadline)
         self._prepared.add(statement.name)
 
     def _send(self, statement: Statement, values: Sequence[Any]) -> None:
-        encoded = statement.encoded(values)
+        parameters = statement.encode(values)
         if self.prepares:
-            self.pgconn.send_query_prepared(statement.name, encoded, statement.formats, BINARY)
+            self.pgconn.send_query_prepared(statement.name, parameters, statement.formats, BINARY)
         else:
-            self.pgconn.send_query_params(statement.raw, encoded, None, statement.formats, BINARY)
+            self.pgconn.send_query_params(statement.raw, parameters, None, statement.formats, BINARY)
 
-    async def _together(self, calls: Sequence[Call], deadline: float) -> list[Rows]:
+    async def _run_pipeline(self, calls: Sequence[Call], deadline: float) -> list[Rows]:
         self.pgconn.enter_pipeline_mode()
         for statement, values in calls:
             self._send(statement, values)
         self.pgconn.pipeline_sync()
         await self._flush(deadline)
-        results = [await self._until_none(deadline) for _ in calls]
-        await self._next(deadline)  # the sync point: all of it is committed, or nothing
+        results = [await self._read_result(deadline) for _ in calls]
+        await self._read_sync(deadline)  # the sync point: everything is committed, or nothing
         self.pgconn.exit_pipeline_mode()
         for result in results:
             _check(result)
         return [self._rows(statement, result) for (statement, _), result in zip(calls, results, strict=True)]
 
-    async def _answer(self, deadline: float) -> PGresult:
-        return _check(await self._until_none(deadline))
+    async def _checked_result(self, deadline: float) -> PGresult:
+        return _check(await self._read_result(deadline))
 
-    async def _until_none(self, deadline: float) -> PGresult:
+    async def _read_result(self, deadline: float) -> PGresult:
         pgconn = self.pgconn
         if pgconn.flush():
             await self._flush(deadline)
@@ -175,10 +175,10 @@ class PostgresConnection:
             result = pgconn.get_result()
             if result is None:
                 break
-            if last is None or last.status in (TUPLES, COMMAND):  # the first error is the one that tells
+            if last is None or last.status in (TUPLES, COMMAND):  # keep the first error: it is the meaningful one
                 last = result
         if last is None:
-            raise psycopg.OperationalError("the server sent no answer")
+            raise psycopg.OperationalError("the server sent no result")
         return last
 
     async def _flush(self, deadline: float) -> None:
@@ -186,7 +186,7 @@ class PostgresConnection:
             await self._wait(deadline, writing=True)
             self.pgconn.consume_input()
 
-    async def _next(self, deadline: float) -> PGresult | None:
+    async def _read_sync(self, deadline: float) -> PGresult | None:
         pgconn = self.pgconn
         while pgconn.is_busy():
             await self._wait(deadline)
@@ -194,14 +194,16 @@ class PostgresConnection:
         return pgconn.get_result()
 
     async def _wait(self, deadline: float, *, writing: bool = False) -> None:
-        left = deadline - time.monotonic()
-        if left <= 0 or not await self.runtime.ready(self.pgconn.socket, writing=writing, seconds=left):
+        remaining = deadline - time.monotonic()
+        if remaining <= 0 or not await self.runtime.wait_for_socket(
+            self.pgconn.socket, writing=writing, seconds=remaining
+        ):
             raise StoreUnavailable(
-                f"{self.name}: no answer in the time that this call has", hint="the same call may be repeated"
+                f"{self.name}: no answer within the timeout of this call", hint="the same call may be repeated"
             )
 
     def _rows(self, statement: Statement, result: PGresult) -> Rows:
-        """Of a command that shows none: how many it has written."""
+        """Return the rows. For a command that returns none: one row with the number of rows that it wrote."""
         reader = self._readers.get(statement.name)
         if reader is None or reader.width != result.nfields:
             if result.status == COMMAND:
@@ -209,14 +211,14 @@ class PostgresConnection:
             reader = self._readers[statement.name] = Reader(result)
         return reader.rows(result)
 
-    def _broken(self, error: psycopg.Error) -> StoreUnavailable:
+    def _connection_lost(self, error: psycopg.Error) -> StoreUnavailable:
         return StoreUnavailable(
             f"{self.name}: the connection broke: {str(error).strip()}", hint="the same call may be repeated"
         )
 
 
 def _check(result: PGresult) -> PGresult:
-    """The same result, unless the server refused."""
+    """Return the result, or raise PostgresRefused if the server answered with an error."""
     if result.status in (TUPLES, COMMAND):
         return result
     code = result.error_field(pq.DiagnosticField.SQLSTATE)

@@ -1,4 +1,4 @@
-"""What processes have counted: a row for each hour of each process, written over as it goes on counting."""
+"""Counters: one row per process and hour, overwritten as the process keeps counting."""
 
 from __future__ import annotations
 
@@ -9,51 +9,51 @@ from typing import Any, Final
 
 from onceward.protocol.counters import COUNTS_RETENTION, CounterRow, StoredCounts, decode_counts, encode_counts
 
-from .maintenance import Turn, in_chunks
+from .maintenance import CallContext, delete_in_chunks
 
-SWEEP: Final = 2
-"""Old sheets deleted by the way per sheet: twice what is added."""
+SWEEP_PER_ROW: Final = 2
+"""Expired rows deleted for each row that is written. Twice the number added, so the table does not only grow."""
 
 
 class PostgresCounters:
-    """Part of `PostgresStore`."""
+    """The counters of `PostgresStore`."""
 
-    _with: Callable[..., Coroutine[Any, Any, Any]]
+    _run_until: Callable[..., Coroutine[Any, Any, Any]]
 
-    async def save_counts(self, sheets: Sequence[CounterRow], *, timeout: float) -> int:
-        now: int = await self._with(time.monotonic() + timeout, _keep, sheets)
+    async def save_counts(self, counter_rows: Sequence[CounterRow], *, timeout: float) -> int:
+        now: int = await self._run_until(time.monotonic() + timeout, _save, counter_rows)
         return now
 
     async def read_counts(self, since: int, *, timeout: float) -> StoredCounts:
-        found: StoredCounts = await self._with(time.monotonic() + timeout, _counted, since)
+        found: StoredCounts = await self._run_until(time.monotonic() + timeout, _read, since)
         return found
 
     async def expire_counts(self, limit: int, *, timeout: float) -> int:
-        return await in_chunks(partial(self._with, time.monotonic() + timeout, _expire), limit)
+        return await delete_in_chunks(partial(self._run_until, time.monotonic() + timeout, _expire), limit)
 
 
-async def _keep(turn: Turn, sheets: Sequence[CounterRow]) -> int:
-    [(now, _)] = await turn.rows(
-        turn.table.statements.counters_keep,
-        turn.now,
-        [one.hour for one in sheets],
-        [one.process for one in sheets],
-        [one.number for one in sheets],
-        [encode_counts(one.counts).decode() for one in sheets],
+async def _save(context: CallContext, counter_rows: Sequence[CounterRow]) -> int:
+    [(now, _)] = await context.rows(
+        context.table.statements.counters_save,
+        context.now,
+        [one.hour for one in counter_rows],
+        [one.process for one in counter_rows],
+        [one.number for one in counter_rows],
+        [encode_counts(one.counts).decode() for one in counter_rows],
     )
-    if sheets:
-        await _expire(turn, SWEEP * len(sheets))
+    if counter_rows:
+        await _expire(context, SWEEP_PER_ROW * len(counter_rows))
     return int(now)
 
 
-async def _counted(turn: Turn, since: int) -> StoredCounts:
-    rows = await turn.rows(turn.table.statements.counters, turn.now, since, COUNTS_RETENTION)
-    sheets = [
+async def _read(context: CallContext, since: int) -> StoredCounts:
+    rows = await context.rows(context.table.statements.counters_read, context.now, since, COUNTS_RETENTION)
+    counter_rows = [
         CounterRow(process, hour, number, decode_counts(counts)) for _, process, hour, number, counts in rows if process
     ]
-    return StoredCounts(sheets, rows[0][0])
+    return StoredCounts(counter_rows, rows[0][0])
 
 
-async def _expire(turn: Turn, limit: int) -> int:
-    [(gone,)] = await turn.rows(turn.table.statements.counters_expire, turn.now, COUNTS_RETENTION, limit)
-    return int(gone)
+async def _expire(context: CallContext, limit: int) -> int:
+    [(deleted,)] = await context.rows(context.table.statements.counters_expire, context.now, COUNTS_RETENTION, limit)
+    return int(deleted)

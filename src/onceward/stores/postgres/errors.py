@@ -1,4 +1,4 @@
-"""What PostgreSQL's errors mean to somebody who only wants to know whether to wait, make room or call for help."""
+"""Translate PostgreSQL's errors into ours, with a hint: wait, free disk space, or repair."""
 
 from __future__ import annotations
 
@@ -9,57 +9,65 @@ from onceward.errors import StoreBroken, StoreError, StoreFull, StoreNotSetUp, S
 
 Meaning = tuple[type[StoreError], str, str]
 
-RETRIED: Final = frozenset({"40001", "40P01", "55P03"})
-"""Serialization failure, deadlock, lock not available: what was asked for did not happen, and may be asked again."""
+RETRYABLE: Final = frozenset({"40001", "40P01", "55P03"})
+"""Serialization failure, deadlock, lock not available: the statement had no effect, and may be repeated."""
 
 UNPREPARED: Final = frozenset({"26000", "42P05"})
-"""A prepared statement is not where we left it, or one is there already: a pooler stands between us and the server."""
+"""A prepared statement is missing or already exists: there is a pooler between us and the server."""
 
-FOR_WRITING: Final = "connect to the primary (target_session_attrs=read-write), and begin a transaction that may write"
+FOR_WRITING: Final = "connect to the primary (target_session_attrs=read-write), and begin a read-write transaction"
 MEANINGS: Final[dict[str, Meaning]] = {
-    "42P01": (StoreNotSetUp, "the tables of Onceward are not there", "run `onceward migrate`"),
-    "42703": (StoreNotSetUp, "the tables of Onceward are older than this Onceward", "run `onceward migrate`"),
-    "3F000": (StoreNotSetUp, "the schema does not exist", "create it, or name another by ?schema="),
-    "42501": (StoreNotSetUp, "this user may not do that", "grant it what Onceward needs on its own tables"),
-    "53100": (StoreFull, "there is no room on the server's disk; nothing was written", "make room, or purge"),
+    "42P01": (StoreNotSetUp, "Onceward's tables do not exist", "run `onceward migrate`"),
+    "42703": (StoreNotSetUp, "Onceward's tables are older than this Onceward", "run `onceward migrate`"),
+    "3F000": (StoreNotSetUp, "the schema does not exist", "create it, or name another one with ?schema="),
+    "42501": (StoreNotSetUp, "this user lacks a privilege", "grant it the privileges on Onceward's tables"),
+    "53100": (StoreFull, "the server's disk is full; nothing was written", "free disk space, or purge"),
     "53300": (StoreUnavailable, "the server has no connection left", "raise max_connections, or use a pooler"),
     "57014": (StoreUnavailable, "the statement was cancelled", "the call may be repeated"),
-    "25006": (StoreUnavailable, "this server only reads, or this transaction", FOR_WRITING),
-    "25P02": (StoreUnavailable, "an earlier error has spoilt this transaction", "roll it back"),
+    "25006": (StoreUnavailable, "this server or this transaction is read-only", FOR_WRITING),
+    "25P02": (StoreUnavailable, "an earlier error has aborted this transaction", "roll it back"),
 }
 FAMILIES: Final[dict[str, Meaning]] = {
     "08": (StoreUnavailable, "the connection broke", "the call may be repeated"),
-    "40": (StoreUnavailable, "somebody else was faster, again and again", "the call may be repeated"),
-    "53": (StoreUnavailable, "the server lacks resources", "look into its log"),
-    "55": (StoreUnavailable, "somebody holds it for longer than this call may wait", "keep transactions short"),
+    "40": (StoreUnavailable, "other transactions kept conflicting with this call", "the call may be repeated"),
+    "53": (StoreUnavailable, "the server lacks resources", "check the server's log"),
+    "55": (StoreUnavailable, "another transaction held a lock until this call timed out", "keep transactions short"),
     "57": (StoreUnavailable, "the server is shutting down or starting", "the call may be repeated"),
-    "XX": (StoreBroken, "the server found something damaged", "look into its log; restore from a backup"),
-    "42": (StoreNotSetUp, "the tables of Onceward are not what they should be", "run `onceward migrate`"),
-    "23": (StoreBroken, "the tables of Onceward are not what they should be", "were they edited by hand?"),
+    "XX": (StoreBroken, "the server found damaged data", "check the server's log; restore from a backup"),
+    "42": (StoreNotSetUp, "Onceward's tables do not have the expected schema", "run `onceward migrate`"),
+    "23": (StoreBroken, "Onceward's tables do not have the expected schema", "were they edited by hand?"),
 }
-UNEXPECTED: Final[Meaning] = (StoreUnavailable, "PostgreSQL refused", "look at its message")
+UNEXPECTED: Final[Meaning] = (
+    StoreUnavailable,
+    "PostgreSQL raised an unexpected error",
+    "see the message of PostgreSQL",
+)
 
 
-URL_RIGHT: Final = "is the URL right?"
-AT_THE_DOOR: Final[tuple[tuple[str, str, str], ...]] = (
-    (r'database ".*" does not exist|no such database', "there is no such database", f"create it; {URL_RIGHT}"),
+CHECK_URL: Final = "is the URL correct?"
+CONNECT_ERRORS: Final[tuple[tuple[str, str, str], ...]] = (
+    (r'database ".*" does not exist|no such database', "the database does not exist", f"create it; {CHECK_URL}"),
     (
         r'role ".*" does not exist|no such user|authentication failed|no password supplied|not permitted to log in',
-        "user name or password is wrong",
-        URL_RIGHT,
+        "the user name or password is wrong",
+        CHECK_URL,
     ),
     (
         r"no pg_hba\.conf entry|permission denied for database",
-        "the server does not let this user in",
-        f"grant it CONNECT, and look into pg_hba.conf; {URL_RIGHT}",
+        "the server does not let this user connect",
+        f"grant it CONNECT, and check pg_hba.conf; {CHECK_URL}",
     ),
-    (r"invalid .*value|does not support SSL|definition of service", "this URL cannot work", "change what it names"),
+    (
+        r"invalid .*value|does not support SSL|definition of service",
+        "the URL has settings that do not work",
+        "correct the settings in the URL",
+    ),
 )
-"""Before a connection stands, libpq tells no code, only the server's words, which we know in English."""
+"""Patterns of connection errors. libpq gives no code before it is connected, only the message, matched in English."""
 
 
 class PostgresRefused(Exception):
-    """The server answered with an error; the connection is fine."""
+    """The server answered with an error; the connection is still usable."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{message} ({code})")
@@ -67,15 +75,15 @@ class PostgresRefused(Exception):
 
 
 def explain(error: PostgresRefused, name: str) -> StoreError:
-    """A fresh error of ours, to be raised `from` the server's."""
-    kind, what, cure = MEANINGS.get(error.code) or FAMILIES.get(error.code[:2]) or UNEXPECTED
-    return kind(f"{name}: {what} ({error})", hint=cure)
+    """Return the Onceward error for a PostgreSQL error, to be raised `from` it."""
+    error_class, message, hint = MEANINGS.get(error.code) or FAMILIES.get(error.code[:2]) or UNEXPECTED
+    return error_class(f"{name}: {message} ({error})", hint=hint)
 
 
-def at_the_door(error: StoreUnavailable, name: str) -> StoreError:
-    """Why the very first connection failed: a server that answers and refuses is not down."""
+def explain_connect_error(error: StoreUnavailable, name: str) -> StoreError:
+    """Return why the very first connection failed: a server that answers with a refusal is not down."""
     text = str(error).partition(" →")[0]
-    for words, what, cure in AT_THE_DOOR:
-        if re.search(words, text):
-            return StoreNotSetUp(f"{name}: {what} ({text.removeprefix(f'{name}: ')})", hint=cure)
+    for pattern, message, hint in CONNECT_ERRORS:
+        if re.search(pattern, text):
+            return StoreNotSetUp(f"{name}: {message} ({text.removeprefix(f'{name}: ')})", hint=hint)
     return error

@@ -1,8 +1,8 @@
-"""The store inside the caller's own transaction: nothing commits here.
+"""The store inside the caller's transaction: it never commits.
 
-A claim that changes anything takes the key's advisory lock first, for as long as the transaction is open: batches of
-others see it and say "running" instead of waiting. Nothing here waits inside the server: what is taken is asked for
-again, so that a limit is a limit and an event loop stays free.
+A claim that changes anything first takes the key's advisory lock, until the transaction ends. Batches of other clients
+see the lock and answer "running" instead of waiting. Nothing here waits inside the server: a taken lock is polled, so
+that deadlines hold and the event loop is not blocked.
 """
 
 from __future__ import annotations
@@ -29,136 +29,137 @@ from onceward.stores.caller_connection import (
     transaction_block,
 )
 
-from .caller_channel import YOURS, CallerChannel, line_of
+from .caller_channel import YOUR_TRANSACTION, CallerChannel, channel_for
 from .connection import Call
-from .errors import PostgresRefused, explain
-from .latest import PATIENCE, EventBatch, patience, standings
+from .errors import RETRYABLE, PostgresRefused, explain
+from .latest import SET_LOCK_TIMEOUT, EventBatch, lock_timeout_ms, states_from_rows
 from .row_reader import Rows
 from .rows import columns_of
 from .statements import Statement
-from .table import PostgresTable, Sight, elsewhere, seen
+from .table import PostgresTable, RecordSnapshot, snapshots_from_rows, uncommitted_claim
 
 T = TypeVar("T")
 Change = Callable[[Record | None, Any, int], tuple[Record | None, Verdict]]
 
-FIRST_WAIT, LONGEST_WAIT = 0.002, 0.05  # seconds between tries for what another transaction holds
-AGAIN = frozenset({"40001", "40P01", "55P03"})
-NO_SUCH_SAVEPOINT, SPOILT = "3B001", "25P02"
+MIN_WAIT, MAX_WAIT = 0.002, 0.05  # seconds between attempts to take a lock of another transaction
+NO_SUCH_SAVEPOINT, IN_FAILED_TRANSACTION = "3B001", "25P02"
 
-WHERE = (
+IDENTIFY = (
     "SELECT (extract(epoch FROM now()) * 1000000)::bigint, current_setting('transaction_isolation'),"
     " current_database()::text, (pg_control_system()).system_identifier,"
     " coalesce(to_regclass($1::text)::oid::bigint, 0)"
 )
-"""Which transaction this is (by its begin), how it is isolated, and which tables it would write to."""
+"""Identifies the transaction (by its start), its isolation level, and the tables that it would write to."""
 
-BE_PATIENT = Statement(
+CAP_LOCK_TIMEOUT = Statement(
     "SELECT theirs, set_config('lock_timeout', CASE WHEN theirs = '0' OR theirs::interval >"
     " make_interval(secs => $1::bigint / 1000.0) THEN $1::bigint || 'ms' ELSE theirs END, true)"
     " FROM (SELECT current_setting('lock_timeout') AS theirs) AS before"
 )
-"""Waits for others' locks for so many ms, unless the caller is less patient; tells what was set before."""
+"""Sets the lock timeout in ms, unless the caller's is shorter. Returns the previous setting."""
 
-_points = count(1)
+_savepoint_numbers = count(1)
 
 
 class PostgresJoined:
-    """The store, seen from the caller's transaction."""
+    """The store inside the caller's transaction."""
 
     exclusive = False
     number: str | None = None
-    """The transaction's own, once it has written anything: its end can be asked for even if nobody saw it."""
+    """The transaction id, once it has written anything: with it, a commit can be verified if the reply was lost."""
 
     def __init__(
         self,
         connection: Any,
         runtime: Runtime,
         table: PostgresTable,
-        home: tuple[Any, ...],
+        tables_identity: tuple[Any, ...],
         now: Callable[[], int | None],
     ) -> None:
-        self._given = connection
+        self._wrapper = connection
         self._session = SessionSavepoint(connection)
         self.block = transaction_block(connection)
         self._runtime = runtime
         self._table = table
-        self._home = home
+        self._tables_identity = tables_identity
         self._now = now
-        self._where = Statement(WHERE)
-        self._line: CallerChannel | None = None
-        self._keeps_connection: Callable[[], bool] = bool  # False, until there is a line
+        self._identify_statement = Statement(IDENTIFY)
+        self._channel: CallerChannel | None = None
+        self._keeps_connection: Callable[[], bool] = bool  # False until there is a channel
         if not is_async_wrapper(connection):
-            self._line = line_of(driver_connection(connection, runtime), runtime)
+            self._channel = channel_for(driver_connection(connection, runtime), runtime)
             self._keeps_connection = keeps_connection(connection)
-        self._begun: int | None = None
-        self._isolated = False
-        self._points: list[str] = []
+        self._started_at: int | None = None
+        self._has_fixed_snapshot = False
+        self._savepoints: list[str] = []
 
     # ── the verbs ───────────────────────────────────────────────────────────────────────────────────────────────
 
     async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
         deadline = time.monotonic() + timeout
-        return [await self._explained(self._apply(transitions.claim, one, deadline)) for one in requests]
+        return [await self._translating(self._apply(transitions.claim, one, deadline)) for one in requests]
 
     async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
         deadline = time.monotonic() + timeout
-        return [await self._explained(self._apply(transitions.settle, one, deadline)) for one in settlements]
+        return [await self._translating(self._apply(transitions.settle, one, deadline)) for one in settlements]
 
     async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
-        """The keeper does that by itself: nothing here keeps it out."""
+        """Renew inside the transaction. Usually the heartbeat renews: this transaction does not block it."""
         deadline = time.monotonic() + timeout
-        return [await self._explained(self._apply(transitions.renew, one, deadline)) for one in renewals]
+        return [await self._translating(self._apply(transitions.renew, one, deadline)) for one in renewals]
 
     def is_open(self) -> bool:
-        return self._keeps_connection() and self._line is not None and self._line.is_open()
+        return self._keeps_connection() and self._channel is not None and self._channel.is_open()
 
     def blocks_writes(self) -> bool:
         return False
 
     async def begin(self, *, timeout: float) -> None:
         deadline = time.monotonic() + timeout
-        point = f"onceward_{next(_points)}"
+        savepoint = f"onceward_{next(_savepoint_numbers)}"
 
         async def work() -> None:
-            await self._enter_same(deadline)
+            await self._require_same(deadline)
             await self._session.flush()
-            await (await self._connected()).command(f"SAVEPOINT {point}", deadline)
-            self._points.append(point)
+            await (await self._connected()).command(f"SAVEPOINT {savepoint}", deadline)
+            self._savepoints.append(savepoint)
             await self._session.begin()
 
-        await self._explained(work())
+        await self._translating(work())
 
     async def keep(self) -> bool:
-        """If it fails, the point is still there to return to."""
-        point = self._points[-1]
+        """Release the savepoint. If this fails, `undo` still works."""
+        savepoint = self._savepoints[-1]
         if not await self._is_same():
-            self._points.pop()
+            self._savepoints.pop()
             return False
         await self._session.commit()
-        there = await self._explained(self._end(f"RELEASE SAVEPOINT {point}"))
-        self._points.pop()
-        return there
+        released = await self._translating(self._run_commands(f"RELEASE SAVEPOINT {savepoint}"))
+        self._savepoints.pop()
+        return released
 
     async def undo(self) -> bool:
-        point = self._points.pop()
-        if not await self._is_same(spoilt=True):
+        savepoint = self._savepoints.pop()
+        if not await self._is_same(if_failed=True):
             return False
         await self._session.rollback()
-        back = f"ROLLBACK TO SAVEPOINT {point}"
-        return await self._explained(self._end(back)) and await self._explained(self._end(f"RELEASE SAVEPOINT {point}"))
+        rollback = f"ROLLBACK TO SAVEPOINT {savepoint}"
+        return await self._translating(self._run_commands(rollback)) and await self._translating(
+            self._run_commands(f"RELEASE SAVEPOINT {savepoint}")
+        )
 
     async def abandon(self) -> bool:
         if not self.is_open():
             return False
-        await self._explained(self._end("ROLLBACK"))
+        await self._translating(self._run_commands("ROLLBACK"))
         return True
 
-    async def _end(self, *commands: str) -> bool:
-        """False if the point is gone: whoever ends a transaction ends all points in it."""
-        line, deadline = await self._connected(), time.monotonic() + 30.0
+    async def _run_commands(self, *commands: str) -> bool:
+        """Execute the commands. Return False if the savepoint is gone, because its transaction has ended."""
+        channel, deadline = await self._connected(), time.monotonic() + 30.0
         try:
             for command in commands:
-                await line.command(command, deadline)
+                await channel.command(command, deadline)
         except PostgresRefused as error:
             if error.code == NO_SUCH_SAVEPOINT:
                 return False
@@ -168,69 +169,68 @@ class PostgresJoined:
     # ── which transaction ───────────────────────────────────────────────────────────────────────────────────────
 
     async def _connected(self) -> CallerChannel:
-        if self._line is None:
-            own, self._keeps_connection = await async_driver_connection(self._given)
-            self._line = line_of(own, self._runtime)
-        return self._line
+        if self._channel is None:
+            driver, self._keeps_connection = await async_driver_connection(self._wrapper)
+            self._channel = channel_for(driver, self._runtime)
+        return self._channel
 
     async def _enter(self, deadline: float) -> bool:
-        """See to it that a transaction on our own tables is open; False if it is not the one that was entered first."""
-        line = await self._connected()
+        """Make sure that a transaction on our tables is open. Return whether it is the one that was entered first."""
+        channel = await self._connected()
         if not self._keeps_connection():
             return False
-        await line.begin()
-        begun, isolation, *home = await self._place(line, deadline)
-        if tuple(home) != self._home:
+        await channel.begin()
+        started_at, isolation, *tables_identity = await self._identify(channel, deadline)
+        if tuple(tables_identity) != self._tables_identity:
             raise ConfigurationError(
-                "this connection is on another database (or sees other tables) than the store: "
-                "the two cannot commit together",
-                hint="open both on the same database; name the schema of the tables in the store's URL",
+                "this connection uses another database or other tables than the store: the two cannot commit together",
+                hint="open both on the same database; set ?schema= in the store's URL to the schema of the tables",
             )
-        if self._begun is None:
-            self._begun = begun
-        self._isolated = isolation not in ("read committed", "read uncommitted")
-        return bool(begun == self._begun)
+        if self._started_at is None:
+            self._started_at = started_at
+        self._has_fixed_snapshot = isolation not in ("read committed", "read uncommitted")
+        return bool(started_at == self._started_at)
 
-    async def _enter_same(self, deadline: float) -> None:
+    async def _require_same(self, deadline: float) -> None:
         if not await self._enter(deadline):
             raise ConfigurationError(TRANSACTION_ENDED, hint=TRANSACTION_ENDED_HINT)
 
-    async def _place(self, line: CallerChannel, deadline: float) -> tuple[Any, ...]:
+    async def _identify(self, channel: CallerChannel, deadline: float) -> tuple[Any, ...]:
         name = f"{self._table.statements.prefix}onceward_records"
-        return (await line.rows(deadline, self._where, name))[0]
+        return (await channel.rows(deadline, self._identify_statement, name))[0]
 
-    async def _is_same(self, *, spoilt: bool = False) -> bool:
-        """Whether this is still the transaction that was entered. One that an error spoilt cannot be asked."""
-        if self._line is None or not self.is_open():
+    async def _is_same(self, *, if_failed: bool = False) -> bool:
+        """Return whether this is still the transaction that was entered; `if_failed` if an error has aborted it."""
+        if self._channel is None or not self.is_open():
             return False
         try:
-            begun = (await self._place(self._line, time.monotonic() + 30.0))[0]
+            started_at = (await self._identify(self._channel, time.monotonic() + 30.0))[0]
         except PostgresRefused as error:
-            if error.code == SPOILT:
-                return spoilt
-            raise explain(error, YOURS) from error
-        return bool(begun == self._begun)
+            if error.code == IN_FAILED_TRANSACTION:
+                return if_failed
+            raise explain(error, YOUR_TRANSACTION) from error
+        return bool(started_at == self._started_at)
 
-    async def _explained(self, work: Awaitable[T]) -> T:
+    async def _translating(self, work: Awaitable[T]) -> T:
         try:
             return await work
         except PostgresRefused as error:
-            raise _meaning(error) from error
+            raise _translate(error) from error
 
-    # ── newest wins ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── latest state ────────────────────────────────────────────────────────────────────────────────────────────
 
     async def apply_events(
         self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
     ) -> list[LatestResult]:
-        """Behind a savepoint: if it fails, a caller who goes on must not commit a mark without its state.
+        """Apply the events behind a savepoint: if this fails, the caller must not commit a mark without its state.
 
-        Their entities are held until the transaction ends. What is held by others is waited for inside the server.
+        The entities are locked until the transaction ends. Locks of other transactions are waited for in the server.
         """
         deadline = time.monotonic() + timeout
         while True:
             await self.begin(timeout=max(deadline - time.monotonic(), 0.0))
             try:
-                answers = await self._explained(self._kept(deliveries, keep, deadline))
+                answers = await self._translating(self._try_apply(deliveries, keep, deadline))
                 if answers is not None:
                     await self.keep()
                     return answers
@@ -239,95 +239,99 @@ class PostgresJoined:
                 raise
             await self.undo()
 
-    async def _kept(
+    async def _try_apply(
         self, deliveries: Sequence[EventDelivery], keep: Retention, deadline: float
     ) -> list[LatestResult] | None:
-        """None if a mark was claimed meanwhile by somebody who moved no entity."""
-        line, batch = await self._connected(), EventBatch(self._table.statements, deliveries, keep, self._now())
-        [(before, _)] = await line.rows(deadline, BE_PATIENT, patience(deadline))
-        await _asked(line, deadline, batch.hold())
-        batch.judge(await _asked(line, deadline, batch.look()))
-        replies = [await _asked(line, deadline, call) for call in batch.writes()]
-        await line.rows(deadline, PATIENCE, before)
-        return batch.answers if batch.took(replies) else None
+        """Return the answers. None: another transaction inserted one of the marks without changing the entity."""
+        channel, batch = await self._connected(), EventBatch(self._table.statements, deliveries, keep, self._now())
+        [(previous_timeout, _)] = await channel.rows(deadline, CAP_LOCK_TIMEOUT, lock_timeout_ms(deadline))
+        await _execute(channel, deadline, batch.lock())
+        batch.decide(await _execute(channel, deadline, batch.lookup()))
+        replies = [await _execute(channel, deadline, call) for call in batch.writes()]
+        await channel.rows(deadline, SET_LOCK_TIMEOUT, previous_timeout)
+        return batch.answers if batch.all_written(replies) else None
 
     async def latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
         deadline = time.monotonic() + timeout
-        await self._explained(self._enter_same(deadline))
-        statement = self._table.statements.newest
-        rows = await self._explained((await self._connected()).rows(deadline, statement, self._now(), list(ids)))
-        return standings(rows, ids)
+        await self._translating(self._require_same(deadline))
+        statement = self._table.statements.latest
+        rows = await self._translating((await self._connected()).rows(deadline, statement, self._now(), list(ids)))
+        return states_from_rows(rows, ids)
 
     # ── one request ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _apply(self, change: Change, request: AnyRequest, deadline: float) -> Answer:
         if not await self._enter(deadline):
             return Answer(Verdict.LOST, None, self._now() or 0)
-        line = await self._connected()
-        locked, pause = False, FIRST_WAIT
+        channel = await self._connected()
+        locked, pause = False, MIN_WAIT
         while True:
-            sight = await self._look(line, request.id, deadline)
-            record, verdict = change(sight.record, request, sight.now)
-            if record is sight.record:
-                return self._answer(request, Answer(verdict, record, sight.now))
+            snapshot = await self._read(channel, request.id, deadline)
+            record, verdict = change(snapshot.record, request, snapshot.now)
+            if record is snapshot.record:
+                return self._checked_answer(request, Answer(verdict, record, snapshot.now))
             if locked:
-                if await self._write(line, sight, record, deadline):
-                    return Answer(verdict, record, sight.now)
-                locked = False  # seen by others while we looked; the lock itself stays ours
-            elif await self._lock(line, request.id, deadline):
+                if await self._write(channel, snapshot, record, deadline):
+                    return Answer(verdict, record, snapshot.now)
+                locked = False  # the record changed after our read; we still hold the lock
+            elif await self._lock(channel, request.id, deadline):
                 locked = True
-                continue  # look again: whoever had the lock may have changed the record
+                continue  # read again: the previous holder of the lock may have changed the record
             if time.monotonic() + pause >= deadline:
-                return self._taken(request, sight)
+                return self._blocked_answer(request, snapshot)
             await self._runtime.sleep(pause * (0.5 + self._runtime.jitter() / 2))
-            pause = min(pause * 2, LONGEST_WAIT)
+            pause = min(pause * 2, MAX_WAIT)
 
-    async def _look(self, line: CallerChannel, id: bytes, deadline: float) -> Sight:
-        return seen(await line.rows(deadline, self._table.statements.read, self._now(), [id]))[id]
+    async def _read(self, channel: CallerChannel, id: bytes, deadline: float) -> RecordSnapshot:
+        return snapshots_from_rows(await channel.rows(deadline, self._table.statements.read, self._now(), [id]))[id]
 
-    async def _lock(self, line: CallerChannel, id: bytes, deadline: float) -> bool:
+    async def _lock(self, channel: CallerChannel, id: bytes, deadline: float) -> bool:
         lock = self._table.lock_of(id)
-        [(mine, number)] = await line.rows(deadline, self._table.statements.advise, lock)
+        [(mine, number)] = await channel.rows(deadline, self._table.statements.advisory_lock, lock)
         self.number = number
         return bool(mine)
 
-    async def _write(self, line: CallerChannel, sight: Sight, record: Record | None, deadline: float) -> bool:
-        assert record is not None  # noqa: S101 (no verb makes a record vanish)
+    async def _write(
+        self, channel: CallerChannel, snapshot: RecordSnapshot, record: Record | None, deadline: float
+    ) -> bool:
+        assert record is not None  # noqa: S101 (no verb deletes a record)
         columns = columns_of([record])
         statements = self._table.statements
-        if sight.record is None:
-            return bool(await line.rows(deadline, statements.create_one, *[column[0] for column in columns]))
+        if snapshot.record is None:
+            return bool(await channel.rows(deadline, statements.insert_one, *[column[0] for column in columns]))
         lock = self._table.lock_of(record.id)
-        values = (*columns, [sight.version], [False], [lock])
-        [(_, written, _)] = await line.rows(deadline, statements.write, *values)
+        values = (*columns, [snapshot.version], [False], [lock])
+        [(_, written, _)] = await channel.rows(deadline, statements.write, *values)
         return bool(written)
 
-    def _answer(self, request: AnyRequest, answer: Answer) -> Answer:
-        """A snapshot that is older than the claim itself cannot tell that it was lost."""
+    def _checked_answer(self, request: AnyRequest, answer: Answer) -> Answer:
+        """Return the answer, or raise RetryTransaction if the snapshot is older than the claim: LOST may be wrong."""
         token = getattr(request, "token", 0)
         stale = answer.verdict is Verdict.LOST and (answer.record is None or answer.record.token < token)
-        if stale and self._isolated:
+        if stale and self._has_fixed_snapshot:
             raise RetryTransaction(
-                "your transaction began before the claim that it is to complete",
-                hint="roll back and repeat it; claim before the transaction begins",
+                "your transaction began before the claim that it completes",
+                hint="roll back and repeat it; make the claim before the transaction begins",
             )
         return answer
 
-    def _taken(self, request: AnyRequest, sight: Sight) -> Answer:
+    def _blocked_answer(self, request: AnyRequest, snapshot: RecordSnapshot) -> Answer:
         if isinstance(request, ClaimRequest):
-            return Answer(Verdict.RUNNING, sight.record or elsewhere(request), sight.now)
-        raise RetryTransaction("the record is held by another open transaction", hint="roll yours back and repeat it")
-
-
-async def _asked(line: CallerChannel, deadline: float, call: Call) -> Rows:
-    statement, values = call
-    return await line.rows(deadline, statement, *values)
-
-
-def _meaning(error: PostgresRefused) -> StoreError:
-    if error.code in AGAIN:
-        return RetryTransaction(
-            f"the server cannot fit your transaction in beside another one ({error})",
-            hint="roll back and repeat it; under READ COMMITTED a duplicate does not need this",
+            return Answer(Verdict.RUNNING, snapshot.record or uncommitted_claim(request), snapshot.now)
+        raise RetryTransaction(
+            "another open transaction holds the record", hint="roll back and repeat your transaction"
         )
-    return explain(error, YOURS)
+
+
+async def _execute(channel: CallerChannel, deadline: float, call: Call) -> Rows:
+    statement, values = call
+    return await channel.rows(deadline, statement, *values)
+
+
+def _translate(error: PostgresRefused) -> StoreError:
+    if error.code in RETRYABLE:
+        return RetryTransaction(
+            f"your transaction conflicts with another one ({error})",
+            hint="roll back and repeat it; under READ COMMITTED, duplicates do not conflict",
+        )
+    return explain(error, YOUR_TRANSACTION)

@@ -1,13 +1,13 @@
-"""The newest state of entities: see what a batch is about, let `protocol.latest` rule, write if it is still so.
+"""The latest state of entities: read the states of a batch, let `protocol.latest` decide, write if nothing has changed.
 
-A batch looks without a lock first, and what changes nothing ends there; a large one of which the connection knows all
-entities does not even look. What it has to write goes into one transaction, in which every state is written only over
-the order that was met and every mark only if nobody has it. Entities that are all there are updated, which costs the
-server a third less than an insert that meets them. If somebody else was faster, all of it is undone, and the batch goes
-the other way: it holds its entities first and looks then.
+A batch first reads without a lock; if nothing changes, it ends there. A large batch whose entities are all in the
+connection's cache skips the read. Changes are written in one transaction: a state only if its order is still the one
+that was read, a mark only if it does not exist. If all entities exist, they are updated, which costs the server a third
+less than an upsert. If another batch was faster, the transaction is rolled back, and the batch locks its entities first
+and then reads.
 
-Batches never wait for one another crosswise: each takes entities before marks, both in the order of their ids, each in
-one pass; what has expired is deleted last, and waits for nobody.
+Batches never deadlock: each locks entities before marks, both in the order of their ids, each in one pass. Expired rows
+are deleted last, without waiting for locks.
 """
 
 from __future__ import annotations
@@ -35,34 +35,34 @@ from onceward.protocol.ordering import content_of
 from .connection import Call
 from .errors import PostgresRefused
 from .latest_cache import PostgresLatestCache
-from .maintenance import Turn, in_chunks
+from .maintenance import CallContext, delete_in_chunks
 from .row_reader import Rows
 from .statements import Statement, Statements
 
-FEW: Final = 16
-"""Up to so many deliveries are looked at without a lock in any case: a duplicate that comes alone waits for nobody."""
+SMALL_BATCH: Final = 16
+"""Up to this many deliveries are always read without a lock first, so that a single duplicate does not wait."""
 
-SWEEP: Final = 4
-"""Of what has expired, deleted by the way per delivery: twice what a delivery can add."""
+SWEEP_PER_DELIVERY: Final = 4
+"""Expired rows deleted for each delivery. Twice the number that a delivery can add."""
 
-MIN_BATCH: Final = 16
-"""After somebody was faster, so many batches hold their entities at once: those who raced will race again."""
+LOCK_FIRST_BATCHES: Final = 16
+"""After a conflict, this many batches lock their entities first: writers that raced will race again."""
 
 BEGIN: Final = Statement("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
-PATIENCE: Final = Statement("SELECT set_config('lock_timeout', $1::text, true)")
-ORDERLY: Final = Statement(
+SET_LOCK_TIMEOUT: Final = Statement("SELECT set_config('lock_timeout', $1::text, true)")
+BATCH_SETTINGS: Final = Statement(
     "SELECT set_config('lock_timeout', $1::text, true),"
     " set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)"
 )
-"""Patience, and no plan that takes rows as they lie: batches take them in the order of their ids."""
+"""The lock timeout, and no plan that locks rows in physical order: batches lock them in the order of their ids."""
 
 COMMIT: Final = Statement("COMMIT")
 
-_TIME, _HERE, _OVER, _CLOSED, _MARK, _DELETED = range(6)
+_TIME, _LIVE, _EXPIRED, _CLOSED, _MARK, _DELETED = range(6)
 
 
 class EventBatch:
-    """Deliveries, what was seen of their entities, and what is to be written for them. `now` None: the server's."""
+    """Deliveries, the states that were read for them, and the writes that follow. `now` None: the server's clock."""
 
     def __init__(
         self, statements: Statements, deliveries: Sequence[EventDelivery], keep: Retention, now: int | None
@@ -70,11 +70,11 @@ class EventBatch:
         self._statements = statements
         self.deliveries = deliveries
         self._keep = keep
-        self._given_now = now
+        self._fixed_now = now
         self._now = 0
-        self._met: Mapping[bytes, bytes] = {}
+        self._expected_orders: Mapping[bytes, bytes] = {}
         self._decisions = LatestDecisions([], {}, {})
-        self._looked = False
+        self._has_read = False
 
     @property
     def answers(self) -> list[LatestResult]:
@@ -84,246 +84,252 @@ class EventBatch:
     def updates(self) -> Mapping[bytes, EventDelivery]:
         return self._decisions.updates
 
-    # ── what is seen ──
+    # ── reading ──
 
-    def hold(self) -> Call:
+    def lock(self) -> Call:
         entities = {one.id: one for one in self.deliveries}
         ids = sorted(entities)
         values = ids, [entities[id].scope for id in ids], [entities[id].entity for id in ids]
-        return self._statements.newest_hold, values
+        return self._statements.latest_lock, values
 
-    def look(self) -> Call:
+    def lookup(self) -> Call:
         marks = {one.message for one in self.deliveries}
         marks.update([one.event for one in self.deliveries])
         marks.discard(NO_MARK)
         ids = sorted({one.id for one in self.deliveries})
-        return self._statements.newest_look, (self._given_now, ids, sorted(marks))
+        return self._statements.latest_lookup, (self._fixed_now, ids, sorted(marks))
 
-    def judge(self, rows: Rows) -> bool:
-        """By what `look` has shown; tells whether anything is to be written."""
-        orders, marks, closed = self._seen(rows)
+    def decide(self, rows: Rows) -> bool:
+        """Decide by the rows of `lookup`. Return whether anything has to be written."""
+        orders, marks, closed = self._read_rows(rows)
         self._decisions = decide(self.deliveries, orders, marks, self._now, closed)
         return bool(self._decisions.updates or self._decisions.marks)
 
-    def unknown(self, recalled: PostgresLatestCache) -> list[bytes]:
-        """Entities that have to be looked up before there is anything to guess by."""
-        return recalled.unknown(self.deliveries, self._keep.deleted, self._given_now)
+    def unknown(self, cache: PostgresLatestCache) -> list[bytes]:
+        """Return the entities that are not cached."""
+        return cache.unknown(self.deliveries, self._keep.deleted, self._fixed_now)
 
-    def look_up(self, unknown: list[bytes]) -> Call:
-        """Only these entities, and no marks."""
-        return self._statements.newest_look, (self._given_now, unknown, [])
+    def lookup_entities(self, unknown: list[bytes]) -> Call:
+        """Look up only these entities, and no marks."""
+        return self._statements.latest_lookup, (self._fixed_now, unknown, [])
 
-    def guess(self, recalled: PostgresLatestCache, rows: Rows) -> bool:
-        """By what is recalled, and what `look_up` has shown; False if that does not do, or nothing is to be written."""
+    def decide_from_cache(self, cache: PostgresLatestCache, rows: Rows) -> bool:
+        """Decide by the cache and the rows of `lookup_entities`. False: they do not suffice, or nothing changes."""
         if rows:
-            if any(kind not in (_TIME, _HERE) for kind, *_ in rows):  # it expires, or did, or is a newer version's
+            if any(kind not in (_TIME, _LIVE) for kind, *_ in rows):  # expiring, expired, or of a newer version
                 return False
-            orders, _, _ = self._seen(rows)
-            recalled.saw(orders, self._now)
-        self._now = recalled.now() if self._given_now is None else self._given_now
-        self._met = recalled.orders
-        self._decisions = decide(self.deliveries, recalled.orders, {}, self._now)
+            orders, _, _ = self._read_rows(rows)
+            cache.add_read(orders, self._now)
+        self._now = cache.now() if self._fixed_now is None else self._fixed_now
+        self._expected_orders = cache.orders
+        self._decisions = decide(self.deliveries, cache.orders, {}, self._now)
         return bool(self._decisions.updates)
 
-    def _seen(self, rows: Rows) -> tuple[dict[bytes, bytes], dict[bytes, bytes], set[bytes]]:
+    def _read_rows(self, rows: Rows) -> tuple[dict[bytes, bytes], dict[bytes, bytes], set[bytes]]:
         orders: dict[bytes, bytes] = {}
         marks: dict[bytes, bytes] = {}
-        met: dict[bytes, bytes] = {}
+        expected: dict[bytes, bytes] = {}
         closed: set[bytes] = set()
-        for kind, id, said, now in rows:
-            if kind in (_HERE, _DELETED):
-                orders[id] = met[id] = said
+        for kind, id, value, now in rows:
+            if kind in (_LIVE, _DELETED):
+                orders[id] = expected[id] = value
             elif kind == _MARK:
-                marks[id] = said
-            elif kind == _OVER:
-                met[id] = said
+                marks[id] = value
+            elif kind == _EXPIRED:
+                expected[id] = value
             elif kind == _CLOSED:
                 closed.add(id)
             else:
                 self._now = now
-        self._met = met
-        self._looked = True
+        self._expected_orders = expected
+        self._has_read = True
         return orders, marks, closed
 
-    # ── what is written ──
+    # ── writing ──
 
     def writes(self, *, counted: bool = False) -> list[Call]:
-        """`counted`: on a connection that tells of a command how many rows it has written."""
+        """Return the statements to execute. `counted`: the connection reports how many rows an UPDATE wrote."""
         calls: list[Call] = []
         if self._decisions.updates:
-            calls.append(self._move(counted=counted))
+            calls.append(self._state_write(counted=counted))
         if self._decisions.marks:
-            calls.append((self._statements.newest_mark, self._claims()))
+            calls.append((self._statements.latest_insert_marks, self._mark_values()))
         return calls
 
-    def _move(self, *, counted: bool) -> Call:
+    def _state_write(self, *, counted: bool) -> Call:
         updates = self._decisions.updates
         ids = sorted(updates)
-        moved = [updates[id] for id in ids]
-        met = list(map(self._met.get, ids))
-        orders, values = [one.order for one in moved], [one.value for one in moved]
+        changed = [updates[id] for id in ids]
+        expected = list(map(self._expected_orders.get, ids))
+        orders, values = [one.order for one in changed], [one.value for one in changed]
         times = self._now, self._now + self._keep.deleted
-        if counted and None not in met:
-            return self._statements.newest_update, (ids, orders, values, met, *times)
-        scopes, entities = [one.scope for one in moved], [one.entity for one in moved]
-        return self._statements.newest_move, (ids, scopes, entities, orders, values, met, *times)
+        if counted and None not in expected:
+            return self._statements.latest_update, (ids, orders, values, expected, *times)
+        scopes, entities = [one.scope for one in changed], [one.entity for one in changed]
+        return self._statements.latest_upsert, (ids, scopes, entities, orders, values, expected, *times)
 
-    def _claims(self) -> list[Any]:
+    def _mark_values(self) -> list[Any]:
         marks = self._decisions.marks
         ids = sorted(marks)
-        claimed = [marks[id] for id in ids]
-        contents, traces = [content_of(one.order) for one in claimed], [one.trace for one in claimed]
+        inserted = [marks[id] for id in ids]
+        contents, traces = [content_of(one.order) for one in inserted], [one.trace for one in inserted]
         return [ids, contents, traces, self._now, self._now + self._keep.marks]
 
-    def took(self, replies: Sequence[Rows]) -> bool:
-        """Whether all of it was written: nobody else has changed these entities, or claimed these marks, since."""
-        wanted = [len(some) for some in (self._decisions.updates, self._decisions.marks) if some]
-        return [rows[0][0] for rows in replies] == wanted
+    def all_written(self, replies: Sequence[Rows]) -> bool:
+        """Return whether everything was written: no entity has changed and no mark was inserted since the read."""
+        expected_counts = [len(changes) for changes in (self._decisions.updates, self._decisions.marks) if changes]
+        return [rows[0][0] for rows in replies] == expected_counts
 
     def sweep(self) -> list[Call]:
-        """None if all was guessed: nothing of that expires. Whoever guesses looks once a minute."""
-        if not self._looked:
+        """Return the deletion of expired rows. Skipped if only the cache was used, which is refreshed every minute."""
+        if not self._has_read:
             return []
-        return [(self._statements.newest_expire, (self._given_now, SWEEP * len(self.deliveries)))]
+        return [(self._statements.latest_expire, (self._fixed_now, SWEEP_PER_DELIVERY * len(self.deliveries)))]
 
 
 class PostgresLatest:
-    """Part of `PostgresStore`."""
+    """The latest states of `PostgresStore`."""
 
-    _with: Callable[..., Coroutine[Any, Any, Any]]
+    _run_until: Callable[..., Coroutine[Any, Any, Any]]
 
     def __init__(self) -> None:
         super().__init__()
-        self._crowd = 0
+        self._lock_first_batches = 0
 
     async def apply_events(
         self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
     ) -> list[LatestResult]:
-        answers: list[LatestResult] = await self._with(time.monotonic() + timeout, self._kept, deliveries, keep)
+        answers: list[LatestResult] = await self._run_until(
+            time.monotonic() + timeout, self._apply_batch, deliveries, keep
+        )
         return answers
 
     async def latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
-        found: list[EntityState | None] = await self._with(time.monotonic() + timeout, _standings, ids)
+        found: list[EntityState | None] = await self._run_until(time.monotonic() + timeout, _read_states, ids)
         return found
 
     async def expire_latest(self, limit: int, *, timeout: float) -> int:
-        return await in_chunks(partial(self._with, time.monotonic() + timeout, _expire), limit)
+        return await delete_in_chunks(partial(self._run_until, time.monotonic() + timeout, _expire), limit)
 
     async def entities(
         self, scope: str, *, cursor: bytes | None, limit: int, timeout: float
     ) -> tuple[list[EntityState], bytes | None]:
-        return page_of(await self._with(time.monotonic() + timeout, _entities, scope, cursor or b"", limit), limit)
+        return page_of(await self._run_until(time.monotonic() + timeout, _entities, scope, cursor or b"", limit), limit)
 
     async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[DedupMark | None]:
-        found: list[DedupMark | None] = await self._with(time.monotonic() + timeout, _known, ids)
+        found: list[DedupMark | None] = await self._run_until(time.monotonic() + timeout, _read_marks, ids)
         return found
 
-    async def _kept(self, turn: Turn, deliveries: Sequence[EventDelivery], keep: Retention) -> list[LatestResult]:
-        batch = EventBatch(turn.table.statements, deliveries, keep, turn.now)
-        if len(deliveries) > FEW and not self._crowd and await _guess_and_write(turn, batch):
+    async def _apply_batch(
+        self, context: CallContext, deliveries: Sequence[EventDelivery], keep: Retention
+    ) -> list[LatestResult]:
+        batch = EventBatch(context.table.statements, deliveries, keep, context.now)
+        if len(deliveries) > SMALL_BATCH and not self._lock_first_batches and await _write_from_cache(context, batch):
             return batch.answers
-        looks = not self._crowd or len(deliveries) <= FEW
-        if looks and not batch.judge(await _rows(turn, batch.look())):
+        read_first = not self._lock_first_batches or len(deliveries) <= SMALL_BATCH
+        if read_first and not batch.decide(await _rows(context, batch.lookup())):
             return batch.answers
-        if not self._crowd:
-            if await _write(turn, batch):
+        if not self._lock_first_batches:
+            if await _write(context, batch):
                 return batch.answers
-            self._crowd = MIN_BATCH
-        self._crowd = max(0, self._crowd - 1)
-        while not await _hold_and_write(turn, batch):
-            pass  # a mark was claimed meanwhile by somebody who moved no entity; it is known by now
+            self._lock_first_batches = LOCK_FIRST_BATCHES
+        self._lock_first_batches = max(0, self._lock_first_batches - 1)
+        while not await _lock_and_write(context, batch):
+            pass  # another batch inserted a mark without changing its entity; the next lookup finds it
         return batch.answers
 
 
-async def _rows(turn: Turn, call: Call) -> Rows:
+async def _rows(context: CallContext, call: Call) -> Rows:
     statement, values = call
-    return await turn.rows(statement, *values)
+    return await context.rows(statement, *values)
 
 
 # ── one transaction ──
 
 
-async def _write(turn: Turn, batch: EventBatch) -> bool:
-    """By what was seen before; False, and nothing is written, if that is not so any more."""
-    return await _whole(turn, _written(turn, batch, _begin(turn)))
+async def _write(context: CallContext, batch: EventBatch) -> bool:
+    """Write what was decided. Return False, without writing anything, if the states have changed since."""
+    return await _all_or_nothing(context, _write_and_commit(context, batch, _begin(context)))
 
 
-async def _guess_and_write(turn: Turn, batch: EventBatch) -> bool:
-    """Without a look at what the connection has seen before. Behind a pooler, nobody knows whose connection it is."""
-    recalled = turn.wire.recalled
-    if not turn.wire.prepares or not recalled.serves(batch.deliveries):
+async def _write_from_cache(context: CallContext, batch: EventBatch) -> bool:
+    """Write without reading cached entities. Not behind a pooler: there the server connection may be another one."""
+    cache = context.connection.latest_cache
+    if not context.connection.prepares or not cache.can_serve(batch.deliveries):
         return False
-    unknown = batch.unknown(recalled)
-    if not batch.guess(recalled, await _rows(turn, batch.look_up(unknown)) if unknown else []):
+    unknown = batch.unknown(cache)
+    if not batch.decide_from_cache(cache, await _rows(context, batch.lookup_entities(unknown)) if unknown else []):
         return False
-    if not await _write(turn, batch):
-        recalled.was_wrong()
+    if not await _write(context, batch):
+        cache.invalidate()
         return False
-    recalled.wrote(batch.updates)
+    cache.add_written(batch.updates)
     return True
 
 
-async def _hold_and_write(turn: Turn, batch: EventBatch) -> bool:
+async def _lock_and_write(context: CallContext, batch: EventBatch) -> bool:
     async def work() -> bool:
-        *_, rows = await turn.wire.run(turn.deadline, *_begin(turn), batch.hold(), batch.look())
-        batch.judge(rows)
-        return await _written(turn, batch, [])
+        *_, rows = await context.connection.run(context.deadline, *_begin(context), batch.lock(), batch.lookup())
+        batch.decide(rows)
+        return await _write_and_commit(context, batch, [])
 
-    return await _whole(turn, work())
-
-
-def _begin(turn: Turn) -> list[Call]:
-    return [(BEGIN, ()), (ORDERLY, (str(patience(turn.deadline)),))]
+    return await _all_or_nothing(context, work())
 
 
-def patience(deadline: float) -> int:
-    """How long to wait for others' locks, in ms: so that the server's word comes before the connection is given up."""
+def _begin(context: CallContext) -> list[Call]:
+    return [(BEGIN, ()), (BATCH_SETTINGS, (str(lock_timeout_ms(context.deadline)),))]
+
+
+def lock_timeout_ms(deadline: float) -> int:
+    """Return the lock timeout in ms. Shorter than the deadline, so that the server's error arrives before it."""
     return max(1, int((deadline - time.monotonic()) * 800))
 
 
-async def _written(turn: Turn, batch: EventBatch, begin: list[Call]) -> bool:
+async def _write_and_commit(context: CallContext, batch: EventBatch, begin: list[Call]) -> bool:
     writes = batch.writes(counted=True)
     if writes:
-        replies = await turn.wire.run(turn.deadline, *begin, *writes)
-        if not batch.took(replies[len(begin) :]):
+        replies = await context.connection.run(context.deadline, *begin, *writes)
+        if not batch.all_written(replies[len(begin) :]):
             return False
-    await turn.wire.run(turn.deadline, *batch.sweep(), (COMMIT, ()))
+    await context.connection.run(context.deadline, *batch.sweep(), (COMMIT, ()))
     return True
 
 
-async def _whole(turn: Turn, work: Coroutine[Any, Any, bool]) -> bool:
-    """All of it, or nothing."""
+async def _all_or_nothing(context: CallContext, work: Coroutine[Any, Any, bool]) -> bool:
+    """Await the work. Roll back if it raises or returns False."""
     try:
         done = await work
     except PostgresRefused:
         with suppress(PostgresRefused, StoreUnavailable):
-            await turn.wire.command("ROLLBACK", turn.deadline)
+            await context.connection.command("ROLLBACK", context.deadline)
         raise
     if not done:
-        await turn.wire.command("ROLLBACK", turn.deadline)
+        await context.connection.command("ROLLBACK", context.deadline)
     return done
 
 
-async def _standings(turn: Turn, ids: Sequence[bytes]) -> list[EntityState | None]:
-    return standings(await turn.rows(turn.table.statements.newest, turn.now, list(ids)), ids)
+async def _read_states(context: CallContext, ids: Sequence[bytes]) -> list[EntityState | None]:
+    return states_from_rows(await context.rows(context.table.statements.latest, context.now, list(ids)), ids)
 
 
-def standings(rows: Rows, ids: Sequence[bytes]) -> list[EntityState | None]:
-    """What `newest` shows, in the order of the ids."""
+def states_from_rows(rows: Rows, ids: Sequence[bytes]) -> list[EntityState | None]:
+    """Return the states from the rows of `latest`, in the order of the ids."""
     found = {row[0]: EntityState(*row) for row in rows}
     return [found.get(id) for id in ids]
 
 
-async def _entities(turn: Turn, scope: str, after: bytes, limit: int) -> list[EntityState]:
-    return [EntityState(*row) for row in await turn.rows(turn.table.statements.newest_entities, scope, after, limit)]
+async def _entities(context: CallContext, scope: str, after: bytes, limit: int) -> list[EntityState]:
+    return [
+        EntityState(*row) for row in await context.rows(context.table.statements.latest_entities, scope, after, limit)
+    ]
 
 
-async def _known(turn: Turn, ids: Sequence[bytes]) -> list[DedupMark | None]:
-    rows = await turn.rows(turn.table.statements.newest_known, turn.now, list(ids))
+async def _read_marks(context: CallContext, ids: Sequence[bytes]) -> list[DedupMark | None]:
+    rows = await context.rows(context.table.statements.latest_marks, context.now, list(ids))
     found = {row[0]: DedupMark(*row) for row in rows}
     return [found.get(id) for id in ids]
 
 
-async def _expire(turn: Turn, limit: int) -> int:
-    [(gone,)] = await turn.rows(turn.table.statements.newest_expire, turn.now, limit)
-    return int(gone)
+async def _expire(context: CallContext, limit: int) -> int:
+    [(deleted,)] = await context.rows(context.table.statements.latest_expire, context.now, limit)
+    return int(deleted)

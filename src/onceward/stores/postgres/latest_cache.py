@@ -1,9 +1,9 @@
-"""What a connection saw or wrote last of entities, so that they need not be looked up for every batch.
+"""The orders of entities that a connection read or wrote last, so that a batch need not look them up.
 
-It is only a guess: somebody else may have moved an entity since. But an order never gets lower while the entity is
-there, so that what is below it stays below; and what is above it is written only over the very order that was guessed.
-Once it is deleted, it is gone after a while; whoever saw it alive forgets it sooner. It is as old as its connection at
-the most: a server that came back from a backup, or another one in its place, has ended that.
+A cached order may be outdated: another client may have changed the entity. That is safe. An order never decreases while
+the entity exists, so an event below the cached order is stale; an event above it is written only if the stored order is
+the cached one. A deleted entity disappears after a while; the cache forgets it sooner. The cache is never older than
+its connection, so a server that was restored from a backup or replaced is not affected.
 """
 
 from __future__ import annotations
@@ -14,58 +14,58 @@ from typing import Final
 
 from onceward.protocol.latest import EventDelivery
 
-MOST: Final = 16_384
-"""Entities that are kept at hand: a few megabytes."""
+MAX_ENTITIES: Final = 16_384
+"""The maximum number of cached entities: a few megabytes."""
 
-OLDEST: Final = 60_000_000
-"""Microseconds, then they are looked up once more."""
+MAX_AGE: Final = 60_000_000
+"""Microseconds after which entities are looked up again."""
 
-PAUSE: Final = 16
-"""After a wrong guess, so many batches look: whoever works on the same entities will go on."""
+SKIPPED_BATCHES: Final = 16
+"""After an outdated entry, this many batches skip the cache: other writers of the same entities are active."""
 
 
 class PostgresLatestCache:
-    """Orders of entities that are there and not deleted; and how far the server's clock is ahead of ours, in µs."""
+    """Orders of entities that exist and are not deleted, and the offset of the server's clock in µs."""
 
-    __slots__ = ("_ahead", "_pause", "_since", "orders")
+    __slots__ = ("_clock_offset", "_since", "_skip", "orders")
 
     def __init__(self) -> None:
         self.orders: dict[bytes, bytes] = {}
         self._since = 0
-        self._ahead = 0.0
-        self._pause = 0
+        self._clock_offset = 0.0
+        self._skip = 0
 
     def now(self) -> int:
-        return int(time.monotonic() * 1e6 + self._ahead)
+        return int(time.monotonic() * 1e6 + self._clock_offset)
 
-    def serves(self, deliveries: Sequence[EventDelivery]) -> bool:
-        """Whether a guess may be made about these: they have no marks, and nothing of them expires."""
-        if self._pause:
-            self._pause -= 1
+    def can_serve(self, deliveries: Sequence[EventDelivery]) -> bool:
+        """Return whether the cache may be used for these deliveries: they have no marks, and none deletes."""
+        if self._skip:
+            self._skip -= 1
             return False
         return not any(one.message or one.event or one.value is None for one in deliveries)
 
-    def unknown(self, deliveries: Sequence[EventDelivery], deleted: int, given_now: int | None) -> list[bytes]:
-        """Entities that have to be looked up, in the order of their ids.
+    def unknown(self, deliveries: Sequence[EventDelivery], deleted: int, fixed_now: int | None) -> list[bytes]:
+        """Return the entities that must be looked up, in the order of their ids.
 
-        What is left of a deleted one stays for `deleted`: it may be gone, if this saw it alive that long ago.
+        A deleted entity keeps its order for `deleted` µs. After that long, a cached entity may have disappeared.
         """
-        now = time.monotonic_ns() // 1000 if given_now is None else given_now
-        if len(self.orders) > MOST or now - self._since >= min(OLDEST, deleted):
+        now = time.monotonic_ns() // 1000 if fixed_now is None else fixed_now
+        if len(self.orders) > MAX_ENTITIES or now - self._since >= min(MAX_AGE, deleted):
             self.orders.clear()
             self._since = now
         return sorted({one.id for one in deliveries}.difference(self.orders))
 
-    def saw(self, orders: Mapping[bytes, bytes], now: int) -> None:
-        """By a look, at that time of the server's."""
-        self._ahead = now - time.monotonic() * 1e6
+    def add_read(self, orders: Mapping[bytes, bytes], now: int) -> None:
+        """Add orders that were read at this server time."""
+        self._clock_offset = now - time.monotonic() * 1e6
         self.orders.update(orders)
 
-    def wrote(self, updates: Mapping[bytes, EventDelivery]) -> None:
-        """And committed it."""
+    def add_written(self, updates: Mapping[bytes, EventDelivery]) -> None:
+        """Add committed writes."""
         for id, one in updates.items():
             self.orders[id] = one.order
 
-    def was_wrong(self) -> None:
+    def invalidate(self) -> None:
         self.orders.clear()
-        self._pause = PAUSE
+        self._skip = SKIPPED_BATCHES

@@ -1,7 +1,7 @@
-"""Those who wait for a key are woken by the server: NOTIFY when it is settled, LISTEN while anybody waits.
+"""Wake callers that wait for a key, through the server: NOTIFY when it is settled, LISTEN while a caller waits.
 
-A thread with a connection of its own, started by the first who waits. Waking only saves time: whoever waits also asks
-now and then, so that nothing depends on it. Behind a pooler it cannot work, and gives up.
+A thread with its pgconn connection, started by the first waiting caller. Waking only saves time: waiting callers also
+poll, so that correctness does not depend on it. Behind a pooler LISTEN does not work, and the thread ends.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from psycopg import sql
 
 logger = logging.getLogger("onceward.postgres")
 
-CONNECTING = 5  # seconds
-AGAIN = 1.0  # seconds before the next try
-IN_VAIN = "%s: those who wait are not woken: a pooler stands between us and the server; leave out notify=1"
+CONNECT_TIMEOUT = 5  # seconds
+RETRY_DELAY = 1.0  # seconds before the next attempt
+POOLER_WARNING = (
+    "%s: notify=1 has no effect behind a pooler, so waiting callers only poll; remove notify=1 from the URL"
+)
 
 
 class Listener:
-    """One for each store. `wake` is called from its thread."""
+    """One per store. Calls `wake` from its thread."""
 
     def __init__(self, conninfo: str, name: str, channel: str, wake: Callable[[Iterable[bytes]], None]) -> None:
         self._conninfo = conninfo
@@ -35,10 +37,10 @@ class Listener:
         self.reset()
 
     def reset(self) -> None:
-        """Also in the child of a fork, where the thread does not exist."""
+        """Reset the state. Also called in a forked child, where the thread does not exist."""
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._bell: tuple[int, int] | None = None
+        self._stop_pipe: tuple[int, int] | None = None
         self.is_listening = threading.Event()
 
     def start(self) -> None:
@@ -46,48 +48,48 @@ class Listener:
             return
         with self._lock:
             if self._thread is None:
-                bell = self._bell = os.pipe()
+                stop_pipe = self._stop_pipe = os.pipe()
                 self._thread = threading.Thread(
-                    target=self._run, args=(bell[0],), name="onceward-listener", daemon=True
+                    target=self._run, args=(stop_pipe[0],), name="onceward-listener", daemon=True
                 )
                 self._thread.start()
 
     def stop(self) -> None:
         with self._lock:
-            thread, bell = self._thread, self._bell
-            self._thread = self._bell = None
+            thread, stop_pipe = self._thread, self._stop_pipe
+            self._thread = self._stop_pipe = None
             self.is_listening.clear()
-        if thread is not None and bell is not None:
-            os.write(bell[1], b".")
-            thread.join(CONNECTING)
-            for end in bell:
+        if thread is not None and stop_pipe is not None:
+            os.write(stop_pipe[1], b".")
+            thread.join(CONNECT_TIMEOUT)
+            for end in stop_pipe:
                 os.close(end)
 
-    def _run(self, bell: int) -> None:
+    def _run(self, stop_pipe: int) -> None:
         while True:
             try:
-                with psycopg.connect(self._conninfo, autocommit=True, connect_timeout=CONNECTING) as connection:
-                    if self._listen(connection, bell):
+                with psycopg.connect(self._conninfo, autocommit=True, connect_timeout=CONNECT_TIMEOUT) as connection:
+                    if self._listen(connection, stop_pipe):
                         return
             except psycopg.Error:
                 self.is_listening.clear()
-            if select.select([bell], [], [], AGAIN)[0]:
+            if select.select([stop_pipe], [], [], RETRY_DELAY)[0]:
                 return
 
-    def _listen(self, connection: psycopg.Connection[Any], bell: int) -> bool:
-        """True if it was told to stop, or is of no use here."""
-        own = connection.pgconn
+    def _listen(self, connection: psycopg.Connection[Any], stop_pipe: int) -> bool:
+        """Listen until stopped. Return True if the thread shall end: it was stopped, or there is a pooler."""
+        pgconn = connection.pgconn
         [(pid,)] = connection.execute("SELECT pg_backend_pid()").fetchall()
-        if pid != own.backend_pid:
-            logger.warning(IN_VAIN, self._name)
+        if pid != pgconn.backend_pid:
+            logger.warning(POOLER_WARNING, self._name)
             return True
         connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
         self.is_listening.set()
         while True:
-            told, _, _ = select.select([own.socket, bell], [], [])
-            if bell in told:
+            ready, _, _ = select.select([pgconn.socket, stop_pipe], [], [])
+            if stop_pipe in ready:
                 return True
-            own.consume_input()
-            while (notice := own.notifies()) is not None:
-                with suppress(ValueError):  # somebody else's word on our channel
-                    self._wake([bytes.fromhex(notice.extra.decode())])
+            pgconn.consume_input()
+            while (notification := pgconn.notifies()) is not None:
+                with suppress(ValueError):  # another application's message on our channel
+                    self._wake([bytes.fromhex(notification.extra.decode())])

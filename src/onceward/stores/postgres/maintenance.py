@@ -1,4 +1,4 @@
-"""What is asked about many records at once, and what people change by hand: scan, counts, purge, forget, audit."""
+"""Operations on many records and administrative changes: scan, counts, purge, forget, audit."""
 
 from __future__ import annotations
 
@@ -22,91 +22,95 @@ from .connection import PostgresConnection
 from .errors import PostgresRefused
 from .row_reader import Rows
 from .statements import NOW, Statement
-from .table import PostgresTable, Sight, Sights
+from .table import PostgresTable, RecordSnapshot, Snapshots
 
 CHUNK = 500
-"""Records deleted in one transaction: short ones leave little to clean up behind them, and hold up nobody."""
+"""Records deleted in one transaction: short transactions leave little to vacuum, and block no other client."""
 
 Step = tuple[Record | None, Verdict]
 Change = Callable[[bytes, Record | None, int], Step]
 
-_PLACES = {SortOrder.UPDATED: "updated_at DESC, id", SortOrder.CREATED: "created_at DESC, id", SortOrder.KEY: "key, id"}
-_ENTRY = AuditEntry.__struct_fields__
+_ORDER_BY = {
+    SortOrder.UPDATED: "updated_at DESC, id",
+    SortOrder.CREATED: "created_at DESC, id",
+    SortOrder.KEY: "key, id",
+}
+_AUDIT_FIELDS = AuditEntry.__struct_fields__
 
 
-KEPT = Statement(
+DURABILITY_SETTINGS = Statement(
     "SELECT current_setting('server_version'), current_setting('synchronous_commit'), current_setting('fsync'),"
     " current_setting('full_page_writes')"
 )
-"""Which server it is, and whether what it acknowledges survives a power cut."""
+"""The server version, and the settings that decide whether acknowledged commits survive a power cut."""
 
 
-async def in_chunks(delete: Callable[[int], Awaitable[int]], limit: int) -> int:
-    """What has expired goes in chunks, each a transaction of its own; tells how many went."""
-    gone = 0
-    while gone < limit:
-        most = min(limit - gone, CHUNK)
-        went = await delete(most)
-        gone += went
-        if went < most:
+async def delete_in_chunks(delete: Callable[[int], Awaitable[int]], limit: int) -> int:
+    """Delete up to `limit` rows in chunks, each in a transaction of its own. Return how many were deleted."""
+    total = 0
+    while total < limit:
+        chunk = min(limit - total, CHUNK)
+        deleted = await delete(chunk)
+        total += deleted
+        if deleted < chunk:
             break
-    return gone
+    return total
 
 
-class Turn(NamedTuple):
-    """One call with a connection in hand. `now` is None where the server's clock decides."""
+class CallContext(NamedTuple):
+    """The connection, tables, time and deadline of one call. `now` None: the server's clock."""
 
-    wire: PostgresConnection
+    connection: PostgresConnection
     table: PostgresTable
     now: int | None
     deadline: float
 
     async def rows(self, statement: Statement, *values: Any) -> Rows:
-        return await self.wire.rows(self.deadline, statement, *values)
+        return await self.connection.rows(self.deadline, statement, *values)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        """All of it, or nothing and an error. Waits for others' locks no longer than the call may take."""
-        wire, deadline = self.wire, self.deadline
-        patience = max(1, int((deadline - time.monotonic()) * 1000))
-        begin = f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = {patience}"
-        await wire.command(begin, deadline)
+        """Run the block in a transaction. Locks of other transactions are waited for until the deadline at most."""
+        connection, deadline = self.connection, self.deadline
+        lock_timeout = max(1, int((deadline - time.monotonic()) * 1000))
+        begin = f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = {lock_timeout}"
+        await connection.command(begin, deadline)
         try:
             yield
-            await wire.command("COMMIT", deadline)
+            await connection.command("COMMIT", deadline)
         except PostgresRefused:
             with suppress(PostgresRefused, StoreUnavailable):
-                await wire.command("ROLLBACK", deadline)
+                await connection.command("ROLLBACK", deadline)
             raise
 
 
-# ── looking ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def scan(turn: Turn, wanted: Filter, after: bytes | None, limit: int) -> Page:
-    """Records in the order of their ids, from behind the cursor on."""
-    where = _Conditions(turn.now)
-    where.of(wanted)
+async def scan(context: CallContext, wanted: Filter, after: bytes | None, limit: int) -> Page:
+    """Return a page of records in the order of their ids, starting after the cursor."""
+    where = _Conditions(context.now)
+    where.add_filter(wanted)
     if after is not None:
         where.add("id > {}::bytea", after)
-    rows, now = await _select(turn, f"WHERE {where} ORDER BY id LIMIT {limit + 1:d}", where)
+    rows, now = await _select(context, f"WHERE {where} ORDER BY id LIMIT {limit + 1:d}", where)
     records, unreadable = records_from_rows(rows[:limit])
     return Page(records, bytes(rows[limit - 1][0]) if len(rows) > limit else None, now, unreadable)
 
 
-async def first(turn: Turn, wanted: Filter, order: SortOrder, limit: int) -> Page:
-    """The first records of an order. Ids are sorted, not records: those may carry large results."""
-    where = _Conditions(turn.now)
-    where.of(wanted)
-    place = f"{_PLACES[order]} LIMIT {limit:d}"
-    chosen = f"SELECT id FROM {turn.table.statements.prefix}onceward_records WHERE {where} ORDER BY {place}"  # noqa: S608 (our own texts)
-    rows, now = await _select(turn, f"WHERE id IN ({chosen}) ORDER BY {place}", where)
+async def first(context: CallContext, wanted: Filter, order: SortOrder, limit: int) -> Page:
+    """Return the first records in an order. Only ids are sorted: records may contain large results."""
+    where = _Conditions(context.now)
+    where.add_filter(wanted)
+    order_by = f"{_ORDER_BY[order]} LIMIT {limit:d}"
+    chosen = f"SELECT id FROM {context.table.statements.prefix}onceward_records WHERE {where} ORDER BY {order_by}"  # noqa: S608 (our own texts)
+    rows, now = await _select(context, f"WHERE id IN ({chosen}) ORDER BY {order_by}", where)
     records, unreadable = records_from_rows(rows)
     return Page(records, None, now, unreadable)
 
 
 class _Conditions:
-    """Texts of conditions and what is bound in them; the time is the first of the values."""
+    """Conditions of a WHERE clause and their parameters. The first parameter is the time."""
 
     def __init__(self, now: int | None) -> None:
         self.values: list[Any] = [now]
@@ -116,11 +120,11 @@ class _Conditions:
         self.values.append(value)
         self._texts.append(text.format(f"${len(self.values)}"))
 
-    def of(self, wanted: Filter) -> None:
+    def add_filter(self, wanted: Filter) -> None:
         if wanted.states:
             self.add("state = ANY ({}::text[])", [state.value for state in wanted.states])
             if RecordState.COMPLETED not in wanted.states:
-                self._texts.append("state <> 'COMPLETED'")  # word by word the condition of the index
+                self._texts.append("state <> 'COMPLETED'")  # exactly the condition of the index
         if wanted.scope is not None:
             self.add("scope = {}::text", wanted.scope)
         if wanted.key is not None:
@@ -132,88 +136,95 @@ class _Conditions:
         return " AND ".join(self._texts) or "TRUE"
 
 
-async def _select(turn: Turn, place: str, where: _Conditions) -> tuple[list[Row], int]:
-    """The rows of records, and the store's time even if there are none."""
-    inner = f"SELECT {COLUMNS} FROM {turn.table.statements.prefix}onceward_records {place}"  # noqa: S608 (our own texts)
+async def _select(context: CallContext, clauses: str, where: _Conditions) -> tuple[list[Row], int]:
+    """Return the rows of records, and the store's time even if there are no rows."""
+    inner = f"SELECT {COLUMNS} FROM {context.table.statements.prefix}onceward_records {clauses}"  # noqa: S608 (our own texts)
     text = (
         f"SELECT clock.now, record.* FROM (SELECT coalesce($1::bigint, {NOW}) AS now) AS clock "  # noqa: S608 (as above)
         f"LEFT JOIN LATERAL ({inner}) AS record ON true"
     )
-    rows = await turn.wire.ask(text, turn.deadline, *where.values)
+    rows = await context.connection.query(text, context.deadline, *where.values)
     return [tuple(row[1:]) for row in rows if row[1] is not None], rows[0][0]
 
 
-async def counts(turn: Turn) -> dict[tuple[str, RecordState], int]:
+async def counts(context: CallContext) -> dict[tuple[str, RecordState], int]:
     known = {state.value: state for state in RecordState}
-    rows = await turn.rows(turn.table.statements.counts)
+    rows = await context.rows(context.table.statements.counts)
     return {(scope, known[state]): number for scope, state, number in rows if state in known}
 
 
-# ── changing by hand ────────────────────────────────────────────────────────────────────────────────────────────
+# ── administrative changes ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def settle_signed(turn: Turn, settlements: Sequence[AnySettlement], signed: AuditSignature) -> list[Answer]:
-    asked = {one.id: one for one in settlements}
+async def settle_signed(
+    context: CallContext, settlements: Sequence[AnySettlement], signed: AuditSignature
+) -> list[Answer]:
+    settlements_by_id = {one.id: one for one in settlements}
 
     def change(id: bytes, record: Record | None, now: int) -> Step:
-        return transitions.settle(record, asked[id], now)
+        return transitions.settle(record, settlements_by_id[id], now)
 
-    return await _change(turn, list(asked), change, signed)
+    return await _change(context, list(settlements_by_id), change, signed)
 
 
 async def forget(
-    turn: Turn,
+    context: CallContext,
     ids: Sequence[bytes],
     seen: Mapping[bytes, ExpectedRecord],
     signed: AuditSignature | None,
     *,
     force: bool,
 ) -> list[Answer]:
-    """By force even what cannot be read."""
+    """Forget the records. `force` includes undecodable ones."""
 
     def change(id: bytes, record: Record | None, now: int) -> Step:
         return transitions.forget(record, now, force=force, seen=seen.get(id))
 
-    return await _change(turn, ids, change, signed, record_or_stub if force else record_from_row)
+    return await _change(context, ids, change, signed, record_or_stub if force else record_from_row)
 
 
 async def _change(
-    turn: Turn,
+    context: CallContext,
     ids: Sequence[bytes],
     change: Change,
     signed: AuditSignature | None,
-    read: Callable[[Any], Record] = record_from_row,
+    decode: Callable[[Any], Record] = record_from_row,
 ) -> list[Answer]:
-    """Judged by what is seen without a lock first: what changes nothing takes none, and writes nothing."""
-    sights = await _seen(turn, ids, read)
-    answers, changed = _judge(sights, ids, change)
+    """Apply the change. It is first computed without a lock; if nothing changes, no lock is taken."""
+    snapshots = await _read_snapshots(context, ids, decode)
+    answers, changed = _compute_answers(snapshots, ids, change)
     if not changed:
         return answers
-    async with turn.transaction():
-        await turn.rows(turn.table.statements.lock, sorted(ids))
-        sights = await _seen(turn, ids, read)  # the time after waiting for the locks
-        answers, changed = _judge(sights, ids, change)
+    async with context.transaction():
+        await context.rows(context.table.statements.lock, sorted(ids))
+        snapshots = await _read_snapshots(context, ids, decode)  # the time after waiting for the locks
+        answers, changed = _compute_answers(snapshots, ids, change)
         if changed:
-            written, _ = await turn.table.write(turn.wire, sights, changed, turn.deadline)
+            written, _ = await context.table.write(context.connection, snapshots, changed, context.deadline)
             if len(written) < len(changed):
                 raise PostgresRefused("40001", "a record changed although it was locked")
             if signed is not None:
-                for entry in audit_entries(signed, lambda id: sights[id].record, changed.values()):
-                    await sign(turn, entry)
+                for entry in audit_entries(signed, lambda id: snapshots[id].record, changed.values()):
+                    await insert_audit(context, entry)
     return answers
 
 
-async def _seen(turn: Turn, ids: Sequence[bytes], read: Callable[[Any], Record]) -> Sights:
-    rows = await turn.rows(turn.table.statements.read, turn.now, list(ids))
-    return {id: Sight(None if version is None else read(tuple(rest)), version, now) for now, id, version, *rest in rows}
+async def _read_snapshots(context: CallContext, ids: Sequence[bytes], decode: Callable[[Any], Record]) -> Snapshots:
+    rows = await context.rows(context.table.statements.read, context.now, list(ids))
+    return {
+        id: RecordSnapshot(None if version is None else decode(tuple(rest)), version, now)
+        for now, id, version, *rest in rows
+    }
 
 
-def _judge(sights: Sights, ids: Sequence[bytes], change: Change) -> tuple[list[Answer], dict[bytes, Answer]]:
-    """The answers, and those among them that change a record."""
+def _compute_answers(
+    snapshots: Snapshots, ids: Sequence[bytes], change: Change
+) -> tuple[list[Answer], dict[bytes, Answer]]:
+    """Return all answers, and those that change a record."""
     answers: list[Answer] = []
     changed: dict[bytes, Answer] = {}
     for id in ids:
-        before, _, now = sights[id]
+        before, _, now = snapshots[id]
         record, verdict = change(id, before, now)
         answers.append(Answer(verdict, record, now))
         if record is not before:
@@ -224,43 +235,46 @@ def _judge(sights: Sights, ids: Sequence[bytes], change: Change) -> tuple[list[A
 # ── purge ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def purge(turn: Turn, limit: int, signed: AuditSignature | None, entry: int) -> tuple[int, int, int]:
-    """How many looked purgeable, how many went, and the number of the audit entry that counts them."""
-    statements, ages = turn.table.statements, (transitions.CLOCK_MARGIN, KEEP_UNFINISHED)
-    rows = await turn.rows(statements.purgeable, turn.now, *ages, limit, AfterCrash.RERUN.value)
+async def purge(context: CallContext, limit: int, signed: AuditSignature | None, entry: int) -> tuple[int, int, int]:
+    """Return the number of candidates, of purged records, and the number of the audit entry that counts them."""
+    statements, ages = context.table.statements, (transitions.CLOCK_MARGIN, KEEP_UNFINISHED)
+    rows = await context.rows(statements.purgeable, context.now, *ages, limit, AfterCrash.RERUN.value)
     ids = [id for _, id in rows if id is not None]
     if not ids:
         return 0, 0, entry
-    sights = await _seen(turn, ids, record_or_stub)  # one that cannot be read must not keep the others
-    over = {id: one for id, one in sights.items() if one.record and transitions.purgeable(one.record, one.now)}
-    if not over:
+    snapshots = await _read_snapshots(context, ids, record_or_stub)  # one undecodable record must not block the others
+    expired = {id: one for id, one in snapshots.items() if one.record and transitions.purgeable(one.record, one.now)}
+    if not expired:
         return len(ids), 0, entry
-    async with turn.transaction():
-        gone = len(await turn.rows(statements.delete, list(over), [one.version for one in over.values()]))
-        if signed is not None and gone:
+    async with context.transaction():
+        versions = [one.version for one in expired.values()]
+        deleted = len(await context.rows(statements.delete, list(expired), versions))
+        if signed is not None and deleted:
             now = rows[0][0]
             if entry:
-                await turn.rows(statements.count_more, entry, gone, now)
+                await context.rows(statements.audit_raise_count, entry, deleted, now)
             else:
-                entry = await sign(turn, purge_entry(signed, gone, now))
-    return len(ids), gone, entry
+                entry = await insert_audit(context, purge_entry(signed, deleted, now))
+    return len(ids), deleted, entry
 
 
 # ── the audit trail ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def sign(turn: Turn, entry: AuditEntry) -> int:
-    [(number,)] = await turn.rows(turn.table.statements.sign, *[getattr(entry, name) for name in _ENTRY])
+async def insert_audit(context: CallContext, entry: AuditEntry) -> int:
+    [(number,)] = await context.rows(
+        context.table.statements.audit_insert, *[getattr(entry, name) for name in _AUDIT_FIELDS]
+    )
     return int(number)
 
 
-async def purge_audit(turn: Turn) -> None:
-    await turn.rows(turn.table.statements.purge_audit, turn.now, AUDIT_RETENTION, CHUNK)
+async def purge_audit(context: CallContext) -> None:
+    await context.rows(context.table.statements.audit_purge, context.now, AUDIT_RETENTION, CHUNK)
 
 
-async def audit(turn: Turn, wanted: AuditFilter, limit: int) -> list[AuditEntry]:
-    """The newest first."""
-    where = _Conditions(turn.now)
+async def audit(context: CallContext, wanted: AuditFilter, limit: int) -> list[AuditEntry]:
+    """Return audit entries, the most recent first."""
+    where = _Conditions(context.now)
     for name, kind in (("id", "bytea"), ("scope", "text"), ("key", "text")):
         value = getattr(wanted, name)
         if value is not None:
@@ -269,30 +283,30 @@ async def audit(turn: Turn, wanted: AuditFilter, limit: int) -> list[AuditEntry]
         where.add(f"at > coalesce($1::bigint, {NOW}) - {{}}::bigint", wanted.within)
     else:
         where.add("($1::bigint IS NULL OR {}::boolean)", value=True)  # every parameter must have a type
-    columns = ", ".join(_ENTRY)
+    columns = ", ".join(_AUDIT_FIELDS)
     text = (
-        f"SELECT {columns} FROM {turn.table.statements.prefix}onceward_audit WHERE {where} "  # noqa: S608 (our own texts)
+        f"SELECT {columns} FROM {context.table.statements.prefix}onceward_audit WHERE {where} "  # noqa: S608 (our own texts)
         f"ORDER BY number DESC LIMIT {limit:d}"
     )
-    return [AuditEntry(*row) for row in await turn.wire.ask(text, turn.deadline, *where.values)]
+    return [AuditEntry(*row) for row in await context.connection.query(text, context.deadline, *where.values)]
 
 
-async def examine(turn: Turn) -> list[HealthFinding]:
-    """For people: the tables, the server, and what a commit is worth there."""
-    found = await schema.examine(turn.wire, turn.table.statements, turn.deadline)
-    [(version, commits, syncs, pages)] = await turn.rows(KEPT)
-    survives = "what was acknowledged survives a power cut"
+async def examine(context: CallContext) -> list[HealthFinding]:
+    """Report on the tables, the server version, and the durability of a commit."""
+    found = await schema.examine(context.connection, context.table.statements, context.deadline)
+    [(version, commits, syncs, pages)] = await context.rows(DURABILITY_SETTINGS)
+    consequence = "acknowledged commits survive a power cut"
     if commits == "off":
-        survives = "the last acknowledged commits may be lost in a crash, and their work may run again"
+        consequence = "the last acknowledged commits may be lost in a crash, and their work may run again"
     if "off" in (syncs, pages):
-        survives = "a power cut may damage the database"
-    version_of_tables = f"version {found.version}; this Onceward writes {found.latest}"
+        consequence = "a power cut may damage the database"
+    table_version = f"version {found.version}; this Onceward writes {found.latest}"
     return [
-        HealthFinding("schema", found.version == found.latest, version_of_tables),
-        HealthFinding("server", well=True, detail=f"PostgreSQL {version}"),
+        HealthFinding("schema", found.version == found.latest, table_version),
+        HealthFinding("server", ok=True, detail=f"PostgreSQL {version}"),
         HealthFinding(
             "durability",
             "off" not in (commits, syncs, pages),
-            f"synchronous_commit={commits}, fsync={syncs}, full_page_writes={pages}: {survives}",
+            f"synchronous_commit={commits}, fsync={syncs}, full_page_writes={pages}: {consequence}",
         ),
     ]

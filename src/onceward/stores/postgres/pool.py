@@ -1,4 +1,4 @@
-"""A few connections, lent to one call at a time. Lost ones are replaced quietly; a fork inherits none."""
+"""A small connection pool. Lost connections are replaced automatically; a forked child inherits none."""
 
 from __future__ import annotations
 
@@ -14,130 +14,134 @@ from onceward.errors import StoreNotSetUp, StoreUnavailable
 from onceward.protocol.runtime import Gate, Runtime
 
 from .connection import OK, PostgresConnection
-from .errors import PostgresRefused, at_the_door, explain
+from .errors import PostgresRefused, explain, explain_connect_error
 
 logger = logging.getLogger("onceward.postgres")
 
-QUIET = (
-    "SET jit = off",  # a plan of ours is never worth compiling
-    "SET plan_cache_mode = force_generic_plan",  # to plan costs ten times what the statement itself does
-    "SET enable_seqscan = off",  # a plan that was made for an empty table must not outlive its emptiness
+SESSION_SETTINGS = (
+    "SET jit = off",  # our plans are never worth compiling
+    "SET plan_cache_mode = force_generic_plan",  # planning costs ten times as much as the statement itself
+    "SET enable_seqscan = off",  # a plan that was made for an empty table would stay in use when the table grows
 )
-NOTICES_CLOSING = "SET client_connection_check_interval = 1000"
-"""ms: a statement whose caller has given up ends soon. Not every platform can do it."""
+DETECT_DISCONNECT = "SET client_connection_check_interval = 1000"
+"""In ms: the server soon cancels a statement whose client has disconnected. Not every platform supports it."""
 
-SINCE_14 = 140_000
+VERSION_14 = 140_000
 
-CONTENT = 10.0
-"""Seconds for which the connections that there are have to do, after the server has refused one more."""
+GROW_PAUSE = 10.0
+"""Seconds for which the pool does not grow after the server has refused another connection."""
 
 
 class Slot:
-    """One of the connections that there may be. It is counted for as long as it lives, whoever has it."""
+    """Stands for one connection of the pool. It counts as long as the object lives, whoever holds it."""
 
     __slots__ = ("__weakref__",)
 
 
 class Pool:
-    """At most `size` connections. Whose borrower is gone is not counted: an interrupt may strike anywhere."""
+    """At most `size` connections.
+
+    Connections are counted by weak references to their slots. If an interrupt makes a call drop its connection, the
+    slot disappears and no longer counts.
+    """
 
     def __init__(self, conninfo: str, name: str, size: int, *, prepares: bool | None) -> None:
         self._conninfo = conninfo.encode()
         self._name = name
         self._size = size
         self.prepares = prepares
-        """None: until it is known whether a pooler is in between."""
+        """None: not yet known whether there is a pooler."""
         self._closed = True
-        self._told = False
-        self._met = False  # the server, ever: what it refuses later is an outage
-        self.forget()
+        self._outage_logged = False
+        self._has_connected = False  # once connected, a later refusal is an outage and not a wrong URL
+        self.reset_after_fork()
         _pools.add(self)
 
-    def forget(self) -> None:
-        """In the child of a fork: the connections belong to the parent, and libpq is not to say goodbye on them."""
+    def reset_after_fork(self) -> None:
+        """Drop all connections in a forked child. They belong to the parent, so libpq must not terminate them."""
         self._idle: list[PostgresConnection] = []
         self._slots: weakref.WeakSet[Slot] = weakref.WeakSet()
         self._waiting: deque[Gate] = deque()
         self._refused_until = 0.0
-        self._lock = threading.RLock()  # a signal handler may come back in; what it finds is never half done
+        self._lock = threading.RLock()  # re-entrant for signal handlers; they never find a half-done change
 
-    async def lend(self, runtime: Runtime, deadline: float) -> PostgresConnection:
+    async def acquire(self, runtime: Runtime, deadline: float) -> PostgresConnection:
         while True:
             slot = gate = None
             with self._lock:
                 if self._closed:
-                    raise StoreUnavailable(f"{self._name} is not open", hint="open the store first, and close it last")
-                wire = self._idle.pop() if self._idle else None
-                if wire is None and self._may_grow():
+                    raise StoreUnavailable(f"{self._name} is not open", hint="open the store before you use it")
+                connection = self._idle.pop() if self._idle else None
+                if connection is None and self._may_grow():
                     slot = Slot()
                     self._slots.add(slot)
-                elif wire is None:
+                elif connection is None:
                     gate = runtime.gate()
                     self._waiting.append(gate)
             if gate is not None:
-                await self._queue(gate, deadline)
+                await self._wait_for_connection(gate, deadline)
                 continue
-            if wire is None:
+            if connection is None:
                 try:
-                    wire = await self._connect(runtime, deadline)
+                    connection = await self._connect(runtime, deadline)
                 except BaseException as error:
-                    self._free(slot)
-                    if self._slots and isinstance(error, StoreUnavailable):  # the server may have none left for us
-                        self._refused_until = time.monotonic() + CONTENT
+                    self._free_slot(slot)
+                    if self._slots and isinstance(error, StoreUnavailable):  # the server may have no connection left
+                        self._refused_until = time.monotonic() + GROW_PAUSE
                         continue
                     raise
-                wire.slot = slot
-            elif not wire.is_sound():
-                self._lost(wire)
+                connection.slot = slot
+            elif not connection.is_alive():
+                self._drop(connection)
                 continue
-            wire.runtime = runtime
-            return wire
+            connection.runtime = runtime
+            return connection
 
     def _may_grow(self) -> bool:
-        """One more connection, unless the server has just refused that: then those that there are have to do."""
+        """Return whether a connection may be added: below the limit, and not just refused by the server."""
         if not self._slots:
             return True
         return len(self._slots) < self._size and time.monotonic() >= self._refused_until
 
-    async def _queue(self, gate: Gate, deadline: float) -> None:
-        left = deadline - time.monotonic()
+    async def _wait_for_connection(self, gate: Gate, deadline: float) -> None:
+        remaining = deadline - time.monotonic()
         try:
-            if left > 0:
-                await gate.wait(left)
+            if remaining > 0:
+                await gate.wait(remaining)
         finally:
             with suppress(ValueError):
                 self._waiting.remove(gate)
         if time.monotonic() >= deadline:
             raise StoreUnavailable(f"{self._name}: other calls of this process kept its connections busy for too long")
 
-    def give_back(self, wire: PostgresConnection) -> None:
-        """To be used again, unless it was left in the middle of something."""
-        keep = wire.is_idle()
+    def release(self, connection: PostgresConnection) -> None:
+        """Return the connection to the pool. It is closed if it was left in the middle of an exchange."""
+        keep = connection.is_idle()
         with self._lock:
             keep = keep and not self._closed
             if keep:
-                self._idle.append(wire)
+                self._idle.append(connection)
         if not keep:
-            if wire.pgconn.status != OK:
-                self._tell(StoreUnavailable(wire.pgconn.get_error_message().strip()))
-            wire.close()
-            self._free(wire.slot)
+            if connection.pgconn.status != OK:
+                self._log_outage(StoreUnavailable(connection.pgconn.get_error_message().strip()))
+            connection.close()
+            self._free_slot(connection.slot)
         elif self._waiting:
-            self._call_next()
+            self._wake_next()
 
-    def _free(self, slot: object) -> None:
-        """A connection less."""
+    def _free_slot(self, slot: object) -> None:
+        """Count one connection less."""
         with self._lock:
             if isinstance(slot, Slot):
                 self._slots.discard(slot)
-        self._call_next()
+        self._wake_next()
 
-    def _call_next(self) -> None:
-        """Somebody else may have a connection now."""
+    def _wake_next(self) -> None:
+        """Let the next waiting call try again."""
         with self._lock:
-            next_one = self._waiting.popleft() if self._waiting else None
-        if next_one is not None:
-            next_one.open()
+            gate = self._waiting.popleft() if self._waiting else None
+        if gate is not None:
+            gate.open()
 
     def open(self) -> None:
         self._closed = False
@@ -146,68 +150,71 @@ class Pool:
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
-        for wire in idle:
-            wire.close()
+        for connection in idle:
+            connection.close()
 
     async def _connect(self, runtime: Runtime, deadline: float) -> PostgresConnection:
         try:
-            wire = await PostgresConnection.connect(self._conninfo, runtime, self._name, deadline)
+            connection = await PostgresConnection.connect(self._conninfo, runtime, self._name, deadline)
         except StoreUnavailable as error:
-            meant = error if self._met else at_the_door(error, self._name)
-            if meant is error:
-                self._tell(error)
+            explained = error if self._has_connected else explain_connect_error(error, self._name)
+            if explained is error:
+                self._log_outage(error)
                 raise
-            raise meant from error
-        self._met = True
+            raise explained from error
+        self._has_connected = True
         try:
-            await self._greet(wire, deadline)
+            await self._configure(connection, deadline)
         except PostgresRefused as error:
-            wire.close()
+            connection.close()
             raise explain(error, self._name) from error
         except BaseException:
-            wire.close()
+            connection.close()
             raise
-        if self._told:
-            self._told = False
-            logger.info("%s: connected again", self._name)
-        return wire
+        if self._outage_logged:
+            self._outage_logged = False
+            logger.info("%s: reconnected", self._name)
+        return connection
 
-    async def _greet(self, wire: PostgresConnection, deadline: float) -> None:
-        """A pooler makes up the process id that it tells; then nothing may be left behind on the connection."""
-        question = "SELECT pg_backend_pid(), current_setting('server_encoding')"
-        [(pid, encoding)] = await wire.ask(question, deadline)
+    async def _configure(self, connection: PostgresConnection, deadline: float) -> None:
+        """Check the encoding and set the session's settings.
+
+        A pooler reports a made-up process id. Then no state may be left on the server connection.
+        """
+        statement = "SELECT pg_backend_pid(), current_setting('server_encoding')"
+        [(pid, encoding)] = await connection.query(statement, deadline)
         if encoding != "UTF8":
             raise StoreNotSetUp(
-                f"{self._name}: the database has the encoding {encoding}", hint="Onceward needs one with UTF8"
+                f"{self._name}: the database has the encoding {encoding}", hint="Onceward needs a UTF8 database"
             )
-        direct = pid == wire.pgconn.backend_pid
-        wire.prepares = direct if self.prepares is None else self.prepares
+        direct = pid == connection.pgconn.backend_pid
+        connection.prepares = direct if self.prepares is None else self.prepares
         if direct:
-            await wire.command("; ".join(QUIET), deadline)
-            if wire.pgconn.server_version >= SINCE_14:
+            await connection.command("; ".join(SESSION_SETTINGS), deadline)
+            if connection.pgconn.server_version >= VERSION_14:
                 with suppress(PostgresRefused):
-                    await wire.command(NOTICES_CLOSING, deadline)
+                    await connection.command(DETECT_DISCONNECT, deadline)
 
-    def _lost(self, wire: PostgresConnection) -> None:
-        self._tell(StoreUnavailable(wire.pgconn.get_error_message().strip()))
-        wire.close()
-        self._free(wire.slot)
+    def _drop(self, connection: PostgresConnection) -> None:
+        self._log_outage(StoreUnavailable(connection.pgconn.get_error_message().strip()))
+        connection.close()
+        self._free_slot(connection.slot)
 
-    def _tell(self, error: Exception) -> None:
-        """Once an outage."""
-        if not self._told:
-            self._told = True
-            what = "connection lost, will connect again" if self._met else "no connection yet, will try again"
-            logger.warning("%s: %s: %s", self._name, what, error)
+    def _log_outage(self, error: Exception) -> None:
+        """Log a warning once per outage."""
+        if not self._outage_logged:
+            self._outage_logged = True
+            message = "connection lost, will reconnect" if self._has_connected else "cannot connect yet, will retry"
+            logger.warning("%s: %s: %s", self._name, message, error)
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 
 
-def _forget_all() -> None:
+def _reset_all_after_fork() -> None:
     for pool in tuple(_pools):
-        pool.forget()
+        pool.reset_after_fork()
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_forget_all)
+    os.register_at_fork(after_in_child=_reset_all_after_fork)

@@ -1,4 +1,4 @@
-"""Rows as the server sends them, in PostgreSQL's binary format, made values by what psycopg has compiled for it."""
+"""Decode rows in PostgreSQL's binary format with psycopg's compiled loaders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from psycopg.types.string import ByteaBinaryLoader, TextBinaryLoader
 
 from onceward.stores.sql import Row
 
-from .values import ESCAPE, OIDS, unescaped
+from .values import ESCAPE, OIDS, unescape
 
 Rows = list[Row]
 
@@ -26,12 +26,12 @@ _LOADERS: Final[dict[str, type[Any]]] = {
     "smallint": Int2BinaryLoader,
     "integer": Int4BinaryLoader,
     "text": TextBinaryLoader,
-    "xid": OidBinaryLoader,  # four bytes without a sign, both
+    "xid": OidBinaryLoader,  # like an oid: four unsigned bytes
 }
 
 
 def _adapters() -> AdaptersMap:
-    """A map of our own: what the user has registered for all of psycopg is for other rows."""
+    """Return a map of our own, without the loaders that the user has registered globally in psycopg."""
     adapters = AdaptersMap()
     for name, loader in _LOADERS.items():
         adapters.register_loader(OIDS[name], loader)
@@ -44,35 +44,39 @@ _ADAPTERS: Final = _adapters()
 class Reader:
     """Reads the rows of one statement on one connection."""
 
-    __slots__ = ("_load", "_texts", "_texts_of", "width")
+    __slots__ = ("_get_texts", "_load", "_text_columns", "width")
 
     def __init__(self, result: PGresult) -> None:
         types = [result.ftype(column) for column in range(result.nfields)]
         unknown = set(types).difference(OIDS.values())
         if unknown:
-            raise AssertionError(f"a statement of ours shows columns of unknown types: {unknown}")
+            raise AssertionError(f"one of our statements returns columns of unknown types: {unknown}")
         self.width = len(types)
-        """How many columns there are. What is compiled looks for no more, and for no less."""
+        """The number of columns. The compiled loader expects exactly this number."""
         self._load = Transformer(_ADAPTERS)
         self._load.set_loader_types(types, pq.Format.BINARY)
-        self._texts = [column for column, kind in enumerate(types) if kind == OIDS["text"]]
-        alone = [slice(column, column + 1) for column in self._texts]  # of one column, too, a tuple is what is got
-        self._texts_of = itemgetter(*(self._texts if len(self._texts) > 1 else alone)) if alone else None
+        self._text_columns = [column for column, kind in enumerate(types) if kind == OIDS["text"]]
+        slices = [
+            slice(column, column + 1) for column in self._text_columns
+        ]  # itemgetter returns a tuple for one column, too
+        self._get_texts = (
+            itemgetter(*(self._text_columns if len(self._text_columns) > 1 else slices)) if slices else None
+        )
 
     def rows(self, result: PGresult) -> Rows:
         load = self._load
         load.set_pgresult(result, set_loaders=False)
         rows: Rows = load.load_rows(0, result.ntuples, tuple)
-        load.set_pgresult(None, set_loaders=False)  # it may be large
-        if self._texts_of is not None:
-            texts = chain.from_iterable(map(self._texts_of, rows))
+        load.set_pgresult(None, set_loaders=False)  # release it: it may be large
+        if self._get_texts is not None:
+            texts = chain.from_iterable(map(self._get_texts, rows))
             if not "".join(filter(None, texts)).isascii():
-                return [self._unescaped(row) for row in rows]
+                return [self._unescape_row(row) for row in rows]
         return rows
 
-    def _unescaped(self, row: Row) -> Row:
+    def _unescape_row(self, row: Row) -> Row:
         values = list(row)
-        for column in self._texts:
+        for column in self._text_columns:
             if values[column] and ESCAPE in values[column]:
-                values[column] = unescaped(values[column])
+                values[column] = unescape(values[column])
         return tuple(values)

@@ -1,4 +1,4 @@
-"""What PostgreSQL is given for the columns of a record."""
+"""Convert records to the parameters of PostgreSQL statements."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ TYPES: Final = {
 _json = msgspec.json.Encoder().encode
 
 
-def text_of(mapping: dict[str, str]) -> str | None:
+def json_text(mapping: dict[str, str]) -> str | None:
     if not mapping:
         return None
     try:
         return _json(mapping).decode()
-    except UnicodeEncodeError:  # lone surrogates: spelled out, as in every other text
+    except UnicodeEncodeError:  # lone surrogates are escaped, as in every other text
         return _json({escape_surrogates(name): escape_surrogates(text) for name, text in mapping.items()}).decode()
 
 
-_BOUND: Final[dict[str, Callable[[Any], Any]]] = {
+_CONVERTERS: Final[dict[str, Callable[[Any], Any]]] = {
     "state": enum_value,
     "after_crash": enum_value,
-    "arguments": text_of,
-    "note": text_of,
+    "arguments": json_text,
+    "note": json_text,
 }
 
 
 def columns_of(records: Sequence[Record]) -> list[list[Any]]:
-    """The records column by column, as they are bound."""
+    """Return the records as lists of column values."""
     columns = [list(column) for column in zip(*map(astuple, records), strict=True)]
-    for name, bound in _BOUND.items():
-        place = FIELDS.index(name)
-        columns[place] = [bound(value) for value in columns[place]]
+    for name, convert in _CONVERTERS.items():
+        index = FIELDS.index(name)
+        columns[index] = [convert(value) for value in columns[index]]
     return columns

@@ -1,4 +1,4 @@
-"""The statements in `statements/`, each under the name of its file. A parameter's type is what the text casts it to."""
+"""Load the statements in `statements/`. Each is an attribute named like its file; casts give the parameter types."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from .rows import TYPES
 from .values import ENCODERS, Encode
 
 NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
-"""µs since 1970 on the server's own clock, at this very moment: now() would be the begin of the transaction."""
+"""The server's clock in µs since 1970 at this moment: now() would be the start of the transaction."""
 
 BINARY: Final = 1
 _PARAMETER = re.compile(r"\$(\d+)::(\w+(?:\[\])?)")
 _NAMES: Final = ("claim", "claim_one", "complete", "complete_one",
-                 "renew", "read", "look", "look_one", "lock", "write", "delete", "purgeable", "counts", "sign",
-                 "count_more", "purge_audit", "advise", "create_one", "notify",
-                 "newest", "newest_look", "newest_hold", "newest_move", "newest_update", "newest_mark",
-                 "newest_expire", "newest_entities", "newest_known", "counters", "counters_keep",
+                 "renew", "read", "lookup", "lookup_one", "lock", "write", "delete", "purgeable", "counts",
+                 "audit_insert", "audit_raise_count", "audit_purge", "advisory_lock", "insert_one", "notify",
+                 "latest", "latest_lookup", "latest_lock", "latest_upsert", "latest_update", "latest_insert_marks",
+                 "latest_expire", "latest_entities", "latest_marks", "counters_read", "counters_save",
                  "counters_expire")  # fmt: skip
 
 
 class Statement:
-    """One statement: its text, and how its values are encoded."""
+    """One statement: its text, and the encoders of its parameters."""
 
     __slots__ = ("encoders", "formats", "name", "raw", "text")
 
@@ -39,20 +39,20 @@ class Statement:
         self.raw = text.encode()
         self.encoders: list[Encode] = [ENCODERS[types[number]] for number in range(1, len(types) + 1)]
         self.formats = [BINARY] * len(self.encoders)
-        # By content: through a pooler, another version of us may meet what we have prepared.
+        # Named by content: behind a pooler, another version of Onceward may find a statement that we prepared.
         self.name = b"onceward_" + hashlib.sha256(self.raw).hexdigest()[:24].encode()
 
-    def encoded(self, values: Sequence[Any]) -> list[bytes | None]:
+    def encode(self, values: Sequence[Any]) -> list[bytes | None]:
         return [None if value is None else encode(value) for encode, value in zip(self.encoders, values, strict=True)]
 
 
 class Statements:
-    """All of them, for the tables in one schema."""
+    """All statements, for the tables in one schema."""
 
     def __init__(self, schema: str) -> None:
         self.prefix = f'"{schema}".' if schema else ""
         for name in _NAMES:
-            setattr(self, name, Statement(self.filled(_text(f"statements/{name}.sql"))))
+            setattr(self, name, Statement(self.fill(_text(f"statements/{name}.sql"))))
 
     claim: Statement
     claim_one: Statement
@@ -60,34 +60,34 @@ class Statements:
     complete_one: Statement
     renew: Statement
     read: Statement
-    look: Statement
-    look_one: Statement
+    lookup: Statement
+    lookup_one: Statement
     lock: Statement
     write: Statement
     delete: Statement
     purgeable: Statement
     counts: Statement
-    sign: Statement
-    count_more: Statement
-    purge_audit: Statement
-    advise: Statement
-    create_one: Statement
+    audit_insert: Statement
+    audit_raise_count: Statement
+    audit_purge: Statement
+    advisory_lock: Statement
+    insert_one: Statement
     notify: Statement
-    newest: Statement
-    newest_look: Statement
-    newest_hold: Statement
-    newest_move: Statement
-    newest_update: Statement
-    newest_mark: Statement
-    newest_expire: Statement
-    newest_entities: Statement
-    newest_known: Statement
-    counters: Statement
-    counters_keep: Statement
+    latest: Statement
+    latest_lookup: Statement
+    latest_lock: Statement
+    latest_upsert: Statement
+    latest_update: Statement
+    latest_insert_marks: Statement
+    latest_expire: Statement
+    latest_entities: Statement
+    latest_marks: Statement
+    counters_read: Statement
+    counters_save: Statement
     counters_expire: Statement
 
-    def filled(self, text: str) -> str:
-        for name, value in _blanks().items():
+    def fill(self, text: str) -> str:
+        for name, value in _placeholders().items():
             text = text.replace(f"{{{name}}}", value)
         return text.replace("{schema}", self.prefix)
 
@@ -98,13 +98,13 @@ def statements(schema: str) -> Statements:
 
 
 @cache
-def _blanks() -> dict[str, str]:
-    """What the texts leave open: names of our own columns, and numbers."""
-    of_mine = ", ".join(f"mine.{name}" for name in FIELDS)
+def _placeholders() -> dict[str, str]:
+    """Return the values of the placeholders in the texts: column names and numbers."""
+    own_columns = ", ".join(f"mine.{name}" for name in FIELDS)
     return {
         "now": NOW,
         "reader": str(READER),
-        "columns_of_mine": of_mine,
+        "columns_of_mine": own_columns,
         "columns": COLUMNS,
         "every_array": ", ".join(f"${number}::{TYPES[name]}[]" for number, name in enumerate(FIELDS, 1)),
         "every_value": ", ".join(f"${number}::{TYPES[name]}" for number, name in enumerate(FIELDS, 1)),
@@ -116,7 +116,7 @@ def _blanks() -> dict[str, str]:
 
 
 def _text(path: str) -> str:
-    """Without the lines of comment on top: the server need not read them."""
+    """Return the text of a file without its comments: the server need not read them."""
     lines = files("onceward.stores.postgres").joinpath(path).read_text(encoding="utf-8").splitlines()
     return "\n".join(line for line in lines if not line.startswith("--"))
 

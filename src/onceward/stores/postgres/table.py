@@ -1,9 +1,9 @@
-"""The state table applied to rows.
+"""Apply the state table to rows.
 
-The common cells are one statement each: a claim of a key that has no record, a completion and a renewal by the owner.
-Whatever else is asked, the statement shows the record instead; `protocol.transitions` then decides, and what changes is
-written if the record is still the version that was seen. A version is PostgreSQL's own: the transaction that wrote it.
-What lost such a race asks again, with the record as it is by then.
+The common cells are one statement each: a claim of a key without a record, a completion and a renewal by the owner. In
+all other cases the statement returns the record; `protocol.transitions` then decides, and the change is written if the
+record still has the version that was read. The version is PostgreSQL's xmin: the transaction that wrote the row. A
+request that loses such a race is repeated with the new record.
 """
 
 from __future__ import annotations
@@ -21,169 +21,173 @@ from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Answer, AnyRequest, ClaimRequest, Complete, Renewal, Verdict
 from onceward.stores.sql import record_from_row
 
-from .batches import FITS, claim_values, complete_values, is_plain, renew_values, sorted_by_kind
+from .batches import MAX_DURATION, claim_values, complete_values, group_by_kind, is_simple, renew_values
 from .connection import Call, PostgresConnection
 from .row_reader import Rows
-from .rows import columns_of, text_of
+from .rows import columns_of, json_text
 from .statements import Statements
 
 OK = Verdict.OK
-FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.05  # seconds before what lost a race asks again
+MIN_PAUSE, MAX_PAUSE = 0.001, 0.05  # seconds before a request that lost a race is repeated
 Answers = dict[bytes, Answer]
 
 
 _by_id = attrgetter("id")
 
 
-class Sight(NamedTuple):
-    """A record as a statement showed it."""
+class RecordSnapshot(NamedTuple):
+    """A record as a statement returned it, with its row version and the store's time."""
 
     record: Record | None
     version: int | None
     now: int
 
 
-Sights = dict[bytes, Sight]
+Snapshots = dict[bytes, RecordSnapshot]
 
 
 def ids_of(requests: Sequence[AnyRequest]) -> list[bytes]:
-    """The ids, each once: the second of two requests for a key would be judged by what the first one found."""
+    """Return the ids. Raise if one occurs twice: the second request would not see the change of the prefix."""
     ids = [request.id for request in requests]
     if len(ids) > 1 and len(set(ids)) < len(ids):
-        raise ConfigurationError("a batch holds two requests for the same key", hint="send them one after the other")
+        raise ConfigurationError("a batch contains two requests for the same key", hint="send them one after the other")
     return ids
 
 
 class PostgresTable:
-    """The records in one schema. `now` is None where the server's clock decides."""
+    """The records in one schema. `now` None: the server's clock."""
 
-    often = 32
-    """After so many claims in a row that only had to be looked up, the next ones are looked up first. A guess that
-    is wrong costs one look more, and is not made again before as many others were so."""
+    hits_before_lookup = 32
+    """After this many consecutive claims that existing records answered, the next claims are looked up prefix.
+
+    A wrong guess costs one extra lookup, and resets the count.
+    """
 
     def __init__(self, statements: Statements, salt: int) -> None:
         self.statements = statements
         self._salt = salt
 
     def lock_of(self, id: bytes) -> int:
-        """The advisory lock that a claim inside somebody's transaction holds. Another schema has other locks."""
+        """Return the number of the advisory lock that a claim inside a caller's transaction holds, per schema."""
         return self._locks_of([id])[0]
 
     def _locks_of(self, ids: Sequence[bytes]) -> list[int]:
         salt = self._salt
-        return [first ^ salt for (first,) in map(_FIRST, ids)]
+        return [prefix ^ salt for (prefix,) in map(_unpack_prefix, ids)]
 
     async def apply(
-        self, wire: PostgresConnection, requests: Sequence[AnyRequest], now: int | None, deadline: float
+        self, connection: PostgresConnection, requests: Sequence[AnyRequest], now: int | None, deadline: float
     ) -> list[Answer]:
-        """Claims, renewals and settlements, each for another key."""
+        """Apply claims, renewals and settlements, at most one per key."""
         answers: Answers = {}
-        if wire.met >= self.often:
-            await self._meet(wire, requests, answers, now, deadline)
+        if connection.consecutive_hits >= self.hits_before_lookup:
+            await self._lookup_first(connection, requests, answers, now, deadline)
             if len(answers) == len(requests):
                 return [answers[request.id] for request in requests]
         if len(requests) == 1:
-            answer = await self._alone(wire, requests[0], now, deadline)
+            answer = await self._apply_one(connection, requests[0], now, deadline)
             if answer is not None:
                 return [answer]
-        left = sorted([one for one in requests if one.id not in answers] if answers else requests, key=_by_id)
-        pause = FIRST_PAUSE
+        pending = sorted([one for one in requests if one.id not in answers] if answers else requests, key=_by_id)
+        pause = MIN_PAUSE
         while True:
-            sights = await self._look(wire, left, answers, now, deadline)
-            if sights:
-                await self._decide(wire, left, sights, answers, deadline)
+            snapshots = await self._apply_common(connection, pending, answers, now, deadline)
+            if snapshots:
+                await self._decide(connection, pending, snapshots, answers, deadline)
             if len(answers) == len(requests):
                 return [answers[request.id] for request in requests]
-            left = [request for request in left if request.id not in answers]
+            pending = [request for request in pending if request.id not in answers]
             if time.monotonic() + pause >= deadline:
-                raise StoreUnavailable(f"{wire.name}: somebody else was faster, again and again", hint="try again")
-            await wire.runtime.sleep(pause * (0.5 + wire.runtime.jitter() / 2))
-            pause = min(pause * 2, LONGEST_PAUSE)
+                raise StoreUnavailable(
+                    f"{connection.name}: other transactions kept conflicting with this call", hint="try again"
+                )
+            await connection.runtime.sleep(pause * (0.5 + connection.runtime.jitter() / 2))
+            pause = min(pause * 2, MAX_PAUSE)
 
-    # ── where most of what is asked has been done before ────────────────────────────────────────────────────────
+    # ── lookup prefix, where most keys were processed before ─────────────────────────────────────────────────────
 
-    async def _meet(
+    async def _lookup_first(
         self,
-        wire: PostgresConnection,
+        connection: PostgresConnection,
         requests: Sequence[AnyRequest],
         answers: Answers,
         now: int | None,
         deadline: float,
     ) -> None:
-        """Answer what needs nothing but its record, by a statement that can only read: it costs half of a claim."""
+        """Answer claims that change nothing, by a read-only statement: it costs half as much as a claim."""
         claims = {request.id: request for request in requests if type(request) is ClaimRequest}
         if len(claims) < len(requests):
-            wire.met = 0
+            connection.consecutive_hits = 0
             return
         if len(claims) == 1:
-            rows = await wire.rows(deadline, self.statements.look_one, now, requests[0].id)
+            rows = await connection.rows(deadline, self.statements.lookup_one, now, requests[0].id)
         else:
-            rows = await wire.rows(deadline, self.statements.look, now, list(claims))
+            rows = await connection.rows(deadline, self.statements.lookup, now, list(claims))
         for row in rows:
             record = record_from_row(row[1:])
             after, verdict = transitions.claim(record, claims[record.id], row[0])
             if after is record:
                 answers[record.id] = Answer(verdict, record, row[0])
         if len(answers) < len(requests):
-            wire.met = 0
+            connection.consecutive_hits = 0
 
-    # ── what comes alone ────────────────────────────────────────────────────────────────────────────────────────
+    # ── a single request ────────────────────────────────────────────────────────────────────────────────────────
 
-    def _alone(
-        self, wire: PostgresConnection, request: AnyRequest, now: int | None, deadline: float
+    def _apply_one(
+        self, connection: PostgresConnection, request: AnyRequest, now: int | None, deadline: float
     ) -> Coroutine[Any, Any, Answer | None]:
-        """The answer, if a statement of the plainest kind can give it: most calls are such ones."""
-        if type(request) is ClaimRequest and (request.lease is None or request.lease < FITS):
-            return self._claim_alone(wire, request, now, deadline)
-        if type(request) is Complete and is_plain(request):
-            return self._complete_alone(wire, request, now, deadline)
-        return _nothing()
+        """Return the answer if the simplest statement can give it, as for most calls; else None."""
+        if type(request) is ClaimRequest and (request.lease is None or request.lease < MAX_DURATION):
+            return self._claim_one(connection, request, now, deadline)
+        if type(request) is Complete and is_simple(request):
+            return self._complete_one(connection, request, now, deadline)
+        return _no_answer()
 
-    async def _claim_alone(
-        self, wire: PostgresConnection, request: ClaimRequest, now: int | None, deadline: float
+    async def _claim_one(
+        self, connection: PostgresConnection, request: ClaimRequest, now: int | None, deadline: float
     ) -> Answer | None:
-        [row] = await wire.rows(
+        [row] = await connection.rows(
             deadline, self.statements.claim_one, now, request.id, request.scope, request.key, request.nonce,
-            request.lease, request.fingerprint, text_of(request.arguments), request.after_crash._value_,
-            request.max_attempts, request.owner, text_of(request.note), self.lock_of(request.id),
+            request.lease, request.fingerprint, json_text(request.arguments), request.after_crash._value_,
+            request.max_attempts, request.owner, json_text(request.note), self.lock_of(request.id),
         )  # fmt: skip
-        time_there, made, version = row[:3]
-        if made:
-            wire.met = 0
-            record, verdict = acquire_new_cycle(None, request, time_there)
-            return Answer(verdict, record, time_there)
+        server_now, inserted, version = row[:3]
+        if inserted:
+            connection.consecutive_hits = 0
+            record, verdict = acquire_new_cycle(None, request, server_now)
+            return Answer(verdict, record, server_now)
         if version is None:
             return None
         before = record_from_row(row[3:])
-        record, verdict = transitions.claim(before, request, time_there)
+        record, verdict = transitions.claim(before, request, server_now)
         if record is not before:
             return None
-        wire.met += 1
-        return Answer(verdict, record, time_there)
+        connection.consecutive_hits += 1
+        return Answer(verdict, record, server_now)
 
-    async def _complete_alone(
-        self, wire: PostgresConnection, request: Complete, now: int | None, deadline: float
+    async def _complete_one(
+        self, connection: PostgresConnection, request: Complete, now: int | None, deadline: float
     ) -> Answer | None:
         validity, of = request.validity, None if request.omit_record else request.of
-        rows = await wire.rows(
+        rows = await connection.rows(
             deadline, self.statements.complete_one, now, request.id, request.token, request.nonce, request.result,
             request.digest, request.stored, validity.lasting, validity.until, validity.slide,
-            None if of is None else of.updated_at, None if of is None else text_of(of.note),
+            None if of is None else of.updated_at, None if of is None else json_text(of.note),
         )  # fmt: skip
-        return _completed(request, rows[0][0]) if rows else None
+        return _completed_answer(request, rows[0][0]) if rows else None
 
-    # ── one statement for each kind ─────────────────────────────────────────────────────────────────────────────
+    # ── one statement per kind ──────────────────────────────────────────────────────────────────────────────────
 
-    async def _look(
+    async def _apply_common(
         self,
-        wire: PostgresConnection,
+        connection: PostgresConnection,
         requests: Sequence[AnyRequest],
         answers: Answers,
         now: int | None,
         deadline: float,
-    ) -> Sights:
-        """Do what one statement can do, and see the records of the others."""
-        claims, completions, renewals, others = sorted_by_kind(requests)
+    ) -> Snapshots:
+        """Apply the requests that one statement can decide. Return the records of the others."""
+        claims, completions, renewals, others = group_by_kind(requests)
         calls: list[Call] = []
         if claims:
             calls.append((self.statements.claim, claim_values(claims, now, self._locks_of)))
@@ -193,54 +197,54 @@ class PostgresTable:
             calls.append((self.statements.renew, renew_values(renewals, now)))
         if others:
             calls.append((self.statements.read, (now, [request.id for request in others])))
-        replies = iter(await wire.run(deadline, *calls))
-        sights: Sights = {}
+        replies = iter(await connection.run(deadline, *calls))
+        snapshots: Snapshots = {}
         if claims:
-            met = _read_claims(claims, next(replies), answers, sights)
-            wire.met = wire.met + met if met == len(claims) else 0
+            hits = _read_claims(claims, next(replies), answers, snapshots)
+            connection.consecutive_hits = connection.consecutive_hits + hits if hits == len(claims) else 0
         if completions:
-            _read_completions(completions, next(replies), answers, sights)
+            _read_completions(completions, next(replies), answers, snapshots)
         if renewals:
-            _read_renewals(next(replies), answers, sights)
+            _read_renewals(next(replies), answers, snapshots)
         if others:
-            sights.update(seen(next(replies)))
-        return sights
+            snapshots.update(snapshots_from_rows(next(replies)))
+        return snapshots
 
-    # ── and the rest of the table ───────────────────────────────────────────────────────────────────────────────
+    # ── the rest of the state table ──────────────────────────────────────────────────────────────────────────────
 
     async def _decide(
         self,
-        wire: PostgresConnection,
+        connection: PostgresConnection,
         requests: Sequence[AnyRequest],
-        sights: Sights,
+        snapshots: Snapshots,
         answers: Answers,
         deadline: float,
     ) -> None:
         changed: Answers = {}
         for request in requests:
-            sight = sights.get(request.id)
-            if sight is None:
+            snapshot = snapshots.get(request.id)
+            if snapshot is None:
                 continue
-            record, verdict = transitions.apply(sight.record, request, sight.now)
-            answer = Answer(verdict, record, sight.now)
-            if record is sight.record:
+            record, verdict = transitions.apply(snapshot.record, request, snapshot.now)
+            answer = Answer(verdict, record, snapshot.now)
+            if record is snapshot.record:
                 answers[request.id] = answer
             else:
                 changed[request.id] = answer
         if changed:
-            written, held = await self.write(wire, sights, changed, deadline)
+            written, held = await self.write(connection, snapshots, changed, deadline)
             answers.update((id, changed[id]) for id in written)
-            answers.update((one.id, _locked(one, sights[one.id])) for one in requests if one.id in held)
+            answers.update((one.id, _locked_answer(one, snapshots[one.id])) for one in requests if one.id in held)
 
     async def write(
-        self, wire: PostgresConnection, sights: Sights, changed: Answers, deadline: float
+        self, connection: PostgresConnection, snapshots: Snapshots, changed: Answers, deadline: float
     ) -> tuple[set[bytes], set[bytes]]:
-        """Write the records of these answers where nobody has done so since they were seen.
+        """Write the records of these answers, unless a record has changed since it was read.
 
-        Tells which were written, and which somebody's open transaction holds.
+        Return the ids that were written, and the ids that another open transaction holds.
         """
         records = [answer.record for answer in changed.values() if answer.record is not None]
-        before = [sights[record.id] for record in records]
+        before = [snapshots[record.id] for record in records]
         same_result = [
             one.record is not None and one.record.result is record.result
             for one, record in zip(before, records, strict=True)
@@ -249,34 +253,34 @@ class PostgresTable:
         results = columns[_RESULT]
         columns[_RESULT] = [None if same else result for same, result in zip(same_result, results, strict=True)]
         versions, locks = [one.version for one in before], self._locks_of([record.id for record in records])
-        rows = await wire.rows(deadline, self.statements.write, *columns, versions, same_result, locks)
+        rows = await connection.rows(deadline, self.statements.write, *columns, versions, same_result, locks)
         return {id for id, done, _ in rows if done}, {id for id, _, free in rows if not free}
 
 
 _RESULT = Record.__struct_fields__.index("result")
-_FIRST = Struct(">q").unpack_from  # 8 bytes of an id as a number
+_unpack_prefix = Struct(">q").unpack_from  # the prefix 8 bytes of an id as a number
 
 
-async def _nothing() -> None:
-    """No statement of that kind."""
+async def _no_answer() -> None:
+    """Return None: there is no such statement for this request."""
 
 
-def _completed(request: Complete, now: int) -> Answer:
-    """What the state table makes of a record that was as its owner has it is what was written."""
+def _completed_answer(request: Complete, now: int) -> Answer:
+    """Return the answer: the record was as the owner passed it, so the state table computes what was written."""
     if request.omit_record:
         return Answer(OK, None, now)
     record, verdict = transitions.settle(request.of, request, now)
     return Answer(verdict, record, now)
 
 
-def _read_claims(claims: Sequence[ClaimRequest], rows: Rows, answers: Answers, sights: Sights) -> int:
-    """How many of them were there, and stay as they are."""
-    met = 0
+def _read_claims(claims: Sequence[ClaimRequest], rows: Rows, answers: Answers, snapshots: Snapshots) -> int:
+    """Read the rows of `claim`. Return how many claims an existing record answered without a change."""
+    hits = 0
     now = rows[0][0]
-    shown = {row[1]: row for row in rows}
+    returned = {row[1]: row for row in rows}
     for request in claims:
         id = request.id
-        row = shown.get(id)
+        row = returned.get(id)
         if row is None:
             record, verdict = acquire_new_cycle(None, request, now)
             answers[id] = Answer(verdict, record, now)
@@ -287,53 +291,53 @@ def _read_claims(claims: Sequence[ClaimRequest], rows: Rows, answers: Answers, s
             record, verdict = transitions.claim(before, request, now)
             if record is before:
                 answers[id] = Answer(verdict, record, now)
-                met += 1
-            else:  # the rest of the table
-                sights[id] = Sight(before, version, now)
+                hits += 1
+            else:  # the rest of the state table
+                snapshots[id] = RecordSnapshot(before, version, now)
         elif not free:
-            answers[id] = Answer(Verdict.RUNNING, elsewhere(request), now)
-    return met
+            answers[id] = Answer(Verdict.RUNNING, uncommitted_claim(request), now)
+    return hits
 
 
-def _read_completions(completions: Sequence[Complete], rows: Rows, answers: Answers, sights: Sights) -> None:
-    now, first = rows[0][:2]
-    shown = {} if first is None else seen(rows)
-    sights.update(shown)
+def _read_completions(completions: Sequence[Complete], rows: Rows, answers: Answers, snapshots: Snapshots) -> None:
+    now, prefix = rows[0][:2]
+    returned = {} if prefix is None else snapshots_from_rows(rows)
+    snapshots.update(returned)
     done = Answer(OK, None, now)
     for request in completions:
-        if request.id not in shown:
-            answers[request.id] = done if request.omit_record else _completed(request, now)
+        if request.id not in returned:
+            answers[request.id] = done if request.omit_record else _completed_answer(request, now)
 
 
-def _read_renewals(rows: Rows, answers: Answers, sights: Sights) -> None:
+def _read_renewals(rows: Rows, answers: Answers, snapshots: Snapshots) -> None:
     for row in rows:
         now, id, done, version = row[:4]
         record = None if version is None else record_from_row(row[4:])
         if done:
             answers[id] = Answer(OK, record, now)
         else:
-            sights[id] = Sight(record, version, now)
+            snapshots[id] = RecordSnapshot(record, version, now)
 
 
-def seen(rows: Rows) -> Sights:
-    """What `read` shows."""
+def snapshots_from_rows(rows: Rows) -> Snapshots:
+    """Return the snapshots from the rows of the statement `read`."""
     return {
-        id: Sight(None if version is None else record_from_row(tuple(rest)), version, now)
+        id: RecordSnapshot(None if version is None else record_from_row(tuple(rest)), version, now)
         for now, id, version, *rest in rows
     }
 
 
-def elsewhere(request: ClaimRequest) -> Record:
-    """All that can be told of a claim inside somebody's open transaction: it is held, and has no lease."""
+def uncommitted_claim(request: ClaimRequest) -> Record:
+    """Return a record for a claim inside another open transaction: it is PENDING, and has no lease."""
     return Record(request.id, request.scope, request.key, RecordState.PENDING, 0)
 
 
-def _locked(request: AnyRequest, sight: Sight) -> Answer:
-    """Somebody's open transaction holds the record. Nothing here waits for that: others wait behind us."""
+def _locked_answer(request: AnyRequest, snapshot: RecordSnapshot) -> Answer:
+    """Return the answer for a record that another transaction holds. Waiting for it would delay the other requests."""
     if isinstance(request, ClaimRequest | Renewal):
-        return Answer(Verdict.RUNNING, sight.record, sight.now)
+        return Answer(Verdict.RUNNING, snapshot.record, snapshot.now)
     raise StoreUnavailable(
-        "the record is held by somebody's open transaction",
-        key=sight.record.key if sight.record else None,
+        "another open transaction holds the record",
+        key=snapshot.record.key if snapshot.record else None,
         hint="the same call may be repeated; keep transactions short",
     )

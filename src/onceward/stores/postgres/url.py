@@ -1,4 +1,4 @@
-"""`postgresql://user@host/database`, as libpq reads it, with a few settings of ours."""
+"""Parse PostgreSQL URLs: `postgresql://user@host/database`, as libpq reads them, plus a few settings of Onceward."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from onceward.protocol.suggest import closest_name
 SCHEMES: Final = ("postgresql", "postgres")
 EXAMPLE: Final = "write postgresql://user:password@host:5432/database"
 CODES: Final = "in a password write %40 for @, %2F for /, %3A for :, %23 for #, %3F for ?, %25 for %, %5B for ["
-OURS: Final = frozenset({"schema", "migrate", "connections", "prepare", "notify"})
+OWN_SETTINGS: Final = frozenset({"schema", "migrate", "connections", "prepare", "notify"})
 CONNECTIONS: Final = 4
-"""Calls are grouped, so that one connection carries most of them; the others are for who asks for many records."""
+"""Calls are batched, so that one connection carries most of them; the others serve scans of many records."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
-_PLACE: Final = r"(?:\[[0-9A-Fa-f:.%]+\]|[^:,\[\]]*)(?::\d*)?"
-_PLACES: Final = re.compile(rf"{_PLACE}(?:,{_PLACE})*")
-_NO_CODE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})|%00")
-_SWITCH: Final = {"0": False, "false": False, "no": False, "1": True, "true": True, "yes": True}
+_HOST: Final = r"(?:\[[0-9A-Fa-f:.%]+\]|[^:,\[\]]*)(?::\d*)?"
+_HOSTS: Final = re.compile(rf"{_HOST}(?:,{_HOST})*")
+_BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})|%00")
+_BOOLEANS: Final = {"0": False, "false": False, "no": False, "1": True, "true": True, "yes": True}
 
 
 class Settings(Struct, frozen=True):
-    """All that a store needs to know. Travels to other processes."""
+    """The settings of a store. Can be pickled and sent to other processes."""
 
     conninfo: str
     name: str
@@ -39,91 +39,95 @@ class Settings(Struct, frozen=True):
 
 
 def parse(url: str) -> Settings:
-    """Our settings out of the URL; the rest is libpq's business."""
-    parts = _read(url)
+    """Return the settings of a URL. Settings that are not Onceward's are passed to libpq."""
+    parts = _split(url)
     if parts.scheme not in SCHEMES:
         raise ConfigurationError(f"{hidden(url)!r} is not a PostgreSQL URL", hint=EXAMPLE)
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     names = [name for name, _ in pairs]
     if len(set(names)) < len(names):
-        raise ConfigurationError(f"{hidden(url)!r} has a setting twice", hint=EXAMPLE)
-    ours = {name: value for name, value in pairs if name in OURS}
-    theirs = {name: value for name, value in pairs if name not in OURS}
-    _refuse_unknown(theirs)
-    theirs.setdefault("fallback_application_name", "onceward")
-    theirs["client_encoding"] = "utf8"
+        raise ConfigurationError(f"{hidden(url)!r} repeats a setting", hint=EXAMPLE)
+    own = {name: value for name, value in pairs if name in OWN_SETTINGS}
+    libpq = {name: value for name, value in pairs if name not in OWN_SETTINGS}
+    _refuse_unknown(libpq)
+    libpq.setdefault("fallback_application_name", "onceward")
+    libpq["client_encoding"] = "utf8"
     return Settings(
-        conninfo=_written(parts._replace(scheme="postgresql", query=urlencode(theirs, quote_via=quote))),
+        conninfo=_join(parts._replace(scheme="postgresql", query=urlencode(libpq, quote_via=quote))),
         name=hidden(url),
-        schema=checked_schema(ours.get("schema", "")),
-        migrate=_switch("migrate", ours.get("migrate", "0")),
-        connections=_number("connections", ours.get("connections", str(CONNECTIONS))),
-        prepare=_switch("prepare", ours["prepare"]) if "prepare" in ours else None,
-        notify=_switch("notify", ours.get("notify", "0")),
+        schema=checked_schema(own.get("schema", "")),
+        migrate=_parse_bool("migrate", own.get("migrate", "0")),
+        connections=_parse_int("connections", own.get("connections", str(CONNECTIONS))),
+        prepare=_parse_bool("prepare", own["prepare"]) if "prepare" in own else None,
+        notify=_parse_bool("notify", own.get("notify", "0")),
     )
 
 
-def _read(url: str) -> SplitResult:
-    """Its parts. What is wrong with it is said without a word of it: libpq would show the password."""
-    wrong = ""
+def _split(url: str) -> SplitResult:
+    """Split the URL. Error messages do not quote it: libpq's message would contain the password."""
+    problem = ""
     try:
         parts = urlsplit(url)
     except ValueError:
-        parts, wrong = urlsplit(""), "a [ without its ]"
-    if "@" in parts.path or not _PLACES.fullmatch(parts.netloc.rpartition("@")[2]):
-        wrong = "behind the user there must be host or host:port"
-    elif _NO_CODE.search(parts.netloc + parts.path):
-        wrong = "a % begins no code of two digits there"
+        parts, problem = urlsplit(""), "a [ without a matching ]"
+    if "@" in parts.path or not _HOSTS.fullmatch(parts.netloc.rpartition("@")[2]):
+        problem = "after the user there must be host or host:port"
+    elif _BAD_ESCAPE.search(parts.netloc + parts.path):
+        problem = "a % must be followed by two hexadecimal digits"
     elif parts.fragment:
-        wrong = "there is a # in it"
-    if wrong:
-        raise ConfigurationError(f"this PostgreSQL URL cannot be read: {wrong}", hint=f"{EXAMPLE}; {CODES}")
+        problem = "it contains a #"
+    if problem:
+        raise ConfigurationError(f"this PostgreSQL URL cannot be parsed: {problem}", hint=f"{EXAMPLE}; {CODES}")
     return parts
 
 
-def _written(parts: SplitResult) -> str:
-    """With both slashes also where no host stands behind them: `postgresql:///database?host=/run/postgresql`."""
+def _join(parts: SplitResult) -> str:
+    """Join the parts, with `//` also if there is no host: `postgresql:///database?host=/run/postgresql`."""
     return f"{parts.scheme}://{parts.netloc}{parts.path}{'?' if parts.query else ''}{parts.query}"
 
 
 def _refuse_unknown(names: Iterable[str]) -> None:
-    """Libpq would refuse them too, but not before the first call."""
-    from psycopg import pq  # here, because a URL can be shown without the driver
+    """Raise if libpq does not know one of the settings. Libpq itself would only complain on the first call."""
+    from psycopg import pq  # imported here: a URL can be displayed without the driver
 
     known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()} | {"ssl"}
     for name in names:
         if name not in known:
             raise ConfigurationError(
                 f"a PostgreSQL URL has no setting {name!r}",
-                hint=f"{closest_name(name, OURS | known)}ours are {', '.join(sorted(OURS))}; the others are libpq's",
+                hint=f"{closest_name(name, OWN_SETTINGS | known)}Onceward's own are {', '.join(sorted(OWN_SETTINGS))}; "
+                "the others are libpq's",
             )
 
 
 def hidden(url: str) -> str:
-    """The URL for people: without a password, wherever it stands."""
+    """Return the URL for messages: without a password in any part."""
     parts = urlsplit(url)
-    user, at, place = parts.netloc.rpartition("@")
+    user, at, host = parts.netloc.rpartition("@")
     pairs = [(name, value) for name, value in parse_qsl(parts.query) if "password" not in name]
-    netloc = f"{user.partition(':')[0]}{at}{place}"
-    return _written(parts._replace(netloc=netloc, query=urlencode(pairs, quote_via=quote)))
+    netloc = f"{user.partition(':')[0]}{at}{host}"
+    return _join(parts._replace(netloc=netloc, query=urlencode(pairs, quote_via=quote)))
 
 
 def checked_schema(name: str) -> str:
-    """A plain name: it becomes part of every statement."""
+    """Return the name if it is a plain identifier: it becomes part of every statement."""
     if name and not _NAME.fullmatch(name):
         raise ConfigurationError(
-            f"{name!r} cannot be the name of a schema here", hint="letters, digits and _, at most 63, no digit first"
+            f"{name!r} is not accepted as a schema name",
+            hint="use letters, digits and _, at most 63, not starting with a digit",
         )
     return name
 
 
-def _switch(name: str, value: str) -> bool:
-    if value.lower() not in _SWITCH:
+def _parse_bool(name: str, value: str) -> bool:
+    if value.lower() not in _BOOLEANS:
         raise ConfigurationError(f"{name}={value!r} is neither yes nor no", hint=f"write {name}=1 or {name}=0")
-    return _SWITCH[value.lower()]
+    return _BOOLEANS[value.lower()]
 
 
-def _number(name: str, value: str) -> int:
+def _parse_int(name: str, value: str) -> int:
     if not value.isdecimal() or not 1 <= int(value) <= 1000:  # noqa: PLR2004 (more is a mistake)
-        raise ConfigurationError(f"{name}={value!r} is not possible", hint=f"write {name}= a number from 1 to 1000")
+        raise ConfigurationError(
+            f"{name}={value!r} is not a valid number", hint=f"write a number from 1 to 1000, as in {name}=4"
+        )
     return int(value)

@@ -9,6 +9,6 @@ __all__ = ["RedisStore", "from_client", "from_url"]
 
 
 def from_url(url: str) -> RedisStore:
-    """For `open_store`."""
-    place, settings = parse(url)
-    return RedisStore(place, **settings)
+    """Return the store for a URL. Called by `open_store`."""
+    address, settings = parse(url)
+    return RedisStore(address, **settings)

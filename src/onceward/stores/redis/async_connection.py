@@ -1,9 +1,9 @@
 """Connections for an event loop: one a loop, on which calls follow each other without waiting for replies.
 
-redis-py connects (TLS, credentials, database); then its transport gets a protocol of ours, which hands each reply to
-the call that has waited longest: Redis answers in order. A signal that raises somewhere in the loop's own code may cost
-us bytes of which we never hear, and then every reply would go to the call before its own. So each call is followed by
-an ECHO of a number of its own, and a reply counts only if that comes behind it. Only the async face imports this.
+redis-py connects (TLS, credentials, database). Then its transport gets our protocol, which gives each reply to the call
+that has waited longest, because Redis replies in order. An exception that a signal handler raises inside the event loop
+may lose received bytes without notice, and then every reply would go to the wrong call. So each call is followed by an
+ECHO of its own number, and a reply counts only if that number follows it. Only the async client imports this module.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ import redis.asyncio.connection
 
 from . import errors as faults
 from .address import RedisAddress
-from .connection import ConnectionTrouble, inherit_nothing
-from .errors import Cut
-from .resp import Garbage, RedisError, Replies, Reply
+from .connection import ConnectionLog, register_for_fork
+from .errors import ConnectionLost
+from .resp import ProtocolError, RedisError, Reply, ReplyParser
 
 
-class Pending(Future[Reply]):
-    """A reply to come. Whoever runs without a task may ask to be called promptly: in the turn in which it comes."""
+class PendingReply(Future[Reply]):
+    """A pending reply. A flow without a task may register a callback, which runs as soon as the reply arrives."""
 
     seconds = until = 0.0
-    mark = b""  # what comes behind its reply
-    _then: Callable[[], None] | None = None
+    mark = b""  # the ECHO that follows its reply
+    _callback: Callable[[], None] | None = None
 
     def promptly(self, call: Callable[[], None]) -> None:
-        self._then = call
+        self._callback = call
 
     def settle(self, reply: Reply) -> None:
         if not self.done():
             self.set_result(reply)
-            self._go_on()
+            self._run_callback()
 
     def fail(self, error: BaseException) -> None:
         if not self.done():
             self.set_exception(error)
-        self._go_on()  # also who has a reply: a signal may have struck before they were called
+        self._run_callback()  # even with a result: a signal may have interrupted before the callback ran
 
-    def _go_on(self) -> None:
-        """If a signal strikes here, nobody may know whom we were to call: so it is gone at once, and notices."""
-        then, self._then = self._then, None
-        if then is not None:
-            then()
+    def _run_callback(self) -> None:
+        """Run the callback once. It is removed first, so that an interrupted flow is released and notices."""
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback()
 
 
 class RedisChannel(asyncio.Protocol):
@@ -61,52 +61,54 @@ class RedisChannel(asyncio.Protocol):
 
     def __init__(self, name: str, connection: Any) -> None:
         self._name = name
-        self._connection = connection  # kept alive: its writer closes the transport when it goes
-        self._transport: Transport = connection._writer.transport  # noqa: SLF001 (there is no other way to it)
-        self._waiting: deque[Pending] = deque()
+        self._connection = connection  # kept alive: its writer closes the transport when it is freed
+        self._transport: Transport = connection._writer.transport  # noqa: SLF001 (there is no public access)
+        self._waiting: deque[PendingReply] = deque()
         self._alarm: TimerHandle | None = None
-        self._replies = Replies()
-        self._unmarked: list[Reply] = []  # a reply whose mark has not come yet
-        self._marks = itertools.count(int.from_bytes(os.urandom(6), "big"))  # nobody can have written it into a result
+        self._replies = ReplyParser()
+        self._unmarked: list[Reply] = []  # replies whose mark has not arrived yet
+        self._marks = itertools.count(
+            int.from_bytes(os.urandom(6), "big")
+        )  # random, so that no stored result can contain it
         self._used = False
         self.is_open = True
         self._transport.set_protocol(self)
 
-    def exchange(self, payload: bytes, seconds: float) -> Pending:
+    def exchange(self, payload: bytes, seconds: float) -> PendingReply:
         if not self.is_open:
-            raise Cut("it ended while it lay idle", stale=True)
+            raise ConnectionLost("it was closed while idle", stale=True)
         loop = asyncio.get_running_loop()
-        answer = Pending(loop=loop)
+        answer = PendingReply(loop=loop)
         answer.seconds, answer.until = seconds, (until := loop.time() + seconds)
         answer.mark = mark = b"%016d" % next(self._marks)
         try:
             self._waiting.append(answer)
             self._transport.write(b"%b*2\r\n$4\r\nECHO\r\n$16\r\n%b\r\n" % (payload, mark))
             if self._alarm is None or until < self._alarm.when():
-                self._mind(until)
+                self._set_alarm(until)
         except BaseException as error:
-            self.close(f"a call was interrupted by {type(error).__name__}")  # nobody knows whether it was sent
+            self.close(f"a call was interrupted by {type(error).__name__}")  # it may or may not have been sent
             raise
         return answer
 
-    # ── one alarm for all: nearly every call is answered long before, and setting one costs as much as the rest ──
+    # ── One timer for all calls: nearly all finish long before, and a timer costs as much as the rest of a call ──
 
-    def _mind(self, until: float) -> None:
-        self._silence()
-        self._alarm = asyncio.get_running_loop().call_at(until, self._ring)
+    def _set_alarm(self, until: float) -> None:
+        self._cancel_alarm()
+        self._alarm = asyncio.get_running_loop().call_at(until, self._on_alarm)
 
-    def _ring(self) -> None:
+    def _on_alarm(self) -> None:
         self._alarm = None
         if not self._waiting:
             return
         first = min(self._waiting, key=lambda one: one.until)
         if first.until > asyncio.get_running_loop().time():
-            self._mind(first.until)
+            self._set_alarm(first.until)
             return
-        first.fail(faults.late(self._name, first.seconds))  # who is late makes everybody late who came after
-        self.close(f"a call got no answer within {first.seconds:.3g} s")
+        first.fail(faults.timeout_error(self._name, first.seconds))  # later calls cannot get their replies earlier
+        self.close(f"a call got no reply within {first.seconds:.3g} s")
 
-    def _silence(self) -> None:
+    def _cancel_alarm(self) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -117,23 +119,25 @@ class RedisChannel(asyncio.Protocol):
             while len(self._unmarked) > 1 and self.is_open:
                 self._used = True
                 reply, mark, *self._unmarked = self._unmarked
-                self._hand_over(reply, mark)
-        except (Garbage, ValueError) as error:
+                self._deliver(reply, mark)
+        except (ProtocolError, ValueError) as error:
             self.close(str(error))
         except BaseException as error:
-            self.close(f"its replies were interrupted by {type(error).__name__}")  # and are not told apart any more
+            self.close(
+                f"its replies were interrupted by {type(error).__name__}"
+            )  # and cannot be assigned to calls any more
             raise
 
-    def _hand_over(self, reply: Reply, mark: Reply) -> None:
+    def _deliver(self, reply: Reply, mark: Reply) -> None:
         if not self._waiting:
-            self.close("a reply came that nobody had asked for")
-        elif isinstance(mark, RedisError):  # who may not ECHO is told so
-            self._waiting.popleft().fail(faults.explain(mark, self._name))
+            self.close("a reply arrived that no call was waiting for")
+        elif isinstance(mark, RedisError):  # for example, ECHO is forbidden
+            self._waiting.popleft().fail(faults.error_for(mark, self._name))
         elif mark != self._waiting[0].mark:
-            self.close("the reply to another call came: something was lost on the way")
+            self.close("the reply to another call arrived: data was lost")
         else:
             first = self._waiting[0]
-            first.settle(reply)  # before it leaves: a signal may strike here, and then all who wait are told
+            first.settle(reply)  # before removing it: if a signal interrupts current_loop, `close` fails it, too
             if self._waiting and self._waiting[0] is first:
                 self._waiting.popleft()
 
@@ -147,127 +151,129 @@ class RedisChannel(asyncio.Protocol):
         if not self.is_open:
             return
         self.is_open = False
-        self._silence()
+        self._cancel_alarm()
         try:
             self._transport.abort()
-        except RuntimeError:  # its loop is closed, and calls nobody back
-            _bury(self._transport)
-        self._connection._reader = self._connection._writer = None  # noqa: SLF001 (so that it does not close once more)
+        except RuntimeError:  # its loop is closed and runs no callbacks
+            _close_socket(self._transport)
+        self._connection._reader = self._connection._writer = None  # noqa: SLF001 (so that it does not close it again)
         while self._waiting:
-            self._waiting.popleft().fail(Cut(why, stale=self._used))
+            self._waiting.popleft().fail(ConnectionLost(why, stale=self._used))
 
 
 class RedisAsyncTransport:
-    """Calls of the async world. A client may be used by several loops: each has a line of its own."""
+    """Sends calls from event loops. Several loops may share a client: each has its own channel."""
 
-    def __init__(self, place: RedisAddress) -> None:
-        self._place = place
-        self._trouble = ConnectionTrouble(place.name)
+    def __init__(self, address: RedisAddress) -> None:
+        self._address = address
+        self._log = ConnectionLog(address.name)
         self._closed = False
         self._reset()
-        inherit_nothing(self)
+        register_for_fork(self)
 
     def _reset(self) -> None:
-        self._lines: weakref.WeakKeyDictionary[AbstractEventLoop, RedisChannel] = weakref.WeakKeyDictionary()
-        self._dials: weakref.WeakKeyDictionary[AbstractEventLoop, asyncio.Lock] = weakref.WeakKeyDictionary()
+        self._channels: weakref.WeakKeyDictionary[AbstractEventLoop, RedisChannel] = weakref.WeakKeyDictionary()
+        self._connect_locks: weakref.WeakKeyDictionary[AbstractEventLoop, asyncio.Lock] = weakref.WeakKeyDictionary()
 
-    async def call(self, payload: bytes, seconds: float, *, again: bool) -> Reply:
-        """The server's reply. `again`: may be sent twice, if the connection had ended while it lay idle."""
+    async def call(self, payload: bytes, seconds: float, *, retryable: bool) -> Reply:
+        """Send a command and return the reply. `retryable`: send it again if an idle connection was closed."""
         deadline = time.monotonic() + seconds
         try:
-            line = self._lines.get(asyncio.get_running_loop())
-            if line is None or not line.is_open:
-                line = await self._line(seconds)
-            return await line.exchange(payload, seconds)
-        except Cut as error:
-            if not self._closed:  # else it is no trouble, and nobody connects anew
-                self._trouble.gone(error)
+            channel = self._channels.get(asyncio.get_running_loop())
+            if channel is None or not channel.is_open:
+                channel = await self._open_channel(seconds)
+            return await channel.exchange(payload, seconds)
+        except ConnectionLost as error:
+            if not self._closed:  # otherwise it was closed on purpose
+                self._log.lost(error)
             left = deadline - time.monotonic()
-            if not (again and error.stale) or left <= 0:
-                raise faults.cut(error, self._place.name) from error
+            if not (retryable and error.stale) or left <= 0:
+                raise faults.connection_lost_error(error, self._address.name) from error
         try:
-            return await (await self._line(left)).exchange(payload, left)
-        except Cut as error:
-            raise faults.cut(error, self._place.name) from error
+            return await (await self._open_channel(left)).exchange(payload, left)
+        except ConnectionLost as error:
+            raise faults.connection_lost_error(error, self._address.name) from error
 
-    async def _line(self, seconds: float) -> RedisChannel:
+    async def _open_channel(self, seconds: float) -> RedisChannel:
         loop = asyncio.get_running_loop()
-        line = self._lines.get(loop)
-        if line is not None and line.is_open:
-            return line
-        self._bury_the_dead()
-        async with self._dials.setdefault(loop, asyncio.Lock()):
-            line = self._lines.get(loop)
-            if line is None or not line.is_open:
-                line = self._lines[loop] = await asyncio.ensure_future(self._dial(seconds))  # redis-py asks for a task
-            if self._closed:  # meanwhile
-                line.close("the store was closed")
-            return line
+        channel = self._channels.get(loop)
+        if channel is not None and channel.is_open:
+            return channel
+        self._close_channels_of_closed_loops()
+        async with self._connect_locks.setdefault(loop, asyncio.Lock()):
+            channel = self._channels.get(loop)
+            if channel is None or not channel.is_open:
+                channel = self._channels[loop] = await asyncio.ensure_future(
+                    self._connect(seconds)
+                )  # redis-py needs a task
+            if self._closed:  # while connecting
+                channel.close("the store was closed")
+            return channel
 
-    async def _dial(self, seconds: float) -> RedisChannel:
-        connection = self._place.connection(redis.asyncio.connection, seconds)
+    async def _connect(self, seconds: float) -> RedisChannel:
+        connection = self._address.connection(redis.asyncio.connection, seconds)
         try:
             async with asyncio.timeout(seconds):
                 await connection.connect()
         except BaseException as error:
             _discard(connection)
             if isinstance(error, redis.RedisError | OSError):
-                self._trouble.gone(error)
-                raise faults.unreachable(error, self._place.name, seconds) from error
+                self._log.lost(error)
+                raise faults.connect_error(error, self._address.name, seconds) from error
             raise
-        self._trouble.back()
-        return RedisChannel(self._place.name, connection)
+        self._log.restored()
+        return RedisChannel(self._address.name, connection)
 
     def drop(self) -> None:
-        """Close the line of this loop: the next call connects anew."""
-        line = self._lines.pop(asyncio.get_running_loop(), None)
-        if line is not None:
-            line.close("it leads to a replica")
+        """Close the channel of this loop, so that the next call reconnects."""
+        channel = self._channels.pop(asyncio.get_running_loop(), None)
+        if channel is not None:
+            channel.close("it leads to a replica")
 
     async def close(self) -> None:
-        """Also lines of other loops, and from outside of any: the blocking face may close what the async one used."""
+        """Close the channels of all loops. May be called outside a loop, for example by a sync client."""
         self._closed = True
-        here = _running()
-        for loop, line in tuple(self._lines.items()):
-            if loop is here or loop.is_closed():
-                line.close("the store was closed")
+        current_loop = _running_loop()
+        for loop, channel in tuple(self._channels.items()):
+            if loop is current_loop or loop.is_closed():
+                channel.close("the store was closed")
             else:
-                with contextlib.suppress(RuntimeError):  # it was closed in between
-                    loop.call_soon_threadsafe(line.close, "the store was closed")
-        self._lines.clear()
+                with contextlib.suppress(RuntimeError):  # the loop was closed in the meantime
+                    loop.call_soon_threadsafe(channel.close, "the store was closed")
+        self._channels.clear()
 
-    def _bury_the_dead(self) -> None:
-        """A loop may end without a word to us, as `asyncio.run` does."""
-        for loop, line in tuple(self._lines.items()):
+    def _close_channels_of_closed_loops(self) -> None:
+        """Close channels whose loop has ended: a loop does not announce that, for example after `asyncio.run`."""
+        for loop, channel in tuple(self._channels.items()):
             if loop.is_closed():
-                line.close("its loop was closed")
-                self._lines.pop(loop, None)
+                channel.close("its loop was closed")
+                self._channels.pop(loop, None)
 
     def after_fork_in_child(self) -> None:
         from .connection import _abandoned
 
-        _abandoned.extend(self._lines.values())
+        _abandoned.extend(self._channels.values())
         self._reset()
 
 
 def _discard(connection: Any) -> None:
-    """It got stuck half-way: redis-py would leave the socket open."""
+    """Close a connection whose setup failed half-way: redis-py would leave the socket open."""
     writer, connection._reader, connection._writer = connection._writer, None, None  # noqa: SLF001 (as above)
     if writer is not None:
         writer.transport.abort()
 
 
-def _running() -> AbstractEventLoop | None:
+def _running_loop() -> AbstractEventLoop | None:
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
 
 
-def _bury(transport: Any) -> None:
-    """Close the socket of a transport whose loop will not do it any more. Else Python warns about it at the end."""
+def _close_socket(transport: Any) -> None:
+    """Close the socket of a transport whose loop is closed. Otherwise Python warns about it at exit."""
     plain = getattr(getattr(transport, "_ssl_protocol", None), "_transport", transport)
     finish = getattr(plain, "_call_connection_lost", None)
     if finish is not None:
-        with contextlib.suppress(Exception):  # whatever it is, nobody uses it any more
+        with contextlib.suppress(Exception):  # the transport is not used any more
             finish(None)

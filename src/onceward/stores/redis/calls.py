@@ -1,4 +1,4 @@
-"""Calls of the scripts: what goes to the server, and what comes back as answers."""
+"""Calls the scripts: encodes requests, sends them to the server and decodes the answers."""
 
 from __future__ import annotations
 
@@ -20,199 +20,218 @@ from onceward.stores.watchers import Watchers
 from . import errors as faults
 from . import records
 from .resp import RedisError, Reply
-from .scripts import ID_SIZE, Prepared, Script, script
+from .scripts import ID_SIZE, PreparedCall, Script, script
 
-BATCH = 256
-"""Requests in one call of a script: the server does nothing else meanwhile, for some two milliseconds."""
+MAX_BATCH = 256
+"""Requests per script call. The server does nothing else during the call, for about two milliseconds."""
 
-USUAL = {ClaimRequest, Complete}
-USUAL_SIZE = {ID_SIZE}
+FAST_REQUESTS = {ClaimRequest, Complete}
+FAST_ID_SIZES = {ID_SIZE}
 ENCODERS = records.ENCODERS
-SERVERS_TIME = records.TIME.pack(0)
+SERVER_TIME = records.TIME.pack(0)
 
 
 class RedisTransport(Protocol):
-    """How calls reach the server, in one of the two worlds."""
+    """Sends calls to the server; implemented once for threads and once for asyncio."""
 
-    async def call(self, payload: bytes, seconds: float, *, again: bool) -> Reply: ...
+    async def call(self, payload: bytes, timeout: float, *, retryable: bool) -> Reply: ...
     async def close(self) -> None: ...
     def drop(self) -> None: ...
 
 
 class RedisCalls(GroupCommit, Watchers):
-    """Requests of any kind, by the short script where that will do, else by the one that knows the whole table."""
+    """Sends requests to the fast script, and to the one with the full state table where that does not suffice."""
 
     def __init__(self, name: str, base: bytes, clock: Clock | None) -> None:
         super().__init__()
         self.name = name
-        self.clock = clock  # shown for those who answer in the place of a store in fake time
-        self._wire: RedisTransport | None = None
+        self.clock = clock  # public for wrappers that answer instead of a store in tests with a fake clock
+        self._transport: RedisTransport | None = None
         self._record = base + b"r:"
         self._state = base + b"n:"
         self._mark = base + b"m:"
         self._hour = base + b"c:"
         self._ids = base + b"ids"
-        self._both = (self._ids, base + b"audit")
+        self._index_keys = (self._ids, base + b"audit")
         self._channels = base + b"w:"
-        self._hot: Script = script("hot")
+        self._fast: Script = script("fast")
         self._apply: Script = script("apply")
-        self._ready = Prepared(self._hot, self._both, self._record)
+        self._prepared = PreparedCall(self._fast, self._index_keys, self._record)
 
     def send(self, requests: Sequence[AnyRequest], timeout: float) -> Answers:
-        """Claims, renewals and settlements, in one call (or a few, if there are many)."""
-        if len(requests) == 1 and records.is_usual(requests[0]) and len(requests[0].id) == ID_SIZE:
-            return self._alone(requests[0], timeout)
-        return self._judged(requests, timeout) if len(requests) <= BATCH else self._in_parts(requests, timeout)
+        """Send claims, renewals and settlements in one call, or in several if there are many."""
+        if len(requests) == 1 and records.is_fast(requests[0]) and len(requests[0].id) == ID_SIZE:
+            return self._send_one(requests[0], timeout)
+        return (
+            self._send_batch(requests, timeout)
+            if len(requests) <= MAX_BATCH
+            else self._send_in_batches(requests, timeout)
+        )
 
-    async def _in_parts(self, requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
+    async def _send_in_batches(self, requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
         deadline = time.monotonic() + timeout
         answers = []
-        for start in range(0, len(requests), BATCH):
+        for start in range(0, len(requests), MAX_BATCH):
             left = deadline - time.monotonic()
-            answers += await self._judged(requests[start : start + BATCH], left)
+            answers += await self._send_batch(requests[start : start + MAX_BATCH], left)
         return answers
 
-    async def walk(self, name: str, arguments: Sequence[bytes], seconds: float, *, again: bool = True) -> Any:
-        """A script that knows its way from the keys of the index and of the trail."""
-        return await self.run(name, self._both, (self._time(), *arguments), seconds, again=again)
+    async def run_on_index(
+        self, name: str, arguments: Sequence[bytes], timeout: float, *, retryable: bool = True
+    ) -> Any:
+        """Run a script that needs only the keys of the index and the audit trail."""
+        return await self.run(name, self._index_keys, (self._time(), *arguments), timeout, retryable=retryable)
 
     async def run(
-        self, name: str, keys: Sequence[bytes], arguments: Sequence[bytes], seconds: float, *, again: bool = True
+        self, name: str, keys: Sequence[bytes], arguments: Sequence[bytes], timeout: float, *, retryable: bool = True
     ) -> Any:
-        return await self._call(script(name), keys, arguments, seconds, again=again)
+        return await self._call(script(name), keys, arguments, timeout, retryable=retryable)
 
-    async def _alone(self, one: AnyRequest, timeout: float) -> list[Answer]:
-        """The usual request of a caller who is alone, by the shortest way. If it is rare after all, asked at length."""
-        encoded, now = records.request(one), self._time()
-        reply = await self._open_wire(timeout).call(self._ready.call(one.id, now, encoded), timeout, again=True)
+    async def _send_one(self, one: AnyRequest, timeout: float) -> list[Answer]:
+        """Send a single common request with the prepared call. If the fast script cannot handle it, send it in full."""
+        encoded, now = records.encode_request(one), self._time()
+        reply = await self._open_transport(timeout).call(
+            self._prepared.call(one.id, now, encoded), timeout, retryable=True
+        )
         if type(reply) is not bytes:
-            keys, arguments = (*self._both, self._record + one.id), (now, b"", encoded)
-            reply = await self._after(reply, self._hot, keys, arguments, timeout, again=True)
-        answer = records.answer(one, reply)
+            keys, arguments = (*self._index_keys, self._record + one.id), (now, b"", encoded)
+            reply = await self._handle_error(reply, self._fast, keys, arguments, timeout, retryable=True)
+        answer = records.decode_answer(one, reply)
         if answer is None:
-            [answer] = await self._applied([one.id], [one], [encoded], timeout, again=True)
+            [answer] = await self._send_full([one.id], [one], [encoded], timeout, retryable=True)
         if self._waiting and type(one) is Complete:
             self.wake((one.id,))
         return [answer]
 
-    async def _judged(
+    async def _send_batch(
         self, requests: Sequence[AnyRequest], timeout: float, signed: AuditSignature | None = None
     ) -> list[Answer]:
         if not requests:
             return []
         ids, kinds = [one.id for one in requests], set(map(type, requests))
-        again = signed is None and Resolve not in kinds
+        retryable = signed is None and Resolve not in kinds
         try:
             encoded = [ENCODERS[type(one)](one) for one in requests]
         except struct.error as error:
             raise ConfigurationError(f"a request holds a number or a text that is too large ({error})") from error
-        noted = [one for one in requests if type(one) is Complete and one.note] if kinds <= USUAL else requests
+        noted = [one for one in requests if type(one) is Complete and one.note] if kinds <= FAST_REQUESTS else requests
         if signed is None and not noted:
-            answers = await self._asked(ids, requests, encoded, timeout, again=again)
+            answers = await self._send_fast(ids, requests, encoded, timeout, retryable=retryable)
         else:
-            answers = await self._applied(ids, requests, encoded, timeout, again=again, signed=signed)
+            answers = await self._send_full(ids, requests, encoded, timeout, retryable=retryable, signed=signed)
         if self._waiting:
             self.wake(one.id for one in requests if not isinstance(one, ClaimRequest | Renewal))
         return answers
 
-    async def _asked(
-        self, ids: list[bytes], requests: Sequence[AnyRequest], encoded: list[bytes], timeout: float, *, again: bool
+    async def _send_fast(
+        self, ids: list[bytes], requests: Sequence[AnyRequest], encoded: list[bytes], timeout: float, *, retryable: bool
     ) -> list[Answer]:
-        """By the short script first; what that leaves alone is asked at length."""
-        began = time.monotonic()
-        if set(map(len, ids)) == USUAL_SIZE:  # as `_sent_to`, in fewer steps
+        """Send to the fast script first, then send what it did not handle to the full one."""
+        started = time.monotonic()
+        if set(map(len, ids)) == FAST_ID_SIZES:  # same as `_call_records`, but faster
             now = self._time()
-            data = await self._open_wire(timeout).call(self._ready.call_all(ids, now, encoded), timeout, again=again)
+            data = await self._open_transport(timeout).call(
+                self._prepared.call_all(ids, now, encoded), timeout, retryable=retryable
+            )
             if isinstance(data, RedisError):
-                keys = [*self._both, *[self._record + id for id in ids]]
-                data = await self._after(data, self._hot, keys, [now, b"", *encoded], timeout, again=again)
+                keys = [*self._index_keys, *[self._record + id for id in ids]]
+                data = await self._handle_error(
+                    data, self._fast, keys, [now, b"", *encoded], timeout, retryable=retryable
+                )
         else:
-            data = await self._sent_to(self._hot, ids, encoded, timeout, again=again)
-        answers, _ = records.answers(ids, requests, data)
+            data = await self._call_records(self._fast, ids, encoded, timeout, retryable=retryable)
+        answers, _ = records.decode_answers(ids, requests, data)
         if None in answers:
-            rare = [place for place, answer in enumerate(answers) if answer is None]
-            left = timeout - (time.monotonic() - began)
-            some = [ids[place] for place in rare], [requests[place] for place in rare]
-            others = await self._applied(*some, [encoded[place] for place in rare], left, again=again)
-            for place, answer in zip(rare, others, strict=True):
-                answers[place] = answer
-        return answers  # type: ignore[return-value]  # none is missing any more
+            rest = [index for index, answer in enumerate(answers) if answer is None]
+            left = timeout - (time.monotonic() - started)
+            rest_ids, rest_requests = [ids[index] for index in rest], [requests[index] for index in rest]
+            rest_encoded = [encoded[index] for index in rest]
+            found = await self._send_full(rest_ids, rest_requests, rest_encoded, left, retryable=retryable)
+            for index, answer in zip(rest, found, strict=True):
+                answers[index] = answer
+        return answers  # type: ignore[return-value]  # none is missing now
 
-    async def _applied(
+    async def _send_full(
         self,
         ids: list[bytes],
         requests: Sequence[Any],
         encoded: list[bytes],
         timeout: float,
         *,
-        again: bool,
+        retryable: bool,
         signed: AuditSignature | None = None,
     ) -> list[Answer]:
-        """By the script that knows the whole table."""
-        data = await self._sent_to(self._apply, ids, encoded, timeout, again=again, signature=signature(signed))
-        answers, wrong = records.answers(ids, requests, data)
-        if wrong:
-            raise self._refused(RedisError(wrong))
+        """Send to the script with the full state table."""
+        data = await self._call_records(
+            self._apply, ids, encoded, timeout, retryable=retryable, encode_signature=encode_signature(signed)
+        )
+        answers, error_text = records.decode_answers(ids, requests, data)
+        if error_text:
+            raise self._store_error(RedisError(error_text))
         return answers  # type: ignore[return-value]  # without an error, none is missing
 
-    async def _sent_to(
+    async def _call_records(
         self,
-        asked: Script,
+        target: Script,
         ids: list[bytes],
         encoded: list[bytes],
         timeout: float,
         *,
-        again: bool,
-        signature: bytes = b"",
+        retryable: bool,
+        encode_signature: bytes = b"",
     ) -> bytes:
         prefix = self._record
-        keys = [*self._both, *[prefix + id for id in ids]]
-        data: bytes = await self._call(asked, keys, [self._time(), signature, *encoded], timeout, again=again)
+        keys = [*self._index_keys, *[prefix + id for id in ids]]
+        data: bytes = await self._call(
+            target, keys, [self._time(), encode_signature, *encoded], timeout, retryable=retryable
+        )
         return data
 
     async def _call(
-        self, called: Script, keys: Sequence[bytes], arguments: Sequence[bytes], seconds: float, *, again: bool
+        self, target: Script, keys: Sequence[bytes], arguments: Sequence[bytes], timeout: float, *, retryable: bool
     ) -> Any:
-        reply = await self._open_wire(seconds).call(called.call(keys, arguments), seconds, again=again)
+        reply = await self._open_transport(timeout).call(target.call(keys, arguments), timeout, retryable=retryable)
         if isinstance(reply, RedisError):
-            reply = await self._after(reply, called, keys, arguments, seconds, again=again)
+            reply = await self._handle_error(reply, target, keys, arguments, timeout, retryable=retryable)
         return reply
 
-    async def _after(
+    async def _handle_error(
         self,
-        refusal: RedisError,
-        called: Script,
+        error: RedisError,
+        target: Script,
         keys: Sequence[bytes],
         arguments: Sequence[bytes],
-        seconds: float,
+        timeout: float,
         *,
-        again: bool,
+        retryable: bool,
     ) -> Any:
-        """What comes after a refusal: a server that was restarted, or told to forget, gets the script itself."""
-        if refusal.code == "NOSCRIPT":
-            whole = called.call_in_full(keys, arguments)
-            reply = await self._open_wire(seconds).call(whole, seconds, again=again)
+        """Send the script's source if the server lacks it, as after a restart or SCRIPT FLUSH. Otherwise raise."""
+        if error.code == "NOSCRIPT":
+            payload = target.call_with_source(keys, arguments)
+            reply = await self._open_transport(timeout).call(payload, timeout, retryable=retryable)
             if not isinstance(reply, RedisError):
                 return reply
-            refusal = reply
-        raise self._refused(refusal)
+            error = reply
+        raise self._store_error(error)
 
-    def _open_wire(self, seconds: float) -> RedisTransport:
-        if self._wire is None:
-            raise StoreUnavailable(f"{self.name} is not open", hint="open the store first, and close it last")
-        if seconds <= 0:
-            raise StoreUnavailable(f"{self.name}: the time for this call was over before its turn came")
-        return self._wire
+    def _open_transport(self, timeout: float) -> RedisTransport:
+        if self._transport is None:
+            raise StoreUnavailable(
+                f"{self.name} is not open", hint="open the store before the first call and close it after the last"
+            )
+        if timeout <= 0:
+            raise StoreUnavailable(f"{self.name}: the call's timeout expired before it could be sent")
+        return self._transport
 
-    def _refused(self, refusal: RedisError) -> Exception:
-        if faults.is_replica(refusal) and self._wire is not None:
-            self._wire.drop()
-        return faults.explain(refusal, self.name)
+    def _store_error(self, error: RedisError) -> Exception:
+        if faults.is_replica_error(error) and self._transport is not None:
+            self._transport.drop()
+        return faults.error_for(error, self.name)
 
     def _time(self) -> bytes:
-        return SERVERS_TIME if self.clock is None else records.TIME.pack(self.clock.now())
+        return SERVER_TIME if self.clock is None else records.TIME.pack(self.clock.now())
 
 
-def signature(signed: AuditSignature | None) -> bytes:
-    """As the audit trail keeps it."""
+def encode_signature(signed: AuditSignature | None) -> bytes:
+    """Encode the signature as the audit trail stores it."""
     return b"" if signed is None else msgspec.json.encode([signed.verb, signed.who, signed.why, signed.detail])

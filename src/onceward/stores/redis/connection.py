@@ -1,7 +1,7 @@
-"""Connections for the blocking world: each used by one call at a time, kept for the next one.
+"""Connections for threads: each is used by one call at a time and kept for the next one.
 
-redis-py connects (TLS, credentials, database); after that we speak on its socket ourselves, because a call then costs
-half. A connection on which anything went wrong is thrown away, and so is every one that a fork has brought along.
+redis-py connects (TLS, credentials, database). After that this module uses its socket directly, which halves the cost
+of a call. A connection is discarded after any error, and in a forked child.
 """
 
 from __future__ import annotations
@@ -23,51 +23,51 @@ from onceward.errors import StoreUnavailable
 
 from . import errors as faults
 from .address import RedisAddress
-from .errors import Cut
-from .resp import Garbage, Replies, Reply, one_text
+from .errors import ConnectionLost
+from .resp import ProtocolError, Reply, ReplyParser, parse_single_text
 
 CHUNK: Final = 1 << 16
-MOST: Final = 16
-"""Connections of one store. Calls of threads go together anyway; these are for what goes besides."""
-LOOK: Final = 0.005  # seconds between looks for a connection that has become free
+MAX_CONNECTIONS: Final = 16
+"""Per store. Most calls of threads share a batch; the connections are for everything else."""
+POLL_INTERVAL: Final = 0.005  # seconds between checks for an idle connection
 
 logger = logging.getLogger("onceward.redis")
 
 
-class ConnectionTrouble:
-    """Tells people once that a server is gone, and once that it is back."""
+class ConnectionLog:
+    """Logs once that a connection was lost, and once that it was restored."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._gone = False
-        self._known = False
+        self._is_lost = False
+        self._was_connected = False
 
-    def gone(self, error: BaseException) -> None:
-        if self._known and not self._gone:  # who was never there is not lost: the caller is told anyway
-            self._gone = True
+    def lost(self, error: BaseException) -> None:
+        if self._was_connected and not self._is_lost:  # if it never connected, only the caller gets the error
+            self._is_lost = True
             why = str(error) or type(error).__name__
-            logger.warning("%s: the connection is lost (%s); connecting anew with the next calls", self._name, why)
+            logger.warning("%s: the connection is lost (%s); the next calls reconnect", self._name, why)
 
-    def back(self) -> None:
-        self._known = True
-        if self._gone:
-            self._gone = False
+    def restored(self) -> None:
+        self._was_connected = True
+        if self._is_lost:
+            self._is_lost = False
             logger.warning("%s: connected again", self._name)
 
 
 class RedisConnection:
     """One connection."""
 
-    def __init__(self, place: RedisAddress, seconds: float) -> None:
-        self._name = place.name
-        self._connection = place.connection(redis.connection, seconds)
+    def __init__(self, address: RedisAddress, seconds: float) -> None:
+        self._name = address.name
+        self._connection = address.connection(redis.connection, seconds)
         self._connection.connect()
-        self._socket = self._connection._sock  # noqa: SLF001 (redis-py's own parser costs as much as all the rest)
+        self._socket = self._connection._sock  # noqa: SLF001 (redis-py's own parser costs as much as everything else together)
         self._seconds = -1.0
         self._used = False
 
     def exchange(self, payload: bytes, seconds: float) -> Reply:
-        """Send, and wait for the one reply."""
+        """Send a command and wait for its reply."""
         connected = self._socket
         deadline = time.monotonic() + seconds
         if seconds != self._seconds:
@@ -76,11 +76,11 @@ class RedisConnection:
         try:
             connected.sendall(payload)
             data = connected.recv(CHUNK)
-            whole = one_text(data)
+            whole = parse_single_text(data)
             if whole is not None:
                 self._used = True
                 return whole
-            replies = Replies()
+            replies = ReplyParser()
             while data:
                 complete = replies.feed(data)
                 if complete:
@@ -90,83 +90,85 @@ class RedisConnection:
                 self._seconds = -1.0
                 data = connected.recv(CHUNK)
         except TimeoutError as error:
-            raise faults.late(self._name, seconds) from error
-        except (OSError, Garbage) as error:
-            raise Cut(str(error), stale=self._used) from error
-        raise Cut("the server closed it", stale=self._used)
+            raise faults.timeout_error(self._name, seconds) from error
+        except (OSError, ProtocolError) as error:
+            raise ConnectionLost(str(error), stale=self._used) from error
+        raise ConnectionLost("the server closed it", stale=self._used)
 
     def close(self) -> None:
-        with contextlib.suppress(Exception):  # whatever it is, the connection is not used any more
+        with contextlib.suppress(Exception):  # the connection is not used any more
             self._connection.disconnect()
 
 
 class SocketTransport:
-    """Calls of the blocking world. The last connection used is the first one used again: a lone caller has its own."""
+    """Sends calls from threads. Reuses the last used connection first, so that a single caller keeps using the same."""
 
-    def __init__(self, place: RedisAddress) -> None:
-        self._place = place
-        self._trouble = ConnectionTrouble(place.name)
+    def __init__(self, address: RedisAddress) -> None:
+        self._address = address
+        self._log = ConnectionLog(address.name)
         self._reset()
-        _wires[next(_numbers)] = self
+        _fork_handlers[next(_numbers)] = self
 
     def _reset(self) -> None:
         self._idle: deque[RedisConnection] = deque()
-        self._room = threading.BoundedSemaphore(MOST)
+        self._room = threading.BoundedSemaphore(MAX_CONNECTIONS)
 
-    async def call(self, payload: bytes, seconds: float, *, again: bool) -> Reply:
-        """The server's reply. `again`: may be sent twice, if the connection had ended while it lay idle."""
+    async def call(self, payload: bytes, seconds: float, *, retryable: bool) -> Reply:
+        """Send a command and return the reply. `retryable`: send it again if an idle connection was closed."""
         deadline = time.monotonic() + seconds
         try:
             return self._exchange(payload, seconds)
-        except Cut as error:
-            self._trouble.gone(error)
+        except ConnectionLost as error:
+            self._log.lost(error)
             left = deadline - time.monotonic()
-            if not (again and error.stale) or left <= 0:
-                raise faults.cut(error, self._place.name) from error
-        self.drop()  # the others are of the same age
+            if not (retryable and error.stale) or left <= 0:
+                raise faults.connection_lost_error(error, self._address.name) from error
+        self.drop()  # the other idle connections are probably closed, too
         try:
             return self._exchange(payload, left)
-        except Cut as error:
-            raise faults.cut(error, self._place.name) from error
+        except ConnectionLost as error:
+            raise faults.connection_lost_error(error, self._address.name) from error
 
     def _exchange(self, payload: bytes, seconds: float) -> Reply:
         try:
-            link = self._idle.pop()
+            connection = self._idle.pop()
         except IndexError:
-            link = self._another(seconds)
+            connection = self._new_connection(seconds)
         try:
-            reply = link.exchange(payload, seconds)
-        except BaseException:  # a signal's too: nobody knows what the next reply on it would answer
-            self._close(link)
+            reply = connection.exchange(payload, seconds)
+        except BaseException:  # also one raised by a signal handler: the next reply may belong to this call
+            self._close(connection)
             raise
-        self._idle.append(link)
+        self._idle.append(connection)
         return reply
 
-    def _another(self, seconds: float) -> RedisConnection:
+    def _new_connection(self, seconds: float) -> RedisConnection:
         deadline = time.monotonic() + seconds
-        while not self._room.acquire(timeout=min(LOOK, seconds)):
+        while not self._room.acquire(timeout=min(POLL_INTERVAL, seconds)):
             with contextlib.suppress(IndexError):
                 return self._idle.pop()
             if time.monotonic() > deadline:
-                raise StoreUnavailable(f"{self._place.name}: {MOST} connections were busy for {seconds:.3g} s")
+                raise StoreUnavailable(
+                    f"{self._address.name}: {MAX_CONNECTIONS} connections were busy for {seconds:.3g} s"
+                )
         try:
-            link = RedisConnection(self._place, seconds)
+            connection = RedisConnection(self._address, seconds)
         except BaseException as error:
             self._room.release()
             if isinstance(error, redis.RedisError | OSError):
-                self._trouble.gone(error)
-                raise faults.unreachable(error, self._place.name, seconds) from error
+                self._log.lost(error)
+                raise faults.connect_error(error, self._address.name, seconds) from error
             raise
-        self._trouble.back()
-        return link
+        self._log.restored()
+        return connection
 
-    def _close(self, link: RedisConnection) -> None:
-        link.close()
-        with contextlib.suppress(ValueError):  # it was counted before a fork
+    def _close(self, connection: RedisConnection) -> None:
+        connection.close()
+        with contextlib.suppress(ValueError):  # it was acquired before a fork
             self._room.release()
 
     def drop(self) -> None:
-        """Close what is idle: the next calls connect anew."""
+        """Close idle connections, so that the next calls reconnect."""
         while True:
             try:
                 self._close(self._idle.pop())
@@ -177,25 +179,25 @@ class SocketTransport:
         self.drop()
 
     def after_fork_in_child(self) -> None:
-        """The parent's connections are the parent's: two processes on one would take each other's replies."""
+        """Do not use the parent's connections: two processes on one would receive each other's replies."""
         _abandoned.extend(self._idle)
         self._reset()
 
 
-_wires: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+_fork_handlers: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _numbers = itertools.count()
-_abandoned: list[Any] = []  # kept, so that nothing is sent over them by whatever cleans up
+_abandoned: list[Any] = []  # kept alive, so that their finalizers send nothing to the server
 
 
-def inherit_nothing(wire: Any) -> None:
-    """Also for wires of other kinds: `after_fork_in_child` is called."""
-    _wires[next(_numbers)] = wire
+def register_for_fork(handler: Any) -> None:
+    """Call `handler.after_fork_in_child()` in every forked child, for as long as the handler lives."""
+    _fork_handlers[next(_numbers)] = handler
 
 
-def _disown() -> None:
-    for wire in tuple(_wires.values()):
-        wire.after_fork_in_child()
+def _after_fork_in_child() -> None:
+    for handler in tuple(_fork_handlers.values()):
+        handler.after_fork_in_child()
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_disown)
+    os.register_at_fork(after_in_child=_after_fork_in_child)

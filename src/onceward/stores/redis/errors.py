@@ -1,4 +1,4 @@
-"""What Redis's refusals and broken connections mean to somebody who only wants to know whether to wait or to act."""
+"""Translates Redis errors and lost connections into Onceward errors that say whether to retry or what to fix."""
 
 from __future__ import annotations
 
@@ -8,83 +8,89 @@ from onceward.errors import ConfigurationError, OncewardError, StoreBroken, Stor
 
 from .resp import RedisError
 
-Meaning = tuple[type[OncewardError], str, str]
+ErrorTemplate = tuple[type[OncewardError], str, str]
 
-AGAIN: Final = "the call may be repeated"
-RIGHTS: Final = (
-    "give this user the rights of docs/howto/redis-and-valkey.md: ~{onceward}* &{onceward}* +@read +@write +@scripting"
+RETRY_HINT: Final = "retry the call"
+ACL_HINT: Final = (
+    "grant this user the permissions of docs/howto/redis-and-valkey.md:"
+    " ~{onceward}* &{onceward}* +@read +@write +@scripting"
 )
-CLUSTERED: Final = "use a server that is not part of a cluster"
+CLUSTER_HINT: Final = "use a server that is not part of a cluster"
 
-MEANINGS: Final[dict[str, Meaning]] = {
-    "LOADING": (StoreUnavailable, "it is still reading its data from disk", AGAIN),
-    "BUSY": (StoreUnavailable, "a script of somebody else keeps it busy", AGAIN),
+ERRORS_BY_CODE: Final[dict[str, ErrorTemplate]] = {
+    "LOADING": (StoreUnavailable, "it is still loading its data from disk", RETRY_HINT),
+    "BUSY": (StoreUnavailable, "it is busy with a script of another client", RETRY_HINT),
     "MASTERDOWN": (StoreUnavailable, "this replica has lost its primary", "connect to the primary"),
-    "READONLY": (StoreUnavailable, "this is a replica, and nothing can be written here", "connect to the primary"),
-    "NOREPLICAS": (StoreUnavailable, "it has fewer replicas than its min-replicas-to-write asks for", AGAIN),
-    "UNBLOCKED": (StoreUnavailable, "it became a replica", AGAIN),
-    "TRYAGAIN": (StoreUnavailable, "its slot is being moved", AGAIN),
-    "CLUSTERDOWN": (StoreUnavailable, "its cluster is down", AGAIN),
+    "READONLY": (StoreUnavailable, "this is a replica, which accepts no writes", "connect to the primary"),
+    "NOREPLICAS": (StoreUnavailable, "it has fewer replicas than min-replicas-to-write requires", RETRY_HINT),
+    "UNBLOCKED": (StoreUnavailable, "it became a replica", RETRY_HINT),
+    "TRYAGAIN": (StoreUnavailable, "its slot is being moved", RETRY_HINT),
+    "CLUSTERDOWN": (StoreUnavailable, "its cluster is down", RETRY_HINT),
     "OOM": (StoreFull, "it has no memory left; nothing was written", "raise maxmemory, or shorten the windows"),
     "MISCONF": (
         StoreFull,
         "it cannot save to disk and therefore refuses writes; nothing was written",
-        "make room on its disk, and look into its log",
+        "free space on its disk and check its log",
     ),
-    "NOAUTH": (ConfigurationError, "it wants a password", "put it into the URL: redis://user:password@host"),
+    "NOAUTH": (ConfigurationError, "it requires a password", "put it into the URL: redis://user:password@host"),
     "WRONGPASS": (ConfigurationError, "user name or password is wrong", "check the store's URL"),
-    "NOPERM": (ConfigurationError, "its access rules forbid what Onceward needs", RIGHTS),
-    "MOVED": (ConfigurationError, "it is a node of a cluster, and our keys live on another one", CLUSTERED),
-    "ASK": (ConfigurationError, "it is a node of a cluster, and our keys are being moved", CLUSTERED),
+    "NOPERM": (ConfigurationError, "its ACL rules deny a command that Onceward needs", ACL_HINT),
+    "MOVED": (ConfigurationError, "it is a node of a cluster, and the keys live on another node", CLUSTER_HINT),
+    "ASK": (ConfigurationError, "it is a node of a cluster, and the keys are being moved", CLUSTER_HINT),
     "CROSSSLOT": (ConfigurationError, "it is a node of a cluster, and the prefix has no hash tag", "write {name}"),
-    "WRONGTYPE": (StoreBroken, "a key of ours holds something else", "give Onceward a prefix of its own"),
+    "WRONGTYPE": (
+        StoreBroken,
+        "an Onceward key holds another type of value",
+        "use a prefix that no other application uses",
+    ),
 }
-UNEXPECTED: Final[Meaning] = (StoreBroken, "the server refused", "look at what it says")
+UNKNOWN_ERROR: Final[ErrorTemplate] = (StoreBroken, "the server returned an error", "see the server's message")
 
 
-def explain(refusal: RedisError, name: str) -> OncewardError:
-    """A fresh error of ours. Inside of a script the server's code may stand behind other words."""
-    meaning = MEANINGS.get(refusal.code)
-    if meaning is None:
-        words = refusal.text.replace(":", " ").replace("'", " ").split()
-        meaning = next((MEANINGS[word.lstrip("-")] for word in words if word.lstrip("-") in MEANINGS), UNEXPECTED)
-    kind, what, cure = meaning
-    return kind(f"{name}: {what} ({refusal.text})", hint=cure)
+def error_for(error: RedisError, name: str) -> OncewardError:
+    """Return a new Onceward error. If a script failed, the server's code may follow other words."""
+    template = ERRORS_BY_CODE.get(error.code)
+    if template is None:
+        words = error.text.replace(":", " ").replace("'", " ").split()
+        codes = (word.lstrip("-") for word in words)
+        template = next((ERRORS_BY_CODE[code] for code in codes if code in ERRORS_BY_CODE), UNKNOWN_ERROR)
+    kind, problem, hint = template
+    return kind(f"{name}: {problem} ({error.text})", hint=hint)
 
 
-def is_replica(refusal: RedisError) -> bool:
-    """After a failover: the connection leads to the wrong server, and a new one may lead to the right one."""
-    return "READONLY" in refusal.text or "MASTERDOWN" in refusal.text
+def is_replica_error(error: RedisError) -> bool:
+    """Return whether a replica replied, as after a failover: a new connection may reach the new primary."""
+    return "READONLY" in error.text or "MASTERDOWN" in error.text
 
 
-class Cut(Exception):
-    """The connection ended before the answer came. `stale`: it had been used before, so a new one may do better."""
+class ConnectionLost(Exception):
+    """The connection was lost before the reply. `stale`: it had been used before, so a new connection may succeed."""
 
     def __init__(self, text: str, *, stale: bool) -> None:
         super().__init__(text)
         self.stale = stale
 
 
-def cut(error: BaseException, name: str) -> StoreUnavailable:
+def connection_lost_error(error: BaseException, name: str) -> StoreUnavailable:
     return StoreUnavailable(
-        f"{name}: the connection ended before the answer came ({error})", hint="what was asked may have been done"
+        f"{name}: the connection was lost before the reply ({error})", hint="the request may have been executed"
     )
 
 
-def late(name: str, seconds: float) -> StoreUnavailable:
+def timeout_error(name: str, seconds: float) -> StoreUnavailable:
     return StoreUnavailable(
-        f"{name}: no answer within {seconds:.3g} s",
+        f"{name}: no reply within {seconds:.3g} s",
         hint="is the server paused, overloaded, or behind a broken network?",
     )
 
 
-def unreachable(error: BaseException, name: str, seconds: float) -> OncewardError:
-    """Connecting failed. What the server refuses is told apart from a server that is not there."""
-    import redis  # here, because most calls never fail
+def connect_error(error: BaseException, name: str, seconds: float) -> OncewardError:
+    """Return the error for a failed connection attempt: refused by the server, or server not reachable."""
+    import redis  # imported here because most calls never fail
     from redis.exceptions import NoPermissionError
 
     if isinstance(error, redis.TimeoutError | TimeoutError):
-        return late(name, seconds)
+        return timeout_error(name, seconds)
     if isinstance(error, redis.ResponseError | redis.AuthenticationError | redis.BusyLoadingError):
         text = str(error)
         if isinstance(error, redis.BusyLoadingError):
@@ -94,6 +100,8 @@ def unreachable(error: BaseException, name: str, seconds: float) -> OncewardErro
         elif isinstance(error, redis.AuthenticationError):
             text = f"{'NOAUTH' if 'required' in text else 'WRONGPASS'} {text}"
         elif "DB index" in text or "invalid DB" in text:
-            return ConfigurationError(f"{name}: there is no such database ({text})", hint="check the end of the URL")
-        return explain(RedisError(text), name)
-    return StoreUnavailable(f"{name}: it cannot be reached ({error})", hint="is the server up, and the address right?")
+            return ConfigurationError(f"{name}: the database does not exist ({text})", hint="check the end of the URL")
+        return error_for(RedisError(text), name)
+    return StoreUnavailable(
+        f"{name}: the server cannot be reached ({error})", hint="is the server running, and is the address right?"
+    )

@@ -1,6 +1,6 @@
-"""The newest state of entities: deliveries go to the server in one call, and the rule runs there, in lua/newest.lua.
+"""Keeps the latest state of entities: sends deliveries to the server in one call, where lua/latest.lua applies them.
 
-What has expired goes by the server's own hand.
+The server expires old entries by itself.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from onceward.errors import ConfigurationError, StoreBroken, VersionSkew
 from onceward.protocol.latest import EntityState, EventDelivery, LatestDecision, LatestResult, Retention
 from onceward.protocol.record import READER
 
-from .calls import BATCH, RedisCalls
+from .calls import MAX_BATCH, RedisCalls
 from .maintenance import SIZE
-from .records import TIME, text
+from .records import TIME, encode_text
 from .resp import RedisError
 
 DECISIONS: Final = (
@@ -31,7 +31,7 @@ DECISIONS: Final = (
 APPLIES: Final = 16
 CONFLICT: Final = 32
 ERROR: Final = 255
-ANSWERS: Final = {
+RESULTS: Final = {
     number + applies + conflict: LatestResult(decision, applied=applies > 0, conflict=conflict > 0)
     for number, decision in enumerate(DECISIONS)
     for applies in (0, APPLIES)
@@ -49,33 +49,33 @@ class RedisLatest(RedisCalls):
     async def apply_events(
         self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
     ) -> list[LatestResult]:
-        """In calls of about 256, so that others pass in between; those of one entity are never in two."""
+        """Apply in calls of about 256, so that others are served in between. An entity is never split over two."""
         deadline = time.monotonic() + timeout
         kept = [TIME.pack(keep.marks), TIME.pack(keep.deleted)]
-        if len(deliveries) <= BATCH:
-            return await self._ruled(deliveries, kept, timeout) if deliveries else []
+        if len(deliveries) <= MAX_BATCH:
+            return await self._apply_batch(deliveries, kept, timeout) if deliveries else []
         answers: dict[int, LatestResult] = {}
         for places in _chunks(deliveries):
             some = [deliveries[place] for place in places]
-            ruled = await self._ruled(some, kept, deadline - time.monotonic())
+            ruled = await self._apply_batch(some, kept, deadline - time.monotonic())
             answers.update(zip(places, ruled, strict=True))
         return [answers[place] for place in range(len(deliveries))]
 
     async def latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
         deadline = time.monotonic() + timeout
         found: list[EntityState | None] = []
-        for start in range(0, len(ids), BATCH):
-            some = ids[start : start + BATCH]
+        for start in range(0, len(ids), MAX_BATCH):
+            some = ids[start : start + MAX_BATCH]
             keys = (self._ids, *[self._state + id for id in some])
-            data = await self.run("look", keys, (self._time(),), deadline - time.monotonic())
-            found += _standings(some, data)
+            data = await self.run("read", keys, (self._time(),), deadline - time.monotonic())
+            found += _decode_states(some, data)
         return found
 
     async def expire_latest(self, limit: int, *, timeout: float) -> int:  # noqa: ARG002 (the server does it)
         return 0
 
-    async def _ruled(
-        self, deliveries: Sequence[EventDelivery], kept: list[bytes], seconds: float
+    async def _apply_batch(
+        self, deliveries: Sequence[EventDelivery], kept: list[bytes], timeout: float
     ) -> list[LatestResult]:
         keys: list[bytes] = []
         for one in deliveries:
@@ -86,24 +86,24 @@ class RedisLatest(RedisCalls):
                 self._mark + one.event if one.event else entity,
             )
         try:
-            encoded = [_delivery(one) for one in deliveries]
+            encoded = [_encode_delivery(one) for one in deliveries]
         except error as wrong:
             raise ConfigurationError(f"a delivery holds a text that is too long ({wrong})") from wrong
-        data: bytes = await self.run("newest", keys, (self._time(), *kept, *encoded), seconds)
+        data: bytes = await self.run("latest", keys, (self._time(), *kept, *encoded), timeout)
         count = len(deliveries)
         if len(data) > count:
-            raise self._refused(RedisError(data[count:].decode("utf-8", "replace")))
-        return [ANSWERS[answer] for answer in data]
+            raise self._store_error(RedisError(data[count:].decode("utf-8", "replace")))
+        return [RESULTS[answer] for answer in data]
 
 
 def _chunks(deliveries: Sequence[EventDelivery]) -> Iterator[list[int]]:
-    """Their places, about 256 at a time, in their order; all of one entity together."""
+    """Yield the positions in chunks of about 256, in order, with all positions of an entity together."""
     places: dict[bytes, list[int]] = {}
     for place, one in enumerate(deliveries):
         places.setdefault(one.id, []).append(place)
     chunk: list[int] = []
     for of_one in places.values():
-        if chunk and len(chunk) + len(of_one) > BATCH:
+        if chunk and len(chunk) + len(of_one) > MAX_BATCH:
             yield chunk
             chunk = []
         chunk = chunk + of_one
@@ -111,29 +111,31 @@ def _chunks(deliveries: Sequence[EventDelivery]) -> Iterator[list[int]]:
         yield chunk
 
 
-def _delivery(one: EventDelivery) -> bytes:
-    trace, scope, entity, value = text(one.trace), text(one.scope), text(one.entity), one.value
+def _encode_delivery(one: EventDelivery) -> bytes:
+    trace, scope, entity, value = encode_text(one.trace), encode_text(one.scope), encode_text(one.entity), one.value
     head = HEAD.pack(max(one.not_before, 0), one.message != b"", one.event != b"", len(trace))
     rest = REST.pack(value is not None, len(one.order), 0, len(scope), len(entity))
     return b"".join((head, trace, rest, one.order, scope, entity, value or b""))
 
 
-def _standings(ids: Sequence[bytes], data: bytes) -> list[EntityState | None]:
+def _decode_states(ids: Sequence[bytes], data: bytes) -> list[EntityState | None]:
     [now] = TIME.unpack_from(data)
     at, found = TIME.size, []
     for id in ids:
         [size] = SIZE.unpack_from(data, at)
         at += SIZE.size
-        one = _standing(id, data[at : at + size]) if size else None
+        one = _decode_state(id, data[at : at + size]) if size else None
         found.append(None if one is not None and one.expires_at is not None and one.expires_at <= now else one)
         at += size
     return found
 
 
-def _standing(id: bytes, data: bytes) -> EntityState:
+def _decode_state(id: bytes, data: bytes) -> EntityState:
     if data[0] > READER:
         raise VersionSkew(
-            "the entity was written by a newer Onceward; left alone", key=id.hex(), hint="upgrade this process"
+            "the entity was written by a newer Onceward and is left unchanged",
+            key=id.hex(),
+            hint="upgrade this process",
         )
     try:
         _, updated_at, expires_at, is_there, order, more, scope, entity = STATE.unpack_from(data)
@@ -147,5 +149,5 @@ def _standing(id: bytes, data: bytes) -> EntityState:
         )  # fmt: skip
     except (UnicodeDecodeError, error) as broken:
         raise StoreBroken(
-            "a state holds what no Onceward of its version writes", key=id.hex(), hint="was it edited by hand?"
+            "a state does not have the layout of its version", key=id.hex(), hint="was it edited by hand?"
         ) from broken

@@ -1,7 +1,7 @@
-"""Wakes those who wait for a key when another process settles it: one subscriber connection, in a thread of its own.
+"""Wakes callers that wait for a key when another process settles it: one subscriber connection in its own thread.
 
-It is a courtesy. Whoever waits asks again by itself after a while, so a bell that cannot ring (no connection, no right
-to subscribe) costs only time. The thread begins with the first who waits, and ends some seconds after the last.
+This only saves time. Waiting callers also poll, so they proceed even if the notifier cannot connect or may not
+subscribe. The thread starts with the first waiting caller, and ends some seconds after the last.
 """
 
 from __future__ import annotations
@@ -17,42 +17,42 @@ import redis
 import redis.connection
 
 from .address import RedisAddress
-from .connection import CHUNK, inherit_nothing
-from .resp import Garbage, Replies, Reply, command
+from .connection import CHUNK, register_for_fork
+from .resp import ProtocolError, Reply, ReplyParser, command
 
-CONNECTING: Final = 5.0  # seconds
-IDLE: Final = 5.0  # seconds without anybody who waits, after which the thread ends
-PAUSE: Final = 1.0  # seconds between attempts to connect
+CONNECT_TIMEOUT: Final = 5.0  # seconds
+IDLE_TIMEOUT: Final = 5.0  # seconds without a waiting caller after which the thread ends
+RECONNECT_DELAY: Final = 1.0  # seconds between attempts to connect
 
 
 class RedisNotifier:
-    """Calls `wake` with the id of each record that was settled, as far as somebody listens for it."""
+    """Calls `wake` with the id of each settled record that has a listener."""
 
-    def __init__(self, place: RedisAddress, channels: bytes, wake: Callable[[bytes], None]) -> None:
-        self._place = place
+    def __init__(self, address: RedisAddress, channels: bytes, wake: Callable[[bytes], None]) -> None:
+        self._address = address
         self._channels = channels
         self._wake = wake
         self._reset()
-        inherit_nothing(self)
+        register_for_fork(self)
 
     def _reset(self) -> None:
         self._listening: Counter[bytes] = Counter()
-        self._lock = threading.RLock()  # a signal handler may wait for a key, too
+        self._lock = threading.RLock()  # reentrant: a signal handler may wait for a key, too
         self._thread: threading.Thread | None = None
         self._socket: socket.socket | None = None
         self._closed = threading.Event()
 
     def listen(self, id: bytes) -> Callable[[], None]:
-        """Listen for this record; returns how to stop that."""
+        """Listen for this record. Return a function that stops listening."""
         with self._lock:
             self._listening[id] += 1
             if self._listening[id] == 1:
-                self._say(b"SUBSCRIBE", [id])
+                self._send(b"SUBSCRIBE", [id])
             if self._thread is None and not self._closed.is_set():
-                self._begin()
-        return self._stopper(id)
+                self._start()
+        return self._make_stop(id)
 
-    def _stopper(self, id: bytes) -> Callable[[], None]:
+    def _make_stop(self, id: bytes) -> Callable[[], None]:
         left = iter((True,))
 
         def stop() -> None:
@@ -61,43 +61,43 @@ class RedisNotifier:
                     self._listening[id] -= 1
                     if not self._listening[id]:
                         del self._listening[id]
-                        self._say(b"UNSUBSCRIBE", [id])
+                        self._send(b"UNSUBSCRIBE", [id])
 
         return stop
 
     def close(self) -> None:
         self._closed.set()
-        self._hang_up()
+        self._shut_down()
 
-    def _begin(self) -> None:
-        thread = threading.Thread(target=self._run, name="onceward-bell", daemon=True)
-        with contextlib.suppress(RuntimeError):  # no thread can be had: then they ask by themselves
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._run, name="onceward-redis-notifier", daemon=True)
+        with contextlib.suppress(RuntimeError):  # no thread available: then callers poll
             thread.start()
             self._thread = thread
 
     def _run(self) -> None:
         while not self._closed.is_set():
-            with contextlib.suppress(redis.RedisError, OSError, Garbage, ValueError):
-                self._attend()
-            self._hang_up()
+            with contextlib.suppress(redis.RedisError, OSError, ProtocolError, ValueError):
+                self._receive()
+            self._shut_down()
             with self._lock:
                 if not self._listening or self._closed.is_set():
                     self._thread = None
                     return
-            self._closed.wait(PAUSE)
+            self._closed.wait(RECONNECT_DELAY)
         self._thread = None
 
-    def _attend(self) -> None:
-        """Connect, subscribe, and ring until nobody listens or the connection ends."""
-        connection: Any = self._place.connection(redis.connection, CONNECTING)
+    def _receive(self) -> None:
+        """Connect, subscribe and wake callers until nothing listens any more or the connection is lost."""
+        connection: Any = self._address.connection(redis.connection, CONNECT_TIMEOUT)
         try:
             connection.connect()
-            connected: socket.socket = connection._sock  # noqa: SLF001 (as in `link`)
-            connected.settimeout(IDLE)
+            connected: socket.socket = connection._sock  # noqa: SLF001 (as in `connection`)
+            connected.settimeout(IDLE_TIMEOUT)
             with self._lock:
                 self._socket = connected
-                self._say(b"SUBSCRIBE", list(self._listening))
-            replies = Replies()
+                self._send(b"SUBSCRIBE", list(self._listening))
+            replies = ReplyParser()
             while not self._closed.is_set():
                 try:
                     data = connected.recv(CHUNK)
@@ -108,21 +108,21 @@ class RedisNotifier:
                 if not data:
                     return
                 for reply in replies.feed(data):
-                    self._heard(reply)
+                    self._on_reply(reply)
         finally:
             self._socket = None
             connection.disconnect()
 
-    def _heard(self, reply: Reply) -> None:
+    def _on_reply(self, reply: Reply) -> None:
         if isinstance(reply, list) and len(reply) == 3 and reply[0] == b"message":  # noqa: PLR2004 (kind, channel, text)
             self._wake(reply[1][len(self._channels) :])
 
-    def _say(self, what: bytes, ids: list[bytes]) -> None:
+    def _send(self, name: bytes, ids: list[bytes]) -> None:
         if self._socket is not None and ids:
-            with contextlib.suppress(OSError):  # its thread finds out, too
-                self._socket.sendall(command([what, *(self._channels + id for id in ids)]))
+            with contextlib.suppress(OSError):  # its thread notices, too
+                self._socket.sendall(command([name, *(self._channels + id for id in ids)]))
 
-    def _hang_up(self) -> None:
+    def _shut_down(self) -> None:
         connected = self._socket
         if connected is not None:
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Records and requests as the bytes that `lua/record.lua` and `lua/apply.lua` describe, and back."""
+"""Encodes requests and decodes records in the layouts that `lua/record.lua` and `lua/apply.lua` describe."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ VERDICTS: Final = (
     Verdict.ACQUIRED, Verdict.REPLAY, Verdict.RUNNING, Verdict.MISMATCH, Verdict.FAILED, Verdict.PARKED,
     Verdict.SETTLED, Verdict.OK, Verdict.LOST, Verdict.CONFLICT, Verdict.REFUSED, Verdict.ABSENT, Verdict.SKEW,
 )  # fmt: skip
-PENDING, ACQUIRED, OK = RecordState.PENDING, Verdict.ACQUIRED, Verdict.OK  # members are found more slowly
+PENDING, ACQUIRED, OK = RecordState.PENDING, Verdict.ACQUIRED, Verdict.OK  # faster than looking up the enum members
 AFTER_CRASH: Final = (AfterCrash.RERUN, AfterCrash.VERIFY, AfterCrash.PARK)
 RESOLUTIONS: Final = {Resolution.APPLIED: 0, Resolution.NOT_APPLIED: 1, Resolution.ABANDON: 2}
 CLAIM, RENEW, COMPLETE, FAIL, PARK, RELEASE, RESOLVE, FORGET = range(8)
@@ -45,23 +45,23 @@ FORCE = RELEASED
 
 RECORD: Final = Struct("<4B2Q2I8Q4H8I")
 REQUEST: Final = Struct("<5B2QI2Q4H8I")
-CLAIMING: Final = Struct("<3B2x8xQI16x2H4x5I12x")  # as REQUEST, with zeros where a claim has nothing to say
-COMPLETING: Final = Struct("<2BxBxQ12x2QH2xH2x16xI8xI")
+CLAIM_HEAD: Final = Struct("<3B2x8xQI16x2H4x5I12x")  # like REQUEST, with zeros in the fields that a claim does not use
+COMPLETE_HEAD: Final = Struct("<2BxBxQ12x2QH2xH2x16xI8xI")
 ITEM: Final = Struct("<BcI")
 GRANTED: Final = Struct("<6xQ")  # an item whose payload is the token
 GRANT, DONE = b"AD"
-SMALL, LARGER = ITEM.size, GRANTED.size
+ITEM_SIZE, GRANTED_SIZE = ITEM.size, GRANTED.size
 TIME: Final = Struct("<Q")
-TOKEN: Final = TIME.pack
+pack_token: Final = TIME.pack
 
-EXACT: Final = 2**53 - 1
-"""Lua counts in floating point: beyond this it rounds. In µs that is the year 2255, and as a duration 285 years."""
+MAX_EXACT: Final = 2**53 - 1
+"""Lua numbers are floating point and round above this. In µs that is the year 2255, or a duration of 285 years."""
 
-CERTAIN: Final = 2**52
-"""Below, as an instant or as a duration from now, the end of a window is kept as it was asked for, to the µs."""
+MAX_CERTAIN: Final = 2**52
+"""Below this, as an instant or a duration from now, the end of a window is stored exactly as requested, to the µs."""
 
-LARGEST: Final = 2**63 - 1
-MOST_ATTEMPTS: Final = 2**32 - 1
+MAX_INT64: Final = 2**63 - 1
+MAX_ATTEMPTS: Final = 2**32 - 1
 
 _json = msgspec.json.Encoder().encode
 _mapping = msgspec.json.Decoder(dict[str, str]).decode
@@ -70,29 +70,29 @@ _mapping = msgspec.json.Decoder(dict[str, str]).decode
 # ── requests ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def text(words: str) -> bytes:
-    """Lone surrogates are spelled out: an error's text may hold anything, and what is done must be recorded."""
-    return words.encode("utf-8", "backslashreplace")
+def encode_text(value: str) -> bytes:
+    """Encode as UTF-8, escaping lone surrogates: an error's text may contain any characters and must be recordable."""
+    return value.encode("utf-8", "backslashreplace")
 
 
-def mapping(words: dict[str, str]) -> bytes:
-    if not words:
+def encode_mapping(values: dict[str, str]) -> bytes:
+    if not values:
         return b""
     try:
-        return _json(words)
+        return _json(values)
     except UnicodeEncodeError:
-        return _json({text(name).decode(): text(value).decode() for name, value in words.items()})
+        return _json({encode_text(name).decode(): encode_text(value).decode() for name, value in values.items()})
 
 
 def _claim(one: ClaimRequest) -> bytes:
     try:
         key = one.key.encode()
     except UnicodeEncodeError:
-        key = text(one.key)
+        key = encode_text(one.key)
     nonce, fingerprint, arguments, note = one.nonce, one.fingerprint, b"", b""
     if one.arguments or one.note:
-        arguments, note = mapping(one.arguments), mapping(one.note)
-    head, scope, owner = _claiming(
+        arguments, note = encode_mapping(one.arguments), encode_mapping(one.note)
+    head, scope, owner = _claim_head(
         (one.scope, one.owner, one.lease, one.after_crash, one.max_attempts),
         (len(nonce), len(fingerprint), len(key), len(arguments), len(note)),
     )
@@ -100,22 +100,22 @@ def _claim(one: ClaimRequest) -> bytes:
 
 
 @lru_cache(4096)
-def _claiming(
+def _claim_head(
     common: tuple[str, str, int | None, int, int], sizes: tuple[int, int, int, int, int]
 ) -> tuple[bytes, bytes, bytes]:
-    """What claims of one function have in common, if their keys are of one size: the head, the scope, the owner."""
-    scope, owner = map(text, common[:2])
+    """Return what claims of one function share if their keys have the same size: the head, the scope, the owner."""
+    scope, owner = map(encode_text, common[:2])
     lease, after_crash, attempts = common[2:]
-    flags, lasting = (0, 0) if lease is None else (LEASED, min(lease, EXACT))
+    flags, duration = (0, 0) if lease is None else (LEASED, min(lease, MAX_EXACT))
     nonce, fingerprint, key, arguments, note = sizes
-    head = CLAIMING.pack(
-        CLAIM, flags, after_crash, lasting, min(attempts, MOST_ATTEMPTS),
+    head = CLAIM_HEAD.pack(
+        CLAIM, flags, after_crash, duration, min(attempts, MAX_ATTEMPTS),
         nonce, fingerprint, len(scope), key, len(owner), arguments, note,
     )  # fmt: skip
     return head, scope, owner
 
 
-def _asking(
+def _request(
     verb: int,
     *,
     flags: int = 0,
@@ -134,8 +134,8 @@ def _asking(
 ) -> bytes:
     window, value, slide = _window(validity)
     head = REQUEST.pack(
-        verb, flags, choice, window, state, min(max(token, 0), EXACT), min(max(duration, 0), EXACT),
-        min(max_attempts, MOST_ATTEMPTS), value, slide,
+        verb, flags, choice, window, state, min(max(token, 0), MAX_EXACT), min(max(duration, 0), MAX_EXACT),
+        min(max_attempts, MAX_ATTEMPTS), value, slide,
         len(nonce), 0, len(digest), 0, 0, 0, 0, 0, len(note), len(error_type), len(error), len(result),
     )  # fmt: skip
     return b"".join((head, nonce, digest, note, error_type, error, result))
@@ -143,48 +143,48 @@ def _asking(
 
 @lru_cache(1024)
 def _window(validity: Validity | None) -> tuple[int, int, int]:
-    """For ever, for a while, or until an instant; its length, and how far it slides."""
+    """Return the kind of window (0 endless, 1 a duration, 2 until an instant), its value, and how far it slides."""
     if validity is None:
         return 0, 0, 0
-    slide = min(validity.slide, LARGEST)
+    slide = min(validity.slide, MAX_INT64)
     if validity.until is not None:
-        return 2, min(max(validity.until, 0), LARGEST), slide
+        return 2, min(max(validity.until, 0), MAX_INT64), slide
     if validity.lasting is not None:
-        return 1, min(max(validity.lasting, 0), EXACT), slide
+        return 1, min(max(validity.lasting, 0), MAX_EXACT), slide
     return 0, 0, slide
 
 
 def _renew(one: Renewal) -> bytes:
-    return _asking(RENEW, token=one.token, nonce=one.nonce, duration=one.lease, note=mapping(one.note))
+    return _request(RENEW, token=one.token, nonce=one.nonce, duration=one.lease, note=encode_mapping(one.note))
 
 
 def _complete(one: Complete) -> bytes:
-    """As `_asking` does it, in fewer steps: every execution has one."""
+    """Encode like `_request`, but faster: every execution needs one."""
     nonce, digest, result, token, of = one.nonce, one.digest, one.result, one.token, one.of
-    note = mapping(one.note) if one.note else b""
-    if not 0 <= token <= EXACT:
-        token = 0  # that nobody has
-    before, after = _completing(
+    note = encode_mapping(one.note) if one.note else b""
+    if not 0 <= token <= MAX_EXACT:
+        token = 0  # no claim has this token
+    before, after = _complete_head(
         (one.validity, one.stored, result is None, of is not None and of.nonce == nonce),
         (len(nonce), len(digest), len(note), 0 if result is None else len(result)),
     )
-    return b"".join((before, TOKEN(token), after, nonce, digest, note, result or b""))
+    return b"".join((before, pack_token(token), after, nonce, digest, note, result or b""))
 
 
 @lru_cache(4096)
-def _completing(common: tuple[Validity, bool, bool, bool], sizes: tuple[int, int, int, int]) -> tuple[bytes, bytes]:
-    """What completions of one function have in common, if their results are of one size: all but the token."""
-    validity, stored, is_none, is_held = common
+def _complete_head(common: tuple[Validity, bool, bool, bool], sizes: tuple[int, int, int, int]) -> tuple[bytes, bytes]:
+    """Return what completions of one function share if their results have the same size: all but the token."""
+    validity, stored, is_none, is_owned = common
     window, value, slide = _window(validity)
     flags = STORED * stored + RESULT * (not is_none)
-    if is_held and (not window or 0 < value < CERTAIN):
+    if is_owned and (not window or 0 < value < MAX_CERTAIN):
         flags += HELD
-    head = COMPLETING.pack(COMPLETE, flags, window, 0, value, slide, *sizes)
+    head = COMPLETE_HEAD.pack(COMPLETE, flags, window, 0, value, slide, *sizes)
     return head[:5], head[5 + TIME.size :]
 
 
 def _fail(one: Fail) -> bytes:
-    return _asking(
+    return _request(
         FAIL,
         flags=FINAL * one.final + KNOWN * one.known,
         token=one.token,
@@ -192,29 +192,29 @@ def _fail(one: Fail) -> bytes:
         duration=one.retry_in,
         max_attempts=one.max_attempts,
         validity=one.validity,
-        note=mapping(one.note),
-        error_type=text(one.error_type),
-        error=text(one.error),
+        note=encode_mapping(one.note),
+        error_type=encode_text(one.error_type),
+        error=encode_text(one.error),
     )
 
 
 def _park(one: Park) -> bytes:
-    return _asking(
+    return _request(
         PARK,
         token=one.token,
         nonce=one.nonce,
-        note=mapping(one.note),
-        error_type=text(one.error_type),
-        error=text(one.error),
+        note=encode_mapping(one.note),
+        error_type=encode_text(one.error_type),
+        error=encode_text(one.error),
     )
 
 
 def _release(one: Release) -> bytes:
-    return _asking(RELEASE, token=one.token, nonce=one.nonce)
+    return _request(RELEASE, token=one.token, nonce=one.nonce)
 
 
 def _resolve(one: Resolve) -> bytes:
-    return _asking(
+    return _request(
         RESOLVE,
         flags=STORED * one.stored + RESULT * (one.result is not None) + FORCE * one.force,
         choice=RESOLUTIONS[one.resolution],
@@ -222,7 +222,7 @@ def _resolve(one: Resolve) -> bytes:
         token=one.token_seen,
         validity=one.validity,
         digest=one.digest,
-        note=mapping(one.note),
+        note=encode_mapping(one.note),
         result=one.result or b"",
     )
 
@@ -238,21 +238,21 @@ ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
 }
 
 
-def request(one: AnyRequest) -> bytes:
+def encode_request(one: AnyRequest) -> bytes:
     return ENCODERS[type(one)](one)
 
 
-def forgetting(seen: ExpectedRecord | None, *, force: bool) -> bytes:
+def encode_forget(seen: ExpectedRecord | None, *, force: bool) -> bytes:
     if seen is None:
-        return _asking(FORGET, flags=FORCE * force)
-    return _asking(FORGET, flags=SEEN + FORCE * force, token=seen.token, state=NUMBERS[seen.state])
+        return _request(FORGET, flags=FORCE * force)
+    return _request(FORGET, flags=SEEN + FORCE * force, token=seen.token, state=NUMBERS[seen.state])
 
 
 # ── answers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def record(id: bytes, data: bytes, at: int = 0, result: bytes | None = None) -> Record:
-    """The record whose bytes begin there. Its `result` may come from elsewhere, if those bytes lack it."""
+def decode_record(id: bytes, data: bytes, at: int = 0, result: bytes | None = None) -> Record:
+    """Decode the record at this offset. Pass `result` if the bytes do not contain it."""
     try:
         (
             min_reader, state, after_crash, flags, token, cycle, attempt, max_attempts, created_at, claimed_at,
@@ -306,27 +306,27 @@ def record(id: bytes, data: bytes, at: int = 0, result: bytes | None = None) -> 
             min_reader,
         )
     except (IndexError, UnicodeDecodeError, msgspec.DecodeError, error) as broken:
-        return _stranger(id, data, at, broken)
+        return _newer_record(id, data, at, broken)
 
 
-def _stranger(id: bytes, data: bytes, at: int, broken: Exception) -> Record:
-    """A newer layout may hold what we cannot read. It is left alone anyway; PENDING without a lease means held."""
+def _newer_record(id: bytes, data: bytes, at: int, broken: Exception) -> Record:
+    """Return a placeholder for a record of a newer layout: PENDING without a lease, so that it is left alone."""
     if len(data) > at and data[at] > READER:
         token = TIME.unpack_from(data, at + 4)[0] if len(data) >= at + 12 else 0
         return Record(id, "", "", RecordState.PENDING, token, min_reader=data[at])
     raise StoreBroken(
-        "a record holds what no Onceward of its version writes", key=id.hex(), hint="was it edited by hand?"
+        "a record does not have the layout of its version", key=id.hex(), hint="was it edited by hand?"
     ) from broken
 
 
-def granted(one: ClaimRequest, token: int, now: int) -> Record:
-    """A new claim as it was asked for: what `cells.acquire_new_cycle` makes."""
+def granted_record(one: ClaimRequest, token: int, now: int) -> Record:
+    """Return the record of a new claim that was granted as requested, like `cells.acquire_new_cycle`."""
     lease, attempts = one.lease, one.max_attempts
-    if attempts > MOST_ATTEMPTS or (lease is not None and lease > EXACT):
-        attempts, lease = min(MOST_ATTEMPTS, attempts), None if lease is None else min(EXACT, lease)
+    if attempts > MAX_ATTEMPTS or (lease is not None and lease > MAX_EXACT):
+        attempts, lease = min(MAX_ATTEMPTS, attempts), None if lease is None else min(MAX_EXACT, lease)
     scope, key, owner = one.scope, one.key, one.owner
     if not (key.isascii() and scope.isascii() and owner.isascii()):
-        scope, key, owner = _kept(scope), _kept(key), _kept(owner)
+        scope, key, owner = _as_stored(scope), _as_stored(key), _as_stored(owner)
     return Record(
         one.id, scope, key, PENDING, token, one.nonce, token, 1, now, now, now, now,
         None if lease is None else now + lease, one.after_crash, attempts, one.fingerprint, one.arguments,
@@ -334,57 +334,57 @@ def granted(one: ClaimRequest, token: int, now: int) -> Record:
     )  # fmt: skip
 
 
-def _kept(words: str) -> str:
-    return text(words).decode()
+def _as_stored(value: str) -> str:
+    return encode_text(value).decode()
 
 
-def answer(one: Any, data: bytes) -> Answer | None:
-    """What the short script says to a single request; None if it has to be asked at length."""
+def decode_answer(one: Any, data: bytes) -> Answer | None:
+    """Decode the fast script's answer to one request. None: it did not handle the request."""
     [now] = TIME.unpack_from(data)
     verdict, form, _ = ITEM.unpack_from(data, TIME.size)
     at = TIME.size + ITEM.size
     if form == b"A":
-        return Answer(ACQUIRED, granted(one, TIME.unpack_from(data, at)[0], now), now)
+        return Answer(ACQUIRED, granted_record(one, TIME.unpack_from(data, at)[0], now), now)
     if form == b"D":
         return Answer(OK, None if one.omit_record else complete_record(one.of, one, now)[0], now)
     if form == b"C":
-        return Answer(VERDICTS[verdict], record(one.id, data, at, one.result), now)
-    return Answer(VERDICTS[verdict], record(one.id, data, at), now) if form == b"R" else None
+        return Answer(VERDICTS[verdict], decode_record(one.id, data, at, one.result), now)
+    return Answer(VERDICTS[verdict], decode_record(one.id, data, at), now) if form == b"R" else None
 
 
-def answers(ids: Sequence[bytes], requests: Sequence[Any], data: bytes) -> tuple[list[Answer | None], str]:
-    """What the server says to each, None where it has to be asked at length; and the first error, if there was any."""
+def decode_answers(ids: Sequence[bytes], requests: Sequence[Any], data: bytes) -> tuple[list[Answer | None], str]:
+    """Decode the answers, with None where the fast script did not handle a request, and the first error if any."""
     [now] = TIME.unpack_from(data)
-    at, wrong, done = TIME.size, "", Answer(OK, None, now)
+    at, error_text, done = TIME.size, "", Answer(OK, None, now)
     found: list[Answer | None] = []
     add, token_at = found.append, GRANTED.unpack_from
     for id, one in zip(ids, requests, strict=True):
         kind = data[at + 1]
-        if kind == GRANT:  # these two are most of all answers
-            add(Answer(ACQUIRED, granted(one, token_at(data, at)[0], now), now))
-            at += LARGER
+        if kind == GRANT:  # this and the next case are nearly all answers
+            add(Answer(ACQUIRED, granted_record(one, token_at(data, at)[0], now), now))
+            at += GRANTED_SIZE
             continue
         if kind == DONE:
             add(done if one.omit_record else Answer(OK, complete_record(one.of, one, now)[0], now))
-            at += SMALL
+            at += ITEM_SIZE
             continue
         verdict, form, size = ITEM.unpack_from(data, at)
         at += ITEM.size
         answer = None
         if form == b"R":
-            answer = Answer(VERDICTS[verdict], record(id, data, at), now)
+            answer = Answer(VERDICTS[verdict], decode_record(id, data, at), now)
         elif form == b"C":
-            answer = Answer(VERDICTS[verdict], record(id, data, at, one.result), now)
+            answer = Answer(VERDICTS[verdict], decode_record(id, data, at, one.result), now)
         elif form == b"N":
             answer = Answer(VERDICTS[verdict], None, now)
         elif form == b"E":
-            wrong = wrong or data[at : at + size].decode("utf-8", "replace")
+            error_text = error_text or data[at : at + size].decode("utf-8", "replace")
         found.append(answer)
         at += size
-    return found, wrong
+    return found, error_text
 
 
-def is_usual(one: AnyRequest) -> bool:
-    """Whether the short script may know what to do with it."""
+def is_fast(one: AnyRequest) -> bool:
+    """Return whether the fast script may be able to handle the request."""
     kind = type(one)
     return kind is ClaimRequest or (kind is Complete and not one.note)  # type: ignore[union-attr]  # it is a Complete

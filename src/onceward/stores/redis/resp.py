@@ -1,4 +1,4 @@
-"""The protocol of Redis (RESP 2): a command as bytes, and replies from bytes. No I/O."""
+"""The Redis protocol (RESP 2): encodes commands and parses replies. No I/O."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 Reply = Any
-"""bytes, int, None, a list of replies, or a Refusal."""
+"""bytes, int, None, a list of replies, or a `RedisError`."""
 
 END = b"\r\n"
-TEXT, LIST, REFUSAL, STATUS, NUMBER = b"$*-+:"
+TEXT, LIST, ERROR, STATUS, NUMBER = b"$*-+:"
 
 
 class RedisError:
-    """What the server says instead of an answer: a code in capitals, then words for people."""
+    """An error reply: a code in capitals, then a text."""
 
     __slots__ = ("text",)
 
@@ -25,8 +25,8 @@ class RedisError:
         return self.text.partition(" ")[0].rstrip(":")
 
 
-class Garbage(Exception):
-    """This is not the protocol of Redis."""
+class ProtocolError(Exception):
+    """The received bytes are not the Redis protocol."""
 
 
 def command(parts: Sequence[bytes]) -> bytes:
@@ -36,8 +36,8 @@ def command(parts: Sequence[bytes]) -> bytes:
     return b"".join(pieces)
 
 
-def one_text(data: bytes) -> bytes | None:
-    """The text, if these bytes are just one and all of it: so is nearly every reply that we get."""
+def parse_single_text(data: bytes) -> bytes | None:
+    """Return the text if the bytes are exactly one complete bulk string, as nearly every reply is."""
     if data[:1] != b"$":
         return None
     end = data.find(END, 1, 24)
@@ -46,19 +46,19 @@ def one_text(data: bytes) -> bytes | None:
     return data[end + 2 : -2]
 
 
-class Replies:
-    """Bytes go in as they come, replies come out as they are complete. What was read once is not read again."""
+class ReplyParser:
+    """Parses replies incrementally. Bytes that were parsed once are not parsed again."""
 
     def __init__(self) -> None:
         self._buffer = b""
         self._complete: list[Reply] = []
-        self._items, self._left = self._complete, -1  # where the next item belongs, and how many are left to come there
-        self._around: list[tuple[list[Reply], int]] = []  # the lists that it is in, outermost first
+        self._items, self._left = self._complete, -1  # the current list, and how many items it still needs
+        self._outer: list[tuple[list[Reply], int]] = []  # the enclosing lists, outermost first
 
     def feed(self, data: bytes) -> list[Reply]:
-        """The replies that are complete now. Most often all of it is one, in one piece."""
+        """Add bytes and return the replies that are complete now. Usually that is exactly one."""
         buffer = self._buffer + data if self._buffer else data
-        items, left, around = self._items, self._left, self._around
+        items, left, outer = self._items, self._left, self._outer
         at, size = 0, len(buffer)
         item: Reply
         while (line_end := buffer.find(END, at)) >= 0:
@@ -74,17 +74,17 @@ class Replies:
             elif kind == LIST:
                 number, at = int(buffer[at + 1 : line_end]), after
                 if number > 0:
-                    around.append((items, left))
+                    outer.append((items, left))
                     items, left = [], number
                     continue
                 item = None if number else []
             else:
-                item, at = _line(kind, buffer[at + 1 : line_end]), after
+                item, at = _parse_line(kind, buffer[at + 1 : line_end]), after
             items.append(item)
             left -= 1
-            while not left:  # a list is complete, and perhaps the one that it is in
+            while not left:  # a list is complete, and maybe the enclosing ones, too
                 item = items
-                items, left = around.pop()
+                items, left = outer.pop()
                 items.append(item)
                 left -= 1
         self._buffer, self._items, self._left = buffer[at:], items, left
@@ -93,11 +93,11 @@ class Replies:
         return complete
 
 
-def _line(kind: int, line: bytes) -> Reply:
-    if kind == REFUSAL:
+def _parse_line(kind: int, line: bytes) -> Reply:
+    if kind == ERROR:
         return RedisError(line.decode("utf-8", "replace"))
     if kind == STATUS:
         return line
     if kind == NUMBER:
         return int(line)
-    raise Garbage(f"not a reply of Redis: {bytes((kind,)) + line[:40]!r}")
+    raise ProtocolError(f"not a Redis reply: {bytes((kind,)) + line[:40]!r}")

@@ -1,4 +1,4 @@
-"""The Lua files beside this module, as the server takes them: by their hash, or in full if it does not know that."""
+"""Builds scripts from the Lua files, and calls them by hash, or with their source if the server lacks them."""
 
 from __future__ import annotations
 
@@ -8,42 +8,42 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-from onceward.protocol.audit import KEEP_AUDIT
+from onceward.protocol.audit import AUDIT_RETENTION
 from onceward.protocol.cells import KEEP_UNFINISHED
 from onceward.protocol.record import READER
 from onceward.protocol.transitions import CLOCK_MARGIN
 
 from .resp import END, command
 
-PARTS: Final = {
-    "hot": ("hot",),
+SCRIPT_FILES: Final = {
+    "fast": ("fast",),
     "apply": ("record", "index", "cells", "audit", "apply"),
-    "look": ("record", "look"),
-    "newest": ("record", "newest"),
-    "count": ("record", "count"),
-    "counted": ("record", "counted"),
-    "walk": ("record", "index", "walk"),
+    "read": ("record", "read"),
+    "latest": ("record", "latest"),
+    "save_counts": ("record", "save_counts"),
+    "read_counts": ("record", "read_counts"),
+    "scan": ("record", "index", "scan"),
     "purge": ("record", "index", "audit", "purge"),
-    "trail": ("record", "audit", "trail"),
-    "trim": ("record", "audit", "trim"),
+    "read_audit": ("record", "audit", "read_audit"),
+    "trim_audit": ("record", "audit", "trim_audit"),
 }
-"""Which files make up a script."""
+"""The Lua files of each script."""
 
 CONSTANTS: Final = {
     "READER": READER,
     "KEEP_UNFINISHED": KEEP_UNFINISHED,
     "CLOCK_MARGIN": CLOCK_MARGIN,
-    "KEEP_AUDIT": KEEP_AUDIT,
+    "KEEP_AUDIT": AUDIT_RETENTION,
 }
 
 
 ID_SIZE: Final = 32
-SIZES: Final = tuple(b"\r\n$%d\r\n" % size for size in range(1024))
-"""What stands before an argument of that size: looked up, it costs a fifth of what it costs to write."""
+ARGUMENT_HEADERS: Final = tuple(b"\r\n$%d\r\n" % size for size in range(1024))
+"""The RESP header of an argument by its size. A lookup costs a fifth of formatting it."""
 
 
 class Script:
-    """One script: what calls it, and what calls it where the server has lost it."""
+    """One script: builds its call by hash, and its call with the source for servers that lack it."""
 
     def __init__(self, source: bytes) -> None:
         self.source = source
@@ -52,43 +52,43 @@ class Script:
     def call(self, keys: Sequence[bytes], arguments: Sequence[bytes]) -> bytes:
         return command((b"EVALSHA", self.sha, b"%d" % len(keys), *keys, *arguments))
 
-    def call_in_full(self, keys: Sequence[bytes], arguments: Sequence[bytes]) -> bytes:
+    def call_with_source(self, keys: Sequence[bytes], arguments: Sequence[bytes]) -> bytes:
         return command((b"EVAL", self.source, b"%d" % len(keys), *keys, *arguments))
 
 
-class Prepared:
-    """The call of a script with records and as many requests, as bytes that are ready but for these and the time.
+class PreparedCall:
+    """The call of a script on records, encoded in advance except for the ids, the time and the requests.
 
-    Its ids have to be of the usual size.
+    All ids must have the usual size.
     """
 
-    def __init__(self, called: Script, before: Sequence[bytes], prefix: bytes) -> None:
-        self._others = len(before)
-        self._sha = b"$7\r\nEVALSHA\r\n$40\r\n%b\r\n" % called.sha
-        self._id = b"\r\n$%d\r\n%b" % (len(prefix) + ID_SIZE, prefix)  # what stands before each
-        self._before = b"".join(b"\r\n$%d\r\n%b" % (len(key), key) for key in before) + self._id
-        self._head = self._for(1)
+    def __init__(self, script: Script, fixed_keys: Sequence[bytes], prefix: bytes) -> None:
+        self._fixed_count = len(fixed_keys)
+        self._sha = b"$7\r\nEVALSHA\r\n$40\r\n%b\r\n" % script.sha
+        self._id = b"\r\n$%d\r\n%b" % (len(prefix) + ID_SIZE, prefix)  # precedes each id
+        self._fixed_keys = b"".join(b"\r\n$%d\r\n%b" % (len(key), key) for key in fixed_keys) + self._id
+        self._head = self._head_for(1)
 
-    def _for(self, number: int) -> bytes:
-        """All that comes before the first id."""
-        keys = b"%d" % (self._others + number)
-        parts = 5 + self._others + 2 * number
-        return b"*%d\r\n%b$%d\r\n%b%b" % (parts, self._sha, len(keys), keys, self._before)
+    def _head_for(self, number: int) -> bytes:
+        """Return everything that precedes the first id."""
+        keys = b"%d" % (self._fixed_count + number)
+        parts = 5 + self._fixed_count + 2 * number
+        return b"*%d\r\n%b$%d\r\n%b%b" % (parts, self._sha, len(keys), keys, self._fixed_keys)
 
     def call(self, id: bytes, now: bytes, request: bytes) -> bytes:
         return b"%b%b\r\n$8\r\n%b\r\n$0\r\n\r\n$%d\r\n%b\r\n" % (self._head, id, now, len(request), request)
 
     def call_all(self, ids: Sequence[bytes], now: bytes, requests: Sequence[bytes]) -> bytes:
         try:
-            sized = [SIZES[len(one)] + one for one in requests]
+            sized = [ARGUMENT_HEADERS[len(request)] + request for request in requests]
         except IndexError:
-            sized = [b"\r\n$%d\r\n%b" % (len(one), one) for one in requests]
-        head, middle = self._for(len(ids)), b"\r\n$8\r\n%b\r\n$0\r\n" % now
+            sized = [b"\r\n$%d\r\n%b" % (len(request), request) for request in requests]
+        head, middle = self._head_for(len(ids)), b"\r\n$8\r\n%b\r\n$0\r\n" % now
         return b"".join((head, self._id.join(ids), middle, *sized, END))
 
 
-def read(name: str) -> str:
-    """One of the Lua files."""
+def read_file(name: str) -> str:
+    """Return the text of a Lua file."""
     return files("onceward.stores.redis").joinpath("lua", f"{name}.lua").read_text("utf-8")
 
 
@@ -99,4 +99,4 @@ def assemble(*texts: str) -> Script:
 
 @cache
 def script(name: str) -> Script:
-    return assemble(*(read(part) for part in PARTS[name]))
+    return assemble(*(read_file(part) for part in SCRIPT_FILES[name]))

@@ -15,8 +15,8 @@ from .maintenance import CHUNK
 Cursor = sqlite3.Cursor
 Rows = Sequence[tuple[int, bytes, int, str]]
 
-SWEEP_PER_SHEET = 2
-"""Expired sheets deleted for each sheet that is written. Twice the number added, so the table does not only grow."""
+SWEEP_PER_ROW = 2
+"""Expired rows deleted for each row that is written. Twice the number added, so the table does not only grow."""
 
 _UPSERT = """
 INSERT INTO onceward_counters (hour, process, number, counts) VALUES (?, ?, ?, ?)
@@ -47,7 +47,7 @@ class SQLiteCounters:
         return found
 
     async def expire_counts(self, limit: int, *, timeout: float) -> int:
-        """Delete expired sheets in chunks, each in a transaction of its own, so that other calls can run in between."""
+        """Delete expired rows in chunks, each in a transaction of its own, so that other calls can run in between."""
         time_limit = TimeLimit.of(timeout)
         total = 0
         while total < limit:
@@ -66,7 +66,7 @@ class SQLiteCounters:
     def _insert_counts(self, cursor: Cursor, rows: Rows) -> int:
         now = self._clock.now()
         cursor.executemany(_UPSERT, rows)
-        cursor.execute(_EXPIRE, (oldest_kept_hour(now), SWEEP_PER_SHEET * len(rows)))
+        cursor.execute(_EXPIRE, (oldest_kept_hour(now), SWEEP_PER_ROW * len(rows)))
         return now
 
     def _counted(self, cursor: Cursor, since: int) -> StoredCounts:

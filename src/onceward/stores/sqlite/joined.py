@@ -235,9 +235,7 @@ class SQLiteJoined:
         if not self._in_transaction():
             return False
         with _plain_cursor(self._connection):
-            Connection.rollback(
-                self._connection
-            )  # not a ROLLBACK statement: with autocommit=False, Python must begin the next transaction
+            Connection.rollback(self._connection)  # not by SQL: with autocommit=False, Python begins the next one
         return True
 
     def _end_savepoint(self, savepoint: str, *statements: str) -> bool:

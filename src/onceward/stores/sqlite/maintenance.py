@@ -127,9 +127,7 @@ def candidates(cursor: Cursor, now: int, limit: int) -> list[bytes]:
 
 def purge(cursor: Cursor, ids: list[bytes], now: int) -> int:
     """Delete the candidates that are still purgeable. Runs inside the write transaction."""
-    found = SELECT_WITHOUT_RESULTS.fetch(
-        cursor, ids, record_or_stub
-    )  # one undecodable record must not block the others
+    found = SELECT_WITHOUT_RESULTS.fetch(cursor, ids, record_or_stub)  # undecodable ones must not block the others
     purgeable = [(id,) for id, record in found.items() if transitions.purgeable(record, now)]
     cursor.executemany("DELETE FROM onceward_records WHERE id = ?", purgeable)
     return len(purgeable)

@@ -269,9 +269,8 @@ class SQLiteStore(SQLiteLatest, SQLiteCounters, GroupCommit, Watchers):
         unknown = [id for id in ids if id not in cached] if cached else ids
         found = SELECT_RECORDS.fetch(cursor, unknown) if unknown else {}
         found.update((id, record) for id, record in cached.items() if record is not None)
-        answers, _ = compute_answers(
-            found, transitions.apply, requests, self._clock.now()
-        )  # the time after waiting for the lock
+        now = self._clock.now()  # after waiting for the lock
+        answers, _ = compute_answers(found, transitions.apply, requests, now)
         write(cursor, found, answers, cached)
         return answers
 

@@ -1,5 +1,5 @@
--- What is wide stands last, and what has a fixed width first: rows stay small.
--- `scope`, `key` and the other texts are for people; only `id` (SHA-256) decides whether two keys are one.
+-- Columns of fixed width come first, wide columns last: this keeps rows small.
+-- `scope`, `key` and the other texts are for people; only `id` (SHA-256) decides whether two keys are the same.
 CREATE TABLE {schema}onceward_meta (
     name  text   NOT NULL PRIMARY KEY,
     value bigint NOT NULL

@@ -1,6 +1,6 @@
--- The newest state of entities, and the messages and events that are known: for the guard against old events.
--- An entity without a value was deleted; its order stays until it expires, so that older events do not bring it back.
--- The fill factor leaves room beside each row for its next version: then no index is touched.
+-- The latest state of entities, and the marks of known messages and events.
+-- An entity without a value was deleted; its order is kept until it expires, so that older events do not restore it.
+-- The fill factor leaves room for the next version of each row on the same page: then no index is updated.
 CREATE TABLE {schema}onceward_newest (
     updated_at   bigint   NOT NULL,
     expires_at   bigint,

@@ -1,5 +1,5 @@
--- What processes have counted: a row for each hour (since 1970) of each process, written over as it goes on counting.
--- The fill factor leaves room beside each row for its next version. counts is JSON, by scope and name.
+-- Counters: one row per process and hour (since 1970), overwritten as the process keeps counting.
+-- The fill factor leaves room for the next version of each row on the same page. counts is JSON, by scope and name.
 CREATE TABLE {schema}onceward_counters (
     hour         bigint NOT NULL,
     number       bigint NOT NULL,

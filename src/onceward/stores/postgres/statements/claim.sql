@@ -1,8 +1,8 @@
--- claim: gives each key that has no record one; shows the others with the record that they have, and writes nothing
--- there. What is not shown was made; if nothing is left to show, there is one row with the time alone.
--- A key whose advisory lock is taken is being claimed inside somebody's open transaction: `free` is false.
--- Shown without a record, and free: another claim was faster. Ask again.
--- The ids come in order and are tried one after the other, so that two batches never wait for each other crosswise.
+-- claim: insert a record for each key that has none. For the other keys, return the existing record and write nothing.
+-- Keys that are not returned were inserted; if all were inserted, there is one row with only the time.
+-- If the advisory lock of a key is taken, an open transaction is claiming it: `free` is false.
+-- A row without a record, but free: another claim was faster. Repeat the request.
+-- The ids are sorted and inserted one after the other, so that two batches never deadlock.
 WITH clock AS MATERIALIZED (
     SELECT coalesce($1::bigint, {now}) AS now
 ), made AS (

@@ -1,4 +1,5 @@
--- claim_one: as claim, for a key that comes alone. Neither made nor shown: taken or raced; claim can tell.
+-- claim_one: like claim, for a single key. If it returns neither an insert nor a record, the key is locked or another
+-- claim was faster; claim finds out which.
 WITH clock AS MATERIALIZED (
     SELECT coalesce($1::bigint, {now}) AS now
 ), found AS MATERIALIZED (

@@ -1,14 +1,14 @@
--- complete: COMPLETED, for those who still own their key; shows the record of the others, and writes nothing there.
--- What is not shown was done: whatever it was if `seen` is missing, else as its owner saw it, with the same note.
--- If nothing is left to show, there is one row with the time alone.
+-- complete: set COMPLETED where the caller still owns the key. For the other keys, return the record and write nothing.
+-- Keys that are not returned were completed. If `seen` is given, the record was also as its owner saw it (same note).
+-- If all were completed, there is one row with only the time.
 --
--- No open transaction is waited for. A row that nobody has locked since it was written has no xmax; any other is asked
--- for, and shown if it cannot be had. Who locks a row between that look and its update is most likely one of ours, and
--- gone in a moment: a renewal, a call that is repeated. Should it be somebody's long transaction, `lock_timeout` ends
--- the wait, all is asked again, and by then the lock is seen.
+-- Open transactions are not waited for. A row that was never locked since it was written has xmax 0; any other row is
+-- locked with SKIP LOCKED, and returned if that fails. A lock taken between this check and the update is most likely a
+-- short one of Onceward (a renewal, a repeated call). If it is a long transaction, `lock_timeout` ends the wait, and the
+-- repeated statement finds the lock.
 --
--- It is to be one loop over what is asked, in the order of the ids, each found by the primary key, even if the plan was
--- made while the table was empty. ANY, and a state that is no constant, leave the planner no other way.
+-- The plan must be one loop over the requests, in the order of the ids, each found by the primary key, even if it was
+-- made while the table was empty. ANY, and a state that is not a constant, leave the planner no alternative.
 WITH clock AS MATERIALIZED (
     SELECT coalesce($1::bigint, {now}) AS now, set_config('lock_timeout', '50ms', true)
 ), done AS (

@@ -1,4 +1,4 @@
--- complete_one: as complete, for one that comes alone. Shows the time, if it was done.
+-- complete_one: like complete, for a single key. Returns the time if it was completed.
 UPDATE {schema}onceward_records AS mine SET
     state = 'COMPLETED', updated_at = clock.now, lease_until = NULL, ask_first = false,
     result = $5::bytea, digest = $6::bytea, stored = $7::boolean,

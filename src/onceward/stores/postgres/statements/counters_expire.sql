@@ -1,4 +1,4 @@
--- counters_expire: deletes sheets that are older than they are kept. Waits for no row lock.
+-- counters_expire: delete expired rows. Skips locked rows.
 WITH old AS MATERIALIZED (
     SELECT hour, process FROM {schema}onceward_counters
     WHERE hour < (coalesce($1::bigint, {now}) - $2::bigint) / 3600000000

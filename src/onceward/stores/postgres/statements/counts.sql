@@ -1,2 +1,2 @@
--- counts: how many records each scope has in each state.
+-- counts: the number of records by scope and state.
 SELECT scope, state, count(*) FROM {schema}onceward_records GROUP BY scope, state

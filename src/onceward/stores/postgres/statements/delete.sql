@@ -1,4 +1,4 @@
--- delete: these records, if they are still the versions that were seen. Waits for no row lock; tells which went.
+-- delete: delete records that still have the version that was read. Skips locked rows; returns the deleted ids.
 WITH given AS MATERIALIZED (
     SELECT * FROM unnest($1::bytea[], $2::xid[]) AS one (id, version)
 ), seen AS MATERIALIZED (

@@ -1,4 +1,4 @@
--- purgeable: ids of what looks as if it answered for nothing any more. `transitions.purgeable` decides once more.
+-- purgeable: ids of records that look expired. Candidates only: `transitions.purgeable` decides again.
 WITH clock AS MATERIALIZED (
     SELECT coalesce($1::bigint, {now}) AS now
 ), old AS MATERIALIZED (

@@ -1,4 +1,4 @@
--- read: the records under these ids, one row an id, and the time.
+-- read: the records of these ids, one row per id, and the time.
 WITH clock AS MATERIALIZED (
     SELECT coalesce($1::bigint, {now}) AS now
 )

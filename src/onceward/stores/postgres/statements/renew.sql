@@ -1,4 +1,4 @@
--- renew: extends the leases of those who still own their key; shows the record of the others. Waits for no row lock.
+-- renew: extend the lease where the caller still owns the key; return the record of the other keys. Skips locked rows.
 WITH clock AS MATERIALIZED (
     SELECT coalesce($1::bigint, {now}) AS now
 ), asked AS MATERIALIZED (

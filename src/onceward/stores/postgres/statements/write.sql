@@ -1,5 +1,5 @@
--- write: each record as it is to be, if it is still the version that was seen. Waits for no row lock.
--- Tells of each whether it was written; and if not, whether its key is free of claims inside open transactions.
+-- write: write each record if it still has the version that was read. Skips locked rows.
+-- Returns for each whether it was written; if not, whether no open transaction holds the key's advisory lock (`free`).
 WITH given AS MATERIALIZED (
     SELECT * FROM unnest({every_array}, ${after_every}::xid[], ${after_that}::boolean[], ${at_last}::bigint[])
         AS one ({columns}, version, same_result, lock)

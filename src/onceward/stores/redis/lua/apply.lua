@@ -1,11 +1,11 @@
--- Claims, renewals, settlements and forgetting: one request a record, each on its own, in one call.
+-- Applies claims, renewals, settlements and forget requests: one request per record, all in one call.
 --   KEYS: ids, audit, then one record each. ARGV: time, signature, then one request each.
--- A request has the head below and then texts, as a record has them. Lua does not roll back, so each item is guarded,
--- and whatever can fail comes before its one SET.
+-- A request has the head below, followed by texts in the same order as in a record. Lua does not roll back. So each item
+-- runs in pcall, and everything that can fail precedes its single SET.
 --
--- The answer is one string: the time, then for each item its verdict, how to read it, a length, and so many bytes:
---   R  the record          C  the record without its result, which is the one just sent
---   A  8 bytes: a new claim, exactly as it was asked for, with this token       N  nothing: there is no record
+-- The reply is one string: the time, then for each item its verdict, its form, a length and that many bytes. Forms:
+--   R  the record          C  the record without its result, which is the one in the request
+--   A  8 bytes: the token of a new claim, granted exactly as requested          N  nothing: there is no record
 --   E  the text of an error; nothing was changed
 
 local REQUEST, REQUEST_SIZE = '<BBBBBI8I8I4c8c8', 41
@@ -40,8 +40,8 @@ local function put(key, r, s)
   end
 end
 
--- A new cycle: nothing of the key's earlier life counts any more but its token.
-local function acquire_afresh(key, request, q, old)
+-- Starts a new cycle. Only the token of the key's previous cycle matters, because tokens must grow.
+local function acquire_new_cycle(key, request, q, old)
   local token = now
   if old and old.token >= now then token = old.token + 1 end
   local r = {
@@ -54,11 +54,11 @@ local function acquire_afresh(key, request, q, old)
   return VERDICTS.ACQUIRED, 'A', bytes(token)
 end
 
-local function judge(key, request)
+local function apply(key, request)
   local q = read_request(request)
   local s = redis.call('GET', key)
   if not s then
-    if q.verb == 'claim' then return acquire_afresh(key, request, q, nil) end
+    if q.verb == 'claim' then return acquire_new_cycle(key, request, q, nil) end
     return q.verb == 'forget' and VERDICTS.OK or VERDICTS.LOST, 'N', ''
   end
   local r = read_head(s)
@@ -67,13 +67,13 @@ local function judge(key, request)
   read_texts(q, request, REQUEST_SIZE + 1)
   local before = {state = r.state, token = r.token}
   local verdict, changed = VERBS[q.verb](r, q)
-  if verdict == 'AFRESH' then return acquire_afresh(key, request, q, r) end
+  if verdict == 'NEW_CYCLE' then return acquire_new_cycle(key, request, q, r) end
   if not changed then return VERDICTS[verdict], 'R', s end
   local head, texts = write_head(r), write_texts(r)
   if SIGNED ~= '' then sign(entry_of(SIGNED, 1, before, r, id_of(key))) end
   put(key, r, head .. texts)
   if before.state == PENDING and r.state ~= PENDING or r.released then
-    redis.pcall('PUBLISH', BASE .. 'w:' .. id_of(key), '')  -- may be forbidden: then waiters ask by themselves
+    redis.pcall('PUBLISH', BASE .. 'w:' .. id_of(key), '')  -- may be forbidden: then waiters poll
   end
   if q.verb == 'complete' and r.result ~= '' then
     return VERDICTS[verdict], 'C', head .. sub(texts, 1, #texts - #r.result)
@@ -83,7 +83,7 @@ end
 
 local answer = {bytes(now)}
 for i = 3, #KEYS do
-  local ok, verdict, form, payload = pcall(judge, KEYS[i], ARGV[i])
+  local ok, verdict, form, payload = pcall(apply, KEYS[i], ARGV[i])
   if not ok then
     local text = type(verdict) == 'table' and verdict.err or tostring(verdict)
     verdict, form, payload = 255, 'E', text

@@ -1,16 +1,16 @@
--- The audit trail: an entry is what a signature says, and what the change did. Numbers are text, written with %.0f.
+-- The audit trail. An entry holds the signature and what the change did. The hash's numbers are text, written with %.0f.
 --   at token_before token_after   3 x 8 bytes
 --   count                         4 bytes
 --   state_before state_after      2 x 1 byte, 255 for none
---   lengths of the signature (a JSON array, as it came), id, scope, key   4 x 4 bytes, then those texts
+--   lengths of the signature (a JSON array, stored as received), id, scope, key   4 x 4 bytes, then those texts
 
 local AUDIT = KEYS[2]
-local ENTRY, NOBODY = '<I8I8I8I4BBI4I4I4I4', 255
+local ENTRY, NO_STATE = '<I8I8I8I4BBI4I4I4I4', 255
 
 local function entry_of(signed, count, before, r, id)
-  local state, token, scope, key = NOBODY, 0, '', ''
+  local state, token, scope, key = NO_STATE, 0, '', ''
   if r then state, token, scope, key = r.state, r.token, r.scope, r.key end
-  return pack(ENTRY, now, before and before.token or 0, token, count, before and before.state or NOBODY, state,
+  return pack(ENTRY, now, before and before.token or 0, token, count, before and before.state or NO_STATE, state,
     #signed, #id, #scope, #key) .. signed .. id .. scope .. key
 end
 

@@ -1,13 +1,13 @@
--- The ids of all records, in the order in which they were first claimed: so a new one comes last. To find a random place
--- in a large sorted set would take the server as long as all else that it does for a claim.
+-- The ids of all records, ordered by their first claim, so a new id is always appended. Inserting at a random position of
+-- a large sorted set would take the server as long as the rest of a claim.
 --
--- Whoever walks over them goes on behind a cursor: the score and the id of the last one that was looked at.
+-- A scan continues after a cursor: the score and the id of the last id that it visited.
 
 local function add(key)
   redis.call('ZADD', KEYS[1], string.format('%.0f', now), id_of(key))
 end
 
--- Lua itself compares texts by the server's locale.
+-- Compares byte by byte, because Lua's `<` follows the server's locale.
 local function is_before(a, b)
   for i = 1, math.min(#a, #b) do
     local x, y = string.byte(a, i), string.byte(b, i)
@@ -16,7 +16,7 @@ local function is_before(a, b)
   return #a < #b
 end
 
--- How many ids there are up to this one, which has gone, or was claimed anew and has another place by now.
+-- Returns how many ids precede this position, for an id that was deleted, or claimed anew and so moved.
 local function ids_until(score, id)
   local at = string.format('%.0f', score)
   local low = redis.call('ZCOUNT', KEYS[1], '-inf', '(' .. at)
@@ -28,8 +28,8 @@ local function ids_until(score, id)
   return low
 end
 
--- Some ids, and for each the cursor that goes on behind it. If they are fewer than asked for, that was the end.
-local function ids_after(cursor, most)
+-- Returns up to `max_ids` ids, and for each the cursor that continues after it. Fewer ids than requested: the end.
+local function ids_after(cursor, max_ids)
   local from = 0
   if cursor ~= '' then
     local score, id = number(sub(cursor, 1, 8)), sub(cursor, 9)
@@ -40,7 +40,7 @@ local function ids_after(cursor, most)
       from = ids_until(score, id)
     end
   end
-  local found = redis.call('ZRANGE', KEYS[1], from, from + most - 1, 'WITHSCORES')
+  local found = redis.call('ZRANGE', KEYS[1], from, from + max_ids - 1, 'WITHSCORES')
   local ids, cursors = {}, {}
   for i = 1, #found, 2 do
     ids[#ids + 1] = found[i]

@@ -1,26 +1,26 @@
--- A record as one string, and the keys around it. Every script begins with this.
+-- The layout of a record, and the keys of a store. Every script except fast.lua begins with this file.
 --
--- Keys. All of a store carry the same hash tag, so that they live in one slot of a cluster, and a call names only these:
+-- All keys of a store have the same hash tag, so that they live in one slot of a cluster:
 --   {onceward}:r:<id>   a record, under the 32 bytes of its id
 --   {onceward}:ids      sorted set of ids, see index.lua. For scans, counts and purge. An id may outlive its record, which
---                       expires by itself; a record is never without its id
---   {onceward}:audit    hash: `first` and `last` are numbers, and under each number in between lies an entry
---   {onceward}:w:<id>   channel, told when somebody settles the record
---   {onceward}:n:<id>   the newest state of an entity, see newest.lua; what is left of a deleted one expires by itself
---   {onceward}:m:<mark> a message or an event that is known, see newest.lua; expires by itself
---   {onceward}:c:<hour> what processes have counted in that hour, see count.lua; expires by itself
+--                       expires by itself; every record has its id here
+--   {onceward}:audit    hash: `first` and `last` are numbers, and each number in between is the field of an entry
+--   {onceward}:w:<id>   channel, notified when the record is settled
+--   {onceward}:n:<id>   the latest state of an entity, see latest.lua; the tombstone of a deleted one expires by itself
+--   {onceward}:m:<mark> a processed message or event, see latest.lua; expires by itself
+--   {onceward}:c:<hour> the counters of that hour by process, see save_counts.lua; expires by itself
 --
 -- A record is a head of fixed size, then texts whose lengths are in the head (little-endian, times in µs):
 --   min_reader state after_crash flags   4 x 1 byte
 --   token cycle                          2 x 8 bytes
 --   attempt max_attempts                 2 x 4 bytes
 --   created_at claimed_at updated_at renewed_at lease_until retry_at   6 x 8 bytes
---   valid_until slide                    2 x 8 bytes, kept as bytes: they may lie beyond 2^53, where Lua rounds
+--   valid_until slide                    2 x 8 bytes, handled as bytes: they may exceed 2^53, where Lua rounds
 --   lengths of nonce fingerprint digest more                                4 x 2 bytes
 --   lengths of scope key owner arguments note error_type error result       8 x 4 bytes
 --   the texts themselves, in that order
--- `more` is for fields of later versions: whoever does not know them hands them on. `result` is the last, so that
--- everything else can be read without it. Flags say which of the times are set, for a missing lease means held.
+-- `more` is for fields of later versions: versions that do not know them preserve them. `result` comes last, so that
+-- everything else can be read without it. Flags say which times are set: a record without a lease is owned indefinitely.
 
 local FREE, PENDING, COMPLETED, FAILED, PARKED = 0, 1, 2, 3, 4
 local STATES = {[0] = 'FREE', 'PENDING', 'COMPLETED', 'FAILED', 'PARKED'}
@@ -29,7 +29,7 @@ local ASK_FIRST, RELEASED, STORED, FINAL, LEASED, RETRIES, ENDS, RESULT = 1, 2, 
 
 local HEAD, HEAD_SIZE = '<BBBBI8I8I4I4I8I8I8I8I8I8c8c8', 92
 local LENGTHS, LENGTHS_SIZE = '<I2I2I2I2I4I4I4I4I4I4I4I4', 40
-local TEXTS = HEAD_SIZE + LENGTHS_SIZE
+local PREAMBLE_SIZE = HEAD_SIZE + LENGTHS_SIZE
 local ZERO = string.rep('\0', 8)
 
 local band = bit.band
@@ -43,7 +43,7 @@ local function bytes(value)
   return pack('<I8', value)
 end
 
--- The texts of a record or of a request, as fields of a table. `at` is where their lengths begin.
+-- Reads the texts of a record or a request into fields of the table. `at` is the offset of their lengths.
 local function read_texts(r, s, at)
   local nonce, fingerprint, digest, more, scope, key, owner, arguments, note, error_type, error_text, result =
     unpack_(LENGTHS, s, at)
@@ -59,7 +59,7 @@ local function read_texts(r, s, at)
   r.result = text(result)
 end
 
--- What every decision looks at, without the texts.
+-- Reads the fields that decisions need, without the texts except the nonce.
 local function read_head(s)
   local min_reader, state, after_crash, flags, token, cycle, attempt, max_attempts, created_at, claimed_at, updated_at,
     renewed_at, lease_until, retry_at, valid_until, slide = unpack_(HEAD, s)
@@ -72,7 +72,7 @@ local function read_head(s)
     valid_until = band(flags, ENDS) ~= 0 and valid_until or nil,
     ask_first = band(flags, ASK_FIRST) ~= 0, released = band(flags, RELEASED) ~= 0,
     stored = band(flags, STORED) ~= 0, final = band(flags, FINAL) ~= 0, has_result = band(flags, RESULT) ~= 0,
-    nonce = sub(s, TEXTS + 1, TEXTS + unpack_('<I2', s, HEAD_SIZE + 1)),
+    nonce = sub(s, PREAMBLE_SIZE + 1, PREAMBLE_SIZE + unpack_('<I2', s, HEAD_SIZE + 1)),
   }
 end
 
@@ -95,7 +95,7 @@ local function write_texts(r)
     .. r.error_type .. r.error .. r.result
 end
 
--- 0 means that attempts are not limited.
+-- A limit of 0 means unlimited attempts.
 local function used_up(attempt, max_attempts)
   return max_attempts > 0 and attempt >= max_attempts
 end
@@ -104,7 +104,7 @@ local function is_over(r, now)
   return r.valid_until ~= nil and now >= number(r.valid_until)
 end
 
--- From when on the record answers for nothing, so that it may go; nil if nobody knows yet.
+-- Returns the time from which the record may be deleted, or nil if that is not known yet.
 local function ending(r)
   if r.state == FREE then return 0 end
   if r.state == PENDING then
@@ -117,7 +117,7 @@ local function ending(r)
   return number(r.valid_until)
 end
 
--- Times are the server's own. Only tests give another, and then nothing expires by the server's clock.
+-- The clock is the server's. Only tests pass another time, and then nothing expires by the server's clock.
 local now = unpack_('<I8', ARGV[1])
 local is_real = now == 0
 if is_real then

@@ -1,4 +1,4 @@
--- counters_keep: writes sheets over those of the same process and hour, unless a newer one is there; and the time.
+-- counters_save: write rows, replacing those of the same process and hour unless they are newer; return the time.
 WITH clock AS MATERIALIZED (
     SELECT coalesce($1::bigint, {now}) AS now
 ), kept AS (

@@ -1,14 +1,14 @@
--- The calls that are made most often, and only their usual cases: a first claim, a replay, somebody is running, and the
--- completion of a first attempt. Everything else is left alone and answered with S: then `apply` is asked instead.
---   KEYS, ARGV and the answer: as in apply.lua. Nothing is signed here, and requests are claims or completions.
---   One more form of answers, to a completion by somebody who has the record, if that was never renewed since:
---   D  nothing: it is completed, as it was asked for
+-- The fast path for the most frequent cases: a first claim, a replay, a claim of a running key, and the completion of a
+-- first attempt. In all other cases the script changes nothing and replies with form S; the client then calls `apply`.
+--   KEYS, ARGV and the reply: as in apply.lua. Requests are claims or completions and are never signed.
+--   One more form, for a completion whose caller has the record, if the lease was never renewed:
+--   D  nothing: completed exactly as requested
 --
--- Written for speed: records are spliced from bytes. Where what begins (see record.lua):
+-- Written for speed: records are spliced from bytes. Byte offsets (see record.lua):
 --   record   1 min_reader  2 state  3 after_crash  4 flags  5 token  13 cycle  21 attempt  25 max_attempts  29 created_at
 --            37 claimed_at  45 updated_at  53 renewed_at  61 lease_until  69 retry_at  77 valid_until  85 slide
 --            93 lengths: 93 nonce  95 fingerprint  97 digest  99 more  101 scope …  121 error_type  125 error  129 result
---            133 texts: the nonce first, then the fingerprint, then the digest, the result last
+--            133 texts: nonce, fingerprint, digest, …, and the result last
 --   request  1 verb  2 flags  3 after_crash  4 window  6 token  14 lease  22 max_attempts  26 validity  34 slide
 --            42 lengths: 42 nonce  44 fingerprint  46 digest  66 note  78 result        82 texts
 
@@ -25,31 +25,31 @@ if is_real then
   now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 end
 local NOW = pack('<I8', now)
-local LEFT, GRANTED, DONE = '\255S\0\0\0\0', '\0A\8\0\0\0' .. NOW, '\7D\0\0\0\0'
+local NOT_HANDLED, GRANTED, DONE = '\255S\0\0\0\0', '\0A\8\0\0\0' .. NOW, '\7D\0\0\0\0'
 local answer, at = {NOW}, 1
 local score = string.format('%.0f', now)
-local new, last = {}, 0                 -- scores and ids for the index (see index.lua), all in one call
+local new, last = {}, 0                 -- scores and ids for the index (see index.lua), added in one call
 
--- Writes a record that may go at `expiry`; never, if there is none.
+-- Writes a record that expires at `expiry`, or never if that is nil.
 local function set(key, record, expiry)
   if expiry then return call('SET', key, record, 'PXAT', expiry) end
   return call('SET', key, record)
 end
 
--- The instant as an argument: nothing expires by another clock than the server's.
+-- Returns the expiry as a command argument. With a test clock nothing expires, because the server's clock differs.
 local function expiring(ends)
   if is_real and ends < 9007199254740992 then return string.format('%.0f', math.ceil(ends / 1000)) end
 end
 
--- Most requests of a call are of one function, and most that are completed in one call were claimed in one: they differ in
--- few places, and what comes of the rest is made once.
-local claim, claimed, claim_expires                             -- what was asked, the record's head, when it may go
+-- Most requests of a call come from one function, and most completions of a call were claimed in one call. They differ in
+-- few fields, so the parts that they share are built once and cached here.
+local claim, claimed, claim_expires                             -- request head, record head, expiry
 local completion, window, before, head, is_brief, completion_expires
 
 for i = 3, #KEYS do
   local key, q = KEYS[i], ARGV[i]
   local s = call('GET', key)
-  local said = LEFT
+  local reply = NOT_HANDLED
 
   if not s then
     if byte(q, 1) == 0 then -- a first claim
@@ -65,7 +65,7 @@ for i = 3, #KEYS do
         end
       end
       if set(key, claimed .. sub(q, 42), claim_expires).ok then
-        said = GRANTED
+        reply = GRANTED
         new[last + 1], new[last + 2] = score, sub(key, ID)
         last = last + 2
       end
@@ -73,15 +73,16 @@ for i = 3, #KEYS do
 
   elseif type(s) == 'string' and #s >= 132 and byte(s, 1) <= READER then
     local state, _, flags = byte(s, 2, 4)
-    local size, print_size, digested = unpack_('<I2I2I2', s, 93)
+    local nonce_length, fingerprint_size, stored_digest = unpack_('<I2I2I2', s, 93)
     local nonce_size, given, digest_size = unpack_('<I2I2I2', q, 42)
-    local is_own = sub(s, 133, 132 + size) == sub(q, 82, 81 + nonce_size)
+    local is_own = sub(s, 133, 132 + nonce_length) == sub(q, 82, 81 + nonce_size)
 
     if byte(q, 1) == 0 then
-      local is_same = given == 0 or print_size == 0
-        or sub(s, 133 + size, 132 + size + print_size) == sub(q, 82 + nonce_size, 81 + nonce_size + given)
+      local is_same = given == 0 or fingerprint_size == 0
+        or sub(s, 133 + nonce_length, 132 + nonce_length + fingerprint_size)
+          == sub(q, 82 + nonce_size, 81 + nonce_size + given)
       local verdict
-      if state == 2 then -- a replay, if it is in its window and that need not be moved
+      if state == 2 then -- a replay, if it is within its window and a sliding window need not move
         local in_window = is_own or band(flags, 64) == 0
         if not in_window then
           local until_, slide = unpack_('<I8I8', s, 77)
@@ -94,11 +95,11 @@ for i = 3, #KEYS do
       end
       if verdict then
         at = at + 1
-        answer[at], said = verdict .. pack('<I4', #s), s
+        answer[at], reply = verdict .. pack('<I4', #s), s
       end
 
-    elseif state == 1 and is_own and digested == 0 and band(flags, 2) == 0 and sub(s, 5, 12) == sub(q, 6, 13)
-      and sub(s, 121, 132) == NO_TEXTS then -- its first completion
+    elseif state == 1 and is_own and stored_digest == 0 and band(flags, 2) == 0 and sub(s, 5, 12) == sub(q, 6, 13)
+      and sub(s, 121, 132) == NO_TEXTS then -- the first completion
       local asked, wanted, found = sub(q, 1, 5), sub(q, 26, 41), sub(s, 1, 60)
       if found ~= before or asked ~= completion or wanted ~= window then
         local kind, ends, valid_until = byte(q, 4), nil, ZERO
@@ -113,26 +114,27 @@ for i = 3, #KEYS do
         head = sub(s, 1, 1) .. '\2' .. sub(s, 3, 3) .. char(band(byte(q, 2), 132) + (ends and 64 or 0))
           .. sub(s, 5, 44) .. NOW .. sub(s, 53, 60) .. ZERO .. ZERO .. valid_until .. sub(q, 34, 41)
         if ends then completion_expires = expiring(math.max(ends, (unpack_('<I8', s, 5))) + CLOCK_MARGIN) end
-        is_brief = is_real and band(byte(q, 2), 1) ~= 0 and sub(s, 37, 44) == sub(s, 53, 60) -- no two calls in one µs
+        -- claimed_at == renewed_at: never renewed, because no two calls share a µs
+        is_brief = is_real and band(byte(q, 2), 1) ~= 0 and sub(s, 37, 44) == sub(s, 53, 60)
       end
-      local middle, digest_at = 132 + size + print_size, 82 + nonce_size
+      local middle, digest_at = 132 + nonce_length + fingerprint_size, 82 + nonce_size
       local result = sub(q, digest_at + digest_size)
       local record = head .. sub(s, 93, 96) .. sub(q, 46, 47) .. sub(s, 99, 128) .. sub(q, 78, 81)
         .. sub(s, 133, middle) .. sub(q, digest_at, digest_at + digest_size - 1) .. sub(s, middle + 1) .. result
       if set(key, record, completion_expires).ok then
         call('PUBLISH', BASE .. 'w:' .. sub(key, ID), '')
         if is_brief then
-          said = DONE
+          reply = DONE
         else
           at = at + 1
-          answer[at], said = '\7C' .. pack('<I4', #record - #result), sub(record, 1, #record - #result)
+          answer[at], reply = '\7C' .. pack('<I4', #record - #result), sub(record, 1, #record - #result)
         end
       end
     end
   end
 
   at = at + 1
-  answer[at] = said
+  answer[at] = reply
 end
 if last > 0 then redis.call('ZADD', KEYS[1], unpack(new)) end
 return table.concat(answer)

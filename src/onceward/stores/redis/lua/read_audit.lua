@@ -1,6 +1,6 @@
--- Entries of the audit trail, the newest first. KEYS: ids, audit. ARGV: time, the number to go on before (0: from the
--- last on), how many to look at. Writes nothing. The answer: the time, the number to go on before (0: that was the end),
--- then for each a length and its bytes.
+-- Reads entries of the audit trail, newest first. KEYS: ids, audit. ARGV: time, the number to continue before (0: begin
+-- with the newest), how many to visit. Writes nothing. The reply: the time, the number to continue before (0: the end),
+-- then for each entry its length and its bytes.
 
 local first = tonumber(redis.call('HGET', AUDIT, 'first') or '1')
 local from = tonumber(ARGV[2])

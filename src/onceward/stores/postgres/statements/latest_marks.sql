@@ -1,4 +1,4 @@
--- newest_known: what is known under these marks, as far as they have not expired.
+-- latest_marks: these marks, if they have not expired.
 SELECT mark.* FROM unnest($2::bytea[]) AS asked (id) CROSS JOIN LATERAL (
     SELECT id, content, message, created_at, expires_at FROM {schema}onceward_marks WHERE id = asked.id LIMIT 1
 ) AS mark

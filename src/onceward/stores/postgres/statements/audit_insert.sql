@@ -1,4 +1,4 @@
--- sign: one entry of the audit trail.
+-- audit_insert: insert one audit entry.
 INSERT INTO {schema}onceward_audit (
     at, verb, who, why, detail, id, scope, key, state_before, state_after, token_before, token_after, count
 ) VALUES (

@@ -1,31 +1,31 @@
--- Deliveries of events become the state of their entities: the rule of protocol/latest.py, one delivery after the other.
---   KEYS: for each delivery its entity, its message, its event. Where one has no id, the entity stands again.
---   ARGV: time, how long marks are kept, how long deleted entities, then one delivery each.
+-- Applies events to the state of their entities, one delivery after the other, by the rules of protocol/latest.py.
+--   KEYS: for each delivery its entity, message and event. The entity is repeated for a missing message or event id.
+--   ARGV: time, how long to keep marks, how long to keep deleted entities, then one delivery each.
 --
 -- A state is a head, then texts (little-endian, times in µs):
 --   min_reader updated_at expires_at     1 + 2 x 8 bytes; expires_at 0: never
---   is_there                             1 byte, 0 for a deleted entity
+--   exists                               1 byte, 0 for a deleted entity
 --   lengths of order more scope entity   2 + 2 + 4 + 4 bytes, and then those texts
 --   value                                the rest
--- `more` is for fields of later versions: whoever does not know them hands them on.
--- A mark is created_at, expires_at (2 x 8 bytes), the content that it stands for (16 bytes), and the message id.
+-- `more` is for fields of later versions: versions that do not know them preserve them.
+-- A mark is created_at, expires_at (2 x 8 bytes), the hash of the content (16 bytes), and the message id.
 -- A delivery is not_before (8 bytes), has_message, has_event (1 byte each), the length of the message id (2 bytes), the
--- message id, and then from `is_there` on what becomes the state.
+-- message id, and the new state from `exists` on.
 --
--- The answer is one byte a delivery: what it is called, + APPLIES, + CONFLICT; 255 for an error, whose text comes last.
--- Lua does not roll back: each delivery is guarded, and whatever can fail comes before its writes. The state is the
--- first of these: a mark without its state would be a lost event.
+-- The reply is one byte per delivery: the decision, + APPLIES, + CONFLICT; 255 for an error, whose text comes last.
+-- Lua does not roll back. So each delivery runs in pcall, and everything that can fail precedes its writes. The state is
+-- written first: a mark without its state would be a lost event.
 
-local APPLIED, DUPLICATE_MESSAGE, DUPLICATE_EVENT, STALE, MISMATCH, PUT_ASIDE, SKEW = 0, 1, 2, 3, 4, 5, 6
+local APPLIED, DUPLICATE_MESSAGE, DUPLICATE_EVENT, STALE, MISMATCH, EVENT_PARKED, SKEW = 0, 1, 2, 3, 4, 5, 6
 local APPLIES, CONFLICT, ERROR = 16, 32, 255
 local STATE, STATE_SIZE = '<BI8I8BI2I2I4I4', 30
 local CONTENT, MARK_SIZE = 16, 32
-local GLIMPSE = 256  -- bytes: nearly every order is in there, and hardly a value
+local PREFIX_SIZE = 256  -- bytes: contains nearly every order, but few values
 
 local byte, char = string.byte, string.char
 
--- Byte by byte: `<` of Lua follows the locale of the server.
-local function is_higher(a, b)
+-- Compares byte by byte, because Lua's `<` follows the server's locale.
+local function is_greater(a, b)
   for i = 1, math.min(#a, #b) do
     local x, y = byte(a, i), byte(b, i)
     if x ~= y then return x > y end
@@ -43,46 +43,47 @@ local function put(key, s, ends)
   end
 end
 
--- The order of the state, and its `more`; nothing if there is no state any more. Or true as the third: hands off.
+-- Returns the order of the state and its `more`, or nil if there is no state. A third result, true, means that a newer
+-- version wrote the state and it must not be changed.
 local function read_state(key)
-  local s = redis.call('GETRANGE', key, 0, GLIMPSE - 1)
+  local s = redis.call('GETRANGE', key, 0, PREFIX_SIZE - 1)
   if s == '' then return nil, '' end
   if byte(s) > READER then return nil, '', true end
   local _, _, expires_at, _, order, more = unpack_(STATE, s)
   if expires_at > 0 and expires_at <= now then return nil, '' end
   local last = STATE_SIZE + order + more
-  if last > GLIMPSE then s = redis.call('GETRANGE', key, 0, last - 1) end
+  if last > PREFIX_SIZE then s = redis.call('GETRANGE', key, 0, last - 1) end
   return sub(s, STATE_SIZE + 1, STATE_SIZE + order), sub(s, STATE_SIZE + order + 1, last)
 end
 
--- The content that a mark stands for, as long as it is known.
+-- Returns the content hash of a mark that has not expired.
 local function read_mark(key)
   local s = redis.call('GET', key)
   if s and number(sub(s, 9, 16)) > now then return sub(s, 17, MARK_SIZE) end
 end
 
 local function write_state(key, state, order, more)
-  local is_there = byte(state) == 1
+  local exists = byte(state) == 1
   if more ~= '' then
     state = sub(state, 1, 3) .. pack('<I2', #more) .. sub(state, 6, 13) .. order .. more .. sub(state, 14 + #order)
   end
-  local ends = not is_there and DELETED_END or nil
+  local ends = not exists and DELETED_END or nil
   put(key, char(READER) .. bytes(now) .. bytes(ends or 0) .. state, ends)
 end
 
--- What the delivery is called, given the order that it met.
-local function named(name, order, before, rises)
+-- Returns the decision about a delivery, given the order of the stored state.
+local function decide(name, order, before, is_newer)
   if not before then return (name or APPLIED) + APPLIES end
   local is_new = sub(order, -CONTENT) ~= sub(before, -CONTENT)
   local conflict = order ~= before and sub(order, 1, -CONTENT - 1) == sub(before, 1, -CONTENT - 1) and CONFLICT or 0
-  if rises then
+  if is_newer then
     if not name then return APPLIED + APPLIES + conflict end
-    return is_new and name + APPLIES + conflict or name  -- else published again: later, but nothing new
+    return is_new and name + APPLIES + conflict or name  -- otherwise republished: later, but with the same content
   end
   return (name or order == before and DUPLICATE_MESSAGE or STALE) + conflict
 end
 
-local function judge(entity, message, event, q)
+local function apply(entity, message, event, q)
   local not_before, has_message, has_event, trace_size = unpack_('<I8BBI2', q)
   local state = sub(q, 13 + trace_size)
   local order = sub(state, 14, 13 + unpack_('<I2', state, 2))
@@ -93,18 +94,18 @@ local function judge(entity, message, event, q)
   local known = not seen and has_event == 1 and read_mark(event) or nil
   local name
   if seen then
-    -- of another encoder version, they cannot be compared
+    -- hashes of different encoder versions cannot be compared
     if seen ~= content and byte(seen) == byte(content) then return MISMATCH end
     name = DUPLICATE_MESSAGE
   elseif now < not_before then
-    return PUT_ASIDE
+    return EVENT_PARKED
   elseif known then
     name = DUPLICATE_EVENT
   end
-  local rises = not before or is_higher(order, before)
-  local answer = named(name, order, before, rises)
+  local is_newer = not before or is_greater(order, before)
+  local answer = decide(name, order, before, is_newer)
   local mark = bytes(now) .. bytes(MARKS_END) .. content .. sub(q, 13, 12 + trace_size)
-  if rises then write_state(entity, state, order, more) end
+  if is_newer then write_state(entity, state, order, more) end
   if has_event == 1 and not seen and not known then put(event, mark, MARKS_END) end
   if has_message == 1 and not seen then put(message, mark, MARKS_END) end
   return answer
@@ -113,7 +114,7 @@ end
 local answers, wrong = {}, ''
 for i = 4, #ARGV do
   local at = 3 * (i - 4)
-  local ok, answer = pcall(judge, KEYS[at + 1], KEYS[at + 2], KEYS[at + 3], ARGV[i])
+  local ok, answer = pcall(apply, KEYS[at + 1], KEYS[at + 2], KEYS[at + 3], ARGV[i])
   if not ok then
     if wrong == '' then wrong = type(answer) == 'table' and answer.err or tostring(answer) end
     answer = ERROR

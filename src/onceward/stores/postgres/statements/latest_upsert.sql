@@ -1,5 +1,5 @@
--- newest_move: the new states of entities, each if it still has the order that was met, or still none. In the order of
--- their ids, so that two batches never wait for one another crosswise. Tells how many were written.
+-- latest_upsert: write the new states of entities that still have the order that was read, or still none. In the order
+-- of their ids, so that two batches never deadlock. Returns how many were written.
 WITH given AS MATERIALIZED (
     SELECT * FROM unnest($1::bytea[], $2::text[], $3::text[], $4::bytea[], $5::bytea[], $6::bytea[])
         AS one (id, scope, entity, ordering, value, met)

@@ -1,4 +1,4 @@
--- counters: the sheets from this hour on, as far as they are still kept, and the time even if there are none.
+-- counters_read: the rows from this hour on that have not expired, and the time even if there are none.
 WITH clock AS MATERIALIZED (
     SELECT coalesce($1::bigint, {now}) AS now
 )

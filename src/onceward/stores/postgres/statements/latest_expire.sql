@@ -1,4 +1,4 @@
--- newest_expire: deletes marks, and what is left of deleted entities, once they have expired. Waits for no row lock.
+-- latest_expire: delete expired marks and deleted entities. Skips locked rows.
 WITH clock AS MATERIALIZED (
     SELECT coalesce($1::bigint, {now}) AS now
 ), old_marks AS MATERIALIZED (

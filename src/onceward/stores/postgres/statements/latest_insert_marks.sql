@@ -1,4 +1,4 @@
--- newest_mark: marks that nobody has, or had until they expired. In the order of their ids. Tells how many were free.
+-- latest_insert_marks: insert marks that do not exist or have expired, in the order of their ids. Returns how many.
 WITH claimed AS (
     INSERT INTO {schema}onceward_marks AS mine (id, content, message, created_at, expires_at)
     SELECT id, content, message, $4::bigint, $5::bigint

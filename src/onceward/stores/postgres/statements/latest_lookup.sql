@@ -1,6 +1,6 @@
--- newest_look: what is known of these entities and of these marks, at one moment, and which moment that is.
--- Kinds of rows: 0 the time, 1 an entity, 2 one that has expired, 3 one that a newer version wrote, 4 a mark, 5 what is
--- left of a deleted entity.
+-- latest_lookup: the orders of these entities and the contents of these marks, in one snapshot, and its time.
+-- Kinds of rows: 0 the time, 1 an entity, 2 an expired entity, 3 an entity written by a newer version, 4 a mark,
+-- 5 a deleted entity.
 WITH clock AS MATERIALIZED (
     SELECT coalesce($1::bigint, {now}) AS now
 )

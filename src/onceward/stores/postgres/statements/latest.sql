@@ -1,4 +1,4 @@
--- newest: the state of these entities, as far as they are there and not expired.
+-- latest: the states of these entities that exist and have not expired.
 SELECT state.* FROM unnest($2::bytea[]) AS asked (id) CROSS JOIN LATERAL (
     SELECT id, scope, entity, ordering, value, updated_at, expires_at FROM {schema}onceward_newest
     WHERE id = asked.id LIMIT 1

@@ -1,6 +1,6 @@
--- newest_update: as newest_move, for entities that are all there: no row is locked before it is written, and what an
--- entity is called need not be sent. `enable_seqscan` is off, and no join but one lookup after the other goes by ANY:
--- so they are taken in the order that they are given in, and no plan outlives the size that the table had.
+-- latest_update: like latest_upsert, for entities that all exist: no row is locked before it is written, and the names
+-- of the entities need not be sent. `enable_seqscan` is off, and ANY leaves only a nested loop with index lookups. So
+-- rows are locked in the order of the parameters, and the plan does not depend on the size that the table had.
 UPDATE {schema}onceward_newest AS mine SET
     ordering = given.ordering, value = given.value,
     updated_at = $5::bigint, expires_at = CASE WHEN given.value IS NULL THEN $6::bigint END
