@@ -285,14 +285,14 @@ def test_one_bad_item_spoils_no_other_of_its_batch(place: RedisPlace) -> None:
         acquired(store, "warm")
         good, bad = claim_request("good"), claim_request("bad")
         place.raw.hset(place.name(bad.id), "not", "ours")
-        with pytest.raises(StoreBroken, match="holds something else"):
+        with pytest.raises(StoreBroken, match="holds another type"):
             run(store.claim([bad, good], timeout=TIMEOUT))
         granted = send(store, good)
         assert granted.verdict is Verdict.ACQUIRED
         assert granted.record is not None
         assert granted.record.created_at < granted.now, "it was granted by the first call"
         renewals = [Renewal(id, granted.record.token, good.nonce, 1_000_000) for id in (bad.id, good.id)]
-        with pytest.raises(StoreBroken, match="holds something else"):
+        with pytest.raises(StoreBroken, match="holds another type"):
             run(store.renew(renewals, timeout=TIMEOUT))
         [renewed] = run(store.read([good.id], timeout=TIMEOUT))
         assert renewed.record is not None

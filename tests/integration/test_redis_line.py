@@ -12,7 +12,7 @@ import pytest
 
 from onceward import AsyncOnce, StoreUnavailable
 from onceward.errors import WrongRuntime
-from onceward.stores.redis.async_connection import Pending, RedisChannel
+from onceward.stores.redis.async_connection import PendingReply, RedisChannel
 from onceward.stores.redis.resp import Reply
 from tests.collector import resting
 from tests.moved_time import TOO_LONG
@@ -118,14 +118,14 @@ async def test_a_program_that_ends_itself_in_a_woken_task_gets_nobody_elses_repl
 
 
 @pytest.mark.fault("F27", "F53")
-@pytest.mark.parametrize("before", ["settle", "_go_on"])
+@pytest.mark.parametrize("before", ["settle", "_run_callback"])
 async def test_a_signal_that_strikes_where_a_reply_is_handed_over_keeps_nobody_waiting(
     once: AsyncOnce, monkeypatch: pytest.MonkeyPatch, before: str
 ) -> None:
     effects: Counter[str] = Counter()
-    usual, struck = getattr(Pending, before), [10, 20]
+    usual, struck = getattr(PendingReply, before), [10, 20]
 
-    def strike(one: Pending, *reply: Reply) -> None:
+    def strike(one: PendingReply, *reply: Reply) -> None:
         struck[:] = [number - 1 for number in struck]
         if 0 in struck:
             raise TimeoutError("raised by a signal's handler")
@@ -137,7 +137,7 @@ async def test_a_signal_that_strikes_where_a_reply_is_handed_over_keeps_nobody_w
         return f"result of {key}"
 
     assert await work("first") == "result of first"
-    monkeypatch.setattr(Pending, before, strike)
+    monkeypatch.setattr(PendingReply, before, strike)
     asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
 
     async def several(number: int) -> None:

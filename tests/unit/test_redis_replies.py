@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceward.stores.redis.resp import Garbage, RedisError, Replies
+from onceward.stores.redis.resp import ProtocolError, RedisError, ReplyParser
 
 ITEMS = st.recursive(
     st.none() | st.integers() | st.binary() | st.sampled_from([b"\r\n", b"$3\r\nabc\r\n", b""]),
@@ -30,7 +30,7 @@ def written(reply: Any) -> bytes:
 @given(st.lists(ITEMS, min_size=1, max_size=4), st.lists(st.integers(1, 40), max_size=60))
 def test_replies_are_the_same_however_they_are_cut(replies: list[Any], cuts: list[int]) -> None:
     data = b"".join(map(written, replies))
-    reader, read = Replies(), []
+    reader, read = ReplyParser(), []
     for size in (*cuts, len(data)):
         read += reader.feed(data[:size])
         data = data[size:]
@@ -38,7 +38,7 @@ def test_replies_are_the_same_however_they_are_cut(replies: list[Any], cuts: lis
 
 
 def test_a_list_may_be_missing_and_holds_refusals_among_its_items() -> None:
-    missing, [status, refusal] = Replies().feed(b"*-1\r\n*2\r\n+OK\r\n-NOGROUP No such key\r\n")
+    missing, [status, refusal] = ReplyParser().feed(b"*-1\r\n*2\r\n+OK\r\n-NOGROUP No such key\r\n")
     assert missing is None
     assert status == b"OK"
     assert isinstance(refusal, RedisError)
@@ -46,5 +46,5 @@ def test_a_list_may_be_missing_and_holds_refusals_among_its_items() -> None:
 
 
 def test_what_is_no_reply_is_garbage() -> None:
-    with pytest.raises(Garbage, match="HTTP/1"):
-        Replies().feed(b"HTTP/1.1 400 Bad Request\r\n")
+    with pytest.raises(ProtocolError, match="HTTP/1"):
+        ReplyParser().feed(b"HTTP/1.1 400 Bad Request\r\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onceward.stores.redis.scripts import ID_SIZE, Prepared, assemble
+from onceward.stores.redis.scripts import ID_SIZE, PreparedCall, assemble
 
 SCRIPT = assemble("return 1")
 BEFORE = (b"{p}:ids", b"{p}:audit")
@@ -21,11 +21,11 @@ def ids(number: int) -> list[bytes]:
 def test_of_many(number: int, size: int) -> None:
     requests = [b"x" * (size if place % 2 == 0 else 7) for place in range(number)]
     keys = [*BEFORE, *[PREFIX + id for id in ids(number)]]
-    prepared = Prepared(SCRIPT, BEFORE, PREFIX)
+    prepared = PreparedCall(SCRIPT, BEFORE, PREFIX)
     assert prepared.call_all(ids(number), NOW, requests) == SCRIPT.call(keys, [NOW, b"", *requests])
 
 
 def test_of_one() -> None:
     [id] = ids(1)
-    prepared = Prepared(SCRIPT, BEFORE, PREFIX)
+    prepared = PreparedCall(SCRIPT, BEFORE, PREFIX)
     assert prepared.call(id, NOW, b"request") == SCRIPT.call([*BEFORE, PREFIX + id], [NOW, b"", b"request"])
