@@ -141,7 +141,7 @@ def test_a_close_neither_waits_for_a_lock_of_its_own_thread_nor_is_silent_about_
     once.close()
     [told] = [record for record in caplog.records if "still_held" in record.message]
     assert (told.levelname, "sync" in told.message) == ("WARNING", True)
-    assert "free when its lease lapses" in told.message
+    assert "free when its lease expires" in told.message
 
 
 def test_a_close_tells_what_it_waits_for_and_goes_on_when_that_is_released(caplog: pytest.LogCaptureFixture) -> None:

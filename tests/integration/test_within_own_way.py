@@ -180,7 +180,7 @@ def test_a_file_that_is_not_set_up_yet_is_told_to_be_opened_before(
         shop.execute("CREATE TABLE orders (id INTEGER)")
         with (
             Once(f"sqlite:///{tmp_path}/new.db") as once,
-            pytest.raises(StoreUnavailable, match=r"open it before: once.migrate\(\)"),
+            pytest.raises(StoreUnavailable, match=r"open the store earlier: call once.migrate\(\)"),
             once.within(shop),
         ):
             pass

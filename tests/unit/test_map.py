@@ -174,7 +174,7 @@ def test_the_choices_of_a_decorated_function_hold(client: SyncClient) -> None:
     assert [(one.key, one.value) for one in client.map(work, [1, 2])] == [("n:1", 6), ("n:2", 7)]
     assert effects == [2, 1]
     for details in ({"key": "{x}"}, {"name": "other"}, {"lease": "1m"}):
-        with pytest.raises(ConfigurationError, match="decorated already"):
+        with pytest.raises(ConfigurationError, match="already decorated"):
             client.map(work, [1], **details)
 
 

@@ -19,7 +19,7 @@ from onceward.keys.weight import is_light
 from onceward.latest.api import AsyncLatestState
 from onceward.locks.api import AsyncHeldLock, AsyncLock, lock_job, try_acquire_async
 from onceward.observe.figures import broken_rules, stats
-from onceward.observe.rules import Broken, thresholds_of
+from onceward.observe.rules import Broken, parse_thresholds
 from onceward.operations.async_function import AsyncDecorator, AsyncFunction, SkippingAsyncDecorator
 from onceward.operations.block import AsyncClaimBlock
 from onceward.operations.decorator import Item, P, T, refuse_task, value_or_raise
@@ -396,7 +396,7 @@ class AsyncOnce(BaseClient):
         `alert` is called for each broken rule, at most once in 24 h. The rules judge only counters (`counters=True`)
         and PENDING records: an empty list says no more than that.
         """
-        thresholds = thresholds_of(rules or {})
+        thresholds = parse_thresholds(rules or {})
         found = await broken_rules(self.engine, thresholds)
         if alert is not None:
             await send_all(self, alert_jobs(self, found, alert, thresholds))

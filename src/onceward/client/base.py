@@ -40,7 +40,7 @@ FUNCTION_FIELD = "function()"
 """The fingerprint of `run` contains the function under this name, which no parameter can have."""
 
 SHARED_OPERATION = "shared"
-"""The operation of keys that are given directly (`run`, `claim`, locks): there, the same key is the same work."""
+"""The operation of keys that are given directly (`run`, `claim`): like lock names, the same key is the same work."""
 
 MAX_CACHED_SCOPES = 1_000
 """Limit of the scope cache. Operation names may come from outside, so the cache must not grow without limit."""

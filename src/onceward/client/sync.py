@@ -437,11 +437,11 @@ class Once(BaseClient):
         and PENDING records: an empty list says no more than that.
         """
         from onceward.observe.figures import broken_rules
-        from onceward.observe.rules import thresholds_of
+        from onceward.observe.rules import parse_thresholds
 
         from .alerts import alert_jobs, send_all
 
-        thresholds = thresholds_of(rules or {})
+        thresholds = parse_thresholds(rules or {})
         found = run(broken_rules(self.engine, thresholds))
         if alert is not None:
             run(send_all(self, alert_jobs(self, found, alert, thresholds)))

@@ -147,7 +147,7 @@ async def repeat_claim(attempt: Attempt, request: ClaimRequest, error: StoreErro
         except StoreError as still:
             error = still
     try:
-        raise error.of(attempt.key.text)
+        raise error.with_key(attempt.key.text)
     finally:
         del error  # its traceback refers to this frame: avoid a reference cycle
 
@@ -300,7 +300,7 @@ async def _refusal_outcome(engine: Engine, job: Job, answer: Answer, *, waited: 
                 try:
                     value = await engine.decode(job.codec, record.result, record.id)
                 except ResultError as error:
-                    raise error.of(text) from error.__cause__
+                    raise error.with_key(text) from error.__cause__
             outcome = replayed_outcome(job, record, value)
             return outcome if outcome.stored else replace(outcome, unstored=unstored_reason(record.note))
         case Verdict.RUNNING:

@@ -217,7 +217,7 @@ async def open_and_acquire(attempt: Attempt) -> Attempt | Outcome[Any]:
     try:
         await attempt.engine.ready()
     except StoreError as error:
-        error.of(attempt.key.text)
+        error.with_key(attempt.key.text)
         raise
     return await acquire(attempt)
 

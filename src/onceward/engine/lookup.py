@@ -43,7 +43,7 @@ def lookup_completed(engine: Engine, job: Job) -> tuple[CompletedRecord, Any] | 
         try:
             value = job.codec.decode(data, key.id)
         except ResultError as error:
-            raise error.of(key.text) from error.__cause__
+            raise error.with_key(key.text) from error.__cause__
     if engine.wants("skipped"):
         engine.emit_wanted("skipped", key, done, reason=job.policy.reasons.done)
     return done, value

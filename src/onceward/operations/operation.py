@@ -262,10 +262,10 @@ class Operation:
 
 def with_stored_input(codec: InputCodec, job: Job) -> Job:
     """Return the job with its arguments in the note of the claim. Completion drops them."""
-    from onceward.results.stored_input import DROPPED
+    from onceward.results.stored_input import INPUT_REMOVED
 
     note = codec.note(job.key.id, job.key.text, job.args, job.kwargs)
-    return replace(job, note={**job.note, **note}, at_end=DROPPED)
+    return replace(job, note={**job.note, **note}, at_end=INPUT_REMOVED)
 
 
 def codec_for(policy: Policy, result_type: ResultType, cipher: Cipher | None, *, accept_plain: bool = False) -> Codec:
