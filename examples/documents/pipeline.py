@@ -1,4 +1,7 @@
-"""The pipeline: content key → claim → text → extraction → file and row, both or neither → COMPLETED or FAILED."""
+"""The pipeline: content key → claim → text → extraction → file and row, both or neither → COMPLETED or FAILED.
+
+The work is a saga of three steps, under the hash of the file's content.
+"""
 
 from __future__ import annotations
 
@@ -35,55 +38,56 @@ LOGGED: Final = {
     "lost": "lock_lost",
     "unprotected": "processed_unprotected",
 }
-"""Events of Onceward, as the operators of this system know them."""
+"""Onceward's events, and the names under which this system logs them."""
 
 logger = logging.getLogger("documents")
 
 
 class Arrival(Struct):
-    """A file that has come. `source` is where from, for people."""
+    """A file that arrived. `source` is where it came from, for display."""
 
     path: Path
     source: str = ""
 
 
-HOPELESS: Final = (Unreadable, SourceError)
-"""Nobody can read it, or the warehouse refuses it: to try again would cost, and change nothing."""
+PERMANENT: Final = (Unreadable, SourceError)
+"""No model can read the document, or the warehouse rejects it. Another attempt would cost money and change nothing."""
 
-FINAL: Final = (*HOPELESS, PayloadMismatch, FileNotFoundError)
-"""The file is gone, or no longer what was claimed: nothing can be done now, but it may come again."""
+FINAL: Final = (*PERMANENT, PayloadMismatch, FileNotFoundError)
+"""Also: the file is missing, or its content has changed since the claim. It may be delivered again later."""
 
 
 class Documents:
-    """Each document once. `on_store_down="run"`: while the store is away, without a claim (and listed for a person).
+    """Process each document once.
 
-    `attempts` are those of a step before it is given up; a worker that dies has used up one.
+    With `on_store_down="run"`, documents are processed without a claim while the store is down, and are appended to
+    `unprotected_list`. `attempts` is the limit for each step; an attempt whose worker crashed counts.
     """
 
     def __init__(
         self,
         once: Once,
         objects: Objects,
-        house: Warehouse,
+        warehouse: Warehouse,
         models: Models,
         *,
         on_store_down: Literal["raise", "run"] = "raise",
-        for_a_person: Path | None = None,
+        unprotected_list: Path | None = None,
         attempts: int = 20,
     ) -> None:
         self.once = once
         self._objects = objects
-        self._house = house
+        self._warehouse = warehouse
         self._models = models
-        self._for_a_person = for_a_person
-        house.prepare(TABLE)
-        tries: Any = {"final": FINAL, "max_attempts": attempts}
+        self._unprotected_list = unprotected_list
+        warehouse.prepare(TABLE)
+        retries: Any = {"final": FINAL, "max_attempts": attempts}
         self.saga = once.saga(
             NAME,
-            # whatever it raises, a question to a model leaves nothing behind
-            Step("extract", self._extract, undo=_nothing, not_applied=(Exception, TimeoutError), **tries),
-            Step("upload", self._upload, undo=self._remove, **tries),
-            Step("load", self._load, kind="pivot", **tries),
+            # whatever it raises, a request to a model has no lasting effect
+            Step("extract", self._extract, undo=_undo_nothing, not_applied=(Exception, TimeoutError), **retries),
+            Step("upload", self._upload, undo=self._remove, **retries),
+            Step("load", self._load, kind="pivot", **retries),
             input_type=Arrival,
             key=Content("path"),  # a renamed file is the same file
             window="forever",
@@ -93,17 +97,17 @@ class Documents:
         once.subscribe(self._log)
 
     def process(self, path: Path, source: str = "") -> Outcome[dict[str, Any]]:
-        """Process the file, or tell why not now. What an earlier delivery gave up is tried again, if that may help."""
-        given = {"path": path, "source": source or path.absolute().as_uri()}
-        outcome = self.saga.outcome(**given)
+        """Process the file, and return the outcome. If an earlier delivery failed and a retry may help, retry it."""
+        arrival = {"path": path, "source": source or path.absolute().as_uri()}
+        outcome = self.saga.outcome(**arrival)
         if isinstance(outcome, Failed | Parked) and outcome.exception is None and not is_settled(outcome):
-            with suppress(NotAcquired):  # somebody else is faster, or a person has to say
-                self.saga.retry(**given)
-            outcome = self.saga.outcome(**given)
+            with suppress(NotAcquired):  # another worker was faster, or an operator must resolve it
+                self.saga.retry(**arrival)
+            outcome = self.saga.outcome(**arrival)
         return outcome
 
-    def record(self, hash: str) -> dict[str, str | None] | None:  # noqa: A002 (its name in the record)
-        """The facts about a document, in the words of its operators."""
+    def record(self, hash: str) -> dict[str, str | None] | None:  # noqa: A002 (the name of the field)
+        """Return the record of a document, with the field names of this system."""
         entry = self.once.read(hash, name=NAME)
         if entry is None:
             return None
@@ -127,7 +131,7 @@ class Documents:
 
     def _upload(self, step: StepContext) -> str:
         invoice: Invoice = step.results["extract"]
-        put = self._objects.put(file_name(invoice), step.input.path, content=step.saga_key, if_other="beside")
+        put = self._objects.put(file_name(invoice), step.input.path, content=step.saga_key, if_other="rename")
         current_claim().annotate(gcs_output_path=f"{self._objects.name}/{put.name}")
         return put.name
 
@@ -138,7 +142,7 @@ class Documents:
     def _load(self, step: StepContext) -> None:
         invoice: Invoice = step.results["extract"]
         row = {"hash": step.saga_key, **{name: getattr(invoice, name) for name in invoice.__struct_fields__}}
-        self._house.load(step.saga_key, TABLE, [row | {"file": step.results["upload"]}], fingerprint="none")
+        self._warehouse.load(step.saga_key, TABLE, [row | {"file": step.results["upload"]}], fingerprint="none")
 
     # ── log ──
 
@@ -148,21 +152,21 @@ class Documents:
             return
         facts = {"event": name, "doc_hash": event.key, "status": event.state}
         logger.log(event.level, "%s %s %s", *facts.values(), extra=facts)
-        if event.name == "unprotected" and self._for_a_person is not None:
-            with self._for_a_person.open("a", encoding="utf-8") as listed:
+        if event.name == "unprotected" and self._unprotected_list is not None:
+            with self._unprotected_list.open("a", encoding="utf-8") as listed:
                 listed.write(f"{event.key} {' '.join(event.reason.split())}\n")
 
 
 def is_settled(outcome: Outcome[Any]) -> bool:
-    """Whether another delivery of the same document could change nothing any more."""
-    hopeless = isinstance(outcome, Failed) and outcome.error_type in {kind.__qualname__ for kind in HOPELESS}
-    return hopeless or outcome.kind in ("executed", "replayed")
+    """Whether another delivery of the same document would change nothing."""
+    permanent = isinstance(outcome, Failed) and outcome.error_type in {kind.__qualname__ for kind in PERMANENT}
+    return permanent or outcome.kind in ("executed", "replayed")
 
 
 def file_name(invoice: Invoice) -> str:
-    """`ID_Company_Date.pdf`, whatever the company is called: one part of a path, and short enough for every folder."""
+    """Return `ID_Company_Date.pdf`. Any company name becomes a safe, short part of a path."""
     return f"{safe_name(invoice.id, longest=60)}_{safe_name(invoice.company, longest=120)}_{invoice.date}.pdf"
 
 
-def _nothing(_step: StepContext) -> None:
-    """A question to a model leaves nothing behind that could be undone."""
+def _undo_nothing(_step: StepContext) -> None:
+    """Do nothing: a request to a model has no effect that could be undone."""

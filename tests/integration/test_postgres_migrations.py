@@ -131,7 +131,7 @@ def test_a_migration_behind_a_long_transaction_holds_up_nobody(name: str, monkey
     version_1(name)
     both = (migration(1), A_LATER_ONE)
     monkeypatch.setattr(schema, "migrations", lambda: (migration(1),))
-    monkeypatch.setattr(schema, "SOON", 50)
+    monkeypatch.setattr(schema, "LOCK_TIMEOUT", 50)
     monkeypatch.setattr(schema, "RETRY_DELAY", 0.05)
     with Once(PostgresStore(os.environ[URL], schema=name), lease="20s") as once:
         once.run("ready", lambda: None)

@@ -156,7 +156,7 @@ def test_batches_that_update_the_same_entities_lose_nothing_and_never_wait_cross
 ) -> None:
     monkeypatch.setattr(postgres_store, "RETRYABLE", frozenset())  # a deadlock is an error
     monkeypatch.setattr(orders, "SKIPPED_BATCHES", 0)  # whoever was wrong guesses again
-    updated, sound = [], EventBatch._move
+    updated, sound = [], EventBatch._state_write
 
     def move(batch: EventBatch, *, counted: bool) -> Any:
         statement, values = sound(batch, counted=counted)
@@ -164,7 +164,7 @@ def test_batches_that_update_the_same_entities_lose_nothing_and_never_wait_cross
         return statement, values
 
     trucks.apply_many(fleet_at(0, range(ENTITIES)))
-    monkeypatch.setattr(EventBatch, "_move", move)
+    monkeypatch.setattr(EventBatch, "_state_write", move)
 
     def some(number: int, turn: int, dice: Random) -> list[Event]:
         chosen = [(n, (n * 7 + number) % 11) for n in dice.sample(range(ENTITIES), ENTITIES - 10)]

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from onceward import content_key
 from onceward.objects.backend import PIECE
-from onceward.objects.cloud import IN_ONE
+from onceward.objects.cloud import MAX_SINGLE_UPLOAD
 
 PDF = b"%PDF-1.7 one"
 OTHER = b"%PDF-1.7 two"
-LARGE = IN_ONE + 3 * PIECE + 5
+LARGE = MAX_SINGLE_UPLOAD + 3 * PIECE + 5
 
 
 def large() -> Iterator[bytes]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from onceward import InvalidKey
 from onceward.objects import open_objects, safe_name
-from onceward.objects.names import checked_name, marked_name
+from onceward.objects.names import checked_name, name_with_hash
 
 texts = st.text(st.characters(), max_size=400)
 CONTENT = "sha256:" + "0123456789abcdef" * 4
@@ -49,14 +49,14 @@ def test_a_safe_name_is_an_object_name_and_stays_in_its_folder(text: str) -> Non
     assert PurePosixPath(name).name == name
     assert (Path("/somewhere") / name).resolve().parent == Path("/somewhere")
     assert safe_name(name) == name
-    marked = marked_name(f"folder/{name}", CONTENT)
+    marked = name_with_hash(f"folder/{name}", CONTENT)
     assert checked_name(marked).startswith("folder/")
 
 
 def test_a_marked_name_has_the_hash_before_its_ending() -> None:
-    assert marked_name("2026/a.pdf", CONTENT) == "2026/a-0123456789ab.pdf"
-    assert marked_name("a", CONTENT) == "a-0123456789ab"
-    assert marked_name("x" * 255, CONTENT) == "x" * 242 + "-0123456789ab"
+    assert name_with_hash("2026/a.pdf", CONTENT) == "2026/a-0123456789ab.pdf"
+    assert name_with_hash("a", CONTENT) == "a-0123456789ab"
+    assert name_with_hash("x" * 255, CONTENT) == "x" * 242 + "-0123456789ab"
 
 
 EMPTY_OR_UP = ["", "/a", "a/", "a//b", ".", "..", "../a", "a/../b", "a/./b"]

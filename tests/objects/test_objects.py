@@ -14,7 +14,7 @@ import pytest
 from onceward import InvalidKey, PayloadMismatch, content_key
 from onceward.objects import Put, open_objects
 from onceward.objects.backend import PIECE
-from onceward.objects.cloud import IN_ONE
+from onceward.objects.cloud import MAX_SINGLE_UPLOAD
 from tests.objects.contents import LARGE, LARGE_KEY, OTHER, PDF, large
 from tests.objects.places import opened
 
@@ -23,7 +23,7 @@ from tests.objects.places import opened
 def test_what_is_there_is_never_overwritten(objects: Any) -> None:
     assert objects.put("2026/a.pdf", PDF) == Put("2026/a.pdf", content_key(PDF), len(PDF), "created")
     assert objects.put("2026/a.pdf", PDF).status == "same"
-    assert objects.put("2026/a.pdf", OTHER, if_other="tell").status == "other"
+    assert objects.put("2026/a.pdf", OTHER, if_other="return").status == "other"
     with pytest.raises(PayloadMismatch, match="other content under this name"):
         objects.put("2026/a.pdf", OTHER)
     assert objects.read("2026/a.pdf") == PDF
@@ -33,11 +33,11 @@ def test_what_is_there_is_never_overwritten(objects: Any) -> None:
 @pytest.mark.mission("A6")
 def test_two_documents_of_one_name_lie_side_by_side_however_often_they_come(objects: Any) -> None:
     beside = f"a-{content_key(OTHER)[7:19]}.pdf"
-    assert objects.put("a.pdf", PDF, if_other="beside").name == "a.pdf"
-    assert objects.put("a.pdf", OTHER, if_other="beside") == Put(beside, content_key(OTHER), len(OTHER), "created")
-    assert objects.put("a.pdf", PDF, if_other="beside").status == "same"
+    assert objects.put("a.pdf", PDF, if_other="rename").name == "a.pdf"
+    assert objects.put("a.pdf", OTHER, if_other="rename") == Put(beside, content_key(OTHER), len(OTHER), "created")
+    assert objects.put("a.pdf", PDF, if_other="rename").status == "same"
     assert objects.delete("a.pdf", content_key(PDF)) == "deleted"
-    assert objects.put("a.pdf", OTHER, if_other="beside") == Put(beside, content_key(OTHER), len(OTHER), "same")
+    assert objects.put("a.pdf", OTHER, if_other="rename") == Put(beside, content_key(OTHER), len(OTHER), "same")
     assert list(objects.names()) == [beside], "the second one stays where it is, also when the first one is gone"
 
 
@@ -45,7 +45,7 @@ def test_two_documents_of_one_name_lie_side_by_side_however_often_they_come(obje
 @pytest.mark.fault("F19")
 def test_a_source_that_was_changed_since_it_was_hashed_is_not_put(objects: Any) -> None:
     with pytest.raises(PayloadMismatch, match="the source is no longer sha256:"):
-        objects.put("a.pdf", OTHER, content=content_key(PDF), if_other="beside")
+        objects.put("a.pdf", OTHER, content=content_key(PDF), if_other="rename")
     assert (list(objects.names()), objects.purge(0)) == ([], 0), "nothing is left of it"
     assert objects.put("a.pdf", PDF, content=content_key(PDF)).status == "created"
 
@@ -54,7 +54,7 @@ def test_a_large_one_is_hashed_on_its_way(objects: Any) -> None:
     put = objects.put("large", large())
     assert (put.content, put.size, put.status) == (LARGE_KEY, LARGE, "created")
     assert objects.put("large", large()).status == "same"
-    assert objects.put("large", b"".join(large())[:-1] + b"6", if_other="tell").status == "other"
+    assert objects.put("large", b"".join(large())[:-1] + b"6", if_other="return").status == "other"
     assert sum(map(len, objects.pieces("large"))) == LARGE
     assert objects.purge(0) == 0, "nothing is left of what was staged"
 
@@ -80,7 +80,7 @@ class _Pipe(io.RawIOBase):
         return self._inner.read(min(size, 70_000))
 
 
-@pytest.mark.parametrize("content", [b"", b"x", b"x" * IN_ONE])
+@pytest.mark.parametrize("content", [b"", b"x", b"x" * MAX_SINGLE_UPLOAD])
 def test_every_size_arrives(objects: Any, content: bytes) -> None:
     assert objects.put("a", content).content == content_key(content)
     assert objects.read("a") == content

@@ -30,7 +30,7 @@ def test_of_many_threads_one_creates_and_the_others_are_told(url: str, size: str
         mine = opened(url)
         try:
             line.wait(30)
-            answers.append(mine.put("one", contents[number % 2], if_other="tell"))
+            answers.append(mine.put("one", contents[number % 2], if_other="return"))
         except BaseException as error:
             errors.append(error)
 
@@ -55,7 +55,7 @@ objects = opened(url)
 print("ready", flush=True)
 for turn in range(rounds):
     sys.stdin.readline()
-    print(objects.put(f"{turn}", b"%d" % number, if_other="tell").status, flush=True)
+    print(objects.put(f"{turn}", b"%d" % number, if_other="return").status, flush=True)
 """
 
 
@@ -100,9 +100,9 @@ def dying():
 
 objects = opened(sys.argv[1])
 if sys.argv[2] == "before it has its name":
-    objects._place.create = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    objects._backend.create = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 if sys.argv[2] == "after it has its name":
-    objects._place.unstage = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    objects._backend.unstage = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 print(objects.put("a", dying()).status)
 """
 
@@ -140,15 +140,15 @@ def test_what_another_program_put_there_is_not_deleted_nor_overwritten(tmp_path:
 def test_one_that_is_replaced_while_an_undo_reads_it_stays(url: str) -> None:
     objects = opened(url)
     put = objects.put("a", PDF)
-    find = objects._place.find
+    find = objects._backend.find
 
     def and_replaced(name: str) -> Any:
         there = find(name)
-        objects._place.delete(name)
+        objects._backend.delete(name)
         opened(url).put(name, OTHER)
         return there
 
-    objects._place.find = and_replaced  # type: ignore[method-assign]
+    objects._backend.find = and_replaced  # type: ignore[method-assign]
     assert objects.delete("a", put.content) == "other"
     assert opened(url).read("a") == OTHER
 

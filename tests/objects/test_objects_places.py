@@ -24,7 +24,7 @@ def test_on_google_cloud_storage_every_request_that_gives_a_name_carries_the_con
         objects = open_objects("gs://bucket/prefix", **storage.settings)
         small = objects.put("a", PDF)
         assert (small.status, objects.put("a", PDF).status) == ("created", "same")
-        assert objects.put("a", OTHER, if_other="tell").status == "other"
+        assert objects.put("a", OTHER, if_other="return").status == "other"
         assert (objects.put("b", large()).status, objects.put("b", large()).status) == ("created", "same")
         assert set(storage.objects) == {"prefix/a", "prefix/b"}, "nothing staged is left"
         assert storage.objects["prefix/a"] == PDF
@@ -52,7 +52,7 @@ def test_a_create_whose_answer_is_lost_is_found_by_its_content(tmp_path: Path) -
 
 def test_a_bucket_that_is_not_there_says_so() -> None:
     objects = open_objects("s3://nowhere/x", endpoint=server().url, **KEYS)
-    with pytest.raises(StoreNotSetUp, match="s3://nowhere/x: no such bucket"):
+    with pytest.raises(StoreNotSetUp, match="s3://nowhere/x: the bucket does not exist"):
         objects.put("a", PDF)
 
 
@@ -119,7 +119,7 @@ def test_what_is_told_to_be_there_is_as_durable_as_what_was_created(
 def test_a_link_that_leads_nowhere_is_said_to_be_one(tmp_path: Path) -> None:
     objects = open_objects(tmp_path.as_uri())
     (tmp_path / "a").symlink_to(tmp_path / "nothing")
-    with pytest.raises(StoreBroken, match="leads nowhere"):
+    with pytest.raises(StoreBroken, match="broken symbolic link"):
         objects.put("a", b"1")
     assert (tmp_path / "a").is_symlink()
 
@@ -130,5 +130,5 @@ def test_a_folder_that_cannot_be_written_to_says_so(tmp_path: Path, monkeypatch:
 
     objects = open_objects(tmp_path.as_uri())
     monkeypatch.setattr(os, "link", refuse)
-    with pytest.raises(StoreNotSetUp, match="not allowed"):
+    with pytest.raises(StoreNotSetUp, match="permission denied"):
         objects.put("a", b"1")

@@ -1,4 +1,7 @@
-"""Object storage for work that comes again: objects are created, never overwritten, and known by their content."""
+"""Object storage for repeatable work: objects are created, never overwritten, and compared by their content.
+
+Read `objects.py` first. `folder.py` and `cloud.py` are the backends.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`AsyncObjects`: the same for an event loop. What takes time happens in a thread; the loop stays free."""
+"""`AsyncObjects`: `Objects` for an event loop. Blocking calls run in a thread."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from .objects import Objects
 
 IN_MEMORY: Final = 1 << 20
-"""Bytes of an asynchronous source; more of them wait on disk until they are put."""
+"""Bytes of an asynchronous source that are buffered in memory. Beyond that, they are buffered on disk."""
 
 
 class AsyncObjects:
-    """As `Objects`, awaited. A source may also be an asynchronous iterable of bytes, such as a request's body."""
+    """Like `Objects`, with async methods. A source may also be an async iterable of bytes, such as a request body."""
 
     def __init__(self, objects: Objects) -> None:
         self.objects = objects
@@ -37,7 +37,7 @@ class AsyncObjects:
         content: str | None = None,
         if_other: IfOther = "raise",
     ) -> Put:
-        """As `Objects.put`."""
+        """Like `Objects.put`."""
         if not isinstance(source, AsyncIterable):
             return await asyncio.to_thread(self.objects.put, name, source, content=content, if_other=if_other)
         with SpooledTemporaryFile(IN_MEMORY) as spool:
@@ -47,29 +47,29 @@ class AsyncObjects:
             return await asyncio.to_thread(self.objects.put, name, spool, content=content, if_other=if_other)
 
     async def delete(self, name: str, content: str) -> Deleted:
-        """As `Objects.delete`."""
+        """Like `Objects.delete`."""
         return await asyncio.to_thread(self.objects.delete, name, content)
 
     async def purge(self, older_than: Duration = "24h") -> int:
-        """As `Objects.purge`."""
+        """Like `Objects.purge`."""
         return await asyncio.to_thread(self.objects.purge, older_than)
 
     async def content(self, name: str) -> str | None:
-        """As `Objects.content`."""
+        """Like `Objects.content`."""
         return await asyncio.to_thread(self.objects.content, name)
 
     async def read(self, name: str) -> bytes:
-        """As `Objects.read`."""
+        """Like `Objects.read`."""
         return await asyncio.to_thread(self.objects.read, name)
 
     async def pieces(self, name: str) -> AsyncIterator[bytes]:
-        """As `Objects.pieces`: `async for piece in objects.pieces(name)`."""
+        """Like `Objects.pieces`: `async for piece in objects.pieces(name)`."""
         pieces = self.objects.pieces(name)
         while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
             yield piece
 
     async def names(self, prefix: str = "") -> list[str]:
-        """As `Objects.names`, all of them."""
+        """Like `Objects.names`, as a list."""
         return await asyncio.to_thread(lambda: list(self.objects.names(prefix)))
 
     async def close(self) -> None:

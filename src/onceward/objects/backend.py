@@ -1,4 +1,4 @@
-"""What a place for objects must offer, and what a put answers."""
+"""The interface of a storage backend, and the results of `put` and `delete`."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from msgspec import Struct
 
 Status = Literal["created", "same", "other"]
 Deleted = Literal["deleted", "absent", "other"]
-IfOther = Literal["raise", "tell", "beside"]
+IfOther = Literal["raise", "return", "rename"]
 
 STAGING: Final = ".onceward-staging"
-"""What is on its way lies here, under names of its own; no object's name may begin like this."""
+"""Uploads that are not finished are stored here. No object name may begin with this."""
 
 PIECE: Final = 1 << 20
 
 
 class Put(Struct, frozen=True):
-    """What is under the name now.
+    """The result of a put.
 
-    `created`: this call has put it there. `same`: this content was there already, perhaps by an earlier attempt of
-    ours whose answer was lost. `other`: something else is there, and has been left as it is.
+    `created`: this call created the object. `same`: this content was already stored, perhaps by an earlier attempt
+    whose reply was lost. `other`: different content is stored under the name, and was not changed.
     """
 
     name: str
     content: str
-    """`sha256:<hex>` of what was given."""
+    """`sha256:<hex>` of the source."""
 
     size: int
     status: Status
 
 
-class There:
-    """An object that is there: which one it is (another one under the same name has another version), and its bytes."""
+class StoredObject:
+    """A stored object: its version, its size and its bytes. Another object under the same name has another version."""
 
     def __init__(self, version: str, size: int, pieces: Iterator[bytes], file: RawIOBase | None = None) -> None:
         self.version = version
@@ -52,34 +52,34 @@ class There:
 
 
 class ObjectBackend(Protocol):
-    """Where the objects are. Names have been checked."""
+    """Stores objects. The names that it gets have been checked."""
 
     name: str
 
     def stage(self, pieces: Iterator[bytes]) -> Any:
-        """Take all of it in, in constant memory, under no object's name."""
+        """Store all pieces, in constant memory, but not yet under an object name."""
         ...
 
     def create(self, name: str, staged: Any) -> bool:
-        """Give it its name, in one step, unless there is something of that name: False."""
+        """Publish the staged content under the name, atomically. Return False if the name is taken."""
         ...
 
     def unstage(self, staged: Any) -> None:
-        """What was staged is not needed any more. Never raises: `purge` finds what is left."""
+        """Remove the staged content. Never raises: `purge` removes what is left."""
         ...
 
-    def find(self, name: str) -> There | None: ...
+    def find(self, name: str) -> StoredObject | None: ...
 
     def version(self, name: str) -> str | None: ...
 
     def delete(self, name: str) -> None:
-        """One that is not there is no error."""
+        """Delete the object, if it exists."""
         ...
 
     def names(self, prefix: str) -> Iterator[str]:
-        """Those whose names begin so."""
+        """Yield the names that begin with the prefix."""
         ...
 
     def purge(self, before: datetime) -> int:
-        """Remove what was staged before then and never became an object: how many."""
+        """Remove staged content that is older than this. Return how many items were removed."""
         ...

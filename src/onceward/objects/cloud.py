@@ -1,4 +1,4 @@
-"""S3 and GCS as the place, by obstore."""
+"""S3 and GCS as storage backends, through obstore."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 from onceward.errors import InvalidKey, MissingExtra, OncewardError, StoreBroken, StoreNotSetUp, StoreUnavailable
 
-from .backend import PIECE, STAGING, There
+from .backend import PIECE, STAGING, StoredObject
 
 if TYPE_CHECKING:
     from obstore.store import GCSStore, S3Store
 
-IN_ONE: Final = 8 * PIECE
-"""What is not larger goes up in one request. Multipart uploads know no condition: what is larger gets its name by a
-copy inside of the storage, which does."""
+MAX_SINGLE_UPLOAD: Final = 8 * PIECE
+"""Content up to this size is uploaded in one request. Multipart uploads cannot be conditional, so larger content is
+uploaded under a staging name and then copied to its name, which can be conditional."""
 
-AT_ONCE: Final = 2
-"""Parts in flight; as many pieces are in memory."""
+MAX_PARTS_IN_FLIGHT: Final = 2
+"""Parts in flight; this many parts are in memory."""
 
 RETRIES: Final = 3
-"""By the driver. A create that is repeated after a lost answer finds its own object, which is told by its content."""
+"""Retries by the driver. A create that is retried after a lost reply finds its own object, known by its content."""
 
 
-_used_in: list[int] = []
-"""The process that has used the driver first: its threads do not survive a fork, and a child would wait for them."""
+_driver_process: list[int] = []
+"""The process that first used the driver. The driver's threads do not survive a fork, and a child would hang."""
 
 
 class Bucket:
@@ -41,31 +41,36 @@ class Bucket:
         self._obstore = _driver()
 
     def stage(self, pieces: Iterator[bytes]) -> bytes | str:
-        """The content itself if it is small, else the name of an object of its own."""
-        first = bytearray()
+        """Return the content itself if it is small, else the name of the staged object."""
+        head = bytearray()
         for piece in pieces:
-            first += piece
-            if len(first) > IN_ONE:
-                return self._upload(chain((bytes(first),), pieces))
-        return bytes(first)
+            head += piece
+            if len(head) > MAX_SINGLE_UPLOAD:
+                return self._upload(chain((bytes(head),), pieces))
+        return bytes(head)
 
     def _upload(self, pieces: Iterator[bytes]) -> str:
         path = f"{STAGING}/{uuid.uuid4().hex}"
         source = _Source(pieces)
         try:
-            with self._explained(path):
+            with self._translating(path):
                 self._obstore.put(
-                    self._store, path, source, use_multipart=True, chunk_size=IN_ONE, max_concurrency=AT_ONCE
+                    self._store,
+                    path,
+                    source,
+                    use_multipart=True,
+                    chunk_size=MAX_SINGLE_UPLOAD,
+                    max_concurrency=MAX_PARTS_IN_FLIGHT,
                 )
         except BaseException:
             self.unstage(path)
-            if source.error is not None:  # it is about the source, not about the bucket
+            if source.error is not None:  # the source failed, not the bucket
                 raise source.error from None
             raise
         return path
 
     def create(self, name: str, staged: bytes | str) -> bool:
-        with self._explained(name):
+        with self._translating(name):
             try:
                 if isinstance(staged, str):
                     self._obstore.copy(self._store, staged, name, overwrite=False)
@@ -80,77 +85,79 @@ class Bucket:
             with suppress(Exception):
                 self._obstore.delete(self._store, staged)
 
-    def find(self, name: str) -> There | None:
-        with self._explained(name):
+    def find(self, name: str) -> StoredObject | None:
+        with self._translating(name):
             try:
                 got = self._obstore.get(self._store, name)
             except FileNotFoundError:
                 return None
             meta = got.meta
-            return There(_version(meta), meta["size"], self._pieces(name, got.stream(min_chunk_size=PIECE)))
+            return StoredObject(_version(meta), meta["size"], self._pieces(name, got.stream(min_chunk_size=PIECE)))
 
     def _pieces(self, name: str, stream: Any) -> Iterator[bytes]:
-        with self._explained(name):
+        with self._translating(name):
             for piece in stream:
                 yield bytes(piece)
 
     def version(self, name: str) -> str | None:
-        with self._explained(name):
+        with self._translating(name):
             try:
                 return _version(self._obstore.head(self._store, name))
             except FileNotFoundError:
                 return None
 
     def delete(self, name: str) -> None:
-        with self._explained(name), suppress(FileNotFoundError):
+        with self._translating(name), suppress(FileNotFoundError):
             self._obstore.delete(self._store, name)
 
     def names(self, prefix: str) -> Iterator[str]:
         folder = prefix.rpartition("/")[0]
         if not {".", ".."}.isdisjoint(folder.split("/")):
-            return  # no object has such a name, and the driver would raise
-        for meta in self._listed(folder):
+            return  # no object can have such a name, and the driver would raise
+        for meta in self._list(folder):
             name = meta["path"]
             if name.startswith(prefix) and not name.startswith(STAGING):
                 yield name
 
     def purge(self, before: datetime) -> int:
-        old = [meta["path"] for meta in self._listed(STAGING) if meta["last_modified"] < before]
+        old = [meta["path"] for meta in self._list(STAGING) if meta["last_modified"] < before]
         for path in old:
             self.delete(path)
         return len(old)
 
-    def _listed(self, folder: str) -> Iterator[Any]:
-        with self._explained(folder):
+    def _list(self, folder: str) -> Iterator[Any]:
+        with self._translating(folder):
             for page in self._obstore.list(self._store, prefix=folder or None):
                 yield from page
 
     @contextmanager
-    def _explained(self, name: str) -> Iterator[None]:
-        known = self._obstore.exceptions
+    def _translating(self, name: str) -> Iterator[None]:
+        errors = self._obstore.exceptions
         _refuse_forked(self.name)
         try:
             yield
         except OncewardError:
             raise
-        except known.InvalidPathError as error:
+        except errors.InvalidPathError as error:
             raise InvalidKey(f"{self.name}: {_first_line(error)}", key=name) from error
-        except (known.PermissionDeniedError, known.UnauthenticatedError, FileNotFoundError) as error:
+        except (errors.PermissionDeniedError, errors.UnauthenticatedError, FileNotFoundError) as error:
             raise StoreNotSetUp(
-                f"{self.name}: no such bucket, or no rights there ({_first_line(error)})",
+                f"{self.name}: the bucket does not exist, or access is denied ({_first_line(error)})",
                 key=name,
-                hint="make the bucket; allow to get, put, list and delete objects below the prefix",
+                hint="create the bucket; allow getting, putting, listing and deleting objects below the prefix",
             ) from error
-        except known.NotSupportedError as error:
+        except errors.NotSupportedError as error:
             raise StoreBroken(f"{self.name}: {_first_line(error)}", key=name) from error
-        except (known.BaseError, OSError) as error:
+        except (errors.BaseError, OSError) as error:
             raise StoreUnavailable(
-                f"{self.name}: {_first_line(error)}", key=name, hint="it may be repeated: nothing is ever overwritten"
+                f"{self.name}: {_first_line(error)}",
+                key=name,
+                hint="the call may be repeated: nothing is ever overwritten",
             ) from error
 
 
 class _Source(Iterator[bytes]):
-    """Keeps what reading raises: the driver would make an error of its own of it."""
+    """Remembers the exception of the source, which the driver would replace by its own."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
@@ -178,22 +185,22 @@ def open_bucket(
         client["allow_http"] = True
     retry = {"max_retries": RETRIES, "retry_timeout": timedelta(seconds=timeout)}
     client |= settings.pop("client_options", {})
-    known = {"prefix": prefix or None, "client_options": client, "retry_config": retry, **settings}
+    options = {"prefix": prefix or None, "client_options": client, "retry_config": retry, **settings}
     name = f"{scheme}://{bucket}/{prefix}".rstrip("/")
     if scheme == "gs":
-        return Bucket(name, store.GCSStore(bucket, **known))
+        return Bucket(name, store.GCSStore(bucket, **options))
     if endpoint is not None:
-        known["endpoint"] = endpoint
-    return Bucket(name, store.S3Store(bucket, copy_if_not_exists="multipart", **known))
+        options["endpoint"] = endpoint
+    return Bucket(name, store.S3Store(bucket, copy_if_not_exists="multipart", **options))
 
 
 def _refuse_forked(name: str) -> None:
-    if not _used_in:
-        _used_in.append(os.getpid())
-    elif _used_in[0] != os.getpid():
+    if not _driver_process:
+        _driver_process.append(os.getpid())
+    elif _driver_process[0] != os.getpid():
         raise StoreBroken(
-            f"{name}: this process was forked from one that has used object storage already",
-            hint="start it by spawn or forkserver, or fork before the first put",
+            f"{name}: this process was forked from one that had already used object storage",
+            hint="start it with spawn or forkserver, or fork before the first put",
         )
 
 

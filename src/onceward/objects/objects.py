@@ -1,4 +1,4 @@
-"""`Objects`: created or left as they are, deleted only while they are what we wrote."""
+"""`Objects`: objects are created or left unchanged, and deleted only if they still have the expected content."""
 
 from __future__ import annotations
 
@@ -9,146 +9,149 @@ from typing import TYPE_CHECKING, Any, Final, Self, get_args
 from onceward.errors import ConfigurationError, PayloadMismatch, StoreUnavailable
 from onceward.protocol.duration import Duration, microseconds
 
-from .backend import Deleted, IfOther, ObjectBackend, Put, Status, There
-from .names import checked_name, marked_name
-from .sources import Hashed, Source, pieces_of
+from .backend import Deleted, IfOther, ObjectBackend, Put, Status, StoredObject
+from .names import checked_name, name_with_hash
+from .sources import HashingReader, Source, pieces_of
 
 if TYPE_CHECKING:
     from .aio import AsyncObjects
 
 ATTEMPTS: Final = 5
-"""At a name under which others create and delete at the same time."""
+"""Attempts to create a name that others create and delete at the same time."""
 
-ABANDONED: Final = "24h"
+PURGE_AGE: Final = "24h"
 
 
 class Objects:
-    """The objects below a prefix. May be used by several threads and processes at once."""
+    """The objects below a prefix. Several threads and processes may use it at the same time."""
 
-    def __init__(self, place: ObjectBackend) -> None:
-        self._place = place
+    def __init__(self, backend: ObjectBackend) -> None:
+        self._backend = backend
 
     @property
     def name(self) -> str:
-        """Where they are, as a URL."""
-        return self._place.name
+        """The URL of the objects."""
+        return self._backend.name
 
     @property
     def aio(self) -> AsyncObjects:
-        """The same for an event loop."""
-        from .aio import AsyncObjects  # asyncio is paid for by those who use it
+        """The async version, for an event loop."""
+        from .aio import AsyncObjects  # imported here: only async callers need asyncio
 
         return AsyncObjects(self)
 
     # ── writing ──
 
     def put(self, name: str, source: Source, *, content: str | None = None, if_other: IfOther = "raise") -> Put:
-        """Create the object in one step, or leave what is there: nothing is overwritten, and nothing is half there.
+        """Create the object atomically, or leave the existing one: nothing is overwritten or stored partially.
 
-        The source is bytes, a path, a binary stream (from where it stands) or an iterable of bytes. If other content is
-        under that name: `if_other="raise"` a `PayloadMismatch`, `"tell"` the answer says so, `"beside"` it gets a name
-        with the first digits of its hash in it. If the source is not this `content`, a hash that was taken before,
-        nothing is created: `PayloadMismatch`, too.
+        The source is bytes, a path, a binary stream (from its current position) or an iterable of bytes. If the name
+        already has other content, `if_other="raise"` raises `PayloadMismatch`, `"return"` returns the status `other`,
+        and `"rename"` adds the first digits of the content hash to the name. `content` is the expected hash: if the
+        source does not have it, nothing is created, and `PayloadMismatch` is raised.
         """
         checked_name(name)
         if if_other not in get_args(IfOther):
-            raise ConfigurationError(f"if_other={if_other!r} is not possible", hint='write "raise", "tell" or "beside"')
-        hashed = Hashed(pieces_of(source))
-        staged = self._place.stage(hashed)
+            hint = 'write "raise", "return" or "rename"'
+            raise ConfigurationError(f"if_other={if_other!r} is not supported", hint=hint)
+        reader = HashingReader(pieces_of(source))
+        staged = self._backend.stage(reader)
         try:
-            if content is not None and hashed.content != content:
+            if content is not None and reader.content != content:
                 raise PayloadMismatch(
                     f"{self.name}: the source is no longer {content}; nothing was created",
                     key=name,
-                    hint="it was changed meanwhile: claim what it is now",
+                    hint="the source has changed since it was hashed: hash it again, and claim the new hash",
                 )
-            return self._named(Put(name, hashed.content, hashed.size, "created"), staged, if_other)
+            return self._create(Put(name, reader.content, reader.size, "created"), staged, if_other)
         finally:
-            self._place.unstage(staged)
+            self._backend.unstage(staged)
 
-    def _named(self, put: Put, staged: Any, if_other: IfOther) -> Put:
-        beside = marked_name(put.name, put.content)
-        if if_other == "beside" and self._compared(beside, put) == "same":  # by an earlier attempt
-            return Put(beside, put.content, put.size, "same")
-        name, status = put.name, self._created(put.name, put, staged)
-        if status == "other" and if_other == "beside":
-            name, status = beside, self._created(beside, put, staged)
-        if status == "other" and if_other != "tell":
+    def _create(self, put: Put, staged: Any, if_other: IfOther) -> Put:
+        renamed = name_with_hash(put.name, put.content)
+        if if_other == "rename" and self._compare(renamed, put) == "same":  # by an earlier attempt
+            return Put(renamed, put.content, put.size, "same")
+        name, status = put.name, self._create_or_compare(put.name, put, staged)
+        if status == "other" and if_other == "rename":
+            name, status = renamed, self._create_or_compare(renamed, put, staged)
+        if status == "other" and if_other != "return":
             raise PayloadMismatch(
                 f"{self.name} has other content under this name",
                 key=name,
-                hint='nothing was overwritten; another name, or if_other="beside"',
+                hint='nothing was overwritten; use another name, or if_other="rename"',
             )
         return Put(name, put.content, put.size, status)
 
-    def _created(self, name: str, put: Put, staged: Any) -> Status:
+    def _create_or_compare(self, name: str, put: Put, staged: Any) -> Status:
         for _ in range(ATTEMPTS):
-            if self._place.create(name, staged):
+            if self._backend.create(name, staged):
                 return "created"
-            status = self._compared(name, put)
+            status = self._compare(name, put)
             if status is not None:
                 return status
         raise StoreUnavailable(
-            f"{self.name}: it was there and gone again, {ATTEMPTS} times", key=name, hint="the put may be repeated"
+            f"{self.name}: the object was created and deleted by others {ATTEMPTS} times during this put",
+            key=name,
+            hint="the put may be repeated",
         )
 
-    def _compared(self, name: str, put: Put) -> Status | None:
-        there = self._place.find(name)
-        if there is None:
+    def _compare(self, name: str, put: Put) -> Status | None:
+        found = self._backend.find(name)
+        if found is None:
             return None
-        with there:
-            return "same" if there.size == put.size and _content(there) == put.content else "other"
+        with found:
+            return "same" if found.size == put.size and _content(found) == put.content else "other"
 
     def delete(self, name: str, content: str) -> Deleted:
-        """Delete it if it is still this content, `put.content`; for the undo of a step. Repeated: `absent`.
+        """Delete the object if it still has this content (`put.content`); for the undo of a step. Repeated: `absent`.
 
-        Storage cannot compare and delete in one step. Objects are never overwritten, so what might come between is
-        somebody who deletes it and creates another one under its name, within one round trip.
+        Storage cannot compare and delete atomically. Objects are never overwritten, so the only race is another
+        process that deletes the object and creates a new one under its name, within one round trip.
         """
-        there = self._place.find(checked_name(name))
-        if there is None:
+        found = self._backend.find(checked_name(name))
+        if found is None:
             return "absent"
-        with there:
-            if _content(there) != content:
+        with found:
+            if _content(found) != content:
                 return "other"
-        now = self._place.version(name)  # reading may have taken long
-        if now != there.version:
+        now = self._backend.version(name)  # reading may have taken a long time
+        if now != found.version:
             return "absent" if now is None else "other"
-        self._place.delete(name)
+        self._backend.delete(name)
         return "deleted"
 
-    def purge(self, older_than: Duration = ABANDONED) -> int:
-        """Remove what killed workers have left half-way: never an object, only what never became one. How many."""
-        return self._place.purge(datetime.now(UTC) - timedelta(microseconds=microseconds(older_than, "older_than")))
+    def purge(self, older_than: Duration = PURGE_AGE) -> int:
+        """Remove unfinished uploads of killed workers; never an object. Return how many were removed."""
+        return self._backend.purge(datetime.now(UTC) - timedelta(microseconds=microseconds(older_than, "older_than")))
 
     # ── reading ──
 
     def content(self, name: str) -> str | None:
-        """`sha256:<hex>` of what is there, read to its end; None if nothing is. For `verify(find)`."""
-        there = self._place.find(checked_name(name))
-        if there is None:
+        """Return `sha256:<hex>` of the object, which is read completely; None if found is none. For `verify(find)`."""
+        found = self._backend.find(checked_name(name))
+        if found is None:
             return None
-        with there:
-            return _content(there)
+        with found:
+            return _content(found)
 
     def read(self, name: str) -> bytes:
-        """All of it. `FileNotFoundError` if it is not there."""
+        """Return the content. Raise `FileNotFoundError` if found is no such object."""
         return b"".join(self.pieces(name))
 
     def pieces(self, name: str) -> Iterator[bytes]:
-        """One piece after the other, for what may not fit into memory. `FileNotFoundError` if it is not there."""
-        there = self._place.find(checked_name(name))
-        if there is None:
+        """Yield the content in pieces, for large objects. Raise `FileNotFoundError` if found is no such object."""
+        found = self._backend.find(checked_name(name))
+        if found is None:
             raise FileNotFoundError(f"{self.name} has no object {name!r}")
-        with there:
-            yield from there.pieces
+        with found:
+            yield from found.pieces
 
     def names(self, prefix: str = "") -> Iterator[str]:
-        """Those that begin with `prefix`."""
-        return self._place.names(prefix)
+        """Yield the names that begin with `prefix`."""
+        return self._backend.names(prefix)
 
     def close(self) -> None:
-        """Nothing is held open between two calls."""
+        """Do nothing: no resource is held between two calls."""
 
     def __enter__(self) -> Self:
         return self
@@ -160,8 +163,8 @@ class Objects:
         return f"<Objects on {self.name}>"
 
 
-def _content(there: There) -> str:
-    hashed = Hashed(there.pieces)
-    for _ in hashed:
+def _content(found: StoredObject) -> str:
+    reader = HashingReader(found.pieces)
+    for _ in reader:
         pass
-    return hashed.content
+    return reader.content

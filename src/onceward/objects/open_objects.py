@@ -1,4 +1,4 @@
-"""From a URL to the objects below it."""
+"""Open the objects below a URL."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ TIMEOUT: Final = "30s"
 
 
 def open_objects(url: str, *, endpoint: str | None = None, timeout: Duration = TIMEOUT, **settings: Any) -> Objects:
-    """The objects below a local folder, or a prefix in a bucket.
+    """Return the objects below a local folder or a prefix in a bucket.
 
-    `endpoint` is for a server that speaks S3; `settings` go to obstore's store of that kind (`region`,
-    `access_key_id`, …), which also reads the usual variables of the environment. `timeout` is for one request.
+    `endpoint` is the URL of an S3-compatible server; `settings` are passed to obstore's store (`region`,
+    `access_key_id`, …), which also reads the usual environment variables. `timeout` applies to one request.
     """
     scheme = url.partition("://")[0].lower()
     if scheme == "file":
         if endpoint is not None or settings:
-            raise ConfigurationError("a folder has no settings", hint="leave endpoint and the others out")
+            raise ConfigurationError("a folder has no settings", hint="omit endpoint and the other settings")
         return Objects(Folder(_folder(url)))
     if scheme in ("s3", "gs"):
-        from .cloud import open_bucket  # the driver is paid for by those who use it
+        from .cloud import open_bucket  # imported here: a folder needs no driver
 
         bucket, prefix = _bucket(url)
         seconds = microseconds(timeout, "timeout") / 1_000_000
         return Objects(open_bucket(scheme, bucket, prefix, endpoint=endpoint, timeout=seconds, settings=settings))
-    raise ConfigurationError(f"no objects are known for {url!r}", hint=EXAMPLES)
+    raise ConfigurationError(f"no object storage is available for {url!r}", hint=EXAMPLES)
 
 
-def _parts(url: str) -> SplitResult:
+def _split_url(url: str) -> SplitResult:
     try:
         return urlsplit(url)
-    except ValueError as error:  # a [ without its ]
-        raise ConfigurationError(f"the URL cannot be read ({error})", hint=EXAMPLES) from error
+    except ValueError as error:  # a [ without a matching ]
+        raise ConfigurationError(f"the URL cannot be parsed ({error})", hint=EXAMPLES) from error
 
 
 def _folder(url: str) -> Path:
-    parts = _parts(url)
+    parts = _split_url(url)
     path = unquote(parts.path)
     if parts.netloc not in ("", "localhost") or path in ("", "/") or "\0" in path or parts.query or parts.fragment:
         raise ConfigurationError(f"{url!r} names no folder", hint="write file:///absolute/path")
@@ -53,10 +53,10 @@ def _folder(url: str) -> Path:
 
 
 def _bucket(url: str) -> tuple[str, str]:
-    parts = _parts(url)
+    parts = _split_url(url)
     prefix = unquote(parts.path).strip("/")
     if not parts.netloc or "@" in parts.netloc or parts.query or parts.fragment:
         raise ConfigurationError(
-            f"a bucket cannot be found in the {parts.scheme}:// URL", hint=f"{EXAMPLES}; keys are settings, never in it"
+            f"the {parts.scheme}:// URL does not name a bucket", hint=f"{EXAMPLES}; pass credentials as settings"
         )
     return parts.netloc, checked_name(prefix) if prefix else ""

@@ -1,4 +1,4 @@
-"""What is put: bytes, a file, a stream or pieces of it, hashed on their way, never all of it in memory."""
+"""Read and hash a source piece by piece: bytes, a file, a stream or an iterable. Never all of it in memory."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .backend import PIECE
 Source = bytes | bytearray | memoryview | os.PathLike[str] | BinaryIO | Iterable[bytes]
 
 
-class Hashed(Iterator[bytes]):
-    """The pieces of a source; when they are over, `content` and `size` tell what has gone by."""
+class HashingReader(Iterator[bytes]):
+    """Iterates over the pieces of a source. At the end, `content` is their hash and `size` their length."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces = iter(pieces)
@@ -35,17 +35,17 @@ class Hashed(Iterator[bytes]):
 
 
 def pieces_of(source: Source) -> Iterator[bytes]:
-    """From where a stream stands to its end."""
+    """Return the pieces of a source. A stream is read from its current position."""
     if isinstance(source, bytes | bytearray | memoryview):
-        return _cut(memoryview(source).cast("B"))
+        return _pieces_of_view(memoryview(source).cast("B"))
     if isinstance(source, str):
         raise InvalidKey(
             "a str may be a path or the content itself", hint="pass Path(name) for a file, text.encode() for content"
         )
     if isinstance(source, os.PathLike):
-        return _of_file(source)
+        return _pieces_of_file(source)
     if hasattr(source, "read"):
-        return _of_stream(cast("BinaryIO", source))
+        return _pieces_of_stream(cast("BinaryIO", source))
     if isinstance(source, Iterable):
         return _checked(iter(source))
     raise InvalidKey(
@@ -53,21 +53,21 @@ def pieces_of(source: Source) -> Iterator[bytes]:
     )
 
 
-def _cut(view: memoryview) -> Iterator[bytes]:
+def _pieces_of_view(view: memoryview) -> Iterator[bytes]:
     for start in range(0, len(view), PIECE):
         yield bytes(view[start : start + PIECE])
 
 
-def _of_file(path: os.PathLike[str]) -> Iterator[bytes]:
+def _pieces_of_file(path: os.PathLike[str]) -> Iterator[bytes]:
     with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - any path-like, not only pathlib's
         while piece := file.read(PIECE):
             yield piece
 
 
-def _of_stream(stream: BinaryIO) -> Iterator[bytes]:
-    opened: object = stream
-    if isinstance(opened, io.TextIOBase):
-        raise InvalidKey("a stream of text has no bytes", hint="open it in binary mode")
+def _pieces_of_stream(stream: BinaryIO) -> Iterator[bytes]:
+    candidate: object = stream
+    if isinstance(candidate, io.TextIOBase):
+        raise InvalidKey("a text stream has no bytes", hint="open it in binary mode")
     return _checked(iter(lambda: stream.read(PIECE), b""))
 
 
