@@ -72,7 +72,13 @@ def test_calls_that_take_two_at_a_time_go_on_where_they_ended(
     """What fits into one call in every other test."""
     for module in (upkeep, trail, counts):
         monkeypatch.setattr(module, "PAGE", 2)
-    for name, module in (("READS_PER_CALL", calls), ("WRITES_PER_CALL", calls), ("READS_PER_CALL", latest), ("MAX_BATCH", latest), ("IDS_PER_QUERY", table)):
+    for name, module in (
+        ("READS_PER_CALL", calls),
+        ("WRITES_PER_CALL", calls),
+        ("READS_PER_CALL", latest),
+        ("MAX_BATCH", latest),
+        ("IDS_PER_QUERY", table),
+    ):
         monkeypatch.setattr(module, name, 2)
     getattr(OnFirestore(), f"test_{what}")("blocking", tmp_path)
 
@@ -85,7 +91,7 @@ def test_what_many_are_told_at_once_fits_into_one_order(mode: str, shared: bool,
     hooks = Hooks()
     told = storm(
         lambda: hooks.open(tmp_path, WallClock()),
-        seed=18, workers=4, steps=25, keys=3, moment=MOMENT, mode=mode, shared=shared,
+        seed=18, workers=4, steps=25, keys=3, time_unit=MOMENT, mode=mode, shared=shared,
     )  # fmt: skip
     report = check(told, tolerance=BEHIND)
     assert report.linearizable, str(report)

@@ -9,7 +9,7 @@ import msgspec
 from onceward.protocol.record import Record
 from onceward.protocol.transitions import purgeable
 from onceward.testing.history import Lookup, Operation, Read
-from onceward.testing.history.operation import outcome, shows
+from onceward.testing.history.operation import answer_shows, outcome
 from tests.evidence.made_up import START
 
 MARGIN = 20
@@ -57,7 +57,7 @@ def _outcomes(history: Sequence[Operation], one: int, record: Record | None) -> 
                 continue
             after, verdict = outcome(before, operation.request, now)
             answer = operation.answer
-            if answer is None or (verdict is answer.verdict and shows(after, operation.request, answer.record)):
+            if answer is None or (verdict is answer.verdict and answer_shows(after, operation.request, answer.record)):
                 found.append(after)
     return found
 

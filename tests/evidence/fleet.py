@@ -26,7 +26,7 @@ from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.conformance.runtimes import RUNTIME_KINDS
 from onceward.testing.history import FileLog, Operation, Recorder, mark_ended, read_logs
 from onceward.testing.history.load import Worker
-from onceward.testing.history.storm import opened
+from onceward.testing.history.storm import open_pair
 from tests.evidence.clocks import SharedClock
 from tests.evidence.tiny import TinyStore
 
@@ -49,12 +49,12 @@ def work(store: Store, dice: random.Random) -> None:
     fleet = os.getppid()
 
     async def for_ever() -> None:
-        async with opened(store, mode) as (own, heartbeat, runtime):
+        async with open_pair(store, mode) as (own, heartbeat, runtime):
 
             async def pause(microseconds: int) -> None:
                 await runtime.sleep(microseconds / 1_000_000 / IDLENESS)
 
-            worker = Worker(own, heartbeat, dice, pause, moment=MOMENT)
+            worker = Worker(own, heartbeat, dice, pause, time_unit=MOMENT)
             while os.getppid() == fleet:
                 await worker.step()
 
@@ -104,7 +104,7 @@ class Fleet:
         try:
             dice = random.Random(f"{self._seed} {self._number}")
             store = KINDS[self._kind](self._folder, self._clock)
-            recorder = Recorder(store, FileLog(log), by=f"process {self._number}", lingers=False)
+            recorder = Recorder(store, FileLog(log), by=f"process {self._number}", late_effects=False)
             (use if self._kind == "client" else work)(recorder, dice)
         except BaseException:
             sys.excepthook(*sys.exc_info())

@@ -10,22 +10,10 @@ import msgspec
 from msgspec.structs import replace
 
 from onceward.protocol.record import AfterCrash, Record, RecordState
-from onceward.protocol.requests import (
-    Answer,
-    ClaimRequest,
-    Complete,
-    Fail,
-    Park,
-    Release,
-    Renewal,
-    Resolution,
-    Resolve,
-    Validity,
-    Verdict,
-)
+from onceward.protocol.requests import Answer, ClaimRequest, Complete, Fail, Park, Release, Renewal, Resolution, Resolve, Validity, Verdict
 from onceward.protocol.transitions import CLOCK_MARGIN, purgeable
 from onceward.testing.history import Forget, Lookup, Operation, Read, Request
-from onceward.testing.history.operation import SHOWN, glimpse, outcome
+from onceward.testing.history.operation import LOOKUP_FIELDS, outcome, partial_record
 
 ID = b"the key"
 START = 1_000
@@ -80,7 +68,7 @@ def sequential(
             request, verdict = Read(ID), Verdict.ABSENT if record is None else Verdict.OK
         answer: Answer | None = Answer(verdict, after, now)
         if isinstance(request, Lookup) and after is not None:
-            answer = Answer(verdict, glimpse(ID, after), 0)
+            answer = Answer(verdict, partial_record(ID, after), 0)
         returned: int | None = 2 * now + dice.randint(0, stretch)
         if dice.random() < unheard:
             answer = None
@@ -133,7 +121,7 @@ def corrupted(dice: Random, history: list[Operation]) -> list[Operation]:
 
 
 def _bent(dice: Random, record: Record) -> Record:
-    name = dice.choice(CORRUPTIBLE if record.updated_at else SHOWN)  # of a glance only what it shows
+    name = dice.choice(CORRUPTIBLE if record.updated_at else LOOKUP_FIELDS)  # of a glance only what it shows
     value = getattr(record, name)
     bent: object
     match value:

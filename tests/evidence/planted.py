@@ -105,7 +105,7 @@ def storms(kind: type[MemoryStore], *, seeds: int, mode: str = "blocking") -> It
 def get_then_put_by_threads(folder: Path, *, seeds: int, locked: bool = False) -> Iterable[list[Operation]]:
     for seed in range(seeds):
         path, clock = folder / f"tiny {seed}.db", SharedClock()
-        yield storm(partial(TinyStore, path, clock, locked=locked), seed=seed, steps=60, lingers=False)
+        yield storm(partial(TinyStore, path, clock, locked=locked), seed=seed, steps=60, late_effects=False)
 
 
 def get_then_put_by_processes(folder: Path, *, seeds: int) -> Iterable[list[Operation]]:

@@ -85,7 +85,7 @@ def sqlite(
     *,
     workers: int = 4,
     shared: bool = False,
-    lingers: bool = False,
+    late_effects: bool = False,
 ) -> Run:
     def run(folder: Path, seed: int, size: float) -> Recorded:
         clock = SharedClock()
@@ -94,8 +94,8 @@ def sqlite(
             store = SQLiteStore(folder / "once.db", clock=clock)
             return store if wrapped is None else wrapped(store, seed)
 
-        how: dict[str, Any] = {"workers": workers, "steps": int(600 * size / workers), "moment": 10_000}
-        return Recorded(storm(open_store, seed=seed, mode=mode, shared=shared, lingers=lingers, **how))
+        how: dict[str, Any] = {"workers": workers, "steps": int(600 * size / workers), "time_unit": 10_000}
+        return Recorded(storm(open_store, seed=seed, mode=mode, shared=shared, late_effects=late_effects, **how))
 
     return run
 
@@ -199,7 +199,7 @@ def clients_in_threads(kind: str) -> Run:
 
         def use(number: int) -> None:
             dice = random.Random(f"{seed} {number}")
-            with Once(Recorder(a_store(kind, folder, clock, shared), log, lingers=False), **SETTINGS) as once:
+            with Once(Recorder(a_store(kind, folder, clock, shared), log, late_effects=False), **SETTINGS) as once:
                 while time.monotonic() < ends:
                     nap = dice.choice(NAPS)
                     fails = dice.random() < 0.2
@@ -288,7 +288,7 @@ RUNS: dict[str, Run] = {
     "sqlite, tasks": sqlite("asyncio"),
     "sqlite, tasks, one store for all": sqlite("asyncio", workers=12, shared=True),
     "sqlite, tasks, requests and replies lost": sqlite("asyncio", shaky),
-    "sqlite, tasks that do not wait for the answer": sqlite("asyncio", Impatient, lingers=True),
+    "sqlite, tasks that do not wait for the answer": sqlite("asyncio", Impatient, late_effects=True),
     "sqlite, clients in threads": clients_in_threads("sqlite"),
     "sqlite, clients in tasks": clients_in_tasks("sqlite"),
     "sqlite, processes killed": processes("sqlite"),

@@ -13,7 +13,7 @@ from onceward.protocol.record import AfterCrash, Record
 from onceward.protocol.requests import Answer, ClaimRequest, Complete, Fail, Release, Renewal, Validity, Verdict
 from onceward.testing.history import Forget, Lookup, Operation, Read, Request, assert_linearizable, check
 from onceward.testing.history.check import case_of
-from onceward.testing.history.operation import glimpse, outcome, shows
+from onceward.testing.history.operation import answer_shows, outcome, partial_record
 from onceward.testing.history.search import Search
 from onceward.testing.history.timeline import Timeline
 from tests.evidence.brute_force import has_an_order
@@ -48,7 +48,7 @@ def test_a_wrong_answer_among_sequential_ones_is_found(dice: Random, length: int
     if wrong != right:  # another answer with the same record is no wrong one
         [found] = check(wrong).violations
         assert set(map(id, found.operations)) <= set(map(id, wrong))
-        assert "no order explains" in found.story
+        assert "no order explains" in found.explanation
 
 
 @given(dice, st.integers(1, 5), st.sampled_from([0, 4, 12, 30]), st.sampled_from([0.0, 0.35]))
@@ -74,7 +74,7 @@ def test_the_order_that_is_found_really_explains_the_answers(dice: Random, lengt
         record = next(
             after
             for after, verdict in steps
-            if answer is None or (verdict is answer.verdict and shows(after, one.request, answer.record))
+            if answer is None or (verdict is answer.verdict and answer_shows(after, one.request, answer.record))
         )
 
 
@@ -82,7 +82,7 @@ def test_the_order_that_is_found_really_explains_the_answers(dice: Random, lengt
 @given(dice)
 def test_a_long_history_takes_few_questions_an_operation(dice: Random) -> None:
     history = sequential(dice, 300, stretch=12)
-    assert check(history).asked < 20 * len(history)
+    assert check(history).evaluations < 20 * len(history)
 
 
 # ── stories ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -114,11 +114,12 @@ def test_two_owners_at_once_have_no_order_and_the_story_names_them() -> None:
     assert found.operations == [one, two]
     assert str(report).startswith("NOT LINEARIZABLE: 3 operations on 1 keys, 2 overlapping")
     assert (
-        found.story.splitlines()[0] == "'order 7' of scope 'shop' (id 746865206b65…): no order explains these answers."
+        found.explanation.splitlines()[0]
+        == "'order 7' of scope 'shop' (id 746865206b65…): no order explains these answers."
     )
-    assert "With [1] there is PENDING" in found.story
-    assert "[2] had to be answered running, not acquired" in found.story
-    assert "[1] was judged at 0, before the record was written" in found.story
+    assert "After [1] there is PENDING" in found.explanation
+    assert "[2] should return running, not acquired" in found.explanation
+    assert "[1] was processed at 0, before the record was written" in found.explanation
     with pytest.raises(AssertionError, match="no order explains"):
         assert_linearizable([one, two, reader])
 
@@ -137,8 +138,8 @@ def test_a_stale_read_is_fine_while_the_write_is_under_way_and_wrong_after_it() 
     assert check([write, overlapping]).linearizable
     after, _ = told(None, Read(ID), 51, 60, 1_020)
     [found] = check([write, after]).violations
-    assert "[1] had to be answered ok, not absent" in found.story
-    assert "as caller at 0's claim was shown before" in found.story
+    assert "[1] should return ok, not absent" in found.explanation
+    assert "as returned by an earlier claim of caller at 0" in found.explanation
 
 
 @pytest.mark.fault("F53")
@@ -251,7 +252,9 @@ def test_a_record_that_answers_for_nothing_may_have_been_purged_and_others_may_n
 
 def glanced(record: Record | None, called: int, returned: int) -> Operation:
     assert record is not None
-    return Operation("glancer", Lookup(ID, b""), called, returned, Answer(Verdict.REPLAY, glimpse(ID, record), 0))
+    return Operation(
+        "glancer", Lookup(ID, b""), called, returned, Answer(Verdict.REPLAY, partial_record(ID, record), 0)
+    )
 
 
 def test_a_glance_is_fine_while_the_result_is_there_and_wrong_before_and_after() -> None:
@@ -261,11 +264,11 @@ def test_a_glance_is_fine_while_the_result_is_there_and_wrong_before_and_after()
     assert check([first, second, gone, glanced(done, 25, 28), glanced(done, 32, 45)]).linearizable
     for called in (12, 60):
         [found] = check([first, second, gone, glanced(done, called, called + 3)]).violations
-        assert "glancer: glance" in found.story
-        assert "had to be answered absent, not replay" in found.story
+        assert "glancer: lookup" in found.explanation
+        assert "should return absent, not replay" in found.explanation
     other = replace(done, result=b"another") if done is not None else None
     [found] = check([first, second, glanced(other, 32, 45)]).violations
-    assert "had to be shown result 6974, not 616e…6572" in found.story
+    assert "should contain result 6974, not 616e…6572" in found.explanation
 
 
 def test_a_glance_after_the_end_of_the_window_is_wrong_even_though_it_tells_no_time() -> None:
@@ -291,7 +294,7 @@ def test_a_clock_that_goes_back_is_told_unless_it_may() -> None:
     first, held = told(None, a_claim(b"one", lease=100), 0, 10, 1_004)
     second, _ = told(held, a_claim(b"two"), 20, 30, 1_000)
     report = check([first, second])
-    assert "The store's clock went back by 4 µs" in report.violations[0].story
+    assert "The store's clock went back by 4 µs" in report.violations[0].explanation
     assert report.violations[0].id is None
     assert check([first, second], tolerance=4).linearizable
     assert check([first, second], tolerance=None).linearizable
@@ -304,7 +307,7 @@ def test_a_change_is_not_judged_by_a_time_before_the_last_one() -> None:
     early, renewed = told(held, Renewal(ID, held.token, b"one", 100, {"page": "1"}), 11, 50, 1_020)
     stale, _ = told(renewed, Renewal(ID, held.token, b"one", 90), 11, 50, 1_010)
     [found] = check([first, early, stale]).violations
-    assert "[2] was judged at 6, before the record was written" in found.story
+    assert "[2] was processed at 6, before the record was written" in found.explanation
 
 
 def test_a_refusal_may_have_read_the_record_first_and_the_clock_later() -> None:
@@ -352,7 +355,7 @@ def test_of_a_long_history_only_the_operations_that_matter_are_told() -> None:
     wrong = replace(history[150], answer=Answer(Verdict.REPLAY, record, 1_000 + 20 * 150))
     [found] = check([*history[:150], wrong, *history[151:]]).violations
     assert found.operations == [wrong]
-    assert "answer 151 in a history of 300 operations" in found.story
+    assert "answer 151 in a history of 300 operations" in found.explanation
 
 
 def test_a_take_over_of_a_live_lease_is_told_in_two_lines() -> None:
@@ -365,9 +368,9 @@ def test_a_take_over_of_a_live_lease_is_told_in_two_lines() -> None:
     assert found.operations == [thief]
     before = "PENDING token 0, nonce 6f6e65, attempt 1, updated_at 0, lease_until 1,000"
     after = "PENDING token 16, nonce 74776f, attempt 2, updated_at 16, lease_until 26"
-    assert found.story.splitlines()[2:] == [
-        f"  There was {before}, as caller at 0's claim was shown before.",
+    assert found.explanation.splitlines()[2:] == [
+        f"  At first there was {before}, as returned by an earlier claim of caller at 0.",
         f"  [1] thief: claim (nonce 74776f, lease 10), 0 to 0 µs: acquired at 16, {after}",
-        "  Beginning with that:",
-        "    [1] had to be answered running, not acquired",
+        "  From this state:",
+        "    [1] should return running, not acquired",
     ]

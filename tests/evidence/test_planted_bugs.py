@@ -28,7 +28,7 @@ SEEDS = 200
 
 def assert_found(hunted: Hunt, name: str) -> None:
     assert hunted.found, f"{name}: {hunted.histories} histories, {hunted.operations} operations, and nothing was found"
-    told = next(one for one in hunted.report.violations if one.id is not None).story.splitlines()
+    told = next(one for one in hunted.report.violations if one.id is not None).explanation.splitlines()
     assert "no order explains these answers" in told[0]
     assert len(told) < 60, "a story that long is no story"
     print(f"{name}: history {hunted.histories}, {hunted.operations} operations\n" + "\n".join(told))

@@ -23,19 +23,8 @@ from onceward.protocol.requests import Answer, ClaimRequest, Complete, Renewal, 
 from onceward.runtime import bridge
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores import MemoryStore
-from onceward.testing.history import (
-    FileLog,
-    Forget,
-    Lookup,
-    MemoryLog,
-    Operation,
-    Read,
-    Recorder,
-    Scan,
-    mark_ended,
-    read_log,
-)
-from onceward.testing.history.operation import glimpse
+from onceward.testing.history import FileLog, Forget, Lookup, MemoryLog, Operation, Read, Recorder, Scan, mark_ended, read_log
+from onceward.testing.history.operation import partial_record
 from tests.faulty import FaultyStore, Wire
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,7 +47,7 @@ def played(recorder: Store) -> list[Answer]:
         done = recorder.lookup(ID, b"")
         assert done is not None
         assert (done.state, done.token, done.result) == (RecordState.COMPLETED, token, b"\0\xff")
-        glanced = Answer(Verdict.REPLAY, glimpse(ID, done), 0)
+        glanced = Answer(Verdict.REPLAY, partial_record(ID, done), 0)
         forgotten = await recorder.forget([OTHER], force=True, timeout=1)
         page = await recorder.scan(Filter(), cursor=None, limit=1, timeout=1)
         seen = [Answer(Verdict.OK, record, page.now) for record in page.records]
@@ -76,7 +65,7 @@ def test_each_request_of_each_batch_is_one_operation_with_its_own_answer() -> No
     answers = played(Recorder(MemoryStore(), log, by="me"))
     operations = log.operations()
     assert [one.answer for one in operations] == answers
-    verbs = ["claim", "claim", "renew", "complete", "read", "read", "glance", "forget", "scan"]
+    verbs = ["claim", "claim", "renew", "complete", "read", "read", "lookup", "forget", "scan"]
     assert [one.verb for one in operations] == verbs
     kinds = [ClaimRequest, ClaimRequest, Renewal, Complete, Read, Read, Lookup, Forget, Scan]
     assert [type(one.request) for one in operations] == kinds
@@ -138,17 +127,17 @@ def test_a_log_is_of_one_process_and_never_overwritten(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("F53")
-@pytest.mark.parametrize("lingers", [True, False])
-def test_a_call_that_raised_has_no_answer_and_ends_where_the_store_says(lingers: bool) -> None:
+@pytest.mark.parametrize("late_effects", [True, False])
+def test_a_call_that_raised_has_no_answer_and_ends_where_the_store_says(late_effects: bool) -> None:
     wire, log = Wire(), MemoryLog()
-    recorder = Recorder(FaultyStore(MemoryStore(), wire), log, lingers=lingers)
+    recorder = Recorder(FaultyStore(MemoryStore(), wire), log, late_effects=late_effects)
     wire.lose_replies("claim", 1)
     with pytest.raises(StoreUnavailable):
         bridge.run(recorder.claim(CLAIMS, timeout=1))
     for one in log.operations():
         assert one.answer is None
         assert one.error == "StoreUnavailable: claim: connection reset"
-        assert (one.returned is None) is lingers
+        assert (one.returned is None) is late_effects
 
 
 async def test_a_call_that_was_cancelled_lingers_always() -> None:
@@ -158,7 +147,7 @@ async def test_a_call_that_was_cancelled_lingers_always() -> None:
             raise AssertionError
 
     log = MemoryLog()
-    call = asyncio.create_task(Recorder(Slow(), log, lingers=False).claim(CLAIMS, timeout=1), name="a task")
+    call = asyncio.create_task(Recorder(Slow(), log, late_effects=False).claim(CLAIMS, timeout=1), name="a task")
     await asyncio.sleep(0)
     assert [one.answer for one in log.operations()] == [None, None], "still under way"
     call.cancel()
@@ -189,7 +178,7 @@ def test_a_twin_writes_into_the_same_log_and_watchers_are_passed_on() -> None:
     assert (alone := Recorder(MemoryStore(), log)).clone() is alone
     recorder = Recorder(Twins(), log, by="me")
     bridge.run(recorder.clone().read([ID], timeout=1))
-    assert [one.by for one in log.operations()] == ["me (twin)"]
+    assert [one.by for one in log.operations()] == ["me (clone)"]
     woken = threading.Event()
     assert isinstance(recorder, NotifiesChanges)
     stop = recorder.watch(ID, woken.set)
@@ -200,7 +189,7 @@ def test_a_twin_writes_into_the_same_log_and_watchers_are_passed_on() -> None:
 
 KILLED = """
 import os, signal, sys
-from onceward import bridge
+from onceward.runtime import bridge
 from onceward.stores import MemoryStore
 from onceward.protocol.requests import ClaimRequest
 from onceward.testing.history import FileLog, Recorder
@@ -210,7 +199,7 @@ class Deadly(MemoryStore):
         os.kill(os.getpid(), signal.SIGKILL)
 
 async def live():
-    recorder = Recorder(Deadly(), FileLog(sys.argv[1]), lingers=True)
+    recorder = Recorder(Deadly(), FileLog(sys.argv[1]), late_effects=True)
     await recorder.claim([ClaimRequest(b"key", "", "", b"nonce", 1000)], timeout=1)
     from onceward.protocol.requests import Renewal
     await recorder.renew([Renewal(b"key", 1, b"nonce", 1)], timeout=1)

@@ -17,34 +17,9 @@ from typing import Any, NamedTuple
 
 from onceward.protocol import transitions
 from onceward.protocol.record import AfterCrash, Record, RecordState
-from onceward.protocol.requests import (
-    ClaimRequest,
-    Complete,
-    Fail,
-    Park,
-    Release,
-    Renewal,
-    Resolution,
-    Resolve,
-    Validity,
-    Verdict,
-)
+from onceward.protocol.requests import ClaimRequest, Complete, Fail, Park, Release, Renewal, Resolution, Resolve, Validity, Verdict
 
-from .promises import (
-    CHANGES,
-    Broken,
-    Client,
-    Grant,
-    Step,
-    SystemState,
-    after_claim,
-    after_owner_verb,
-    cut_off,
-    identity,
-    one_live_owner,
-    require,
-    seen,
-)
+from .promises import CHANGES, Broken, Client, Grant, Step, SystemState, after_claim, after_owner_verb, cut_off, identity, one_live_owner, require, seen
 
 ID = b"one key"
 TICK = 8  # the lease, and how far time moves at once: a lease lapses in one move, a window ends in two

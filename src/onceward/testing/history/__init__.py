@@ -1,14 +1,14 @@
-"""Recorded histories of real concurrent runs, and a checker for them: is every key linearizable?
+"""Records histories of real concurrent runs, and checks that every key is linearizable.
 
     log = MemoryLog()
     store = Recorder(MyStore(…), log)
-    ...                                   # threads, tasks, whatever you like
+    ...                                   # use the store in threads, tasks or processes
     assert_linearizable(log.operations())
 
-`Recorder` wraps any store and notes each request with the instants around it. `check` looks for an order of each key's
-operations that respects real time and that the state table could have answered in this way, and tells the story of
-the smallest part for which there is none. `storm` is a load that visits most of the table. Several processes write a
-`FileLog` each; `read_logs` puts them together.
+`Recorder` wraps any store and records each request with the times of its call and its return. `check` searches an order
+of each key's operations that respects real time and that the state table explains. If there is none, it explains the
+smallest part of the history that shows the contradiction. `storm` is a workload that visits most of the table. If
+several processes are involved, each writes its own `FileLog`; `read_logs` combines them.
 """
 
 from __future__ import annotations

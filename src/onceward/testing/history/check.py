@@ -1,4 +1,4 @@
-"""Check a recorded history: is every key of it linearizable against the state table?"""
+"""Checks a recorded history: is every key linearizable with respect to the state table?"""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from msgspec.structs import replace
 
 from onceward.protocol.record import Record
 
-from .counterexample import smallest
-from .operation import LOOKS, Lookup, Operation
-from .search import BUDGET, Case, Maybe, OutOfBudget, Search
-from .story import story, story_of_the_clock
+from .counterexample import shrink
+from .explanation import explain, explain_clock
+from .operation import READ_ONLY, Lookup, Operation
+from .search import BUDGET, Case, OptionalOperation, OutOfBudget, Search
 from .timeline import Timeline
 
 
 class Violation(Struct, frozen=True):
-    """A key (or None: the clock) whose answers no order explains."""
+    """A key whose answers no order explains. If `id` is None, the store's clock went back."""
 
     id: bytes | None
-    story: str
+    explanation: str
     operations: list[Operation]
-    """Those that show it."""
+    """The operations that show it."""
 
 
 class Report(Struct, frozen=True):
@@ -34,12 +34,12 @@ class Report(Struct, frozen=True):
     keys: int
     unanswered: int
     overlapping: int
-    """Operations that had another one on the same key at the same time: without any, nothing was raced."""
+    """Operations during which another operation on the same key was in progress. If 0, there was no concurrency."""
     violations: list[Violation]
     undecided: list[bytes]
-    """Keys for which the search ran out of its budget: neither good nor bad."""
-    asked: int
-    """Questions to the state table."""
+    """Keys for which the search exceeded its budget: neither linearizable nor violated."""
+    evaluations: int
+    """How often the state table was evaluated."""
     seconds: float
 
     @property
@@ -51,10 +51,10 @@ class Report(Struct, frozen=True):
             f"{self.operations:,} operations on {self.keys:,} keys, {self.overlapping:,} overlapping, "
             f"{self.unanswered:,} without an answer; checked in {self.seconds:.2f} s"
         )
-        stories = [violation.story for violation in self.violations]
+        explanations = [violation.explanation for violation in self.violations]
         undecided = [f"undecided within the budget: id {id.hex()[:12]}…" for id in self.undecided]
         found = "linearizable" if self.linearizable else "NOT LINEARIZABLE" if self.violations else "UNDECIDED"
-        return "\n\n".join([f"{found}: {figures}", *stories, *undecided])
+        return "\n\n".join([f"{found}: {figures}", *explanations, *undecided])
 
 
 def check(
@@ -64,10 +64,10 @@ def check(
     tolerance: int | None = 0,
     budget: int = BUDGET,
 ) -> Report:
-    """Look for an order of each key's operations that the state table could have answered like this.
+    """Search, for each key, an order of its operations for which the state table gives the recorded answers.
 
-    `start` holds records that were there before. `tolerance` is by how many µs the store's clock may go back (several
-    machines that share one store may differ); None means that it may do anything. `budget` bounds the search a key.
+    `start` has the records that existed before. `tolerance` is by how many µs the store's clock may go back (the clocks
+    of several machines that share one store may differ); None means any amount. `budget` limits the search per key.
     """
     began = perf_counter()
     everything = list(operations)
@@ -75,7 +75,7 @@ def check(
     histories: dict[bytes, list[Operation]] = {}
     for operation in everything:
         histories.setdefault(operation.id, []).append(operation)
-    violations, undecided, asked = _of_the_clock(timeline), [], 0
+    violations, undecided, evaluations = _clock_violations(timeline), [], 0
     for id, history in histories.items():
         search = Search(case_of(history, timeline, (start or {}).get(id)), budget)
         try:
@@ -83,7 +83,7 @@ def check(
                 violations.append(_violation(id, history, timeline, (start or {}).get(id)))
         except OutOfBudget:
             undecided.append(id)
-        asked += search.asked
+        evaluations += search.evaluations
     return Report(
         operations=len(everything),
         keys=len(histories),
@@ -91,13 +91,13 @@ def check(
         overlapping=sum(map(overlapping, histories.values())),
         violations=violations,
         undecided=undecided,
-        asked=asked,
+        evaluations=evaluations,
         seconds=perf_counter() - began,
     )
 
 
 def assert_linearizable(operations: Iterable[Operation], **how: Any) -> Report:
-    """`check`, as an assertion that tells the story."""
+    """Run `check`, and raise an AssertionError with the explanation if the history is not linearizable."""
     report = check(operations, **how)
     if not report.linearizable:
         raise AssertionError(str(report))
@@ -105,9 +105,10 @@ def assert_linearizable(operations: Iterable[Operation], **how: Any) -> Report:
 
 
 def case_of(history: Iterable[Operation], timeline: Timeline, start: Record | None) -> Case:
-    """The history of one key as the search wants it. What looked and got no answer explains nothing.
+    """Return the history of one key in the form that the search needs. Omit reads without an answer.
 
-    A glance does not tell its time: if the window was over at the earliest that it can have been, it was over.
+    A lookup does not return the store's time, so the earliest possible time is used: if the window had already ended
+    then, the lookup must not have returned the record.
     """
     required, optional = [], []
     for one in history:
@@ -115,13 +116,13 @@ def case_of(history: Iterable[Operation], timeline: Timeline, start: Record | No
             required.append(replace(one, answer=replace(one.answer, now=timeline.earliest(one.called))))
         elif one.answer is not None:
             required.append(one)
-        elif not isinstance(one.request, LOOKS):
-            optional.append(Maybe(one, timeline.earliest(one.called), timeline.latest(one.returned)))
+        elif not isinstance(one.request, READ_ONLY):
+            optional.append(OptionalOperation(one, timeline.earliest(one.called), timeline.latest(one.returned)))
     return Case(start, required, optional, timeline.tolerance)
 
 
 def overlapping(history: list[Operation]) -> int:
-    """How many of these were not alone."""
+    """Return how many of these operations overlap with another one."""
     ordered = sorted(history, key=lambda one: one.called)
     together = [False] * len(ordered)
     last, end = -1, -1
@@ -135,11 +136,11 @@ def overlapping(history: list[Operation]) -> int:
 
 
 def _violation(id: bytes, history: list[Operation], timeline: Timeline, start: Record | None) -> Violation:
-    found = smallest(case_of(history, timeline, start))
-    shown = [*found.case.required, *(maybe.operation for maybe in found.case.optional)]
-    return Violation(id, story(found, len(history)), shown)
+    found = shrink(case_of(history, timeline, start))
+    shown = [*found.case.required, *(candidate.operation for candidate in found.case.optional)]
+    return Violation(id, explain(found, len(history)), shown)
 
 
-def _of_the_clock(timeline: Timeline) -> list[Violation]:
+def _clock_violations(timeline: Timeline) -> list[Violation]:
     found = timeline.contradiction()
-    return [] if found is None else [Violation(None, story_of_the_clock(found), list(found))]
+    return [] if found is None else [Violation(None, explain_clock(found), list(found))]

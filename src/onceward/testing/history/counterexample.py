@@ -1,11 +1,13 @@
-"""From a history that has no order to the few operations that show why.
+"""Shrinks a history that has no valid order to the few operations that show why.
 
-Each step keeps a history that has no order, and drops only what could not have given it one:
+Each step keeps a history without a valid order, and removes or makes optional only operations that could not have given
+it one:
 
-1. what was called after the first return that cannot be explained; what was under way then need not count;
-2. what lies before an answer: it shows the whole record, so the rest may start from there. What overlapped it
-   may have come before or after, and need not count;
-3. what changed nothing; and what else need not count.
+1. Remove operations called after the first return that cannot be explained. Operations in progress then become
+   optional.
+2. Remove operations before an answer: it contains the whole record, so the rest can start from there. Operations that
+   overlapped with it may have happened before or after, and become optional.
+3. Remove operations that changed nothing, and make others optional if there is still no valid order.
 """
 
 from __future__ import annotations
@@ -15,34 +17,34 @@ from msgspec.structs import replace
 
 from onceward.protocol.requests import Verdict
 
-from .operation import LOOKS, Lookup, Operation
-from .search import Case, DeadEnd, Maybe, OutOfBudget, Search
+from .operation import READ_ONLY, Lookup, Operation
+from .search import Case, DeadEnd, OptionalOperation, OutOfBudget, Search
 
 UNCHANGED = frozenset(Verdict) - {Verdict.ACQUIRED, Verdict.OK, Verdict.REPLAY, Verdict.PARKED}
-"""Verdicts that come with no change in any row of the table."""
+"""Verdicts without a change in any row of the state table."""
 
-LOOK_BACK = 200
-"""How many answers are tried as the start: the reason is nearly always within a few."""
+MAX_ORIGINS = 200
+"""How many answers are tried as the start. The reason is nearly always within a few."""
 
-EACH = 200_000
-"""Questions to the table for each attempt at making it smaller; if that is not enough, it stays as it is."""
+ATTEMPT_BUDGET = 200_000
+"""Evaluations of the state table per attempt to shrink. If that is not enough, the history is not shrunk further."""
 
 
 class Counterexample(Struct, frozen=True):
-    """A small case without an order, and where each attempt to order it got stuck."""
+    """A small case without a valid order, and the dead ends of the search."""
 
     case: Case
     culprit: Operation
-    """With its return the history stopped to have an order."""
+    """Until this operation returned, the history had a valid order."""
     within: int
-    """Answered operations of the key until then."""
+    """Number of answered operations of the key until then."""
     origin: Operation | None
-    """Whose answer showed the record with which the case starts; None: it is the start of the history."""
+    """The operation whose answer has the record with which the case starts; None: the start of the history."""
     dead_ends: list[DeadEnd]
 
 
-def smallest(case: Case) -> Counterexample:
-    """Of a case that has no order."""
+def shrink(case: Case) -> Counterexample:
+    """Return a small counterexample of a case that has no valid order."""
     by_return = sorted(case.required, key=_returned)
     first, last = 1, len(by_return)
     while first < last:
@@ -60,18 +62,18 @@ def smallest(case: Case) -> Counterexample:
         if one is not culprit:
             less = _without(small, one)
             small = less if _has_no_order(less) else small
-    search = Search(small, EACH, remember=True)
+    search = Search(small, ATTEMPT_BUDGET, remember=True)
     try:
         search.run()
     except OutOfBudget:
         search.effective = -1
-    useful = [maybe for number, maybe in enumerate(small.optional) if search.effective >> number & 1]
+    useful = [candidate for number, candidate in enumerate(small.optional) if search.effective >> number & 1]
     return Counterexample(replace(small, optional=useful), culprit, last, origin, search.dead_ends)
 
 
 def _has_no_order(case: Case) -> bool:
     try:
-        return Search(case, EACH).run() is None
+        return Search(case, ATTEMPT_BUDGET).run() is None
     except OutOfBudget:
         return False
 
@@ -82,27 +84,31 @@ def _until(case: Case, culprit: Operation) -> Case:
         case,
         required=[one for one in case.required if _returned(one) <= end],
         optional=[
-            *(maybe for maybe in case.optional if maybe.operation.called <= end),
-            *(Maybe(one) for one in case.required if one.called <= end < _returned(one)),
+            *(candidate for candidate in case.optional if candidate.operation.called <= end),
+            *(OptionalOperation(one) for one in case.required if one.called <= end < _returned(one)),
         ],
     )
 
 
 def _before(case: Case, culprit: Operation) -> list[Operation]:
-    """What was answered before the culprit was asked, the latest first."""
+    """Return the operations answered before the culprit was called, the latest first."""
     before = [one for one in case.required if _returned(one) < culprit.called and not isinstance(one.request, Lookup)]
-    return sorted(before, key=_returned, reverse=True)[:LOOK_BACK]
+    return sorted(before, key=_returned, reverse=True)[:MAX_ORIGINS]
 
 
 def _from(case: Case, origin: Operation) -> Case:
-    """The case from this answer on."""
+    """Return the case that starts with this answer."""
     assert origin.answer is not None
     beside = [one for one in case.required if one is not origin and one.called <= _returned(origin)]
     return replace(
         case,
         start=origin.answer.record,
         required=[one for one in case.required if one.called > _returned(origin)],
-        optional=[maybe for maybe in [*case.optional, *map(Maybe, beside)] if _may_follow(maybe.operation, origin)],
+        optional=[
+            candidate
+            for candidate in [*case.optional, *map(OptionalOperation, beside)]
+            if _may_follow(candidate.operation, origin)
+        ],
     )
 
 
@@ -113,9 +119,9 @@ def _may_follow(one: Operation, origin: Operation) -> bool:
 def _without(case: Case, one: Operation) -> Case:
     assert one.answer is not None
     rest = [other for other in case.required if other is not one]
-    if isinstance(one.request, LOOKS) or one.answer.verdict in UNCHANGED:
+    if isinstance(one.request, READ_ONLY) or one.answer.verdict in UNCHANGED:
         return replace(case, required=rest)
-    return replace(case, required=rest, optional=[*case.optional, Maybe(one)])
+    return replace(case, required=rest, optional=[*case.optional, OptionalOperation(one)])
 
 
 def _returned(one: Operation) -> int:

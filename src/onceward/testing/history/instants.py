@@ -1,12 +1,15 @@
-"""When may a request without an answer have taken effect? Only these instants need to be tried.
+"""Computes the instants at which a request without an answer may have taken effect. Only these must be tried.
 
-What a request writes depends on the store's time, and nobody was told which. Between two thresholds of the record (the
-end of its lease, of its window, of its delay) the table decides alike, so the decision depends only on the stretch. The
-instant itself is either seen in the record that the next answer shows, and is then one of its times; or it is not seen,
-and then it matters only for what has lapsed by then: for that, the first instant of a stretch is as good as any. Three
-exceptions: a sliding window that must still be open when it next slides needs the last instants; the token of a grant
-that nobody heard of may be known to its owner from elsewhere, and stand in another unanswered request; and a glance
-shows but a part of the record, of which the rest may be shown to others later.
+What a request writes depends on the store's time, which is unknown without an answer. Between two thresholds of the
+record (the end of its lease, its window, its retry delay) the state table makes the same decision, so only the interval
+between thresholds matters. There are two cases:
+
+- The instant is visible in the record of the next answer. Then it is one of the times in that record.
+- It is not visible. Then it matters only for what has expired by then, and the first instant of the interval is enough.
+
+Three exceptions: a sliding window that must still be open when it slides next needs the last instants; the token of a
+grant whose answer was lost may be known to its owner in another way, and appear in another unanswered request; and a
+lookup returns only a part of the record, so other answers may show the rest later.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from .operation import Lookup, Operation, Request
 
 
 class Hints:
-    """What the requests of a key tell about instants, whoever sent them."""
+    """What the requests of a key reveal about instants, whichever caller sent them."""
 
     def __init__(self, required: Iterable[Operation], optional: Iterable[Operation]) -> None:
         unanswered = [one.request for one in optional]
@@ -34,31 +37,34 @@ class Hints:
             self._slides |= _slides(one.request)
             if one.answer is not None and one.answer.record is not None and not isinstance(one.request, Lookup):
                 for owner in (one.answer.record.token, one.answer.record.nonce):
-                    self._later.setdefault(owner, set()).update(_shown(one.answer.record))
+                    self._later.setdefault(owner, set()).update(_times_of(one.answer.record))
 
     def instants(self, low: int, high: int, record: Record | None, effect: Request, goal: Operation) -> list[int]:
-        """Instants in [low, high] on the store's clock, for this effect on this record if it led to this answer."""
+        """Return instants in [low, high] of the store's clock at which `effect` on `record` could explain `goal`."""
         assert goal.answer is not None
-        found = [*_shown(goal.answer.record), *stretches(low, high, record)]
-        if isinstance(goal.request, Lookup):  # which shows few times; somebody may be shown the others later
+        found = [*_times_of(goal.answer.record), *intervals(low, high, record)]
+        if isinstance(goal.request, Lookup):  # it shows few times; later answers may show the others
             for owner in (getattr(effect, "token", -1), getattr(effect, "nonce", NO_OWNER)):
                 found += self._later.get(owner, ())
-            found += _of_a_window(goal.answer.record, effect)
+            found += _window_start(goal.answer.record, effect)
         found += self._tokens[bisect_left(self._tokens, low) : bisect_right(self._tokens, high)]
         ends = {goal.answer.now, *([goal.answer.record.updated_at] if goal.answer.record is not None else [])}
-        for _ in range(2):  # a completion and a replay may both have gone unanswered
+        for _ in range(2):  # a completion and a replay may both be unanswered
             ends |= {end - length + 1 for end in ends for length in self._slides}
         found += ends
         return [now for now in dict.fromkeys(found) if low <= now <= high]
 
 
-def stretches(low: int, high: int, record: Record | None) -> list[int]:
-    """The first instant of each stretch in [low, high], and the last of all: what acts at none of them never acts."""
+def intervals(low: int, high: int, record: Record | None) -> list[int]:
+    """Return the first instant of each interval in [low, high], and the last of all.
+
+    A request without an effect at any of them has none at all.
+    """
     return [low, high, *(time for time in _thresholds(record) if low < time < high)] if low <= high else []
 
 
-def _of_a_window(shown: Record | None, effect: Request) -> list[int]:
-    """When this completion would have opened the window that was shown, or this replay moved it."""
+def _window_start(shown: Record | None, effect: Request) -> list[int]:
+    """Return when this completion would have opened the window that is shown, or when this replay extended it."""
     if shown is None or shown.valid_until is None:
         return []
     lasting = effect.validity.lasting if isinstance(effect, Complete | Resolve) else shown.slide
@@ -66,20 +72,20 @@ def _of_a_window(shown: Record | None, effect: Request) -> list[int]:
 
 
 def _slides(request: Request) -> set[int]:
-    """How long the sliding window is that this request opens."""
+    """Return the lengths of the sliding window that this request opens."""
     if isinstance(request, Complete | Resolve) and request.validity.slide:
         return {request.validity.slide, request.validity.lasting or 0}
     return set()
 
 
 def _tokens(request: Request) -> tuple[int, ...]:
-    """The token that this request names, which was the time of a grant, or one more than the token before it."""
+    """Return the instants that this request's token implies: the time of a grant, or the previous token plus one."""
     token = getattr(request, "token", None) or getattr(request, "token_seen", None)
     return () if token is None else (token, token - 1)
 
 
-def _shown(record: Record | None) -> tuple[int, ...]:
-    """Times that may have been written by the effect. A token follows the one before where the time stood still."""
+def _times_of(record: Record | None) -> tuple[int, ...]:
+    """Return the times that the effect may have written. A token is the previous one plus one if time stood still."""
     if record is None:
         return ()
     return (
@@ -95,7 +101,7 @@ def _shown(record: Record | None) -> tuple[int, ...]:
 
 
 def _thresholds(record: Record | None) -> list[int]:
-    """From when on the table decides otherwise, or lets a purge take the record."""
+    """Return the times from which the table decides differently, or a purge may delete the record."""
     if record is None:
         return []
     times = [record.lease_until, record.valid_until, record.retry_at, record.token + CLOCK_MARGIN + 1]

@@ -1,8 +1,8 @@
-"""Where a recorder writes: a list in memory, or a file that survives SIGKILL.
+"""Logs for a recorder: a list in memory, or a file that survives SIGKILL.
 
-A file has one line of JSON an event: a call before it is sent, its answer or error after it came. Each line is one
-`write` to a file opened for appending, so what a killed process had written is in the kernel's hands; a torn last line
-is that of a call that was never sent, or of an answer that nobody heard.
+A file has one line of JSON per event: a call before it is sent, its answer or error afterwards. Each line is one
+`write` to a file opened for appending, so the kernel keeps what a killed process had written. An incomplete last line
+belongs to a call that was never sent, or to an answer that the process never used.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from onceward.protocol.requests import Answer
 from .operation import KINDS, VERBS, Operation, Request
 
 PERMISSIONS = 0o600
-"""A history holds results and notes."""
+"""Only the user may read the file, because a history contains results and notes."""
 
 
 class Log(Protocol):
-    """What a recorder needs. A number stands for one operation, `at` is an instant of `time.monotonic_ns`."""
+    """The interface that a recorder needs. A number identifies one operation; `at` is a time of `time.monotonic_ns`."""
 
     def called(self, at: int, by: str, requests: Sequence[Request]) -> Sequence[int]: ...
     def answered(self, at: int, numbers: Sequence[int], answers: Sequence[Answer]) -> None: ...
-    def raised(self, at: int, numbers: Sequence[int], error: str, *, lingers: bool) -> None:
-        """No answer. `lingers`: the request may still take effect after this."""
+    def raised(self, at: int, numbers: Sequence[int], error: str, *, late_effects: bool) -> None:
+        """Record calls without an answer. With `late_effects`, the requests may still take effect after this."""
 
 
 class _Call(Struct, frozen=True):
@@ -48,7 +48,7 @@ class _End(Struct, frozen=True):
 
 
 class MemoryLog:
-    """Histories of one process, by any number of threads and tasks."""
+    """The history of one process with any number of threads and tasks."""
 
     def __init__(self) -> None:
         self._numbers = count()
@@ -65,17 +65,17 @@ class MemoryLog:
         for number, answer in zip(numbers, answers, strict=True):
             self._ends[number] = _End(at, answer)
 
-    def raised(self, at: int, numbers: Sequence[int], error: str, *, lingers: bool) -> None:
+    def raised(self, at: int, numbers: Sequence[int], error: str, *, late_effects: bool) -> None:
         for number in numbers:
-            self._ends[number] = _End(None if lingers else at, None, error)
+            self._ends[number] = _End(None if late_effects else at, None, error)
 
     def operations(self) -> list[Operation]:
-        """The history so far; calls that are still under way have no answer."""
-        return _joined(dict(self._calls), dict(self._ends), None)
+        """Return the history so far. Calls in progress have no answer."""
+        return _pair_events(dict(self._calls), dict(self._ends), None)
 
 
 class _Line(Struct, omit_defaults=True):
-    """One event. Which one is said by what is there: a verb and its request, an answer, an error, or `ended`."""
+    """One event. It has a verb and its request, or an answer, or an error, or `ended`."""
 
     at: int
     number: int = -1
@@ -84,12 +84,12 @@ class _Line(Struct, omit_defaults=True):
     request: Request | None = None
     answer: Answer | None = None
     error: str = ""
-    lingers: bool = False
+    late_effects: bool = False
     ended: bool = False
 
 
 class _StoredLine(Struct):
-    """The same as it is read. Of which kind the request is, is known only from the verb."""
+    """One event as it is read: the type of the request is known only after the verb is."""
 
     at: int
     number: int = -1
@@ -98,12 +98,12 @@ class _StoredLine(Struct):
     request: Raw = Raw()
     answer: Answer | None = None
     error: str = ""
-    lingers: bool = False
+    late_effects: bool = False
     ended: bool = False
 
 
 class FileLog:
-    """Histories of one process, in a file of its own."""
+    """The history of one process, in its own file."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -118,7 +118,7 @@ class FileLog:
     def called(self, at: int, by: str, requests: Sequence[Request]) -> Sequence[int]:
         if os.getpid() != self._pid:
             raise ConfigurationError(
-                "this log belongs to the parent process", hint="open one in the child, on a new path"
+                "this log belongs to the parent process", hint="open another log in the child, with a new path"
             )
         numbers = [next(self._numbers) for _ in requests]
         self._write(
@@ -130,25 +130,25 @@ class FileLog:
     def answered(self, at: int, numbers: Sequence[int], answers: Sequence[Answer]) -> None:
         self._write(_Line(at, number, answer=answer) for number, answer in zip(numbers, answers, strict=True))
 
-    def raised(self, at: int, numbers: Sequence[int], error: str, *, lingers: bool) -> None:
-        self._write(_Line(at, number, error=error or "error", lingers=lingers) for number in numbers)
+    def raised(self, at: int, numbers: Sequence[int], error: str, *, late_effects: bool) -> None:
+        self._write(_Line(at, number, error=error or "error", late_effects=late_effects) for number in numbers)
 
     def _write(self, lines: Iterable[_Line]) -> None:
         os.write(self._file, b"".join(self._encode(line) + b"\n" for line in lines))
 
 
 def mark_ended(path: str | os.PathLike[str]) -> None:
-    """Note that the process of this log is dead, and that what it had asked for takes no effect after this instant.
+    """Record that the process of this log is dead, and that its requests take no effect after this instant.
 
-    True for a store in a file. A server may still be busy with the request of a dead client: then do not say this.
+    Call this only for a store in a file. A server may still execute the request of a dead client.
     """
     line = msgspec.json.encode(_Line(time.monotonic_ns(), ended=True))
     with Path(path).open("ab") as file:
-        file.write(b"\n" + line + b"\n")  # a line that was torn by the kill ends here
+        file.write(b"\n" + line + b"\n")  # terminates a line that the kill left incomplete
 
 
 def read_logs(paths: Iterable[str | os.PathLike[str]]) -> list[Operation]:
-    """The histories of several processes as one."""
+    """Return the histories of several processes as one history."""
     return [operation for path in paths for operation in read_log(path)]
 
 
@@ -162,7 +162,7 @@ def read_log(path: str | os.PathLike[str]) -> list[Operation]:
         try:
             line = decode(text)
         except msgspec.DecodeError:
-            if position + 1 == len(lines) or _says_ended(lines[position + 1]):
+            if position + 1 == len(lines) or _is_end_marker(lines[position + 1]):
                 continue
             raise
         if line.verb:
@@ -171,18 +171,18 @@ def read_log(path: str | os.PathLike[str]) -> list[Operation]:
         elif line.ended:
             ended = line.at
         else:
-            ends[line.number] = _End(None if line.lingers else line.at, line.answer, line.error)
-    return _joined(calls, ends, ended)
+            ends[line.number] = _End(None if line.late_effects else line.at, line.answer, line.error)
+    return _pair_events(calls, ends, ended)
 
 
-def _says_ended(text: bytes) -> bool:
+def _is_end_marker(text: bytes) -> bool:
     try:
         return msgspec.json.decode(text, type=_StoredLine).ended
     except msgspec.DecodeError:
         return False
 
 
-def _joined(calls: dict[int, _Call], ends: dict[int, _End], ended: int | None) -> list[Operation]:
+def _pair_events(calls: dict[int, _Call], ends: dict[int, _End], ended: int | None) -> list[Operation]:
     never = _End(ended, None, "no answer")
     return [
         Operation(call.by, call.request, call.at, end.at, end.answer, end.error)

@@ -1,4 +1,4 @@
-"""What a history is made of: one operation is one request for one key, with the two instants that enclose it."""
+"""Operations, the elements of a history: one request for one key, with the times of its call and its return."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class Read(Struct, frozen=True):
 
 
 class Scan(Struct, frozen=True):
-    """One record in a page of a `scan`. What a page left out is not recorded."""
+    """One record in a page of a `scan`. Records missing from a page are not recorded."""
 
     id: bytes
 
 
 class Lookup(Struct, frozen=True):
-    """A `glance` that showed a result. One that showed nothing says nothing, and is not recorded."""
+    """A `lookup` that returned a record. A lookup without a result proves nothing and is not recorded."""
 
     id: bytes
     fingerprint: bytes
@@ -53,8 +53,8 @@ class Lookup(Struct, frozen=True):
 
 Request = ClaimRequest | Renewal | Complete | Fail | Park | Release | Resolve | Forget | Read | Scan | Lookup
 
-LOOKS = Read | Scan | Lookup
-"""What never changes anything."""
+READ_ONLY = Read | Scan | Lookup
+"""Requests that never change a record."""
 
 KINDS: dict[str, type[Request]] = {
     "claim": ClaimRequest,
@@ -67,16 +67,16 @@ KINDS: dict[str, type[Request]] = {
     "forget": Forget,
     "read": Read,
     "scan": Scan,
-    "glance": Lookup,
+    "lookup": Lookup,
 }
 VERBS = {kind: verb for verb, kind in KINDS.items()}
 
 
 class Operation(Struct, frozen=True):
-    """A request and what came of it. Instants are nanoseconds of `time.monotonic_ns`, the same for all processes.
+    """A request and its result. Times are nanoseconds of `time.monotonic_ns`, which all processes share.
 
-    Without an answer the request may have taken effect or not: at any instant from `called` until `returned`, and if
-    that is None, until the end of time (it may still be on its way).
+    Without an answer, the request may have taken effect or not, at any time from `called` until `returned`. If
+    `returned` is None, it may still take effect at any later time.
     """
 
     by: str
@@ -102,7 +102,7 @@ def _forget(record: Record | None, request: Forget, now: int) -> Step:
     return transitions.forget(record, now, force=request.force, seen=request.seen)
 
 
-def _look(record: Record | None, _request: Read | Scan, _now: int) -> Step:
+def _read(record: Record | None, _request: Read | Scan, _now: int) -> Step:
     return record, Verdict.ABSENT if record is None else Verdict.OK
 
 
@@ -116,34 +116,48 @@ _RULES: dict[type[Request], Callable[[Record | None, Any, int], Step]] = {
     Renewal: transitions.renew,
     **dict.fromkeys((Complete, Fail, Park, Release, Resolve), transitions.settle),
     Forget: _forget,
-    Read: _look,
-    Scan: _look,
+    Read: _read,
+    Scan: _read,
     Lookup: _lookup,
 }
 
 
 def outcome(record: Record | None, request: Request, now: int) -> Step:
-    """What the state table says: the sequential specification. The same record object means that nothing changed."""
+    """Return what the state table says: the sequential specification.
+
+    If nothing changes, return the same record object.
+    """
     return _RULES[type(request)](record, request, now)
 
 
-SHOWN = ("state", "token", "attempt", "fingerprint", "result", "stored", "valid_until", "slide", "owner", "min_reader")
-"""What a glance shows of a record; the fields of `CompletedRecord`."""
+LOOKUP_FIELDS = (
+    "state",
+    "token",
+    "attempt",
+    "fingerprint",
+    "result",
+    "stored",
+    "valid_until",
+    "slide",
+    "owner",
+    "min_reader",
+)
+"""The fields of a record that a lookup returns: those of `CompletedRecord`."""
 
 
-def glimpse(id: bytes, done: CompletedRecord) -> Record:
-    """A record of which only the fields that were shown are known. A row may hold 1 for True."""
-    shown: dict[str, Any] = {name: getattr(done, name) for name in SHOWN}
+def partial_record(id: bytes, done: CompletedRecord) -> Record:
+    """Return a record with only the fields that a lookup returned. `stored` may be 1 instead of True."""
+    shown: dict[str, Any] = {name: getattr(done, name) for name in LOOKUP_FIELDS}
     return Record(id, "", "", **{**shown, "stored": bool(done.stored)})
 
 
-def shows(record: Record | None, request: Request, shown: Record | None) -> bool:
-    """Does the answer show this record? A glance does not show all of it."""
+def answer_shows(record: Record | None, request: Request, shown: Record | None) -> bool:
+    """Return whether the answer shows this record. A lookup shows only a part of it."""
     if isinstance(request, Lookup) and record is not None and shown is not None:
-        return all(getattr(record, name) == getattr(shown, name) for name in SHOWN)
+        return all(getattr(record, name) == getattr(shown, name) for name in LOOKUP_FIELDS)
     return record == shown
 
 
-def possible(record: Record | None, now: int) -> tuple[Record | None, ...]:
-    """What may stand under the key if nobody wrote: a purge, by whomever, may have taken what answers for nothing."""
+def possible_records(record: Record | None, now: int) -> tuple[Record | None, ...]:
+    """Return what may be stored under the key without a write: a purge may have deleted an expired record."""
     return (record, None) if record is not None and purgeable(record, now) else (record,)

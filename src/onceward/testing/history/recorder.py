@@ -1,4 +1,4 @@
-"""A store that writes down what it is asked and what it answers."""
+"""A store wrapper that records every request and its answer."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Expe
 from onceward.protocol.runtime import Runtime
 
 from .log import Log
-from .operation import Forget, Lookup, Read, Request, Scan, glimpse
+from .operation import Forget, Lookup, Read, Request, Scan, partial_record
 
 
 class Recorder:
-    """Any store, recorded: each request of each batch becomes one operation in the log.
+    """Wraps any store, and logs each request of each batch as one operation.
 
-    `by` names the caller, else it is the task or thread. `lingers` says whether a request whose call raised may still
-    take effect later: a server's may, that of a file may not. A call that was interrupted (cancelled task, Ctrl-C)
-    always lingers. `purge` and `counts` are passed on unrecorded: a record that answers for nothing may be missing at
-    any time. Transactions of the caller's own are not offered: nobody here would see their commit.
+    `by` names the caller; the default is the task or thread. `late_effects` says whether a request whose call raised
+    may still take effect later: true for a server, false for a file. An interrupted call (cancelled task, Ctrl-C) may
+    always take effect later. `purge` and `counts` are not recorded: an expired record may be missing at any time. The
+    recorder does not support the caller's own transactions, because it would not see their commit.
     """
 
-    def __init__(self, store: Store, log: Log, *, by: str = "", lingers: bool = True) -> None:
+    def __init__(self, store: Store, log: Log, *, by: str = "", late_effects: bool = True) -> None:
         self.name = store.name
         self.inline = store.inline
         self._store = store
         self._log = log
         self._by = by
-        self._lingers = lingers
+        self._late_effects = late_effects
 
     def clone(self) -> Store:
         clone = self._store.clone()
         if clone is self._store:
             return self
-        return Recorder(clone, self._log, by=f"{self._by} (twin)" if self._by else "", lingers=self._lingers)
+        return Recorder(clone, self._log, by=f"{self._by} (clone)" if self._by else "", late_effects=self._late_effects)
 
     async def open(self, runtime: Runtime) -> None:
         await self._store.open(runtime)
@@ -98,7 +98,7 @@ class Recorder:
         return await self._store.audit(wanted, limit=limit, timeout=timeout)
 
     def lookup(self, id: bytes, fingerprint: bytes) -> CompletedRecord | None:
-        """As the store does it; one that cannot never shows anything."""
+        """Look up with the wrapped store. If it does not support lookups, return None."""
         if not isinstance(self._store, SupportsLookup):
             return None
         called = monotonic_ns()
@@ -106,11 +106,11 @@ class Recorder:
         answered = monotonic_ns()
         if done is not None:
             numbers = self._log.called(called, self._who(), [Lookup(id, fingerprint)])
-            self._log.answered(answered, numbers, [Answer(Verdict.REPLAY, glimpse(id, done), 0)])
+            self._log.answered(answered, numbers, [Answer(Verdict.REPLAY, partial_record(id, done), 0)])
         return done
 
     def watch(self, id: bytes, wake: Callable[[], None]) -> Callable[[], None]:
-        return self._store.watch(id, wake) if isinstance(self._store, NotifiesChanges) else _nothing
+        return self._store.watch(id, wake) if isinstance(self._store, NotifiesChanges) else _do_nothing
 
     async def _recorded(
         self, requests: Sequence[Request], call: Callable[[], Coroutine[Any, Any, list[Answer]]]
@@ -119,13 +119,13 @@ class Recorder:
         try:
             answers = await call()
         except BaseException as error:
-            lingers = self._lingers or not isinstance(error, Exception)
-            self._log.raised(monotonic_ns(), numbers, f"{type(error).__name__}: {error}", lingers=lingers)
+            late_effects = self._late_effects or not isinstance(error, Exception)
+            self._log.raised(monotonic_ns(), numbers, f"{type(error).__name__}: {error}", late_effects=late_effects)
             raise
         if len(answers) != len(requests):
             wrong = f"{self.name}: {len(answers)} answers to {len(requests)} requests"
-            self._log.raised(monotonic_ns(), numbers, wrong, lingers=self._lingers)
-            raise StoreBroken(wrong, hint="a store answers each request of a batch, in order")
+            self._log.raised(monotonic_ns(), numbers, wrong, late_effects=self._late_effects)
+            raise StoreBroken(wrong, hint="the store must return one answer per request, in order")
         self._log.answered(monotonic_ns(), numbers, answers)
         return answers
 
@@ -139,4 +139,4 @@ class Recorder:
         return f"{os.getpid()} {task.get_name() if task else threading.current_thread().name}"
 
 
-def _nothing() -> None: ...
+def _do_nothing() -> None: ...

@@ -1,4 +1,4 @@
-"""A storm: several workers at once on the same few keys, recorded."""
+"""A storm: runs several workers concurrently on the same few keys, and records the history."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onceward.protocol.ports import Store
 from onceward.protocol.runtime import Runtime
 from onceward.testing.conformance.runtimes import RUNTIME_KINDS, RuntimeKind
 
-from .load import MOMENT, Pause, Worker
+from .load import TIME_UNIT, Pause, Worker
 from .log import MemoryLog
 from .operation import Operation
 from .recorder import Recorder
@@ -24,67 +24,67 @@ def storm(
     workers: int = 4,
     steps: int = 200,
     keys: int = 4,
-    moment: int = MOMENT,
+    time_unit: int = TIME_UNIT,
     mode: str = "blocking",
     shared: bool = False,
-    lingers: bool = True,
+    late_effects: bool = True,
     pause: Pause | None = None,
 ) -> list[Operation]:
-    """The history of that many workers, each with a store of its own, on the same data.
+    """Run the workers, each with its own store on the same data, and return the history.
 
-    `shared`: one store for all of them, as in a client that many threads or tasks use. `colour` is "blocking" (threads)
-    or "asyncio" (tasks). `moment` is the unit of leases and windows in µs: large enough that a call fits into it.
-    `pause` waits that many µs, or turns a fake clock. For `lingers` see `Recorder`. The seed decides what each worker
-    wants; what they get depends on the race, so a history comes but once.
+    With `shared`, all workers use one store, as in a client that many threads or tasks share. `mode` is "blocking"
+    (threads) or "asyncio" (tasks). `time_unit` is the unit of leases and windows in µs; a call must fit into it.
+    `pause` waits that many µs, or advances a fake clock. For `late_effects` see `Recorder`. The seed determines the
+    requests of each worker. The answers depend on the race, so the same seed does not reproduce a history.
     """
     log = MemoryLog()
-    chosen = RUNTIME_KINDS[mode]
+    runtime_kind = RUNTIME_KINDS[mode]
 
     async def work(number: int, store: Store, heartbeat: Store, runtime: Runtime) -> None:
-        dice = Random(f"{seed} {number}")
+        rng = Random(f"{seed} {number}")
         worker = Worker(
             store,
             heartbeat,
-            dice,
+            rng,
             pause or partial(_sleep, runtime),
             keys=keys,
-            moment=moment,
+            time_unit=time_unit,
             cancels=runtime.supports_cancellation,
         )
         for _ in range(steps):
             await worker.step()
-            await runtime.sleep(0)  # lets the others in, in either colour
+            await runtime.sleep(0)  # lets other threads or tasks run
 
     async def work_alone(number: int) -> None:
-        recorder = Recorder(open_store(), log, by=f"worker {number}", lingers=lingers)
-        async with opened(recorder, chosen) as place:
-            await work(number, *place)
+        recorder = Recorder(open_store(), log, by=f"worker {number}", late_effects=late_effects)
+        async with open_pair(recorder, runtime_kind) as pair:
+            await work(number, *pair)
 
-    async def all_at_once() -> None:
+    async def run_workers() -> None:
         numbers = range(1, workers + 1)
         if not shared:
-            await chosen.run_concurrently([partial(work_alone, number) for number in numbers])
+            await runtime_kind.run_concurrently([partial(work_alone, number) for number in numbers])
             return
-        async with opened(Recorder(open_store(), log, lingers=lingers), chosen) as place:
-            await chosen.run_concurrently([partial(work, number, *place) for number in numbers])
+        async with open_pair(Recorder(open_store(), log, late_effects=late_effects), runtime_kind) as pair:
+            await runtime_kind.run_concurrently([partial(work, number, *pair) for number in numbers])
 
-    chosen.run(all_at_once())
+    runtime_kind.run(run_workers())
     return log.operations()
 
 
 @asynccontextmanager
-async def opened(store: Store, mode: RuntimeKind) -> AsyncIterator[tuple[Store, Store, Runtime]]:
-    """The store and its twin for renewals, each in a world of its own, as a client has them."""
+async def open_pair(store: Store, mode: RuntimeKind) -> AsyncIterator[tuple[Store, Store, Runtime]]:
+    """Open the store and its clone for renewals, each with its own runtime, as a client does."""
     heartbeat = store.clone()
-    places = [(store, mode.new_runtime())]
+    stores = [(store, mode.new_runtime())]
     if heartbeat is not store:
-        places.append((heartbeat, mode.new_runtime()))
-    for one, runtime in places:
+        stores.append((heartbeat, mode.new_runtime()))
+    for one, runtime in stores:
         await one.open(runtime)
     try:
-        yield store, heartbeat, places[0][1]
+        yield store, heartbeat, stores[0][1]
     finally:
-        for one, runtime in places:
+        for one, runtime in stores:
             await one.close()
             mode.close_runtime(runtime)
 
