@@ -1,6 +1,6 @@
 """Onceward: work that is delivered at least once takes effect exactly once.
 
-The names below are what most programs need. Everything else is in the subpackages: `onceward.errors` (every exception),
+Most programs need only the names below. Everything else is in the subpackages: `onceward.errors` (every exception),
 `onceward.operations`, `onceward.locks`, `onceward.sagas`, `onceward.schedules`, `onceward.latest`, `onceward.recovery`,
 `onceward.stores`, `onceward.results`, `onceward.observe`, `onceward.http`, `onceward.queues`, `onceward.people`,
 `onceward.imports`, `onceward.warehouse`, `onceward.objects` and `onceward.testing`.

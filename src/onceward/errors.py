@@ -1,39 +1,39 @@
 """Every exception of Onceward, as one tree.
 
     OncewardError
-    ├── ConfigurationError      a choice that cannot work; raised while declaring, before any effect
-    │   ├── InvalidKey          a key or payload that has no stable meaning (also a ValueError)
+    ├── ConfigurationError      a setting that cannot work; raised at declaration, before any effect
+    │   ├── InvalidKey          a key or payload that cannot be encoded reliably (also a ValueError)
     │   │   └── MissingKey      the key is empty, None or absent
-    │   ├── InputNotStored      the call's arguments cannot be kept, as store_input asks for; nothing was begun
+    │   ├── InputNotStored      store_input is set, but the arguments cannot be stored; nothing was run
     │   ├── MissingExtra        an optional driver is not installed; names the extra
-    │   └── WrongWorld          the blocking face was used on an event loop, or the other way round
-    ├── NotAcquired             somebody else has the key, or had it: nothing was run
-    │   ├── AlreadyRunning      another owner is alive
-    │   │   └── StillRunning    ... and still was after we had waited
+    │   └── WrongRuntime        Once was used on an event loop, or AsyncOnce outside one
+    ├── NotAcquired             the key was not acquired: nothing was run
+    │   ├── AlreadyRunning      another worker is processing the key
+    │   │   └── StillRunning    ... and still was after the wait
     │   ├── AlreadyDone         completed before; carries the result
-    │   ├── PayloadMismatch     same key, other payload
+    │   ├── PayloadMismatch     same key, different payload
     │   ├── PreviouslyFailed    failed before, and must not run (yet)
-    │   ├── OutcomeParked       outcome unknown; a person, `verify` or the late owner must say
+    │   ├── OutcomeParked       outcome unknown; an operator, `verify` or the late owner must resolve it
     │   └── Stopping            this process has stopped claiming
-    ├── ClaimError              about a claim that we hold or held
-    │   ├── LeaseLost           somebody else owns the key now; our write changed nothing
-    │   │   └── LeaseOverdue    no answer from the store by the end of our lease; may still recover
+    ├── ClaimError              about a claim of this process
+    │   ├── LeaseLost           another worker owns the key now; our write changed nothing
+    │   │   └── LeaseOverdue    the store did not confirm our lease in time; may still recover
     │   ├── AlreadyCompleted    completed before with another result
-    │   ├── Reentrant           the same key is already held by this very call chain
+    │   ├── Reentrant           the same key is already held by the current call chain
     │   └── OutcomeUnknown      the effect is done, but the store never confirmed the record
     ├── ResultError             about a stored result
-    │   ├── ResultNotStored     the effect is done, its result was not kept
-    │   ├── ResultCorrupt       checksum or decryption failed; never a reason to run again
+    │   ├── ResultNotStored     the effect is done, but its result was not stored
+    │   ├── ResultCorrupt       checksum or decryption failed; the work is not run again
     │   └── UnknownCodec        written by a codec that this version does not know
-    ├── SourceError             a file or a load that cannot be taken in as it is; says where and why
-    │   └── SourceEdited        it is not the file whose import was begun
+    ├── SourceError             a file or a load cannot be imported; says where and why
+    │   └── SourceEdited        the file has changed since its import started
     └── StoreError              about the store itself
         ├── StoreUnavailable    down, locked, unreachable, over its deadline
         │   └── RetryTransaction  the caller's own transaction must be rolled back and repeated
-        ├── StoreFull           no room; nothing was claimed
+        ├── StoreFull           no space left; nothing was claimed
         ├── StoreBroken         not a database, corrupt, read-only, replaced
-        │   └── StoreNotSetUp   no such database, tables or rights there: a wrong URL, or a step left out
-        └── VersionSkew         the record or schema was written by a newer Onceward
+        │   └── StoreNotSetUp   no such database, tables or permissions: wrong URL or missing setup
+        └── VersionSkew         the record or schema was written by a newer version of Onceward
 
 Each class has a stable `code` (for logs and problem documents) and an `http_status`.
 """
@@ -44,7 +44,7 @@ from typing import Any, ClassVar, Self
 
 
 class OncewardError(Exception):
-    """Root of the tree. `key` is the readable key concerned, where there is one."""
+    """Root of the tree. `key` is the readable key, if the error is about one."""
 
     code: ClassVar[str] = "onceward_error"
     http_status: ClassVar[int] = 500
@@ -59,8 +59,8 @@ class OncewardError(Exception):
             parts.append(f"→ {hint}")
         super().__init__(" ".join(parts))
 
-    def of(self, key: str) -> Self:
-        """The same, with the key that it concerns: whoever raised it may have known no more than bytes."""
+    def with_key(self, key: str) -> Self:
+        """Add the readable key, if the error has none: a store knows only the id."""
         if self.key is None:
             self.key = key
             hint = f" → {self.hint}" if self.hint else ""
@@ -69,13 +69,13 @@ class OncewardError(Exception):
 
 
 class ConfigurationError(OncewardError):
-    """A declared choice cannot work."""
+    """A setting cannot work."""
 
     code = "configuration"
 
 
 class InvalidKey(ConfigurationError, ValueError):
-    """A key or payload has no stable meaning."""
+    """A key or payload cannot be encoded reliably."""
 
     code = "invalid_key"
     http_status = 400
@@ -88,7 +88,7 @@ class MissingKey(InvalidKey):
 
 
 class InputNotStored(ConfigurationError, ValueError):
-    """The arguments of a call cannot be kept, as `store_input` asks for; nothing was begun."""
+    """`store_input` is set, but the arguments cannot be stored; nothing was run."""
 
     code = "input_not_stored"
     http_status = 400
@@ -101,13 +101,13 @@ class MissingExtra(ConfigurationError, ImportError):
 
 
 class WrongRuntime(ConfigurationError, RuntimeError):
-    """The blocking face was used on an event loop, or the async face outside of one."""
+    """`Once` was used on an event loop, or `AsyncOnce` outside one."""
 
     code = "wrong_world"
 
 
 class NotAcquired(OncewardError):
-    """Somebody else has the key, or had it: nothing was run. `reason` is the outcome's, in the operation's words."""
+    """The key was not acquired: nothing was run. `reason` is the reason of the outcome."""
 
     code = "not_acquired"
     http_status = 409
@@ -118,7 +118,7 @@ class NotAcquired(OncewardError):
 
 
 class AlreadyRunning(NotAcquired):
-    """Another owner is working on this key. `retry_after` is None when it is held without a lease."""
+    """Another worker is already processing this key. `retry_after` is None if it has no lease."""
 
     code = "already_running"
 
@@ -128,7 +128,7 @@ class AlreadyRunning(NotAcquired):
 
 
 class StillRunning(AlreadyRunning):
-    """Another owner was still working on this key after we had waited."""
+    """Another worker was still processing this key after the wait."""
 
     code = "still_running"
 
@@ -145,7 +145,7 @@ class AlreadyDone(NotAcquired):
 
 
 class PayloadMismatch(NotAcquired):
-    """The same key came with another payload. `arguments` names what differs, as far as known."""
+    """The key was used before with another payload. `arguments` names what differs, if known."""
 
     code = "payload_mismatch"
     http_status = 422
@@ -156,7 +156,7 @@ class PayloadMismatch(NotAcquired):
 
 
 class PreviouslyFailed(NotAcquired):
-    """This key failed before and must not run (yet). `retry_after` is None when the failure is final."""
+    """This key failed before and must not run (yet). `retry_after` is None if the failure is final."""
 
     code = "previously_failed"
 
@@ -176,7 +176,7 @@ class PreviouslyFailed(NotAcquired):
 
 
 class OutcomeParked(NotAcquired):
-    """The outcome of an earlier attempt is unknown; it waits for somebody who knows."""
+    """The outcome of an earlier attempt is unknown; it must be resolved."""
 
     code = "outcome_parked"
 
@@ -189,20 +189,20 @@ class Stopping(NotAcquired):
 
 
 class ClaimError(OncewardError):
-    """About a claim that we hold or held."""
+    """An error about a claim of this process."""
 
     code = "claim_error"
 
 
 class LeaseLost(ClaimError):
-    """Somebody else owns this key now; our write changed nothing."""
+    """Another worker owns this key now; our write changed nothing."""
 
     code = "lease_lost"
     http_status = 409
 
 
 class LeaseOverdue(LeaseLost):
-    """The store has not confirmed our lease in time; renewing goes on and may recover."""
+    """The store has not confirmed our lease in time; renewals continue and may succeed."""
 
     code = "lease_overdue"
 
@@ -214,7 +214,7 @@ class AlreadyCompleted(ClaimError):
 
 
 class Reentrant(ClaimError):
-    """The same key is already held by this very call chain."""
+    """The same key is already held by the current call chain."""
 
     code = "reentrant"
 
@@ -231,13 +231,13 @@ class OutcomeUnknown(ClaimError):
 
 
 class ResultError(OncewardError):
-    """About a stored result."""
+    """An error about a stored result."""
 
     code = "result_error"
 
 
 class ResultNotStored(ResultError):
-    """The effect is done, but its result was not kept."""
+    """The effect is done, but its result was not stored."""
 
     code = "result_not_stored"
     http_status = 410
@@ -256,21 +256,21 @@ class UnknownCodec(ResultError):
 
 
 class SourceError(OncewardError):
-    """A file or a load cannot be taken in as it is."""
+    """A file or a load cannot be imported."""
 
     code = "source_error"
     http_status = 422
 
 
 class SourceEdited(SourceError):
-    """The file was edited since its import was begun."""
+    """The file has changed since its import started."""
 
     code = "source_edited"
     http_status = 409
 
 
 class StoreError(OncewardError):
-    """About the store itself."""
+    """An error of the store itself."""
 
     code = "store_error"
     http_status = 503
@@ -289,7 +289,7 @@ class RetryTransaction(StoreUnavailable):
 
 
 class StoreFull(StoreError):
-    """The store has no room; nothing was claimed."""
+    """The store has no space left; nothing was claimed."""
 
     code = "store_full"
     http_status = 507
@@ -302,20 +302,20 @@ class StoreBroken(StoreError):
 
 
 class StoreNotSetUp(StoreBroken):
-    """What the URL names was never made ready: no such database, no tables, no rights. It is never taken for down."""
+    """The database, its tables or the permissions do not exist. This never counts as a store outage."""
 
     code = "store_not_set_up"
 
 
 class VersionSkew(StoreError):
-    """The record or schema was written by a newer Onceward than this one."""
+    """The record or schema was written by a newer version of Onceward."""
 
     code = "version_skew"
 
 
 NOT_DOWN = (VersionSkew, StoreNotSetUp)
-"""The store answers, so it is not down: a wrong URL or a forgotten migration must not let work run unprotected."""
+"""The store answers, so it is not down: a wrong URL or a missing migration must not let work run unprotected."""
 
 
 class OncewardWarning(UserWarning):
-    """Something works, but probably not as it was meant."""
+    """Something works, but probably not as intended."""

@@ -261,7 +261,7 @@ def test_a_store_that_keeps_no_counters_is_refused_by_name() -> None:
     store = WithoutCounters(MemoryStore(), Wire())
     with pytest.raises(ConfigurationError, match="cannot keep counters"):
         Once(store, counters=True)
-    with Once(store) as once, pytest.raises(ConfigurationError, match="keeps no counters"):
+    with Once(store) as once, pytest.raises(ConfigurationError, match="does not support counters"):
         once.stats()
 
 

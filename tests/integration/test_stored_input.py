@@ -95,7 +95,7 @@ def test_it_does_not_count_as_a_note_of_the_users(place: Place) -> None:
         def work(n: int, text: str) -> dict[str, str]:
             claim = current_claim()
             claim.annotate(page="x" * 4000)
-            with pytest.raises(ConfigurationError, match="is ours"):
+            with pytest.raises(ConfigurationError, match="is reserved"):
                 claim.annotate(**{"onceward:input": "mine"})
             return claim.note
 
@@ -106,7 +106,7 @@ def test_it_does_not_count_as_a_note_of_the_users(place: Place) -> None:
     ("given", "why"),
     [
         (random.Random(1).randbytes(70_000), "70.{3} bytes, and the limit is 65536"),
-        (object(), "cannot be kept"),
+        (object(), "cannot be stored"),
     ],
     ids=["large", "unencodable"],
 )

@@ -124,12 +124,12 @@ def test_every_byte_and_every_length_of_one_envelope(compress_from: int | None) 
 )
 def test_a_codec_version_or_flag_from_the_future_is_refused(codec: int, version: int, flags: int) -> None:
     data = envelope(flags, b"\x01", codec=codec, version=version)
-    with pytest.raises(UnknownCodec, match=f"codec {codec}, version {version}, flags {flags}.*newer Onceward"):
+    with pytest.raises(UnknownCodec, match=f"codec {codec}, version {version}, flags {flags}.*newer version of Onceward"):
         PLAIN.decode(data, RECORD)
 
 
 def test_an_encrypted_result_without_a_cipher_asks_for_it() -> None:
-    with pytest.raises(ResultCorrupt, match="give this function the cipher"):
+    with pytest.raises(ResultCorrupt, match="configure this function with the cipher"):
         PLAIN.decode(envelope(2, b"sealed"), RECORD)
 
 
@@ -166,7 +166,7 @@ def test_a_bomb_is_refused_before_it_is_unpacked(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(zlib, "decompressobj", Watched)
     for declared, complaint in (
-        (10_000, "does not unpack to"),
+        (10_000, "does not decompress to"),
         (1_000_000, "the limit is 10000"),
         (2**32 - 1, "the limit is 10000"),
     ):

@@ -59,7 +59,7 @@ def test_the_header_is_part_of_what_is_authenticated() -> None:
     data = bytearray(sealed(writer, 1))
     data[2] |= COMPRESSED
     data[3:7] = zlib.crc32(bytes(data[:3] + data[7:])).to_bytes(4, "big")
-    with pytest.raises(ResultCorrupt, match="does not open"):
+    with pytest.raises(ResultCorrupt, match="cannot be decrypted"):
         writer.decode(bytes(data), RECORD)
 
 
@@ -91,13 +91,13 @@ def test_old_records_open_after_rotation_and_new_ones_use_the_new_key() -> None:
     data = sealed(before, "kept")
     after = codec(AesGcm({"2023": OLD, "2024": NEW}, current="2024"))
     assert after.decode(data, RECORD) == "kept"
-    with pytest.raises(ResultCorrupt, match="sealed with key '2024', which is not in the ring"):
+    with pytest.raises(ResultCorrupt, match="encrypted with key '2024', which is not in the key ring"):
         before.decode(sealed(after, "new"), RECORD)
 
 
 def test_a_wrong_key_is_named_by_its_id_and_never_shown() -> None:
     data = sealed(codec(AesGcm({"main": OLD})), 1)
-    with pytest.raises(ResultCorrupt, match="does not open with key 'main'") as caught:
+    with pytest.raises(ResultCorrupt, match="cannot be decrypted with key 'main'") as caught:
         codec(AesGcm({"main": NEW})).decode(data, RECORD)
     cipher = AesGcm({"a": OLD, "main": NEW}, current="main")
     shown = f"{caught.value!r} {caught.value} {cipher!r} {cipher}"

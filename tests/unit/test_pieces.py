@@ -399,7 +399,7 @@ def test_a_large_compressed_result_unpacks_to_what_it_declares_or_is_corrupt(dec
     if off == 0:
         assert PLAIN.decode(data, RECORD) == plain
         return
-    with pytest.raises(ResultCorrupt, match="does not unpack to"):
+    with pytest.raises(ResultCorrupt, match="does not decompress to"):
         PLAIN.decode(data, RECORD)
 
 
@@ -410,7 +410,7 @@ def test_what_follows_a_large_compressed_result_is_corrupt() -> None:
     for more in (b"x", bytes(2**21)):
         head = bytes((1, 1, COMPRESSED))
         data = head + zlib.crc32(body + more, zlib.crc32(head)).to_bytes(4, "big") + body + more
-        with pytest.raises(ResultCorrupt, match="does not unpack to"):
+        with pytest.raises(ResultCorrupt, match="does not decompress to"):
             PLAIN.decode(data, RECORD)
 
 

@@ -59,7 +59,7 @@ def test_every_value_comes_back_with_its_type(value: Any) -> None:
 @given(values)
 def test_the_fast_way_and_the_careful_way_write_the_same_format(value: Any) -> None:
     data = ANYTHING.encode(value)
-    assert ANYTHING._encode_with_care(value) == data
+    assert ANYTHING._encode_with_writer(value) == data
 
 
 @given(st.sets(st.text() | st.integers()))

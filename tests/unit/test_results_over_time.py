@@ -117,7 +117,7 @@ def test_a_field_added_without_a_default_is_a_clear_error(kind: str) -> None:
 
 @pytest.mark.fault("F26")
 def test_an_extension_from_the_future_is_an_unknown_codec() -> None:
-    with pytest.raises(UnknownCodec, match="newer Onceward"):
+    with pytest.raises(UnknownCodec, match="newer version of Onceward"):
         ANYTHING.decode(ormsgpack.packb([ormsgpack.Ext(99, b"")]))
 
 

@@ -114,7 +114,7 @@ def test_hidden_state_is_refused_rather_than_lost() -> None:
     words = Names(["a"])
     words.extra = 1  # type: ignore[attr-defined]
     for value in (line, words):
-        with pytest.raises(Unstorable, match="keeps 'extra' outside of its fields"):
+        with pytest.raises(Unstorable, match="has 'extra' outside its declared fields"):
             ResultType(Line | Names).encode(value)
 
     class Base:

@@ -9,7 +9,7 @@ import pytest
 
 from onceward import ConfigurationError
 from onceward.keys.key import Scope
-from onceward.observe.rules import RULES, Broken, Figures, Thresholds, check, thresholds_of
+from onceward.observe.rules import RULES, Broken, Figures, Thresholds, check, parse_thresholds
 from onceward.protocol.counters import HOUR, CounterTotals, Counts
 from onceward.protocol.operation_names import ALERT
 
@@ -98,7 +98,7 @@ def test_a_replay_rate_of_five_percent_is_well_and_above_it_is_said_out_loud() -
     assert (found.rule, found.scope) == ("replay_rate", SCOPE)
     assert found.figure == pytest.approx(0.06)
     assert "6.0%" in found.said
-    assert "repeats too much" in found.todo
+    assert "redelivers too often" in found.todo
 
 
 @pytest.mark.mission("B8")
@@ -128,7 +128,7 @@ def test_events_that_were_applied_count_as_calls() -> None:
     "scope", ["shop/schedule:nightly", f"shop/{ALERT}", "shop/email", "shop/email#2", "shop/greet"]
 )
 def test_operations_whose_replays_are_the_point_are_passed_by(scope: str) -> None:
-    limits = thresholds_of({"replays_expected": ["email", "shop/greet"]})
+    limits = parse_thresholds({"replays_expected": ["email", "shop/greet"]})
     cells = {(0, scope, "replayed"): 50, (0, scope, "executed"): 50}
     assert broken(cells, limits=limits) == []
     assert names(broken({(0, "other/greet", "replayed"): 50, (0, "other/greet", "executed"): 50}, limits=limits)) == [
@@ -224,11 +224,11 @@ OTHERS: dict[str, tuple[dict[str, Any], Cells, dict[str, int]]] = {
 def test_each_threshold_can_be_another(name: str) -> None:
     written, cells, pending = OTHERS[name]
     assert names(broken(cells, pending)) == [name.partition(" ")[0]]
-    assert broken(cells, pending, thresholds_of(written)) == []
+    assert broken(cells, pending, parse_thresholds(written)) == []
 
 
 def test_durations_are_written_as_everywhere() -> None:
-    limits = thresholds_of({"old_pending_age": "2h", "alert-window": "7d"})
+    limits = parse_thresholds({"old_pending_age": "2h", "alert-window": "7d"})
     assert (limits.old_pending_age, limits.alert_window) == (2 * HOUR, 7 * 24 * HOUR)
 
 
@@ -246,17 +246,17 @@ def test_durations_are_written_as_everywhere() -> None:
         ({"alert_window": 0}, "alert_window is 0"),
         ({"replay_rate": 5}, "0.05 is 5 %"),
         ({"replay_rate": float("nan")}, "replay_rate"),
-        ({"stale_factor": float("inf")}, "stale_factor is no number"),
-        ({"stale_factor": float("nan")}, "stale_factor is no number"),
+        ({"stale_factor": float("inf")}, "stale_factor must be a finite number"),
+        ({"stale_factor": float("nan")}, "stale_factor must be a finite number"),
     ],
 )
 def test_a_threshold_that_cannot_be_is_refused_by_name(written: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
-        thresholds_of(written, "onceward.toml [rules]")
+        parse_thresholds(written, "onceward.toml [rules]")
 
 
 def test_a_name_is_known_as_the_scopes_show_it() -> None:
-    expected = thresholds_of({"replays_expected": ["two\nlines"]})
+    expected = parse_thresholds({"replays_expected": ["two\nlines"]})
     assert broken({}, {}, expected) == []
     shown = Scope("shop", "two\nlines").text
     cells = {(1, shown, "replayed"): 50, (1, shown, "executed"): 50}

@@ -1,7 +1,7 @@
-"""What happened, for people and machines: events, logs, counters, rules and alerts, Prometheus, OpenTelemetry.
+"""Observability: events, logs, counters, alert rules, Prometheus and OpenTelemetry.
 
-Read `rules.py` first: it says which figures need attention. `log.py`, `prometheus.py` and `opentelemetry.py` each turn
-events into one format.
+Read `rules.py` first: it defines which figures need attention. `log.py`, `prometheus.py` and `opentelemetry.py` each
+export events in one format.
 """
 
 from importlib import import_module
@@ -29,4 +29,4 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["AuditEntry", "Broken", "Event", "CounterTotals"]
+__all__ = ["AuditEntry", "Broken", "CounterTotals", "Event"]

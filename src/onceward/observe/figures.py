@@ -1,4 +1,4 @@
-"""Looking at what was counted: sums for people, and the rules that tell when somebody should look."""
+"""Read counters from the store: totals for people, and the figures that the alert rules check."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from onceward.protocol.record import RecordState
 
 from .rules import Broken, Figures, Thresholds, check
 
-SEARCH = 60.0  # seconds; a look at many records, for a person
-PAGE = 200  # records at a time: each may carry a result of a megabyte
+SEARCH = 60.0  # seconds; scans many records, for an operator
+PAGE = 200  # records per page: each may have a result of a megabyte
 
 
 async def stats(engine: Engine, span: int) -> CounterTotals:
-    """What was counted in the last so many µs, in whole hours."""
+    """Return the counters of the last `span` µs, in whole hours."""
     await engine.ready()
-    return await tally(engine.store, span)
+    return await read_totals(engine.store, span)
 
 
 async def broken_rules(engine: Engine, thresholds: Thresholds) -> list[Broken]:
@@ -30,27 +30,29 @@ async def broken_rules(engine: Engine, thresholds: Thresholds) -> list[Broken]:
     return check(await figures(engine.store, thresholds), thresholds)
 
 
-async def tally(store: Store, span: int | None = None) -> CounterTotals:
-    """Of the last so many µs; None: of all that is kept."""
+async def read_totals(store: Store, span: int | None = None) -> CounterTotals:
+    """Return the totals of the last `span` µs; None means of all stored counters."""
     if not isinstance(store, KeepsCounters):
-        raise ConfigurationError(f"{store.name} keeps no counters", hint="use sqlite:///…, postgresql://… or redis://…")
+        raise ConfigurationError(
+            f"{store.name} does not support counters", hint="use sqlite:///…, postgresql://… or redis://…"
+        )
     since = 0
     if span is not None:
         now = await store.save_counts([], timeout=SEARCH)
         since = max(oldest_kept_hour(now), min((now - span) // HOUR + 1, now // HOUR))
     counted = await store.read_counts(since, timeout=SEARCH)
-    first = min((sheet.hour for sheet in counted.sheets), default=counted.now // HOUR)
+    first = min((row.hour for row in counted.counter_rows), default=counted.now // HOUR)
     return add_up(counted, since or first)
 
 
 async def figures(store: Store, thresholds: Thresholds) -> Figures:
-    return Figures(await tally(store), await old_pending(store, thresholds.old_pending_age))
+    return Figures(await read_totals(store), await old_pending(store, thresholds.old_pending_age))
 
 
 async def old_pending(store: Store, age: int, timeout: float = SEARCH) -> dict[str, int]:
-    """How many records were claimed longer ago than this and are PENDING still, by operation.
+    """Return how many records were claimed longer ago than `age` and are still PENDING, by operation.
 
-    Locks are left out: to be held for long may be what they are for.
+    Locks are not counted: they may be held for long on purpose.
     """
     found: Counter[str] = Counter()
     cursor = None
@@ -66,10 +68,10 @@ async def old_pending(store: Store, age: int, timeout: float = SEARCH) -> dict[s
             return dict(found)
 
 
-async def uncounted(store: Store, known: CounterTotals) -> list[str]:
-    """Operations that have records, and of which nothing was counted as long as counters are kept.
+async def operations_without_counters(store: Store, known: CounterTotals) -> list[str]:
+    """Return the operations that have records, but no stored counters.
 
-    Locks and alerts are left out: nobody counts the former, and the latter are our own.
+    Locks and alerts are excluded: locks have no counters, and alerts are our own operations.
     """
     records = await store.counts(timeout=SEARCH)
     found = {operation_of(scope) for scope, state in records if state is not RecordState.FREE}

@@ -1,4 +1,4 @@
-"""Events as log lines of the standard library: logger `onceward`, fields in `extra`."""
+"""Write events to the standard library's logging: logger `onceward`, fields in `extra`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onceward.keys.readable import escape
 
 logger = logging.getLogger("onceward")
 raised = logging.getLogger("onceward.raised")
-"""Where the work failed, for people who debug it; of its own, so that it can be turned off."""
+"""Tracebacks of failed work, for debugging. A separate logger, so that it can be disabled."""
 
 
 def log(event: Event) -> None:
@@ -19,7 +19,7 @@ def log(event: Event) -> None:
     if not logger.isEnabledFor(level):
         return
     details = ", ".join(
-        f"{name} {escape(str(value))}"  # a store's message may hold anything
+        f"{name} {escape(str(value))}"  # a message of a store may contain anything
         for name, value in (
             ("reason", event.reason),
             ("attempt", event.attempt),
@@ -40,19 +40,20 @@ def log(event: Event) -> None:
 
 
 def log_raised(error: object, key: str) -> None:
-    """Where the work raised, if no caller gets it: a sender must not, and a queue has none. Ours are events.
+    """Log the traceback of failed work that no caller receives: an HTTP sender must not, and a queue has no caller.
 
-    Its message stays on the record: it may quote what was delivered.
+    Errors of Onceward are reported as events instead. The message is not logged, because it may quote the payload; it
+    is on the record.
     """
     if isinstance(error, Exception) and not isinstance(error, OncewardError):
         where = "".join(traceback.format_tb(error.__traceback__))
         raised.warning("%s: the work raised %s in\n%s", escape(key), type(error).__qualname__, where)
 
 
-def _complain(event: Event, error: Exception) -> None:
+def _log_listener_error(event: Event, error: Exception) -> None:
     logger.error("a listener failed on the event %s of %s: %r", event.name, event.key, error)
 
 
 def logging_bus() -> Bus:
-    """A bus whose default listener is the log."""
-    return Bus(log, logger.isEnabledFor, _complain)
+    """Return an event bus whose default listener is the log."""
+    return Bus(log, logger.isEnabledFor, _log_listener_error)

@@ -1,4 +1,4 @@
-"""What Prometheus and Grafana are given: the alert file and the dashboard that are shipped with the package."""
+"""The alert file for Prometheus and the dashboard for Grafana, which are shipped with the package."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from onceward.protocol.operation_names import ALERT, SCHEDULE_PREFIX
 
 from .rules import DURATIONS, RULES, RUNBOOKS, Thresholds
 
-_BLANK = re.compile(r"@([a-z_.]+)@")
+_PLACEHOLDER = re.compile(r"@([a-z_.]+)@")
 
 
 def prometheus_rules(thresholds: Thresholds) -> str:
-    """The alert file, with these thresholds."""
-    blanks = {name: _number(name, getattr(thresholds, name)) for name in Thresholds.__struct_fields__}
-    blanks["watched"] = _watched(thresholds)
+    """Return the alert file with these thresholds."""
+    values = {name: _number(name, getattr(thresholds, name)) for name in Thresholds.__struct_fields__}
+    values["watched"] = _watched(thresholds)
     for rule in RULES:
-        blanks[f"{rule.name}.todo"] = rule.todo.replace("'", "''")
-        blanks[f"{rule.name}.runbook"] = f"{RUNBOOKS}#{rule.name.replace('_', '-')}"
-    return _BLANK.sub(lambda found: blanks[found[1]], _text("alerts.yml"))
+        values[f"{rule.name}.todo"] = rule.todo.replace("'", "''")
+        values[f"{rule.name}.runbook"] = f"{RUNBOOKS}#{rule.name.replace('_', '-')}"
+    return _PLACEHOLDER.sub(lambda found: values[found[1]], _text("alerts.yml"))
 
 
 def grafana_dashboard() -> str:
-    """The dashboard, as JSON to import."""
+    """Return the dashboard as JSON to import."""
     return _text("dashboard.json")
 
 
@@ -36,7 +36,7 @@ def _number(name: str, value: object) -> str:
 
 
 def _watched(thresholds: Thresholds) -> str:
-    """Scopes whose replay rate means something."""
+    """Return the label matcher for scopes whose replay rate is meaningful."""
     names = [f"{re.escape(SCHEDULE_PREFIX)}.*", ALERT]
     names += [_escaped(name) for name in thresholds.replays_expected if "/" not in name]
     whole = [_escaped(name) for name in thresholds.replays_expected if "/" in name]
@@ -48,7 +48,7 @@ _SPECIAL: Final = re.compile(r"[\\.+*?()|\[\]{}^$]")
 
 
 def _escaped(name: str) -> str:
-    """For a regular expression of Prometheus, inside of a double-quoted text."""
+    """Escape a name for a regular expression of Prometheus inside double quotes."""
     plain = _SPECIAL.sub(lambda found: f"\\{found[0]}", name)
     return plain.replace("\\", "\\\\").replace('"', '\\"')
 

@@ -1,4 +1,4 @@
-"""The one figure that no event tells: records that are PENDING for too long. The store is asked when it is wanted."""
+"""The gauge of records that are PENDING for too long. No event reports it, so the store is read on demand."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 
 from .figures import old_pending
-from .rules import thresholds_of
+from .rules import parse_thresholds
 
-Ask = Callable[[], dict[str, int] | None]
-"""How many there are, by operation; None if the store does not answer."""
+ReadOldPending = Callable[[], dict[str, int] | None]
+"""Return the number of such records by operation; None if the store does not answer."""
 
 TIMEOUT = 5.0
-"""Seconds: whoever reads metrics waits for all of them, and not for long."""
+"""Seconds. A scrape waits for all metrics, and has a short timeout itself."""
 
 
 class Client(Protocol):
-    """As much of `Once` and `AsyncOnce` as is needed to tell what they do."""
+    """The part of `Once` and `AsyncOnce` that metrics need."""
 
     @property
     def store(self) -> Store: ...
     def subscribe(self, listener: Listener) -> Callable[[], None]: ...
 
 
-def asker(once: Client, rules: dict[str, Any]) -> Ask:
-    """Asks by a connection of its own, for a metrics library has threads of its own. No answer: no figures."""
-    age = thresholds_of(rules).old_pending_age
+def old_pending_reader(once: Client, rules: dict[str, Any]) -> ReadOldPending:
+    """Return a function that reads the gauge. It uses its own connection, because metrics libraries use own threads."""
+    age = parse_thresholds(rules).old_pending_age
 
-    def ask() -> dict[str, int] | None:
+    def read() -> dict[str, int] | None:
         store = once.store
         clone = store.clone()
         try:
@@ -43,7 +43,7 @@ def asker(once: Client, rules: dict[str, Any]) -> Ask:
             finally:
                 if clone is not store:
                     run(clone.close())
-        except OncewardError:  # a store that is down shows in other figures, and must not stop these from being read
+        except OncewardError:  # other metrics show that the store is down, and this must not fail the scrape
             return None
 
-    return ask
+    return read

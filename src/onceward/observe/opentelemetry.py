@@ -1,4 +1,4 @@
-"""Events as OpenTelemetry metrics, `onceward.<name>` for each name in `protocol.counters`, and outcomes on spans.
+"""Export events as OpenTelemetry metrics, `onceward.<name>` for each name in `protocol.counters`, and on spans.
 
     from onceward.observe import opentelemetry
 
@@ -36,10 +36,10 @@ def export(
     pending: bool = True,
     rules: dict[str, Any] | None = None,
 ) -> Callable[[], None]:
-    """Count the events of this client with the global provider, unless one is given; returns how to stop.
+    """Count the events of this client, with the global provider by default. Return a function that stops it.
 
-    `processed` is the name of the counter with the attribute `replay`. `pending=False` leaves the store alone: one
-    process of many is enough to ask it. `rules` are thresholds, as for `check`.
+    `processed` is the name of the counter with the attribute `replay`. With `pending=False`, the store is not read: one
+    process of many is enough for that. `rules` are thresholds, as for `check`.
     """
     try:
         from opentelemetry import metrics, trace
@@ -51,12 +51,12 @@ def export(
     counters = {
         name: meter.create_counter(f"onceward.{name}", description=what) for name, what in COUNTER_NAMES.items()
     }
-    answered = meter.create_counter(processed, description="calls that were answered with a result")
+    answered = meter.create_counter(processed, description="calls that returned a result")
     labels = Labels()
     if pending:
         _observe_pending(meter, once, rules or {})
 
-    def hear(event: Event) -> None:
+    def on_event(event: Event) -> None:
         name = counter_name(event.name, state=event.state, reason=event.reason)
         if name is None:
             return
@@ -70,19 +70,19 @@ def export(
                 span.set_attribute("onceward.outcome", name)
             span.add_event(f"onceward.{event.name}", {"onceward.scope": event.scope, "onceward.attempt": event.attempt})
 
-    return once.subscribe(hear)
+    return once.subscribe(on_event)
 
 
 def _observe_pending(meter: Any, once: Client, rules: dict[str, Any]) -> None:
     from opentelemetry.metrics import Observation
 
-    from .old_pending import asker
+    from .old_pending import old_pending_reader
 
-    ask = asker(once, rules)
+    read = old_pending_reader(once, rules)
 
     def observe(_: CallbackOptions) -> Iterable[Observation]:
-        found = ask()
-        figures = {} if found is None else {"": 0, **found}  # "": 0 is not the same as no answer
+        found = read()
+        figures = {} if found is None else {"": 0, **found}  # "": 0 differs from no answer
         return [Observation(number, {"scope": scope}) for scope, number in figures.items()]
 
     meter.create_observable_gauge(OLD_PENDING, [observe], description="records that are PENDING for too long")

@@ -1,4 +1,4 @@
-"""Events as Prometheus metrics: `onceward_<name>_total{scope}` for each name in `protocol.counters`.
+"""Export events as Prometheus metrics: `onceward_<name>_total{scope}` for each name in `protocol.counters`.
 
 Keys are never labels.
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Counter
     from prometheus_client.core import GaugeMetricFamily
 
-    from .old_pending import Ask, Client
+    from .old_pending import Client, ReadOldPending
 
 PROCESSED = "onceward.processed"
 OLD_PENDING = "onceward_old_pending"
 
 
 class Metrics:
-    """The metrics in one registry, shared by all clients that are exported there."""
+    """The metrics of one registry, shared by all clients that are exported there."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         from prometheus_client import Counter
@@ -48,67 +48,67 @@ class Metrics:
         self._known: set[tuple[str, str]] = set()
         self._pending = OldPending()
 
-    def hearing(self, processed: str) -> Callable[[Event], None]:
-        """Listens to a client; `processed` is the name of the counter with the label `replay`."""
+    def listener(self, processed: str) -> Callable[[Event], None]:
+        """Return a listener for a client. `processed` is the name of the counter with the label `replay`."""
         from prometheus_client import Counter
 
         name = processed.replace(".", "_")
         if name not in self._processed:
             self._processed[name] = Counter(
                 name,
-                "Calls that were answered with a result: by doing it now, or by a replay.",
+                "Calls that returned a result: executed now, or replayed.",
                 ["scope", "replay"],
                 registry=self._registry,
             )
-        return partial(self._hear, name)
+        return partial(self._on_event, name)
 
-    def _hear(self, processed: str, event: Event) -> None:
+    def _on_event(self, processed: str, event: Event) -> None:
         name = counter_name(event.name, state=event.state, reason=event.reason)
         if name is None:
             return
         scope = self._labels.of(event.scope)
         if (processed, scope) not in self._known:
-            self._begin(processed, scope)
+            self._initialise(processed, scope)
         self._counters[name].labels(scope).inc()
         if name in ("executed", "replayed"):
             self._processed[processed].labels(scope, "true" if name == "replayed" else "false").inc()
 
-    def _begin(self, processed: str, scope: str) -> None:
-        """Every counter of a scope begins at 0: Prometheus does not see the step from nothing to the first."""
+    def _initialise(self, processed: str, scope: str) -> None:
+        """Start every counter of a scope at 0: Prometheus does not see an increase to the first sample."""
         for counter in self._counters.values():
             counter.labels(scope)
         for replay in ("true", "false"):
             self._processed[processed].labels(scope, replay)
         self._known.add((processed, scope))
 
-    def ask(self, ask: Ask) -> Callable[[], None]:
-        """Ask this, too, at every scrape; returns how to stop."""
-        if not self._pending.asks:
+    def add_gauge(self, read: ReadOldPending) -> Callable[[], None]:
+        """Read this gauge at every scrape. Return a function that stops it."""
+        if not self._pending.readers:
             self._registry.register(self._pending)
-        self._pending.asks += (ask,)
+        self._pending.readers += (read,)
 
         def stop() -> None:
-            if ask in self._pending.asks:
-                self._pending.asks = tuple(one for one in self._pending.asks if one is not ask)
-                if not self._pending.asks:
+            if read in self._pending.readers:
+                self._pending.readers = tuple(one for one in self._pending.readers if one is not read)
+                if not self._pending.readers:
                     self._registry.unregister(self._pending)
 
         return stop
 
 
 class OldPending:
-    """Asks the stores at every scrape. Clients of one store tell the same figures, so these are not added up."""
+    """Reads the stores at every scrape. Clients of one store report the same figures, so they are not added up."""
 
-    asks: tuple[Ask, ...] = ()
+    readers: tuple[ReadOldPending, ...] = ()
 
     def describe(self) -> list[GaugeMetricFamily]:
-        """What will be told; a registry asks for this at once, and no store must be needed for that."""
+        """Describe the metric without reading a store: a registry calls this when the collector is registered."""
         return [self._family()]
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         family = self._family()
-        answers = [found for ask in self.asks if (found := ask()) is not None]
-        scopes = {"", *chain.from_iterable(answers)} if answers else set()  # "": 0 is not the same as no answer
+        answers = [found for read in self.readers if (found := read()) is not None]
+        scopes = {"", *chain.from_iterable(answers)} if answers else set()  # "": 0 differs from no answer
         for scope in sorted(scopes):
             family.add_metric([scope], max(found.get(scope, 0) for found in answers))
         yield family
@@ -130,10 +130,10 @@ def export(
     pending: bool = True,
     rules: dict[str, Any] | None = None,
 ) -> Callable[[], None]:
-    """Count the events of this client in a registry (prometheus_client's own, unless given); returns how to stop.
+    """Count the events of this client in a registry, by default the global one. Return a function that stops it.
 
-    `processed` is the name of the counter with the label `replay`; dots become underscores. `pending=False` leaves the
-    store alone at a scrape: one process of many is enough to ask it. `rules` are thresholds, as for `check`.
+    `processed` is the name of the counter with the label `replay`; dots become underscores. With `pending=False`, a
+    scrape does not read the store: one process of many is enough for that. `rules` are thresholds, as for `check`.
     """
     try:
         import prometheus_client
@@ -142,14 +142,14 @@ def export(
             "metrics for Prometheus need prometheus-client", hint='pip install "onceward[prometheus]"'
         ) from error
     registry = prometheus_client.REGISTRY if registry is None else registry
-    here = _metrics.get(registry)
-    if here is None:
-        here = _metrics[registry] = Metrics(registry)
-    stops = [once.subscribe(here.hearing(processed))]
+    metrics = _metrics.get(registry)
+    if metrics is None:
+        metrics = _metrics[registry] = Metrics(registry)
+    stops = [once.subscribe(metrics.listener(processed))]
     if pending:
-        from .old_pending import asker
+        from .old_pending import old_pending_reader
 
-        stops.append(here.ask(asker(once, rules or {})))
+        stops.append(metrics.add_gauge(old_pending_reader(once, rules or {})))
 
     def stop() -> None:
         for one in stops:

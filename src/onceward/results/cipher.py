@@ -1,4 +1,4 @@
-"""What the codec asks of a cipher. `onceward.results.encryption.AesGcm` is one; a key service may be another."""
+"""The interface of a cipher for results. `onceward.results.encryption.AesGcm` implements it; a KMS client may, too."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ class Cipher(Protocol):
 
     @property
     def digest_key(self) -> bytes:
-        """16 to 64 secret bytes: digests of results are keyed with it, so that nobody can guess a result from one."""
+        """16 to 64 secret bytes that key the digests of results, so a result cannot be guessed from its digest."""
         raise NotImplementedError
 
     def seal(self, plain: bytes, associated: bytes) -> bytes:
-        """Encrypt. The answer opens only with the same `associated`, and says which key opens it."""
+        """Encrypt. The output can be decrypted only with the same `associated`, and contains the id of its key."""
         raise NotImplementedError
 
     def open(self, sealed: bytes, associated: bytes) -> bytes:
-        """Decrypt. Raises `ResultCorrupt` if key, bytes or `associated` are not those of `seal`."""
+        """Decrypt. Raise `ResultCorrupt` if key, bytes or `associated` differ from those of `seal`."""
         raise NotImplementedError

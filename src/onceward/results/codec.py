@@ -4,9 +4,9 @@
     byte 1      version of the envelope
     byte 2      flags: 1 compressed, 2 encrypted
     bytes 3-6   checksum: CRC-32 over bytes 0-2 and the body
-    then        the body: the encoded result; compressed: 4 bytes of its size, then zlib; encrypted: the sealed body
+    then        the body: the encoded result; compressed: its size in 4 bytes, then zlib; encrypted: the ciphertext
 
-Compression comes before encryption. A sealed body is bound to the record and to bytes 0-2.
+Compression comes before encryption. An encrypted body is bound to the record and to bytes 0-2.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ COMPRESSED: Final = 1
 ENCRYPTED: Final = 2
 
 KIB: Final = 1024
-MAX_BYTES: Final = 1024 * KIB  # what every store takes; Firestore's documents end there
+MAX_BYTES: Final = 1024 * KIB  # accepted by every store; the limit of Firestore documents
 COMPRESS_FROM: Final = 4 * KIB  # below it, zlib costs more time than the store saves
-# More than this is never unpacked, whatever a record declares: about a thousandfold of a small record is a bomb.
+# Never decompress more than this, whatever a record declares: a small record that expands a thousandfold is a zip bomb.
 MAX_UNPACKED: Final = 64 * 1024 * KIB
 
 _HEADERS: Final = tuple(bytes((CODEC, VERSION, flags)) for flags in range(4))
@@ -44,11 +44,11 @@ _PLAIN_HEADER: Final = _HEADERS[0]
 _PLAIN_SUM: Final = _SUMS[_PLAIN_HEADER]
 _BODY: Final = 7
 _PLAIN_START: Final = int.from_bytes(_PLAIN_HEADER, "big") << 32
-"""With the checksum added, the bytes before the body: one step where there would be three."""
+"""Plus the checksum, this is the header as one integer: one operation instead of three."""
 _SIZE: Final = 4
-_VIEWED_FROM: Final = 64 * KIB  # what is shorter is copied faster than it is looked at through a view
-_AT_ONCE: Final = 1024 * KIB  # bytes.join lets other threads run while it copies so much
-_DIGEST: Final = 16  # bytes; what is shorter is its own digest
+_VIEWED_FROM: Final = 64 * KIB  # copying is faster than a memoryview below this size
+_AT_ONCE: Final = 1024 * KIB  # while bytes.join copies this much, other threads can run
+_DIGEST: Final = 16  # bytes; a shorter result is its own digest
 _NO_DIGEST: Final = bytes(_DIGEST)
 _seed_of = _SUMS.get
 _number = int.from_bytes
@@ -58,17 +58,17 @@ _head = struct.Struct(">3sI").pack
 _joined = b"".join
 
 
-_NOTHING: Final = _PLAIN_HEADER + _crc32(b"\xc0", _PLAIN_SUM).to_bytes(4, "big") + b"\xc0"
-"""None in its envelope: what most work returns."""
+_ENCODED_NONE: Final = _PLAIN_HEADER + _crc32(b"\xc0", _PLAIN_SUM).to_bytes(4, "big") + b"\xc0"
+"""None in its envelope, the most common result."""
 
 
 class Encoded(msgspec.Struct, frozen=True, gc=False):
-    """A result, ready to be stored; `data` is None, and `reason` says why, if it is not to be stored.
+    """An encoded result. If it cannot be stored, `data` is None and `reason` says why.
 
-    `brief` is the reason without a place, which may show keys of a dict; empty if it has none.
+    `brief` is the reason without the path inside the result, which may expose keys of a dict; empty without a path.
 
-    Equal results have equal digests, although encryption makes different bytes each time. What could not be encoded
-    at all has a digest of zeros.
+    Equal results have equal digests, although encryption produces different bytes each time. A result that could not
+    be encoded has a digest of zeros.
     """
 
     data: bytes | None
@@ -78,7 +78,7 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
 
 
 class Codec:
-    """Results of one function, to bytes and back. Shared by threads; holds nothing of a call."""
+    """Encodes and decodes the results of one function. Thread-safe; has no state of a call."""
 
     __slots__ = (
         "_accept_plain",
@@ -86,8 +86,8 @@ class Codec:
         "_compress_from",
         "_decode",
         "_encode",
+        "_encoded_none",
         "_max_bytes",
-        "_nothing",
         "_packed_below",
         "_plain_below",
         "_store",
@@ -107,7 +107,7 @@ class Codec:
         if max_bytes <= 0 or (compress_from is not None and compress_from < 0):
             raise ConfigurationError("max_bytes must be positive and compress_from not negative")
         self._type = result_type
-        self._decode, self._encode = result_type.decode, result_type.encode  # one step less on every call's way
+        self._decode, self._encode = result_type.decode, result_type.encode  # saves an attribute lookup per call
         self._store = store
         self._max_bytes = max_bytes
         self._compress_from = MAX_UNPACKED + 1 if compress_from is None else compress_from
@@ -115,33 +115,35 @@ class Codec:
         self._packed_below = 0 if cipher is not None else min(self._plain_below, max_bytes - _BODY + 1)
         self._cipher = cipher
         self._accept_plain = accept_plain or cipher is None
-        self._nothing: Encoded | None = None
+        self._encoded_none: Encoded | None = None
         if cipher is None:
-            self._nothing = self.encode(None, b"")
+            self._encoded_none = self.encode(None, b"")
 
-    def encode(self, value: Any, record_id: bytes, large: bool = False) -> Encoded:  # noqa: FBT001, FBT002 (a keyword-only one would be dearer)
-        """The result in its envelope. Never raises for a value: the effect is done, whatever it returned.
+    def encode(self, value: Any, record_id: bytes, large: bool = False) -> Encoded:  # noqa: FBT001, FBT002 (keyword-only arguments are slower)
+        """Return the result in its envelope. Never raises because of a value: the effect is already done.
 
-        `large` gives the same bytes, made in pieces.
+        With `large`, the same bytes are produced in pieces.
         """
-        if value is None and self._nothing is not None:  # what most work returns: encoded once
-            return self._nothing
+        if value is None and self._encoded_none is not None:  # the most common result: encoded once
+            return self._encoded_none
         if not self._store:
             return Encoded(None, _NO_DIGEST, "results of this function are not stored, as declared")
         try:
             if large:
                 data, digest = self._wrap(self._type.pieces(value), record_id)
             else:
-                encode = self._encode  # named, it is called more quickly than as a method, which it is not
+                encode = self._encode  # a local name is called faster than an attribute
                 plain = encode(value)
                 size = len(plain)
-                if size < self._packed_below:  # neither too much nor enough to be compressed, and not to be sealed
+                if size < self._packed_below:  # within the limit, too small to compress, and not encrypted
                     data = _head(_PLAIN_HEADER, _crc32(plain, _PLAIN_SUM)) + plain
                     return Encoded(data, plain if size < _DIGEST else _blake2b(plain, digest_size=_DIGEST).digest())
                 data, digest = self._wrap([plain], record_id)
         except Unstorable as error:
             return Encoded(None, _NO_DIGEST, str(error), error.reason)
-        except Exception as error:  # as the docstring says; a failing cipher is no reason to store it plain
+        except (
+            Exception
+        ) as error:  # as the docstring says; if the cipher fails, the result must not be stored unencrypted
             if came_by_signal(error):
                 raise
             return Encoded(None, _NO_DIGEST, f"encoding it raised {type(error).__name__}")
@@ -150,7 +152,7 @@ class Codec:
         return Encoded(data, digest)
 
     def pack_all(self, values: list[Any], record_ids: Sequence[bytes]) -> list[bytes]:
-        """Values in their envelopes, for those who cannot do without: `Unstorable` says why one cannot be kept."""
+        """Return values in their envelopes. Unlike `encode`, raise `Unstorable` if a value cannot be stored."""
         plain = self._type.encode_all(values)
         if max(map(len, plain), default=0) < self._packed_below:
             return [(_PLAIN_START + _crc32(one, _PLAIN_SUM)).to_bytes(_BODY, "big") + one for one in plain]
@@ -161,18 +163,18 @@ class Codec:
         return packed
 
     def decode(self, data: bytes, record_id: bytes) -> Any:
-        """A fresh copy of the stored result. Raises `ResultCorrupt` or `UnknownCodec`, never anything to re-run for."""
-        if data == _NOTHING and self._accept_plain:
+        """Return a fresh copy of the stored result. `ResultCorrupt` and `UnknownCodec` are no reason to run again."""
+        if data == _ENCODED_NONE and self._accept_plain:
             return None
         size = len(data)
         if size < _BODY:
-            raise ResultCorrupt(f"the stored result was cut off: {size} bytes are left")
+            raise ResultCorrupt(f"the stored result is truncated: only {size} bytes are left")
         header = data[:3]
         seed = _seed_of(header)
         if seed is None:
             raise UnknownCodec(
                 f"the stored result has codec {data[0]}, version {data[1]}, flags {data[2]}",
-                hint="it needs a newer Onceward to read it, or the record is damaged",
+                hint="reading it needs a newer version of Onceward, or the record is damaged",
             )
         body = data[_BODY:] if size < _VIEWED_FROM else memoryview(data)[_BODY:]
         if _crc32(body, seed) != _number(data[3:_BODY], "big"):
@@ -187,15 +189,15 @@ class Codec:
         if self._cipher is None:
             if size < _DIGEST:
                 return b"".join(pieces)
-            own = _blake2b(digest_size=_DIGEST)
-        else:  # with the record in it, equal results of two records do not show as equal
-            own = _blake2b(record_id, digest_size=_DIGEST, key=self._cipher.digest_key)
+            hasher = _blake2b(digest_size=_DIGEST)
+        else:  # includes the record id, so equal results of two records have different digests
+            hasher = _blake2b(record_id, digest_size=_DIGEST, key=self._cipher.digest_key)
         for piece in pieces:
-            own.update(piece)
-        return own.digest()
+            hasher.update(piece)
+        return hasher.digest()
 
     def _wrap(self, pieces: list[bytes], record_id: bytes) -> tuple[bytes, bytes]:
-        """The envelope around a result that comes in pieces, and the digest of the result."""
+        """Return the envelope around a result in pieces, and the digest of the result."""
         size = sum(map(len, pieces))
         digest = self._digest(pieces, size, record_id)
         flags = 0
@@ -216,7 +218,7 @@ class Codec:
         if flags & ENCRYPTED:
             if self._cipher is None:
                 raise ResultCorrupt(
-                    "the stored result is encrypted", hint="give this function the cipher that wrote it"
+                    "the stored result is encrypted", hint="configure this function with the cipher that wrote it"
                 )
             try:
                 body = self._cipher.open(bytes(body), record_id + header)
@@ -229,20 +231,20 @@ class Codec:
         elif not self._accept_plain:
             raise ResultCorrupt(
                 "the stored result is not encrypted, although this function has a cipher",
-                hint="set accept_plain=True while records from before the cipher are alive",
+                hint="set accept_plain=True as long as there are records from before the cipher",
             )
         return _inflate(body) if flags & COMPRESSED else body
 
 
 def unpacked_size(data: bytes) -> int:
-    """About how many bytes there are to decode, at a glance. What only the cipher's key tells counts as the most."""
+    """Estimate the decoded size without decoding. An encrypted size is unknown: return the maximum."""
     if len(data) < _BODY + _SIZE or not data[2] & COMPRESSED:
         return len(data)
     return MAX_UNPACKED if data[2] & ENCRYPTED else int.from_bytes(data[_BODY : _BODY + _SIZE], "big")
 
 
-def is_sealed(data: bytes) -> bool:
-    """Whether only the cipher that wrote it can read it."""
+def is_encrypted(data: bytes) -> bool:
+    """Return whether the stored result is encrypted."""
     return len(data) >= _BODY and bool(data[2] & ENCRYPTED)
 
 
@@ -258,19 +260,19 @@ def _deflate(pieces: list[bytes]) -> Iterator[bytes]:
 def _inflate(body: bytes | memoryview) -> bytes:
     size = int.from_bytes(body[:_SIZE], "big")
     if len(body) <= _SIZE or size > MAX_UNPACKED:
-        raise ResultCorrupt(f"the stored result declares {size} bytes, and the limit is {MAX_UNPACKED}")
+        raise ResultCorrupt(f"the stored result declares {size} bytes; the limit is {MAX_UNPACKED}")
     unpacker = zlib.decompressobj()
     try:
         plain = b"".join(_unpacked(unpacker, body[_SIZE:], size))
     except zlib.error as error:
         raise ResultCorrupt("the stored result cannot be decompressed") from error
     if len(plain) != size or not unpacker.eof or unpacker.unused_data:
-        raise ResultCorrupt(f"the stored result does not unpack to the {size} bytes that it declares")
+        raise ResultCorrupt(f"the stored result does not decompress to the {size} bytes that it declares")
     return plain
 
 
 def _unpacked(unpacker: Any, packed: bytes | memoryview, size: int) -> Iterator[bytes]:
-    """At most one byte more than declared: that shows that there is more, without unpacking all of it."""
+    """Decompress at most one byte more than declared: enough to detect a wrong size without decompressing all."""
     room = size + 1
     for start in range(0, len(packed), _AT_ONCE):
         rest = packed[start : start + _AT_ONCE]
@@ -286,4 +288,4 @@ def _unpacked(unpacker: Any, packed: bytes | memoryview, size: int) -> Iterator[
 
 
 PLAIN: Final = Codec(ResultType())
-"""For functions that declare no return type: everything but instances of classes."""
+"""For functions without a return annotation: stores everything except instances of classes."""

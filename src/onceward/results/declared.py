@@ -1,6 +1,6 @@
-"""Which classes a return annotation declares, directly or through the fields of others.
+"""Find the classes that a return annotation declares, directly or through the fields of other classes.
 
-Only these may be rebuilt from stored bytes. A name found in a store is looked up among them and never imported.
+Only these are rebuilt from stored bytes. A class name found in a store is looked up among them, never imported.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from .rebuild import Shape, shape_of
 
 
 def declared_shapes(annotation: Any) -> dict[str, Shape]:
-    """By stored name, each class that the annotation names: through unions, generics, aliases, fields of classes."""
+    """Return the classes in the annotation by stored name, also inside unions, generics, aliases and fields."""
     shapes: dict[str, Shape] = {}
-    seen: list[Any] = []  # a list, compared by identity: not every annotation can be hashed
-    waiting = [annotation]
-    while waiting:
-        hint = waiting.pop()
+    seen: list[Any] = []  # a list, compared by identity: not every annotation is hashable
+    pending = [annotation]
+    while pending:
+        hint = pending.pop()
         if any(hint is other for other in seen):
             continue
         seen.append(hint)
-        waiting.extend(_parts(hint))
+        pending.extend(_parts(hint))
         if isinstance(hint, type):
             shape = shape_of(hint)
             if shape is not None:
                 shapes.setdefault(shape.name, shape)
             if shape is not None or typing.is_typeddict(hint):
-                waiting.extend(_field_hints(hint))
+                pending.extend(_field_hints(hint))
     return shapes
 
 
@@ -55,22 +55,22 @@ def _parts(hint: Any) -> Iterator[Any]:
     elif type(hint).__name__ == "TypeAliasType":  # `type X = …`, from 3.12 on
         try:
             yield hint.__value__
-        except NameError:  # names something that exists for type checkers only
+        except NameError:  # it names something that exists only for type checkers
             return
 
 
 def _field_hints(cls: type) -> Iterator[Any]:
     generic = getattr(cls, "__pydantic_generic_metadata__", None)
-    if generic:  # Page[int] of pydantic is a class of its own; instances may be of either
+    if generic:  # pydantic makes Page[int] a separate class; instances may be of either
         yield generic["origin"]
-    model_fields = getattr(cls, "model_fields", None)  # already resolved, and with the type variables filled in
+    model_fields = getattr(cls, "model_fields", None)  # already resolved, with type variables replaced
     if generic is not None and isinstance(model_fields, dict):
         yield from (field.annotation for field in model_fields.values())
     for base in getattr(cls, "__orig_bases__", ()):
         yield from typing.get_args(base)
     try:
         yield from typing.get_type_hints(cls).values()
-    except Exception:  # noqa: BLE001  # annotations are code of the user: one bad name must not hide the other fields
+    except Exception:  # noqa: BLE001  # annotations are user code: one bad name must not hide the other fields
         yield from _hints_one_by_one(cls)
 
 
@@ -81,5 +81,5 @@ def _hints_one_by_one(cls: type) -> Iterator[Any]:
             alone = types.SimpleNamespace(__annotations__={name: hint})
             try:
                 yield from typing.get_type_hints(alone, names, {cls.__name__: cls}).values()
-            except Exception:  # noqa: BLE001, S112  # cannot be known here: a value of it will not be stored
+            except Exception:  # noqa: BLE001, S112  # unresolvable: values of this type will not be stored
                 continue

@@ -1,6 +1,6 @@
-"""The extension tags of the result format: one for each type that MessagePack does not know.
+"""The extension tags of the result format: one for each type that MessagePack does not support.
 
-Tags are for ever: never reuse one, only add. A reader that meets a tag from the future says so (`UnknownCodec`).
+Tags are permanent: add new ones, never reuse one. A reader that finds an unknown tag raises `UnknownCodec`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import PurePath
     from zoneinfo import ZoneInfo
 
-# Nothing is converted behind our back: everything but the plain JSON types comes to us.
+# ormsgpack converts nothing implicitly: everything except plain JSON types is passed to our hook.
 EXACT: Final = (
     ormsgpack.OPT_PASSTHROUGH_BIG_INT
     | ormsgpack.OPT_PASSTHROUGH_DATACLASS
@@ -36,14 +36,14 @@ EXACT: Final = (
 
 
 class Tag(enum.IntEnum):
-    """What an extension holds."""
+    """The content type of an extension."""
 
     MAP = 1  # dict with keys other than str
     TUPLE = 2
     SET = 3
     FROZENSET = 4
     BIG_INT = 5
-    TEXT = 6  # str with lone surrogates, which UTF-8 refuses
+    TEXT = 6  # str with lone surrogates, which UTF-8 cannot encode
     BYTEARRAY = 7
     COMPLEX = 8
     DATETIME = 9
@@ -62,12 +62,12 @@ class Tag(enum.IntEnum):
     ORDERED_DICT = 22
     COUNTER = 23
     RANGE = 24
-    PART = 25  # what other frames hold
+    PART = 25  # a reference to other frames
     OBJECT = 32  # an instance of a declared class
 
 
 class Unstorable(Exception):
-    """This value cannot be stored so that it comes back exactly. Says why, and where in the result."""
+    """The value cannot be stored and restored exactly. The message says why, and where in the result."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -75,7 +75,7 @@ class Unstorable(Exception):
         self.path = ""
 
     def inside(self, step: str) -> Unstorable:
-        """The same, seen from one level further out."""
+        """Prepend a step to the path, and return the error."""
         self.path = step + self.path
         return self
 
@@ -83,7 +83,7 @@ class Unstorable(Exception):
         return f"result{self.path}: {self.reason}"
 
 
-# Their place in these tuples is part of the format.
+# The index in these tuples is part of the format.
 _PATHS: Final = ("PurePosixPath", "PureWindowsPath", "PosixPath", "WindowsPath")
 _ADDRESSES: Final = (
     "IPv4Address",
@@ -130,12 +130,12 @@ def _build_address(data: bytes) -> Any:
 
 
 def _build_fraction(data: bytes) -> Any:
-    """By whole numbers, as it was written: `1e99999999` would be one too, after hours."""
+    """Parse two integers. `Fraction(text)` would also accept `1e99999999`, which takes hours."""
     return import_module("fractions").Fraction(*map(int, data.split(b"/", 1)))
 
 
 def _timezone(zone: dt.timezone) -> bytes:
-    offset, *name = zone.__getinitargs__()  # type: ignore[attr-defined]  # what copy and pickle ask for
+    offset, *name = zone.__getinitargs__()  # type: ignore[attr-defined]  # used by copy and pickle
     return pack([offset.days, offset.seconds, offset.microseconds, *name])
 
 
@@ -146,7 +146,7 @@ def _build_timezone(data: bytes) -> dt.timezone:
 
 def _zone_key(zone: ZoneInfo) -> bytes:
     if zone.key is None:
-        raise Unstorable("a ZoneInfo that was read from a file has no name to find it again")
+        raise Unstorable("a ZoneInfo that was read from a file has no name by which it can be restored")
     return zone.key.encode()
 
 
@@ -161,7 +161,7 @@ def _build_pydantic_zone(data: bytes) -> dt.tzinfo:
 _COMPLEX: Final = struct.Struct(">dd")
 _DURATION: Final = struct.Struct(">iIi")
 
-# Types whose bytes stand for themselves.
+# Types that are encoded as bytes.
 LEAVES: Final[dict[type, tuple[Tag, Callable[[Any], bytes]]]] = {
     bytearray: (Tag.BYTEARRAY, bytes),
     complex: (Tag.COMPLEX, lambda value: _COMPLEX.pack(value.real, value.imag)),
@@ -171,7 +171,7 @@ LEAVES: Final[dict[type, tuple[Tag, Callable[[Any], bytes]]]] = {
     uuid.UUID: (Tag.UUID, lambda value: value.bytes),
     decimal.Decimal: (Tag.DECIMAL, lambda value: str(value).encode()),
 }
-# The same for types of modules that most programs never import, by module and name: whoever has a value has the module.
+# The same for types of modules that most programs never import, by module and name. A value implies an import.
 RARE: Final[dict[tuple[str, str], tuple[Tag, Callable[[Any], bytes]]]] = {
     ("zoneinfo", "ZoneInfo"): (Tag.ZONEINFO, _zone_key),
     ("fractions", "Fraction"): (Tag.FRACTION, lambda value: str(value).encode()),
@@ -182,11 +182,11 @@ RARE: Final[dict[tuple[str, str], tuple[Tag, Callable[[Any], bytes]]]] = {
 
 
 def leaf_of(kind: type) -> tuple[Tag, Callable[[Any], bytes]] | None:
-    """Tag and bytes for values of exactly this type."""
+    """Return the tag and the encoder for values of exactly this type."""
     leaf = LEAVES.get(kind)
     if leaf is None and (kind.__module__, kind.__qualname__) in RARE:
         name = (kind.__module__, kind.__qualname__)
-        if getattr(sys.modules.get(name[0]), name[1], None) is kind:  # and not one that only calls itself so
+        if getattr(sys.modules.get(name[0]), name[1], None) is kind:  # not another class with the same name
             leaf = LEAVES[kind] = RARE[name]
     return leaf
 

@@ -1,4 +1,4 @@
-"""The way back from the extensions and frames of a stored result to values."""
+"""Rebuild values from the extensions and frames of a stored result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .rebuild import FieldsChanged, Shape
 
 
 class Reader:
-    """Rebuilds one value. ormsgpack hides what a hook raises, so the first `failure` is kept here."""
+    """Rebuilds one value. ormsgpack hides exceptions of a hook, so the first one is kept in `failure`."""
 
     __slots__ = ("_parts", "_pause", "_shapes", "failure")
 
@@ -29,13 +29,13 @@ class Reader:
         self.failure: BaseException | None = None
 
     def read(self, data: bytes | memoryview) -> Any:
-        """The value. `ValueError` for what is not in the format, and for what a hook raised."""
+        """Return the value. Raise `ValueError` for an invalid format, and if a hook raised."""
         if data[:1] == MARK:
             return read(data, self._parts, self.hook)
         return ormsgpack.unpackb(data, ext_hook=self.hook)
 
     def hook(self, tag: int, data: bytes) -> Any:
-        """What ormsgpack calls for each extension."""
+        """Build an extension. ormsgpack calls this for each one."""
         try:
             return self._build(tag, data)
         except BaseException as error:
@@ -56,7 +56,9 @@ class Reader:
             return self._object(*ormsgpack.unpackb(data, ext_hook=self.hook))
         if tag == Tag.PART:
             return take(self._parts, int.from_bytes(data, "big"))
-        raise UnknownCodec(f"the stored result has a part of kind {tag}", hint="it needs a newer Onceward to read it")
+        raise UnknownCodec(
+            f"the stored result has an unknown extension {tag}", hint="reading it needs a newer version of Onceward"
+        )
 
     def _object(self, name: str, state: dict[str, Any]) -> Any:
         shape = self._shapes.get(name) or self._moved(name)
@@ -71,16 +73,16 @@ class Reader:
             raise FieldsChanged(f"{name}: {error}") from error
 
     def _moved(self, name: str) -> Shape | None:
-        """The only declared class of that name in any module: a script is `__main__` when run, and classes move."""
+        """Return the only declared class of that name in any module: classes move, and a script is `__main__`."""
         qualified = name.partition(":")[2]
         found = [shape for other, shape in self._shapes.items() if other.partition(":")[2] == qualified]
         return found[0] if len(found) == 1 else None
 
 
-RUNS_AGAIN: Final = "(to forget the key is to run the work again at its next delivery)"
-_UNDECLARED: Final = f"name that class in the return annotation, from whichever module {RUNS_AGAIN}"
+RUNS_AGAIN: Final = "(forgetting the key makes its next delivery run the work again)"
+_UNDECLARED: Final = f"name that class in the return annotation; its module may be another one {RUNS_AGAIN}"
 _NOTHING_DECLARED: Final = (
-    "nothing declares a class here: call the function whose return annotation names it, or look at the plain fields"
+    "no class is declared here: call the function whose return annotation names it, or show the plain fields"
     " with `onceward show KEY --value`"
 )
 
@@ -93,8 +95,8 @@ def _at(kind: Any) -> Callable[[list[Any]], Any]:
     return lambda parts: kind.fromisoformat(parts[0]).replace(fold=parts[1], tzinfo=parts[2])
 
 
-def _filled(empty: Any, parts: list[Any]) -> Any:
-    """Step by step: what holds many is not made in one."""
+def _fill(empty: Any, parts: list[Any]) -> Any:
+    """Fill a container in steps, with pauses, because a large one takes long."""
     pause = current_pause()
     for start in range(0, len(parts), _AT_ONCE):
         some = parts[start : start + _AT_ONCE]
@@ -104,16 +106,16 @@ def _filled(empty: Any, parts: list[Any]) -> Any:
     return empty
 
 
-_AT_ONCE: Final = 4_096  # even, because pairs are two
+_AT_ONCE: Final = 4_096  # even, because pairs have two items
 _ASSEMBLERS: Final[dict[int, Callable[[list[Any]], Any]]] = {
-    Tag.MAP: lambda parts: _filled({}, parts),
+    Tag.MAP: lambda parts: _fill({}, parts),
     Tag.TUPLE: tuple,
-    Tag.SET: lambda parts: _filled(set(), parts),
-    Tag.FROZENSET: lambda parts: frozenset(parts if len(parts) <= _AT_ONCE else _filled(set(), parts)),
+    Tag.SET: lambda parts: _fill(set(), parts),
+    Tag.FROZENSET: lambda parts: frozenset(parts if len(parts) <= _AT_ONCE else _fill(set(), parts)),
     Tag.RANGE: lambda parts: range(*parts),
     Tag.DEQUE: lambda parts: collections.deque(parts[1:], parts[0]),
-    Tag.ORDERED_DICT: lambda parts: _filled(collections.OrderedDict(), parts),
-    Tag.COUNTER: lambda parts: collections.Counter(_filled({}, parts)),
+    Tag.ORDERED_DICT: lambda parts: _fill(collections.OrderedDict(), parts),
+    Tag.COUNTER: lambda parts: collections.Counter(_fill({}, parts)),
     Tag.DATETIME: _at(dt.datetime),
     Tag.TIME: _at(dt.time),
 }

@@ -1,8 +1,8 @@
-"""Shapes: how an instance of a declared class is taken apart and put together again.
+"""Shapes: how the state of an instance of a declared class is read and restored.
 
-A shape reads the state of an instance, not its constructor arguments, and rebuilds it by setting that state. Neither
-`__init__` nor validators run on a replay (msgspec alone offers no way around `__post_init__`): the value was made once,
-and must not be made differently, or cause something, a second time.
+A shape reads the state of an instance, not its constructor arguments, and restores the instance by setting that state.
+Neither `__init__` nor validators run on a replay (except `__post_init__` of msgspec, which cannot be skipped): they
+could produce another value, or have side effects a second time.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ State = dict[str, Any]
 
 
 class HiddenState(Exception):
-    """An instance holds something that its declared fields do not show."""
+    """An instance has state outside its declared fields."""
 
 
 class FieldsChanged(Exception):
-    """The stored state does not fit the class of today."""
+    """The stored state does not match the current class."""
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """One class: `take` gives the state of an instance, `build` makes an instance from a state."""
+    """One class: `take` returns the state of an instance, `build` creates an instance from a state."""
 
     name: str
     cls: type
@@ -38,12 +38,12 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 def class_name(cls: type) -> str:
-    """The name under which instances of a class are stored."""
+    """Return the name under which instances of a class are stored."""
     return f"{cls.__module__}:{cls.__qualname__}"
 
 
 def shape_of(cls: type) -> Shape | None:
-    """The shape of a class, or None if it has no fields that we know how to read."""
+    """Return the shape of a class; None if we cannot read its fields."""
     for make in (_enum, _pydantic, _struct, _dataclass, _attrs, _named_tuple, _of_builtin):
         found = make(cls)
         if found is not None:
@@ -51,13 +51,13 @@ def shape_of(cls: type) -> Shape | None:
     return None
 
 
-_Halves = tuple[Callable[[Any], State], Callable[[State], Any]]
+_TakeAndBuild = tuple[Callable[[Any], State], Callable[[State], Any]]
 
 
-def _enum(cls: type) -> _Halves | None:
+def _enum(cls: type) -> _TakeAndBuild | None:
     if not issubclass(cls, enum.Enum):
         return None
-    if issubclass(cls, enum.Flag):  # a combination of flags has a value, but no name of its own
+    if issubclass(cls, enum.Flag):  # a combination of flags has a value, but no name
         return (lambda member: {"value": member.value}), (lambda state: cls(state["value"]))
 
     def build(state: State) -> Any:
@@ -69,8 +69,8 @@ def _enum(cls: type) -> _Halves | None:
     return (lambda member: {"name": member.name}), build
 
 
-def _pydantic(cls: type) -> _Halves | None:
-    # Whoever has a model has imported pydantic; we must not import it for those who have none.
+def _pydantic(cls: type) -> _TakeAndBuild | None:
+    # A program with a model has imported pydantic; we must not import it for programs without one.
     base = getattr(sys.modules.get("pydantic"), "BaseModel", None)
     if base is None or not issubclass(cls, base):
         return None
@@ -80,7 +80,7 @@ def _pydantic(cls: type) -> _Halves | None:
         "fields_set": "__pydantic_fields_set__",
         "private": "__pydantic_private__",
     }
-    known: Mapping[str, Any] = cls.model_fields  # type: ignore[attr-defined]  # it is a model of pydantic's
+    known: Mapping[str, Any] = cls.model_fields  # type: ignore[attr-defined]  # it is a pydantic model
     cached = _cached_properties(cls)
 
     def take(model: Any) -> State:
@@ -104,7 +104,7 @@ def _pydantic(cls: type) -> _Halves | None:
     return take, build
 
 
-def _struct(cls: type) -> _Halves | None:
+def _struct(cls: type) -> _TakeAndBuild | None:
     if not issubclass(cls, msgspec.Struct):
         return None
     names: tuple[str, ...] = cls.__struct_fields__
@@ -120,14 +120,14 @@ def _struct(cls: type) -> _Halves | None:
             struct = cls(**state)
         except TypeError as error:
             raise FieldsChanged(str(error)) from error
-        for name, value in state.items():  # whatever __post_init__ made of them
+        for name, value in state.items():  # __post_init__ may have changed them
             msgspec.structs.force_setattr(struct, name, value)
         return struct
 
     return take, build
 
 
-def _dataclass(cls: type) -> _Halves | None:
+def _dataclass(cls: type) -> _TakeAndBuild | None:
     if not dataclasses.is_dataclass(cls):
         return None
     defaults: dict[str, Callable[[], Any] | None] = {}
@@ -135,13 +135,13 @@ def _dataclass(cls: type) -> _Halves | None:
         if field.default_factory is not dataclasses.MISSING:
             defaults[field.name] = field.default_factory
         elif field.default is not dataclasses.MISSING:
-            defaults[field.name] = functools.partial(_itself, field.default)
+            defaults[field.name] = functools.partial(_identity, field.default)
         else:
             defaults[field.name] = None
     return _by_attributes(cls, defaults)
 
 
-def _attrs(cls: type) -> _Halves | None:
+def _attrs(cls: type) -> _TakeAndBuild | None:
     attributes = getattr(cls, "__attrs_attrs__", None)
     if attributes is None:
         return None
@@ -152,14 +152,14 @@ def _attrs(cls: type) -> _Halves | None:
         if default is nothing:
             defaults[attribute.name] = None
         elif isinstance(default, sys.modules["attr"].Factory):
-            # A factory that wants the instance cannot serve a field that was added later.
+            # A factory that takes the instance cannot be used for a field that was added later.
             defaults[attribute.name] = None if default.takes_self else default.factory
         else:
-            defaults[attribute.name] = functools.partial(_itself, default)
+            defaults[attribute.name] = functools.partial(_identity, default)
     return _by_attributes(cls, defaults)
 
 
-def _by_attributes(cls: type, defaults: Mapping[str, Callable[[], Any] | None]) -> _Halves:
+def _by_attributes(cls: type, defaults: Mapping[str, Callable[[], Any] | None]) -> _TakeAndBuild:
     hidden = _hidden_state(cls, defaults)
 
     def take(instance: Any) -> State:
@@ -182,7 +182,7 @@ def _by_attributes(cls: type, defaults: Mapping[str, Callable[[], Any] | None]) 
     return take, build
 
 
-def _named_tuple(cls: type) -> _Halves | None:
+def _named_tuple(cls: type) -> _TakeAndBuild | None:
     names: tuple[str, ...] | None = getattr(cls, "_fields", None)
     if names is None or not issubclass(cls, tuple):
         return None
@@ -203,8 +203,8 @@ def _named_tuple(cls: type) -> _Halves | None:
     return take, build
 
 
-# What a subclass of a builtin holds, read past anything that the subclass overrides. OrderedDict has an order of its
-# own, so it comes before dict.
+# Read the content of a subclass of a builtin, bypassing overridden methods. OrderedDict comes before dict, because it
+# has its own order.
 _CONTENT: Final[dict[type, Callable[[Any], Any]]] = {
     str: str.__str__,
     int: int.__int__,
@@ -225,8 +225,8 @@ _FILL: Final[dict[type, Callable[[Any, Any], None]]] = {
 }
 
 
-def _of_builtin(cls: type) -> _Halves | None:
-    """A user's own kind of str, int, list or dict."""
+def _of_builtin(cls: type) -> _TakeAndBuild | None:
+    """Return the functions for a user's subclass of str, int, list or dict."""
     plain: Any = next((base for base in _CONTENT if issubclass(cls, base)), None)
     if plain in (None, cls) or issubclass(cls, collections.defaultdict):  # its default_factory is code
         return None
@@ -249,7 +249,7 @@ def _of_builtin(cls: type) -> _Halves | None:
 
 
 def _hidden_state(cls: type, fields: Iterable[str]) -> Callable[[Any], None]:
-    """A check that an instance has nothing beside its fields: it would be lost without a word."""
+    """Return a check that an instance has no state outside its fields, which would be lost silently."""
     known = {*fields, *_cached_properties(cls)}
     slots = [slot for slot in _slots(cls) if slot not in known]
 
@@ -257,7 +257,7 @@ def _hidden_state(cls: type, fields: Iterable[str]) -> Callable[[Any], None]:
         extra = [name for name in getattr(instance, "__dict__", ()) if name not in known]
         extra += [slot for slot in slots if hasattr(instance, slot)]
         if extra:
-            raise HiddenState(f"{class_name(cls)} keeps {extra[0]!r} outside of its fields")
+            raise HiddenState(f"{class_name(cls)} has {extra[0]!r} outside its declared fields")
 
     return check
 
@@ -274,7 +274,7 @@ def _slots(cls: type) -> list[str]:
 
 
 def _cached_properties(cls: type) -> set[str]:
-    """What these keep is computed from the fields, and is computed again when asked for."""
+    """Return the names of cached properties. They are computed from the fields, and again when needed."""
     return {
         name
         for base in cls.__mro__
@@ -284,10 +284,10 @@ def _cached_properties(cls: type) -> set[str]:
 
 
 def _refuse_unknown(state: Iterable[str], known: Iterable[str]) -> None:
-    gone = [name for name in state if name not in known]
-    if gone:
-        raise FieldsChanged(f"it has no field {gone[0]!r} any more")
+    removed = [name for name in state if name not in known]
+    if removed:
+        raise FieldsChanged(f"it has no field {removed[0]!r} any more")
 
 
-def _itself(value: Any) -> Any:
+def _identity(value: Any) -> Any:
     return value

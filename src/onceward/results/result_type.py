@@ -1,9 +1,9 @@
-"""Results as bytes: a replay has the type and the value of the first call.
+"""Encode results: a replay has the type and the value of the first call.
 
-The format is MessagePack. What MessagePack cannot tell apart (tuple and list, Decimal and str, a dataclass and a dict)
-travels as an extension with a tag of ours. Plain JSON-like values take a fast path that writes the very same format.
-Nothing is pickled, and no class is ever looked up by a name from a store, except among those that the return
-annotation declares. What cannot come back exactly is `Unstorable`, and that is found out while encoding.
+The format is MessagePack. Types that MessagePack cannot distinguish (tuple and list, Decimal and str, a dataclass and a
+dict) are stored as extensions with our own tags. Plain JSON-like values take a fast path that writes the same format.
+Nothing is pickled. A class name from a store is only looked up among the classes that the return annotation declares.
+A value that cannot be restored exactly raises `Unstorable` while it is encoded.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from .writer import MAX_DEPTH, Writer
 
 __all__ = ["MAX_DEPTH", "ResultType", "Unstorable"]
 
-# ormsgpack writes bytearray and memoryview as if they were bytes, and lets a foreign Ext through. These bytes begin
-# every bin and ext in MessagePack, and may as well be inside of numbers and texts: then the value itself tells.
-_perhaps_needs_care: Final = re.compile(rb"[\xc4-\xc9\xd4-\xd8]").search
+# ormsgpack writes bytearray and memoryview like bytes, and accepts Ext objects of other code. Every bin and ext in
+# MessagePack starts with one of these bytes. They may also occur inside numbers and text; then the value is checked.
+_may_need_writer: Final = re.compile(rb"[\xc4-\xc9\xd4-\xd8]").search
 _packb = ormsgpack.packb
 _unpackb = ormsgpack.unpackb
 
 
 class ResultType:
-    """What a function declares to return. Built once per function; `encode` and `decode` may run in many threads."""
+    """The declared return type of a function. Built once per function; `encode` and `decode` are thread-safe."""
 
     __slots__ = ("_by_class", "_by_name", "_verify")
 
@@ -50,19 +50,19 @@ class ResultType:
         return tuple(self._by_name)
 
     def encode(self, value: Any) -> bytes:
-        """The value as bytes, or `Unstorable` with the reason and the place."""
+        """Return the value as bytes, or raise `Unstorable` with the reason and the path."""
         try:
             data = _packb(value, None, EXACT)
         except TypeError:
-            return self._encode_with_care(value)
+            return self._encode_with_writer(value)
         if len(data) > LIGHT:
             return b"".join(self.pieces(value))
-        if type(value) in LEAVES or _perhaps_needs_care(data) is None or is_plain(value):
+        if type(value) in LEAVES or _may_need_writer(data) is None or is_plain(value):
             return data
-        return self._encode_with_care(value)
+        return self._encode_with_writer(value)
 
     def encode_all(self, values: list[Any]) -> list[bytes]:
-        """The same for many values: in fewer steps than one by one, if they are plain and small."""
+        """Encode many values: faster than one by one if they are plain and small."""
         try:
             packed = [_packb(value, None, EXACT) for value in values]
         except TypeError:
@@ -72,16 +72,16 @@ class ResultType:
         return [self.encode(value) for value in values]
 
     def pieces(self, value: Any) -> list[bytes]:
-        """The same bytes, made piece by piece: for what is probably large, when others wait for the interpreter."""
+        """Return the same bytes in pieces: for values that are probably large, so that other threads can run."""
         try:
             return framed(value)
         except TypeError:
-            return self._pieces_with_care(value)
+            return self._pieces_with_writer(value)
 
-    def _encode_with_care(self, value: Any) -> bytes:
-        return b"".join(self._pieces_with_care(value))
+    def _encode_with_writer(self, value: Any) -> bytes:
+        return b"".join(self._pieces_with_writer(value))
 
-    def _pieces_with_care(self, value: Any) -> list[bytes]:
+    def _pieces_with_writer(self, value: Any) -> list[bytes]:
         writer = Writer(self._by_class)
         try:
             pieces = writer.pack(value)
@@ -93,7 +93,7 @@ class ResultType:
             raise Unstorable(f"it is nested deeper than {MAX_DEPTH} levels, or contains itself") from None
         except ResultCorrupt as error:
             raise Unstorable(f"it cannot be rebuilt: {error}") from error
-        except Exception as error:  # the effect is done: broken code in a result's class must not undo that
+        except Exception as error:  # the effect is done: a bug in the class of a result must not fail the call
             if came_by_signal(error):
                 raise
             raise Unstorable(f"reading it raised {type(error).__name__}") from error
@@ -101,12 +101,12 @@ class ResultType:
 
     def _check(self, pieces: list[bytes]) -> None:
         if Writer(self._by_class).pack(self.decode(b"".join(pieces))) != pieces:
-            raise Unstorable("an instance of its class does not come back as it was")
+            raise Unstorable("an instance of its class is not equal after decoding")
 
     def decode(self, data: bytes | memoryview) -> Any:
-        """A fresh copy of the value that was encoded."""
+        """Return a fresh copy of the encoded value."""
         try:
-            return _unpackb(data)  # plain data needs no more, and refuses extensions and frames
+            return _unpackb(data)  # enough for plain data; raises for extensions and frames
         except ValueError:
             return self._rebuild(data)
 
@@ -115,7 +115,7 @@ class ResultType:
         try:
             return reader.read(data)
         except ValueError as error:
-            cause = reader.failure  # ormsgpack keeps no cause of its own
+            cause = reader.failure  # ormsgpack does not set the cause
             if cause is None:
                 raise ResultCorrupt("the stored result is not valid MessagePack") from error
         if isinstance(cause, ResultError) or not isinstance(cause, Exception) or came_by_signal(cause):
@@ -123,6 +123,6 @@ class ResultType:
         if isinstance(cause, FieldsChanged):
             raise ResultCorrupt(
                 f"the stored result was written by another version of its class: {cause}",
-                hint=f"give new fields a default and keep old ones {RUNS_AGAIN}",
+                hint=f"give new fields a default, and do not remove old ones {RUNS_AGAIN}",
             ) from cause
         raise ResultCorrupt(f"the stored result cannot be rebuilt: {type(cause).__name__}") from cause

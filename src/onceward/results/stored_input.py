@@ -1,8 +1,8 @@
-"""The arguments of a call, kept on its record until it is done, so that others can finish it without a redelivery.
+"""Store the arguments of a call on its record until it is done, so that it can be finished without a redelivery.
 
-They are encoded as results are, never pickled: typed by the function's annotations, compressed, encrypted by the
-client's cipher and bound to the record. They travel with the claim, in its note, so there is no moment at which one is
-there without the other, on any store; and the completion drops them.
+They are encoded like results, never pickled: typed by the function's annotations, compressed, encrypted with the
+client's cipher and bound to the record. They are part of the claim's note, so every store writes the claim and its
+input atomically. The completion removes them.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from .cipher import Cipher
 from .codec import Codec
 from .result_type import ResultType
 
-DROPPED: Final = {INPUT: ""}
-"""Noted on completion. A note's words can be emptied, not removed."""
+INPUT_REMOVED: Final = {INPUT: ""}
+"""The note that a completion writes. An entry of a note can be emptied, but not removed."""
 
 _PART: Final = b"/input"
-"""Sealed input does not open as a result of the same record, nor the other way round."""
+"""Part of the associated data: encrypted input cannot be used as a result of the same record, or vice versa."""
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class InputCodec:
-    """The arguments of one function, to a note and back."""
+    """Encodes the arguments of one function as a note, and decodes them."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class InputCodec:
     ) -> None:
         self._max_bytes = max_bytes
         self._codec = Codec(
-            ResultType(annotations_of(fn)),
+            ResultType(parameter_types(fn)),
             max_bytes=max_bytes,
             compress_from=compress_from,
             cipher=cipher,
@@ -51,38 +51,38 @@ class InputCodec:
         )
 
     def note(self, key_id: bytes, text: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, str]:
-        """The note that keeps them, or InputNotStored. `text` is the readable key."""
+        """Return the note with the arguments, or raise InputNotStored. `text` is the readable key."""
         encoded = self._codec.encode([list(args), dict(kwargs)], key_id + _PART)
         if encoded.data is None:
             raise InputNotStored(
-                f"the arguments cannot be kept: {encoded.reason}",
+                f"the arguments cannot be stored: {encoded.reason}",
                 key=text,
-                hint=f"pass what can be stored, at most {self._max_bytes} bytes (max_input_bytes=), or where it is",
+                hint=f"pass storable values, at most {self._max_bytes} bytes (max_input_bytes=), or a reference",
             )
         return {INPUT: b64encode(encoded.data).decode("ascii")}
 
     def call(self, key_id: bytes, note: Mapping[str, str]) -> Call | None:
-        """The arguments that were kept; None if none were. Raises ResultError if they cannot be read."""
-        data = input_in(note)
+        """Return the stored arguments; None if there are none. Raise ResultError if they cannot be decoded."""
+        data = stored_input_bytes(note)
         if not data:
             return None
         args, kwargs = self._codec.decode(data, key_id + _PART)
         return tuple(args), kwargs
 
 
-def input_in(note: Mapping[str, str]) -> bytes:
-    """As it was encoded; empty if none is kept."""
+def stored_input_bytes(note: Mapping[str, str]) -> bytes:
+    """Return the encoded input; empty if there is none."""
     try:
         return b64decode(note.get(INPUT, ""), validate=True)
     except ValueError as error:
-        raise ResultCorrupt("the stored input is not what was written") from error
+        raise ResultCorrupt("the stored input is damaged") from error
 
 
-def annotations_of(fn: Callable[..., Any]) -> Any:
-    """One annotation that names all of the parameters' types: only those classes are rebuilt."""
+def parameter_types(fn: Callable[..., Any]) -> Any:
+    """Return one annotation with the types of all parameters: only these classes are rebuilt."""
     try:
         hints = {**typing.get_type_hints(fn, include_extras=True)}
-    except Exception:  # noqa: BLE001 (as for results: what nobody can resolve was not declared)
+    except Exception:  # noqa: BLE001 (as for results: an unresolvable annotation declares nothing)
         return Any
     hints.pop("return", None)
     return GenericAlias(tuple, tuple(hints.values()))

@@ -1,4 +1,4 @@
-"""Stored results without their classes: for people who look at a record where the code that made it is not at hand."""
+"""Decode stored results without their classes, to inspect a record where the code is not available."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _PYDANTIC: Final = frozenset({"fields", "extra", "fields_set", "private"})
 
 
 class Fields(dict[str, Any]):
-    """The state of an instance, by field. It may stand wherever the instance stood, also in a set."""
+    """The state of an instance, by field. Hashable, because the instance may be a member of a set."""
 
     __hash__ = object.__hash__  # type: ignore[assignment]  # a dict has none
 
 
 class _AnyClass(Mapping[str, Shape]):
-    """Whatever the class is called, its instances become their fields."""
+    """A shape for every class name: instances become their fields."""
 
     def __getitem__(self, name: str) -> Shape:
         return Shape(name, Fields, dict, _fields)
@@ -32,7 +32,7 @@ class _AnyClass(Mapping[str, Shape]):
 
 
 class _PlainFields(ResultType):
-    """Reads what any function returned, and writes nothing but plain values."""
+    """Decodes results of any function, and encodes only plain values."""
 
     __slots__ = ()
 

@@ -1,6 +1,6 @@
-"""The careful way to write a result: every value is looked at, and what MessagePack does not know gets its tag.
+"""Encode a result value by value. Types that MessagePack does not support get an extension tag.
 
-Lists and dicts that turn out to be large are put into frames as they grow (see `frames.py`).
+Large lists and dicts are written in frames as they grow (see `frames.py`).
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ from .extensions import Tag, Unstorable, int_bytes, is_utf8, leaf_of, pack
 from .frames import BYTES, ENTRIES, ITEMS, RAW_FROM, Frames, reference
 from .rebuild import HiddenState, Shape, class_name, shape_of
 
-# Each level costs a reader two or three frames of Python's thousand, and the caller needs some too. Plain lists and
-# dicts cost none and may be stored up to the 255 levels of ormsgpack, but that is not promised.
+# Each level costs a reader two or three of Python's thousand stack frames, and the caller needs some too. Plain lists
+# and dicts cost none, and up to the 255 levels of ormsgpack can be stored, but that is not guaranteed.
 MAX_DEPTH: Final = 100
-_STEP: Final = 256  # so much weight is written, in less than a millisecond, until somebody looks up
-_AS_THEY_ARE: Final = frozenset((type(None), bool, float))
+_STEP: Final = 256  # weight written between two pauses, in less than a millisecond
+_UNCHANGED: Final = frozenset((type(None), bool, float))
 
 
 class Writer:
-    """Rewrites one value, however deep, into what ormsgpack writes as it is."""
+    """Rewrites one value, with everything inside it, into values that ormsgpack writes directly."""
 
     __slots__ = ("_frames", "_light", "_pause", "_shapes", "_step", "_weight", "objects")
 
     def __init__(self, shapes: Mapping[type, Shape], *, light: int = LIGHT) -> None:
         self._shapes = shapes
-        self._light = light  # what is heavier goes into frames
+        self._light = light  # heavier values are written in frames
         self._step = min(light, _STEP)
         self._frames: Frames | None = None
         self._pause = current_pause()
-        self._weight = 0  # of what was rewritten and is not in a frame yet, counted as `runs.weigh` does
+        self._weight = 0  # of rewritten values that are not in a frame yet, counted like `runs.weigh`
         self.objects = 0
 
     def pack(self, value: Any) -> list[bytes]:
-        """The value in the result format, in pieces."""
+        """Return the value in the result format, in pieces."""
         tree = self.rewrite(value, 0)
         return [pack(tree)] if self._frames is None else self._frames.whole(tree)
 
     def rewrite(self, value: Any, depth: int) -> Any:
-        """The value as plain lists, dicts with str keys, scalars and extensions."""
+        """Return the value as plain lists, dicts with str keys, scalars and extensions."""
         self._weight += 1
         kind = type(value)
-        if kind in _AS_THEY_ARE:
+        if kind in _UNCHANGED:
             return value
         if kind is str:
             self._weight += len(value)
@@ -86,7 +86,7 @@ class Writer:
         return value
 
     def items(self, values: Iterable[Any], depth: int, *head: Any) -> Any:
-        """Rewritten, behind those of `head`, which are as they should be. A reference if they went into frames."""
+        """Return `head` and the rewritten values; a reference if they were written in frames."""
         items = [*head]
         gone, part, start = -len(items), None, self._weight
         soon = start + self._step
@@ -95,7 +95,7 @@ class Writer:
                 items.append(self.rewrite(value, depth + 1))
                 if self._weight > soon:
                     done = len(items)
-                    part, soon = self._look_up(ITEMS, items, part, start)
+                    part, soon = self._flush_if_large(ITEMS, items, part, start)
                     gone += done - len(items)
         except Unstorable as error:
             raise error.inside(f"[{gone + len(items)}]") from None
@@ -116,7 +116,7 @@ class Writer:
             except Unstorable as error:
                 raise error.inside("[…]") from None
             if self._weight > soon:
-                part, soon = self._look_up(ITEMS, flat, part, start)
+                part, soon = self._flush_if_large(ITEMS, flat, part, start)
         return flat if part is None else self._last(ITEMS, flat, part)
 
     def _fields(self, value: Mapping[str, Any], depth: int, step: str) -> Any:
@@ -130,17 +130,17 @@ class Writer:
                 raise error.inside(step.format(name)) from None
             self._weight += len(name)
             if self._weight > soon:
-                part, soon = self._look_up(ENTRIES, fields, part, start)
+                part, soon = self._flush_if_large(ENTRIES, fields, part, start)
         return fields if part is None else self._last(ENTRIES, fields, part)
 
     def unordered(self, values: Iterable[Any], depth: int) -> Any:
-        """Sorted, so that equal sets are equal bytes and repeated completes compare equal."""
-        # No frames inside of members: these would be numbered in the order in which a set happens to give them.
-        own = Writer(self._shapes, light=sys.maxsize)
-        members = own.items(values, depth)
-        self.objects += own.objects
-        if own._weight <= self._light:
-            self._weight += own._weight
+        """Return the members sorted, so that equal sets have equal bytes and repeated completions compare equal."""
+        # No frames inside members: their numbers would depend on the iteration order of the set.
+        members_writer = Writer(self._shapes, light=sys.maxsize)
+        members = members_writer.items(values, depth)
+        self.objects += members_writer.objects
+        if members_writer._weight <= self._light:
+            self._weight += members_writer._weight
             return sorted(members, key=pack)
         part: int | None = None
         run: list[bytes] = []
@@ -155,8 +155,8 @@ class Writer:
             part = self._frame(ITEMS, array(len(run)) + b"".join(run), part)
         return reference(part)
 
-    def _look_up(self, kind: int, held: Any, part: int | None, start: int) -> tuple[int | None, int]:
-        """Let others in, and put what a container holds into a frame if that is much. Returns when to come again."""
+    def _flush_if_large(self, kind: int, held: Any, part: int | None, start: int) -> tuple[int | None, int]:
+        """Pause, and move the content of a container to a frame if it is large. Return the weight of the next check."""
         if self._pause is not None:
             self._pause()
         full = start + self._light
@@ -191,7 +191,9 @@ class Writer:
 
 def _zone(writer: Writer, zone: dt.tzinfo | None, depth: int) -> Any:
     kind = type(zone)
-    of_pydantic = getattr(sys.modules.get("pydantic_core"), "TzInfo", None)  # what it gives to times it parsed
+    of_pydantic = getattr(
+        sys.modules.get("pydantic_core"), "TzInfo", None
+    )  # the time zone of times that pydantic parsed
     if zone is not None and kind is of_pydantic:
         offset = zone.utcoffset(None) or dt.timedelta()
         return ormsgpack.Ext(Tag.PYDANTIC_ZONE, int_bytes(round(offset.total_seconds())))
@@ -200,7 +202,7 @@ def _zone(writer: Writer, zone: dt.tzinfo | None, depth: int) -> Any:
     return writer.rewrite(zone, depth + 1)
 
 
-# Types that hold other values.
+# Types that contain other values.
 _COMPOSITES: Final[dict[type, tuple[Tag, Callable[[Writer, Any, int], Any]]]] = {
     tuple: (Tag.TUPLE, Writer.items),
     set: (Tag.SET, Writer.unordered),
