@@ -1,6 +1,6 @@
 """Documents: `python -m examples.documents [demo|watch|serve|show|storm]`, see README.md.
 
-`demo` (the default) lets sample invoices arrive, some of them twice, renamed or damaged, and tells what became of each.
+`demo` (the default) creates sample invoices, some of them twice, renamed or damaged, and prints the result of each.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from onceward.testing import storm
 from onceward.warehouse import open_warehouse
 
 SAMPLES = 12
-WIDTH = 70
+MAX_SHOWN = 70
 
 
 def main(arguments: list[str]) -> int:
     if arguments[:1] == ["storm"]:
         return storm.main("examples.documents.storm:SYSTEM", arguments[1:])
-    parser = argparse.ArgumentParser(prog="python -m examples.documents", description="Each document once.")
+    parser = argparse.ArgumentParser(prog="python -m examples.documents", description="Process each document once.")
     parser.add_argument("command", choices=("demo", "watch", "serve", "show", "storm"), nargs="?", default="demo")
-    parser.add_argument("folder", type=Path, nargs="?", help="with inbox/; for records, files and rows, too")
-    parser.add_argument("file", type=Path, nargs="?", help="to show what is known about it")
-    parser.add_argument("--store", help="URL for the records (default: sqlite, in the folder)")
-    parser.add_argument("--objects", help="URL for the files (default: bucket/ in the folder)")
-    parser.add_argument("--warehouse", help="URL for the rows (default: sqlite, in the folder)")
-    parser.add_argument("--models", help="URL of the models' API, key in $MODELS_KEY (default: a local stand-in)")
-    parser.add_argument("--fail-open", action="store_true", help="while the store is away, run without a claim")
+    parser.add_argument("folder", type=Path, nargs="?", help="contains inbox/; by default also records, files and rows")
+    parser.add_argument("file", type=Path, nargs="?", help="show the record of this file")
+    parser.add_argument("--store", help="URL of the records (default: sqlite, in the folder)")
+    parser.add_argument("--objects", help="URL of the files (default: bucket/ in the folder)")
+    parser.add_argument("--warehouse", help="URL of the rows (default: sqlite, in the folder)")
+    parser.add_argument("--models", help="URL of the models' API, key in $MODELS_KEY (default: a local simulation)")
+    parser.add_argument("--fail-open", action="store_true", help="while the store is down, run without a claim")
     parser.add_argument("--port", type=int, default=8080)
     parser.add_argument("--verbose", action="store_true", help="log every event")
     chosen = parser.parse_args(arguments)
@@ -51,19 +51,19 @@ def main(arguments: list[str]) -> int:
     if needed.get(chosen.command, chosen) is None:
         parser.error(f"{chosen.command} needs a folder{', and a file' * (chosen.command == 'show')}")
     if chosen.command == "serve" and not os.environ.get("WEBHOOK_SECRET"):
-        parser.error("serve needs the secret of the webhook: WEBHOOK_SECRET=whsec_… (base64)")
+        parser.error("serve needs the webhook secret: WEBHOOK_SECRET=whsec_… (base64)")
     logging.basicConfig(level=logging.ERROR, format="%(message)s")
     logging.getLogger("documents").setLevel(logging.DEBUG if chosen.verbose else logging.ERROR)
-    with tempfile.TemporaryDirectory(prefix="onceward-documents-") as own:
-        chosen.folder = (chosen.folder or Path(own)).absolute()
+    with tempfile.TemporaryDirectory(prefix="onceward-documents-") as temporary:
+        chosen.folder = (chosen.folder or Path(temporary)).absolute()
         (chosen.folder / "inbox").mkdir(parents=True, exist_ok=True)
-        with opened(chosen) as documents:
+        with open_documents(chosen) as documents:
             run(chosen, documents, Inbox(documents, chosen.folder / "inbox"))
     return 0
 
 
 @contextmanager
-def opened(chosen: argparse.Namespace) -> Iterator[Documents]:
+def open_documents(chosen: argparse.Namespace) -> Iterator[Documents]:
     folder: Path = chosen.folder
     with (
         stand_in(folder / "calls") as local,
@@ -71,12 +71,19 @@ def opened(chosen: argparse.Namespace) -> Iterator[Documents]:
         open_objects(chosen.objects or (folder / "bucket").as_uri()) as objects,
     ):
         models = Models(chosen.models or local, os.environ.get("MODELS_KEY", ""), pause=1.0 if chosen.models else 0.05)
-        house = open_warehouse(chosen.warehouse or f"sqlite:///{folder}/house.db")
-        how: Literal["run", "raise"] = "run" if chosen.fail_open else "raise"
+        warehouse = open_warehouse(chosen.warehouse or f"sqlite:///{folder}/warehouse.db")
+        on_store_down: Literal["run", "raise"] = "run" if chosen.fail_open else "raise"
         try:
-            yield Documents(once, objects, house, models, on_store_down=how, for_a_person=folder / "for-a-person.txt")
+            yield Documents(
+                once,
+                objects,
+                warehouse,
+                models,
+                on_store_down=on_store_down,
+                unprotected_list=folder / "unprotected.txt",
+            )
         finally:
-            house.close()
+            warehouse.close()
 
 
 def run(chosen: argparse.Namespace, documents: Documents, inbox: Inbox) -> None:
@@ -103,17 +110,17 @@ def demo(folder: Path, documents: Documents, inbox: Inbox) -> None:
         if number % 4 == 0:
             (folder / "inbox" / f"scan {number:02}_renamed.pdf").write_bytes(pdf(printed))
             (folder / "inbox" / f"scan {number:02}_page_2.pdf").write_bytes(pdf([*printed, "Page 2"]))
-    for path, outcome in inbox.look():
+    for path, outcome in inbox.scan():
         facts = documents.record(outcome.key) or {}
-        became = (facts["gcs_output_path"] or "").rpartition("/")[2] or facts["error_message"] or ""
-        became = became if len(became) < WIDTH else f"{became[: WIDTH // 2]}…{became[-WIDTH // 2 :]}"
-        print(f"{path.name:<20}{outcome.kind:<10}{facts['status']:<11}{became}")
+        result = (facts["gcs_output_path"] or "").rpartition("/")[2] or facts["error_message"] or ""
+        result = result if len(result) < MAX_SHOWN else f"{result[: MAX_SHOWN // 2]}…{result[-MAX_SHOWN // 2 :]}"
+        print(f"{path.name:<20}{outcome.kind:<10}{facts['status']:<11}{result}")
     calls = (folder / "calls").read_text(encoding="utf-8").split()
-    print(f"\n{calls.count('200')} model calls; {calls.count('429')} times the models' API was busy")
+    print(f"\n{calls.count('200')} model calls; {calls.count('429')} requests were rejected as too many (429)")
 
 
 class Server(ThreadingMixIn, WSGIServer):
-    """The standard library's, with a thread a request. For production take a real one: the endpoint is plain WSGI."""
+    """The standard library's server, with a thread per request. In production use a WSGI server instead."""
 
     daemon_threads = True
 

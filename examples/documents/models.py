@@ -1,4 +1,7 @@
-"""What a document says, by models behind an HTTP API: a cheap one first, told what is wrong, then the strong one."""
+"""Extract the fields of a document with models behind an HTTP API: first a cheap model, then a strong one.
+
+Each answer is checked, and the next request says what was wrong.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +18,22 @@ from msgspec import Struct
 
 CHEAP: Final = "gemini-2.5-flash"
 STRONG: Final = "gemini-2.5-pro"
-PLAN: Final = (CHEAP, CHEAP, STRONG)
-"""Who is asked in turn, as long as the answer is wrong: the cheap one may correct itself once."""
+MODEL_ORDER: Final = (CHEAP, CHEAP, STRONG)
+"""The models, in order, until an answer is right. The cheap model may correct itself once."""
 
 PROMPT: Final = (
     "Answer with one JSON object and nothing else: the invoice's id, the company that wrote it, its date as YYYY-MM-DD,"
     " and its total in cents as a number: {id, company, date, cents}.\n\n"
 )
-BUSY: Final = (429, 503)
-MOST: Final = 10**15
-"""Cents: more is no invoice, and too much for a column of integers before long."""
-LONGEST_PAUSE: Final = 60.0  # seconds
-LONGEST_ANSWER: Final = 1_200.0  # seconds: longer than the lease, which is renewed meanwhile
+RETRY_STATUS: Final = (429, 503)
+MAX_CENTS: Final = 10**15
+"""A larger total is implausible, and would eventually overflow an integer column."""
+MAX_PAUSE: Final = 60.0  # seconds
+ANSWER_TIMEOUT: Final = 1_200.0  # seconds: longer than the lease, which the heartbeat renews in the meantime
 
 
 class Invoice(Struct, frozen=True):
-    """What is wanted of a document."""
+    """The fields to extract from a document."""
 
     id: str
     company: str
@@ -39,20 +42,20 @@ class Invoice(Struct, frozen=True):
 
 
 class Unreadable(Exception):
-    """No model could make sense of the document: to ask again would cost, and change nothing."""
+    """No model could read the document. Another attempt would cost money and change nothing."""
 
 
 class Models:
-    """Speaks `generateContent`, as the API of Gemini does. Waits when it is told to, for as long as `patience` says."""
+    """A client for `generateContent`, as in the Gemini API. It retries 429 and 503 for up to `retry_for` seconds."""
 
-    def __init__(self, url: str, key: str = "", *, pause: float = 1.0, patience: float = 3_600.0) -> None:
+    def __init__(self, url: str, key: str = "", *, pause: float = 1.0, retry_for: float = 3_600.0) -> None:
         self._url = url.rstrip("/")
         self._headers = {"Content-Type": "application/json", "x-goog-api-key": key}
         self._pause = pause
-        self._patience = patience
+        self._retry_for = retry_for
 
     def ask(self, model: str, turns: list[str], check: Callable[[], None]) -> str:
-        """The answer to a conversation. `check` is called before each request: who was replaced asks no more."""
+        """Return the answer to a conversation. `check` runs before each request: a replaced worker stops there."""
         roles = ("user", "model") * len(turns)
         contents = [{"role": role, "parts": [{"text": turn}]} for role, turn in zip(roles, turns, strict=False)]
         request = urllib.request.Request(  # noqa: S310 (the URL is the operator's)
@@ -60,26 +63,26 @@ class Models:
             msgspec.json.encode({"contents": contents}),
             self._headers,
         )
-        pause, ends = self._pause, time.monotonic() + self._patience
+        pause, ends = self._pause, time.monotonic() + self._retry_for
         while True:
             check()
             try:
-                with urllib.request.urlopen(request, timeout=LONGEST_ANSWER) as reply:  # noqa: S310 (as above)
+                with urllib.request.urlopen(request, timeout=ANSWER_TIMEOUT) as reply:  # noqa: S310 (as above)
                     return _text_in(reply.read())
             except urllib.error.HTTPError as error:
                 with error:
-                    if error.code not in BUSY or time.monotonic() > ends:
+                    if error.code not in RETRY_STATUS or time.monotonic() > ends:
                         raise
                     wait = max(_seconds(error.headers.get("Retry-After", "")), pause * (0.5 + random.random()))
             time.sleep(wait)
-            pause = min(2 * pause, LONGEST_PAUSE)
+            pause = min(2 * pause, MAX_PAUSE)
 
 
 def extract(models: Models, text: str, check: Callable[[], None]) -> Invoice:
-    """Ask, look whether the answer can be true, and say what is wrong with it, until it is right or nobody is left."""
+    """Ask the models in order, telling each what was wrong with the last answer, until an answer is right."""
     turns = [PROMPT + text]
     wrong = ["no text"] if not text else []
-    for model in PLAN if text else ():
+    for model in MODEL_ORDER if text else ():
         answer = models.ask(model, turns, check)
         found, wrong = checked(answer, text)
         if found is not None:
@@ -89,7 +92,7 @@ def extract(models: Models, text: str, check: Callable[[], None]) -> Invoice:
 
 
 def checked(answer: str, text: str) -> tuple[Invoice | None, list[str]]:
-    """The invoice, or what is wrong with the answer."""
+    """Return the invoice, or what is wrong with the answer."""
     try:
         found = msgspec.json.decode(answer, type=Invoice)
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -98,13 +101,13 @@ def checked(answer: str, text: str) -> tuple[Invoice | None, list[str]]:
     wrong += [f"{name} is empty" for name in ("id", "company") if not getattr(found, name).strip()]
     if not _is_date(found.date):
         wrong.append("date is not YYYY-MM-DD")
-    if not 0 < found.cents <= MOST:
-        wrong.append("cents is not a positive number that can be true")
+    if not 0 < found.cents <= MAX_CENTS:
+        wrong.append("cents is not a plausible positive number")
     return (None, wrong) if wrong else (found, [])
 
 
 def _is_date(text: str) -> bool:
-    """`fromisoformat` takes `20260301` and weeks, too."""
+    """Whether the text is YYYY-MM-DD: `fromisoformat` alone also accepts `20260301` and weeks."""
     try:
         return date.fromisoformat(text).isoformat() == text
     except ValueError:
@@ -112,7 +115,7 @@ def _is_date(text: str) -> bool:
 
 
 def _text_in(reply: bytes) -> str:
-    """What the model said. An API that blocks an answer sends none: that is a wrong answer, and no passing trouble."""
+    """Return the model's answer. If the API blocks the answer, that is a wrong answer, not a transient error."""
     try:
         text = msgspec.json.decode(reply)["candidates"][0]["content"]["parts"][0]["text"]
     except (LookupError, TypeError):
@@ -121,4 +124,4 @@ def _text_in(reply: bytes) -> str:
 
 
 def _seconds(text: str) -> float:
-    return float(text) if text.isdecimal() else 0.0  # a date would need the server's clock: our own pause will do
+    return float(text) if text.isdecimal() else 0.0  # a date would need the server's clock, so it is ignored

@@ -1,4 +1,4 @@
-"""Stands in for the models' API: a local server that answers from rules, makes mistakes, and really sends 429s."""
+"""A local simulation of the models' API: an HTTP server that answers from rules, makes mistakes, and sends 429s."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ FIELDS: Final = {
 GERMAN: Final = re.compile(r"(\d\d)\.(\d\d)\.(\d{4})")
 
 Rules = Callable[[str, list[str]], str]
-"""From a model and a conversation to its answer."""
+"""Returns a model's answer to a conversation."""
 
 
 def rules(model: str, turns: list[str]) -> str:
-    """The cheap one copies dates as they are printed until it is told, and adds nothing up; the strong one does."""
+    """Answer as the model would. The cheap one copies printed dates until corrected, and does not add up totals."""
     text, complaint = turns[0].partition("\n\n")[2], turns[-1] if len(turns) > 1 else ""
     found: dict[str, Any] = {
         name: match.group(1) if (match := re.search(pattern, text)) else "" for name, pattern in FIELDS.items()
@@ -45,8 +45,8 @@ def rules(model: str, turns: list[str]) -> str:
 
 @contextmanager
 def stand_in(log: Path, *, busy_every: int = 5, retry_after: int = 0, rules: Rules = rules) -> Iterator[str]:
-    """Its address. `log` gets a line for each request: status, model, and a hash of the conversation."""
-    numbers, turn = count(1), threading.Lock()
+    """Run the server, and yield its URL. `log` gets a line per request: status, model, hash of the conversation."""
+    numbers, log_lock = count(1), threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -55,7 +55,7 @@ def stand_in(log: Path, *, busy_every: int = 5, retry_after: int = 0, rules: Rul
             turns = [one["parts"][0]["text"] for one in msgspec.json.decode(request)["contents"]]
             status = 429 if busy_every and next(numbers) % busy_every == 0 else 200
             answer = rules(model, turns) if status == 200 else ""
-            with turn, log.open("a", encoding="utf-8") as calls:
+            with log_lock, log.open("a", encoding="utf-8") as calls:
                 calls.write(f"{status} {model} {hashlib.sha256(request).hexdigest()}\n")
             reply = msgspec.json.encode({"candidates": [{"content": {"parts": [{"text": answer}]}}]})
             self.send_response(status)
@@ -64,15 +64,15 @@ def stand_in(log: Path, *, busy_every: int = 5, retry_after: int = 0, rules: Rul
             self.end_headers()
             self.wfile.write(reply)
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (its name in the library)
-            """It has a log of its own."""
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the name in the base class)
+            """Do nothing: requests are logged above."""
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
         request_queue_size = 128
 
         def handle_error(self, request: object, client_address: object) -> None:
-            """Who asked was killed."""
+            """Ignore errors: the client was killed."""
 
     with Server(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})

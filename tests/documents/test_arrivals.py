@@ -40,16 +40,16 @@ def test_files_in_a_folder_are_processed_once_however_often_somebody_looks(stage
         stage.arrived(PDF, name)
     stage.arrived(invoice(id=""), "torn.pdf")
     inbox = Inbox(stage.documents, stage.folder / "inbox")
-    assert [(path.name, outcome.kind) for path, outcome in inbox.look()] == [
+    assert [(path.name, outcome.kind) for path, outcome in inbox.scan()] == [
         ("a.pdf", "executed"),
         ("b.pdf", "replayed"),
         ("torn.pdf", "failed"),
     ]
-    assert list(inbox.look()) == []
+    assert list(inbox.scan()) == []
     stage.arrived(invoice("Page 2"), "b.pdf")
-    assert [outcome.kind for _, outcome in inbox.look()] == ["executed"]
+    assert [outcome.kind for _, outcome in inbox.scan()] == ["executed"]
     restarted = Inbox(stage.documents, stage.folder / "inbox")
-    assert [outcome.kind for _, outcome in restarted.look()] == ["replayed", "replayed", "failed"]
+    assert [outcome.kind for _, outcome in restarted.scan()] == ["replayed", "replayed", "failed"]
     assert len(stage.files()) == len(stage.rows()) == 2
 
 
@@ -58,8 +58,8 @@ def test_what_cannot_be_read_does_not_keep_others_waiting(stage: Stage, caplog: 
     (stage.folder / "inbox" / "a folder.pdf").mkdir()
     (stage.folder / "inbox" / "gone.pdf").symlink_to("nowhere")
     inbox = Inbox(stage.documents, stage.folder / "inbox")
-    assert [(path.name, outcome.kind) for path, outcome in inbox.look()] == [("z.pdf", "executed")]
-    assert list(inbox.look()) == []
+    assert [(path.name, outcome.kind) for path, outcome in inbox.scan()] == [("z.pdf", "executed")]
+    assert list(inbox.scan()) == []
     told = [one.getMessage() for one in caplog.records if "cannot be read" in one.getMessage()]
     assert [line.partition(" cannot")[0] for line in told] == ["a folder.pdf", "gone.pdf"], "once each"
 

@@ -133,7 +133,7 @@ def test_while_the_store_is_away_nothing_runs_unless_that_was_chosen_and_then_it
     listed = tmp_path / "for-a-person.txt"
     with staged(tmp_path, client.once) as closed:
         reckless = client.another(app="documents").once
-        bold = closed.another(reckless, on_store_down="run", for_a_person=listed)
+        bold = closed.another(reckless, on_store_down="run", unprotected_list=listed)
         client.read("opens the store")
         with client.store_trouble("claim"):
             with pytest.raises(StoreUnavailable):

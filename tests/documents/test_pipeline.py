@@ -202,8 +202,8 @@ def test_the_cheap_model_is_asked_first_told_what_is_wrong_and_replaced_by_the_s
     [
         (invoice(id=""), "id is empty"),
         (pdf([]), "no text"),
-        (b"%PDF-1.4 but no more", "no PDF that can be read"),
-        (b"", "no PDF that can be read"),
+        (b"%PDF-1.4 but no more", "not a readable PDF"),
+        (b"", "not a readable PDF"),
     ],
     ids=["nobody finds its number", "no text", "damaged", "empty"],
 )
@@ -274,7 +274,7 @@ def test_pauses_grow_but_are_at_least_as_long_as_the_api_asks_for(
     monkeypatch.setattr(models, "time", SimpleNamespace(sleep=slept.append, monotonic=slept.__len__))
     for retry_after, patience in ((0, 4), (7, 2)):
         with api.stand_in(tmp_path / "calls", busy_every=1, retry_after=retry_after) as url:
-            asking = models.Models(url, pause=1.0, patience=patience)
+            asking = models.Models(url, pause=1.0, retry_for=patience)
             with pytest.raises(HTTPError, match="Too Many Requests"):
                 asking.ask(CHEAP, ["?"], lambda: None)
         growing = [0.5 <= pause / 2**number <= 1.5 for number, pause in enumerate(slept)]

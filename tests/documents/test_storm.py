@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from examples.documents.samples import BLOCKED, pdf
 from examples.documents.storm import SYSTEM as SYSTEM_ITSELF
-from examples.documents.storm import Place, said_by
+from examples.documents.storm import StormDatabase, printed_facts
 from onceward import content_key
 from onceward.testing.storm import Plan, Setting, storm
 
@@ -60,16 +60,16 @@ def test_the_audit_sees_what_a_row_says(tmp_path: Path, how: str, seen: tuple[st
     setting = Setting(folder=str(tmp_path), run="r1")
     (event,) = islice(SYSTEM_ITSELF.events(Random(1)), 1)
     content = pdf(event.body)
-    number, date, cents = said_by(event.body) or ("", "", 0)
-    with Place(setting).made(unique=False):
+    number, date, cents = printed_facts(event.body) or ("", "", 0)
+    with StormDatabase(setting).create(unique=False):
         (tmp_path / "bucket").mkdir()
         (tmp_path / "calls").touch()
         file = f"{number}_Acme_{date}.pdf"
         (tmp_path / "bucket" / file).write_bytes(content)
         row = (content_key(content), number, "Acme", date, cents, file)
-        Place(setting).query("INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?)", row)
+        StormDatabase(setting).query("INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?)", row)
         if how:
-            Place(setting).query(how)
+            StormDatabase(setting).query(how)
         audit = SYSTEM_ITSELF.audit(setting, [event])
     assert tuple(name for name in ("duplicates", "lost", "wrong") if getattr(audit, name)) == seen
 

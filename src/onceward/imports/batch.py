@@ -39,10 +39,10 @@ class KeyedRow(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One record for the people, the rows (usually one) with that content, and its index among the rows of the key."""
+    """One record for the people, and the rows (usually one) with that content. `row_index`: see `KeyRows.assign`."""
 
     key: str
-    index: int
+    row_index: int
     fields: dict[str, str]
     rows: list[Row]
 
@@ -63,7 +63,7 @@ class ImportBatch:
         decisions = tx.add([self._record(entry, change) for change in changes]) if changes else []
         for change, decision in zip(changes, decisions, strict=True):
             if decision.action == "rejected":
-                touched[change.key].clear(change.index)
+                touched[change.key].clear(change.row_index)
                 refused += [(row.line, decision.reason, self._cells(row)) for row in change.rows]
         ledger.save_rows(tx, entry, touched)
         rejects = sorted(rejects + refused, key=lambda reject: reject[0])
@@ -87,7 +87,7 @@ class ImportBatch:
         return list(changes.values()), touched
 
     def _record(self, entry: LedgerEntry, change: Change) -> SourceRecord:
-        return SourceRecord(self._source, change.fields, id=record_id(entry.name, change.key, change.index))
+        return SourceRecord(self._source, change.fields, id=record_id(entry.name, change.key, change.row_index))
 
     def _keyed(self, rows: Sequence[Row]) -> tuple[list[KeyedRow], list[Reject]]:
         keyed: list[KeyedRow] = []

@@ -200,18 +200,18 @@ class Tick:
 
     async def _enter(self) -> tuple[Attempt, runs.SlotRun]:
         await runs.enter(self._engine, self._schedule, self._slot, self._job, self._on_claim, rerun=self._rerun)
-        return cast("Attempt", self._entry.attempt), cast("runs.Run", self._run)
+        return cast("Attempt", self._entry.attempt), cast("runs.SlotRun", self._run)
 
     async def _abandon_entry(self, error: BaseException) -> None:
         attempt = self._entry.attempt
         self._entry.release()
         if attempt is not None:
-            await runs.abandon_entry(attempt, cast("runs.Run", self._run), error)
+            await runs.abandon_entry(attempt, cast("runs.SlotRun", self._run), error)
 
     async def _end(self, error: BaseException | None) -> None:
         attempt = self._entry.attempt or self._entry.raise_not_entered()
         try:
-            await runs.end(attempt, cast("runs.Run", self._run), error)
+            await runs.end(attempt, cast("runs.SlotRun", self._run), error)
         finally:
             self._entry.release()
 
