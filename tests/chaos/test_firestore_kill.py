@@ -52,12 +52,12 @@ from tests.firestore_places import documents
 signal.alarm(40)
 with Once(documents(Path(sys.argv[1]))) as once:
     once.run("one", lambda: "parent")
-    channel = once.store._open.wire.held()
+    channel = once.store._open.transport.open_channels()
     child = os.fork()
     if child == 0:
         signal.alarm(20)
         print(once.run("one", lambda: "child"), once.run("two", lambda: "child"), flush=True)
-        os._exit(once.store._open.wire.held() is channel)
+        os._exit(once.store._open.transport.open_channels() is channel)
     assert os.waitpid(child, 0)[1] == 0
     print(once.run("two", lambda: "parent"))
 """

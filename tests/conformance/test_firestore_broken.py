@@ -30,7 +30,7 @@ def _unconditional(kind: str) -> Slip:
     """Writes of this kind ask for no version."""
 
     def slip(patch: pytest.MonkeyPatch) -> None:
-        sound = FirestoreCalls.writing
+        sound = FirestoreCalls.build_write
 
         def writing(self: FirestoreCalls, *args: Any, **kwargs: Any) -> Any:
             write = sound(self, *args, **kwargs)
@@ -38,13 +38,13 @@ def _unconditional(kind: str) -> Slip:
                 write.ClearField("current_document")
             return write
 
-        patch.setattr(FirestoreCalls, "writing", writing)
+        patch.setattr(FirestoreCalls, "build_write", writing)
 
     return slip
 
 
 def _unasked_deletes(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(FirestoreCalls, "deleting", lambda self, where, name, _: Write(delete=self.path(where, name)))
+    patch.setattr(FirestoreCalls, "build_delete", lambda self, where, name, _: Write(delete=self.path(where, name)))
 
 
 def _read_differently(**wrong: Any) -> Slip:
@@ -88,8 +88,8 @@ def _marks_for_ever(patch: pytest.MonkeyPatch) -> None:
 
 
 def _states_for_ever(patch: pytest.MonkeyPatch) -> None:
-    sound = LatestDocuments.standing
-    patch.setattr(LatestDocuments, "standing", lambda self, fields: replace(sound(self, fields), expires_at=None))
+    sound = LatestDocuments.state
+    patch.setattr(LatestDocuments, "state", lambda self, fields: replace(sound(self, fields), expires_at=None))
 
 
 def _last_wins(patch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def _last_wins(patch: pytest.MonkeyPatch) -> None:
 def _remembers_all(patch: pytest.MonkeyPatch) -> None:
     """A claim that was seen once is believed for ever, and what is written on its word asks for no version."""
     _unconditional("update_time")(patch)
-    patch.setattr(FirestoreTable, "_remembered", lambda self, job: self._recall._sights.get(job.id))
+    patch.setattr(FirestoreTable, "_from_cache", lambda self, job: self._cache._documents.get(job.id))
 
 
 SLIPS: dict[str, tuple[Slip, str]] = {

@@ -218,7 +218,7 @@ def test_what_stays_unanswered_is_an_unknown_when_its_time_is_over(tap: Tap, sto
 @pytest.mark.fault("F41")
 def test_who_was_replaced_while_it_remembered_its_claim_is_told_by_the_write(tap: Tap, store: FirestoreStore) -> None:
     """The settlement reads nothing: its condition fails, and only then it looks."""
-    other = FirestoreStore(store._place)
+    other = FirestoreStore(store._address)
     for one in (store, other):
         run(one.open(ThreadRuntime()))
     [mine] = run(store.claim([ClaimRequest(ID, "s", "k", b"n" * 16, 1)], timeout=20))
@@ -241,11 +241,11 @@ def test_a_renewal_after_a_sleep_of_the_machine_goes_by_the_servers_time(tap: Ta
     run(store.open(ThreadRuntime()))
     [held] = run(store.claim([ClaimRequest(ID, "s", "k", b"n" * 16, 600_000_000)], timeout=20))
     assert held.record is not None
-    sight = store._recall.of(ID, held.record.token, held.record.nonce)
+    sight = store._cache.get_owned(ID, held.record.token, held.record.nonce)
     assert sight is not None
     an_hour_ago = replace(held.record, updated_at=held.now - 3_600_000_000)
-    store._recall.wrote(sight._replace(record=an_hour_ago))
-    store._recall.heard(held.now - 3_600_000_000)
+    store._cache.put(sight._replace(record=an_hour_ago))
+    store._cache.sync_clock(held.now - 3_600_000_000)
     with tap.billed() as bill:
         [renewed] = run(store.renew([Renewal(ID, held.record.token, held.record.nonce, 600_000_000)], timeout=20))
     assert renewed.record is not None
@@ -258,7 +258,7 @@ def test_the_time_between_two_answers_is_never_ahead_of_the_servers(store: Fires
     run(store.open(ThreadRuntime()))
     for _ in range(20):
         [before] = run(store.read([ID], timeout=20))
-        told = store._recall.now()
+        told = store._cache.now()
         [after] = run(store.read([ID], timeout=20))
         assert told is not None
         assert before.now <= told <= after.now
@@ -281,7 +281,7 @@ def test_a_server_that_is_back_is_asked_within_a_second(mode: Mode, monkeypatch:
     wire: Any = FirestoreThreadTransport(place) if mode == "blocking" else FirestoreAsyncTransport(place)
 
     async def ask() -> None:
-        await wire.one("commit", None, 1.0)
+        await wire.call("commit", None, 1.0)
 
     with pytest.raises(ConnectionError):
         run(ask()) if mode == "blocking" else asyncio.run(ask())

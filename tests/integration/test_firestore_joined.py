@@ -313,7 +313,7 @@ def test_a_claim_that_is_no_longer_remembered_is_found_by_its_transaction(tmp_pa
     with Once(At(tmp_path).open()) as once:
         key = content_key(b"a file")
         with once.claim(key) as claim:
-            cast("FirestoreStore", once.store)._recall.drop(once.key(key).id)
+            cast("FirestoreStore", once.store)._cache.drop(once.key(key).id)
 
             @firestore.transactional
             def body(tx: Any) -> None:
@@ -371,8 +371,8 @@ def test_what_cannot_be_joined_says_why(tmp_path: Path) -> None:
                 pass
             return str(caught.value)
 
-        assert "not begun" in refused(firestore_client().transaction())
-        assert "not a transaction" in refused(object())
+        assert "not started" in refused(firestore_client().transaction())
+        assert "not a Firestore transaction" in refused(object())
         begun = firestore_client().transaction(read_only=True)
         begun._begin()
         assert "read-only" in refused(begun)

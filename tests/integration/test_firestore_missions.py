@@ -180,7 +180,7 @@ def test_every_other_key_is_its_hash(locks: Once, tmp_path: Path) -> None:
 def test_two_operations_on_the_same_content_want_two_collections(locks: Once) -> None:
     """One document has room for one record: closed, and never the other's answer."""
     assert locks.outcome(LOCK, str, "x").executed
-    with pytest.raises(ConfigurationError, match="a collection of its own"), locks.claim(LOCK, name="thumbnails"):
+    with pytest.raises(ConfigurationError, match="a separate collection"), locks.claim(LOCK, name="thumbnails"):
         pytest.fail("ran under somebody else's record")
 
 
@@ -339,8 +339,8 @@ def test_what_no_purge_may_delete_does_not_stand_in_its_way(tmp_path: Path, cloc
 def test_a_layout_in_the_url_is_the_layout() -> None:
     fields = "key:hash,state:status,created_at,updated_at,lease_until:lock_expires_at,error:error_message"
     url = f"firestore://p/c?fields={fields}&notes=gcs_source_path,gcs_output_path"
-    assert FirestoreStore(url)._place.layout == LOCKS
-    assert FirestoreStore(f"firestore://p/c{SERVICES_URL}")._place.layout == SERVICES
+    assert FirestoreStore(url)._address.layout == LOCKS
+    assert FirestoreStore(f"firestore://p/c{SERVICES_URL}")._address.layout == SERVICES
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,11 @@ from onceward.keys.key import Scope, make_key
 from onceward.protocol import transitions
 from onceward.protocol.latest import EventDelivery
 from onceward.protocol.record import AfterCrash, Record, RecordState
-from onceward.stores.firestore.calls import MOST_BYTES, nested
-from onceward.stores.firestore.documents import Records, expires
-from onceward.stores.firestore.latest import batches
+from onceward.stores.firestore.calls import MAX_CALL_BYTES, nest_fields
+from onceward.stores.firestore.documents import Records, expiry_of
+from onceward.stores.firestore.latest import split_batches
 from onceward.stores.firestore.layout import Layout
-from onceward.stores.firestore.names import entity_name, is_legal, mark_name, name_of
+from onceward.stores.firestore.names import entity_name, is_valid_id, mark_name, name_of
 from onceward.stores.firestore.values import plain, size_of_fields, value_of
 from tests.firestore_places import LOCKS
 
@@ -86,9 +86,9 @@ ALL_SHOWN = Layout(fields={name: f"my_{name}" for name in Record.__struct_fields
 @given(record=records)
 def test_a_record_comes_back_from_its_document_as_it_was(layout: Layout, record: Record) -> None:
     kept = Records(layout)
-    fields = nested(kept.changes(None, record))
+    fields = nest_fields(kept.changes(None, record))
     assert kept.record(record.id, fields) == record
-    assert kept.owner_of(fields) == record.id
+    assert kept.id_in(fields) == record.id
 
 
 @given(before=records, after=records)
@@ -97,12 +97,12 @@ def test_what_changed_is_what_is_written(before: Record, after: Record) -> None:
     kept = Records(LOCKS)
     assert kept.changes(before, before) == {}
     whole = {**kept.changes(None, before), **kept.changes(before, after)}
-    assert kept.record(after.id, nested(whole)) == after
+    assert kept.record(after.id, nest_fields(whole)) == after
 
 
 @given(record=lives, now=RECENT)
 def test_the_expiry_policy_deletes_only_what_a_purge_may_delete(record: Record, now: int) -> None:
-    end = expires(record)
+    end = expiry_of(record)
     if end is not None and now >= end:
         assert transitions.purgeable(record, now)
     if transitions.purgeable(record, now):
@@ -127,7 +127,7 @@ def test_a_content_hash_is_the_document_and_every_other_key_its_hash() -> None:
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "__x__", "é" * 751, "NUL \0", "\udc80"])
 @pytest.mark.fault("F9")
 def test_what_firestore_does_not_take_as_an_id_is_known(name: str) -> None:
-    assert not is_legal(name)
+    assert not is_valid_id(name)
 
 
 def test_entities_and_marks_have_names_that_people_can_read() -> None:
@@ -190,7 +190,7 @@ def test_a_batch_of_large_values_is_cut_to_what_one_call_carries() -> None:
     """Ten megabytes, says Google; the emulator takes more."""
     value = bytes(700_000)
     many = [EventDelivery(bytes([n]) * 32, "s", "e", b"", value if n % 2 else b"small") for n in range(40)]
-    parts = list(batches(many))
+    parts = list(split_batches(many))
     assert sorted(place for part in parts for place in part) == list(range(40))
-    assert max(sum(len(many[place].value or b"") for place in part) for part in parts) <= MOST_BYTES
-    assert len(list(batches([one for one in many if one.value == b"small"]))) == 1
+    assert max(sum(len(many[place].value or b"") for place in part) for part in parts) <= MAX_CALL_BYTES
+    assert len(list(split_batches([one for one in many if one.value == b"small"]))) == 1

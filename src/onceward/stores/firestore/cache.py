@@ -38,9 +38,7 @@ class FirestoreCache:
     def __init__(self) -> None:
         self._documents: dict[bytes, CachedDocument] = {}
         self._unconfirmed: dict[bytes, bytes] = {}
-        self._clock_offset: tuple[int, int] | None = (
-            None  # server time minus monotonic time, and when it was measured
-        )
+        self._clock_offset: tuple[int, int] | None = None  # server time minus monotonic time, and when it was measured
 
     def get_owned(self, id: bytes, token: int, nonce: bytes) -> CachedDocument | None:
         """Return the cached document if it belongs to this claim."""
@@ -69,7 +67,7 @@ class FirestoreCache:
     def drop(self, id: bytes) -> None:
         self._documents.pop(id, None)
 
-    # ── claims that may have been written although their caller was told otherwise ──
+    # ── claims that may have been written although their caller got another answer ──
 
     def add_unconfirmed(self, id: bytes, nonce: bytes) -> None:
         self._unconfirmed[id] = nonce
@@ -78,7 +76,7 @@ class FirestoreCache:
                 self._unconfirmed.pop(next(iter(self._unconfirmed)), None)
 
     def is_unconfirmed(self, record: Record) -> bool:
-        """Return whether the caller of this claim was told that the key is running elsewhere and so never started."""
+        """Return whether the caller of this claim got "running elsewhere" as its answer, and so never started."""
         return record.state is RecordState.PENDING and self._unconfirmed.get(record.id) == record.nonce
 
     # ── the server's time between two replies ──

@@ -47,11 +47,12 @@ class FirestoreCounters:
             found, now = await self._calls.get(names, deadline)
             now = self._clock() or now
             batch = [
-                self._calls.build_write(*name, self._changes(counter_row), None if there is None else there.version)
-                for name, counter_row, there in (
-                    (name, counter_row, found.get(name)) for name, counter_row in zip(names, counter_rows)
+                self._calls.build_write(*name, self._changes(counter_row), None if stored is None else stored.version)
+                for name, counter_row, stored in (
+                    (name, counter_row, found.get(name))
+                    for name, counter_row in zip(names, counter_rows, strict=False)  # without rows there is one name
                 )
-                if there is None or int(plain(there.fields["number"])) < counter_row.number
+                if stored is None or int(plain(stored.fields["number"])) < counter_row.number
             ]
             try:
                 if batch:

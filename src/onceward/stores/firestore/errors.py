@@ -34,11 +34,17 @@ def error_for(error: FirestoreError, name: str) -> OncewardError:
         case "DEADLINE_EXCEEDED" | "CANCELLED":
             return StoreUnavailable(f"{name}: no reply within the call's timeout {details}", hint=RETRY_HINT)
         case "RESOURCE_EXHAUSTED":
-            return StoreUnavailable(f"{name}: a quota is exhausted, or writes are too frequent {details}", hint=RETRY_HINT)
+            return StoreUnavailable(
+                f"{name}: a quota is exhausted, or writes are too frequent {details}", hint=RETRY_HINT
+            )
         case "ABORTED" | "FAILED_PRECONDITION" | "ALREADY_EXISTS" if "index" not in error.text:
-            return StoreUnavailable(f"{name}: other writers keep changing the same documents {details}", hint=RETRY_HINT)
+            return StoreUnavailable(
+                f"{name}: other writers keep changing the same documents {details}", hint=RETRY_HINT
+            )
         case "UNAVAILABLE" | "INTERNAL" | "UNKNOWN":
-            return StoreUnavailable(f"{name}: the server cannot be reached {details}", hint=f"is the network up? {RETRY_HINT}")
+            return StoreUnavailable(
+                f"{name}: the server cannot be reached {details}", hint=f"is the network up? {RETRY_HINT}"
+            )
         case "NOT_FOUND":
             return StoreNotSetUp(
                 f"{name}: the project or database does not exist {details}",

@@ -1,8 +1,9 @@
-"""The store inside the caller's own Firestore transaction: nothing commits here.
+"""The store inside the caller's own Firestore transaction. It never commits; the caller does.
 
-A transaction of Firestore reads first and writes when it commits, and its client refuses reads behind a write. So what
-is claimed here is read, and therefore locked, at once, and written down with its result when the work is done: the
-handler may still read. If others come between, the client runs the caller's function once more, and that asks again.
+A Firestore transaction reads first and writes when it commits, and its client rejects reads after a write. So a claim
+reads, and thereby locks, its document immediately. The record is written together with its result when the work is
+done, so that the handler can still read. After a conflict, the client runs the caller's function again, which claims
+again.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ from .latest_documents import LatestDocuments
 from .names import hash_name, name_of
 from .values import ArrayValue, MapValue, Value
 
-TRANSACTION_HINT: Final = "call it inside of a function that is decorated with @firestore.transactional"
+TRANSACTION_HINT: Final = "call it inside a function that is decorated with @firestore.transactional"
 RETRY_CODES: Final = frozenset({"ABORTED", "FAILED_PRECONDITION", "INVALID_ARGUMENT", "NOT_FOUND"})
 DocumentPath = tuple[str, str]
 Transition = Callable[[Record | None, Any, int], tuple[Record | None, Verdict]]
 
 
 class JoinedRecord(NamedTuple):
-    """A record as this transaction has it: `written` is what the server has, and `record` what shall be there."""
+    """A record in this transaction: `written` is what the server has, `record` what the transaction will write."""
 
     name: str
     written: Record | None
@@ -46,7 +47,7 @@ class JoinedRecord(NamedTuple):
 
 
 class FirestoreJoined:
-    """The store, seen from the caller's transaction."""
+    """The store inside the caller's transaction."""
 
     exclusive = False
     number: str | None = None
@@ -110,7 +111,7 @@ class FirestoreJoined:
         return JoinedRecord(one.name, record, exists=True, record=record), now
 
     async def _search(self, id: bytes, deadline: float) -> FoundDocument | None:
-        """Whose document is called after its content; then it is read once more, in the transaction."""
+        """Find a document that is named after its content, then read it again inside the transaction."""
         ids = Value(array_value=ArrayValue(values=[Value(bytes_value=id)]))
         hits, _ = await self._calls.query(self._collection, deadline, where=where(self._records.paths["id"], "IN", ids))
         if not hits:
@@ -125,18 +126,18 @@ class FirestoreJoined:
                 self._add((self._collection, joined.name), changes, exists=joined.exists)
         self._records_to_write = {}
 
-    # ── newest wins ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── latest state ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def apply_events(
         self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
     ) -> list[LatestResult]:
         deadline = time.monotonic() + timeout
-        found, now = await self._read(self._states.wanted(deliveries), deadline)
-        look = DocumentsRead(found, now)
-        decisions = decide_deliveries(self._states, deliveries, look)
-        for place, changes in changes_for(self._states, decisions, look, keep, deliveries).items():
+        found, now = await self._read(self._states.paths_for(deliveries), deadline)
+        documents = DocumentsRead(found, now)
+        decisions = decide_deliveries(self._states, deliveries, documents)
+        for place, changes in changes_for(self._states, decisions, documents, keep, deliveries).items():
             there = found.get(place)
-            dropped = [] if there is None else self._states.dropped(place, changes, there)
+            dropped = [] if there is None else self._states.removed_members(place, changes, there)
             self._add(place, changes, exists=there is not None, dropped=dropped)
         return decisions.answers
 
@@ -144,12 +145,12 @@ class FirestoreJoined:
         deadline = time.monotonic() + timeout
         collection = self._states.states_in
         places = [(collection, hash_name(id)) for id in ids]
-        if self._calls.address.entity_ids:  # only a search knows their names; what it finds is read in the transaction
+        if self._calls.address.entity_ids:  # find their names by a query, then read them in the transaction
             places += [(collection, one.name) for one in await self._states.search(ids, deadline)]
         found, now = await self._read(places, deadline)
-        standings = [self._states.state(one.fields) for one in found.values()]
-        held = {one.id: one for one in standings if one.expires_at is None or one.expires_at > now}
-        return [held.get(id) for id in ids]
+        found_states = [self._states.state(one.fields) for one in found.values()]
+        current = {one.id: one for one in found_states if one.expires_at is None or one.expires_at > now}
+        return [current.get(id) for id in ids]
 
     # ── the transaction ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -159,12 +160,12 @@ class FirestoreJoined:
     def blocks_writes(self) -> bool:
         return False
 
-    async def begin(self, *, timeout: float) -> None:  # noqa: ARG002 (nothing is asked)
+    async def begin(self, *, timeout: float) -> None:  # noqa: ARG002 (no call is made)
         self._raise_if_ended()
         self._savepoints.append((len(self._pending()), dict(self._records_to_write)))
 
     async def keep(self) -> bool:
-        """What was written is written down at the end of the outermost block: until then the caller may read."""
+        """Keep the writes of this block. They are added at the end of the outermost block: until then reads work."""
         self._savepoints.pop()
         if not self.is_open():
             return False
@@ -173,7 +174,7 @@ class FirestoreJoined:
         return True
 
     async def undo(self) -> bool:
-        if not self._savepoints:  # it was kept, and something failed behind that
+        if not self._savepoints:  # it was kept, and something failed after that
             return self.is_open()
         writes_before, self._records_to_write = self._savepoints.pop()
         if not self.is_open():
@@ -182,23 +183,23 @@ class FirestoreJoined:
         return True
 
     async def abandon(self) -> bool:
-        """Nothing begins by itself in this client."""
+        """Do nothing: this client starts no transaction implicitly."""
         return False
 
     def _pending(self) -> list[Any]:
-        pending: list[Any] = self._transaction._write_pbs  # noqa: SLF001 (what is written is nowhere else)
+        pending: list[Any] = self._transaction._write_pbs  # noqa: SLF001 (there is no public access to pending writes)
         return pending
 
     def _add(self, place: DocumentPath, changes: Changes, *, exists: bool, dropped: Iterable[Any] = ()) -> None:
-        """A write without a condition: what was read in the transaction is locked, or checked when it commits."""
+        """Add a write without a precondition: documents read in the transaction are locked, or checked at commit."""
         write = self._calls.build_write(*place, changes, ANY_VERSION if exists else None, dropped)
         write.ClearField("current_document")
-        self._transaction._add_write_pbs([writes.Write.wrap(write)])  # noqa: SLF001 (takes no prepared writes otherwise)
+        self._transaction._add_write_pbs([writes.Write.wrap(write)])  # noqa: SLF001 (there is no public way to add a prepared write)
 
     async def _read(
         self, places: Sequence[DocumentPath], deadline: float
     ) -> tuple[dict[DocumentPath, FoundDocument], int]:
-        """As the transaction will leave them: what is already written in it counts."""
+        """Read documents as the transaction will leave them, including its own pending writes."""
         self._raise_if_ended()
         try:
             found, now = await self._calls.get(places, deadline, self._id)
@@ -215,17 +216,17 @@ class FirestoreJoined:
         return found, self._time()
 
     def _time(self) -> int:
-        """The server's, as of the last read here and what has passed since."""
+        """Return the server's time: that of the last read, plus the time passed since."""
         read_at, since = self._last_read
         return self._clock() or read_at + int(1e6 * (time.monotonic() - since))
 
     def _raise_if_ended(self) -> None:
         if not self.is_open():
-            raise RetryTransaction("your transaction has ended, or was begun again", hint=TRANSACTION_HINT)
+            raise RetryTransaction("your transaction has ended or was restarted", hint=TRANSACTION_HINT)
 
 
 def apply_write(fields: Fields, write: Any) -> Fields:
-    """The fields of a document after this write."""
+    """Return the fields of a document after this write."""
     given = write.update.fields
     if not write.HasField("update_mask"):
         return dict(given)
@@ -253,22 +254,22 @@ def _check(transaction: Any, runtime: Runtime, calls: FirestoreCalls) -> None:
     database = getattr(client, "_database_string", None)
     if database is None or not hasattr(transaction, "in_progress"):
         raise ConfigurationError(
-            f"{type(transaction).__qualname__} is not a transaction of Firestore",
-            hint="hand over what @firestore.transactional gives your function",
+            f"{type(transaction).__qualname__} is not a Firestore transaction",
+            hint="pass the transaction that @firestore.transactional passes to your function",
         )
-    awaits = type(transaction).__name__.startswith("Async")
-    if awaits is not runtime.supports_cancellation:
+    is_async = type(transaction).__name__.startswith("Async")
+    if is_async is not runtime.supports_cancellation:
         raise WrongRuntime(
-            f"{type(transaction).__qualname__} belongs to the other colour",
-            hint="Once takes a Transaction, and AsyncOnce an AsyncTransaction",
+            f"{type(transaction).__qualname__} does not fit this client",
+            hint="pass a Transaction to Once, and an AsyncTransaction to AsyncOnce",
         )
     if database != calls.address.root:
         raise ConfigurationError(
-            f"this transaction is on {database}, and the store on {calls.address.root}: the two cannot commit together",
+            f"this transaction is on {database}, but the store is on {calls.address.root}: they cannot commit together",
             hint="open both on the same database",
         )
     if not transaction.in_progress:
-        raise ConfigurationError("this transaction has not begun", hint=TRANSACTION_HINT)
+        raise ConfigurationError("this transaction has not started", hint=TRANSACTION_HINT)
     if getattr(transaction, "_read_only", False):
         raise ConfigurationError(
             "this transaction is read-only, so nothing can be claimed in it", hint=TRANSACTION_HINT
@@ -278,7 +279,7 @@ def _check(transaction: Any, runtime: Runtime, calls: FirestoreCalls) -> None:
 def _store_error(error: FirestoreError, name: str) -> StoreError | Exception:
     if error.code in RETRY_CODES:
         return RetryTransaction(
-            f"{name}: the server gave your transaction up ({error.code}: {error.text[:200]})",
-            hint="let your function raise this, and call it again",
+            f"{name}: the server aborted your transaction ({error.code}: {error.text[:200]})",
+            hint="let your function raise this error, and call it again",
         )
     return faults.error_for(error, name)

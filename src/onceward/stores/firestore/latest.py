@@ -1,11 +1,11 @@
-"""The newest state of entities: a document for each mark and for each state, written together or not at all.
+"""Keeps the latest state of entities: one document per mark and per state, written atomically.
 
-    read      the marks and the states of a batch, and with them the server's time
-    judge     `protocol.latest.rule`
-    write     in one commit, each document only if it still is the version that was seen
-    else      somebody was quicker: entity by entity, until it fits
+    read      read the marks and the states of a batch, and with them the server's time
+    decide    `protocol.latest.decide`
+    write     in one commit, each document only if it still has the version that was read
+    retry     if another writer was faster: entity by entity, until the commit succeeds
 
-Three reads and three writes at most for an event of two tiers: its message, the event itself, and the state.
+An event costs at most three reads and three writes: its message, the event itself, and the state.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from .errors import FirestoreError
 from .latest_documents import MAX_SHOWN_BYTES, DocumentPath, LatestDocuments
 from .names import hash_name
 
-INITIAL_PAUSE, MAX_PAUSE = 0.01, 0.25  # seconds before what lost a race asks again
+INITIAL_PAUSE, MAX_PAUSE = 0.01, 0.25  # seconds before a commit that lost a race is retried
 MAX_BATCH: Final = 60
-"""Deliveries in one commit: some two hundred documents."""
+"""Deliveries per commit: about two hundred documents."""
 
 OVERHEAD_BYTES: Final = 4096
-"""Bytes of the marks, and of what else stands beside a value."""
+"""Size of the marks and of everything else except the value."""
 
 
 class DocumentsRead(NamedTuple):
-    """What was there, and the time."""
+    """The documents that were read, and the server's time."""
 
     found: Mapping[DocumentPath, FoundDocument]
     now: int
@@ -45,7 +45,7 @@ class DocumentsRead(NamedTuple):
 def decide_deliveries(
     states: LatestDocuments, deliveries: Sequence[EventDelivery], documents: DocumentsRead
 ) -> LatestDecisions:
-    """The rule, applied to what was read."""
+    """Decide about the deliveries, given the documents that were read."""
     orders: dict[bytes, bytes] = {}
     marks: dict[bytes, bytes] = {}
     closed: set[bytes] = set()
@@ -55,15 +55,15 @@ def decide_deliveries(
             if states.is_newer_version(there.fields):
                 closed.add(one.id)
                 continue
-            standing = states.state(there.fields)
-            if standing.id != one.id:
+            current = states.state(there.fields)
+            if current.id != one.id:
                 raise ConfigurationError(
-                    f"{states.calls.name}: the document {there.name!r} is the state of {standing.scope}",
+                    f"{states.calls.name}: the document {there.name!r} is the state of {current.scope}",
                     key=one.entity,
-                    hint="give each state a collection of its own, or leave out ids=entity",
+                    hint="use a separate collection for each state, or omit ids=entity",
                 )
-            if standing.expires_at is None or standing.expires_at > documents.now:
-                orders[one.id] = standing.order
+            if current.expires_at is None or current.expires_at > documents.now:
+                orders[one.id] = current.order
         for mark in (one.message, one.event):
             known = documents.found.get(states.mark_path(mark)) if mark else None
             if known is not None:
@@ -80,7 +80,7 @@ def changes_for(
     keep: Retention,
     deliveries: Sequence[EventDelivery],
 ) -> dict[DocumentPath, Changes]:
-    """The documents that the rulings make or change."""
+    """Return the changes of documents that follow from the decisions."""
     changes: dict[DocumentPath, Changes] = {}
     entities = {one.id: states.state_path(one) for one in deliveries}
     for id, one in decisions.updates.items():
@@ -91,7 +91,7 @@ def changes_for(
 
 
 class FirestoreLatest:
-    """Deliveries become states, outside of anybody's transaction."""
+    """Applies deliveries to states, outside a caller's transaction."""
 
     def __init__(self, states: LatestDocuments, runtime: Runtime, clock: Now) -> None:
         self.states = states
@@ -100,7 +100,7 @@ class FirestoreLatest:
         self._clock = clock
 
     async def apply(self, deliveries: Sequence[EventDelivery], keep: Retention, deadline: float) -> list[LatestResult]:
-        """Batches share a commit; those of one entity are never in two."""
+        """Apply deliveries in batches of one commit each. An entity is never split over two batches."""
         answers: dict[int, LatestResult] = {}
         for places in split_batches(deliveries):
             some = [deliveries[place] for place in places]
@@ -126,7 +126,10 @@ class FirestoreLatest:
     async def _apply_entity(
         self, deliveries: Sequence[EventDelivery], keep: Retention, deadline: float
     ) -> list[LatestResult]:
-        """Of one entity: until nobody comes between. After a lost answer the marks would call it a duplicate."""
+        """Apply the deliveries of one entity, retrying while other writers interfere.
+
+        A lost reply is not retried: the marks would report the repetition as a duplicate.
+        """
         pause = INITIAL_PAUSE
         while True:
             results = await self._try_apply(deliveries, keep, deadline)
@@ -140,7 +143,7 @@ class FirestoreLatest:
     async def _try_apply(
         self, deliveries: Sequence[EventDelivery], keep: Retention, deadline: float
     ) -> list[LatestResult] | None:
-        """None if somebody was quicker."""
+        """Read, decide and write once. Return None if another writer was faster."""
         states = self.states
         try:
             found, now = await self._calls.get(states.paths_for(deliveries), deadline)
@@ -164,7 +167,7 @@ class FirestoreLatest:
         )
 
     async def read(self, ids: Sequence[bytes], deadline: float) -> list[EntityState | None]:
-        """By the hash of the entity; where documents are called after entities, by a search."""
+        """Read states by the hash of the entity, or by a query if documents are named after entities."""
         states = self.states
         held: dict[bytes, EntityState] = {}
         now = 0
@@ -179,12 +182,12 @@ class FirestoreLatest:
         return [one if one and (one.expires_at is None or one.expires_at > now) else None for one in map(held.get, ids)]
 
     async def expire(self, limit: int, deadline: float) -> int:
-        """For databases without an expiry policy. Each goes only as long as it is the version that was seen."""
-        gone = 0
+        """Delete expired documents, for databases without a TTL policy, if they still have the version read."""
+        expired = 0
         for collection in (self.states.marks_in, self.states.states_in):
-            if gone < limit:
-                gone += await self._expire(collection, limit - gone, deadline)
-        return gone
+            if expired < limit:
+                expired += await self._expire(collection, limit - expired, deadline)
+        return expired
 
     async def _expire(self, collection: str, limit: int, deadline: float) -> int:
         now = self._clock()
@@ -199,14 +202,14 @@ class FirestoreLatest:
 
 
 def split_batches(deliveries: Sequence[EventDelivery]) -> Iterable[list[int]]:
-    """Places of deliveries that go together: what one call can carry. An entity with many goes as it is."""
+    """Yield the positions of deliveries that fit into one call. An entity with many deliveries is not split."""
     entities: dict[bytes, list[int]] = {}
     for place, one in enumerate(deliveries):
         entities.setdefault(one.id, []).append(place)
     batch: list[int] = []
     size = 0
     for places in entities.values():
-        weight = max(_size(deliveries[place]) for place in places)  # of an entity one value is written
+        weight = max(_size(deliveries[place]) for place in places)  # only one value per entity is written
         if batch and (len(batch) + len(places) > MAX_BATCH or size + weight > MAX_CALL_BYTES):
             yield sorted(batch)
             batch, size = [], 0
@@ -217,6 +220,6 @@ def split_batches(deliveries: Sequence[EventDelivery]) -> Iterable[list[int]]:
 
 
 def _size(one: EventDelivery) -> int:
-    """Bytes on their way, about: the value, its members, the marks."""
+    """Return the approximate size of a delivery's writes: the value, its members, the marks."""
     value = len(one.value or b"")
     return value + min(value, MAX_SHOWN_BYTES) + OVERHEAD_BYTES

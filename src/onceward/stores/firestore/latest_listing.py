@@ -31,7 +31,9 @@ class FirestoreLatestListing:
         if cursor is not None:
             path = self._calls.path(states.states_in, cursor.decode())
             clauses["start_at"] = start_after(Value(reference_value=path))
-        page, _ = await self._calls.query(states.states_in, deadline, limit=limit, order_by=[order_by((NAME,))], **clauses)
+        page, _ = await self._calls.query(
+            states.states_in, deadline, limit=limit, order_by=[order_by((NAME,))], **clauses
+        )
         found_states = [states.state(one.fields) for one in page]
         present = [one for one in found_states if one.value is not None]
         return present, page[-1].name.encode() if len(page) == limit else None

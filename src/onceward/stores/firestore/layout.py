@@ -63,7 +63,9 @@ class Layout(Struct, frozen=True):
         )
         for names, kind, what in kinds:
             if names.get(EXPIRES, self.expiry) != self.expiry:
-                raise ConfigurationError(f"{what} expire by the field {self.expiry!r}", hint="rename that field with expiry=")
+                raise ConfigurationError(
+                    f"{what} expire by the field {self.expiry!r}", hint="rename that field with expiry="
+                )
             shown = [name for field, name in names.items() if field != EXPIRES]
             if self.expiry in shown:
                 raise ConfigurationError(
@@ -74,7 +76,7 @@ class Layout(Struct, frozen=True):
                 if name not in kind.__struct_fields__ or name == "id":
                     raise ConfigurationError(
                         f"{what} have no field {name!r}",
-                        hint=f"{closest_name(name, kind.__struct_fields__)}they are: {', '.join(kind.__struct_fields__)}",
+                        hint=f"{closest_name(name, kind.__struct_fields__)}use {', '.join(kind.__struct_fields__)}",
                     )
 
     def paths(self) -> dict[str, Path]:

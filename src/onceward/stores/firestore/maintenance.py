@@ -1,4 +1,4 @@
-"""What is asked about many records at once: scan, first, counts, purge. Each document that is read is billed."""
+"""Operations on many records: scan, first, counts, purge. Each document read is billed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .layout import Path
 from .values import ArrayValue, Value
 
 PAGE: Final = 300
-"""Documents read at a time."""
+"""Documents per query."""
 
 _SORT_FIELDS: Final = {
     SortOrder.UPDATED: ("updated_at", True),
@@ -32,7 +32,7 @@ _SORT_FIELDS: Final = {
 
 
 class FirestoreMaintenance:
-    """The records of one collection, seen as a whole."""
+    """Operations on all records of a collection."""
 
     def __init__(self, calls: FirestoreCalls, records: Records, clock: Now) -> None:
         self._calls = calls
@@ -41,7 +41,7 @@ class FirestoreMaintenance:
         self._collection = calls.address.collection
 
     async def scan(self, wanted: Filter, cursor: bytes | None, limit: int, deadline: float) -> Page:
-        """By the ids of documents. Age is looked at here: with it, the server would want an index of its own."""
+        """Return records in the order of document ids. Filters by age here, because the server would need an index."""
         found: list[Record] = []
         names: list[str] = []
         start = None if cursor is None else cursor.decode()
@@ -60,14 +60,14 @@ class FirestoreMaintenance:
             start = page[-1].name
 
     async def _page(
-        self, conditions: Sequence[Any], start: str | None, most: int, deadline: float
+        self, conditions: Sequence[Any], start: str | None, max_documents: int, deadline: float
     ) -> tuple[list[FoundDocument], int]:
-        how: dict[str, Any] = {"order_by": [order_by((NAME,))]}
+        clauses: dict[str, Any] = {"order_by": [order_by((NAME,))]}
         if conditions:
-            how["where"] = all_of(conditions)
+            clauses["where"] = all_of(conditions)
         if start is not None:
-            how["start_at"] = start_after(Value(reference_value=self._calls.path(self._collection, start)))
-        page, now = await self._calls.query(self._collection, deadline, limit=most, **how)
+            clauses["start_at"] = start_after(Value(reference_value=self._calls.path(self._collection, start)))
+        page, now = await self._calls.query(self._collection, deadline, limit=max_documents, **clauses)
         return page, self._clock() or now
 
     def _conditions(self, wanted: Filter) -> list[Any]:
@@ -83,15 +83,23 @@ class FirestoreMaintenance:
         return conditions
 
     def readable(self, one: FoundDocument) -> Record:
-        """What can be told of a document whether it can be read or not: a page must not fail for one of them."""
+        """Decode a document, or return a placeholder if that fails: one bad document must not fail the page."""
         id = self._records.id_in(one.fields) or one.name.encode()
         try:
             return self._records.record(id, one.fields)
         except StoreBroken:
-            return Record(id, "", one.name, RecordState.PARKED, 0, error_type="StoreBroken", error="it cannot be read")
+            return Record(
+                id,
+                "",
+                one.name,
+                RecordState.PARKED,
+                0,
+                error_type="StoreBroken",
+                error="the document cannot be decoded",
+            )
 
     async def first(self, wanted: Filter, order: SortOrder, limit: int, deadline: float) -> Page:
-        """In the order of one field, which has an index, until enough fit: only those are read."""
+        """Read in the order of one indexed field until enough records match."""
         field, descending = _SORT_FIELDS[order]
         path: Path = self._records.paths[field]
         found: list[Record] = []
@@ -108,12 +116,12 @@ class FirestoreMaintenance:
             more = {"start_at": start_after(_value_at(page[-1], path), last)}
 
     def _is_enough(self, found: list[Record], last: Record, order: SortOrder, limit: int) -> bool:
-        """Whether none of those that follow can come before: at equal times the ids decide."""
-        place = SORT_KEYS[order]
-        return len(found) > limit and sum(place(one)[0] < place(last)[0] for one in found) >= limit
+        """Return whether no later record can precede those found. Records of equal time are ordered by id."""
+        sort_key = SORT_KEYS[order]
+        return len(found) > limit and sum(sort_key(one)[0] < sort_key(last)[0] for one in found) >= limit
 
     async def counts(self, deadline: float) -> dict[tuple[str, RecordState], int]:
-        """Counted by the server, for each scope that there is: no document is handed out but one a scope."""
+        """Let the server count the records of each scope. Only one document per scope is read."""
         paths = self._records.paths
         counted: dict[tuple[str, RecordState], int] = {}
         more: dict[str, Any] = {}
@@ -135,29 +143,31 @@ class FirestoreMaintenance:
             more = {"start_at": start_after(scope)}
 
     async def purge(self, limit: int, deadline: float, signed: AuditSignature | None) -> int:
-        """What the expiry policy deletes too, if there is one. Each only as long as it is the version that was seen."""
+        """Delete what a TTL policy would delete, too, if the document still has the version that was read."""
         purged, now = 0, 0
-        most, last = min(limit, PAGE), None
+        max_documents, last = min(limit, PAGE), None
         while purged < limit:
-            old, now = await self._expired(most, last, deadline)
+            old, now = await self._expired(max_documents, last, deadline)
             to_delete = [one for one in old if transitions.purgeable(self.readable(one), now)][: limit - purged]
             purged += await self._delete(to_delete, now, deadline, signed)
-            if len(old) < most:
+            if len(old) < max_documents:
                 break
-            most, last = PAGE, old[-1]  # what stays, such as a newer version's, must not stand in the way of the others
+            max_documents, last = PAGE, old[-1]  # skip documents that stay, such as those of a newer version
         await trail.expire_entries(self._calls, PAGE, now, deadline)
         return purged
 
-    async def _expired(self, most: int, last: FoundDocument | None, deadline: float) -> tuple[list[FoundDocument], int]:
+    async def _expired(
+        self, max_documents: int, last: FoundDocument | None, deadline: float
+    ) -> tuple[list[FoundDocument], int]:
         now = self._clock()
         if now is None:
             _, now = await self._calls.get([(self._collection, "clock")], deadline)
         path = self._records.expiry
-        how = {"where": where(path, "LESS_THAN_OR_EQUAL", values.time(now)), "order_by": stable_order(path)}
+        clauses = {"where": where(path, "LESS_THAN_OR_EQUAL", values.time(now)), "order_by": stable_order(path)}
         if last is not None:
             name = Value(reference_value=self._calls.path(self._collection, last.name))
-            how["start_at"] = start_after(_value_at(last, path), name)
-        old, _ = await self._calls.query(self._collection, deadline, limit=most, **how)
+            clauses["start_at"] = start_after(_value_at(last, path), name)
+        old, _ = await self._calls.query(self._collection, deadline, limit=max_documents, **clauses)
         return old, now
 
     async def _delete(
@@ -174,7 +184,7 @@ class FirestoreMaintenance:
         except FirestoreError as error:
             if error.code not in CONFLICT_CODES:
                 raise
-            return 0  # one of them came back meanwhile: the next purge takes the others
+            return 0  # one of them was claimed in the meantime: the next purge deletes the others
         return len(batch)
 
 

@@ -1,7 +1,7 @@
 """FirestoreStore: records as documents, on the server's clock.
 
-A claim is a read and a conditional write, a settlement one conditional write, a replay one read. Nothing is locked, and
-nothing waits behind another key: every call goes by itself over one channel.
+A claim is a read and a conditional write, a settlement is one conditional write, a replay is one read. Nothing is
+locked, and no key waits for another: calls run independently over one channel.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class OpenState(NamedTuple):
-    """What there is while the store is open."""
+    """The parts that exist while the store is open."""
 
     runtime: Runtime
     transport: FirestoreTransport
@@ -57,10 +57,10 @@ class OpenState(NamedTuple):
 
 
 class FirestoreStore(Watchers):
-    """A collection: `where` is a URL, or your own `Client` or `AsyncClient` together with `collection`.
+    """Stores records in a collection: `where` is a URL, or your own `Client` or `AsyncClient` with `collection`.
 
-    `layout` says how the documents look; `marks` and `states` name the collections of events and of what they left.
-    `clock` is for tests: else the server's own time counts.
+    `layout` names the document fields. `marks` and `states` name the collections of processed events and of entity
+    states. `clock` is for tests; by default the server's clock is used.
     """
 
     inline = False
@@ -91,20 +91,20 @@ class FirestoreStore(Watchers):
 
     @property
     def clock(self) -> Clock | None:
-        """What tells the time here instead of the server, for those who answer in the store's address."""
+        """The test clock that replaces the server's, for wrappers that answer instead of the store."""
         return self._clock
 
     def clone(self) -> FirestoreStore:
         other = FirestoreStore(self._address, clock=self._clock)
-        other._cache = self._cache  # the keeper renews what we have claimed
+        other._cache = self._cache  # the heartbeat's clone renews the claims of this store
         return other
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Only the settings travel: the other process opens channels of its own."""
+        """Pickle only the settings: the other process opens its own channels."""
         return _with_settings, (self._address, self._clock)
 
     async def open(self, runtime: Runtime) -> None:
-        """Nothing is asked yet: whether the database is there, the first call tells."""
+        """Prepare the channel. No call is made yet: a missing database is reported by the first call."""
         with self._opening:
             previous = self._open
             if previous is not None and previous.runtime is runtime:
@@ -183,7 +183,7 @@ class FirestoreStore(Watchers):
             trail.find_entries(self._opened().calls, wanted, limit, self._now(), _deadline(timeout))
         )
 
-    # ── newest wins ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── latest state ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def apply_events(
         self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
@@ -221,29 +221,33 @@ class FirestoreStore(Watchers):
     # ── the caller's own transaction ────────────────────────────────────────────────────────────────────────────
 
     def join(self, connection: Any, runtime: Runtime) -> FirestoreJoined:
-        """The store within a `Transaction` or `AsyncTransaction` of the caller's, on the same database."""
+        """Return the store inside the caller's `Transaction` or `AsyncTransaction` on the same database."""
         opened = self._opened()
         return FirestoreJoined(connection, runtime, self._records, opened.latest.states, self._now)
 
     async def examine(self, *, timeout: float) -> list[HealthFinding]:
-        """For `onceward doctor`."""
+        """Return the findings for `onceward doctor`."""
         address = self._address
         await self._translated(self._opened().calls.get([(address.collection, "clock")], _deadline(timeout)))
         server = f"the emulator at {address.emulator}: for tests" if address.emulator else f"{address.root} at Google"
         policy = f"{address.layout.expiry} in {address.collection}, {address.marks_in} and {address.states_in}"
         return [
             HealthFinding("server", ok=True, detail=server),
-            HealthFinding("expiry", ok=True, detail=f"by a policy on {policy}, if you made one; else by purge"),
+            HealthFinding(
+                "expiry", ok=True, detail=f"by a TTL policy on {policy}, if you created one; otherwise by purge"
+            ),
         ]
 
-    # ── while it is open ────────────────────────────────────────────────────────────────────────────────────────
+    # ── helpers ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _now(self) -> int | None:
         return None if self._clock is None else self._clock.now()
 
     def _opened(self) -> OpenState:
         if self._open is None:
-            raise StoreUnavailable(f"{self.name} is not open", hint="open the store first, and close it last")
+            raise StoreUnavailable(
+                f"{self.name} is not open", hint="open the store before the first call and close it after the last"
+            )
         return self._open
 
     async def _translated(self, work: Awaitable[T]) -> T:
@@ -254,7 +258,7 @@ class FirestoreStore(Watchers):
 
 
 def _transport_for(address: FirestoreAddress, runtime: Runtime) -> FirestoreTransport:
-    if runtime.supports_cancellation:  # calls are tasks of an event loop
+    if runtime.supports_cancellation:  # calls run as tasks of an event loop
         from .async_transport import FirestoreAsyncTransport
 
         return FirestoreAsyncTransport(address)

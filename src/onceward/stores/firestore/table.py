@@ -1,12 +1,12 @@
-"""The state table applied to documents.
+"""Applies the state table to documents.
 
-    read        the documents, and with them the server's time
-    judge       `protocol.transitions` says what each becomes
-    write       what changed: `create`, or `update` if the document still is the version that was seen
-    else        somebody was quicker: read again, after a pause, as long as there is time
+    read        read the documents, and with them the server's time
+    decide      `protocol.transitions` returns the new record of each
+    write       write what changed: create, or update if the document still has the version that was read
+    retry       if another writer was faster: read again after a pause, while there is time
 
-An owner's settlement or renewal skips the read, as far as its claim is remembered: the write itself says whether that
-still holds. Answers that were lost are asked for again in the same way: the nonce in the document tells whose it is.
+An owner's settlement or renewal skips the read if its claim is cached: the conditional write fails if the cache is
+outdated. After a lost reply the request is repeated in the same way: the nonce in the document tells whose claim it is.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ from .errors import FirestoreError
 from .names import hash_name, name_of
 from .values import ArrayValue, Value, micros, size_of_fields
 
-INITIAL_PAUSE, MAX_PAUSE = 0.01, 0.25  # seconds before what lost a race asks again
+INITIAL_PAUSE, MAX_PAUSE = 0.01, 0.25  # seconds before a request that lost a race is retried
 MAX_DOCUMENT_BYTES: Final = 1 << 20
-"""Bytes of a document."""
+"""The limit of Firestore."""
 
 RESERVED_BYTES: Final = 288 << 10
-"""Of these for all but the result: names, marks, notes, a stored input, the journal of a saga."""
+"""Reserved for everything but the result: names, marks, notes, a stored input, the journal of a saga."""
 
 MAX_VALUE_BYTES: Final = MAX_DOCUMENT_BYTES - RESERVED_BYTES
-"""Bytes of a result, or of a state's value."""
+"""Limit for a result, or for a state's value."""
 
 MEASURE_FROM_BYTES: Final = MAX_DOCUMENT_BYTES // 2
-"""A record with less than that in it need not be measured."""
+"""A record with less content than this need not be measured."""
 
 IDS_PER_QUERY: Final = 30
-"""Ids in one query."""
+"""The limit of Firestore for an IN condition."""
 
 MAX_CLOCK_LAG: Final = 5_000_000
-"""µs that the time told from an earlier answer may be behind: more than any answer travels."""
+"""µs that the time derived from an earlier reply may lag: more than the latency of any reply."""
 
 LOCKED: Final = "HELD"
-"""The read was answered and the write was not: somebody's open transaction has locked the document."""
+"""The read succeeded but the write timed out: an open transaction has locked the document."""
 
 Transition = Callable[[Record | None, int], tuple[Record | None, Verdict]]
 
 
 class DocumentRequest(Struct):
-    """One request on its way. `again`: asked twice it gives the same answer, so that a lost one may be repeated."""
+    """A request in progress. `retryable`: a repeated request gets the same answer, so it may be sent again."""
 
     id: bytes
     transition: Transition
@@ -90,7 +90,7 @@ class FirestoreTable:
     async def apply(
         self, jobs: Sequence[DocumentRequest], deadline: float, signed: AuditSignature | None = None
     ) -> list[Answer]:
-        """One answer a job. `signed`: each change and its entry in the audit trail are one write."""
+        """Return one answer per job. `signed`: each change and its audit entry are written atomically."""
         _reject_duplicates(jobs)
         left: Sequence[DocumentRequest] = jobs
         pause, reason = INITIAL_PAUSE, ""
@@ -118,10 +118,10 @@ class FirestoreTable:
         found = [job.cached.record if job.cached else None for job in jobs]
         return [Answer(Verdict.ABSENT if record is None else Verdict.OK, record, now) for record in found]
 
-    # ── seeing ──
+    # ── reading ──
 
     async def _load(self, jobs: Sequence[DocumentRequest], deadline: float) -> int:
-        """Remembered or read. The time is the server's: of this read, or told from an earlier one."""
+        """Load the documents from the cache or the server, and return the server's time."""
         for job in jobs:
             job.cached = self._from_cache(job)
         uncached = [job for job in jobs if job.cached is None]
@@ -138,7 +138,7 @@ class FirestoreTable:
         return self._cache.get_owned(job.id, request.token, request.nonce)
 
     async def _read(self, jobs: Sequence[DocumentRequest], deadline: float) -> int:
-        """Read the documents of these jobs. Whose id only others know is searched for."""
+        """Read the documents of these jobs. Search by id for those whose document name is unknown."""
         names = {job.id: self._name(job) for job in jobs}
         found, now = await self.calls.get(((self._collection, name) for name in names.values()), deadline)
         missing = []
@@ -177,15 +177,15 @@ class FirestoreTable:
             return self.records.record_for_claim(request, fields, self.calls.name)
         return self.records.record(job.id, fields)
 
-    # ── judging and writing ──
+    # ── deciding and writing ──
 
     async def _apply_once(
         self, jobs: Sequence[DocumentRequest], now: int, deadline: float, signed: AuditSignature | None
     ) -> str:
-        """Answer what can be answered; tells what went wrong with the rest."""
+        """Answer the jobs that can be answered, and return why the others failed."""
         changing: list[tuple[DocumentRequest, Record, Answer]] = []
         for job in jobs:
-            assert job.cached is not None  # noqa: S101 (it was looked at)
+            assert job.cached is not None  # noqa: S101 (it was loaded)
             before, at = job.cached.record, max(now, self._earliest_time(job))
             record, verdict = job.transition(self._without_unconfirmed(job, before, at), at)
             if record is before or record is None:
@@ -200,15 +200,15 @@ class FirestoreTable:
         return reason
 
     def _without_unconfirmed(self, job: DocumentRequest, record: Record | None, now: int) -> Record | None:
-        """A claim of ours that was written after all: its caller has left, so that it counts as released."""
+        """Treat an unconfirmed claim of this process as released: it was written, but its caller never started."""
         if record is None or not self._cache.is_unconfirmed(record):
             return record
-        if getattr(job.request, "nonce", b"") == record.nonce:  # the very same claim once more: it is granted again
+        if getattr(job.request, "nonce", b"") == record.nonce:  # a repetition of the same claim is granted again
             return record
         return settle(record, Release(record.id, record.token, record.nonce), now)[0]
 
     def _earliest_time(self, job: DocumentRequest) -> int:
-        """What is told from an earlier answer is a little late, and must not be before what was written since."""
+        """Return the time of the last write, which a time derived from an earlier reply must not precede."""
         if self._clock() is not None or job.cached is None or job.cached.record is None:
             return 0
         return job.cached.record.updated_at if self._from_cache(job) is not None else 0
@@ -230,7 +230,7 @@ class FirestoreTable:
         if all(len(batch) == 1 for batch in batches):
             return await self.calls.write_each([batch[0] for batch in batches], deadline)
         ended: list[tuple[str, Any]] = []
-        for batch in batches:  # signed: a change and its entry, both or none
+        for batch in batches:  # signed: the change and its entry are written atomically
             try:
                 ended.append((OK, (await self.calls.commit(batch, deadline))[0]))
             except FirestoreError as error:
@@ -240,7 +240,7 @@ class FirestoreTable:
         return ended
 
     def _finish(self, job: DocumentRequest, record: Record, answer: Answer, code: str, version: Any) -> str:
-        """What a write came to: an answer, or the reason why there is none yet."""
+        """Set the answer of a job after its write, or return why there is none yet."""
         if code == OK:
             assert job.cached is not None  # noqa: S101 (as above)
             self._cache.put(CachedDocument(job.cached.name, record, version))
@@ -254,13 +254,13 @@ class FirestoreTable:
         if code in faults.AMBIGUOUS_CODES and job.retryable:
             return code
         raise FirestoreError(
-            code, "the answer to a write was lost" if code in faults.AMBIGUOUS_CODES else "a write was refused"
+            code, "the reply to a write was lost" if code in faults.AMBIGUOUS_CODES else "a write was rejected"
         )
 
     def _used_outdated_time(self, job: DocumentRequest, answer: Answer, version: Any) -> bool:
-        """Whether a renewal went by a time long past: this machine slept, and its lease may be over already.
+        """Return whether a renewal used an outdated time: this machine was suspended, and the lease may have expired.
 
-        The commit told the time, so that the same renewal once more goes by the right one.
+        The commit has updated the clock, so repeating the renewal uses the right time.
         """
         return (
             isinstance(job.request, Renewal)
@@ -269,22 +269,22 @@ class FirestoreTable:
         )
 
     def _check_size(self, record: Record) -> None:
-        """Before it is written: beyond the limit the server would refuse it, after the work was done."""
-        words = sum(map(len, record.note.values())) + sum(map(len, record.arguments.values()))
-        if len(record.result or b"") + words < MEASURE_FROM_BYTES:
+        """Raise if the document is too large. The server would reject it only after the work was done."""
+        text_size = sum(map(len, record.note.values())) + sum(map(len, record.arguments.values()))
+        if len(record.result or b"") + text_size < MEASURE_FROM_BYTES:
             return
         size = size_of_fields(nest_fields(self.records.changes(None, record)))
         if size > MAX_DOCUMENT_BYTES - 4096:
             raise ResultError(
-                f"{self.calls.name}: the document would take {size} bytes, and {MAX_DOCUMENT_BYTES} is the most",
+                f"{self.calls.name}: the document would have {size} bytes, and the limit is {MAX_DOCUMENT_BYTES}",
                 key=record.key,
-                hint="return less, or where it is",
+                hint="return less, or return a reference to the result",
             )
 
-    # ── reason ──
+    # ── errors ──
 
     def _retry_reason(self, error: FirestoreError, jobs: Sequence[DocumentRequest]) -> str:
-        """Why it is asked again, if that may help."""
+        """Return the reason for a retry, or raise if a retry cannot help."""
         if error.code in faults.AMBIGUOUS_CODES and all(job.retryable for job in jobs):
             return error.code
         if error.code == "ABORTED":
@@ -292,10 +292,10 @@ class FirestoreTable:
         raise faults.error_for(error, self.calls.name) from error
 
     def _give_up(self, jobs: Sequence[DocumentRequest], reason: str) -> None:
-        """A claim that others keep from being written is not ours: somebody is at it.
+        """Answer claims that other writers kept from being written as running elsewhere; raise for other requests.
 
-        Perhaps it is written after all, once their transaction is over, or only its answer was lost: whoever asks here
-        next finds it by its nonce and goes on as if it had been released; elsewhere it lapses.
+        Such a claim may still be written after the other transaction ends, or only its reply was lost. The next claim
+        in this process recognises it by its nonce and treats it as released. For other processes its lease expires.
         """
         for job in jobs:
             request = job.request
@@ -303,8 +303,8 @@ class FirestoreTable:
                 raise self._error_for_code(reason)
             self._cache.add_unconfirmed(request.id, request.nonce)
             seen = job.cached.record if job.cached else None
-            held = seen if seen is not None and seen.state is RecordState.PENDING else locked_record(request)
-            job.answer = Answer(Verdict.RUNNING, held, self._clock() or self._cache.now() or 0)
+            shown = seen if seen is not None and seen.state is RecordState.PENDING else locked_record(request)
+            job.answer = Answer(Verdict.RUNNING, shown, self._clock() or self._cache.now() or 0)
 
     def _error_for_code(self, reason: str) -> Exception:
         reason = "DEADLINE_EXCEEDED" if reason in {"", LOCKED} else reason
@@ -312,7 +312,7 @@ class FirestoreTable:
 
 
 def locked_record(request: ClaimRequest) -> Record:
-    """All that can be told of a claim inside somebody's open transaction: it is held, and has no lease."""
+    """Return what is known of a claim inside another open transaction: it is pending, without a lease."""
     return Record(request.id, request.scope, request.key, RecordState.PENDING, 0)
 
 
@@ -321,7 +321,7 @@ def _unchanged(record: Record | None, _now: int) -> tuple[Record | None, Verdict
 
 
 def _reject_duplicates(jobs: Sequence[DocumentRequest]) -> None:
-    """The second of two requests for a key would be judged by what the first one found."""
+    """Raise if two requests have the same key: the second would be decided on what the first one read."""
     if len(jobs) > 1 and len({job.id for job in jobs}) < len(jobs):
         raise ConfigurationError("a batch holds two requests for the same key", hint="send them one after the other")
 
