@@ -30,15 +30,7 @@ from onceward.protocol.outcome import Executed, Failed, Outcome, Replayed
 from onceward.protocol.policy import applied, inconclusive, not_applied
 
 from . import switch
-from .acquire import (
-    acquire,
-    acquire_inline,
-    await_answer,
-    handle_refusal,
-    send_claim,
-    take_if_acquired,
-    wait_or_refuse,
-)
+from .acquire import acquire, acquire_inline, await_answer, handle_refusal, send_claim, take_if_acquired, wait_or_refuse
 from .attempt import Attempt
 from .engine import Engine
 from .error_text import message_of
