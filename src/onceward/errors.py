@@ -103,7 +103,7 @@ class MissingExtra(ConfigurationError, ImportError):
 class WrongRuntime(ConfigurationError, RuntimeError):
     """`Once` was used on an event loop, or `AsyncOnce` outside one."""
 
-    code = "wrong_world"
+    code = "wrong_runtime"
 
 
 class NotAcquired(OncewardError):

@@ -1,4 +1,7 @@
-"""The `onceward` command. Needs the extra `onceward[cli]`; without it, prints how to install it."""
+"""The `onceward` command. Needs the extra `onceward[cli]`; without it, prints how to install it.
+
+Read `program.py` first (options, settings, exit codes), then any command: one file per group of commands.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""HTTP: what each outcome means for an answer (`semantics`), and one short adapter a way of calling."""
+"""HTTP: idempotency middleware (`asgi`, `wsgi`, `fastapi`), webhook and push endpoints, and keys for outgoing requests.
+
+Read `semantics.py` first: it defines the HTTP response for each outcome.
+"""

@@ -1,4 +1,7 @@
-"""Import files into people: once per content, and resumed where an earlier run stopped, without losing a row."""
+"""Import files into people: once per content, and resumed where an earlier run stopped, without losing a row.
+
+Read `runner.py` first: it carries one import from its claim to its end.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The latest state of entities, whatever the order in which their events arrive.
 
-The rule itself is `protocol/latest.py`, because every store applies it. Read that first, then `flow.py` (from
-deliveries to outcomes) and `api.py` (`once.state(…)`).
+Read `protocol/latest.py` first: it is the rule itself, and every store applies it. Then read `flow.py` (from deliveries
+to outcomes) and `api.py` (`once.state(…)`).
 """
 
 from onceward.protocol.ordering import Ordering

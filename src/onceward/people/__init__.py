@@ -1,7 +1,7 @@
 """Keeps one record per person, however often and from whichever source the data arrives.
 
-`People` stores source records and decides which person each belongs to, and why. It needs the extra `people`. Start
-reading with `people.py` (the API), `ingest.py` (one batch) and `matching.py` (the rules).
+`People` stores source records and decides which person each belongs to, and why. It needs the extra `people`.
+Read `people.py` first (the API), then `ingest.py` (one batch) and `matching.py` (the rules).
 """
 
 from __future__ import annotations

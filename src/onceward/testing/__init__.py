@@ -5,6 +5,8 @@ Not imported here:
 - `onceward.testing.storm` kills the workers of your handler and counts the effects;
 - `onceward.testing.conformance` tests a store that you write (it needs pytest and Hypothesis);
 - `onceward.testing.history` records histories and checks them.
+
+Read `disabled.py` first, and `conformance/__init__.py` if you write a store.
 """
 
 from .clock import FakeClock

@@ -1,4 +1,7 @@
-"""Idempotent bulk loads: batches of rows merged into a table of a warehouse, once per load id."""
+"""Idempotent bulk loads: merge batches of rows into a warehouse table, once per load id.
+
+Read `port.py` first, then `load.py`. Each engine is a module: DuckDB, SQLite, PostgreSQL, BigQuery.
+"""
 
 from __future__ import annotations
 
