@@ -1,4 +1,4 @@
-"""`python -m examples.outreach [audit | windows | storm]`: a morning with everything twice, its audit, and a storm."""
+"""`python -m examples.outreach [morning | audit | windows | storm]`: see README.md."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from onceward.testing import storm
 
 from .app import Outreach
 from .audit import report
-from .evidence import Data
+from .evidence import AuditData
 from .outside import Outside
 
 FILES = Path(__file__).with_name("files")
 SYSTEM = "examples.outreach.storm:SYSTEM"
 
 
-def morning(folder: Path, database: str, tell: Any = print) -> None:
-    """Everything is delivered twice, to a worker that was started anew in between."""
+def morning(folder: Path, database: str, output: Any = print) -> None:
+    """Deliver everything twice, to a worker that is restarted in between."""
     with Outside(folder / "outside.db") as outside:
         for delivery in ("first", "second"):
-            tell(f"{delivery} delivery")
+            output(f"{delivery} delivery")
             with closing(Outreach(database, smtp=outside.smtp, api=outside.api)) as outreach:
                 summary = outreach.import_prospects(FILES / "prospects.csv")
-                tell("  import   ", "nothing to do" if summary.replayed else summary)
-                tell("  cron     ", outreach.cron.tick(latest_slot()))
-                tell("  email    ", outreach.send_email("p1", "Once more?"))
-                tell("  website  ", outreach.enrich("p1", "website"))
+                output("  import   ", "nothing to do" if summary.replayed else summary)
+                output("  cron     ", outreach.cron.tick(latest_slot()))
+                output("  email    ", outreach.send_email("p1", "Once more?"))
+                output("  website  ", outreach.enrich("p1", "website"))
                 for file in sorted(FILES.glob("*.eml")):
-                    tell(f"  {file.stem:<9}", outreach.receive(file.read_bytes()))
-                tell("  charge   ", outreach.charge.outcome("acme", 7, 1900))
-                tell("  sync     ", outreach.with_lock("sync", lambda: "synced"))
+                    output(f"  {file.stem:<9}", outreach.receive(file.read_bytes()))
+                output("  charge   ", outreach.charge.outcome("acme", 7, 1900))
+                output("  sync     ", outreach.with_lock("sync", lambda: "synced"))
         for what in ("mails", "charges", "alerts"):
-            tell(f"{what:<8}", outside.execute(f"SELECT count(*) FROM {what}")[0][0])
+            output(f"{what:<8}", outside.execute(f"SELECT count(*) FROM {what}")[0][0])
 
 
 def latest_slot() -> datetime:
-    """A run of cron that was due this week: now may be a Sunday, or night."""
+    """Return the latest cron slot. There is none on Sundays and at night."""
     now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     hours = (now - timedelta(hours=back) for back in range(1, 48))
     return next(at for at in hours if at.weekday() < 6 and 8 <= at.hour <= 18)
 
 
 @contextmanager
-def place(folder: Path | None, *, make: bool) -> Iterator[Path]:
+def data_folder(folder: Path | None, *, make: bool) -> Iterator[Path]:
     if folder is not None:
         if make:
             folder.mkdir(parents=True, exist_ok=True)
@@ -65,13 +65,13 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m examples.outreach", description="A small outreach system.")
     parser.add_argument("what", nargs="?", choices=["morning", "audit", "windows", "storm"], default="morning")
     parser.add_argument(
-        "folder", nargs="?", type=Path, help="of the data; audit looks at what is there (else a morning's)"
+        "folder", nargs="?", type=Path, help="folder of the data (default: a temporary one); audit reads it"
     )
     parser.add_argument("--database", help="URL (default: a SQLite file in the folder)")
     chosen = parser.parse_args(arguments)
     if chosen.what == "audit" and chosen.folder is not None and not (chosen.folder / "outside.db").exists():
-        parser.error(f"{chosen.folder} has no data → `morning {chosen.folder}` makes some")
-    with place(chosen.folder, make=chosen.what != "audit") as folder:
+        parser.error(f"{chosen.folder} has no data → `morning {chosen.folder}` creates it")
+    with data_folder(chosen.folder, make=chosen.what != "audit") as folder:
         database = chosen.database or f"sqlite:///{folder}/outreach.db"
         if chosen.what == "windows":
             with closing(Outreach(database, smtp="localhost:25", api="http://localhost")) as outreach:
@@ -79,11 +79,11 @@ def main(arguments: list[str]) -> int:
             return 0
         if chosen.what == "audit" and chosen.folder and not (folder / "outside.db").exists():
             parser.error(
-                f"there is nothing to audit in {folder}: `python -m examples.outreach morning {folder}` makes it"
+                f"there is nothing to audit in {folder}: `python -m examples.outreach morning {folder}` creates it"
             )
         if chosen.what == "morning" or chosen.folder is None:
             morning(folder, database, print if chosen.what == "morning" else lambda *_: None)
-        return 0 if report(Data(database, folder / "outside.db")) else 1
+        return 0 if report(AuditData(database, folder / "outside.db")) else 1
 
 
 if __name__ == "__main__":

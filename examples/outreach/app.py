@@ -1,7 +1,7 @@
 """The outreach system: prospects, e-mails, replies, enrichment, charges and cron, each done once.
 
-`onceward.toml` declares what is done once, under which key and for how long; here is the work itself. Rows that must be
-right are written in one transaction with the record of the work; what is sent elsewhere carries a derived key.
+`onceward.toml` declares what is done once, under which key and for how long. This module does the work. Rows that must
+be exact are written in one transaction with the record of the work. Requests to other systems carry a derived key.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from onceward.protocol.ports import Clock, Store
 from onceward.stores.clock import WallClock
 
 from . import tables as sql
-from .mail import PATIENCE, REFUSED, Incoming, MailServer, Unreachable, read_mail, write_mail
+from .mail import NOT_SENT, TIMEOUT, IncomingMail, MailServer, Unreachable, read_mail, write_mail
 
 TABLE: Final = Path(__file__).with_name("onceward.toml")
 PATTERN: Final = "*/5 8-18 * * 1-6"
 CRON: Final = f"cron:{PATTERN}"
-AT_ONCE: Final = 50  # mails that one run of cron sends
-UNDER_WAY: Final = 5  # a mail may still be taken for a fifth of the lease after its sender has died: a minute
+MAX_MAILS_PER_RUN: Final = 50  # that one run of cron sends
+VERIFY_DELAY_PARTS: Final = 5  # wait a fifth of the lease (a minute) before verifying: the mail may still be in transit
 TEXT: Final = "May we show you what we make?"
-Answer = dict[str, Any]
+Result = dict[str, Any]
 
 
 class Outreach:
-    """One worker. Many may share the database: what is done once is done once among all of them."""
+    """One worker. Many workers may share the database: each operation is done once among all of them."""
 
     def __init__(
         self,
@@ -51,26 +51,28 @@ class Outreach:
         wait: str = "30s",
     ) -> None:
         self.clock = clock or WallClock()
-        self.once = once = Once(store or database, app="outreach", operations=declared(lease), wait=wait)
+        self.once = once = Once(store or database, app="outreach", operations=load_operations(lease), wait=wait)
         self.people = People(database, clock=self.clock)
-        self._api = httpx.Client(base_url=api, auth=IdempotencyKeys(), timeout=PATIENCE)
+        self._api = httpx.Client(base_url=api, auth=IdempotencyKeys(), timeout=TIMEOUT)
         self._mails = MailServer(smtp, self._api)
-        self._make_tables()
-        silence = timedelta(microseconds=once.operations["email"].policy(once.policy).lease // UNDER_WAY)
-        found = verify(self._find_mail, after=silence)
+        self._create_tables()
+        verify_delay = timedelta(microseconds=once.operations["email"].policy(once.policy).lease // VERIFY_DELAY_PARTS)
+        found = verify(self._find_mail, after=verify_delay)
         self._email = once.operation(
-            "email", after_crash=found, not_applied=(AlreadyEmailed, *REFUSED), final=Unreachable
+            "email", after_crash=found, not_applied=(AlreadyEmailed, *NOT_SENT), final=Unreachable
         )(self._send)
         self._enrich = once.operation("enrich")(self._look_up)
         self._reply = once.operation("reply")(self._store_reply)
         self._notify = once.operation("notify")(self._alert)
         self.charge = once.operation("charge")(self._pay)
-        self.cron = once.schedule(PATTERN, name=CRON, overlap="wait", catch_up_age="7d", **_leased(lease))(self._run)
+        self.cron = once.schedule(PATTERN, name=CRON, overlap="wait", catch_up_age="7d", **_lease_option(lease))(
+            self._run
+        )
 
-    def _make_tables(self) -> None:
-        """Only if they are not there: PostgreSQL locks what might be made, and others are at work."""
+    def _create_tables(self) -> None:
+        """Create the tables if they do not exist. In PostgreSQL, CREATE IF NOT EXISTS would lock out other workers."""
         try:
-            self._rows(sql.THERE)
+            self._rows(sql.TABLES_EXIST)
         except StoreError:
             with self.people.transaction() as tx:
                 for statement in sql.TABLES:
@@ -84,20 +86,20 @@ class Outreach:
     # ── prospects ──
 
     def import_prospects(self, file: Path, **choices: Any) -> Summary:
-        """A CSV file. The same file again changes nothing; after a crash it goes on where it stopped."""
+        """Import a CSV file. Importing it again changes nothing; after a crash, it continues where it stopped."""
         summary = import_file(file, self.people, **choices)
         people = {person.id: person for person in self.people}
         with self.people.transaction() as tx:
-            for (old,) in tx.execute(sql.PUBLISHED):
+            for (old,) in tx.execute(sql.SELECT_IDS):
                 now = None if old in people else self.people.get(old)
                 if now is not None and now.id != old:
-                    self._fold(tx, old, now)
+                    self._merge(tx, old, now)
             for person in people.values():
                 self._publish(tx, person)
         return summary
 
-    def import_prospect(self, **fields: str) -> Answer:
-        """One row: {action: created, updated or skipped, id: …}."""
+    def import_prospect(self, **fields: str) -> Result:
+        """Import one row. Return {action: created, updated or skipped, id: …}."""
         email, name, city = (fields.get(field) for field in ("email", "name", "city"))
         record = SourceRecord("import", fields, id=f"import:{email}" if email else f"import:{name}:{city}")
         with self.people.transaction() as tx:
@@ -107,28 +109,33 @@ class Outreach:
                 return {"action": "skipped", "id": None, "reason": decision.reason}
             if decision.action != "skipped":
                 for old in decision.merged:
-                    self._fold(tx, old, person)
+                    self._merge(tx, old, person)
                 self._publish(tx, person)
         return {"action": "created" if decision.action == "to_review" else decision.action, "id": person.id}
 
     def _publish(self, tx: Within, person: Person) -> None:
-        said = person.fields
-        email = normalise.email(said["email"]) if said.get("email") else None
-        values = [said.get(field) for field in ("city", "country", "website", "contact_email")]
-        tx.execute(sql.PROSPECT, person.id, said.get("name"), email, *values, sql.text_of(person.updated_at))
+        fields = person.fields
+        email = normalise.email(fields["email"]) if fields.get("email") else None
+        values = [fields.get(field) for field in ("city", "country", "website", "contact_email")]
+        tx.execute(
+            sql.UPSERT_PROSPECT, person.id, fields.get("name"), email, *values, sql.format_time(person.updated_at)
+        )
 
-    def _fold(self, tx: Within, old: str, person: Person) -> None:
-        """Two prospects turned out to be one."""
-        for statement in sql.MOVED:
+    def _merge(self, tx: Within, old: str, person: Person) -> None:
+        """Merge two prospects that turned out to be the same."""
+        for statement in sql.MOVE_ROWS:
             tx.execute(statement, person.id, old)
-        tx.execute(sql.DROPPED, old)
+        tx.execute(sql.DELETE_PROSPECT, old)
         self._publish(tx, person)
-        tx.execute(sql.RECOUNTED, person.id)
+        tx.execute(sql.RECOUNT_REPLIES, person.id)
 
     # ── e-mails ──
 
-    def send_email(self, prospect_id: str, text: str = TEXT) -> Answer:
-        """{sent: True}, or why not: already_emailed_today, send_in_progress, unknown, no_address, address_refused."""
+    def send_email(self, prospect_id: str, text: str = TEXT) -> Result:
+        """Send an e-mail. Return {sent: True}, or the reason why it was skipped.
+
+        The reasons are already_emailed_today, send_in_progress, unknown, no_address and address_refused.
+        """
         if self._address(prospect_id) is None:
             return {"skipped": True, "reason": "no_address"}
         outcome = self._email.outcome(prospect_id, text)
@@ -136,43 +143,43 @@ class Outreach:
         known = {AlreadyEmailed.__name__: done, Unreachable.__name__: "address_refused"}
         if isinstance(outcome, Failed) and outcome.error_type in known:
             return {"skipped": True, "reason": known[outcome.error_type]}
-        return answer("sent", outcome, done)
+        return result_of("sent", outcome, done)
 
     def _send(self, prospect_id: str, text: str) -> None:
         claim, message_id = current_claim(), self._message_id()
         to, name = self._address(prospect_id) or ("", None)
-        if self._rows(sql.EMAILED, prospect_id, sql.text_of(self._now() - sql.DAY)):
+        if self._rows(sql.SELECT_RECENT_EMAIL, prospect_id, sql.format_time(self._now() - sql.DAY)):
             raise AlreadyEmailed(prospect_id)
         mail = write_mail(message_id, to, name, text, prospect=prospect_id, token=str(claim.token))
-        claim.check()  # whoever was silent for too long has been replaced, and does not send
+        claim.check()  # raises if this worker was replaced because its lease expired
         self._mails.send(mail)
-        self._sent(prospect_id, message_id)
+        self._record_sent(prospect_id, message_id)
 
-    def _find_mail(self, prospect_id: str, text: str) -> object:  # noqa: ARG002 (asked as the work was)
-        """Its sender fell silent: has the mail server taken the mail? If it cannot tell, nobody can: parked."""
+    def _find_mail(self, prospect_id: str, text: str) -> object:  # noqa: ARG002 (called with the arguments of the work)
+        """After a crash of the sender, ask the mail server whether it accepted the mail. If it raises, park the key."""
         message_id = self._message_id()
         if not self._mails.has_sent(message_id):
             return not_applied
-        self._sent(prospect_id, message_id)
+        self._record_sent(prospect_id, message_id)
         return applied()
 
     def _message_id(self) -> str:
-        """The same on every attempt, another one in the next window."""
+        """Return the Message-ID: the same in every attempt, and another one in the next window."""
         return f"<{current_claim().derived_key('email')}@outreach.example>"
 
-    def _sent(self, prospect_id: str, message_id: str) -> None:
-        """A row beside the mail: whoever finds out that it was sent writes it, and only the first one does."""
+    def _record_sent(self, prospect_id: str, message_id: str) -> None:
+        """Insert the row of a mail that was sent. Several workers may find that out; only the first insert counts."""
         with self.people.transaction() as tx:
-            tx.execute(sql.EMAIL, message_id, prospect_id, "outbound", message_id, sql.text_of(self._now()))
+            tx.execute(sql.INSERT_EMAIL, message_id, prospect_id, "outbound", message_id, sql.format_time(self._now()))
 
     def _address(self, prospect_id: str) -> tuple[str, str | None] | None:
-        rows = self._rows(sql.ADDRESS, prospect_id)
+        rows = self._rows(sql.SELECT_ADDRESS, prospect_id)
         return (rows[0][0], rows[0][1]) if rows and rows[0][0] else None
 
     # ── replies ──
 
-    def receive(self, raw: bytes) -> Answer:
-        """A mail that arrived. A repeated Message-ID is a duplicate; a mail without one is welcome every time."""
+    def receive(self, raw: bytes) -> Result:
+        """Process a mail that arrived. A repeated Message-ID is a duplicate; a mail without one never is."""
         mail = read_mail(raw)
         if mail.message_id is None:
             with self.people.transaction() as tx:
@@ -180,26 +187,28 @@ class Outreach:
         else:
             outcome = self._reply.outcome(mail.message_id, mail)
             reply_id, new = outcome.unwrap(), outcome.executed
-        if reply_id is None:  # a mail of our own that came back
+        if reply_id is None:  # one of our own mails
             return {"duplicate": True}
-        self._notify(reply_id, mail.subject)  # also of a duplicate: the first delivery may have died before it told
+        self._notify(
+            reply_id, mail.subject
+        )  # also for a duplicate: the first worker may have crashed before it did this
         return {"processed": True} if new else {"duplicate": True}
 
-    def _store_reply(self, message_id: str, mail: Incoming) -> str | None:  # noqa: ARG002 (the key)
+    def _store_reply(self, message_id: str, mail: IncomingMail) -> str | None:  # noqa: ARG002 (the key)
         claim = current_claim()
         with self.people.transaction() as tx:
             reply_id = self._save(tx, mail, claim.derived_key("reply"))
             claim.complete_in(tx.connection, reply_id)
         return reply_id
 
-    def _save(self, tx: Within, mail: Incoming, id: str) -> str | None:
-        found = [row for one in mail.answers for row in tx.execute(sql.WROTE, one)]
-        found += tx.execute(sql.OWNER, mail.sender, mail.sender) if mail.sender else []
+    def _save(self, tx: Within, mail: IncomingMail, id: str) -> str | None:
+        found = [row for one in mail.answers for row in tx.execute(sql.SELECT_RECIPIENT, one)]
+        found += tx.execute(sql.SELECT_BY_ADDRESS, mail.sender, mail.sender) if mail.sender else []
         prospect_id = found[0][0] if found else None
-        if not tx.execute(sql.EMAIL, id, prospect_id, "inbound", mail.message_id, sql.text_of(self._now())):
+        if not tx.execute(sql.INSERT_EMAIL, id, prospect_id, "inbound", mail.message_id, sql.format_time(self._now())):
             return None
         if prospect_id is not None:
-            tx.execute(sql.REPLIED, prospect_id)
+            tx.execute(sql.COUNT_REPLY, prospect_id)
         return id
 
     def _alert(self, reply_id: str, subject: str) -> None:
@@ -207,59 +216,59 @@ class Outreach:
 
     # ── enrichment ──
 
-    def enrich(self, prospect_id: str, type: str) -> Answer:
-        """Not if the data is there, not if it was tried today, never twice at once."""
-        known = self._rows(sql.KNOWN.format(sql.ENRICHED[type]), prospect_id)
+    def enrich(self, prospect_id: str, type: str) -> Result:
+        """Look up data about a prospect, unless it is known, was tried today, or is being looked up."""
+        known = self._rows(sql.SELECT_ENRICHMENT.format(sql.ENRICHMENT_COLUMNS[type]), prospect_id)
         if known and known[0][0]:
             return {"skipped": True, "reason": "already_known"}
         outcome = self._enrich.outcome(prospect_id, type)
-        return answer("enriched", outcome, self._enrich.policy.reasons.done)
+        return result_of("enriched", outcome, self._enrich.policy.reasons.done)
 
     def _look_up(self, prospect_id: str, type: str) -> str:
         claim = current_claim()
         attempt = prospect_id, type, claim.token
         with self.people.transaction() as tx:
-            tx.execute(sql.ATTEMPT, *attempt, sql.text_of(self._now()), None, None)
+            tx.execute(sql.INSERT_ATTEMPT, *attempt, sql.format_time(self._now()), None, None)
         found: str = self._api.get(f"/directory/{type}/{prospect_id}").raise_for_status().json()["found"]
         found = normalise.email(found) if type == "email" else found
         with self.people.transaction() as tx:
-            tx.execute(sql.ATTEMPTED, sql.text_of(self._now()), found, *attempt)
-            tx.execute(sql.FOUND.format(sql.ENRICHED[type]), found, prospect_id)
+            tx.execute(sql.END_ATTEMPT, sql.format_time(self._now()), found, *attempt)
+            tx.execute(sql.SET_ENRICHMENT.format(sql.ENRICHMENT_COLUMNS[type]), found, prospect_id)
             claim.complete_in(tx.connection, found)
         return found
 
     # ── a paid API ──
 
     def _pay(self, customer: str, invoice: int, cents: int) -> str:
-        """The client adds the claim's derived key: a retry is the same charge, whatever the clock says."""
+        """Charge an invoice. The HTTP client adds the claim's derived key, so a retry is always the same charge."""
         paid = self._api.post("/charges", json={"customer": customer, "invoice": invoice, "cents": cents})
         return str(paid.raise_for_status().json()["receipt"])
 
     # ── cron ──
 
     def _run(self, scheduled_at: datetime) -> int:
-        """Everybody who is due. A run that is begun again skips those who have had theirs."""
+        """Send a mail to every prospect that is due. A repeated run skips those that already got one."""
         sent, failures = 0, []
-        for (prospect_id,) in self._rows(sql.DUE, sql.text_of(self._now() - sql.DAY)):
-            for kind in sql.ENRICHED:
+        for (prospect_id,) in self._rows(sql.SELECT_DUE, sql.format_time(self._now() - sql.DAY)):
+            for kind in sql.ENRICHMENT_COLUMNS:
                 self.enrich(prospect_id, kind)
             try:
                 sent += bool(self.send_email(prospect_id).get("sent"))
-            except (OSError, ValueError) as error:  # one that cannot be mailed keeps nobody else from it
+            except (OSError, ValueError) as error:  # a prospect whose mail fails does not stop the others
                 failures.append(error)
-            if sent == AT_ONCE:
+            if sent == MAX_MAILS_PER_RUN:
                 break
         if failures and not sent:
             raise failures[0]
         with self.people.transaction() as tx:
-            tx.execute(sql.RUN, PATTERN, sql.text_of(scheduled_at), sql.text_of(self._now()), sent)
+            tx.execute(sql.INSERT_RUN, PATTERN, sql.format_time(scheduled_at), sql.format_time(self._now()), sent)
             current_claim().complete_in(tx.connection, sent)
         return sent
 
-    # ── one at a time; and the table of it all ──
+    # ── locks, and the table of operations ──
 
     def with_lock(self, name: str, work: Callable[[], Any]) -> Any:
-        """The work's value, or None if somebody else is at it."""
+        """Run the work under a lock and return its value; None if another worker holds the lock."""
         lock = self.once.try_lock(name, lease="300s")
         if lock is None:
             return None
@@ -267,7 +276,7 @@ class Outreach:
             return work()
 
     def windows(self) -> list[tuple[str, str, str]]:
-        """Every operation with its window and the template of its key."""
+        """Return every operation with its window and the template of its key."""
         runs, source = self.cron.schedule.policy.window, "import:{email} or import:{name}:{city}"
         rows = [
             (one.name, str(one.policy(self.once.policy).window), one.written["key"]) for one in self.once.operations
@@ -275,7 +284,7 @@ class Outreach:
         return [*rows, ("cron", str(runs), f"{CRON}:{{scheduled_at}}"), ("import", "forever", source)]
 
     def _now(self) -> datetime:
-        return sql.moment(self.clock.now())
+        return sql.datetime_of(self.clock.now())
 
     def _rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         with self.people.reading() as tx:
@@ -283,21 +292,21 @@ class Outreach:
 
 
 class AlreadyEmailed(Exception):
-    """To somebody who turned out to be this prospect, says the table."""
+    """According to the emails table, this prospect was emailed today, perhaps before it was merged."""
 
 
-def declared(lease: float | None) -> Operations:
-    """The table; for a storm, with a lease that does not last as long as one."""
-    written: Any = {one.name: {**one.written, **_leased(lease)} for one in Operations.load(TABLE)}
-    return Operations(written)
+def load_operations(lease: float | None) -> Operations:
+    """Load the table of operations, with another lease if one is given (a storm needs a short one)."""
+    settings: Any = {one.name: {**one.written, **_lease_option(lease)} for one in Operations.load(TABLE)}
+    return Operations(settings)
 
 
-def _leased(lease: float | None) -> dict[str, Any]:
+def _lease_option(lease: float | None) -> dict[str, Any]:
     return {} if lease is None else {"lease": lease}
 
 
-def answer(done: str, outcome: Outcome[Any], before: str) -> Answer:
-    """The answers that callers know. What failed without a word of the table's for it is raised."""
+def result_of(done: str, outcome: Outcome[Any], before: str) -> Result:
+    """Convert an outcome to a result. Raise an unknown outcome, and a failure without a declared reason."""
     if outcome.executed:
         return {done: True}
     if isinstance(outcome, Unknown) or (isinstance(outcome, Failed) and outcome.reason == Failed.kind):

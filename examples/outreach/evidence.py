@@ -1,4 +1,4 @@
-"""What there is to look at: the system's own tables, the records, and what the outside has kept. By plain SQL."""
+"""The data for the audit, read with plain SQL: the system's tables, the records, and what other systems received."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .outside import kept
+from .outside import query_outside
 
 Row = tuple[Any, ...]
 Run = Callable[..., list[Row]]
 
 
-class Data:
-    """All that there is to look at."""
+class AuditData:
+    """The data of one run."""
 
     def __init__(self, database: str, outside: Path) -> None:
         self.outside = outside
         self._database = database
 
     def rows(self, statement: str, *values: Any) -> list[Row]:
-        with self.trial() as run:
+        with self.rolled_back() as run:
             return run(statement, *values)
 
     @contextmanager
-    def trial(self) -> Iterator[Run]:
-        """Statements of which nothing stays."""
+    def rolled_back(self) -> Iterator[Run]:
+        """Run statements in a transaction that is rolled back."""
         with closing(connect(self._database)) as connection:
             is_sqlite = isinstance(connection, sqlite3.Connection)
 
             def run(statement: str, *values: Any) -> list[Row]:
-                theirs = statement if is_sqlite else statement.replace("%", "%%").replace("?", "%s")
-                cursor = connection.execute(theirs, values)
+                translated = statement if is_sqlite else statement.replace("%", "%%").replace("?", "%s")
+                cursor = connection.execute(translated, values)
                 return cursor.fetchall() if cursor.description else []
 
             try:
@@ -41,30 +41,30 @@ class Data:
             finally:
                 connection.rollback()
 
-    def refuses(self, first: tuple[str, Row], second: tuple[str, Row]) -> bool:
-        """Whether the second row is refused once the first one is there."""
-        with self.trial() as run:
+    def rejects(self, first: tuple[str, Row], second: tuple[str, Row]) -> bool:
+        """Whether the database rejects the second row after the first one was inserted."""
+        with self.rolled_back() as run:
             insert(run, *first)
             try:
                 insert(run, *second)
-            except Exception as error:  # whichever driver it is
+            except Exception as error:  # its class depends on the driver
                 if type(error).__name__ in ("IntegrityError", "UniqueViolation"):
                     return True
                 raise
         return False
 
     def mails(self) -> list[Mail]:
-        rows = kept(self.outside, "SELECT at, message_id, prospect, token FROM mails ORDER BY at")
+        rows = query_outside(self.outside, "SELECT at, message_id, prospect, token FROM mails ORDER BY at")
         return [Mail(*row) for row in rows]
 
     def records(self, operation: str) -> dict[str, Record]:
-        """By key. The names of some operations go on."""
+        """Return the records by key, for all operations whose names begin like this."""
         rows = self.rows("SELECT key, state, token FROM onceward_records WHERE scope LIKE ?", f"outreach/{operation}%")
         return {key: Record(state, token) for key, state, token in rows}
 
 
 class Mail(NamedTuple):
-    """One that the server has taken; `token` is the claim's under which it was sent."""
+    """A mail that the server accepted. `token` is that of the claim under which it was sent."""
 
     at: int
     message_id: str | None
@@ -73,7 +73,7 @@ class Mail(NamedTuple):
 
 
 class Record(NamedTuple):
-    """What the store says about a key."""
+    """The state and the token of a key."""
 
     state: str
     token: int
@@ -84,7 +84,7 @@ def insert(run: Run, table: str, row: Row) -> None:
 
 
 def connect(database: str) -> Any:
-    """The driver's own connection: both have what is needed here."""
+    """Open a connection of the driver: sqlite3 or psycopg."""
     if database.startswith("sqlite:"):
         return sqlite3.connect(database.removeprefix("sqlite:///").partition("?")[0], timeout=30)
     import psycopg

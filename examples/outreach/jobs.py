@@ -1,4 +1,4 @@
-"""The system as `onceward schedule examples.outreach.jobs:once` runs it, on as many machines as you like."""
+"""The client for `onceward schedule examples.outreach.jobs:once`. Run it on as many machines as you like."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""E-mails: reading what arrives, writing what is sent, and the server that takes it and can be asked about it."""
+"""Read incoming e-mails, write outgoing ones, send them, and ask the mail server whether it accepted one."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from msgspec import Struct
 from onceward.people import normalise
 
 SENDER: Final = "anna@outreach.example"
-PERMANENTLY: Final = 500
-REFUSALS: Final = range(400, 600)
-PATIENCE: Final = 30.0  # seconds, of one step of a conversation: less than verify waits before it asks
-REFUSED: Final = (
+PERMANENT_ERROR: Final = 500
+ERROR_CODES: Final = range(400, 600)
+TIMEOUT: Final = 30.0  # seconds, for one step of an SMTP session: less than the delay before verify
+NOT_SENT: Final = (
     smtplib.SMTPResponseException,
     smtplib.SMTPRecipientsRefused,
     smtplib.SMTPNotSupportedError,
@@ -31,22 +31,22 @@ REFUSED: Final = (
     socket.gaierror,
     ValueError,
 )
-"""The server has said no, or was not asked: the mail was certainly not sent. Other errors may come after it was."""
+"""Errors that mean: the server rejected the mail, or was not reached. After other errors it may have been sent."""
 
 _ID = re.compile(r"<([^<>]+)>")
 _BLANK = re.compile(r"[\s\x00-\x1f]+")
 
 
 class Unreachable(Exception):
-    """The server will never take a mail to this address."""
+    """The server permanently rejects mails to this address."""
 
 
-class Garbled(OSError):
-    """What the server said is no answer: half a line, say, before it died. It may have taken the mail or not."""
+class InvalidReply(OSError):
+    """The server's reply is invalid, for example incomplete because it crashed. It may have accepted the mail."""
 
 
-class Incoming(Struct, frozen=True):
-    """What is needed of a mail that arrived. `answers` are the Message-IDs that it refers to, the nearest first."""
+class IncomingMail(Struct, frozen=True):
+    """The parts of a received mail that the system needs. `answers` are the Message-IDs it refers to, latest first."""
 
     message_id: str | None
     sender: str | None
@@ -55,22 +55,22 @@ class Incoming(Struct, frozen=True):
     text: str
 
 
-def read_mail(raw: bytes) -> Incoming:
-    """Of any mail, however it is written: nothing in it may keep it from being stored."""
+def read_mail(raw: bytes) -> IncomingMail:
+    """Parse a mail. Malformed content must not prevent it from being stored."""
     mail = BytesParser().parsebytes(raw)
-    return Incoming(
+    return IncomingMail(
         message_id=next(iter(_ids(mail, "message-id")), None),
         sender=_address(mail),
         answers=(*_ids(mail, "in-reply-to"), *reversed(_ids(mail, "references"))),
-        subject=_decoded(str(mail.get("Subject", ""))),
+        subject=_decode_words(str(mail.get("Subject", ""))),
         text=_text(mail),
     )
 
 
 def _ids(mail: Message, header: str) -> list[str]:
-    """The Message-IDs in a header that may be folded, empty, repeated, commented, or lack its brackets.
+    """Return the Message-IDs in a header that may be folded, empty, repeated, commented, or lack its brackets.
 
-    Taken from the bytes: what is not ASCII stays different where it is different.
+    They are read from the bytes, so that ids which differ in non-ASCII bytes stay different.
     """
     values = [str(value) for name, value in mail.raw_items() if name.lower() == header]
     found: list[str] = []
@@ -87,31 +87,31 @@ def _address(mail: Message) -> str | None:
     return None
 
 
-def _decoded(value: str) -> str:
-    """RFC 2047: parts in several encodings, some of which nobody knows."""
+def _decode_words(value: str) -> str:
+    """Decode an RFC 2047 header: its parts have several encodings, some of them unknown."""
     try:
         parts = decode_header(re.sub(r"\r?\n\s*", " ", value))
     except (MessageError, ValueError):
         return value
-    return "".join(part if isinstance(part, str) else _in(part, charset) for part, charset in parts)
+    return "".join(part if isinstance(part, str) else _decode(part, charset) for part, charset in parts)
 
 
 def _text(mail: Message) -> str:
-    """The first text that it has, plain before any other."""
+    """Return the first text part, plain text if there is one."""
     texts = [part for part in mail.walk() if part.get_content_maintype() == "text"]
     for part in sorted(texts, key=lambda part: part.get_content_subtype() != "plain")[:1]:
         payload = part.get_payload(decode=True)
         if isinstance(payload, bytes):
-            return _in(payload, part.get_content_charset())
+            return _decode(payload, part.get_content_charset())
     return ""
 
 
-def _in(piece: bytes, charset: str | None) -> str:
+def _decode(data: bytes, charset: str | None) -> str:
     try:
-        text = piece.decode(charset or "utf-8", "replace")
-    except (LookupError, ValueError):  # nobody knows it, or it cannot be one
-        return piece.decode("latin-1")
-    return text.encode("utf-8", "replace").decode()  # some charsets can write half a character, which is no text
+        text = data.decode(charset or "utf-8", "replace")
+    except (LookupError, ValueError):  # an unknown or invalid charset
+        return data.decode("latin-1")
+    return text.encode("utf-8", "replace").decode()  # some charsets can encode unpaired surrogates
 
 
 def write_mail(message_id: str, to: str, name: str | None, text: str, **headers: str) -> EmailMessage:
@@ -125,7 +125,7 @@ def write_mail(message_id: str, to: str, name: str | None, text: str, **headers:
 
 
 class MailServer:
-    """SMTP takes mails; the server's own records, over HTTP, tell what it has taken."""
+    """A mail server: it accepts mails over SMTP, and reports over HTTP which mails it has accepted."""
 
     def __init__(self, smtp: str, records: httpx.Client) -> None:
         host, _, port = smtp.rpartition(":")
@@ -133,24 +133,26 @@ class MailServer:
         self._records = records
 
     def send(self, mail: EmailMessage) -> None:
-        connection = smtplib.SMTP(self._host, self._port, timeout=PATIENCE)
+        connection = smtplib.SMTP(self._host, self._port, timeout=TIMEOUT)
         try:
             try:
                 connection.send_message(mail)
             except smtplib.SMTPRecipientsRefused as refused:
-                if all(code >= PERMANENTLY for code, _ in refused.recipients.values()):
+                if all(code >= PERMANENT_ERROR for code, _ in refused.recipients.values()):
                     raise Unreachable(mail["To"]) from refused
                 raise
-            except smtplib.SMTPResponseException as said:
-                if type(said) is smtplib.SMTPResponseException or said.smtp_code not in REFUSALS:
-                    raise Garbled(f"the mail server said {said.smtp_code} {said.smtp_error!r}") from said
+            except smtplib.SMTPResponseException as error:
+                if type(error) is smtplib.SMTPResponseException or error.smtp_code not in ERROR_CODES:
+                    raise InvalidReply(
+                        f"invalid reply of the mail server: {error.smtp_code} {error.smtp_error!r}"
+                    ) from error
                 raise
-            with suppress(smtplib.SMTPException, OSError):  # it is sent: a rude goodbye is no refusal
+            with suppress(smtplib.SMTPException, OSError):  # the mail is sent: an error on QUIT does not matter
                 connection.quit()
         finally:
             connection.close()
 
     def has_sent(self, message_id: str) -> bool:
-        """Raises if the server cannot tell."""
+        """Whether the server accepted this mail. Raise if it does not answer."""
         answer = self._records.get(f"/sent/{quote(message_id, safe='')}").raise_for_status()
         return bool(answer.json()["sent"])

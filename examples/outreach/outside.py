@@ -1,7 +1,7 @@
-"""The world outside, as a stand-in that keeps what it gets: a mail server, a directory, a bank, a pager.
+"""Simulations of the external systems: a mail server, a directory, a bank and a pager. They store what they receive.
 
-The mail server speaks real SMTP, and keeps a mail twice if it gets it twice. The bank and the pager take an idempotency
-key, and do the same key once; they count how often they were asked.
+The mail server speaks real SMTP, and stores a mail twice if it receives it twice. The bank and the pager accept an
+idempotency key, and process each key once. They also count all requests.
 """
 
 from __future__ import annotations
@@ -31,35 +31,35 @@ CREATE TABLE IF NOT EXISTS lookups (at INTEGER, type TEXT, prospect TEXT);
 CREATE TABLE IF NOT EXISTS charges (key TEXT PRIMARY KEY, what TEXT, asked INTEGER);
 CREATE TABLE IF NOT EXISTS alerts (key TEXT PRIMARY KEY, what TEXT, asked INTEGER);
 """
-DONE = "INSERT INTO {0} VALUES (?, ?, 1) ON CONFLICT (key) DO UPDATE SET asked = asked + 1"
+COUNT_REQUEST = "INSERT INTO {0} VALUES (?, ?, 1) ON CONFLICT (key) DO UPDATE SET asked = asked + 1"
 
 
 class Outside:
-    """`with Outside(file) as outside:` its servers run in threads of this process; `smtp` and `api` are where."""
+    """`with Outside(file) as outside:` runs the servers in threads. `smtp` and `api` are their addresses."""
 
     def __init__(self, file: Path, *, clock: Clock | None = None, slowness: float = 0.0, loses_every: int = 0) -> None:
         self.file = file
         self.clock = clock or WallClock()
-        self.slowness = slowness  # seconds that the mail server takes for a mail
+        self.slowness = slowness  # seconds that the mail server needs for a mail
         self._served = count(1)
-        self._loses_every = loses_every  # answer of the mail server, the bank and the pager
+        self._loses_every = loses_every  # lose every n-th reply of the mail server, the bank and the pager
         self.smtp = self.api = ""
         self.can_tell = True
         self.directory_is_up = True
         self.refuses_mail = False
-        self.loses_answers = False  # what is asked for is done, and nobody is told
+        self.loses_answers = False  # requests are processed, but the reply is lost
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
         self._database = sqlite3.connect(self.file, check_same_thread=False, isolation_level=None)
         self._database.executescript(f"PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF; {TABLES}")
-        self._server = Desk(("127.0.0.1", 0), Clerk)
+        self._server = ApiServer(("127.0.0.1", 0), ApiHandler)
         self._server.outside = self
         self.api = f"http://127.0.0.1:{self._server.server_address[1]}"
         address: Future[str] = Future()
         self._threads = [
             threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True),
-            threading.Thread(target=asyncio.run, args=(self._take_mails(address),), daemon=True),
+            threading.Thread(target=asyncio.run, args=(self._serve_smtp(address),), daemon=True),
         ]
         for thread in self._threads:
             thread.start()
@@ -83,7 +83,7 @@ class Outside:
 
     # ── the mail server ──
 
-    async def _take_mails(self, address: Future[str]) -> None:
+    async def _serve_smtp(self, address: Future[str]) -> None:
         self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
         server = await self._loop.create_server(lambda: SMTP(self, hostname="mail.example"), "127.0.0.1", 0)
         address.set_result(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
@@ -93,7 +93,7 @@ class Outside:
     async def handle_RCPT(  # noqa: N802 (aiosmtpd's name)
         self, _server: SMTP, _session: Session, envelope: Envelope, address: str, _options: list[str]
     ) -> str:
-        if address.startswith("nobody@"):
+        if address.startswith("unknown@"):
             return "550 no such mailbox"
         envelope.rcpt_tos.append(address)
         return "250 OK"
@@ -121,17 +121,17 @@ class Outside:
         return bool(self.execute("SELECT 1 FROM mails WHERE message_id = ? LIMIT 1", message_id))
 
 
-class Desk(ThreadingHTTPServer):
-    """Where the others are asked."""
+class ApiServer(ThreadingHTTPServer):
+    """The HTTP server of the directory, the bank, the pager, and of the mail server's records."""
 
     daemon_threads = True
     outside: Outside
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that was killed is none."""
+        """Ignore errors: the client was killed."""
 
 
-class Clerk(BaseHTTPRequestHandler):
+class ApiHandler(BaseHTTPRequestHandler):
     """`/sent/MESSAGE-ID`, `/directory/TYPE/PROSPECT`, and with an Idempotency-Key `/charges` and `/alerts`."""
 
     protocol_version = "HTTP/1.1"
@@ -139,7 +139,7 @@ class Clerk(BaseHTTPRequestHandler):
 
     @property
     def outside(self) -> Outside:
-        assert isinstance(self.server, Desk)
+        assert isinstance(self.server, ApiServer)
         return self.server.outside
 
     def do_GET(self) -> None:
@@ -159,10 +159,12 @@ class Clerk(BaseHTTPRequestHandler):
         outside, table = self.outside, self.path.strip("/")
         size, key = int(self.headers["Content-Length"]), self.headers["Idempotency-Key"]
         body = self.rfile.read(size).decode()
-        if table not in ("charges", "alerts") or not key or len(body.encode()) < size:  # its client may have died
+        if (
+            table not in ("charges", "alerts") or not key or len(body.encode()) < size
+        ):  # the client may have crashed while sending
             self._answer(400, {})
             return
-        outside.execute(DONE.format(table), key, body)
+        outside.execute(COUNT_REQUEST.format(table), key, body)
         if outside.loses_an_answer():
             self.close_connection = True
             return
@@ -177,10 +179,10 @@ class Clerk(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *_: Any) -> None:  # noqa: A002 (http.server's name)
-        """Says nothing."""
+        """Do not log requests."""
 
 
-def kept(file: Path, statement: str) -> list[tuple[Any, ...]]:
-    """What the outside has kept, read by plain sqlite3, also when it is closed."""
+def query_outside(file: Path, statement: str) -> list[tuple[Any, ...]]:
+    """Read what the external systems received, with plain sqlite3. This works after they are closed, too."""
     with closing(sqlite3.connect(file)) as database:
         return database.execute(statement).fetchall()

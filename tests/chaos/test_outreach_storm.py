@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from examples.outreach.storm import delivered
+from examples.outreach.storm import deliver
 from onceward.testing.storm import Event, Plan, storm
 from tests.integration.outreach_world import ANNA, opened
 from tests.servers.postgres import Postgres, new_database
@@ -52,8 +52,8 @@ def test_a_run_of_cron_whose_only_mail_was_not_taken_is_done_when_it_is_delivere
         run = Event("cron-2026-01-01 08:05", "2026-01-01T08:05:00+00:00")
         runtime.outside.refuses_mail = True
         with pytest.raises(OSError, match="450"):
-            delivered(outreach, run)
+            deliver(outreach, run)
         runtime.outside.refuses_mail = False
-        assert delivered(outreach, run) == {"done": True}
-        assert delivered(outreach, run) == {"duplicate": True}
+        assert deliver(outreach, run) == {"done": True}
+        assert deliver(outreach, run) == {"duplicate": True}
         assert len(runtime.kept("SELECT 1 FROM mails")) == 1

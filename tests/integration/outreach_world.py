@@ -11,7 +11,7 @@ from typing import Any
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
 from examples.outreach.app import Outreach
-from examples.outreach.evidence import Data
+from examples.outreach.evidence import AuditData
 from examples.outreach.outside import Outside
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing import FakeClock
@@ -40,8 +40,8 @@ class World:
         return made
 
     @property
-    def data(self) -> Data:
-        return Data(self.database, self.folder / "outside.db")
+    def data(self) -> AuditData:
+        return AuditData(self.database, self.folder / "outside.db")
 
     def rows(self, statement: str) -> list[Any]:
         """Of the system's own tables; single values where there is one column."""

@@ -13,7 +13,7 @@ import pytest
 
 from examples.outreach.__main__ import main, morning
 from examples.outreach.audit import LINES, audit, resent
-from examples.outreach.evidence import Data, Mail
+from examples.outreach.evidence import AuditData, Mail
 from tests.servers.postgres import Postgres, new_database
 
 UNGUARDED = "ALTER TABLE {0} RENAME TO old; CREATE TABLE {0} AS SELECT * FROM old; DROP TABLE old;"
@@ -73,7 +73,7 @@ def folder(good: Path, tmp_path: Path) -> Path:
 
 
 def failing(folder: Path) -> set[int]:
-    found = audit(Data(f"sqlite:///{folder}/outreach.db", folder / "outside.db"))
+    found = audit(AuditData(f"sqlite:///{folder}/outreach.db", folder / "outside.db"))
     return {number for number, one in enumerate(found, 1) if one.wrong}
 
 
@@ -128,7 +128,7 @@ def test_a_morning_on_postgresql_passes_all_lines_too(postgres: Postgres, tmp_pa
     database = f"{new_database(postgres, f'morning_{os.getpid()}')}?migrate=1"
     told: list[str] = []
     morning(tmp_path, database, lambda *words: told.append(" ".join(map(str, words))))
-    found = audit(Data(database, tmp_path / "outside.db"))
+    found = audit(AuditData(database, tmp_path / "outside.db"))
     assert [one.wrong for one in found] == [[]] * 16
     assert told[-3:] == ["mails    4", "charges  1", "alerts   4"]
 

@@ -65,7 +65,7 @@ from onceward.testing import FakeClock
 database, file, smtp, api, now = sys.argv[1:]
 clock = FakeClock(int(now))
 outreach = Outreach(database, smtp=smtp, api=api, store=SQLiteStore(file, clock=clock), clock=clock)
-outreach._sent = lambda *_: os.kill(os.getpid(), 9)
+outreach._record_sent = lambda *_: os.kill(os.getpid(), 9)
 outreach.cron.tick()
 """
 
