@@ -1,6 +1,6 @@
 """Payments with Django, in one file: `uvicorn examples.http.django_app:asgi`, or any WSGI server for `wsgi`.
 
-Both serve the same views, on the same records: `once.aio` is the async face of the same client.
+Both serve the same views, on the same records: `once.aio` is the async client of the same store.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from django.core.wsgi import get_wsgi_application
 from django.http import HttpRequest, JsonResponse
 from django.urls import path
 
-from examples.http.who import of_environ, of_scope
+from examples.http.principals import asgi_principal, wsgi_principal
 from onceward import Once
 from onceward.http.asgi import IdempotencyMiddleware as AsgiMiddleware
 from onceward.http.wsgi import IdempotencyMiddleware as WsgiMiddleware
@@ -33,5 +33,5 @@ def pay(request: HttpRequest) -> JsonResponse:
 
 urlpatterns = [path("payments", pay)]
 
-asgi = AsgiMiddleware(get_asgi_application(), once, principal=of_scope, required=["/payments"])
-wsgi = WsgiMiddleware(get_wsgi_application(), once, principal=of_environ, required=["/payments"])
+asgi = AsgiMiddleware(get_asgi_application(), once, principal=asgi_principal, required=["/payments"])
+wsgi = WsgiMiddleware(get_wsgi_application(), once, principal=wsgi_principal, required=["/payments"])

@@ -8,17 +8,17 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 from pydantic import BaseModel
 
-from examples.http.who import of_scope
+from examples.http.principals import asgi_principal
 from onceward import AsyncOnce
 from onceward.http.fastapi import Idempotency
 
 once = AsyncOnce("memory://")
-idempotency = Idempotency(once, principal=of_scope, window="24h")
+idempotency = Idempotency(once, principal=asgi_principal, window="24h")
 payments: list[int] = []
 
 
 class Payment(BaseModel):
-    """What is to be paid."""
+    """The body of a payment request."""
 
     cents: int
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import flask
 
-from examples.http.who import of_environ
+from examples.http.principals import wsgi_principal
 from onceward import Once
 from onceward.http.wsgi import IdempotencyMiddleware
 
@@ -12,7 +12,7 @@ once = Once("memory://")
 payments: list[int] = []
 
 app = flask.Flask(__name__)
-app.wsgi_app = IdempotencyMiddleware(app.wsgi_app, once, principal=of_environ, required=["/payments"])  # type: ignore[method-assign]  # Flask's own way
+app.wsgi_app = IdempotencyMiddleware(app.wsgi_app, once, principal=wsgi_principal, required=["/payments"])  # type: ignore[method-assign]  # as Flask documents it
 
 
 @app.post("/payments")

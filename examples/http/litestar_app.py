@@ -7,7 +7,7 @@ from typing import Any
 from litestar import Litestar, Request, post
 from litestar.middleware.base import DefineMiddleware
 
-from examples.http.who import of_scope
+from examples.http.principals import asgi_principal
 from onceward import AsyncOnce
 from onceward.http.asgi import IdempotencyMiddleware
 
@@ -23,7 +23,7 @@ async def pay(request: Request[Any, Any, Any]) -> dict[str, int]:
 
 app = Litestar(
     [pay],
-    middleware=[DefineMiddleware(IdempotencyMiddleware, once=once, principal=of_scope, required=["/payments"])],
+    middleware=[DefineMiddleware(IdempotencyMiddleware, once=once, principal=asgi_principal, required=["/payments"])],
     on_shutdown=[once.close],
-    logging_config=None,  # how to log is the program's to say
+    logging_config=None,  # leave the logging configuration to the program
 )

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from examples.http.who import of_scope
+from examples.http.principals import asgi_principal
 from onceward import AsyncOnce
 from onceward.http.asgi import IdempotencyMiddleware
 
@@ -32,6 +32,6 @@ async def closing(_: Starlette) -> AsyncIterator[None]:
 
 app = Starlette(
     routes=[Route("/payments", pay, methods=["POST"])],
-    middleware=[Middleware(IdempotencyMiddleware, once, principal=of_scope, required=["/payments"])],
+    middleware=[Middleware(IdempotencyMiddleware, once, principal=asgi_principal, required=["/payments"])],
     lifespan=closing,
 )

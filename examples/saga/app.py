@@ -1,4 +1,4 @@
-"""Documents are published: a file in object storage (a folder here) and a row in the warehouse. Both, or neither."""
+"""Publish documents: a file in object storage (here a folder) and a row in the warehouse. Both, or neither."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ once = Once(f"sqlite:///{FOLDER / 'once.db'}", app="documents", lease="500ms")
 
 
 class Document(Struct):
-    """What is known of a document when it is published."""
+    """A document to publish."""
 
     number: int
     company: str
@@ -33,14 +33,14 @@ class Document(Struct):
 
 
 class RowRefused(Exception):
-    """The warehouse will never take this row."""
+    """The warehouse never accepts this row."""
 
 
 def upload(step: StepContext) -> str:
     document: Document = step.input
-    made = BUCKET / f".{step.key}"
-    made.write_bytes(b"%PDF " * document.pages)
-    made.replace(BUCKET / document.file)  # by nature idempotent: the same name, the same bytes
+    temporary = BUCKET / f".{step.key}"
+    temporary.write_bytes(b"%PDF " * document.pages)
+    temporary.replace(BUCKET / document.file)  # idempotent: the same name and the same bytes
     crash_if_asked("uploaded", document)
     return document.file
 
@@ -75,10 +75,10 @@ def warehouse() -> sqlite3.Connection:
 
 
 def crash_if_asked(where: str, document: Document) -> None:
-    """For the demonstration: this process dies here, once."""
-    mark = FOLDER / f"crash {where} {document.number}"
-    if mark.exists():
-        mark.unlink()
+    """Kill this process here, once, for the demonstration."""
+    flag = FOLDER / f"crash {where} {document.number}"
+    if flag.exists():
+        flag.unlink()
         os.kill(os.getpid(), 9)
 
 

@@ -1,4 +1,4 @@
-"""Three runners side by side, one of them killed: `python -m examples.schedule`. Then every second is counted."""
+"""Three runners, one of which is killed: `python -m examples.schedule`. Then check that every second ran once."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def wait_for(file: Path, count: int, runners: list[subprocess.Popen[bytes]]) -> 
     while len(heartbeats(file)) < count:
         ended = [runner.returncode for runner in runners if runner.poll() is not None]
         if ended:
-            sys.exit(f'a runner ended by itself, exit code {ended[0]} (it needs `pip install ".[cli,schedule]"`)')
+            sys.exit(f'a runner exited unexpectedly with code {ended[0]} (it needs `pip install ".[cli,schedule]"`)')
         if time.monotonic() > deadline:
-            raise TimeoutError("the runners do not run")
+            raise TimeoutError("the runners do not run any job")
         time.sleep(0.05)
 
 
 def audit(ran: list[datetime]) -> int:
-    """Each second from the first to the last, once."""
+    """Check that each second from the first to the last ran once."""
     expected = [ran[0] + timedelta(seconds=number) for number in range((ran[-1] - ran[0]).seconds + 1)]
     doubled, lost = len(ran) - len(set(ran)), len(set(expected) - set(ran))
     print(f"{len(expected)} seconds, {len(ran)} runs, {doubled} doubled, {lost} lost")

@@ -1,6 +1,6 @@
-"""A stand-in for the credit bureau: a real HTTP server, whose answers cost money, and sometimes get lost.
+"""A fake credit bureau: an HTTP server whose responses cost money and sometimes get lost.
 
-It bills a key once: a request with a known `Idempotency-Key` gets the first answer again, for free.
+It bills a key once: a request with a known `Idempotency-Key` gets the first response again, for free.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-BUSY, LOST = 23, 17  # every so many-th request is refused, or billed and not answered
+REFUSE_EVERY, LOSE_EVERY = 23, 17  # every 23rd request is refused, every 17th is billed without a response
 
 
 def score_of(company: str) -> int:
-    """Between 80 and 140, always the same for one company."""
+    """Return a score between 80 and 140, always the same for one company."""
     return 80 + zlib.crc32(company.encode()) % 61
 
 
 class Bureau(ThreadingHTTPServer):
-    """`POST /scores {risk, company}`; `GET /ledger`: every charge, as an auditor sees it."""
+    """`POST /scores {risk, company}`; `GET /ledger`: every charge, for the audit."""
 
     daemon_threads = True
 
     def __init__(self, *, calm: bool = False) -> None:
-        super().__init__(("127.0.0.1", 0), _Desk)
+        super().__init__(("127.0.0.1", 0), _Handler)
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.calm = calm
         self.requests = 0
@@ -36,23 +36,23 @@ class Bureau(ThreadingHTTPServer):
         self._lock = threading.Lock()
 
     def bill(self, key: str, asked: dict[str, str]) -> tuple[int, dict[str, Any], bool]:
-        """Status, answer, and whether the answer gets lost."""
+        """Return status, body, and whether the response gets lost."""
         with self._lock:
             self.requests += 1
             number = 0 if self.calm else self.requests
-            if number and number % BUSY == 0:
+            if number and number % REFUSE_EVERY == 0:
                 return 503, {"error": "busy"}, False
             if key not in self._answers:
                 charge = f"charge {len(self.ledger) + 1}"
                 self.ledger.append({"charge": charge, "risk": asked["risk"]})
                 self._answers[key] = {"score": score_of(asked["company"]), "charge": charge}
-            return 200, self._answers[key], bool(number) and number % LOST == 0
+            return 200, self._answers[key], bool(number) and number % LOSE_EVERY == 0
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that was killed does not read its answer."""
+        """Ignore errors: a killed client does not read its response."""
 
 
-class _Desk(BaseHTTPRequestHandler):
+class _Handler(BaseHTTPRequestHandler):
     @property
     def _bureau(self) -> Bureau:
         assert isinstance(self.server, Bureau)
@@ -64,12 +64,12 @@ class _Desk(BaseHTTPRequestHandler):
         if lost:
             self.close_connection = True
         else:
-            self._say(status, answer)
+            self._respond(status, answer)
 
     def do_GET(self) -> None:
-        self._say(200, {"requests": self._bureau.requests, "ledger": self._bureau.ledger})
+        self._respond(200, {"requests": self._bureau.requests, "ledger": self._bureau.ledger})
 
-    def _say(self, status: int, answer: dict[str, Any]) -> None:
+    def _respond(self, status: int, answer: dict[str, Any]) -> None:
         body = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
@@ -77,12 +77,12 @@ class _Desk(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (its name in the standard library)
-        """Nothing: the storm would drown in it."""
+        """Do nothing: a storm has too many requests to log."""
 
 
 @contextmanager
 def bureau(*, calm: bool = False) -> Iterator[Bureau]:
-    """Open for business inside the block. `calm`: it always answers."""
+    """Run the bureau inside the block. `calm`: it always responds."""
     with Bureau(calm=calm) as server:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         try:

@@ -1,4 +1,4 @@
-"""Two ways in: `POST /submissions` in threads, and a queue's messages in tasks."""
+"""Receive submissions: `POST /submissions` in threads, and messages of a queue in tasks."""
 
 from __future__ import annotations
 
@@ -27,22 +27,25 @@ class Threads(ThreadingMixIn, WSGIServer):
 
 
 def consumer(desk: Desk, queue: Queue, **choices: Any) -> Consumer:
-    """What is done is acknowledged, what fails comes again: `asyncio.run(consumer(…).consume())`."""
+    """Return a consumer. It acknowledges finished messages, and failed ones are redelivered.
+
+    Run it with `asyncio.run(consumer(…).consume())`.
+    """
     return Consumer(desk.process_async, queue, **choices)
 
 
 def application(desk: Desk, brokers: Mapping[str, str]) -> Any:
-    """A WSGI application. `brokers` has their tokens. A broker may send an `Idempotency-Key`, and need not."""
+    """Return a WSGI application. `brokers` maps tokens to brokers. An `Idempotency-Key` is optional."""
 
     def answer(environ: dict[str, Any], start: Start) -> Iterable[bytes]:
         if (environ["REQUEST_METHOD"], environ["PATH_INFO"]) != ("POST", PATH):
-            return _say(start, "404 Not Found", {"error": f"there is only POST {PATH}"})
+            return _respond(start, "404 Not Found", {"error": f"there is only POST {PATH}"})
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         try:
             submission = msgspec.json.decode(body, type=Submission)
         except (msgspec.DecodeError, RecursionError) as error:
-            return _say(start, "400 Bad Request", {"error": str(error)})
-        return _say(start, *_told(desk.process.outcome(submission)))
+            return _respond(start, "400 Bad Request", {"error": str(error)})
+        return _respond(start, *_response_of(desk.process.outcome(submission)))
 
     def broker_of(environ: dict[str, Any]) -> str | None:
         return brokers.get(environ.get("HTTP_AUTHORIZATION", ""))
@@ -51,7 +54,7 @@ def application(desk: Desk, brokers: Mapping[str, str]) -> Any:
 
 
 def with_metrics(app: Any, desk: Desk) -> Any:
-    """The same with `GET /metrics`, for Prometheus: `submission_processed_total{replay="true"}` among others."""
+    """Add `GET /metrics` for Prometheus, with `submission_processed_total{replay="true"}` among others."""
     try:
         from prometheus_client import CollectorRegistry, make_wsgi_app
     except ModuleNotFoundError:
@@ -65,18 +68,18 @@ def with_metrics(app: Any, desk: Desk) -> Any:
     return lambda environ, start: (metrics if environ["PATH_INFO"] == "/metrics" else app)(environ, start)
 
 
-def _told(outcome: Outcome[Quote]) -> tuple[str, dict[str, Any]]:
+def _response_of(outcome: Outcome[Quote]) -> tuple[str, dict[str, Any]]:
     match outcome:
         case Executed() | Replayed():
-            said = {"replay": outcome.replayed, "key": outcome.key, "attempt": outcome.attempt}
-            return "200 OK", {**said, "quote": outcome.unwrap()}
+            details = {"replay": outcome.replayed, "key": outcome.key, "attempt": outcome.attempt}
+            return "200 OK", {**details, "quote": outcome.unwrap()}
         case Failed():
             return "503 Service Unavailable", {"error": f"{outcome.error_type}: please send it again"}
         case _:
             return "409 Conflict", {"error": outcome.reason}
 
 
-def _say(start: Start, status: str, answer: dict[str, Any]) -> list[bytes]:
+def _respond(start: Start, status: str, answer: dict[str, Any]) -> list[bytes]:
     body = msgspec.json.encode(answer)
     start(status, [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
     return [body]

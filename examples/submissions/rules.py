@@ -10,18 +10,18 @@ from msgspec import Meta, Struct
 
 from onceward import Payload
 
-LARGEST = Decimal(50_000_000)
+MAX_INSURED = Decimal(50_000_000)
 DECLINED = ("mining", "fireworks")
 RATES = {"retail": Decimal("0.0021"), "marine": Decimal("0.0064"), "offices": Decimal("0.0013")}
 CENT = Decimal("0.01")
 
 
 Name = Annotated[str, Meta(pattern=r"^[^\x00]+$", max_length=300)]
-"""PostgreSQL keeps no NUL."""
+"""Without NUL, which PostgreSQL cannot store."""
 
 
 class Envelope(Struct, frozen=True, kw_only=True):
-    """How a submission came; not what it is."""
+    """Delivery metadata of a submission, which is not part of its content."""
 
     broker: str
     reference: str
@@ -31,7 +31,7 @@ class Envelope(Struct, frozen=True, kw_only=True):
 
 
 class Location(Struct, frozen=True, kw_only=True):
-    """A place that is insured. `geocoded_at` is a note of the sender's machine."""
+    """An insured location. `geocoded_at` is metadata of the sender's system."""
 
     city: str
     value: Decimal
@@ -39,7 +39,7 @@ class Location(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not (self.value.is_finite() and self.value >= 0):
-            raise ValueError(f"{self.value} is no amount of money")
+            raise ValueError(f"{self.value} is not an amount of money")
 
 
 class Submission(Struct, frozen=True, kw_only=True):
@@ -61,11 +61,11 @@ class Submission(Struct, frozen=True, kw_only=True):
 
 
 SAME_SUBMISSION = Payload(exclude=["envelope", "locations.*.geocoded_at"])
-"""The same content is the same submission, whoever sends it, when, and how often."""
+"""Equal content is the same submission, whatever the sender, the time and the number of deliveries."""
 
 
 class Quote(Struct, frozen=True, kw_only=True):
-    """The answer to a submission. `charge` is the number of what the credit bureau billed for it."""
+    """The answer to a submission. `charge` is the id of the charge of the credit bureau."""
 
     decision: Literal["quoted", "declined"]
     premium: Decimal = Decimal(0)
@@ -74,16 +74,16 @@ class Quote(Struct, frozen=True, kw_only=True):
 
 
 def triage(submission: Submission) -> Quote | None:
-    """Declined at once, or worth a look that costs money."""
+    """Return a declined quote, or None if the submission is worth a paid credit check."""
     if submission.industry in DECLINED:
         return Quote(decision="declined", why=f"no {submission.industry}")
-    if submission.insured > LARGEST:
+    if submission.insured > MAX_INSURED:
         return Quote(decision="declined", why="too large")
     return None
 
 
 def price(submission: Submission, score: int, charge: str) -> Quote:
-    """A score of 100 is an average company; more is worse."""
+    """Return the price. A score of 100 is an average company; a higher score is worse."""
     rate = RATES.get(submission.industry, max(RATES.values()))
     premium = (submission.insured * rate * score / 100).quantize(CENT)
     return Quote(decision="quoted", premium=premium, charge=charge)

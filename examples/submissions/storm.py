@@ -1,4 +1,4 @@
-"""The storm: submissions over HTTP and from a queue, the bureau loses answers, and workers die anywhere, or sleep.
+"""The storm: submissions over HTTP and from a queue, a bureau that loses responses, workers that are killed or paused.
 
 The audit counts rows in the table of quotes, and charges in the bureau's own ledger.
 """
@@ -18,30 +18,30 @@ import httpcore
 import httpx
 import msgspec
 
-from examples.submissions.book import Book
 from examples.submissions.bureau import bureau, score_of
-from examples.submissions.desk import Desk, question
+from examples.submissions.desk import Desk, score_request
 from examples.submissions.intake import PATH, application
+from examples.submissions.quote_table import QuoteTable
 from examples.submissions.rules import DECLINED, RATES, Submission, price, triage
 from onceward import Once
-from onceward.testing.storm import Answer, Audit, Effect, Event, Setting
+from onceward.testing.storm import Audit, Effect, Event, HandlerResult, Setting
 
-WAIT = "50ms"  # for a duplicate of what another worker is at: if that one is dead, others need this worker
+WAIT = "50ms"  # a short wait for another worker with the same key: if that one is dead, other events need this worker
 FIRST = date(2026, 1, 1)
-LOADED = anyio, httpcore  # httpx does it with its first client: here it is done before workers are forked
+LOADED = anyio, httpcore  # imported before workers are forked; httpx imports them with its first client
 
 
 def store_of(setting: Setting) -> str:
     return setting.store or f"sqlite:///{setting.folder}/submissions.db"
 
 
-def book_of(setting: Setting) -> Book:
+def table_of(setting: Setting) -> QuoteTable:
     joined = None if setting.guarded else False
-    return Book(store_of(setting), setting.folder, name=f"quotes_{setting.run}", joined=joined)
+    return QuoteTable(store_of(setting), setting.folder, name=f"quotes_{setting.run}", joined=joined)
 
 
 class Submissions:
-    """Mission B. On Redis the row is not where the record is: there it is written under its key, perhaps again."""
+    """Mission B. On Redis, row and record are in two databases: the row is written under its key, perhaps twice."""
 
     name = "submissions"
     effects = (
@@ -56,19 +56,19 @@ class Submissions:
     def open(self, setting: Setting) -> Iterator[dict[str, str]]:
         with Once(store_of(setting)) as once:
             once.migrate()
-        book_of(setting).create()
+        table_of(setting).create()
         try:
             with bureau() as remote:
                 yield {"bureau": remote.url}
         finally:
-            book_of(setting).drop()
+            table_of(setting).drop()
 
     def events(self, dice: random.Random) -> Iterator[Event]:
         number = 0
         while True:
             number += 1
             submission = {
-                "company": f"Company {dice.randrange(40)}",  # the same one offers other risks, too
+                "company": f"Company {dice.randrange(40)}",  # a company has several risks
                 "industry": dice.choice([*RATES, *RATES, *DECLINED]),
                 "begins": str(FIRST + timedelta(days=number)),
                 "locations": [
@@ -78,61 +78,64 @@ class Submissions:
             }
             yield Event(f"{submission['company']}, {submission['begins']}", submission)
 
-    def worker(self, setting: Setting) -> Callable[[Event], Answer]:
+    def worker(self, setting: Setting) -> Callable[[Event], HandlerResult]:
         if not setting.guarded:
-            return self._by_hand(setting)
+            return self._unguarded(setting)
         app = f"insurer-{setting.run}"
         desk = Desk(
-            store_of(setting), setting.services["bureau"], book_of(setting), app=app, lease=setting.lease, wait=WAIT
+            store_of(setting), setting.services["bureau"], table_of(setting), app=app, lease=setting.lease, wait=WAIT
         )
         web = httpx.Client(transport=httpx.WSGITransport(application(desk, {})), base_url="http://insurer")
         loop = asyncio.Runner()
 
-        def handle(event: Event) -> Answer:
-            came = delivered(event)
+        def handle(event: Event) -> HandlerResult:
+            submission = delivered(event)
             if random.random() < 0.5:
-                return told(web.post(PATH, content=msgspec.json.encode(came)))
-            return Answer.of(loop.run(desk.process_async.outcome(came)))
+                return result_of_response(web.post(PATH, content=msgspec.json.encode(submission)))
+            return HandlerResult.of(loop.run(desk.process_async.outcome(submission)))
 
         return handle
 
-    def _by_hand(self, setting: Setting) -> Callable[[Event], Answer]:
-        """Look, then do; and a new key for every call to the bureau."""
-        book = book_of(setting)
+    def _unguarded(self, setting: Setting) -> Callable[[Event], HandlerResult]:
+        """Return the naive handler: check, then act, and use a new key for every call to the bureau."""
+        table = table_of(setting)
         client = httpx.Client(base_url=setting.services["bureau"])
 
-        def handle(event: Event) -> Answer:
+        def handle(event: Event) -> HandlerResult:
             submission = delivered(event)
-            if book.knows(submission):
-                return Answer("replayed")
+            if table.knows(submission):
+                return HandlerResult("replayed")
             quote = triage(submission)
             if quote is None:
                 key = {"Idempotency-Key": str(uuid.uuid4())}
-                answer = client.post("/scores", json=question(submission), headers=key).raise_for_status().json()
+                answer = client.post("/scores", json=score_request(submission), headers=key).raise_for_status().json()
                 quote = price(submission, answer["score"], answer["charge"])
-            book.write(submission, quote)
-            return Answer("executed", 1)
+            table.write(submission, quote)
+            return HandlerResult("executed", 1)
 
         return handle
 
     def audit(self, setting: Setting, events: Sequence[Event]) -> Audit:
-        rows = book_of(setting).rows()
-        told = httpx.get(f"{setting.services['bureau']}/ledger").json()
+        rows = table_of(setting).rows()
+        report = httpx.get(f"{setting.services['bureau']}/ledger").json()
         premiums = {event.id: premium_of(event) for event in events}
         wrong = [f"premium of {risk}: {premium}" for risk, _, premium, _ in rows if premium != premiums.get(risk)]
-        charged = {entry["charge"]: entry["risk"] for entry in told["ledger"]}
+        charged = {entry["charge"]: entry["risk"] for entry in report["ledger"]}
         wrong += [f"charge of {risk}: {charge}" for risk, *_, charge in rows if charge and charged.get(charge) != risk]
         priced = [event for event in events if triage(delivered(event)) is None]
         return Audit.of(events, [risk for risk, *_ in rows], what="row", wrong=wrong) + Audit.of(
             priced,
-            [entry["risk"] for entry in told["ledger"]],
+            [entry["risk"] for entry in report["ledger"]],
             what="charge",
-            counted={"requests to the bureau": told["requests"], "of them repeated": told["requests"] - len(priced)},
+            counted={
+                "requests to the bureau": report["requests"],
+                "of them repeated": report["requests"] - len(priced),
+            },
         )
 
 
 def delivered(event: Event) -> Submission:
-    """A delivery: the content of the event in an envelope of its own."""
+    """Return a delivery: the content of the event with its own delivery metadata."""
     now = datetime.now(UTC).isoformat()
     envelope: dict[str, Any] = {
         "broker": random.choice(["north", "south"]),
@@ -150,12 +153,12 @@ def premium_of(event: Event) -> str:
     return str((triage(submission) or price(submission, score_of(submission.company), "")).premium)
 
 
-def told(answer: httpx.Response) -> Answer:
-    """What a sender makes of a status: done, or to be sent again."""
+def result_of_response(answer: httpx.Response) -> HandlerResult:
+    """Return how a sender interprets the status: done, or to be sent again."""
     body = answer.json()
     if answer.status_code == httpx.codes.OK:
-        return Answer("replayed") if body["replay"] else Answer("executed", body["attempt"])
-    return Answer("running" if answer.status_code == httpx.codes.CONFLICT else "failed", why=body["error"])
+        return HandlerResult("replayed") if body["replay"] else HandlerResult("executed", body["attempt"])
+    return HandlerResult("running" if answer.status_code == httpx.codes.CONFLICT else "failed", why=body["error"])
 
 
 SYSTEM = Submissions()

@@ -1,4 +1,4 @@
-"""`python -m examples.tasks`: what was charged so far."""
+"""`python -m examples.tasks`: list the charges."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def main() -> None:
     for order_id, cents in charged:
         print(f"order {order_id}: {cents / 100:.2f}")
     if not charged:
-        print(f"nothing was charged yet (in {shop.DATABASE}); each of the with_… modules says how to begin")
+        print(f"no charges yet (in {shop.DATABASE}); each of the with_… modules says how to start a worker")
 
 
 if __name__ == "__main__":

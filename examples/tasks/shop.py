@@ -1,7 +1,7 @@
-"""The shop of these examples: its charges and Onceward's records are in one SQLite file, so they commit together.
+"""The shop of these examples. Its charges and Onceward's records are in one SQLite file, so they commit together.
 
 Four task queues deliver the same work, `charge`: `with_celery`, `with_dramatiq`, `with_rq`, `with_taskiq`. Each module
-says how its worker is started. `python -m examples.tasks` shows what was charged.
+says how to start its worker. `python -m examples.tasks` lists the charges.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from onceward import Claim
 DATABASE = os.environ.get("SHOP_DATABASE", "shop.db")
 BROKER = os.environ.get("REDIS_URL", "redis://localhost:6379/0")
 
-# A worker that died holds its key for a lease; who gets its task next waits longer than that, and takes over.
+# A dead worker holds its key until its lease expires. The next worker waits longer than that, and takes over.
 LEASE = os.environ.get("SHOP_LEASE", "30s")
 WAIT = "60s"
 
@@ -27,7 +27,7 @@ def connect() -> sqlite3.Connection:
 
 
 def write_charge(claim: Claim, order_id: int, cents: int) -> str:
-    """The charge and the record of it, in one transaction: a worker may die before it or after it."""
+    """Write the charge and complete the record in one transaction: a worker may die before or after it."""
     receipt = f"receipt {order_id}: {cents / 100:.2f}"
     with closing(connect()) as shop, shop:
         shop.execute("BEGIN IMMEDIATE")

@@ -1,4 +1,4 @@
-"""Charges under RQ: `rq worker --with-scheduler`, then `enqueue(7, 1999)` from anywhere."""
+"""Charges with RQ: `rq worker --with-scheduler`, then `enqueue(7, 1999)` from anywhere."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ def charge(order_id: int, cents: int) -> str:
 
 
 def enqueue(order_id: int, cents: int) -> Job:
-    """Without a Retry, the job of a worker that was killed is marked as failed, and nobody runs it again."""
+    """Enqueue with a Retry: without it, the job of a killed worker is marked as failed and not run again."""
     return queue.enqueue(charge, order_id, cents, retry=Retry(max=20, interval=[0, 5, 30, 60]))

@@ -1,4 +1,4 @@
-"""Charges under Taskiq: `taskiq worker examples.tasks.with_taskiq:broker`, then `await charge.kiq(7, 1999)`."""
+"""Charges with Taskiq: `taskiq worker examples.tasks.with_taskiq:broker`, then `await charge.kiq(7, 1999)`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from onceward import Once, current_claim
 
 from .shop import BROKER, DATABASE, LEASE, WAIT, write_charge
 
-# Unacknowledged for this long, in milliseconds: another worker gets it, also if the first one is still at it.
+# After this time without acknowledgement, in milliseconds, another worker gets the task, even if the first still runs.
 broker = RedisStreamBroker(
     BROKER, consumer_id="0", idle_timeout=600_000, unacknowledged_lock_timeout=60
 ).with_middlewares(SimpleRetryMiddleware())

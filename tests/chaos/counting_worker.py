@@ -11,15 +11,15 @@ import time
 from itertools import count
 
 from onceward import Once
-from onceward.engine.totals import Book
+from onceward.engine.totals import HourlyCounts
 from onceward.runtime import counters
 
 NAME = "count"
 PAUSE = 0.002  # seconds between calls: what is left of two processors goes to others
-counters.EVERY = 0.02  # seconds: as often as if hours passed
+counters.WRITE_INTERVAL = 0.02  # seconds: as often as if hours passed
 
 
-class TellingBook(Book):
+class TellingBook(HourlyCounts):
     """Says what the store has confirmed."""
 
     file = -1
@@ -41,7 +41,7 @@ def say(file: int, *words: object) -> None:
 def main(url: str, path: str) -> None:
     file = os.open(path, os.O_APPEND | os.O_CREAT | os.O_WRONLY)
     TellingBook.file = file
-    counters.Book = TellingBook  # type: ignore[attr-defined]
+    counters.HourlyCounts = TellingBook  # type: ignore[attr-defined]
     with Once(url, counters=True) as once:
         work = once(key="{me}:{number}", name=NAME)(lambda me, number: None)
         for number in count(1):

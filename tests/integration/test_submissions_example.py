@@ -23,11 +23,11 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from examples.submissions.__main__ import Quiet, emptied, main
-from examples.submissions.book import Book
+from examples.submissions.__main__ import Quiet, consume_all, main
 from examples.submissions.bureau import Bureau, bureau, score_of
 from examples.submissions.desk import Desk
 from examples.submissions.intake import PATH, Threads, application, with_metrics
+from examples.submissions.quote_table import QuoteTable
 from examples.submissions.rules import CENT, RATES, Submission
 from onceward import Once, PayloadMismatch
 from onceward.observe import prometheus
@@ -95,14 +95,14 @@ def world(store: str, tmp_path: Path) -> Iterator[World]:
 
     def another(**choices: Any) -> Desk:
         place = memory if store == "memory://" else store
-        book = Book(store, tmp_path, name=f"quotes_{name}")
+        book = QuoteTable(store, tmp_path, name=f"quotes_{name}")
         desks.append(Desk(place, remote.url, book, app=f"insurer {name}", **choices))
         return desks[-1]
 
     with bureau(calm=True) as remote:
         desk = another()
         desk.once.migrate()
-        desk.book.create()
+        desk.quotes.create()
         yield World(desk, remote, another)
         for desk in desks:
             desk.close()
@@ -117,7 +117,7 @@ def test_the_same_content_is_one_submission_whoever_sends_it_and_however_often(w
     assert first.value == second.value
     assert first.value is not None
     assert first.value.premium == (Decimal("1750000.50") * RATES["marine"] * score_of("Acme") / 100).quantize(CENT)
-    assert (len(world.desk.book.rows()), len(world.remote.ledger)) == (1, 1)
+    assert (len(world.desk.quotes.rows()), len(world.remote.ledger)) == (1, 1)
 
 
 @pytest.mark.mission("B1", "B3")
@@ -125,17 +125,17 @@ def test_the_same_company_with_other_content_is_another_submission(world: World)
     other = [{"city": "Köln", "value": "1500000.51"}]
     for offer in (submission(), submission(locations=other), submission(begins="2026-05-02")):
         assert world.desk.process.outcome(offer).executed
-    assert (len(world.desk.book.rows()), len(world.remote.ledger)) == (3, 3)
+    assert (len(world.desk.quotes.rows()), len(world.remote.ledger)) == (3, 3)
 
 
 KEY = """
     import random
     from examples.submissions.desk import Desk
-    from examples.submissions.book import Book
+    from examples.submissions.quote_table import QuoteTable
     from examples.submissions.storm import SYSTEM, delivered
 
     offer = next(SYSTEM.events(random.Random(1)))
-    desk = Desk("memory://", "http://nobody", Book("memory://", "."))
+    desk = Desk("memory://", "http://nobody", QuoteTable("memory://", "."))
     print(desk.process.key(delivered(offer)).id.hex(), desk.process_async.key(delivered(offer)).id.hex())
 """
 
@@ -163,7 +163,7 @@ def test_ten_threads_at_once_ask_the_bureau_once(world: World) -> None:
     with ThreadPoolExecutor(10) as pool:
         kinds = sorted(pool.map(come, range(10)))
     assert kinds == ["executed"] + ["replayed"] * 9
-    assert (world.remote.requests, len(world.desk.book.rows())) == (1, 1)
+    assert (world.remote.requests, len(world.desk.quotes.rows())) == (1, 1)
 
 
 @pytest.mark.mission("B2", "B7")
@@ -174,19 +174,19 @@ def test_ten_tasks_at_once_ask_the_bureau_once_and_threads_get_the_same_answer(w
 
     assert asyncio.run(story()) == ["executed"] + ["replayed"] * 9
     assert world.desk.process.outcome(submission(11)).replayed
-    assert (world.remote.requests, len(world.desk.book.rows())) == (1, 1)
+    assert (world.remote.requests, len(world.desk.quotes.rows())) == (1, 1)
 
 
 @pytest.mark.mission("B2")
 def test_different_submissions_are_worked_on_side_by_side(world: World) -> None:
     inside = threading.Barrier(3)
-    write = world.desk.book.write
+    write = world.desk.quotes.write
 
     def meet(submission: Submission, quote: Any) -> None:
         inside.wait(TOO_LONG)  # passes only if all three are here at the same time
         write(submission, quote)
 
-    world.desk.book.write = meet  # type: ignore[method-assign]  # so that we see who is inside
+    world.desk.quotes.write = meet  # type: ignore[method-assign]  # so that we see who is inside
     with ThreadPoolExecutor(3) as pool:
         offers = [submission(begins=f"2026-06-0{day}") for day in (1, 2, 3)]
         assert all(outcome.executed for outcome in pool.map(world.desk.process.outcome, offers))
@@ -197,7 +197,7 @@ def test_a_declined_submission_costs_nothing_and_is_declined_once(world: World) 
     first, second = (world.desk.process.outcome(submission(number, industry="mining")) for number in (1, 2))
     assert first.value is not None
     assert (first.value.decision, first.value.why, second.replayed) == ("declined", "no mining", True)
-    assert (world.remote.requests, len(world.desk.book.rows())) == (0, 1)
+    assert (world.remote.requests, len(world.desk.quotes.rows())) == (0, 1)
 
 
 @pytest.mark.mission("B5")
@@ -221,7 +221,7 @@ def test_a_bureau_that_fails_is_asked_again_by_the_next_delivery_and_bills_once(
     ]
     assert [outcome.kind for outcome in outcomes] == ["failed", "failed", "executed", "replayed"]
     assert outcomes[2].attempt == 3
-    assert (world.remote.requests, len(world.remote.ledger), len(world.desk.book.rows())) == (3, 1, 1)
+    assert (world.remote.requests, len(world.remote.ledger), len(world.desk.quotes.rows())) == (3, 1, 1)
 
 
 async def outcome_of(desk: Desk, came: Submission) -> Any:
@@ -232,14 +232,14 @@ async def outcome_of(desk: Desk, came: Submission) -> Any:
 def test_a_submission_is_known_for_a_day(tmp_path: Path) -> None:
     clock = FakeClock()
     with bureau(calm=True) as remote:
-        desk = Desk(MemoryStore(clock=clock), remote.url, Book("memory://", tmp_path))
-        desk.book.create()
+        desk = Desk(MemoryStore(clock=clock), remote.url, QuoteTable("memory://", tmp_path))
+        desk.quotes.create()
         assert desk.process.outcome(submission(1)).executed
         clock.advance(timedelta(seconds=86_399).total_seconds())
         assert desk.process.outcome(submission(2)).replayed
         clock.advance(2)
         assert desk.process.outcome(submission(3)).executed
-        assert (len(desk.book.rows()), len(remote.ledger)) == (2, 2), "another submission by then"
+        assert (len(desk.quotes.rows()), len(remote.ledger)) == (2, 2), "another submission by then"
         desk.close()
 
 
@@ -257,7 +257,7 @@ def test_what_nobody_could_insure_is_refused_before_anything_is_claimed(world: W
     body = {**msgspec.to_builtins(submission()), **content}
     assert web.post(PATH, content=msgspec.json.encode(body)).status_code == httpx.codes.BAD_REQUEST
     assert web.post(PATH, content=b'{"company": ' + b"[" * 100_000).status_code == httpx.codes.BAD_REQUEST
-    assert (world.desk.book.rows(), world.remote.ledger) == ([], [])
+    assert (world.desk.quotes.rows(), world.remote.ledger) == ([], [])
 
 
 class Dead(BaseException):
@@ -269,19 +269,19 @@ class Dead(BaseException):
 def test_whoever_dies_right_behind_the_commit_has_left_the_row_and_the_record(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written = world.desk.book.write
+    written = world.desk.quotes.write
 
     def last_act(*row: Any) -> None:
         written(*row)
         raise Dead
 
-    monkeypatch.setattr(world.desk.book, "write", last_act)
+    monkeypatch.setattr(world.desk.quotes, "write", last_act)
     with pytest.raises(Dead):
         world.desk.process.outcome(submission(1))
     monkeypatch.undo()
     outcome = world.desk.process.outcome(submission(2))
-    assert outcome.replayed is world.desk.book.joined, "both were in one transaction, where there is one"
-    assert (len(world.desk.book.rows()), len(world.remote.ledger)) == (1, 1)
+    assert outcome.replayed is world.desk.quotes.joined, "both were in one transaction, where there is one"
+    assert (len(world.desk.quotes.rows()), len(world.remote.ledger)) == (1, 1)
 
 
 @pytest.mark.mission("B6")
@@ -323,11 +323,11 @@ def test_a_submission_over_http_and_the_same_from_a_queue_are_one(world: World) 
         for number in (2, 3):
             queue.put(msgspec.json.encode(submission(number)))
         queue.put(msgspec.json.encode(submission(4, begins="2027-01-01")))
-        asyncio.run(emptied(world.desk, queue))
+        asyncio.run(consume_all(world.desk, queue))
         assert httpx.post(url + PATH, content=b"{}").status_code == 400
         assert httpx.get(url + PATH).status_code == 404
         server.shutdown()
-    assert (len(world.remote.ledger), len(world.desk.book.rows())) == (2, 2)
+    assert (len(world.remote.ledger), len(world.desk.quotes.rows())) == (2, 2)
 
 
 @pytest.mark.mission("B8")
@@ -359,14 +359,14 @@ def test_too_many_replays_are_said_out_loud_and_so_is_none_for_weeks(tmp_path: P
     clock = FakeClock()
     memory = MemoryStore(clock=clock)
     with bureau(calm=True) as remote:
-        desk = Desk(memory, remote.url, Book("memory://", tmp_path))
-        desk.book.create()
+        desk = Desk(memory, remote.url, QuoteTable("memory://", tmp_path))
+        desk.quotes.create()
         for number in range(1, 26):
             desk.process(submission(number % 20 + 1))
         assert "submission" in verdict(desk, memory)["replay_rate"]
         said: dict[str, str] = {}
         for day in range(20):
-            careless = Desk(memory, remote.url, Book("memory://", tmp_path), app="careless")
+            careless = Desk(memory, remote.url, QuoteTable("memory://", tmp_path), app="careless")
             for month in range(4):
                 careless.process(submission(begins=f"2026-{month + 1:02}-{day + 1:02}", industry="mining"))
             said = verdict(careless, memory, {"no_replay_executions": 50})
@@ -387,4 +387,4 @@ def test_the_example_runs_as_its_readme_says(capsys: pytest.CaptureFixture[str])
     said = capsys.readouterr().out
     assert [line.split("replay=")[1].split()[0] for line in said.splitlines()[:2]] == ["False", "True"]
     assert "1 executed, the others replayed" in said
-    assert said.endswith("3 submissions: 3 rows in quotes, 2 charges of the bureau; 1 declined unasked\n")
+    assert said.endswith("3 submissions: 3 rows in quotes, 2 charges of the bureau; 1 declined without a request\n")

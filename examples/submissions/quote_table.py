@@ -1,4 +1,4 @@
-"""The table of quotes: in the database of the records, if that is one, so that both commit in one transaction."""
+"""The table of quotes. If possible it is in the database of the records, so that both commit in one transaction."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from onceward import current_async_claim, current_claim
 from onceward.operations.claim import BaseClaim
 
 COLUMNS = "risk TEXT, decision TEXT, premium TEXT, charge TEXT"
-WAIT = 10.0  # seconds for SQLite's one writer
+WRITER_TIMEOUT = 10.0  # seconds to wait for the single writer of SQLite
 
 
-class Book:
-    """`joined`: rows and records share a database. Elsewhere a row has a key that all attempts share, and is left."""
+class QuoteTable:
+    """`joined`: rows and records share a database. Otherwise, all attempts insert a row with the same primary key."""
 
     def __init__(self, store: str, folder: str | Path, *, name: str = "quotes", joined: bool | None = None) -> None:
-        kind, _, place = store.partition("://")
+        kind, _, location = store.partition("://")
         self._postgres = store.partition("?")[0] if kind.startswith("postgres") else ""
         on_sqlite = kind == "sqlite"
-        self._path = place.partition("?")[0].removeprefix("/") if on_sqlite else str(Path(folder) / "quotes.db")
+        self._path = location.partition("?")[0].removeprefix("/") if on_sqlite else str(Path(folder) / "quotes.db")
         self.joined = bool(self._postgres or on_sqlite) if joined is None else joined
         self._keyed = not self.joined and joined is None
         self._name = name
-        mark = "%s" if self._postgres else "?"
-        self._look = f"SELECT 1 FROM {name} WHERE risk = {mark}"
-        values = ", ".join([mark] * (5 if self._keyed else 4))
+        placeholder = "%s" if self._postgres else "?"
+        self._select = f"SELECT 1 FROM {name} WHERE risk = {placeholder}"
+        values = ", ".join([placeholder] * (5 if self._keyed else 4))
         self._insert = f"INSERT INTO {name} VALUES ({values}){' ON CONFLICT DO NOTHING' * self._keyed}"
 
     def create(self) -> None:
@@ -46,19 +46,19 @@ class Book:
             return list(connection.execute(f"SELECT risk, decision, premium, charge FROM {self._name}"))
 
     def knows(self, submission: Submission) -> bool:
-        """As one looks who does not have Onceward."""
+        """Return whether there is a row: the check that a program without Onceward would make."""
         with self._transaction() as connection:
-            return bool(connection.execute(self._look, (submission.risk,)).fetchall())
+            return bool(connection.execute(self._select, (submission.risk,)).fetchall())
 
     def write(self, submission: Submission, quote: Quote) -> None:
-        """For threads."""
+        """Insert the row, from a thread."""
         with self._transaction() as connection:
             connection.execute(self._insert, self._row(submission, quote, current_claim))
             if self.joined:
                 current_claim().complete_in(connection, quote)
 
     async def write_async(self, submission: Submission, quote: Quote) -> None:
-        """For tasks. SQLite has one writer and no event loop: many tasks want PostgreSQL."""
+        """Insert the row, from a task. SQLite has one writer and blocks the loop: use PostgreSQL for many tasks."""
         if not self._postgres:
             with self._transaction() as connection:
                 connection.execute(self._insert, self._row(submission, quote, current_async_claim))
@@ -80,7 +80,7 @@ class Book:
             with psycopg.connect(self._postgres) as connection:
                 yield connection
         else:
-            with closing(sqlite3.connect(self._path, timeout=WAIT, isolation_level=None)) as file, file:
+            with closing(sqlite3.connect(self._path, timeout=WRITER_TIMEOUT, isolation_level=None)) as file, file:
                 file.execute("BEGIN IMMEDIATE")
                 yield file
 
