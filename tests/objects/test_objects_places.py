@@ -86,7 +86,7 @@ def test_a_choice_that_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_a_name_below_a_file_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     objects = open_objects(tmp_path.as_uri())
     objects.put("a", PDF)
-    with pytest.raises(StoreBroken, match="a file and a folder of one name"):
+    with pytest.raises(StoreBroken, match="a file and a folder have the same name"):
         objects.put("a/b", PDF)
     assert objects.content("a/b") is None
     assert objects.read("a") == PDF
@@ -94,7 +94,7 @@ def test_a_name_below_a_file_is_refused_and_changes_nothing(tmp_path: Path) -> N
 
 def test_a_file_where_the_folder_should_be_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(StoreBroken, match="a file and a folder of one name"):
+    with pytest.raises(StoreBroken, match="a file and a folder have the same name"):
         open_objects((tmp_path / "file").as_uri())
 
 

@@ -53,15 +53,15 @@ def test_an_instant_is_the_same_in_every_zone() -> None:
     [
         ({"score": 1}, "row 1 has no id"),
         ({"id": None}, "row 1 has no id"),
-        ({"id": 5}, "id is no text"),
+        ({"id": 5}, "id is not a valid text"),
         ({"id": "a\0"}, "NUL"),
-        ({"id": "\ud800"}, "id is no text"),
-        ({"id": "a", "mode": "red"}, "colour, which statements has not"),
-        ({"id": "a", "score": "1"}, "score is no number"),
-        ({"id": "a", "score": True}, "score is no number"),
+        ({"id": "\ud800"}, "id is not a valid text"),
+        ({"id": "a", "mode": "red"}, "mode, which statements does not have"),
+        ({"id": "a", "score": "1"}, "score is not a valid number"),
+        ({"id": "a", "score": True}, "score is not a valid number"),
         ({"id": "a", "score": float("nan")}, "no place in an order"),
         ({"id": "a", "at": datetime(2026, 1, 1)}, "no time zone"),  # noqa: DTZ001 (the subject)
-        ({"id": "a", "at": "yesterday"}, "at is no time"),
+        ({"id": "a", "at": "yesterday"}, "at is not a valid time"),
     ],
 )
 def test_a_row_that_does_not_fit_says_which_and_why(row: dict[str, Any], message: str) -> None:
@@ -72,13 +72,13 @@ def test_a_row_that_does_not_fit_says_which_and_why(row: dict[str, Any], message
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"name": "a; DROP TABLE b"}, "cannot be a name"),
+        ({"name": "a; DROP TABLE b"}, "is not a valid name"),
         ({"name": "Onceward_staging"}, "own tables"),
-        ({"name": "a.b.c"}, "names no table"),
-        ({"columns": {"id": "text", 'x"': "text"}}, "cannot be a name"),
+        ({"name": "a.b.c"}, "is not a table name"),
+        ({"columns": {"id": "text", 'x"': "text"}}, "is not a valid name"),
         ({"columns": {"id": "text", "ID": "text"}}, "upper and lower case"),
-        ({"columns": {"id": "uuid"}}, "no known type"),
-        ({"columns": {"id": "json"}}, "has no order"),
+        ({"columns": {"id": "uuid"}}, "unknown type"),
+        ({"columns": {"id": "json"}}, "cannot be ordered"),
         ({"key": ()}, "has no key"),
         ({"key": ("other",)}, "no column 'other'"),
         ({"newest_by": "id"}, "on_match"),

@@ -114,7 +114,7 @@ def test_a_large_batch_goes_up_in_several_requests(front: Front, dataset: str, m
 
 
 def test_a_table_of_bigquery_that_is_there_must_fit(house: BigQueryWarehouse, query: Query) -> None:
-    with pytest.raises(ConfigurationError, match="without: colour"):
+    with pytest.raises(ConfigurationError, match="lacks the columns: mode"):
         house.prepare(Table(name="users", columns={"user_id": "text", "mode": "text"}, key=("user_id",)))
     query("CREATE TABLE counted (id STRING, n INT64, f FLOAT64, at DATETIME)")
     for column, kind in (("n", "number"), ("f", "integer"), ("at", "time")):
@@ -144,7 +144,7 @@ def test_a_load_that_is_refused_leaves_nothing_and_may_be_repeated_once_the_tabl
     query("DROP TABLE counted")
     query("CREATE TABLE counted (id STRING, n INT64 NOT NULL)")
     rows: list[dict[str, Any]] = [{"id": "a", "n": 1}, {"id": "b"}]
-    with pytest.raises(SourceError, match="counted refuses a row"):
+    with pytest.raises(SourceError, match="counted rejects a row"):
         house.load("1", strict, rows)
     assert query("SELECT COUNT(*) FROM counted") == [(0,)]
     query("DROP TABLE counted")
@@ -160,7 +160,7 @@ def test_no_rows_are_a_load_like_any_other(house: BigQueryWarehouse) -> None:
 
 @pytest.mark.fault("F52")
 def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bigquery_jobs, "SENDINGS", 2)
+    monkeypatch.setattr(bigquery_jobs, "MAX_SENDS", 2)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         url = f"bigquery://onceward-test/d?endpoint=http://127.0.0.1:{deaf.getsockname()[1]}&timeout=200ms"
         with pytest.raises(StoreUnavailable, match="timed out"):
@@ -169,7 +169,7 @@ def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch
 
 def test_without_credentials_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/at/all.json")
-    with pytest.raises(StoreNotSetUp, match="no credentials"):
+    with pytest.raises(StoreNotSetUp, match="credentials are missing"):
         open_warehouse("bigquery://onceward-test/d")
 
 

@@ -53,7 +53,7 @@ def test_without_an_id_of_its_own_a_job_whose_answer_is_lost_would_be_done_twice
 ) -> None:
     """The broken variant: the test above could fail."""
     house = prepared(url_of(front, dataset))
-    asked = Jobs.asked
+    asked = Jobs.retry_request
 
     def ended_anew(self: Jobs, job_id: str, sql: str, parameters: dict[str, str]) -> tuple[bool, None]:
         def done() -> None:
@@ -130,7 +130,7 @@ def test_the_same_load_id_with_other_rows_at_once_is_a_mismatch_and_loads_nothin
     house = prepared(url)
     with (
         another_in_its_transaction(front, url, "one", {"statement_id": "s1"}),
-        pytest.raises(PayloadMismatch, match="done before with other rows"),
+        pytest.raises(PayloadMismatch, match="already used with other rows"),
     ):
         house.load("one", STATEMENTS, [{"statement_id": "s2"}])
     assert asking(house, dataset)("SELECT statement_id FROM statements") == [("s1",)]
@@ -140,10 +140,10 @@ def test_the_same_load_id_with_other_rows_at_once_is_a_mismatch_and_loads_nothin
 def test_one_that_never_gets_its_turn_says_so_and_may_be_repeated(
     front: Front, dataset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bigquery_jobs, "TRIES", 3)
+    monkeypatch.setattr(bigquery_jobs, "MAX_CONFLICTS", 3)
     house = prepared(url_of(front, dataset))
     front.abort(5)
-    with pytest.raises(StoreUnavailable, match="somebody else was faster, 3 times"):
+    with pytest.raises(StoreUnavailable, match="conflicts with other loads, 3 times"):
         house.load("batch 1", USERS, [{"user_id": "anna"}])
     assert house.load("batch 1", USERS, [{"user_id": "anna"}]).inserted == 1, "what was aborted before does not count"
     house.close()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from examples.learning.place import opened
-from examples.learning.records import incoming
+from examples.learning.storage import open_storage
+from examples.learning.records import parse_statement
 from examples.learning.search import Search
 from onceward import PayloadMismatch
 from onceward.warehouse import ComparesRows
@@ -72,15 +72,15 @@ def test_of_two_different_rows_at_once_one_is_put_in_and_the_other_is_told(url: 
 
 @pytest.mark.mission("D1")
 def test_learning_records_on_bigquery(url: str, tmp_path: Path) -> None:
-    with opened(tmp_path, url) as place:
+    with open_storage(tmp_path, url) as place:
         learning = place.learning
-        one, other = incoming(statement()), incoming(statement(result={"success": True}))
+        one, other = parse_statement(statement()), parse_statement(statement(result={"success": True}))
         assert learning.store([one, one, other]).verdicts == ("inserted", "same", "different")
         with pytest.raises(PayloadMismatch):
-            learning.store([incoming(statement("s2")), other], whole=True)
+            learning.store([parse_statement(statement("s2")), other], whole=True)
         assert learning.get(uuid("s2")) is None
         assert (learning.get(one.id) or {})["actor"] == one.told["actor"]
-        learning.store([incoming(voiding("v", "s1"))])
+        learning.store([parse_statement(voiding("v", "s1"))])
         assert learning.get(one.id) is None
         assert learning.get(one.id, voided=True) is not None
         assert [told["id"] for told in Search.of({"limit": "5"}).statements(learning.house)[0]] == [uuid("v")]

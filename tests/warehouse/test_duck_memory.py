@@ -17,7 +17,7 @@ from onceward.warehouse import Table, open_warehouse
 from onceward.warehouse import duck_merge as duck_merging
 from onceward.warehouse.batch import RowBatch
 from onceward.warehouse.duck import DuckWarehouse
-from onceward.warehouse.duck_merge import PIECE, DuckMerging
+from onceward.warehouse.duck_merge import CHUNK_BYTES, DuckTransaction
 from onceward.warehouse.duck_url import parse
 
 FACTS = Table(name="facts", columns={"id": "text", "digest": "text", "said": "text"}, key=("id",), same_by=("digest",))
@@ -50,20 +50,20 @@ def fact(id: str, digest: str, said: str = "") -> dict[str, Any]:
     [
         (
             "memory_limit=lots",
-            "memory_limit=lots is no amount of memory → a number and its unit, such as 256MB or 2GiB",
+            "memory_limit=lots is not an amount of memory → write a number and a unit, such as 256MB or 2GiB",
         ),
-        ("memory_limit=", "is no amount of memory"),
+        ("memory_limit=", "is not an amount of memory"),
         ("memory_limit=256", "a number and its unit"),
-        ("memory_limit=0MB", "is no amount of memory"),
-        ("memory_limit=1\u0663MB", "is no amount of memory"),
-        ("memory_limit=1MB'%3B DROP TABLE facts", "is no amount of memory"),
-        ("threads=0", "threads=0 is no number of threads → 1 or more"),
-        ("threads=two", "is no number of threads"),
-        ("threads=1\u0663", "is no number of threads"),
+        ("memory_limit=0MB", "is not an amount of memory"),
+        ("memory_limit=1\u0663MB", "is not an amount of memory"),
+        ("memory_limit=1MB'%3B DROP TABLE facts", "is not an amount of memory"),
+        ("threads=0", "threads=0 is not a number of threads → 1 or more"),
+        ("threads=two", "is not a number of threads"),
+        ("threads=1\u0663", "is not a number of threads"),
         ("primary_key=maybe", "neither yes nor no → yes: tables are made with an index"),
         (
             "memory=1GB&cores=2",
-            "cores, memory: no setting of a DuckDB URL → there are: memory_limit, threads, primary_key",
+            "unknown settings in a DuckDB URL: cores, memory → the settings are: memory_limit, threads, primary_key",
         ),
     ],
 )
@@ -75,7 +75,7 @@ def test_a_setting_that_is_wrong_is_explained(settings: str, why: str, tmp_path:
 
 
 def test_more_memory_than_can_be_counted_is_explained_and_the_file_is_let_go(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="999999999TB is no amount of memory") as caught:
+    with pytest.raises(ConfigurationError, match="999999999TB is not an amount of memory") as caught:
         open_warehouse(f"duckdb:///{tmp_path}/house.duckdb?memory_limit=999999999TB")
     assert_free(tmp_path / "house.duckdb")
     assert caught.value.__traceback__, "which holds on to all that it has seen"
@@ -100,7 +100,7 @@ def test_too_little_memory_is_explained_and_nothing_is_lost(tmp_path: Path) -> N
         house.merge(FACTS, [fact("a", "1")])
         house.query("SET memory_limit = '1MB'")
         with pytest.raises(
-            StoreUnavailable, match=r"not enough memory .*memory_limit=…, or take smaller .*primary_key=no"
+            StoreUnavailable, match=r"not have enough memory .*memory_limit=…, or use smaller .*primary_key=no"
         ):
             house.merge(FACTS, [fact(str(n), "1", "x" * 1000) for n in range(2_000)])
         house.query("SET memory_limit = '1GB'")
@@ -112,13 +112,13 @@ def test_large_rows_go_in_piece_by_piece(tmp_path: Path, monkeypatch: pytest.Mon
     """Handed over in one piece, the same rows would need more than there is."""
     rows = [fact(str(n), "1", f"{n}" + "x" * 65_536) for n in range(250)]
     size = sum(len(row["said"]) for row in rows)
-    assert size > 7 * PIECE
+    assert size > 7 * CHUNK_BYTES
     with closing(opened(f"duckdb:///{tmp_path}/house.duckdb?memory_limit=64MB&threads=2&primary_key=no")) as house:
         assert house.merge(FACTS, rows).inserted == 250
         assert house.merge(FACTS, rows).same == 250
         assert house.query("SELECT count(*), sum(length(said)) FROM facts") == [(250, size)]
-        monkeypatch.setattr(duck_merging, "PIECE", 1 << 40)
-        with pytest.raises(StoreUnavailable, match="not enough memory"):
+        monkeypatch.setattr(duck_merging, "CHUNK_BYTES", 1 << 40)
+        with pytest.raises(StoreUnavailable, match="not have enough memory"):
             house.merge(FACTS, rows)
 
 
@@ -146,7 +146,7 @@ def test_a_table_has_an_index_unless_the_url_says_otherwise(house: DuckWarehouse
 def test_a_table_without_an_index_is_refused_where_one_is_expected(house: DuckWarehouse, tmp_path: Path) -> None:
     with (
         closing(DuckWarehouse(parse(f"duckdb:///{tmp_path}/house.duckdb"))) as other,
-        pytest.raises(ConfigurationError, match=r"not unique by id → .*or open it with \?primary_key=no"),
+        pytest.raises(ConfigurationError, match=r"no unique index over id → .*or open it with \?primary_key=no"),
     ):
         other.prepare(FACTS)
 
@@ -167,7 +167,7 @@ def test_without_turns_the_row_would_be_there_twice(
     house: DuckWarehouse, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So the turns are what keeps it from that, and the test above can fail."""
-    monkeypatch.setattr(DuckMerging, "take_turn", lambda _self, _table: None)
+    monkeypatch.setattr(DuckTransaction, "count_turn", lambda _self, _table: None)
     with closing(opened(url)) as other:
         assert _merged_in_between(house, other) == ("inserted",)
         assert house.query(COUNTED) == [(2, 1)]
@@ -175,10 +175,10 @@ def test_without_turns_the_row_would_be_there_twice(
 
 def _merged_in_between(house: DuckWarehouse, other: DuckWarehouse) -> tuple[str, ...]:
     """What is answered to the one who began first, if the other one merges the same key before it has a turn."""
-    merging = house._merging
+    merging = house._transaction
     begun = 0
 
-    def slowly(table: Table) -> DuckMerging:
+    def slowly(table: Table) -> DuckTransaction:
         nonlocal begun
         begun += 1
         if begun == 1:
@@ -186,7 +186,7 @@ def _merged_in_between(house: DuckWarehouse, other: DuckWarehouse) -> tuple[str,
             assert other.merge(FACTS, [fact("a", "1")]).verdicts == ("inserted",)
         return merging(table)
 
-    house._merging = slowly  # type: ignore[method-assign]
+    house._transaction = slowly  # type: ignore[method-assign]
     return tuple(house.merge(FACTS, [fact("a", "2")]).verdicts)
 
 
@@ -250,10 +250,10 @@ def test_six_who_open_a_new_file_at_once_all_get_it(tmp_path: Path, settings: st
 def test_a_long_merge_is_waited_for(house: DuckWarehouse, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an index all rows of a table are in each other's way: whoever comes second would give up."""
     monkeypatch.setattr("onceward.warehouse.duck.ATTEMPTS", 1)
-    merging = house._merging
+    merging = house._transaction
     begun, told = threading.Event(), list[str]()
 
-    def slowly(table: Table) -> DuckMerging:
+    def slowly(table: Table) -> DuckTransaction:
         taken = merging(table)
         begun.set()
         second.join(0.2)  # it can not end before we do
@@ -267,7 +267,7 @@ def test_a_long_merge_is_waited_for(house: DuckWarehouse, url: str, monkeypatch:
             except StoreUnavailable as error:
                 told.append(str(error))
 
-    house._merging = slowly  # type: ignore[method-assign]
+    house._transaction = slowly  # type: ignore[method-assign]
     second = threading.Thread(target=follow)
     second.start()
     house.merge(FACTS, [fact("a", "1")])
@@ -307,5 +307,5 @@ def test_a_column_that_hides_where_rows_are_does_no_harm(tmp_path: Path) -> None
 
 
 def test_a_batch_of_nothing_is_staged_too(house: DuckWarehouse) -> None:
-    DuckMerging(house.connection, keyed=False).stage(RowBatch(FACTS, [], 0, ""))
+    DuckTransaction(house.connection, keyed=False).stage(RowBatch(FACTS, [], 0, ""))
     assert house.query("SELECT count(*) FROM onceward_staging") == [(0,)]

@@ -67,7 +67,7 @@ def test_any_other_index_keeps_no_rows_apart(house: DuckWarehouse, index: str) -
     house.query(MADE)
     house.query(MADE.replace("orders", "other"))
     house.query(f"CREATE {index}")
-    with pytest.raises(ConfigurationError, match="not unique by order, Line"):
+    with pytest.raises(ConfigurationError, match="no unique index over order, Line"):
         house.prepare(ORDERS)
 
 

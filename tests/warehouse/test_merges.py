@@ -83,7 +83,7 @@ def test_rows_of_one_key_in_one_batch_are_compared_with_what_is_stored(house: Co
 @pytest.mark.mission("D1")
 def test_whole_means_all_of_it_or_nothing(house: ComparesRows) -> None:
     house.merge(FACTS, [fact("a", "1")], whole=True)
-    with pytest.raises(PayloadMismatch, match=r"facts has another row under a: nothing was put in \[key a\]"):
+    with pytest.raises(PayloadMismatch, match=r"facts has another row under a: nothing was inserted \[key a\]"):
         house.merge(FACTS, [fact("b", "1"), fact("a", "2"), fact("c", "1")], whole=True)
     assert told(house) == {"a": "1"}
     assert house.merge(FACTS, [fact("b", "1"), fact("a", "1")], whole=True).inserted == 1, "and it can be used again"
@@ -93,7 +93,7 @@ def test_a_batch_that_contradicts_itself_does_not_go_in_as_a_whole_also_if_what_
     house: ComparesRows,
 ) -> None:
     house.merge(FACTS, [fact("a", "1")])
-    with pytest.raises(PayloadMismatch, match="nothing was put in"):
+    with pytest.raises(PayloadMismatch, match="nothing was inserted"):
         house.merge(FACTS, [fact("b", "1"), fact("a", "1", at=5), fact("a", "1"), fact("a", "1", at=6)], whole=True)
     assert told(house) == {"a": "1"}
     same = [fact("b", "1"), fact("b", "1", at=5)]
@@ -107,7 +107,7 @@ def test_many_that_differ_are_not_all_named(house: ComparesRows) -> None:
 
 
 def test_a_row_that_cannot_be_read_stops_the_merge_before_anything_is_written(house: ComparesRows) -> None:
-    with pytest.raises(SourceError, match="row 2: digest is no text"):
+    with pytest.raises(SourceError, match="row 2: digest is not a valid text"):
         house.merge(FACTS, [fact("a", "1"), {"id": "b", "digest": 7}])
     with pytest.raises(SourceError, match="row 1 has no id"):
         house.merge(FACTS, [{"digest": "1"}])
@@ -139,7 +139,7 @@ def test_what_is_there_is_found_by_one_question(house: ComparesRows) -> None:
 
 def test_a_table_says_what_makes_a_row_the_same(house: ComparesRows) -> None:
     plain = Table(name="facts", columns={"id": "text"}, key=("id",))
-    with pytest.raises(ConfigurationError, match="does not say what makes a row the same"):
+    with pytest.raises(ConfigurationError, match="rows cannot be compared"):
         house.merge(plain, [{"id": "a"}])
     with pytest.raises(ConfigurationError, match="replaced rows may differ"):
         Table(name="t", columns={"id": "text", "d": "text"}, key=("id",), on_match="replace", same_by=("d",))

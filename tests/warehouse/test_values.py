@@ -56,7 +56,7 @@ class House:
     def run(self, sql: str) -> Any:
         if isinstance(self.house, DuckWarehouse | SQLiteWarehouse):
             return self.house.connection.execute(sql)
-        connection: Any = self.house._connected()  # type: ignore[attr-defined]  # the other one
+        connection: Any = self.house._connect()  # type: ignore[attr-defined]  # the other one
         return connection.execute(sql)
 
     def loaded(self, given_rows: list[dict[str, Any]]) -> set[Tuple]:

@@ -1,13 +1,13 @@
-"""BigQuery as the warehouse: rows are staged by parameterised jobs, and merged in one transaction under a derived id.
+"""BigQuery as a warehouse: rows are staged by parameterised jobs, and merged in one transaction under a derived job id.
 
-    look      SELECT: was this load done? Then that is the answer
-    stage     a table of this call's own, filled by jobs of at most a few megabytes
-    merge     one job: its turn, the MERGE and the record commit together, or nothing does
-    answer    SELECT: what the record says
+    look      SELECT: if the load was done before, return its record
+    stage     a staging table of this call, filled by jobs of at most a few megabytes
+    merge     one job: the turn counter, the MERGE and the record commit together, or not at all
+    answer    SELECT: return the record
 
-The record is the truth; the job ids save work. A job that is sent again under its id is the same job, so a lost answer
-costs nothing, and two who do the same load at once wait for one job. A job that has failed stays so for ever: the next
-attempt has the next number.
+The record decides; the job ids save work. A job that is sent again under its id is the same job, so a lost reply costs
+nothing, and two processes with the same load wait for one job. A failed job stays failed: the next attempt uses the
+next number.
 """
 
 from __future__ import annotations
@@ -28,143 +28,153 @@ from . import bigquery_sql as sql
 from .batch import RowBatch, Tuple, batch_of
 from .bigquery_driver import driver
 from .bigquery_jobs import Jobs
-from .bigquery_merge import BigQueryComparing
+from .bigquery_merge import BigQueryRowMerge
 from .bigquery_url import parse
-from .load import LOADS, by_key, checked, plain_columns, refuse_other_columns, refused, replayed, wanted_keys
+from .load import (
+    LOADS,
+    check_columns,
+    check_load,
+    check_selectable,
+    key_batch,
+    replay_result,
+    results_by_key,
+    row_refused,
+)
 from .port import Fingerprinting, Loaded, MergeResult
 from .row_merge import Rows
 from .table import ColumnType, Table
 
 STAGED_FOR: Final = timedelta(hours=6)
-"""BigQuery itself removes what a killed loader has left."""
+"""BigQuery deletes the staging tables of killed loaders after this time."""
 
 CHUNK: Final = 3_000_000
-"""Bytes of rows in a request: escaped they are at most three times as many, and BigQuery takes ten million."""
+"""Bytes of rows in a request. Escaping makes them at most three times as large; BigQuery accepts ten million."""
 
-FOUND_AS: Final = {"timestamp": "timestamp with time zone", "datetime": "timestamp"}
-"""BigQuery's names of types that mean something else elsewhere."""
+TYPE_NAMES: Final = {"timestamp": "timestamp with time zone", "datetime": "timestamp"}
+"""BigQuery's type names that have another meaning elsewhere."""
 
-REFUSED: Final = ("null", "constraint", "out of range", "overflow")
-"""What is in BigQuery's message if a row, not the statement, is at fault."""
+ROW_ERRORS: Final = ("null", "constraint", "out of range", "overflow")
+"""Words in BigQuery's message if a row, not the statement, is at fault."""
 
 
 class BigQueryWarehouse:
-    """As many loaders as you like, from as many processes. Loads into one table take turns."""
+    """Any number of loaders and processes may use it. Loads into the same table run one after the other."""
 
     def __init__(self, url: str) -> None:
         self._driver = driver()
-        self._place = place = parse(url)
-        self.name = place.name
-        self.client = self._opened()
-        self._jobs = Jobs(self.client, self.name, place.timeout)
-        self._jobs.location = self._make_dataset(place.dataset)  # jobs of other regions are found only if it is told
-        self._make(place.dataset, LOADS, sql.LOADS)
+        self._address = address = parse(url)
+        self.name = address.name
+        self.client = self._connect()
+        self._jobs = Jobs(self.client, self.name, address.timeout)
+        self._jobs.location = self._create_dataset(address.dataset)  # needed to find jobs in other regions
+        self._create_table(address.dataset, LOADS, sql.LOADS)
 
-    def _opened(self) -> Any:
-        place = self._place
+    def _connect(self) -> Any:
+        address = self._address
         settings: dict[str, Any] = {}
-        if place.endpoint is not None:
-            settings = {"credentials": self._driver.Anonymous(), "client_options": {"api_endpoint": place.endpoint}}
+        if address.endpoint is not None:
+            settings = {"credentials": self._driver.Anonymous(), "client_options": {"api_endpoint": address.endpoint}}
         try:
-            return self._driver.Client(place.project, location=place.location, **settings)
+            return self._driver.Client(address.project, location=address.location, **settings)
         except self._driver.AuthError as error:
             raise StoreNotSetUp(
-                f"{self.name}: no credentials ({error})",
+                f"{self.name}: credentials are missing ({error})",
                 hint="set GOOGLE_APPLICATION_CREDENTIALS, or log in with gcloud",
             ) from error
 
     def prepare(self, table: Table) -> None:
         dataset, name = self._parts(table)
-        if dataset != self._place.dataset:
-            self._make_dataset(dataset)
+        if dataset != self._address.dataset:
+            self._create_dataset(dataset)
         columns = {column: sql.TYPES[kind] for column, kind in table.columns.items()}
-        found = self._make(dataset, name, columns)
-        refuse_other_columns(table, {field.name: _kind(field.field_type) for field in found})
-        self._prepare_turns(_turns(name), dataset)
+        found = self._create_table(dataset, name, columns)
+        check_columns(table, {field.name: _kind(field.field_type) for field in found})
+        self._create_turn_counter(_turn_counter(name), dataset)
 
-    def _prepare_turns(self, name: str, dataset: str) -> None:
-        self._make(dataset, name, sql.TURN)
-        turns = self._quoted(name, dataset)
-        if not self._jobs.rows(f"SELECT turn FROM {turns} LIMIT 1"):
-            self._jobs.run(f"onceward_turn_{uuid.uuid4().hex}", sql.first_turn(turns))
+    def _create_turn_counter(self, name: str, dataset: str) -> None:
+        self._create_table(dataset, name, sql.TURN)
+        counter = self._quoted(name, dataset)
+        if not self._jobs.rows(f"SELECT turn FROM {counter} LIMIT 1"):
+            self._jobs.run(f"onceward_turn_{uuid.uuid4().hex}", sql.first_turn(counter))
 
     def load(
         self, load_id: str, table: Table, rows: Iterable[Mapping[str, Any]], *, fingerprint: Fingerprinting = "rows"
     ) -> Loaded:
-        batch = checked(load_id, batch_of(table, rows), fingerprint)
+        batch = check_load(load_id, batch_of(table, rows), fingerprint)
         nonce = uuid.uuid4().hex
-        before = self._answer(load_id, batch, nonce)
+        before = self._find_load(load_id, batch, nonce)
         if before is not None:
             return before
         staging = f"onceward_staging_{nonce}"
         self._stage(staging, batch)
         try:
-            loaded = self._merged(load_id, batch, staging, nonce)
+            loaded = self._merge_staged(load_id, batch, staging, nonce)
         except StoreBroken as error:
-            if any(word in str(error).lower() for word in REFUSED):
-                raise refused(table, load_id, error) from error
+            if any(word in str(error).lower() for word in ROW_ERRORS):
+                raise row_refused(table, load_id, error) from error
             raise
         self._drop(staging)
         return loaded
 
     def merge(self, table: Table, rows: Iterable[Mapping[str, Any]], *, whole: bool = False) -> MergeResult:
-        """As everywhere; recorded among the loads, under an id of its own."""
+        """Merge the rows as on every engine. The merge is recorded among the loads, under a generated id."""
         given = Rows(table, rows)
         dataset, name = self._parts(table)
-        staged: list[str] = []  # a table a pass: a job that fills one is done once, under its id
+        staged: list[str] = []  # one table per pass: a job that fills one runs once under its id
 
         def fill(batch: RowBatch) -> str:
             staged.append(f"onceward_staging_{uuid.uuid4().hex}")
             self._stage(staged[-1], batch)
             return self._quoted(staged[-1])
 
-        def put_in(batch: RowBatch) -> None:
+        def merge_staged(batch: RowBatch) -> None:
             nonce = staged[-1].rpartition("_")[2]
-            self._merged(f"merge {nonce}", batch, staged[-1], nonce, whole=whole)
+            self._merge_staged(f"merge {nonce}", batch, staged[-1], nonce, whole=whole)
 
         try:
-            comparing = BigQueryComparing(self._quoted(name, dataset), fill, put_in, self._jobs.rows)
-            return given.merge(comparing, whole=whole)
+            transaction = BigQueryRowMerge(self._quoted(name, dataset), fill, merge_staged, self._jobs.rows)
+            return given.merge(transaction, whole=whole)
         finally:
             for one in staged:
                 self._drop(one)
 
     def _drop(self, staging: str) -> None:
-        with suppress(StoreError):  # the load is done; what is left goes by itself
-            self._jobs.asked(
+        with suppress(StoreError):  # the load is done, and the table expires by itself
+            self._jobs.retry_request(
                 lambda: self.client.delete_table(self._id(staging), not_found_ok=True, **self._jobs.request)
             )
 
-    def _merged(self, load_id: str, batch: RowBatch, staging: str, nonce: str, *, whole: bool = False) -> Loaded:
+    def _merge_staged(self, load_id: str, batch: RowBatch, staging: str, nonce: str, *, whole: bool = False) -> Loaded:
         table = batch.table
         dataset, name = self._parts(table)
-        places = sql.Places(
+        tables = sql.LoadTables(
             self._quoted(name, dataset),
             self._quoted(staging),
             self._quoted(LOADS),
-            self._quoted(_turns(name), dataset),
+            self._quoted(_turn_counter(name), dataset),
         )
-        script = sql.load(places, table, _record(load_id, batch, nonce), whole=whole)
+        script = sql.load(tables, table, _record(load_id, batch, nonce), whole=whole)
         job = f"onceward_load_{_digest(self.name, load_id, table.name, batch.digest)}"
         number = -1
         while True:
             number = self._jobs.run(job, script, first=number + 1)
-            loaded = self._answer(load_id, batch, nonce)
+            loaded = self._find_load(load_id, batch, nonce)
             if loaded is not None:
-                return loaded  # else its record was deleted since: that job has done its work, and this is another load
+                return loaded  # otherwise the record was deleted after that job: this is another load
 
-    def _answer(self, load_id: str, batch: RowBatch, nonce: str) -> Loaded | None:
+    def _find_load(self, load_id: str, batch: RowBatch, nonce: str) -> Loaded | None:
         found = self._jobs.rows(sql.find_load(self._quoted(LOADS)), load_id=load_id)
         if not found:
             return None
         name = batch.table.name
-        table, digest, *did, whose = min(found, key=lambda row: row[0] != name)  # two tables at once under one id: ours
-        loaded = replayed(load_id, batch, table, digest, tuple(did))
-        return replace(loaded, replayed=False) if whose == nonce else loaded
+        own = min(found, key=lambda row: row[0] != name)  # two tables may have used one id at the same time
+        table, digest, *counts, load_nonce = own
+        loaded = replay_result(load_id, batch, table, digest, tuple(counts))
+        return replace(loaded, replayed=False) if load_nonce == nonce else loaded
 
     def _stage(self, staging: str, batch: RowBatch) -> None:
         columns = {column: sql.TYPES[kind] for column, kind in batch.table.columns.items()}
-        self._make(self._place.dataset, staging, columns, expires=datetime.now(UTC) + STAGED_FOR)
+        self._create_table(self._address.dataset, staging, columns, expires=datetime.now(UTC) + STAGED_FOR)
         statement = sql.stage(self._quoted(staging), batch.table)
         for number, chunk in enumerate(_chunks(batch)):
             self._jobs.run(f"{staging}_{number}", statement, rows=chunk)
@@ -173,66 +183,73 @@ class BigQueryWarehouse:
         return set(self.found(table, keys, ()))
 
     def found(self, table: Table, keys: Sequence[Any], columns: Sequence[str]) -> dict[Any, tuple[Any, ...]]:
-        rows, wanted = wanted_keys(table, keys)
+        rows, wanted = key_batch(table, keys)
         dataset, name = self._parts(table)
-        statement = sql.find_known(self._quoted(name, dataset), wanted.table, plain_columns(table, columns))
+        statement = sql.find_known(self._quoted(name, dataset), wanted.table, check_selectable(table, columns))
         answers = [row for chunk in _chunks(wanted) for row in self._jobs.rows(statement, rows=chunk)]
-        return by_key(table, keys, rows, answers)
+        return results_by_key(table, keys, rows, answers)
 
     def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """In the words of BigQuery; tables without a dataset are those of the URL's."""
-        return self._jobs.answers(sql, values, f"{self._place.project}.{self._place.dataset}")
+        """Run a query in BigQuery's SQL. Tables without a dataset are in the URL's dataset."""
+        return self._jobs.query(sql, values, f"{self._address.project}.{self._address.dataset}")
 
     def close(self) -> None:
         self.client.close()
 
     # ── tables ──
 
-    def _make(self, dataset: str, name: str, columns: Mapping[str, str], expires: datetime | None = None) -> list[Any]:
-        """The table's columns, of which it is made if it is not there."""
+    def _create_table(
+        self, dataset: str, name: str, columns: Mapping[str, str], expires: datetime | None = None
+    ) -> list[Any]:
+        """Create the table if it does not exist. Return its columns."""
         table = self._driver.Table(
             self._id(name, dataset), [self._driver.SchemaField(column, kind) for column, kind in columns.items()]
         )
         table.expires = expires
 
-        made = self._jobs.asked(lambda: self.client.create_table(table, exists_ok=True, **self._jobs.request))
-        return list(made.schema)
+        created = self._jobs.retry_request(
+            lambda: self.client.create_table(table, exists_ok=True, **self._jobs.request)
+        )
+        return list(created.schema)
 
-    def _make_dataset(self, dataset: str) -> str | None:
-        """Where it is. Asked for first: to make one takes a right that a loader need not have."""
-        reference = f"{self._place.project}.{dataset}"
+    def _create_dataset(self, dataset: str) -> str | None:
+        """Create the dataset if it does not exist, and return its location.
 
-        def make() -> Any:
+        It is looked up first: creating one needs a permission that a loader need not have.
+        """
+        reference = f"{self._address.project}.{dataset}"
+
+        def create() -> Any:
             try:
                 return self.client.get_dataset(reference, **self._jobs.request)
             except self._driver.errors.NotFound:
                 return self.client.create_dataset(reference, exists_ok=True, **self._jobs.request)
 
-        location: str | None = self._jobs.asked(make).location
+        location: str | None = self._jobs.retry_request(create).location
         return location
 
     def _parts(self, table: Table) -> tuple[str, str]:
         dataset, _, name = table.name.rpartition(".")
-        return dataset or self._place.dataset, name
+        return dataset or self._address.dataset, name
 
     def _id(self, name: str, dataset: str | None = None) -> str:
-        return f"{self._place.project}.{dataset or self._place.dataset}.{name}"
+        return f"{self._address.project}.{dataset or self._address.dataset}.{name}"
 
     def _quoted(self, name: str, dataset: str | None = None) -> str:
         return f"`{self._id(name, dataset)}`"
 
 
 def _kind(found: str) -> str:
-    return FOUND_AS.get(found.lower(), found)
+    return TYPE_NAMES.get(found.lower(), found)
 
 
-def _turns(name: str) -> str:
-    """Beside the table, so that whoever loads into it takes the same turns, whichever dataset is their own."""
+def _turn_counter(name: str) -> str:
+    """Return the name of the turn counter. It is in the table's dataset, so that all loaders use the same one."""
     return f"onceward_turn_{name}"
 
 
 def _record(load_id: str, batch: RowBatch, nonce: str) -> dict[str, str]:
-    """As the script writes it."""
+    """Return the columns of the load's record as SQL expressions."""
     return {
         "load_id": sql.text(load_id),
         "table_name": f"'{batch.table.name}'",
@@ -251,32 +268,32 @@ def _digest(*parts: str) -> str:
 
 
 def _chunks(batch: RowBatch) -> Iterator[str]:
-    """The rows as JSON arrays, each short enough for one request."""
+    """Yield the rows as JSON arrays, each small enough for one request."""
     columns = tuple(batch.table.columns.items())
-    held: list[bytes] = []
+    pending: list[bytes] = []
     size = 0
     for row in batch.rows:
-        text = msgspec.json.encode(_spelt(row, columns))
+        text = msgspec.json.encode(_as_texts(row, columns))
         if len(text) > CHUNK:
             raise SourceError(
-                f"a row for {batch.table.name} has {len(text):,} bytes, and a request to BigQuery holds {CHUNK:,}",
-                hint="keep what is so large in object storage, and its name in the row",
+                f"a row for {batch.table.name} has {len(text):,} bytes; the limit for BigQuery is {CHUNK:,}",
+                hint="store large values in object storage, and their names in the row",
             )
-        if held and size + len(text) > CHUNK:
-            yield _array(held)
-            held, size = [], 0
-        held.append(text)
+        if pending and size + len(text) > CHUNK:
+            yield _array(pending)
+            pending, size = [], 0
+        pending.append(text)
         size += len(text) + 1
-    if held:
-        yield _array(held)
+    if pending:
+        yield _array(pending)
 
 
 def _array(rows: list[bytes]) -> str:
     return f"[{b','.join(rows).decode()}]"
 
 
-def _spelt(row: Tuple, columns: Sequence[tuple[str, ColumnType]]) -> dict[str, str]:
-    """Each value as a text that its type is cast from; what is missing is missing."""
+def _as_texts(row: Tuple, columns: Sequence[tuple[str, ColumnType]]) -> dict[str, str]:
+    """Return each value as text, to be cast to its type. Missing values are omitted."""
     return {
         name: ("true" if value else "false") if isinstance(value, bool) else str(value)
         for (name, _), value in zip(columns, row, strict=True)

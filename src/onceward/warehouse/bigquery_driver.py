@@ -1,4 +1,4 @@
-"""What we use of google-cloud-bigquery, imported by those who open a warehouse there."""
+"""The parts of google-cloud-bigquery that we use, imported when a BigQuery warehouse is opened."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from onceward.errors import MissingExtra
 
 
 class Driver:
-    """Its names, and its many ways to say that no answer came."""
+    """The names that we use, and the exceptions that mean "no reply"."""
 
     def __init__(self) -> None:
         import requests

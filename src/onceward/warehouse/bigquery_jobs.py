@@ -1,4 +1,4 @@
-"""Jobs of BigQuery under ids of our own: a job that is sent again is the same job, however its answers get lost."""
+"""Run BigQuery jobs under our own ids: a job that is sent again after a lost reply is the same job."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from .bigquery_driver import driver
 
 T = TypeVar("T")
 
-REQUEST: Final = 60.0  # seconds for one request; a job may take longer
-SENDINGS: Final = 4
-"""Of one request, if no answer comes: its job has an id, so it is done once."""
+REQUEST_TIMEOUT: Final = 60.0  # seconds for one request; a job may take longer
+MAX_SENDS: Final = 4
+"""Attempts to send a request without a reply. Its job has an id, so it runs once."""
 
-TRIES: Final = 12
-"""At a transaction in whose way others come: each time, one of those has gone on."""
+MAX_CONFLICTS: Final = 12
+"""Attempts to run a transaction that conflicts with others. Each time, one of the others has committed."""
 
 PAUSE: Final = 0.1  # seconds, doubled each time
-LONGEST_PAUSE: Final = 10.0
-BETWEEN_LOOKS: Final = 1.0  # seconds at most, at a job that runs
+MAX_PAUSE: Final = 10.0
+MAX_POLL_INTERVAL: Final = 1.0  # seconds at most between two polls of a running job
 
 CONFLICTS: Final = ("concurrent update", "concurrent transaction", "Could not serialize")
-"""What BigQuery says to the one of two transactions that it aborts."""
+"""BigQuery's messages for a transaction that it aborts because of a conflict."""
 
 BUSY: Final = frozenset({"rateLimitExceeded", "quotaExceeded", "jobRateLimitExceeded", "backendError", "internalError"})
-AGAIN: Final = "the load may be repeated under the same id"
+REPEAT_HINT: Final = "the load may be repeated under the same id"
 
 
 class Jobs:
-    """Runs jobs for one client, and says what goes wrong in our words."""
+    """Runs jobs for one client, and translates BigQuery's errors."""
 
     def __init__(self, client: Any, name: str, timeout: float) -> None:
         self._client = client
@@ -42,13 +42,13 @@ class Jobs:
         self._bigquery = driver()
         self._timeout = timeout
         self.location: str | None = None
-        self.request: dict[str, Any] = {"retry": None, "timeout": min(timeout, REQUEST)}
-        """For every request: the client's own repetitions would not know what is safe here."""
+        self.request: dict[str, Any] = {"retry": None, "timeout": min(timeout, REQUEST_TIMEOUT)}
+        """Options of every request. The client's own retries are off: it does not know what is safe to repeat."""
 
     def rows(self, sql: str, **parameters: str) -> list[tuple[Any, ...]]:
-        """What a query answers that changes nothing: asked again as often as need be."""
+        """Return the rows of a read-only query. It is retried if no reply arrives."""
 
-        def ask() -> list[tuple[Any, ...]]:
+        def send() -> list[tuple[Any, ...]]:
             found = self._client.query_and_wait(
                 sql,
                 job_config=self._config(parameters),
@@ -60,45 +60,45 @@ class Jobs:
             )
             return [tuple(row) for row in found]
 
-        return self.asked(ask)
+        return self.retry_request(send)
 
-    def answers(self, sql: str, values: Sequence[Any], dataset: str) -> list[tuple[Any, ...]]:
-        """As `rows`, with `?` for each value, and in a dataset."""
+    def query(self, sql: str, values: Sequence[Any], dataset: str) -> list[tuple[Any, ...]]:
+        """Like `rows`, with `?` for each value, and a default dataset."""
         typed = [self._bigquery.ScalarQueryParameter(None, _type_of(value), value) for value in values]
         config = self._bigquery.QueryJobConfig(
             query_parameters=typed, use_query_cache=False, default_dataset=self._bigquery.DatasetReference(dataset)
         )
 
-        def ask() -> list[tuple[Any, ...]]:
+        def send() -> list[tuple[Any, ...]]:
             job = self._client.query(sql, job_config=config, location=self.location, job_retry=None, **self.request)
             return [tuple(row) for row in job.result(job_retry=None, **self.request)]
 
-        return self.asked(ask)
+        return self.retry_request(send)
 
     def run(self, job: str, sql: str, first: int = 0, **parameters: str) -> int:
-        """Done: by this call, by an earlier one, or by somebody else's; the answer is the number in the job's id.
+        """Run a job, unless this or another process has run it already. Return the number in the job's id.
 
-        A job that has failed stays failed for ever, so what comes again has the next number. Only what fails by this
-        call is an error: what failed before may have been mended since.
+        A failed job stays failed, so the next attempt uses the next number. Only a job that this call started can
+        raise: the cause of an earlier failure may have been fixed since.
         """
-        tries = 0
+        conflicts = 0
         for number in count(first):
-            is_ours, error = self._ended(f"{job}_{number}", sql, parameters)
+            started_here, error = self._finish(f"{job}_{number}", sql, parameters)
             if error is None:
                 return number
-            if not is_ours:
+            if not started_here:
                 continue
-            if not self._is_passing(error):
-                raise self._explained(error, job) from error
-            tries += 1
-            if tries == TRIES:
-                said = f"{self._name}: somebody else was faster, {tries} times ({_first_line(error)})"
-                raise StoreUnavailable(said, key=job, hint=AGAIN) from error
-            time.sleep(random.uniform(0, min(PAUSE * 2**tries, LONGEST_PAUSE)))  # noqa: S311 (a pause)
-        raise AssertionError  # there is no last number
+            if not self._is_retryable(error):
+                raise self._translate(error, job) from error
+            conflicts += 1
+            if conflicts == MAX_CONFLICTS:
+                message = f"{self._name}: conflicts with other loads, {conflicts} times ({_first_line(error)})"
+                raise StoreUnavailable(message, key=job, hint=REPEAT_HINT) from error
+            time.sleep(random.uniform(0, min(PAUSE * 2**conflicts, MAX_PAUSE)))  # noqa: S311 (jitter)
+        raise AssertionError  # `count` never ends
 
-    def _ended(self, job_id: str, sql: str, parameters: dict[str, str]) -> tuple[bool, Exception | None]:
-        """Whether this call has begun it, and what it failed with."""
+    def _finish(self, job_id: str, sql: str, parameters: dict[str, str]) -> tuple[bool, Exception | None]:
+        """Wait for the job. Return whether this call started it, and its error."""
         config = self._config(parameters)
 
         def send() -> tuple[bool, Any]:
@@ -106,62 +106,65 @@ class Jobs:
                 sent = self._client.query(
                     sql, job_id=job_id, job_config=config, location=self.location, job_retry=None, **self.request
                 )
-            except self._bigquery.errors.Conflict:  # it was sent before: look at that one
-                return False, self._known(job_id)
+            except self._bigquery.errors.Conflict:  # it was sent before: wait for that one
+                return False, self._existing_job(job_id)
             return True, sent
 
-        is_ours, job = self.asked(send, job_id)
+        started_here, job = self.retry_request(send, job_id)
         deadline, pause = time.monotonic() + self._timeout, PAUSE / 2
-        while not self.asked(lambda: bool(job.done(**self.request)), job_id):
+        while not self.retry_request(lambda: bool(job.done(**self.request)), job_id):
             if time.monotonic() > deadline:
                 raise StoreUnavailable(
-                    f"{self._name}: the job {job_id} is still running", hint=f"{AGAIN}, and then waits for that job"
+                    f"{self._name}: the job {job_id} is still running",
+                    hint=f"{REPEAT_HINT}, and then waits for that job",
                 )
             time.sleep(pause)
-            pause = min(2 * pause, BETWEEN_LOOKS)
-        return is_ours, job.exception()
+            pause = min(2 * pause, MAX_POLL_INTERVAL)
+        return started_here, job.exception()
 
-    def _known(self, job_id: str) -> Any:
+    def _existing_job(self, job_id: str) -> Any:
         errors = self._bigquery.errors
         try:
             return self._client.get_job(job_id, location=self.location, **self.request)
-        except errors.NotFound as error:  # it happens for a moment
-            raise errors.ServiceUnavailable(f"the job {job_id} is there and cannot be found") from error
+        except errors.NotFound as error:  # can happen for a moment after the conflict
+            raise errors.ServiceUnavailable(f"the job {job_id} exists, but cannot be found yet") from error
 
     def _config(self, parameters: dict[str, str]) -> Any:
         values = [self._bigquery.ScalarQueryParameter(name, "STRING", value) for name, value in parameters.items()]
         return self._bigquery.QueryJobConfig(query_parameters=values, use_query_cache=False)
 
-    # ── trouble ──
+    # ── errors ──
 
-    def asked(self, ask: Callable[[], T], key: str | None = None) -> T:
-        """Repeated while no answer comes: whatever is asked here may be asked twice."""
-        for sending in range(1, SENDINGS + 1):
+    def retry_request(self, send: Callable[[], T], key: str | None = None) -> T:
+        """Send a request, and repeat it while no reply arrives: every request here is safe to repeat."""
+        for attempt in range(1, MAX_SENDS + 1):
             try:
-                return ask()
+                return send()
             except self._bigquery.any_error as error:
-                if not self._is_away(error) or sending == SENDINGS:
-                    raise self._explained(error, key) from error
-                time.sleep(random.uniform(0, PAUSE * 2**sending))  # noqa: S311 (so that two do not come again together)
-        raise AssertionError  # the last sending was answered or raised
+                if not self._is_unavailable(error) or attempt == MAX_SENDS:
+                    raise self._translate(error, key) from error
+                time.sleep(random.uniform(0, PAUSE * 2**attempt))  # noqa: S311 (jitter)
+        raise AssertionError  # the last attempt returned or raised
 
-    def _is_passing(self, error: Exception) -> bool:
-        return self._is_away(error) or any(one in str(error) for one in CONFLICTS)
+    def _is_retryable(self, error: Exception) -> bool:
+        return self._is_unavailable(error) or any(one in str(error) for one in CONFLICTS)
 
-    def _is_away(self, error: Exception) -> bool:
-        known = self._bigquery
+    def _is_unavailable(self, error: Exception) -> bool:
+        driver_names = self._bigquery
         is_busy = bool(BUSY.intersection(one.get("reason") for one in getattr(error, "errors", ())))
-        return is_busy or isinstance(error, (*known.no_answer, known.errors.ServerError, known.errors.RetryError))
+        return is_busy or isinstance(
+            error, (*driver_names.no_answer, driver_names.errors.ServerError, driver_names.errors.RetryError)
+        )
 
-    def _explained(self, error: Exception, key: str | None) -> OncewardError:
+    def _translate(self, error: Exception, key: str | None) -> OncewardError:
         errors = self._bigquery.errors
-        said = f"{self._name}: {_first_line(error)}"
-        if self._is_away(error):
-            return StoreUnavailable(said, key=key, hint=AGAIN)
+        message = f"{self._name}: {_first_line(error)}"
+        if self._is_unavailable(error):
+            return StoreUnavailable(message, key=key, hint=REPEAT_HINT)
         if isinstance(error, errors.NotFound | errors.Forbidden | errors.Unauthorized | self._bigquery.AuthError):
-            hint = "make the dataset; give the account the rights that the page about BigQuery lists"
-            return StoreNotSetUp(said, key=key, hint=hint)
-        return StoreBroken(said, key=key, hint="look at the message of BigQuery")
+            hint = "create the dataset; grant the account the permissions listed in the BigQuery guide"
+            return StoreNotSetUp(message, key=key, hint=hint)
+        return StoreBroken(message, key=key, hint="see the message of BigQuery")
 
 
 def _type_of(value: Any) -> str:

@@ -1,7 +1,7 @@
-"""Comparing on BigQuery: which of the staged rows were there, then one transaction in our turn, then which differ.
+"""Merge and compare rows on BigQuery: find the existing rows, merge in one transaction, then find rows that differ.
 
-Rows that are merged are never deleted or changed here, so what is read outside of the transaction stays true. Of two
-who merge the same row at once both may be told that they put it in; of two different ones only one is.
+Merged rows are never deleted or changed here, so what is read outside of the transaction stays true. If two processes
+merge the same row at the same time, both may report `inserted`; of two different rows, only one does.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from . import bigquery_sql as sql
 from .batch import RowBatch, Tuple
 from .table import Table
 
-Ask = Callable[[str], list[tuple[Any, ...]]]
+Query = Callable[[str], list[tuple[Any, ...]]]
 _NONE: Final[frozenset[Tuple]] = frozenset()
 
 
-class BigQueryComparing:
-    """`fill` stages a batch, and says where; `put_in` merges it; `ask` is a question about it."""
+class BigQueryRowMerge:
+    """`fill` stages a batch and returns the staging table; `merge_staged` merges it; `query` runs a query."""
 
     def __init__(
-        self, target: str, fill: Callable[[RowBatch], str], put_in: Callable[[RowBatch], object], ask: Ask
+        self, target: str, fill: Callable[[RowBatch], str], merge_staged: Callable[[RowBatch], object], query: Query
     ) -> None:
         self._target = target
         self._staging = ""
         self._fill = fill
-        self._put_in = put_in
-        self._ask = ask
+        self._merge_staged = merge_staged
+        self._query = query
         self._batch: RowBatch | None = None
         self._differ: frozenset[Tuple] = _NONE
 
@@ -36,13 +36,13 @@ class BigQueryComparing:
         self._staging = self._fill(batch)
 
     def insert(self, table: Table) -> set[Tuple]:
-        assert self._batch is not None  # noqa: S101 (staged first)
+        assert self._batch is not None  # noqa: S101 (`stage` was called first)
         names = tuple(table.columns)
-        places = [names.index(column) for column in table.key]
-        before = set(self._ask(sql.find_staged(self._target, self._staging, table)))
-        self._put_in(self._batch)
-        self._differ = frozenset(self._ask(sql.find_differing(self._target, self._staging, table)))
-        return {tuple(row[place] for place in places) for row in self._batch.rows} - before - self._differ
+        indexes = [names.index(column) for column in table.key]
+        before = set(self._query(sql.find_staged(self._target, self._staging, table)))
+        self._merge_staged(self._batch)
+        self._differ = frozenset(self._query(sql.find_differing(self._target, self._staging, table)))
+        return {tuple(row[index] for index in indexes) for row in self._batch.rows} - before - self._differ
 
-    def differing(self, table: Table) -> set[Tuple]:  # noqa: ARG002 (asked already, right behind the merge)
+    def differing(self, table: Table) -> set[Tuple]:  # noqa: ARG002 (`insert` has queried it)
         return set(self._differ)

@@ -1,4 +1,4 @@
-"""What BigQuery is asked, as text. Names are checked by `Table`; values are parameters, or digits of a hash. No I/O."""
+"""BigQuery's SQL statements. `Table` checks the names; values are parameters, or hexadecimal digits. No I/O."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ def find_load(loads: str) -> str:
 
 
 def first_turn(turns: str) -> str:
-    """The row that all loads into a table write to, so that no two of them commit at once. Two do no harm."""
+    """Insert the row that all loads into a table update, so that no two commit together. Two rows do no harm."""
     return f"INSERT INTO {turns} (turn) VALUES (0)"
 
 
 def stage(staging: str, table: Table) -> str:
-    """`@rows` is an array of JSON objects, as one text."""
+    """Insert the rows into the staging table. `@rows` is an array of JSON objects, as text."""
     names = ", ".join(f"`{name}`" for name in table.columns)
     return f"INSERT INTO {staging} ({names}) {rows_of(table)}"
 
 
 def rows_of(table: Table) -> str:
-    taken = ", ".join(f"{_taken(name, kind)} AS `{name}`" for name, kind in table.columns.items())
-    return f"SELECT {taken} FROM UNNEST(JSON_QUERY_ARRAY(@rows)) AS r"
+    columns = ", ".join(f"{_column(name, kind)} AS `{name}`" for name, kind in table.columns.items())
+    return f"SELECT {columns} FROM UNNEST(JSON_QUERY_ARRAY(@rows)) AS r"
 
 
-def _taken(name: str, kind: ColumnType) -> str:
+def _column(name: str, kind: ColumnType) -> str:
     text = f"JSON_VALUE(r, '$.{name}')"
     if kind == "text":
         return text
@@ -59,18 +59,18 @@ def _taken(name: str, kind: ColumnType) -> str:
 
 
 def find_known(target: str, table: Table, columns: Sequence[str] = ()) -> str:
-    """`table` has the key's columns only; `columns` are others that are asked for."""
-    shown = ", ".join([_keys(table), *(f"t.`{name}`" for name in columns)])
-    return f"SELECT {shown} FROM {target} t JOIN ({rows_of(table)}) s ON {_matches(table)}"
+    """Select rows by their keys. `table` has only the key columns; `columns` are the other columns to return."""
+    selected = ", ".join([_keys(table), *(f"t.`{name}`" for name in columns)])
+    return f"SELECT {selected} FROM {target} t JOIN ({rows_of(table)}) s ON {_matches(table)}"
 
 
 def find_staged(target: str, staging: str, table: Table) -> str:
-    """The keys of staged rows that are there."""
+    """Select the keys of staged rows that exist in the target."""
     return f"SELECT {_keys(table)} FROM {target} t JOIN {staging} s ON {_matches(table)}"
 
 
 def find_differing(target: str, staging: str, table: Table) -> str:
-    """The keys of staged rows that do not agree with what is there."""
+    """Select the keys of staged rows that differ from the existing row."""
     return f"{find_staged(target, staging, table)} WHERE {_differs(table)}"
 
 
@@ -80,7 +80,7 @@ def _keys(table: Table) -> str:
 
 
 def _differs(table: Table) -> str:
-    """What is missing agrees with anything."""
+    """Return the condition that a row differs. A missing value equals any value."""
     return "(" + " OR ".join(f"t.`{name}` != s.`{name}`" for name in table.same_by) + ")"
 
 
@@ -88,17 +88,17 @@ def merge(target: str, staging: str, table: Table) -> str:
     names = ", ".join(f"`{name}`" for name in table.columns)
     values = ", ".join(f"s.`{name}`" for name in table.columns)
     replaces = ""
-    if _replaced(table):
+    if _replaces(table):
         assigned = ", ".join(f"`{name}` = s.`{name}`" for name in table.others)
-        replaces = f"WHEN MATCHED AND {_replaced(table)} THEN UPDATE SET {assigned}"
+        replaces = f"WHEN MATCHED AND {_replaces(table)} THEN UPDATE SET {assigned}"
     return (
         f"MERGE INTO {target} t USING {staging} s ON {_matches(table)} {replaces}"
         f" WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})"
     )
 
 
-class Places(NamedTuple):
-    """The tables of a load, as SQL names them."""
+class LoadTables(NamedTuple):
+    """The quoted names of the tables of a load."""
 
     target: str
     staging: str
@@ -106,19 +106,19 @@ class Places(NamedTuple):
     turns: str
 
 
-def load(places: Places, table: Table, record: dict[str, str], *, whole: bool = False) -> str:
-    """One transaction: our turn, the merge and the record, unless the record is there already.
+def load(tables: LoadTables, table: Table, record: dict[str, str], *, whole: bool = False) -> str:
+    """Return the script of one transaction: the turn counter, the merge and the record, unless the record exists.
 
-    With `whole` nothing is merged if a staged row differs from the one that is there.
+    With `whole`, nothing is merged if a staged row differs from the existing row.
 
-    MERGE statements that only insert do not conflict on BigQuery, so two of them may insert one key twice; two
-    transactions that update the same table do conflict, and one of them is aborted. Hence the turn.
+    On BigQuery, MERGE statements that only insert do not conflict, so two of them may insert the same key twice. Two
+    transactions that update the same table do conflict, and one of them is aborted: this is what the counter is for.
     """
-    target, staging, loads, turns = places
+    target, staging, loads, turns = tables
     unmatched = f"SELECT COUNT(*) FROM {staging} s WHERE NOT EXISTS (SELECT 1 FROM {target} t WHERE {_matches(table)})"
     changed = "0"
-    if _replaced(table):
-        changed = f"(SELECT COUNT(*) FROM {target} t JOIN {staging} s ON {_matches(table)} WHERE {_replaced(table)})"
+    if _replaces(table):
+        changed = f"(SELECT COUNT(*) FROM {target} t JOIN {staging} s ON {_matches(table)} WHERE {_replaces(table)})"
     against = "0"
     if whole:
         against = f"(SELECT COUNT(*) FROM {target} t JOIN {staging} s ON {_matches(table)} WHERE {_differs(table)})"
@@ -141,7 +141,7 @@ COMMIT TRANSACTION;
 
 
 def text(value: str) -> str:
-    """A script takes no parameters everywhere: the text as a literal of nothing but hexadecimal digits."""
+    """Return the text as a literal of hexadecimal digits: parameters are not allowed everywhere in a script."""
     return f"SAFE_CONVERT_BYTES_TO_STRING(FROM_HEX('{value.encode().hex()}'))"
 
 
@@ -149,8 +149,8 @@ def _matches(table: Table) -> str:
     return " AND ".join(f"t.`{name}` = s.`{name}`" for name in table.key)
 
 
-def _replaced(table: Table) -> str:
-    """Whether a row that is there is replaced by the staged one; empty: never."""
+def _replaces(table: Table) -> str:
+    """Return the condition that the staged row replaces the existing row. Empty: never."""
     if table.on_match != "replace" or not table.others:
         return ""
     differs = " OR ".join(
@@ -158,7 +158,7 @@ def _replaced(table: Table) -> str:
     )
     if table.newest_by is None:
         return f"({differs})"
-    newest = f"`{table.newest_by}`"  # a row without a time is older than any that has one
+    newest = f"`{table.newest_by}`"  # a row without a value is older than any row with one
     return f"({differs}) AND (t.{newest} IS NULL OR s.{newest} >= t.{newest})"
 
 

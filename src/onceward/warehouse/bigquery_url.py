@@ -1,4 +1,4 @@
-"""`bigquery://project/dataset?location=EU`."""
+"""Parse BigQuery URLs: `bigquery://project/dataset?location=EU`."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from onceward.protocol.duration import microseconds
 
 EXAMPLE: Final = "write bigquery://project/dataset, with ?location=EU if it is not in the US"
 TIMEOUT: Final = "10m"
-OURS: Final = ("location", "endpoint", "timeout")
+SETTINGS: Final = ("location", "endpoint", "timeout")
 
 _PROJECT: Final = re.compile(r"[a-z0-9][a-z0-9.:-]{2,60}[a-z0-9]")
 _DATASET: Final = re.compile(r"[A-Za-z0-9_]{1,1024}")
 
 
 class BigQueryAddress(Struct, frozen=True):
-    """Where the tables are, and how long a job may take."""
+    """The project and dataset of the tables, and the timeout of a job."""
 
     project: str
     dataset: str
     location: str | None
     endpoint: str | None
-    """Of an emulator; then there are no credentials."""
+    """The URL of an emulator. It is used without credentials."""
 
     timeout: float
 
@@ -38,16 +38,16 @@ class BigQueryAddress(Struct, frozen=True):
 def parse(url: str) -> BigQueryAddress:
     try:
         parts = urlsplit(url)
-    except ValueError as error:  # a [ without its ]
-        raise ConfigurationError(f"{url!r} names no dataset of BigQuery", hint=EXAMPLE) from error
+    except ValueError as error:  # a [ without a matching ]
+        raise ConfigurationError(f"{url!r} does not name a BigQuery dataset", hint=EXAMPLE) from error
     dataset = parts.path.strip("/")
     settings = dict(parse_qsl(parts.query, keep_blank_values=True))
     if not _PROJECT.fullmatch(parts.netloc) or not _DATASET.fullmatch(dataset) or parts.fragment:
-        raise ConfigurationError(f"{url!r} names no dataset of BigQuery", hint=EXAMPLE)
-    unknown = sorted(settings.keys() - set(OURS))
+        raise ConfigurationError(f"{url!r} does not name a BigQuery dataset", hint=EXAMPLE)
+    unknown = sorted(settings.keys() - set(SETTINGS))
     if unknown:
         raise ConfigurationError(
-            f"{', '.join(unknown)}: no setting of a BigQuery URL", hint=f"there are: {', '.join(OURS)}"
+            f"unknown settings in a BigQuery URL: {', '.join(unknown)}", hint=f"the settings are: {', '.join(SETTINGS)}"
         )
     return BigQueryAddress(
         parts.netloc,

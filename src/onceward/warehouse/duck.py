@@ -1,4 +1,4 @@
-"""DuckDB as the warehouse: a file, opened by one process at a time, or the memory of this one."""
+"""DuckDB as a warehouse: a file that one process opens at a time, or memory."""
 
 from __future__ import annotations
 
@@ -11,11 +11,21 @@ from typing import Any, Final, TypeVar
 from onceward.errors import MissingExtra, OncewardError, StoreBroken, StoreUnavailable
 
 from .batch import Tuple, batch_of
-from .duck_merge import MAKE_TURNS, DuckMerging
-from .duck_queue import line_of
-from .duck_table import TYPES, is_keyed, plain_name, shown_as
-from .duck_url import DuckAddress, no_amount
-from .load import LOADS, by_key, checked, load_in, no_key, plain_columns, refuse_other_columns, refused, wanted_keys
+from .duck_merge import CREATE_TURN_COUNTERS, DuckTransaction
+from .duck_queue import merge_queue
+from .duck_table import TYPES, canonical_name, is_keyed, select_expression
+from .duck_url import DuckAddress, invalid_memory_limit
+from .load import (
+    LOADS,
+    check_columns,
+    check_load,
+    check_selectable,
+    key_batch,
+    load_in,
+    missing_unique_key,
+    results_by_key,
+    row_refused,
+)
 from .port import Fingerprinting, Loaded, MergeResult
 from .row_merge import Rows
 from .table import Table, quoted
@@ -23,13 +33,13 @@ from .table import Table, quoted
 T = TypeVar("T")
 
 ATTEMPTS: Final = 20
-FIRST_PAUSE: Final = 0.005  # seconds, doubled up to the longest: somebody else in this process is loading, too
-LONGEST_PAUSE: Final = 0.2
+MIN_PAUSE: Final = 0.005  # seconds, doubled up to the maximum: another load of this process conflicts
+MAX_PAUSE: Final = 0.2
 
-TAKEN: Final = "Duplicate key"
-"""What DuckDB says to the later one of two that insert the same row at once."""
+DUPLICATE_KEY: Final = "Duplicate key"
+"""DuckDB's message for the later of two transactions that insert the same key."""
 
-MAKE_LOADS: Final = f"""
+CREATE_LOADS: Final = f"""
 CREATE TABLE IF NOT EXISTS {LOADS} (
     load_id VARCHAR PRIMARY KEY, table_name VARCHAR NOT NULL, digest VARCHAR NOT NULL,
     given BIGINT NOT NULL, kept BIGINT NOT NULL, inserted BIGINT, updated BIGINT,
@@ -38,41 +48,41 @@ CREATE TABLE IF NOT EXISTS {LOADS} (
 
 
 class DuckWarehouse:
-    """Loads of one process take turns: DuckDB itself uses all cores for one of them."""
+    """Loads of one process run one after the other: DuckDB uses all cores for each of them."""
 
-    def __init__(self, place: DuckAddress) -> None:
+    def __init__(self, address: DuckAddress) -> None:
         self._duckdb = _driver()
-        self.name = place.name
-        self._place = place
-        self._turn = threading.Lock()
+        self.name = address.name
+        self._address = address
+        self._lock = threading.Lock()
         self._keyed: dict[str, bool] = {}
-        self._line = contextlib.nullcontext() if place.primary_key else line_of(place)
+        self._queue = contextlib.nullcontext() if address.primary_key else merge_queue(address)
         try:
-            self.connection: Any = self._duckdb.connect(place.path)
+            self.connection: Any = self._duckdb.connect(address.path)
         except self._duckdb.Error as error:
-            raise self._explained(error) from error
+            raise self._translate(error) from error
         try:
-            self._limit(place)
-            self._make(MAKE_LOADS, MAKE_TURNS)
+            self._set_limits(address)
+            self._execute_all(CREATE_LOADS, CREATE_TURN_COUNTERS)
         except self._duckdb.Error as error:
-            self.connection.close()  # others must not wait for a file that nobody works with
-            raise self._explained(error) from error
+            self.connection.close()  # an unused open file would block other processes
+            raise self._translate(error) from error
         except BaseException:
             self.connection.close()
             raise
 
-    def _limit(self, place: DuckAddress) -> None:
-        """Settings of the file, shared by all in this process who have it open: the last one to come decides."""
-        if place.memory_limit is not None:
+    def _set_limits(self, address: DuckAddress) -> None:
+        """Set the limits. They belong to the file, and are shared within the process: the last setting wins."""
+        if address.memory_limit is not None:
             try:
-                self.connection.execute(f"SET GLOBAL memory_limit = '{place.memory_limit}'")
+                self.connection.execute(f"SET GLOBAL memory_limit = '{address.memory_limit}'")
             except self._duckdb.ParserException as error:
-                raise no_amount(place.memory_limit) from error
-        if place.threads is not None:
-            self.connection.execute(f"SET GLOBAL threads = {place.threads}")
+                raise invalid_memory_limit(address.memory_limit) from error
+        if address.threads is not None:
+            self.connection.execute(f"SET GLOBAL threads = {address.threads}")
 
-    def _make(self, *statements: str) -> None:
-        """Each is done if it was done before; of two in this process who do it at once, one has to repeat it."""
+    def _execute_all(self, *statements: str) -> None:
+        """Execute idempotent statements. If two threads run one at the same time, one of them has to repeat it."""
         for statement in statements:
             for attempt in range(1, ATTEMPTS + 1):
                 try:
@@ -81,19 +91,19 @@ class DuckWarehouse:
                 except self._duckdb.TransactionException:
                     if attempt == ATTEMPTS:
                         raise
-                    time.sleep(FIRST_PAUSE)
+                    time.sleep(MIN_PAUSE)
 
     def prepare(self, table: Table) -> None:
         columns = ", ".join(f'"{name}" {self._type(table, name)}' for name in table.columns)
-        if self._place.primary_key:
+        if self._address.primary_key:
             columns += f", PRIMARY KEY ({quoted(table.key)})"
-        with self._turn:
+        with self._lock:
             try:
                 schemas = [f'CREATE SCHEMA IF NOT EXISTS "{schema}"' for schema in table.name.split(".")[:-1]]
-                self._make(*schemas, f"CREATE TABLE IF NOT EXISTS {table.quoted} ({columns})")
+                self._execute_all(*schemas, f"CREATE TABLE IF NOT EXISTS {table.quoted} ({columns})")
                 self._check(table)
             except self._duckdb.Error as error:
-                raise self._explained(error) from error
+                raise self._translate(error) from error
 
     @staticmethod
     def _type(table: Table, column: str) -> str:
@@ -101,14 +111,14 @@ class DuckWarehouse:
 
     def _check(self, table: Table) -> None:
         found = self.connection.execute(f"DESCRIBE {table.quoted}").fetchall()
-        refuse_other_columns(table, {column[0]: column[1] for column in found})
-        self._keyed.pop(plain_name(table), None)
-        if not self._is_keyed(table) and self._place.primary_key:
-            raise no_key(table, ", or open it with ?primary_key=no")
+        check_columns(table, {column[0]: column[1] for column in found})
+        self._keyed.pop(canonical_name(table), None)
+        if not self._is_keyed(table) and self._address.primary_key:
+            raise missing_unique_key(table, ", or open it with ?primary_key=no")
 
     def _is_keyed(self, table: Table) -> bool:
-        """Asked for once, and again after `prepare`, and after a query, which may have changed it."""
-        name = plain_name(table)
+        """Return whether the table has a unique index over its key. Cached until `prepare` or a query."""
+        name = canonical_name(table)
         if name not in self._keyed:
             self._keyed[name] = is_keyed(self.connection, table)
         return self._keyed[name]
@@ -116,59 +126,59 @@ class DuckWarehouse:
     def load(
         self, load_id: str, table: Table, rows: Iterable[Mapping[str, Any]], *, fingerprint: Fingerprinting = "rows"
     ) -> Loaded:
-        batch = checked(load_id, batch_of(table, rows), fingerprint)
-        return self._in_turn(lambda: load_in(self._merging(table), load_id, batch), table, load_id)
+        batch = check_load(load_id, batch_of(table, rows), fingerprint)
+        return self._run_queued(lambda: load_in(self._transaction(table), load_id, batch), table, load_id)
 
     def merge(self, table: Table, rows: Iterable[Mapping[str, Any]], *, whole: bool = False) -> MergeResult:
         given = Rows(table, rows)
-        return self._in_turn(lambda: given.merge(self._merging(table), whole=whole), table, None)
+        return self._run_queued(lambda: given.merge(self._transaction(table), whole=whole), table, None)
 
-    def _merging(self, table: Table) -> DuckMerging:
-        """Without an index, whoever merges takes a turn first."""
+    def _transaction(self, table: Table) -> DuckTransaction:
+        """Return the transaction. For a table without an index, it first updates the turn counter."""
         keyed = self._is_keyed(table)
-        merging = DuckMerging(self.connection, keyed=keyed)
+        transaction = DuckTransaction(self.connection, keyed=keyed)
         if not keyed:
-            merging.take_turn(table)
-        return merging
+            transaction.count_turn(table)
+        return transaction
 
     def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        with self._turn:
+        with self._lock:
             try:
                 found: list[tuple[Any, ...]] = self.connection.execute(sql, list(values)).fetchall()
             except self._duckdb.Error as error:
-                raise self._explained(error) from error
+                raise self._translate(error) from error
             finally:
                 self._keyed.clear()
         return found
 
-    def _in_turn(self, work: Callable[[], T], table: Table, load_id: str | None) -> T:
-        """Where all rows of a table are in each other's way, one waits for the other, however long that takes."""
-        with self._line:
-            return self._repeated(work, table, load_id)
+    def _run_queued(self, work: Callable[[], T], table: Table, load_id: str | None) -> T:
+        """Run the work. Without indexes, all merges into a file conflict, so they wait in a queue."""
+        with self._queue:
+            return self._run_with_retries(work, table, load_id)
 
-    def _repeated(self, work: Callable[[], T], table: Table, load_id: str | None) -> T:
-        """In a transaction; once more if somebody else of this process was faster."""
-        pause = FIRST_PAUSE
+    def _run_with_retries(self, work: Callable[[], T], table: Table, load_id: str | None) -> T:
+        """Run the work in a transaction. Repeat it if another thread of this process was faster."""
+        pause = MIN_PAUSE
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                with self._turn:
-                    return self._committed(work)
+                with self._lock:
+                    return self._run_in_transaction(work)
             except (self._duckdb.TransactionException, self._duckdb.ConstraintException) as error:
-                if isinstance(error, self._duckdb.ConstraintException) and TAKEN not in str(error):
-                    raise refused(table, load_id, error) from error
+                if isinstance(error, self._duckdb.ConstraintException) and DUPLICATE_KEY not in str(error):
+                    raise row_refused(table, load_id, error) from error
                 if attempt == ATTEMPTS:
                     raise StoreUnavailable(
-                        f"{self.name}: somebody else was faster, again and again ({error})",
+                        f"{self.name}: conflicts with other loads, {ATTEMPTS} times ({error})",
                         key=load_id,
-                        hint="it may be repeated as it is",
+                        hint="the call may be repeated",
                     ) from error
                 time.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
+                pause = min(2 * pause, MAX_PAUSE)
             except self._duckdb.Error as error:
-                raise self._explained(error) from error
-        raise AssertionError  # the last attempt has answered or raised
+                raise self._translate(error) from error
+        raise AssertionError  # the last attempt returned or raised
 
-    def _committed(self, work: Callable[[], T]) -> T:
+    def _run_in_transaction(self, work: Callable[[], T]) -> T:
         self.connection.execute("BEGIN")
         try:
             done = work()
@@ -182,46 +192,46 @@ class DuckWarehouse:
         return set(self.found(table, keys, ()))
 
     def found(self, table: Table, keys: Sequence[Any], columns: Sequence[str]) -> dict[Any, tuple[Any, ...]]:
-        rows, wanted = wanted_keys(table, keys)
-        asked = (*table.key, *plain_columns(table, columns))
-        shown = tuple(shown_as(f't."{name}"', table.columns[name]) for name in asked)
-        looking = DuckMerging(self.connection, keyed=False)
+        rows, wanted = key_batch(table, keys)
+        names = (*table.key, *check_selectable(table, columns))
+        selected = tuple(select_expression(f't."{name}"', table.columns[name]) for name in names)
+        transaction = DuckTransaction(self.connection, keyed=False)
 
-        def look() -> list[Tuple]:
-            looking.stage(wanted)
-            answers: list[Tuple] = self.connection.execute(looking.matching(table, shown)).fetchall()
+        def look_up() -> list[Tuple]:
+            transaction.stage(wanted)
+            answers: list[Tuple] = self.connection.execute(transaction.matching(table, selected)).fetchall()
             return answers
 
-        with self._turn:
+        with self._lock:
             try:
-                answers = self._committed(look)
+                answers = self._run_in_transaction(look_up)
             except self._duckdb.Error as error:
-                raise self._explained(error) from error
-        return by_key(table, keys, rows, answers)
+                raise self._translate(error) from error
+        return results_by_key(table, keys, rows, answers)
 
     def close(self) -> None:
-        with self._turn:
+        with self._lock:
             self.connection.close()
 
-    def _explained(self, error: Exception) -> OncewardError:
+    def _translate(self, error: Exception) -> OncewardError:
         if isinstance(error, self._duckdb.IOException) and "lock" in str(error).lower():
             return StoreUnavailable(
                 f"{self.name}: another process has it open ({error})",
-                hint="one process at a time: load from one, or use PostgreSQL",
+                hint="DuckDB allows one process at a time: load from one process, or use PostgreSQL",
             )
         if isinstance(error, self._duckdb.OutOfMemoryException):
             return StoreUnavailable(
-                f"{self.name}: DuckDB has not enough memory ({str(error).partition(chr(10))[0]})",
-                hint="raise ?memory_limit=…, or take smaller batches; a primary key takes about 100 bytes a row, which"
-                " stay in memory: tables that are made with ?primary_key=no do without",
+                f"{self.name}: DuckDB does not have enough memory ({str(error).partition(chr(10))[0]})",
+                hint="raise ?memory_limit=…, or use smaller batches; a primary key needs about 100 bytes of memory per"
+                " row, which tables created with ?primary_key=no do not need",
             )
         if isinstance(error, self._duckdb.OperationalError):
             return StoreUnavailable(f"{self.name}: {error}", hint="the load may be repeated under the same id")
-        return StoreBroken(f"{self.name}: {error}", hint="look at the message of DuckDB")
+        return StoreBroken(f"{self.name}: {error}", hint="see the message of DuckDB")
 
 
 def _roll_back(connection: Any, duckdb: Any) -> None:
-    with contextlib.suppress(duckdb.Error):  # it is over already
+    with contextlib.suppress(duckdb.Error):  # the transaction has already ended
         connection.execute("ROLLBACK")
 
 

@@ -1,4 +1,4 @@
-"""Those of this process who merge into one file without indexes: in line, one after the other."""
+"""Queue merges of this process into one file without indexes, so that they run one after the other."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from weakref import WeakValueDictionary
 
 from .duck_url import MEMORY, DuckAddress
 
-_LINES: Final[WeakValueDictionary[str, Any]] = WeakValueDictionary()
-_MAKING: Final = threading.Lock()
+_QUEUES: Final[WeakValueDictionary[str, Any]] = WeakValueDictionary()
+_CREATION_LOCK: Final = threading.Lock()
 
 
-def line_of(place: DuckAddress) -> AbstractContextManager[Any]:
-    """The same for all who have that file open, and nobody waits for themselves. Memory is shared with nobody."""
-    own = threading.RLock()
-    if place.path == MEMORY:
-        return own
-    with _MAKING:
-        line: AbstractContextManager[Any] = _LINES.setdefault(os.path.realpath(place.path), own)
-        return line
+def merge_queue(address: DuckAddress) -> AbstractContextManager[Any]:
+    """Return the lock of the file, shared by all warehouses on it, and re-entrant. A memory database is not shared."""
+    new = threading.RLock()
+    if address.path == MEMORY:
+        return new
+    with _CREATION_LOCK:
+        queue: AbstractContextManager[Any] = _QUEUES.setdefault(os.path.realpath(address.path), new)
+        return queue

@@ -1,4 +1,4 @@
-"""A table of DuckDB: the types of its columns, and what about it matters to a merge."""
+"""DuckDB tables: column types, and the properties that a merge depends on."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ TYPES: Final[dict[ColumnType, tuple[str, str]]] = {
     "time": ("TIMESTAMPTZ", "BIGINT"),
     "json": ("JSON", "VARCHAR"),
 }
-"""In the table, and on the way there."""
+"""The type in the table, and the type in the staged JSON."""
 
 ROW_ID: Final = "rowid"
-"""Where a row is. A column of this name hides it."""
+"""The pseudo-column with the position of a row. A column of this name hides it."""
 
 
 def is_keyed(connection: Any, table: Table) -> bool:
-    """Whether an index over the key keeps two rows of one key apart, whoever writes: a constraint has one, too."""
+    """Return whether a unique index or constraint over the key prevents duplicates."""
     schema, _, name = table.name.rpartition(".")
     where = "lower(schema_name) = lower(?) AND lower(table_name) = lower(?)"
-    place = [schema or "main", name]
+    parameters = [schema or "main", name]
     found = connection.execute(
         f"SELECT constraint_column_names FROM duckdb_constraints() WHERE {where}"
         " AND constraint_type IN ('PRIMARY KEY', 'UNIQUE')"
         f" UNION ALL SELECT expressions::VARCHAR[] FROM duckdb_indexes() WHERE {where} AND is_unique",
-        place * 2,
+        parameters * 2,
     ).fetchall()
     key = {column.lower() for column in table.key}
     return any({_unquoted(column).lower() for column in columns} == key for (columns,) in found)
 
 
 def _unquoted(expression: str) -> str:
-    """An index tells its columns as SQL would have them; what is no column has parentheses around it."""
+    """Return the column of an index expression, which may be quoted. Other expressions are in parentheses."""
     return expression[1:-1] if expression.startswith('"') else expression
 
 
 def hides_row_ids(connection: Any, table: Table) -> bool:
-    """Asked in each transaction: whoever has the file open may add a column."""
+    """Return whether the table has a column named `rowid`. Queried in each transaction: a column may be added."""
     columns = connection.execute(f"SELECT * FROM {table.quoted} LIMIT 0").description
     return any(name.lower() == ROW_ID for name, *_ in columns)
 
 
-def plain_name(table: Table) -> str:
-    """The same for all spellings that mean one table."""
+def canonical_name(table: Table) -> str:
+    """Return the same name for all spellings of one table."""
     return table.name.lower().removeprefix("main.")
 
 
-def shown_as(expression: str, kind: ColumnType) -> str:
+def select_expression(expression: str, kind: ColumnType) -> str:
     return f"epoch_us({expression})" if kind == "time" else expression

@@ -1,4 +1,4 @@
-"""`duckdb:///house.duckdb?memory_limit=256MB&threads=2&primary_key=no`."""
+"""Parse DuckDB URLs: `duckdb:///house.duckdb?memory_limit=256MB&threads=2&primary_key=no`."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from msgspec import Struct
 from onceward.errors import ConfigurationError
 
 EXAMPLE: Final = "write duckdb:///relative.duckdb, duckdb:////absolute/path.duckdb or duckdb://:memory:"
-OURS: Final = ("memory_limit", "threads", "primary_key")
+SETTINGS: Final = ("memory_limit", "threads", "primary_key")
 MEMORY: Final = ":memory:"
-ANSWERS: Final = {"yes": True, "no": False}
+BOOLEANS: Final = {"yes": True, "no": False}
 
 _AMOUNT: Final = re.compile(r"(?=.*[1-9])\d{1,9}(\.\d{1,3})? ?([kmgt]i?b)", re.IGNORECASE | re.ASCII)
 _COUNT: Final = re.compile(r"[1-9]\d{0,3}", re.ASCII)
 
 
 class DuckAddress(Struct, frozen=True):
-    """A file, and how much of the machine DuckDB may take for it."""
+    """A file, and the resources that DuckDB may use for it."""
 
     path: str
     memory_limit: str | None = None
-    """Without one, DuckDB takes up to 80 % of the machine's memory."""
+    """Default: DuckDB uses up to 80 % of the machine's memory."""
 
     threads: int | None = None
     primary_key: bool = True
-    """Whether tables are made with an index over their key, which grows with them and stays in memory."""
+    """Whether tables are created with an index over their key. It grows with the table and stays in memory."""
 
     @property
     def name(self) -> str:
@@ -36,51 +36,53 @@ class DuckAddress(Struct, frozen=True):
 
 
 def parse(url: str) -> DuckAddress:
-    place, _, query = url.partition("://")[2].partition("?")
+    location, _, query = url.partition("://")[2].partition("?")
     settings = dict(parse_qsl(query, keep_blank_values=True))
-    if unknown := sorted(settings.keys() - set(OURS)):
+    if unknown := sorted(settings.keys() - set(SETTINGS)):
         raise ConfigurationError(
-            f"{', '.join(unknown)}: no setting of a DuckDB URL", hint=f"there are: {', '.join(OURS)}"
+            f"unknown settings in a DuckDB URL: {', '.join(unknown)}", hint=f"the settings are: {', '.join(SETTINGS)}"
         )
     return DuckAddress(
-        _path(url, place),
+        _path(url, location),
         _memory_limit(settings.get("memory_limit")),
         _threads(settings.get("threads")),
         _primary_key(settings.get("primary_key", "yes")),
     )
 
 
-def _path(url: str, place: str) -> str:
-    if place == MEMORY:
+def _path(url: str, location: str) -> str:
+    if location == MEMORY:
         return MEMORY
-    path = unquote(place[1:])
-    if not place.startswith("/") or not path or "\0" in path:
-        raise ConfigurationError(f"{url!r} names no file", hint=EXAMPLE)
+    path = unquote(location[1:])
+    if not location.startswith("/") or not path or "\0" in path:
+        raise ConfigurationError(f"{url!r} does not name a file", hint=EXAMPLE)
     return path
 
 
-def _memory_limit(said: str | None) -> str | None:
-    if said is not None and not _AMOUNT.fullmatch(said):
-        raise no_amount(said)
-    return said
+def _memory_limit(value: str | None) -> str | None:
+    if value is not None and not _AMOUNT.fullmatch(value):
+        raise invalid_memory_limit(value)
+    return value
 
 
-def no_amount(said: str) -> ConfigurationError:
+def invalid_memory_limit(value: str) -> ConfigurationError:
     return ConfigurationError(
-        f"memory_limit={said} is no amount of memory", hint="a number and its unit, such as 256MB or 2GiB"
+        f"memory_limit={value} is not an amount of memory", hint="write a number and a unit, such as 256MB or 2GiB"
     )
 
 
-def _threads(said: str | None) -> int | None:
-    if said is not None and not _COUNT.fullmatch(said):
-        raise ConfigurationError(f"threads={said} is no number of threads", hint="1 or more; without it, one a core")
-    return None if said is None else int(said)
-
-
-def _primary_key(said: str) -> bool:
-    if said not in ANSWERS:
+def _threads(value: str | None) -> int | None:
+    if value is not None and not _COUNT.fullmatch(value):
         raise ConfigurationError(
-            f"primary_key={said} is neither yes nor no",
-            hint="yes: tables are made with an index over their key; no: without, in bounded memory",
+            f"threads={value} is not a number of threads", hint="1 or more; the default is one per core"
         )
-    return ANSWERS[said]
+    return None if value is None else int(value)
+
+
+def _primary_key(value: str) -> bool:
+    if value not in BOOLEANS:
+        raise ConfigurationError(
+            f"primary_key={value} is neither yes nor no",
+            hint="yes: tables are created with an index over their key; no: without an index, in bounded memory",
+        )
+    return BOOLEANS[value]

@@ -1,4 +1,4 @@
-"""Looking up users (or anything) for many rows: one question for those that are not known yet, bounded in memory."""
+"""Look up data (such as users) for many rows: one query for the keys that are not cached, in bounded memory."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ OnFailure = Literal["raise", "go_on"]
 
 
 class Lookup(Generic[K, V]):
-    """`find` answers for many keys at once; what it does not find is asked again the next time.
+    """A cache in front of `find`, which looks up many keys at once. Keys that are not found are not cached.
 
-    At most `size` answers are kept, the least used one goes first, and none is older than `max_age`. With
-    `on_failure="go_on"` a failed question is logged and answers nothing: for data that is good to have, not more.
+    At most `size` values are cached; the least recently used is evicted first, and none is older than `max_age`. With
+    `on_failure="go_on"`, a failed lookup is logged and returns nothing: use it for optional data.
     """
 
     def __init__(
@@ -40,56 +40,56 @@ class Lookup(Generic[K, V]):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if size < 1:
-            raise ConfigurationError("a look-up cache needs room for one answer", hint=f"size={SIZE} is the default")
+            raise ConfigurationError("size= must be at least 1", hint=f"the default is size={SIZE}")
         self._find = find
         self._size = size
         self._max_age = microseconds(max_age, "max_age") / SECOND
         self._on_failure = on_failure
         self._clock = clock
-        self._kept: OrderedDict[K, tuple[float, V]] = OrderedDict()
-        self._turn = threading.Lock()
+        self._cache: OrderedDict[K, tuple[float, V]] = OrderedDict()
+        self._lock = threading.Lock()
         self._forgotten = 0
-        """How often something was forgotten: an answer to an older question is not kept."""
+        """The number of `forget` calls: the result of a lookup that began before one is not cached."""
 
         self.asked = 0
-        """How often `find` was called."""
+        """The number of calls of `find`."""
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._cache)
 
     def get(self, key: K) -> V | None:
         return self.many((key,)).get(key)
 
     def many(self, keys: Iterable[K]) -> dict[K, V]:
-        """What is known about them; a key without an answer is missing here."""
+        """Return the values by key. Keys without a value are missing."""
         wanted = list(dict.fromkeys(keys))
-        found = self._recalled(wanted)
+        found = self._find_cached(wanted)
         missing = [key for key in wanted if key not in found]
         if missing:
-            found |= self._asked(missing)
+            found |= self._find_missing(missing)
         return found
 
     def forget(self, *keys: K) -> None:
-        """These have changed: ask again. Without keys: all."""
-        with self._turn:
+        """Remove these keys from the cache; without keys, all."""
+        with self._lock:
             self._forgotten += 1
             if not keys:
-                self._kept.clear()
+                self._cache.clear()
             for key in keys:
-                self._kept.pop(key, None)
+                self._cache.pop(key, None)
 
-    def _recalled(self, keys: Sequence[K]) -> dict[K, V]:
+    def _find_cached(self, keys: Sequence[K]) -> dict[K, V]:
         found: dict[K, V] = {}
-        with self._turn:
+        with self._lock:
             oldest = self._clock() - self._max_age
             for key in keys:
-                kept = self._kept.get(key)
-                if kept is not None and kept[0] >= oldest:
-                    self._kept.move_to_end(key)
-                    found[key] = kept[1]
+                cached = self._cache.get(key)
+                if cached is not None and cached[0] >= oldest:
+                    self._cache.move_to_end(key)
+                    found[key] = cached[1]
         return found
 
-    def _asked(self, keys: Sequence[K]) -> dict[K, V]:
+    def _find_missing(self, keys: Sequence[K]) -> dict[K, V]:
         now = self._clock()
         before = self._forgotten
         self.asked += 1
@@ -98,13 +98,13 @@ class Lookup(Generic[K, V]):
         except Exception as error:
             if self._on_failure == "raise":
                 raise
-            logger.warning("a look-up of %d keys failed, and the work goes on without: %r", len(keys), error)
+            logger.warning("a lookup of %d keys failed; continuing without its values: %r", len(keys), error)
             return {}
-        with self._turn:
+        with self._lock:
             if before == self._forgotten:
                 for key, value in answers.items():
-                    self._kept[key] = (now, value)
-                    self._kept.move_to_end(key)
-            while len(self._kept) > self._size:
-                self._kept.popitem(last=False)
+                    self._cache[key] = (now, value)
+                    self._cache.move_to_end(key)
+            while len(self._cache) > self._size:
+                self._cache.popitem(last=False)
         return dict(answers)

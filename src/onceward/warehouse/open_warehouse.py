@@ -1,4 +1,4 @@
-"""From a URL to a warehouse."""
+"""Open the warehouse for a URL."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ EXAMPLES = "write duckdb:///relative.duckdb, duckdb:////absolute/path.duckdb, sq
 
 
 def open_warehouse(url: str) -> Warehouse:
-    """The warehouse that the URL names, connected."""
+    """Return the warehouse for the URL, connected."""
     scheme = url.partition("://")[0].lower()
     if scheme == "duckdb":
-        from .duck import DuckWarehouse  # each driver is paid for by those who use it
+        from .duck import DuckWarehouse  # imported here: only the driver that is used must be installed
         from .duck_url import parse
 
         return DuckWarehouse(parse(url))
@@ -29,4 +29,4 @@ def open_warehouse(url: str) -> Warehouse:
         from .bigquery import BigQueryWarehouse
 
         return BigQueryWarehouse(url)
-    raise ConfigurationError(f"no warehouse is known for {scheme}://", hint=EXAMPLES)
+    raise ConfigurationError(f"no warehouse is available for {scheme}://", hint=EXAMPLES)

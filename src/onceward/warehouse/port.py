@@ -1,4 +1,4 @@
-"""What a warehouse must offer, and what a load answers."""
+"""The interface of a warehouse, and the results of loads and merges."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Fingerprinting = Literal["rows", "none"]
 
 
 class Loaded(Struct, frozen=True):
-    """What a load did; `replayed`: what it did the first time, and nothing now."""
+    """The result of a load. `replayed`: the result of the first load with this id; this call changed nothing."""
 
     load_id: str
     rows: int
     duplicates: int
-    """Rows of the batch whose key had come in it already."""
+    """Rows whose key occurs earlier in the batch."""
 
     inserted: int
     updated: int
@@ -30,46 +30,46 @@ Verdict = Literal["inserted", "same", "different"]
 
 
 class MergeResult(Struct, frozen=True):
-    """What became of each row, in their order: put in, the same as the one that is there, or another one."""
+    """The verdict for each row, in input order: inserted, the same as the existing row, or different from it."""
 
     verdicts: Sequence[Verdict]
 
     @property
     def inserted(self) -> int:
-        """How many rows are new."""
+        """The number of new rows."""
         return self.verdicts.count("inserted")
 
     @property
     def same(self) -> int:
-        """How many came before, and are the same."""
+        """The number of rows that are the same as the existing row."""
         return self.verdicts.count("same")
 
     @property
     def different(self) -> int:
-        """How many were refused: there is another row under their key."""
+        """The number of rows that were refused, because their key has a different row."""
         return self.verdicts.count("different")
 
 
 class Warehouse(Protocol):
-    """Where batches of rows are merged. A load and its record are one transaction, so a load id has one effect."""
+    """Merges batches of rows into tables. A load and its record are one transaction, so a load id has one effect."""
 
     name: str
 
     def prepare(self, table: Table) -> None:
-        """Make the table if it is not there; if it is, its columns and its key must be these."""
+        """Create the table if it does not exist. An existing table must have these columns and this key."""
         ...
 
     def load(
         self, load_id: str, table: Table, rows: Iterable[Mapping[str, Any]], *, fingerprint: Fingerprinting = "rows"
     ) -> Loaded:
-        """Merge the rows, once per load id. The same id with other rows is a `PayloadMismatch`.
+        """Merge the rows, once per load id. The same id with other rows raises `PayloadMismatch`.
 
-        With `fingerprint="none"` the id alone counts: for rows that are made anew on each attempt, and may differ.
+        With `fingerprint="none"`, rows are not compared: for rows that are generated on each attempt and may differ.
         """
         ...
 
     def known(self, table: Table, keys: Sequence[Any]) -> set[Any]:
-        """Which of these keys are in the table: one question for all. A key of several columns is a tuple."""
+        """Return which of these keys are in the table, by one query. A key of several columns is a tuple."""
         ...
 
     def close(self) -> None: ...
@@ -77,20 +77,20 @@ class Warehouse(Protocol):
 
 @runtime_checkable
 class ComparesRows(Warehouse, Protocol):
-    """Also tells the same row that comes again from another row under its key, and answers questions."""
+    """A warehouse that also compares rows with existing ones, and runs queries."""
 
     def merge(self, table: Table, rows: Iterable[Mapping[str, Any]], *, whole: bool = False) -> MergeResult:
-        """Put in the rows whose key is new, and tell of the others whether they agree with what is there (`same_by`).
+        """Insert rows with new keys. For the others, return whether they equal the existing row (`same_by`).
 
-        No load id: a row that comes again is recognised by its key, in whichever batch it comes. `whole`: all of it or
-        nothing; a row that differs is then a `PayloadMismatch` that names the keys, and nothing is put in.
+        There is no load id: a repeated row is recognised by its key, in any batch. `whole`: all or nothing; a row that
+        differs then raises a `PayloadMismatch` that names the keys, and nothing is inserted.
         """
         ...
 
     def found(self, table: Table, keys: Sequence[Any], columns: Sequence[str]) -> dict[Any, tuple[Any, ...]]:
-        """These columns, none of them time or json, of the rows under these keys: one question for all."""
+        """Return these columns (not time or json) of the rows with these keys, by one query."""
         ...
 
     def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """The rows that a SELECT of your own answers, with `?` for each value on every engine."""
+        """Run a SELECT and return its rows. Use `?` for each value on every engine."""
         ...

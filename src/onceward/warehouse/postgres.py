@@ -1,4 +1,4 @@
-"""PostgreSQL as the warehouse: many loaders at once, from as many processes as there are."""
+"""PostgreSQL as a warehouse: many processes may load at the same time."""
 
 from __future__ import annotations
 
@@ -9,11 +9,21 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from onceward.errors import MissingExtra, StoreError, StoreUnavailable
-from onceward.stores.postgres.errors import RETRIED, PostgresRefused, explain
+from onceward.stores.postgres.errors import RETRYABLE, PostgresRefused, explain
 from onceward.stores.postgres.url import parse
 
 from .batch import Cell, RowBatch, Tuple, batch_of
-from .load import LOADS, by_key, checked, load_in, no_key, plain_columns, refuse_other_columns, refused, wanted_keys
+from .load import (
+    LOADS,
+    check_columns,
+    check_load,
+    check_selectable,
+    key_batch,
+    load_in,
+    missing_unique_key,
+    results_by_key,
+    row_refused,
+)
 from .port import Fingerprinting, Loaded, MergeResult
 from .row_merge import Rows
 from .table import ColumnType, Table, quoted
@@ -25,7 +35,7 @@ T = TypeVar("T")
 
 STAGING: Final = "onceward_staging"
 ATTEMPTS: Final = 8
-PAUSE: Final = 0.02  # seconds, longer each time: a deadlock or a conflict with another loader
+PAUSE: Final = 0.02  # seconds, longer each time, after a deadlock or a conflict with another loader
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 TYPES: Final[dict[ColumnType, str]] = {
@@ -36,18 +46,18 @@ TYPES: Final[dict[ColumnType, str]] = {
     "time": "timestamptz",
     "json": "jsonb",
 }
-MAKE_LOADS: Final = f"""
+CREATE_LOADS: Final = f"""
 CREATE TABLE IF NOT EXISTS {LOADS} (
     load_id text PRIMARY KEY, table_name text NOT NULL, digest text NOT NULL,
     given bigint NOT NULL, kept bigint NOT NULL, inserted bigint, updated bigint,
     loaded_at timestamptz NOT NULL DEFAULT now()
 )"""
-ONE_BY_ONE: Final = 0x6F6E63656C6F61
-"""A lock for those who make tables at once: IF NOT EXISTS alone does not keep them apart."""
+CREATE_LOCK: Final = 0x6F6E63656C6F61
+"""The advisory lock for creating tables: IF NOT EXISTS alone does not prevent races."""
 
 
 class PostgresWarehouse:
-    """One connection, used by one load at a time. It is opened again after it broke."""
+    """One connection, used by one load at a time. A broken connection is reopened."""
 
     def __init__(self, url: str) -> None:
         self._psycopg = _driver()
@@ -55,73 +65,73 @@ class PostgresWarehouse:
         self.name = settings.name
         self._conninfo = settings.conninfo
         self._schema = settings.schema
-        self._turn = threading.RLock()
+        self._lock = threading.RLock()
         self._connection: psycopg.Connection[Any] | None = None
-        self._in_transaction(lambda cursor: self._make(cursor, [MAKE_LOADS]))
+        self._in_transaction(lambda cursor: self._execute_locked(cursor, [CREATE_LOADS]))
 
     def prepare(self, table: Table) -> None:
         columns = ", ".join(f'"{name}" {TYPES[kind]}' for name, kind in table.columns.items())
         schemas = [f'CREATE SCHEMA IF NOT EXISTS "{schema}"' for schema in table.name.split(".")[:-1]]
-        made = f"CREATE TABLE IF NOT EXISTS {table.quoted} ({columns}, PRIMARY KEY ({quoted(table.key)}))"
+        create = f"CREATE TABLE IF NOT EXISTS {table.quoted} ({columns}, PRIMARY KEY ({quoted(table.key)}))"
 
         def work(cursor: Any) -> None:
-            self._make(cursor, [*schemas, made])
+            self._execute_locked(cursor, [*schemas, create])
             _check(cursor, table)
 
         self._in_transaction(work)
 
-    def _make(self, cursor: Any, statements: list[str]) -> None:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s)", (ONE_BY_ONE,))
+    def _execute_locked(self, cursor: Any, statements: list[str]) -> None:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", (CREATE_LOCK,))
         for statement in statements:
             cursor.execute(statement)
 
     def load(
         self, load_id: str, table: Table, rows: Iterable[Mapping[str, Any]], *, fingerprint: Fingerprinting = "rows"
     ) -> Loaded:
-        batch = checked(load_id, batch_of(table, rows), fingerprint)
-        return self._written(lambda cursor: load_in(_PostgresMerging(cursor), load_id, batch), table, load_id)
+        batch = check_load(load_id, batch_of(table, rows), fingerprint)
+        return self._run_write(lambda cursor: load_in(_PostgresTransaction(cursor), load_id, batch), table, load_id)
 
     def merge(self, table: Table, rows: Iterable[Mapping[str, Any]], *, whole: bool = False) -> MergeResult:
         given = Rows(table, rows)
-        return self._written(lambda cursor: given.merge(_PostgresMerging(cursor), whole=whole), table, None)
+        return self._run_write(lambda cursor: given.merge(_PostgresTransaction(cursor), whole=whole), table, None)
 
     def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        spelt = sql.replace("%", "%%").replace("?", "%s")
+        statement = sql.replace("%", "%%").replace("?", "%s")
 
         def work(cursor: Any) -> list[tuple[Any, ...]]:
-            cursor.execute(spelt, list(values))
+            cursor.execute(statement, list(values))
             found: list[tuple[Any, ...]] = cursor.fetchall()
             return found
 
         return self._in_transaction(work)
 
-    def _written(self, work: Callable[[Any], T], table: Table, load_id: str | None) -> T:
+    def _run_write(self, work: Callable[[Any], T], table: Table, load_id: str | None) -> T:
         try:
             return self._in_transaction(work)
         except StoreError as error:
             cause = error.__cause__
-            refuses = (self._psycopg.IntegrityError, self._psycopg.DataError)
-            if isinstance(cause, Exception) and isinstance(cause, refuses):
-                raise refused(table, load_id, cause) from cause
+            row_errors = (self._psycopg.IntegrityError, self._psycopg.DataError)
+            if isinstance(cause, Exception) and isinstance(cause, row_errors):
+                raise row_refused(table, load_id, cause) from cause
             raise
 
     def known(self, table: Table, keys: Sequence[Any]) -> set[Any]:
         return set(self.found(table, keys, ()))
 
     def found(self, table: Table, keys: Sequence[Any], columns: Sequence[str]) -> dict[Any, tuple[Any, ...]]:
-        rows, wanted = wanted_keys(table, keys)
-        joined = quoted(table.key)
-        shown = quoted((*table.key, *plain_columns(table, columns)), "t.")
+        rows, wanted = key_batch(table, keys)
+        key = quoted(table.key)
+        selected = quoted((*table.key, *check_selectable(table, columns)), "t.")
 
         def work(cursor: Any) -> list[Tuple]:
-            _PostgresMerging(cursor).stage(wanted)
-            cursor.execute(f"SELECT {shown} FROM {table.quoted} t JOIN {STAGING} USING ({joined})")
+            _PostgresTransaction(cursor).stage(wanted)
+            cursor.execute(f"SELECT {selected} FROM {table.quoted} t JOIN {STAGING} USING ({key})")
             return [tuple(_cell(value) for value in row) for row in cursor.fetchall()]
 
-        return by_key(table, keys, rows, self._in_transaction(work))
+        return results_by_key(table, keys, rows, self._in_transaction(work))
 
     def close(self) -> None:
-        with self._turn:
+        with self._lock:
             connection, self._connection = self._connection, None
             if connection is not None:
                 connection.close()
@@ -129,20 +139,20 @@ class PostgresWarehouse:
     # ── transactions ──
 
     def _in_transaction(self, work: Callable[[Any], T]) -> T:
-        """Repeated if the server says that somebody else was in the way: a load id makes that safe."""
-        with self._turn:
+        """Run the work in a transaction. It is repeated after a conflict, which the load id makes safe."""
+        with self._lock:
             for attempt in range(1, ATTEMPTS + 1):
                 try:
-                    connection = self._connected()
+                    connection = self._connect()
                     with connection.transaction(), connection.cursor() as cursor:
                         return work(cursor)
                 except self._psycopg.Error as error:
-                    if error.sqlstate not in RETRIED or attempt == ATTEMPTS:
-                        raise self._explained(error) from error
+                    if error.sqlstate not in RETRYABLE or attempt == ATTEMPTS:
+                        raise self._translate(error) from error
                     time.sleep(PAUSE * attempt)
-        raise AssertionError  # the last attempt has answered or raised
+        raise AssertionError  # the last attempt returned or raised
 
-    def _connected(self) -> psycopg.Connection[Any]:
+    def _connect(self) -> psycopg.Connection[Any]:
         connection = self._connection
         if connection is None or connection.closed:
             options = {} if not self._schema else {"options": f"-c search_path={self._schema}"}
@@ -151,8 +161,8 @@ class PostgresWarehouse:
             )
         return connection
 
-    def _explained(self, error: psycopg.Error) -> Exception:
-        if error.sqlstate is None:  # no answer from a server: the connection, not the statement
+    def _translate(self, error: psycopg.Error) -> Exception:
+        if error.sqlstate is None:  # no reply from the server: the connection failed, not the statement
             self.close()
             return StoreUnavailable(
                 f"{self.name}: the connection failed ({error})", hint="the load may be repeated under the same id"
@@ -160,14 +170,14 @@ class PostgresWarehouse:
         return explain(PostgresRefused(error.sqlstate, str(error)), self.name)
 
 
-class _PostgresMerging:
-    """INSERT … ON CONFLICT instead of MERGE: under concurrency MERGE may fail on the very row that it should match."""
+class _PostgresTransaction:
+    """Uses INSERT … ON CONFLICT: under concurrency, MERGE may fail on the row that it should match."""
 
     def __init__(self, cursor: Any) -> None:
         self._cursor = cursor
 
-    def claimed(self, load_id: str, batch: RowBatch) -> tuple[str, str, tuple[int, int, int, int]] | None:
-        """The insert waits for another transaction that has this id, so the answer is never a guess."""
+    def claim(self, load_id: str, batch: RowBatch) -> tuple[str, str, tuple[int, int, int, int]] | None:
+        """Record the load. The insert waits for another transaction with this id, so the answer is definite."""
         self._cursor.execute(
             f"INSERT INTO {LOADS} (load_id, table_name, digest, given, kept) VALUES (%s, %s, %s, %s, %s)"
             " ON CONFLICT (load_id) DO NOTHING",
@@ -184,10 +194,10 @@ class _PostgresMerging:
 
     def stage(self, batch: RowBatch) -> None:
         columns = batch.table.columns
-        made = ", ".join(f'"{name}" {TYPES[kind]}' for name, kind in columns.items())
-        self._cursor.execute(f"DROP TABLE IF EXISTS pg_temp.{STAGING}")  # of an earlier pass of this transaction
-        self._cursor.execute(f"CREATE TEMPORARY TABLE {STAGING} ({made}) ON COMMIT DROP")
-        times = [place for place, kind in enumerate(columns.values()) if kind == "time"]
+        declarations = ", ".join(f'"{name}" {TYPES[kind]}' for name, kind in columns.items())
+        self._cursor.execute(f"DROP TABLE IF EXISTS pg_temp.{STAGING}")  # from an earlier pass of this transaction
+        self._cursor.execute(f"CREATE TEMPORARY TABLE {STAGING} ({declarations}) ON COMMIT DROP")
+        times = [index for index, kind in enumerate(columns.values()) if kind == "time"]
         with self._cursor.copy(f"COPY {STAGING} ({quoted(tuple(columns))}) FROM STDIN") as copy:
             for row in batch.rows:
                 copy.write_row(_with_times(row, times) if times else row)
@@ -218,7 +228,7 @@ class _PostgresMerging:
         return {tuple(_cell(value) for value in row) for row in self._cursor.fetchall()}
 
     def differing(self, table: Table) -> set[Tuple]:
-        """Read committed, so it sees the row for which the insert has waited."""
+        """Return the differing keys. Under READ COMMITTED this sees the row for which the insert waited."""
         differs = " OR ".join(f't."{name}" <> s."{name}"' for name in table.same_by)
         self._cursor.execute(
             f"SELECT {quoted(table.key, 't.')} FROM {table.quoted} t JOIN {STAGING} s USING ({quoted(table.key)})"
@@ -239,7 +249,7 @@ def _check(cursor: Any, table: Table) -> None:
         " WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped",
         (table.quoted,),
     )
-    refuse_other_columns(table, dict(cursor.fetchall()))
+    check_columns(table, dict(cursor.fetchall()))
     cursor.execute(
         "SELECT array_agg(a.attname::text) FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid"
         " AND a.attnum = ANY (i.indkey) WHERE i.indrelid = %s::regclass AND i.indisunique AND i.indisvalid"
@@ -247,22 +257,22 @@ def _check(cursor: Any, table: Table) -> None:
         (table.quoted,),
     )
     if not any(set(columns) == set(table.key) for (columns,) in cursor.fetchall()):
-        raise no_key(table)
+        raise missing_unique_key(table)
 
 
 def _not_older(table: Table) -> str:
-    """A row without a time is older than any that has one."""
+    """Return the `newest_by` condition. A row without a value is older than any row with one."""
     if table.newest_by is None:
         return ""
     column = f'"{table.newest_by}"'
     return f" AND (t.{column} IS NULL OR excluded.{column} >= t.{column})"
 
 
-def _with_times(row: Sequence[Cell], places: list[int]) -> list[Any]:
+def _with_times(row: Sequence[Cell], indexes: list[int]) -> list[Any]:
     values: list[Any] = list(row)
-    for place in places:
-        if values[place] is not None:
-            values[place] = _EPOCH + timedelta(microseconds=values[place])
+    for index in indexes:
+        if values[index] is not None:
+            values[index] = _EPOCH + timedelta(microseconds=values[index])
     return values
 
 

@@ -1,4 +1,4 @@
-"""SQLite as the warehouse: a file for several processes of one machine, which take turns. Needs no driver."""
+"""SQLite as a warehouse: a file for several processes of one machine, which load in turn. Needs no driver."""
 
 from __future__ import annotations
 
@@ -10,12 +10,22 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from onceward.errors import ConfigurationError, OncewardError, StoreBroken
-from onceward.stores.sqlite import errors as faults
+from onceward.stores.sqlite import errors as sqlite_errors
 from onceward.stores.sqlite.connection import MEMORY
 from onceward.stores.sqlite.url import absolute, checked_synchronous, name_of, parse
 
 from .batch import RowBatch, Tuple, batch_of
-from .load import LOADS, by_key, checked, load_in, no_key, plain_columns, refuse_other_columns, refused, wanted_keys
+from .load import (
+    LOADS,
+    check_columns,
+    check_load,
+    check_selectable,
+    key_batch,
+    load_in,
+    missing_unique_key,
+    results_by_key,
+    row_refused,
+)
 from .port import Fingerprinting, Loaded, MergeResult
 from .row_merge import Rows
 from .table import ColumnType, Table, quoted
@@ -23,8 +33,8 @@ from .table import ColumnType, Table, quoted
 T = TypeVar("T")
 
 STAGING: Final = "onceward_staging"
-BUSY: Final = 30.0  # seconds that a load waits for another one
-RETRY: Final = 0.01  # seconds
+BUSY_TIMEOUT: Final = 30.0  # seconds that a load waits for another load
+RETRY_DELAY: Final = 0.01  # seconds
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 TYPES: Final[dict[ColumnType, str]] = {
@@ -35,12 +45,12 @@ TYPES: Final[dict[ColumnType, str]] = {
     "time": "TEXT",
     "json": "TEXT",
 }
-"""A time is text in UTC, always of the same length: it sorts as it should, and SQLite's own functions read it."""
+"""A time is text in UTC of fixed length: it sorts correctly, and SQLite's functions can parse it."""
 
-KEEPS_TEXT: Final = ("char", "clob", "text", "blob")
-"""In a column whose type has none of these in its name, SQLite makes a number of a text that looks like one."""
+TEXT_TYPES: Final = ("char", "clob", "text", "blob")
+"""If the column type contains none of these words, SQLite converts text that looks like a number to a number."""
 
-MAKE_LOADS: Final = f"""
+CREATE_LOADS: Final = f"""
 CREATE TABLE IF NOT EXISTS {LOADS} (
     load_id TEXT PRIMARY KEY, table_name TEXT NOT NULL, digest TEXT NOT NULL,
     given INTEGER NOT NULL, kept INTEGER NOT NULL, inserted INTEGER, updated INTEGER,
@@ -49,39 +59,45 @@ CREATE TABLE IF NOT EXISTS {LOADS} (
 
 
 class SQLiteWarehouse:
-    """One connection, used by one load at a time; a load of another process waits until this one is committed."""
+    """One connection, used by one load at a time. A load of another process waits until this one is committed."""
 
     def __init__(self, url: str) -> None:
         path, settings = parse(url)
         self._path = path if path == MEMORY else absolute(path)
         self._synchronous = checked_synchronous(settings.get("synchronous", "FULL"))
         self.name = name_of(self._path)
-        self._turn = threading.RLock()
+        self._lock = threading.RLock()
         try:
-            self.connection = self._opened()
+            self.connection = self._connect()
         except sqlite3.Error as error:
-            raise self._explained(error) from error
+            raise self._translate(error) from error
 
-    def _opened(self) -> sqlite3.Connection:
-        """SQLite refuses some steps of a race of openers at once, without waiting: those are repeated here."""
-        deadline = time.monotonic() + BUSY
+    def _connect(self) -> sqlite3.Connection:
+        """Connect. When openers race, SQLite fails some steps without waiting: those are retried here."""
+        deadline = time.monotonic() + BUSY_TIMEOUT
         while True:
-            connection = sqlite3.connect(self._path, timeout=BUSY, isolation_level=None, check_same_thread=False)
+            connection = sqlite3.connect(
+                self._path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
+            )
             try:
-                for statement in ("PRAGMA journal_mode = WAL", f"PRAGMA synchronous = {self._synchronous}", MAKE_LOADS):
+                for statement in (
+                    "PRAGMA journal_mode = WAL",
+                    f"PRAGMA synchronous = {self._synchronous}",
+                    CREATE_LOADS,
+                ):
                     connection.execute(statement).fetchall()
                 return connection
             except BaseException as error:
                 connection.close()
-                busy = isinstance(error, sqlite3.OperationalError) and faults.is_busy(error)
+                busy = isinstance(error, sqlite3.OperationalError) and sqlite_errors.is_busy(error)
                 if not busy or time.monotonic() > deadline:
                     raise
-            time.sleep(RETRY)
+            time.sleep(RETRY_DELAY)
 
     def prepare(self, table: Table) -> None:
         if "." in table.name:
             raise ConfigurationError(
-                f"{table.name!r} is in a schema, and SQLite has none", hint="give it a name without a dot"
+                f"{table.name!r} has a schema, which SQLite does not support", hint="use a name without a dot"
             )
         columns = ", ".join(f'"{name}" {TYPES[kind]}' for name, kind in table.columns.items())
 
@@ -96,43 +112,45 @@ class SQLiteWarehouse:
     def load(
         self, load_id: str, table: Table, rows: Iterable[Mapping[str, Any]], *, fingerprint: Fingerprinting = "rows"
     ) -> Loaded:
-        batch = checked(load_id, batch_of(table, rows), fingerprint)
-        return self._written(lambda connection: load_in(_SQLiteMerging(connection), load_id, batch), table, load_id)
+        batch = check_load(load_id, batch_of(table, rows), fingerprint)
+        return self._run_write(
+            lambda connection: load_in(_SQLiteTransaction(connection), load_id, batch), table, load_id
+        )
 
     def merge(self, table: Table, rows: Iterable[Mapping[str, Any]], *, whole: bool = False) -> MergeResult:
         given = Rows(table, rows)
-        return self._written(lambda connection: given.merge(_SQLiteMerging(connection), whole=whole), table, None)
+        return self._run_write(lambda connection: given.merge(_SQLiteTransaction(connection), whole=whole), table, None)
 
-    def _written(self, work: Callable[[sqlite3.Connection], T], table: Table, load_id: str | None) -> T:
+    def _run_write(self, work: Callable[[sqlite3.Connection], T], table: Table, load_id: str | None) -> T:
         try:
             return self._in_transaction(work)
         except sqlite3.IntegrityError as error:
-            raise refused(table, load_id, error) from error
+            raise row_refused(table, load_id, error) from error
 
     def known(self, table: Table, keys: Sequence[Any]) -> set[Any]:
         return set(self.found(table, keys, ()))
 
     def found(self, table: Table, keys: Sequence[Any], columns: Sequence[str]) -> dict[Any, tuple[Any, ...]]:
-        rows, wanted = wanted_keys(table, keys)
-        joined, shown = quoted(table.key), quoted((*table.key, *plain_columns(table, columns)), "t.")
+        rows, wanted = key_batch(table, keys)
+        key, selected = quoted(table.key), quoted((*table.key, *check_selectable(table, columns)), "t.")
 
         def work(connection: sqlite3.Connection) -> list[Tuple]:
-            _SQLiteMerging(connection).stage(wanted)
-            asked = f"SELECT {shown} FROM {table.quoted} t JOIN {STAGING} USING ({joined})"
-            return connection.execute(asked).fetchall()
+            _SQLiteTransaction(connection).stage(wanted)
+            statement = f"SELECT {selected} FROM {table.quoted} t JOIN {STAGING} USING ({key})"
+            return connection.execute(statement).fetchall()
 
         answers = self._in_transaction(work, "BEGIN")
-        return by_key(table, keys, list(map(_converter(wanted.table), rows)), answers)
+        return results_by_key(table, keys, list(map(_converter(wanted.table), rows)), answers)
 
     def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         return self._in_transaction(lambda connection: connection.execute(sql, tuple(values)).fetchall(), "BEGIN")
 
     def close(self) -> None:
-        with self._turn:
+        with self._lock:
             self.connection.close()
 
     def _in_transaction(self, work: Callable[[sqlite3.Connection], T], begin: str = "BEGIN IMMEDIATE") -> T:
-        with self._turn:
+        with self._lock:
             connection = self.connection
             try:
                 connection.execute(begin)
@@ -146,22 +164,24 @@ class SQLiteWarehouse:
             except sqlite3.IntegrityError:
                 raise
             except sqlite3.Error as error:
-                raise self._explained(error) from error
+                raise self._translate(error) from error
 
-    def _explained(self, error: sqlite3.Error) -> OncewardError:
-        if faults.primary(error) == sqlite3.SQLITE_ERROR:  # no such table, no such column
-            return StoreBroken(f"{self.name}: {error}", hint="prepare(table) makes it, or says what it lacks")
-        return faults.explain(error, self.name, self._path)
+    def _translate(self, error: sqlite3.Error) -> OncewardError:
+        if sqlite_errors.primary_code(error) == sqlite3.SQLITE_ERROR:  # no such table, no such column
+            return StoreBroken(
+                f"{self.name}: {error}", hint="call prepare(table): it creates the table, or reports what is missing"
+            )
+        return sqlite_errors.explain(error, self.name, self._path)
 
 
-class _SQLiteMerging:
-    """SQLite has no MERGE: INSERT … ON CONFLICT does the same."""
+class _SQLiteTransaction:
+    """Uses INSERT … ON CONFLICT, because SQLite has no MERGE."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._staged: dict[Tuple, Tuple] = {}  # keys as they are kept, and as they were given
+        self._staged: dict[Tuple, Tuple] = {}  # keys as stored → keys as passed
 
-    def claimed(self, load_id: str, batch: RowBatch) -> tuple[str, str, tuple[int, int, int, int]] | None:
+    def claim(self, load_id: str, batch: RowBatch) -> tuple[str, str, tuple[int, int, int, int]] | None:
         before = self._connection.execute(
             f"SELECT table_name, digest, given, kept, inserted, updated FROM {LOADS} WHERE load_id = ?",
             (load_id,),
@@ -176,16 +196,16 @@ class _SQLiteMerging:
 
     def stage(self, batch: RowBatch) -> None:
         columns = batch.table.columns
-        made = ", ".join(f'"{name}" {TYPES[kind]}' for name, kind in columns.items())
-        as_kept = _converter(batch.table)
+        declarations = ", ".join(f'"{name}" {TYPES[kind]}' for name, kind in columns.items())
+        to_stored = _converter(batch.table)
         self._connection.execute(f"DROP TABLE IF EXISTS temp.{STAGING}")
-        self._connection.execute(f"CREATE TEMPORARY TABLE {STAGING} ({made})")
+        self._connection.execute(f"CREATE TEMPORARY TABLE {STAGING} ({declarations})")
         keys = [tuple(columns).index(name) for name in batch.table.key]
         self._staged = {
-            tuple(as_kept(row)[place] for place in keys): tuple(row[place] for place in keys) for row in batch.rows
+            tuple(to_stored(row)[index] for index in keys): tuple(row[index] for index in keys) for row in batch.rows
         }
-        places = ", ".join("?" * len(columns))
-        self._connection.executemany(f"INSERT INTO temp.{STAGING} VALUES ({places})", map(as_kept, batch.rows))
+        placeholders = ", ".join("?" * len(columns))
+        self._connection.executemany(f"INSERT INTO temp.{STAGING} VALUES ({placeholders})", map(to_stored, batch.rows))
 
     def merge(self, table: Table) -> tuple[int, int]:
         names, keys = quoted(tuple(table.columns)), quoted(table.key)
@@ -205,7 +225,7 @@ class _SQLiteMerging:
         return new, changed - new
 
     def insert(self, table: Table) -> set[Tuple]:
-        """Nobody else writes meanwhile."""
+        """Insert the rows with new keys. The transaction holds the write lock, so no other writer interferes."""
         names, keys = quoted(tuple(table.columns)), quoted(table.key)
         matches = " AND ".join(f't."{name}" = s."{name}"' for name in table.key)
         unmatched = f"FROM {STAGING} s WHERE NOT EXISTS (SELECT 1 FROM {table.quoted} t WHERE {matches})"
@@ -215,11 +235,11 @@ class _SQLiteMerging:
 
     def differing(self, table: Table) -> set[Tuple]:
         differs = " OR ".join(f't."{name}" <> s."{name}"' for name in table.same_by)
-        asked = (
+        statement = (
             f"SELECT {quoted(table.key, 't.')} FROM {table.quoted} t JOIN {STAGING} s USING ({quoted(table.key)})"
             f" WHERE {differs}"
         )
-        return {self._staged[key] for key in self._connection.execute(asked)}
+        return {self._staged[key] for key in self._connection.execute(statement)}
 
     def record(self, load_id: str, inserted: int, updated: int) -> None:
         self._connection.execute(
@@ -230,12 +250,12 @@ class _SQLiteMerging:
 
 def _check(connection: sqlite3.Connection, table: Table) -> None:
     found = connection.execute("SELECT name, type, pk FROM pragma_table_info(?)", (table.name,)).fetchall()
-    refuse_other_columns(table, {name: kind for name, kind, _ in found})
+    check_columns(table, {name: kind for name, kind, _ in found})
     for name, kind, _ in found:
         wanted = TYPES.get(table.columns.get(name, "integer"))
-        if wanted == "TEXT" and kind and not any(one in kind.lower() for one in KEEPS_TEXT):
+        if wanted == "TEXT" and kind and not any(one in kind.lower() for one in TEXT_TYPES):
             raise ConfigurationError(
-                f"the table {table.name} is there, and {name} ({kind.lower()}) makes numbers of some texts",
+                f"the existing table {table.name} would convert some texts to numbers: {name} ({kind.lower()})",
                 hint="declare the column TEXT, or load into another table",
             )
     unique = connection.execute(
@@ -244,13 +264,13 @@ def _check(connection: sqlite3.Connection, table: Table) -> None:
         (table.name,),
     ).fetchall()
     keys = [{column for index, column in unique if index == one} for one in {index for index, _ in unique}]
-    keys.append({name for name, _, place in found if place})  # a single INTEGER PRIMARY KEY has no index of its own
+    keys.append({name for name, _, position in found if position})  # a single INTEGER PRIMARY KEY has no index
     if set(table.key) not in keys:
-        raise no_key(table)
+        raise missing_unique_key(table)
 
 
 def _not_older(table: Table) -> str:
-    """A row without a time is older than any that has one."""
+    """Return the `newest_by` condition. A row without a value is older than any row with one."""
     if table.newest_by is None:
         return ""
     column = f'"{table.newest_by}"'
@@ -258,19 +278,19 @@ def _not_older(table: Table) -> str:
 
 
 def _converter(table: Table) -> Callable[[Tuple], Tuple]:
-    times = [place for place, kind in enumerate(table.columns.values()) if kind == "time"]
+    times = [index for index, kind in enumerate(table.columns.values()) if kind == "time"]
 
-    def as_kept(row: Tuple) -> Tuple:
+    def to_stored(row: Tuple) -> Tuple:
         values = list(row)
-        for place in times:
-            instant = values[place]
+        for index in times:
+            instant = values[index]
             if isinstance(instant, int):
                 moment = _EPOCH + timedelta(microseconds=instant)
-                values[place] = moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+                values[index] = moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
         return tuple(values)
 
-    return as_kept if times else _as_it_is
+    return to_stored if times else _unchanged
 
 
-def _as_it_is(row: Tuple) -> Tuple:
+def _unchanged(row: Tuple) -> Tuple:
     return row
