@@ -27,7 +27,9 @@ NO_NOTES: list[Any] = [{"pages": 3}, {"page": None}, {"page": b"3"}, {"": "x"}, 
 
 
 @pytest.mark.parametrize("note", NO_NOTES, ids=repr)
-def test_what_is_no_small_text_is_refused_and_the_claim_goes_on(client: SyncClient, note: dict[str, Any]) -> None:
+def test_a_note_that_is_not_a_small_text_is_refused_and_the_claim_continues(
+    client: SyncClient, note: dict[str, Any]
+) -> None:
     with client.claim("k") as claim:
         with pytest.raises(ConfigurationError, match="note"):
             claim.annotate(**note)
@@ -72,12 +74,12 @@ DAMAGE = [("note", '{"a": 5}'), ("arguments", "["), ("state", "'WHO?'"), ("after
 
 
 def damage(client: SyncClient, column: str, value: Any) -> None:
-    with closing(sqlite3.connect(client.place.path)) as connection, connection:
+    with closing(sqlite3.connect(client.backend.path)) as connection, connection:
         connection.execute(f"UPDATE onceward_records SET {column} = ? WHERE key = 'k'", (value,))
 
 
 @pytest.mark.parametrize(("column", "value"), DAMAGE)
-def test_by_force_a_record_is_forgotten_that_cannot_be_read(sqlite_client: SyncClient, column: str, value: Any) -> None:
+def test_force_forgets_a_record_that_cannot_be_read(sqlite_client: SyncClient, column: str, value: Any) -> None:
     sqlite_client.run("k", lambda: "first")
     token = sqlite_client.read("k").token
     damage(sqlite_client, column, value)
@@ -93,7 +95,7 @@ def test_by_force_a_record_is_forgotten_that_cannot_be_read(sqlite_client: SyncC
 
 
 @pytest.mark.parametrize(("column", "value"), DAMAGE)
-def test_a_record_that_cannot_be_read_is_purged_when_it_is_over_and_keeps_no_other_one(
+def test_an_expired_record_that_cannot_be_read_is_purged_and_blocks_no_other(
     sqlite_client: SyncClient, column: str, value: Any
 ) -> None:
     for key in ("k", "other"):
@@ -105,9 +107,7 @@ def test_a_record_that_cannot_be_read_is_purged_when_it_is_over_and_keeps_no_oth
 
 
 @pytest.mark.parametrize(("valid_until", "token", "gone"), [(50, 1, 1), (HOUR * 3, 1, 0), (50, HOUR * 2, 0)])
-def test_whether_it_is_over_is_decided_once_more_where_nobody_else_writes(
-    valid_until: int, token: int, gone: int
-) -> None:
+def test_purge_checks_the_expiry_again_inside_its_own_transaction(valid_until: int, token: int, gone: int) -> None:
     cursor = sqlite3.connect(":memory:", isolation_level=None).cursor()
     schema.prepare(cursor, "memory", migrate=True)
     cursor.execute(
@@ -122,24 +122,24 @@ def test_whether_it_is_over_is_decided_once_more_where_nobody_else_writes(
 # ── who cleared it is told ──
 
 
-def test_forgetting_and_resolving_are_told(client: SyncClient) -> None:
+def test_forgetting_and_resolving_emit_events(client: SyncClient) -> None:
     client.run("k", lambda: None)
     assert client.forget("k")
     assert not client.forget("k")
     client.run("k", lambda: None)
     client.forget("k", force=True)
-    assert [event.reason for event in client.told("forgotten")] == ["", "forced"]
+    assert [event.reason for event in client.events_named("forgotten")] == ["", "forced"]
 
     client.silent_owner("parked", after_crash="park", lease="1s")
     client.clock.advance("1h")
     client.outcome("parked", lambda: None)
     client.resolve("parked", applied(5))
-    (told,) = client.told("resolved")
+    (told,) = client.events_named("resolved")
     assert (told.reason, told.state) == ("applied", "COMPLETED")
 
 
 @pytest.mark.parametrize(("column", "value"), [one for one in DAMAGE if one[0] != "state"])
-def test_a_recovery_worker_skips_a_record_that_cannot_be_read_tells_and_counts_it(
+def test_a_recovery_worker_skips_reports_and_counts_a_record_that_cannot_be_read(
     sqlite_client: SyncClient, column: str, value: Any
 ) -> None:
     """One of them must not stop the others, for ever."""
@@ -161,11 +161,11 @@ def test_a_recovery_worker_skips_a_record_that_cannot_be_read_tells_and_counts_i
     assert {one.key for one in told if "what no Onceward writes" in one.error} == {"k"}
 
 
-def test_one_that_cannot_be_read_does_not_hide_the_others_in_a_list(sqlite_client: SyncClient) -> None:
+def test_a_record_that_cannot_be_read_does_not_hide_the_others_in_a_list(sqlite_client: SyncClient) -> None:
     for key in ("a", "k", "z"):
         sqlite_client.run(key, lambda: None)
     damage(sqlite_client, *DAMAGE[0])
-    url = f"sqlite:///{sqlite_client.place.path}"
+    url = f"sqlite:///{sqlite_client.backend.path}"
     listed = call("ls", "--store", url)
     assert {one["key"] for one in json.loads(listed.stdout)} == {"a", "z"}
     assert "the record of k holds what no Onceward writes" in listed.stderr

@@ -85,7 +85,7 @@ def send_with(client: SyncClient, sent: list[Any], pause: Pause | None = None) -
 
 
 @pytest.mark.mission("C1", "C9")
-def test_a_prospect_gets_one_mail_in_24_hours_and_the_others_are_told_why(declared: SyncClient) -> None:
+def test_a_prospect_gets_one_mail_in_24_hours_and_later_calls_get_the_reason(declared: SyncClient) -> None:
     sent: list[Any] = []
     send = send_with(declared, sent)
     assert send(1, "hello") == {"sent": True}
@@ -98,7 +98,7 @@ def test_a_prospect_gets_one_mail_in_24_hours_and_the_others_are_told_why(declar
 
 
 @pytest.mark.mission("C1")
-def test_while_a_mail_is_being_sent_the_word_for_that_is_told(declared: SyncClient) -> None:
+def test_while_a_mail_is_being_sent_other_calls_get_the_declared_reason(declared: SyncClient) -> None:
     pause, sent = Pause(), []  # type: ignore[var-annotated]  # whatever is sent
     send = send_with(declared, sent, pause)
     sending = declared.start(send, 1, "hello")
@@ -110,7 +110,7 @@ def test_while_a_mail_is_being_sent_the_word_for_that_is_told(declared: SyncClie
 
 
 @pytest.mark.mission("C1")
-def test_of_three_mails_at_once_exactly_one_is_sent_by_the_table(declared: SyncClient) -> None:
+def test_of_three_concurrent_mails_exactly_one_is_sent_by_the_table(declared: SyncClient) -> None:
     sent: list[Any] = []
     send = send_with(declared, sent)
     answers = declared.together(3, lambda: send(1, "hello"))
@@ -179,7 +179,7 @@ def test_from_the_attempt_means_from_its_claim_and_not_from_its_end(declared: Sy
 
 
 @pytest.mark.mission("C6")
-def test_two_enrichments_are_never_under_way_at_once_and_a_retried_webhook_adds_nothing(declared: SyncClient) -> None:
+def test_two_enrichments_never_run_concurrently_and_a_retried_webhook_adds_nothing(declared: SyncClient) -> None:
     pause, data = Pause(), []
 
     def enrich(prospect_id: int, type: str) -> None:
@@ -212,7 +212,7 @@ def test_unless_declared_otherwise_a_failed_delivery_is_not_marked_as_seen(decla
     assert retried(1, "website") == "done"
 
 
-def test_what_parks_after_crashes_parks_also_if_its_window_counts_from_the_attempt(declared: SyncClient) -> None:
+def test_work_that_parks_after_crashes_also_parks_if_its_window_counts_from_the_attempt(declared: SyncClient) -> None:
     """Nobody knows whether it happened: a day later nobody knows either."""
 
     def send(to: str) -> None:
@@ -229,7 +229,7 @@ def enrichment(prospect_id: int, type: str) -> str:
     return "found"
 
 
-def test_a_crash_is_no_failure_and_stays_the_business_of_after_crash(declared: SyncClient) -> None:
+def test_a_crash_is_not_a_failure_and_is_handled_by_after_crash(declared: SyncClient) -> None:
     key = declared.once.operation("enrich")(declared._work(enrichment)).key(1, "email")
     declared.silent_owner(key, lease="300s")
     declared.clock.advance("301s")
@@ -265,7 +265,7 @@ def test_a_paid_call_has_the_same_key_on_every_attempt_and_another_in_the_next_w
 
 
 @pytest.mark.mission("C1", "E3")
-def test_exceptions_carry_the_word_and_say_it(declared: SyncClient) -> None:
+def test_exceptions_carry_the_declared_reason_and_start_with_it(declared: SyncClient) -> None:
     pause = Pause()
     work = by_name(declared, "email", lambda prospect_id: pause.here() if prospect_id == 1 else None, on_done="raise")
     running = declared.start(work, 1)
@@ -281,7 +281,7 @@ def test_exceptions_carry_the_word_and_say_it(declared: SyncClient) -> None:
 
 
 @pytest.mark.mission("E3")
-def test_every_outcome_has_the_operations_own_word(declared: SyncClient) -> None:
+def test_every_outcome_has_the_reason_that_the_operation_declares(declared: SyncClient) -> None:
     apply = by_name(declared, "health", lambda env, service, message_id, status: status)
     assert apply.outcome("prod", "api", "m1", "up").reason == "applied"
     assert apply.outcome("prod", "api", "m1", "up").reason == "duplicate_message_noop"
@@ -291,7 +291,7 @@ def test_every_outcome_has_the_operations_own_word(declared: SyncClient) -> None
     assert other.value.reason == "other_message_same_id"
 
 
-def test_a_parked_one_has_its_word_too(declared: SyncClient) -> None:
+def test_a_parked_outcome_has_its_declared_reason(declared: SyncClient) -> None:
     def wire(order: int) -> None:
         raise ConnectionError("no reply")
 
@@ -303,7 +303,7 @@ def test_a_parked_one_has_its_word_too(declared: SyncClient) -> None:
     assert told.value.reason == "ask_the_bank"
 
 
-def test_a_failure_has_its_word_and_without_one_nothing_is_added(declared: SyncClient) -> None:
+def test_a_failure_has_its_declared_reason_and_without_one_nothing_is_added(declared: SyncClient) -> None:
     def fails(prospect_id: int, type: str) -> None:
         raise ValueError("no such site")
 
@@ -319,22 +319,22 @@ def test_a_failure_has_its_word_and_without_one_nothing_is_added(declared: SyncC
     assert told.value.reason == "failed"
 
 
-def test_many_at_once_are_told_in_the_same_words(declared: SyncClient) -> None:
+def test_calls_in_bulk_get_the_same_reasons(declared: SyncClient) -> None:
     work = by_name(declared, "email", lambda prospect_id: None)
     outcomes = declared.map(work, [1, 2, 1])
     assert [outcome.reason for outcome in outcomes] == ["sent", "sent", "already_emailed_today"]
     assert [outcome.reason for outcome in declared.map(work, [2])] == ["already_emailed_today"]
 
 
-def test_events_and_log_lines_tell_the_word(declared: SyncClient, caplog: pytest.LogCaptureFixture) -> None:
+def test_events_and_log_lines_contain_the_reason(declared: SyncClient, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "onceward")
     work = by_name(declared, "email", lambda prospect_id: None)
     work(1), work(1)
-    assert [event.reason for event in declared.told("skipped")] == ["already_emailed_today"]
+    assert [event.reason for event in declared.events_named("skipped")] == ["already_emailed_today"]
     assert "skipped email:1 [default/email]: reason already_emailed_today" in caplog.text
 
 
-def test_a_function_may_have_words_without_a_table(declared: SyncClient) -> None:
+def test_a_function_may_declare_reasons_without_a_table(declared: SyncClient) -> None:
     work = declared(key="k:{x}", name="worded", reasons={"done": "seen_before"})(lambda x: x)
     work(1)
     outcome = work.outcome(1)
@@ -342,7 +342,7 @@ def test_a_function_may_have_words_without_a_table(declared: SyncClient) -> None
     assert (outcome.reason, str(outcome), outcome.kind) == ("seen_before", "seen_before", "replayed")
 
 
-def test_a_block_under_words_of_the_client_tells_them(client: SyncClient) -> None:
+def test_a_claim_block_uses_the_reasons_of_its_client(client: SyncClient) -> None:
     worded = client.another(reasons={"done": "seen_before"})
     with worded.claim("k"):
         pass
@@ -364,7 +364,7 @@ def test_parts_of_a_key_do_not_run_into_each_other(declared: SyncClient) -> None
 
 
 @pytest.mark.mission("E7")
-def test_records_of_messages_expire_so_that_the_store_does_not_grow_for_ever(declared: SyncClient) -> None:
+def test_records_of_messages_expire_so_that_the_store_does_not_grow_without_limit(declared: SyncClient) -> None:
     apply = by_name(declared, "health", lambda env, service, message_id: None)
     for message in range(20):
         apply("prod", "api", str(message))

@@ -50,7 +50,7 @@ def test_a_second_mail_within_a_day_is_skipped_whatever_its_text(client: SyncCli
 
 
 @pytest.mark.mission("C1")
-def test_of_three_mails_at_once_exactly_one_is_sent(client: SyncClient) -> None:
+def test_of_three_concurrent_mails_exactly_one_is_sent(client: SyncClient) -> None:
     outreach = Outreach(client)
     for prospect in range(5):
         texts = iter(["one", "two", "three"])
@@ -61,7 +61,7 @@ def test_of_three_mails_at_once_exactly_one_is_sent(client: SyncClient) -> None:
 
 
 @pytest.mark.mission("C1")
-def test_while_a_mail_is_being_sent_another_is_told_so_for_at_most_the_lease(client: SyncClient) -> None:
+def test_while_a_mail_is_being_sent_other_calls_get_send_in_progress_for_at_most_the_lease(client: SyncClient) -> None:
     outreach = Outreach(client)
     outreach.pause = Pause()
     sending = client.start(outreach.send, 1, "hello")
@@ -125,7 +125,7 @@ def test_a_lock_is_acquired_with_a_time_to_live_and_frees_itself_after_it(client
 
 
 @pytest.mark.mission("C2")
-def test_a_release_by_somebody_who_no_longer_owns_the_lock_does_not_free_the_new_owners(client: SyncClient) -> None:
+def test_a_release_by_a_previous_owner_does_not_free_the_new_owners_lock(client: SyncClient) -> None:
     late = client.silent_owner("lock:sync", lease="30s")
     client.clock.advance("31s")
     owner = client.another().silent_owner("lock:sync", lease="30s")
@@ -149,7 +149,7 @@ def with_lock(client: SyncClient, name: str, work: Any) -> Any:
 
 
 @pytest.mark.mission("C2")
-def test_with_lock_tells_when_the_lock_is_taken_and_leaves_it_free_afterwards(client: SyncClient) -> None:
+def test_with_lock_reports_a_taken_lock_and_leaves_it_free_afterwards(client: SyncClient) -> None:
     other = client.another()
     pause = Pause()
 
@@ -166,7 +166,7 @@ def test_with_lock_tells_when_the_lock_is_taken_and_leaves_it_free_afterwards(cl
 
 
 @pytest.mark.mission("C2")
-def test_of_eight_that_want_the_lock_at_once_one_gets_it(client: SyncClient) -> None:
+def test_of_eight_concurrent_workers_one_gets_the_lock(client: SyncClient) -> None:
     """Not get-then-put: the counter that the lock protects is deliberately not atomic."""
     counter, answers = [0], []
 

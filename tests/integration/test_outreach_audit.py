@@ -78,7 +78,7 @@ def failing(folder: Path) -> set[int]:
 
 
 @pytest.mark.mission("C10")
-def test_the_lines_are_those_of_the_document_and_all_hold_after_a_morning(good: Path) -> None:
+def test_the_audit_has_the_lines_of_the_document_and_all_pass_after_a_morning(good: Path) -> None:
     assert [
         len([one for one in LINES if one.checklist == name]) for name in ("What to Verify", "Verification Checklist")
     ] == [9, 7]
@@ -88,7 +88,7 @@ def test_the_lines_are_those_of_the_document_and_all_hold_after_a_morning(good: 
 
 @pytest.mark.mission("C10")
 @pytest.mark.parametrize("number", BROKEN)
-def test_a_line_fails_on_a_database_that_is_broken_there(number: int, folder: Path) -> None:
+def test_each_line_of_the_audit_fails_on_a_database_that_violates_it(number: int, folder: Path) -> None:
     file, statement, seen_by = BROKEN[number]
     with closing(sqlite3.connect(folder / f"{file}.db")) as database, database:
         database.executescript(statement)
@@ -97,7 +97,7 @@ def test_a_line_fails_on_a_database_that_is_broken_there(number: int, folder: Pa
 
 
 @pytest.mark.mission("C10")
-def test_an_enrichment_that_nobody_has_claimed_is_seen_unless_its_claim_may_be_purged(folder: Path) -> None:
+def test_an_enrichment_without_a_claim_is_reported_unless_its_claim_may_be_purged(folder: Path) -> None:
     with closing(sqlite3.connect(folder / "outreach.db")) as database, database:
         database.execute("DELETE FROM onceward_records WHERE key = 'enrich:p2:website'")
     assert failing(folder) == {11}
@@ -117,7 +117,7 @@ def test_the_command_prints_each_line_and_fails_if_one_does(folder: Path, capsys
     assert re.search(r"✗  6  Same reply not processed twice\n +p1 has 1 replies, 7 were processed", out)
 
 
-def test_where_there_is_nothing_the_command_says_so_and_makes_nothing(tmp_path: Path) -> None:
+def test_without_a_database_the_command_says_so_and_creates_nothing(tmp_path: Path) -> None:
     with pytest.raises(SystemExit):
         main(["audit", str(tmp_path / "typo")])
     assert list(tmp_path.iterdir()) == []
@@ -133,7 +133,7 @@ def test_a_morning_on_postgresql_passes_all_lines_too(postgres: Postgres, tmp_pa
     assert told[-3:] == ["mails    4", "charges  1", "alerts   4"]
 
 
-def test_a_mail_of_an_owner_that_had_been_replaced_is_counted_apart_and_one_sent_again_is_not() -> None:
+def test_a_mail_of_a_replaced_owner_is_counted_separately_and_a_mail_sent_again_is_not() -> None:
     """The second claim is of 100. Whoever claims asks the server: a mail of before 100 it must have seen."""
     mails = {
         name: Mail(at, "<m>", "p1", token)

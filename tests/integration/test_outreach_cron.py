@@ -12,15 +12,15 @@ import pytest
 from examples.outreach.app import PATTERN
 from examples.outreach.audit import audit
 from onceward import RecordState
-from tests.integration.outreach_cases import ROOT, together, world
-from tests.integration.outreach_world import ANNA, BORIS, World
+from tests.integration.outreach_cases import ROOT, env, together
+from tests.integration.outreach_environment import ANNA, BORIS, Environment
 
-__all__ = ["world"]  # fixtures, told here so that pytest finds them
+__all__ = ["env"]  # fixtures, told here so that pytest finds them
 
 
 @pytest.mark.mission("C2")
-def test_with_lock_gives_nothing_when_it_is_taken(world: World) -> None:
-    first, second = world.worker(), world.worker()
+def test_with_lock_returns_nothing_when_the_lock_is_taken(env: Environment) -> None:
+    first, second = env.worker(), env.worker()
     answers: list[Any] = []
 
     def work() -> str:
@@ -33,27 +33,27 @@ def test_with_lock_gives_nothing_when_it_is_taken(world: World) -> None:
 
 
 @pytest.mark.mission("C3", "C10")
-def test_a_run_of_cron_happens_once_among_all_machines_and_a_restart_sends_nothing_again(world: World) -> None:
-    workers = [world.worker() for _ in range(3)]
+def test_a_run_of_cron_happens_once_among_all_machines_and_a_restart_sends_nothing_again(env: Environment) -> None:
+    workers = [env.worker() for _ in range(3)]
     for who in (ANNA, BORIS):
         workers[0].import_prospect(**who)
-    world.clock.advance("8h5m")  # Thursday, 2026-01-01
+    env.clock.advance("8h5m")  # Thursday, 2026-01-01
     outcomes = together([worker.cron.tick for worker in workers])
     assert sum(outcome.executed for outcome in outcomes) == 1
     workers[0].close()
-    restarted = world.worker()
+    restarted = env.worker()
     assert restarted.cron.tick().replayed
     assert restarted.cron.tick("2026-01-01T08:05:00Z").replayed
-    world.clock.advance("5m")
+    env.clock.advance("5m")
     assert restarted.cron.tick().value == 0  # another slot, but nobody is due
-    assert world.rows("SELECT pattern, scheduled_at, sent FROM runs ORDER BY 2") == [
+    assert env.rows("SELECT pattern, scheduled_at, sent FROM runs ORDER BY 2") == [
         (PATTERN, "2026-01-01T08:05:00.000000+00:00", 2),
         (PATTERN, "2026-01-01T08:10:00.000000+00:00", 0),
     ]
-    assert len(world.kept("SELECT 1 FROM mails")) == 2
-    world.clock.advance("14h")  # 22:10: the pattern ends at 18:55, so a fire is for that slot
+    assert len(env.kept("SELECT 1 FROM mails")) == 2
+    env.clock.advance("14h")  # 22:10: the pattern ends at 18:55, so a fire is for that slot
     assert restarted.cron.tick().value == 0
-    assert world.rows("SELECT max(scheduled_at) FROM runs") == ["2026-01-01T18:55:00.000000+00:00"]
+    assert env.rows("SELECT max(scheduled_at) FROM runs") == ["2026-01-01T18:55:00.000000+00:00"]
 
 
 DIES = """
@@ -71,39 +71,39 @@ outreach.cron.tick()
 
 
 @pytest.mark.mission("C1", "C3", "C10")
-def test_a_run_whose_worker_was_killed_behind_a_mail_is_free_after_600_seconds_and_sends_that_mail_no_more(
-    world: World,
+def test_a_run_whose_worker_was_killed_after_a_mail_is_free_after_600_seconds_and_does_not_send_that_mail_again(
+    env: Environment,
 ) -> None:
-    outreach = world.worker()
+    outreach = env.worker()
     for who in (ANNA, BORIS):
         outreach.import_prospect(**who)
-    world.clock.advance("8h5m")
-    place = [world.database, f"{world.folder}/outreach.db", world.outside.smtp, world.outside.api]
-    child = subprocess.run([sys.executable, "-c", DIES, *place, str(world.clock.now())], cwd=ROOT, check=False)
+    env.clock.advance("8h5m")
+    place = [env.database, f"{env.folder}/outreach.db", env.outside.smtp, env.outside.api]
+    child = subprocess.run([sys.executable, "-c", DIES, *place, str(env.clock.now())], cwd=ROOT, check=False)
     assert child.returncode == -signal.SIGKILL
     slot = "2026-01-01T08:05:00Z"
-    world.clock.advance("599s")
+    env.clock.advance("599s")
     assert outreach.cron.tick(slot).reason == "running"
-    world.clock.advance("1s")
+    env.clock.advance("1s")
     assert outreach.cron.tick(slot).value == 1  # the other one had been sent
-    assert sorted(world.kept("SELECT prospect FROM mails")) == sorted(world.rows("SELECT id FROM prospects"))
-    assert [found.wrong for found in audit(world.data) if found.wrong] == []
+    assert sorted(env.kept("SELECT prospect FROM mails")) == sorted(env.rows("SELECT id FROM prospects"))
+    assert [found.wrong for found in audit(env.data) if found.wrong] == []
 
 
 @pytest.mark.mission("C3")
-def test_a_failed_run_is_recorded_and_not_run_again_unless_asked(world: World) -> None:
-    outreach = world.worker()
+def test_a_failed_run_is_recorded_and_not_run_again_unless_asked(env: Environment) -> None:
+    outreach = env.worker()
     outreach.import_prospect(**ANNA)
-    world.clock.advance("8h5m")
-    world.outside.refuses_mail = True
+    env.clock.advance("8h5m")
+    env.outside.refuses_mail = True
     assert [outreach.cron.tick().reason for _ in range(2)] == ["failed", "failed"]
-    world.outside.refuses_mail = False
-    world.clock.advance("1h")
+    env.outside.refuses_mail = False
+    env.clock.advance("1h")
     slot = "2026-01-01T08:05:00Z"
     assert outreach.cron.tick(slot).reason == "failed"
     entry = outreach.cron.read(slot)
     assert entry is not None
     assert entry.state is RecordState.FAILED
-    assert world.kept("SELECT 1 FROM mails") == []
+    assert env.kept("SELECT 1 FROM mails") == []
     assert outreach.cron.tick(slot, rerun=True).value == 1
-    assert len(world.kept("SELECT 1 FROM mails")) == 1
+    assert len(env.kept("SELECT 1 FROM mails")) == 1

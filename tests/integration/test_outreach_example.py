@@ -13,43 +13,43 @@ import httpx
 import pytest
 
 from examples.outreach.app import Outreach
-from tests.integration.outreach_cases import HERE, ROOT, mail, together, world
-from tests.integration.outreach_world import ANNA, BORIS, World
+from tests.integration.outreach_cases import HERE, ROOT, env, mail, together
+from tests.integration.outreach_environment import ANNA, BORIS, Environment
 
-__all__ = ["world"]  # fixtures, told here so that pytest finds them
+__all__ = ["env"]  # fixtures, told here so that pytest finds them
 
 
 # ── the document's own test cases ───────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.mission("C1")
-def test_should_not_send_duplicate_emails(world: World) -> None:
-    outreach = world.worker()
+def test_should_not_send_duplicate_emails(env: Environment) -> None:
+    outreach = env.worker()
     prospect = outreach.import_prospect(**ANNA)["id"]
     assert outreach.send_email(prospect)["sent"] is True
     second = outreach.send_email(prospect)
     assert second["skipped"] is True
     assert second["reason"] == "already_emailed_today"
-    assert world.rows(f"SELECT count(*) FROM emails WHERE prospect_id = '{prospect}'") == [1]
-    assert world.kept("SELECT recipient FROM mails") == [ANNA["email"]]
+    assert env.rows(f"SELECT count(*) FROM emails WHERE prospect_id = '{prospect}'") == [1]
+    assert env.kept("SELECT recipient FROM mails") == [ANNA["email"]]
 
 
 @pytest.mark.mission("C1")
-def test_should_handle_concurrent_sends_gracefully(world: World) -> None:
-    workers = [world.worker() for _ in range(3)]
+def test_should_handle_concurrent_sends_gracefully(env: Environment) -> None:
+    workers = [env.worker() for _ in range(3)]
     prospect = workers[0].import_prospect(**ANNA)["id"]
     results = together([lambda worker=worker: worker.send_email(prospect) for worker in workers])  # type: ignore[misc]  # binds the loop's value
     assert len([result for result in results if result.get("sent")]) == 1
     assert len(results) == 3
-    assert world.rows("SELECT count(*) FROM emails") == [1]
-    assert len(world.kept("SELECT 1 FROM mails")) == 1
+    assert env.rows("SELECT count(*) FROM emails") == [1]
+    assert len(env.kept("SELECT 1 FROM mails")) == 1
 
 
 # ── C7, C8, C9: upserts, charges, windows ───────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.mission("C7", "C10")
-def test_everything_delivered_again_changes_no_column_of_any_table(world: World) -> None:
+def test_everything_delivered_again_changes_no_column_of_any_table(env: Environment) -> None:
     def deliver(outreach: Outreach) -> None:
         for who in (ANNA, BORIS):
             id = outreach.import_prospect(**who)["id"]
@@ -59,31 +59,31 @@ def test_everything_delivered_again_changes_no_column_of_any_table(world: World)
         outreach.charge("acme", 7, 1900)
         outreach.cron.tick("2026-01-01T08:05:00Z")
 
-    world.clock.advance("8h5m")
-    deliver(world.worker())
+    env.clock.advance("8h5m")
+    deliver(env.worker())
     contents = [f"SELECT * FROM {table} ORDER BY 1, 2" for table in ("prospects", "emails", "enrichments", "runs")]
-    before = [world.rows(statement) for statement in contents]
-    world.clock.advance("1h")
-    deliver(world.worker())
-    assert [world.rows(statement) for statement in contents] == before
+    before = [env.rows(statement) for statement in contents]
+    env.clock.advance("1h")
+    deliver(env.worker())
+    assert [env.rows(statement) for statement in contents] == before
     assert all(before)
 
 
 @pytest.mark.mission("C3", "C4", "C6")
 def test_rows_and_the_record_of_their_work_are_committed_together(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    env: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever is killed just behind a commit has done all of it: looked at just there."""
-    outreach = world.worker()
+    outreach = env.worker()
     prospect = outreach.import_prospect(**ANNA)["id"]
-    world.clock.advance("8h5m")
+    env.clock.advance("8h5m")
     transaction, done = outreach.people.transaction, list[str]()
 
     @contextmanager
     def watched() -> Iterator[Any]:
         with transaction() as tx:
             yield tx
-        done[:] = world.rows("SELECT key FROM onceward_records WHERE state = 'COMPLETED'")
+        done[:] = env.rows("SELECT key FROM onceward_records WHERE state = 'COMPLETED'")
 
     monkeypatch.setattr(outreach.people, "transaction", watched)
     outreach.receive(mail())
@@ -95,22 +95,22 @@ def test_rows_and_the_record_of_their_work_are_committed_together(
 
 
 @pytest.mark.mission("C8")
-def test_a_charge_that_is_tried_again_is_the_same_charge(world: World) -> None:
-    outreach = world.worker()
-    world.outside.loses_answers = True
+def test_a_charge_that_is_tried_again_is_the_same_charge(env: Environment) -> None:
+    outreach = env.worker()
+    env.outside.loses_answers = True
     with pytest.raises(httpx.RemoteProtocolError):
         outreach.charge("acme", 7, 1900)
-    world.outside.loses_answers = False
-    world.clock.advance("2d")  # the provider's webhook is redelivered late: no clock in the key
-    receipt = world.worker().charge("acme", 7, 1900)
+    env.outside.loses_answers = False
+    env.clock.advance("2d")  # the provider's webhook is redelivered late: no clock in the key
+    receipt = env.worker().charge("acme", 7, 1900)
     assert outreach.charge("acme", 7, 1900) == receipt
     assert outreach.charge("acme", 8, 1900) != receipt
-    assert world.kept("SELECT asked FROM charges ORDER BY asked") == [1, 2]
+    assert env.kept("SELECT asked FROM charges ORDER BY asked") == [1, 2]
 
 
 @pytest.mark.mission("C9")
-def test_its_windows_are_declared_in_one_table_that_the_command_lists(world: World) -> None:
-    assert world.worker().windows() == [
+def test_its_windows_are_declared_in_one_table_that_the_command_lists(env: Environment) -> None:
+    assert env.worker().windows() == [
         ("email", "lasting 1d", "email:{prospect_id}"),
         ("enrich", "lasting 1d since the attempt", "enrich:{prospect_id}:{type}"),
         ("reply", "forever", "reply:{message_id}"),
@@ -126,14 +126,14 @@ def test_its_windows_are_declared_in_one_table_that_the_command_lists(world: Wor
 
 
 @pytest.mark.mission("C9")
-def test_the_keys_in_the_store_are_those_of_the_table(world: World) -> None:
-    outreach = world.worker()
+def test_the_keys_in_the_store_are_those_of_the_table(env: Environment) -> None:
+    outreach = env.worker()
     id = outreach.import_prospect(**ANNA)["id"]
     outreach.send_email(id)
     outreach.enrich(id, "website")
     outreach.receive(mail())
     outreach.charge("acme", 7, 1900)
-    keys = world.rows("SELECT key FROM onceward_records ORDER BY created_at, key")
+    keys = env.rows("SELECT key FROM onceward_records ORDER BY created_at, key")
     assert {f"email:{id}", f"enrich:{id}:website", "reply:<a@b.example>", "charge:acme:7"} < set(keys)
 
 

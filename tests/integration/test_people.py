@@ -85,7 +85,7 @@ def test_several_rows_of_one_user_make_one_record_that_keeps_them_all(people: Pe
 
 
 @pytest.mark.mission("D3")
-def test_a_source_that_comes_again_replaces_itself_and_nobody_else(people: People, clock: FakeClock) -> None:
+def test_a_source_that_is_imported_again_replaces_only_its_own_records(people: People, clock: FakeClock) -> None:
     people.add(record("xapi", "john", email="john@example.com", Team="from xapi"))
     people.add(record("csv", "1", email="john@example.com", Team="A", Room="12"))
     clock.advance("1h")
@@ -142,7 +142,7 @@ def test_members_of_a_household_become_different_people(people: People) -> None:
     assert len(people) == 3
 
 
-def test_doubt_makes_a_new_person_and_a_question(people: People) -> None:
+def test_a_doubtful_match_makes_a_new_person_and_a_review(people: People) -> None:
     anna = people.add(record("csv", "1", **ANNA)).person
     doubt = people.add(record("csv", "2", **ANNA | {"name": "Ana Schmidt"}))
     assert (doubt.action, doubt.candidate) == ("to_review", anna)
@@ -153,7 +153,7 @@ def test_doubt_makes_a_new_person_and_a_question(people: People) -> None:
     assert people.add(record("csv", "2", **ANNA | {"name": "Ana Schmidt"})).action == "skipped"
 
 
-def test_every_contribution_keeps_why_it_is_where_it_is(people: People) -> None:
+def test_every_contribution_stores_why_it_was_matched(people: People) -> None:
     people.add_many([record("a", "1", **ANNA), record("b", "1", **ANNA), record("c", "1", **ANNA)])
     [anna] = people
     assert [(part.source, part.rule) for part in anna.contributions] == [
@@ -162,7 +162,7 @@ def test_every_contribution_keeps_why_it_is_where_it_is(people: People) -> None:
     assert all(part.confidence > 0.9 for part in anna.contributions)
 
 
-def test_a_record_that_fits_two_shows_that_they_are_one(people: People) -> None:
+def test_a_record_that_matches_two_people_merges_them(people: People) -> None:
     home = {"street": "Hauptstr. 5", "postcode": "10115", "city": "Berlin", "country": "DE"}
     first = people.add(record("a", "1", name="Anna Schmidt", phone="+491715551234")).person
     second = people.add(record("b", "1", name="Anna Schmidt", **home)).person
@@ -175,9 +175,7 @@ def test_a_record_that_fits_two_shows_that_they_are_one(people: People) -> None:
 
 @pytest.mark.parametrize("at_once", [1, 3])
 @pytest.mark.parametrize("last", [0, 1, 2])
-def test_a_record_without_a_birth_date_is_no_bridge_between_father_and_son(
-    people: People, at_once: int, last: int
-) -> None:
+def test_a_record_without_a_birth_date_does_not_merge_father_and_son(people: People, at_once: int, last: int) -> None:
     hans = {"name": "Hans Schmidt", "street": "Hauptstr. 5", "postcode": "10115", "city": "Berlin", "country": "DE"}
     rows = [
         record("a", "father", **hans, date_of_birth="1950-03-01"),
@@ -191,7 +189,7 @@ def test_a_record_without_a_birth_date_is_no_bridge_between_father_and_son(
         assert not {("a", "father"), ("a", "son")} <= both
 
 
-def test_what_the_database_knows_of_an_owner_counts_within_a_batch_too(people: People) -> None:
+def test_stored_fields_of_a_person_are_considered_within_a_batch(people: People) -> None:
     home = {"name": "Hans Schmidt", "street": "Hauptstr. 5", "postcode": "10115", "city": "Berlin", "country": "DE"}
     father = people.add(record("a", "1", email="hans@example.com", date_of_birth="1950-03-01", **home)).person
     told = people.add_many(
@@ -200,7 +198,7 @@ def test_what_the_database_knows_of_an_owner_counts_within_a_batch_too(people: P
     assert told[0].person == father != told[1].person
 
 
-def test_what_was_known_of_both_counts_after_a_merge_within_a_batch(people: People) -> None:
+def test_stored_fields_of_both_people_are_considered_after_a_merge_within_a_batch(people: People) -> None:
     home = {"name": "Hans Schmidt", "street": "Hauptstr. 5", "postcode": "10115", "city": "Berlin", "country": "DE"}
     told = people.add_many(
         [
@@ -244,7 +242,7 @@ def test_the_order_of_input_changes_no_exact_match(tmp_path: Path, seed: int, at
         assert partition(people) == EXPECTED
 
 
-def test_who_turns_out_to_be_one_person_is_merged_and_the_old_id_leads_there(people: People) -> None:
+def test_two_records_found_to_be_one_person_are_merged_and_the_old_id_redirects(people: People) -> None:
     web = people.add(record("web", "1", email="a@example.com", Room="1")).person
     shop = people.add(record("shop", "1", external_id="C-1", Floor="2")).person
     decision = people.add(record("crm", "1", email="a@example.com", external_id="C-1"))
@@ -262,13 +260,13 @@ def test_who_turns_out_to_be_one_person_is_merged_and_the_old_id_leads_there(peo
     assert len(people) == 1
 
 
-def test_a_merge_within_one_batch_leads_on_too(people: People) -> None:
+def test_the_old_id_also_redirects_after_a_merge_within_one_batch(people: People) -> None:
     told = people.add_many([*BRIDGED[:2], BRIDGED[3]])
     assert [people.get(one.person or "") == people.get(told[0].person or "") for one in told] == [True] * 3
     assert len(people) == 1
 
 
-def test_an_id_that_its_source_gives_to_somebody_else_moves_the_record(people: People) -> None:
+def test_an_id_that_its_source_gives_to_another_person_moves_the_record(people: People) -> None:
     anna = people.add(record("csv", "5", **ANNA)).person
     paul = people.add(record("csv", "5", name="Paul Meyer", city="Rome", country="IT"))
     assert paul.action == "created"
@@ -320,7 +318,7 @@ def test_a_contribution_that_changes_nothing_of_the_person_changes_no_column_of_
     assert after.of("source old") == [{"email": "a@b.example", "Room": "older"}]
 
 
-def test_what_a_record_no_longer_says_is_no_longer_looked_up(people: People) -> None:
+def test_keys_that_a_record_no_longer_contains_are_no_longer_found(people: People) -> None:
     people.add(record("a", "1", **ANNA))
     people.add(record("a", "1", **ANNA | {"city": "Hamburg"}))
     blocks = everything(people)[3]

@@ -14,7 +14,7 @@ from tests.people_places import record
 
 
 @pytest.mark.mission("D2")
-async def test_statements_that_arrive_at_once_make_one_record(tmp_path: Path) -> None:
+async def test_statements_that_arrive_concurrently_make_one_record(tmp_path: Path) -> None:
     async with AsyncPeople(f"sqlite:///{tmp_path}/people.db") as people:
         told = await asyncio.gather(*(people.add(record("xapi", str(n), email="a@example.com")) for n in range(20)))
         assert sorted(one.action for one in told) == ["created", *["updated"] * 19]

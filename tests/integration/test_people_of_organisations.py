@@ -22,7 +22,7 @@ def people() -> Iterator[People]:
 
 
 @pytest.mark.mission("C5")
-def test_a_directory_in_which_all_names_are_alike_keeps_everybody(people: People) -> None:
+def test_a_directory_with_similar_names_keeps_every_person(people: People) -> None:
     """Addresses that differ by a number, one surname, one city: they were taken for slips of half as many people."""
     staff = [
         record("hr", str(n), name="Anna Meier", email=f"anna.meier{n}@corp.example", city="Berlin", country="DE")
@@ -47,7 +47,7 @@ def test_names_and_addresses_that_are_nearly_the_same_are_of_different_people(pe
     assert len(people) == len(staff)
 
 
-def test_everybody_is_found_again_by_the_own_address(people: People) -> None:
+def test_every_person_is_found_again_by_their_address(people: People) -> None:
     staff = [
         record("hr", str(n), name="Anna Meier", email=f"anna.meier{n}@corp.example", city="Berlin") for n in range(50)
     ]
@@ -57,7 +57,7 @@ def test_everybody_is_found_again_by_the_own_address(people: People) -> None:
     assert {person.fields["Room"] for person in people} == {str(n) for n in range(50)}
 
 
-def test_a_record_without_an_address_is_of_neither_of_two_namesakes_who_have_one_each(people: People) -> None:
+def test_a_record_without_an_address_matches_neither_of_two_namesakes_with_one_each(people: People) -> None:
     for number in (1, 2):
         people.add(record("hr", None, name="Anna Meier", email=f"anna.meier{number}@corp.example", **BERLIN))
     told = people.add(record("fair", "1", name="Anna Meier", **BERLIN))
@@ -65,7 +65,7 @@ def test_a_record_without_an_address_is_of_neither_of_two_namesakes_who_have_one
     assert len(people) == 3
 
 
-def test_a_name_that_is_only_close_is_no_namesake(people: People) -> None:
+def test_a_person_with_a_merely_similar_name_is_not_a_namesake(people: People) -> None:
     for name in ("Anna", "Hanna"):
         people.add(record("hr", None, name=f"{name} Meier", email=f"{name}.meier@corp.example", **BERLIN))
     told = people.add(record("fair", "1", name="Anna Meier", **BERLIN))
@@ -74,7 +74,7 @@ def test_a_name_that_is_only_close_is_no_namesake(people: People) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_of_made_up_organisations_what_is_accepted_is_true(seed: int) -> None:
+def test_accepted_matches_in_generated_organisations_are_correct(seed: int) -> None:
     """Directories, households, common names, short names, slips: precision first, the rest is asked or left."""
     found = measured("organisations", Directory(seed).records(300))
     assert found.precision > 0.99

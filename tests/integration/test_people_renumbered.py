@@ -22,7 +22,7 @@ def people(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[People]:
 
 
 @pytest.mark.mission("C5", "D2")
-def test_a_row_put_in_front_moves_the_ids_on_and_everybody_stays_who_they_are(people: People) -> None:
+def test_a_row_inserted_in_front_shifts_the_ids_and_every_person_stays_the_same(people: People) -> None:
     anna = people.add(record("list", "1", **ANNA)).person
     moved = people.add_many([record("list", "1", **BERND), record("list", "2", **ANNA)])
     assert actions(moved) == ["created", "updated"]
@@ -31,7 +31,7 @@ def test_a_row_put_in_front_moves_the_ids_on_and_everybody_stays_who_they_are(pe
 
 
 @pytest.mark.mission("D2", "D3")
-def test_an_id_that_goes_to_and_fro_between_two_people_is_taken_in_every_time(people: People) -> None:
+def test_an_id_that_alternates_between_two_people_is_accepted_every_time(people: People) -> None:
     told = [people.add(record("list", "1", **row)) for row in (ANNA, BERND, ANNA, BERND, ANNA)]
     assert actions(told) == ["created"] * 5
     last = people.get(told[-1].person or "")
@@ -40,7 +40,7 @@ def test_an_id_that_goes_to_and_fro_between_two_people_is_taken_in_every_time(pe
     assert len({one.person for one in told}) == 5, "nobody gets the id of somebody else"
 
 
-def test_many_are_found_by_one_question_and_what_is_no_address_leads_to_nobody(people: People) -> None:
+def test_many_people_are_found_by_one_query_and_an_invalid_address_finds_no_one(people: People) -> None:
     people.add_many([record("a", "1", email="anna@example.com"), record("a", "2", email="bo@example.com")])
     found = people.find_many(email=["Anna@Example.com", "bo@example.com", "carl@example.com", "no address", ""])
     assert {key: person.fields["email"] for key, person in found.items()} == {
@@ -54,7 +54,7 @@ def test_many_are_found_by_one_question_and_what_is_no_address_leads_to_nobody(p
         people.find(name="Anna")
 
 
-def test_a_record_whose_id_no_database_takes_is_rejected_and_stops_no_other(people: People) -> None:
+def test_a_record_whose_id_cannot_be_stored_is_rejected_and_stops_no_other(people: People) -> None:
     told = people.add_many([record("list", "\ud800", **ANNA), record("list", "2", email="bo@example.com")])
     assert actions(told) == ["rejected", "created"]
     assert "id" in told[0].reason

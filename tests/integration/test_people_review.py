@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from onceward.errors import ConfigurationError
-from onceward.people import People, Person, queries as reading
+from onceward.people import People, Person
+from onceward.people import queries as reading
 from onceward.people.tables import Tables
 from tests.people_places import BOTH, people_url, record
 
@@ -33,7 +34,7 @@ def pair(people: People) -> tuple[str, str]:
     return told[0].person or "", told[1].person or ""
 
 
-def test_accepted_they_are_one_person_and_the_younger_id_leads_to_the_older(people: People) -> None:
+def test_an_accepted_pair_is_one_person_and_the_newer_id_redirects_to_the_older(people: People) -> None:
     anna, ana = pair(people)
     merged = people.accept(ana, anna, who="tester")
     assert merged.id == anna
@@ -43,7 +44,7 @@ def test_accepted_they_are_one_person_and_the_younger_id_leads_to_the_older(peop
     assert people.accept(anna, ana) == merged, "to say it again changes nothing"
 
 
-def test_rejected_they_stay_two_and_nobody_is_asked_again(people: People) -> None:
+def test_a_rejected_pair_stays_two_people_and_is_not_asked_about_again(people: People) -> None:
     anna, ana = pair(people)
     people.reject(anna, ana)
     assert people.reviews() == []
@@ -52,7 +53,7 @@ def test_rejected_they_stay_two_and_nobody_is_asked_again(people: People) -> Non
     assert len(people) == 2
 
 
-def test_who_was_rejected_is_not_merged_by_a_record_with_both_keys_either(people: People) -> None:
+def test_a_rejected_pair_is_not_merged_by_a_record_with_both_keys(people: People) -> None:
     one = people.add(record("a", "1", email="a@example.com")).person or ""
     other = people.add(record("b", "1", external_id="C-1")).person or ""
     people.reject(other, one)
@@ -62,7 +63,7 @@ def test_who_was_rejected_is_not_merged_by_a_record_with_both_keys_either(people
     assert len(people) == 2
 
 
-def test_who_was_rejected_is_not_merged_through_a_third_with_whom_both_share_a_record(people: People) -> None:
+def test_a_rejected_pair_is_not_merged_through_a_third_person_who_shares_a_record_with_both(people: People) -> None:
     third = people.add(record("a", "1", email="a@example.com")).person or ""
     one = people.add(record("b", "1", external_id="C-1")).person or ""
     other = people.add(record("c", "1", email="c@example.com")).person or ""
@@ -73,7 +74,7 @@ def test_who_was_rejected_is_not_merged_through_a_third_with_whom_both_share_a_r
     assert [person.id for person in found if person is not None] == [one, third]
 
 
-def test_of_two_who_were_said_to_be_two_neither_is_sure(people: People) -> None:
+def test_a_record_that_matches_both_people_of_a_rejected_pair_is_attached_to_neither(people: People) -> None:
     first = people.add(record("a", "1", date_of_birth="1950-03-01", **ANNA)).person or ""
     second = people.add(record("a", "2", date_of_birth="1981-11-23", **ANNA)).person or ""
     assert first != second
@@ -83,7 +84,7 @@ def test_of_two_who_were_said_to_be_two_neither_is_sure(people: People) -> None:
     assert doubt.confidence == pytest.approx(0.5, abs=0.05)
 
 
-def test_an_answer_outlives_a_merge_of_one_of_the_two(people: People) -> None:
+def test_a_rejection_outlives_a_merge_of_one_of_the_two(people: People) -> None:
     elder = people.add(record("old", "1", email="ana@example.com")).person or ""
     anna, ana = pair(people)
     people.reject(anna, ana)
@@ -93,7 +94,7 @@ def test_an_answer_outlives_a_merge_of_one_of_the_two(people: People) -> None:
     assert (both.person, both.merged) == (elder, ())
 
 
-def test_an_answer_also_outlives_a_merge_into_somebody_about_whom_the_question_is_still_open(people: People) -> None:
+def test_a_rejection_outlives_a_merge_into_a_person_with_an_open_review(people: People) -> None:
     anna, ana = pair(people)
     younger = people.add(record("new", "1", email="anna@example.com")).person or ""
     people.add(record("csv", "2", **ANA, email="ana@example.com"))
@@ -104,7 +105,7 @@ def test_an_answer_also_outlives_a_merge_into_somebody_about_whom_the_question_i
     assert (both.person, both.merged) == (anna, ())
 
 
-def test_an_id_leads_on_however_often_its_person_turned_out_to_be_another(people: People) -> None:
+def test_an_id_redirects_however_often_its_person_was_merged(people: People) -> None:
     ids = [people.add(record("a", str(n), email=f"{n}@example.com")).person or "" for n in range(4)]
     people.accept(ids[3], ids[2])
     people.accept(ids[2], ids[1])
@@ -113,7 +114,7 @@ def test_an_id_leads_on_however_often_its_person_turned_out_to_be_another(people
     assert len(people) == 1
 
 
-def test_a_list_of_questions_is_of_one_moment_though_others_answer_meanwhile(
+def test_the_list_of_reviews_is_one_snapshot_although_other_users_answer_concurrently(
     people: People, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     anna, ana = pair(people)
@@ -131,7 +132,7 @@ def test_a_list_of_questions_is_of_one_moment_though_others_answer_meanwhile(
     assert people.reviews() == []
 
 
-def test_whom_nobody_knows_cannot_be_answered_for(people: People) -> None:
+def test_unknown_or_identical_people_cannot_be_reviewed(people: People) -> None:
     anna, _ = pair(people)
     with pytest.raises(ConfigurationError, match="no person 'p999'"):
         people.accept(anna, "p999")

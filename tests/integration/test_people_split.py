@@ -34,7 +34,7 @@ def merged_by_hand(people: People) -> tuple[str, str]:
     return one, other
 
 
-def test_two_who_were_merged_get_their_ids_keys_and_fields_back(people: People) -> None:
+def test_two_merged_people_get_their_ids_keys_and_fields_back(people: People) -> None:
     one, other = merged_by_hand(people)
     first, second = people.split(one, who="tester")
     assert [first.id, second.id] == [one, other]
@@ -56,7 +56,7 @@ def test_the_next_import_does_not_merge_them_again(people: People) -> None:
     assert people.reviews() == []
 
 
-def test_a_record_that_came_by_likeness_leaves_and_stays_away(people: People) -> None:
+def test_a_record_that_was_matched_by_similarity_is_split_off_and_stays_separate(people: People) -> None:
     anna = people.add(record("crm", "1", **ANNA, email="anna@example.com")).person or ""
     like = people.add(record("fair", "1", **ANNA))
     assert (like.person, like.rule) == (anna, "likeness")
@@ -72,7 +72,7 @@ def test_a_record_that_came_by_likeness_leaves_and_stays_away(people: People) ->
     assert third.person not in (first.id, second.id), "of two who were said to be two neither is sure"
 
 
-def test_just_the_named_record_leaves_also_if_it_has_the_same_key(people: People) -> None:
+def test_only_the_named_record_is_split_off_even_if_it_has_the_same_key(people: People) -> None:
     one = people.add(record("crm", "1", email="office@example.com", name="Anna Berg")).person or ""
     people.add(record("hr", "1", email="office@example.com", name="Bernd Falk"))
     with pytest.raises(ConfigurationError, match="share strong keys"):
@@ -85,7 +85,7 @@ def test_just_the_named_record_leaves_also_if_it_has_the_same_key(people: People
     assert people.add(record("web", "1", email="office@example.com")).person == first.id
 
 
-def test_a_record_that_was_split_off_and_is_somebody_elses_now_goes_there(people: People) -> None:
+def test_a_split_off_record_that_belongs_to_another_person_now_moves_to_that_person(people: People) -> None:
     one = people.add(record("crm", "1", email="office@example.com", name="Anna Berg")).person or ""
     people.add(record("list", "1", email="office@example.com", name="Bernd Falk"))
     number = current(people, one).contributions[1].number
@@ -94,7 +94,7 @@ def test_a_record_that_was_split_off_and_is_somebody_elses_now_goes_there(people
     assert (renumbered.person, renumbered.rule) == (one, "key:email")
 
 
-def test_nobody_gets_the_id_of_somebody_else(people: People) -> None:
+def test_no_person_gets_the_id_of_another(people: People) -> None:
     first = people.add(record("crm", "1", email="a@example.com")).person or ""
     anna = people.add(record("list", "1", **ANNA)).person or ""
     bernd = people.add(record("list", "1", name="Bernd Krause", city="Hamburg", country="DE")).person or ""
@@ -106,7 +106,7 @@ def test_nobody_gets_the_id_of_somebody_else(people: People) -> None:
     assert current(people, anna).fields["name"] == "Anna Schmidt"
 
 
-def test_many_are_taken_apart_at_once_and_none_is_left_over(people: People) -> None:
+def test_many_records_are_split_off_in_one_call_and_none_is_left_over(people: People) -> None:
     ids = [people.add(record("a", str(n), email=f"{n}@example.com", name=f"N {n}")).person or "" for n in range(5)]
     before = partition(people)
     for other in ids[1:]:
@@ -130,14 +130,14 @@ def test_what_cannot_be_split_says_why_and_changes_nothing(people: People) -> No
     assert everything(people) == before
 
 
-def test_who_has_no_record_any_more_is_told(people: People) -> None:
+def test_people_without_any_record_are_listed(people: People) -> None:
     anna = people.add(record("list", "1", **ANNA)).person or ""
     people.add(record("list", "1", name="Bernd Krause", city="Hamburg", country="DE"))
     assert [one.id for one in people.without_records()] == [anna]
 
 
 @pytest.mark.mission("C5")
-def test_without_likeness_only_keys_tell_people_apart(tmp_path: Path) -> None:
+def test_without_similarity_only_keys_distinguish_people(tmp_path: Path) -> None:
     with People(f"sqlite:///{tmp_path}/people.db", similarity=False) as people:
         told = people.add_many(
             [record("a", "1", **ANNA), record("a", "2", **ANNA), record("a", "3", email="a@b.example")]

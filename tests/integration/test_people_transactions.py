@@ -57,7 +57,7 @@ def test_a_claim_can_be_completed_in_the_transaction_of_people_and_is_rolled_bac
         assert (len(people), entry.value) == (3, "all in")
 
 
-def test_questions_of_ones_own_hold_no_writer_up_and_change_nothing(url: str) -> None:
+def test_own_queries_block_no_writer_and_change_nothing(url: str) -> None:
     with People(url) as people, People(url) as others:
         others.add_many(ROWS[:1])
         with people.reading() as tx:
@@ -66,7 +66,7 @@ def test_questions_of_ones_own_hold_no_writer_up_and_change_nothing(url: str) ->
         assert len(people) == 2
 
 
-def test_a_trial_tells_what_would_happen_and_leaves_nothing(url: str) -> None:
+def test_a_dry_run_reports_what_would_happen_and_leaves_nothing(url: str) -> None:
     with People(url) as people:
         with people.transaction(trial=True) as tx:
             tried = actions(tx.add_many([*ROWS, ROWS[0]]))

@@ -20,7 +20,7 @@ from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.postgres import PostgresStore
 from onceward.testing.conformance.harness import claim_request, id_of
-from tests.integration.postgres_places import claim, opened, proxy, store
+from tests.integration.postgres_backend import claim, opened, proxy, store
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import URL, Postgres, execute
 from tests.servers.proxy import CUT_REPLY, LOSE_REPLY, LOSE_REQUEST, RESET_REPLY, SWALLOW_REPLY, Fault, Proxy
@@ -34,7 +34,7 @@ ACQUIRED = Verdict.ACQUIRED
 
 
 @pytest.mark.fault("F50")
-def test_while_it_is_down_nothing_is_claimed_and_when_it_is_up_again_the_same_client_goes_on(
+def test_while_the_server_is_down_nothing_is_claimed_and_when_it_is_up_again_the_same_client_continues(
     own_postgres: Postgres, caplog: pytest.LogCaptureFixture
 ) -> None:
     done: list[str] = []
@@ -158,7 +158,7 @@ def test_behind_a_pooler_nothing_is_prepared_and_nothing_is_left_on_its_connecti
 
 
 @pytest.mark.fault("F65")
-def test_a_pooler_that_nobody_noticed_is_noticed_by_its_missing_statements(
+def test_an_undeclared_pooler_is_detected_by_its_missing_prepared_statements(
     store: PostgresStore, schema: str, pgbouncer: PgBouncer
 ) -> None:
     with Once(PostgresStore(f"{pgbouncer.url}?prepare=1", schema=schema), lease="10s") as once:
@@ -176,7 +176,7 @@ def test_a_pooler_that_nobody_noticed_is_noticed_by_its_missing_statements(
 
 
 @pytest.mark.fault("F51")
-def test_a_user_who_is_locked_out_later_meets_an_outage(postgres: Postgres) -> None:
+def test_a_user_who_is_locked_out_later_gets_an_outage(postgres: Postgres) -> None:
     """The URL was right, so it will be right again: what is done waits for its settlement as through any outage."""
     name = f"locked_out_{os.getpid()}"
     execute(f"CREATE ROLE {name} LOGIN SUPERUSER")
@@ -194,7 +194,7 @@ def test_a_user_who_is_locked_out_later_meets_an_outage(postgres: Postgres) -> N
 
 @pytest.mark.fault("F67")
 @pytest.mark.usefixtures("postgres")
-async def test_a_server_that_has_no_second_connection_for_us_serves_a_crowd_by_the_first() -> None:
+async def test_a_server_that_allows_one_connection_serves_many_callers_by_it() -> None:
     name = f"narrow_{os.getpid()}"
     execute(f"CREATE ROLE {name} LOGIN CONNECTION LIMIT 1")
     execute(f"GRANT CREATE ON DATABASE postgres TO {name}")

@@ -14,7 +14,7 @@ from onceward.protocol.requests import Complete, Verdict
 from onceward.runtime.bridge import run
 from onceward.stores.postgres import PostgresStore
 from onceward.testing.conformance.harness import LEASE, claim_request
-from tests.integration.postgres_places import claim, store
+from tests.integration.postgres_backend import claim, store
 from tests.servers.postgres import URL, execute
 
 __all__ = ["store"]  # fixtures, told here so that pytest finds them
@@ -69,7 +69,7 @@ def test_a_transaction_of_ours_that_the_server_cannot_serialize_is_repeated(sche
 
 @pytest.mark.rival(28)
 @pytest.mark.fault("F66")
-def test_purge_goes_in_chunks_of_their_own_and_waits_for_nobody(store: PostgresStore, schema: str) -> None:
+def test_purge_commits_in_chunks_and_skips_locked_records(store: PostgresStore, schema: str) -> None:
     table = f'"{schema}".onceward_records'
     execute(
         f"INSERT INTO {table} (id, scope, key, state, token) "

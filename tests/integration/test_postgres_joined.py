@@ -85,7 +85,7 @@ def test_a_rollback_leaves_nothing_as_if_it_had_never_been_claimed(once: Once, s
 
 
 @pytest.mark.mission("A8")
-def test_who_waits_in_vain_within_a_transaction_is_a_claim_error(once: Once) -> None:
+def test_waiting_too_long_within_a_transaction_is_a_claim_error(once: Once) -> None:
     told: list[str] = []
     once.subscribe(lambda event: told.append(f"{event.name} {event.reason}"))
     owner = once.claim("k")
@@ -98,7 +98,7 @@ def test_who_waits_in_vain_within_a_transaction_is_a_claim_error(once: Once) -> 
 
 
 @pytest.mark.parametrize("kind", BLOCKING)
-def test_a_handler_that_raises_takes_its_writes_along_and_leaves_the_transaction_usable(
+def test_a_handler_that_raises_rolls_back_its_writes_and_leaves_the_transaction_usable(
     once: Once, schema: str, kind: str
 ) -> None:
     with BLOCKING[kind]("READ COMMITTED") as connection, once.within(connection) as tx:
@@ -134,7 +134,7 @@ def test_complete_in_writes_the_result_with_the_effect(once: Once, schema: str, 
 
 @pytest.mark.rival(1)
 @pytest.mark.fault("F41")
-def test_complete_in_is_refused_once_somebody_else_owns_the_key(once: Once, schema: str) -> None:
+def test_complete_in_is_refused_once_another_owner_has_the_key(once: Once, schema: str) -> None:
     block = once.claim("k", lease="1s")
     claim = block.__enter__()
     execute(
@@ -190,7 +190,7 @@ async def nothing() -> None:
 
 
 @pytest.mark.fault("F56")
-def test_what_another_open_transaction_has_claimed_is_running_for_everybody_else(
+def test_a_key_claimed_in_another_open_transaction_is_running_for_all_other_callers(
     once: Once, store: PostgresStore, schema: str
 ) -> None:
     with with_psycopg("READ COMMITTED") as theirs, once.within(theirs) as tx:
@@ -207,7 +207,7 @@ def test_what_another_open_transaction_has_claimed_is_running_for_everybody_else
 
 
 @pytest.mark.fault("F35")
-def test_a_leased_call_for_the_key_of_the_work_that_makes_it_is_told_so_instead_of_waiting(once: Once) -> None:
+def test_a_leased_call_for_the_key_of_its_own_caller_raises_reentrant_instead_of_waiting(once: Once) -> None:
     patient = once.using(on_running="wait", wait="1h")
 
     def again() -> None:
@@ -220,7 +220,7 @@ def test_a_leased_call_for_the_key_of_the_work_that_makes_it_is_told_so_instead_
 @pytest.mark.rival(18)
 @pytest.mark.fault("F56")
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_duplicate_waits_for_the_first_and_then_has_its_result_or_is_to_be_repeated(
+def test_a_duplicate_waits_for_the_first_and_then_gets_its_result_or_must_be_repeated(
     store: PostgresStore, schema: str, level: str
 ) -> None:
     with Once(store, lease="10s") as once:
@@ -266,7 +266,7 @@ def test_a_connection_that_breaks_inside_the_block_leaves_the_key_free(once: Onc
 
 
 @pytest.mark.fault("F54")
-def test_the_end_of_a_transaction_can_be_asked_for_when_the_answer_to_its_commit_was_lost(
+def test_the_fate_of_a_transaction_can_be_looked_up_when_the_answer_to_its_commit_was_lost(
     once: Once, schema: str
 ) -> None:
     with with_psycopg("READ COMMITTED") as theirs:
@@ -318,7 +318,7 @@ def test_a_claim_completed_in_a_transaction_whose_commit_got_no_answer_ends_as_t
 
 
 @pytest.mark.parametrize("before", ["never seen", "seen before"])
-def test_a_key_held_in_an_open_transaction_does_not_hold_up_a_batch_of_others(
+def test_a_key_claimed_in_an_open_transaction_does_not_block_a_batch_of_other_keys(
     once: Once, store: PostgresStore, before: str
 ) -> None:
     keys = [claim_request(f"k{number}", lease=60_000_000) for number in range(10)]
@@ -337,7 +337,7 @@ def test_a_key_held_in_an_open_transaction_does_not_hold_up_a_batch_of_others(
 
 
 @pytest.mark.parametrize("beside", [[], ["another"]], ids=["alone", "in a batch"])
-def test_a_late_owner_is_told_at_once_that_an_open_transaction_has_its_key(
+def test_a_late_owner_gets_an_immediate_error_if_an_open_transaction_has_its_key(
     once: Once, store: PostgresStore, beside: list[str]
 ) -> None:
     late = [one.record for one in claimed(store, [claim_request(key, lease=1) for key in ["k", *beside]])]
@@ -380,7 +380,7 @@ def test_a_connection_to_another_database_is_refused(once: Once) -> None:
         tx.run("k", lambda: None)
 
 
-def test_an_object_that_is_no_connection_is_refused(once: Once) -> None:
+def test_an_object_that_is_not_a_connection_is_refused(once: Once) -> None:
     with pytest.raises(ConfigurationError, match=r"cannot join a builtins\.str"), once.within("no connection"):
         pass
 

@@ -127,7 +127,9 @@ def test_a_later_migration_is_applied_while_eight_writers_work_on_the_first_vers
         assert older.run("later", lambda: "works") == "works"
 
 
-def test_a_migration_behind_a_long_transaction_holds_up_nobody(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_migration_that_waits_for_a_long_transaction_blocks_no_caller(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     version_1(name)
     both = (migration(1), A_LATER_ONE)
     monkeypatch.setattr(schema, "migrations", lambda: (migration(1),))
@@ -150,7 +152,7 @@ def test_a_migration_behind_a_long_transaction_holds_up_nobody(name: str, monkey
     assert execute(f"""SELECT value FROM "{name}".onceward_meta WHERE name = 'schema_version'""") == [(2,)]
 
 
-def test_two_who_migrate_at_once_do_it_once(name: str) -> None:
+def test_two_concurrent_migrations_are_applied_once(name: str) -> None:
     stores = [PostgresStore(os.environ[URL], schema=name) for _ in range(4)]
     threads = [threading.Thread(target=lambda store=store: run(store.migrate(ThreadRuntime()))) for store in stores]
     for thread in threads:
@@ -164,7 +166,7 @@ def test_two_who_migrate_at_once_do_it_once(name: str) -> None:
 # ── the command ──
 
 
-def test_the_command_shows_prints_and_makes_the_tables(name: str) -> None:
+def test_the_command_shows_prints_and_creates_the_tables(name: str) -> None:
     url = f"{os.environ[URL]}?schema={name}"
     shown = as_json("--store", url, "migrate", "--dry-run")
     assert (shown["version"], shown["done"]) == (0, False)
@@ -179,7 +181,7 @@ def test_the_command_shows_prints_and_makes_the_tables(name: str) -> None:
     assert call("--store", url, "doctor").exit_code == 0
 
 
-def test_what_the_command_prints_can_be_executed_by_somebody_else(name: str) -> None:
+def test_the_printed_statements_can_be_executed_by_hand(name: str) -> None:
     url = f"{os.environ[URL]}?schema={name}"
     script = call("--store", url, "migrate", "--sql").stdout
     with psycopg.connect(os.environ[URL], autocommit=True) as theirs:
@@ -188,7 +190,7 @@ def test_what_the_command_prints_can_be_executed_by_somebody_else(name: str) -> 
 
 
 @pytest.mark.parametrize("mode", ["blocking", "async"])
-def test_a_client_makes_the_tables_that_it_needs_when_it_is_told_to(postgres: Postgres, mode: str) -> None:
+def test_a_client_creates_the_tables_on_request(postgres: Postgres, mode: str) -> None:
     name = f"migrated_{mode}_{os.getpid()}"
     url = f"{os.environ[URL]}?schema={name}"
     if mode == "blocking":
@@ -214,7 +216,7 @@ def test_what_has_no_tables_to_migrate_is_left_alone(tmp_path: Path) -> None:
             assert once.run("key", lambda: 7) == 7
 
 
-def test_whoever_waited_for_another_to_migrate_sees_what_that_one_has_made(name: str) -> None:
+def test_a_migration_that_waited_for_another_sees_the_tables_of_the_other(name: str) -> None:
     """The server may answer from memory whether a table is there, and what it remembers is older than the wait."""
     store = PostgresStore(os.environ[URL], schema=name, migrate=True)
     statements = run(store.schema(ThreadRuntime(), timeout=10)).statements

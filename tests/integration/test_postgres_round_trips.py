@@ -10,7 +10,7 @@ from onceward.runtime.bridge import run
 from onceward.stores.postgres import PostgresStore
 from onceward.stores.postgres.table import PostgresTable
 from onceward.testing.conformance.harness import claim_request
-from tests.integration.postgres_places import claim, opened, proxy, store
+from tests.integration.postgres_backend import claim, opened, proxy, store
 from tests.servers.postgres import execute
 from tests.servers.proxy import Proxy
 

@@ -14,7 +14,7 @@ from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores import open_store
 from onceward.stores.postgres import PostgresStore
-from tests.integration.postgres_places import opened, store
+from tests.integration.postgres_backend import opened, store
 from tests.servers.postgres import URL, Postgres, execute
 
 __all__ = ["store"]  # fixtures, told here so that pytest finds them
@@ -56,7 +56,7 @@ def test_a_wrong_url_is_never_taken_for_a_store_that_is_down(
     assert "connection lost" not in caplog.text
 
 
-def test_a_schema_that_only_newer_ones_may_touch_is_left_alone(store: PostgresStore, schema: str) -> None:
+def test_a_schema_that_requires_a_newer_version_is_left_alone(store: PostgresStore, schema: str) -> None:
     before = execute(f"""SELECT name, value FROM "{schema}".onceward_meta""")
     execute(f"""UPDATE "{schema}".onceward_meta SET value = 99 WHERE name IN ('min_reader', 'schema_version')""")
     try:

@@ -74,7 +74,7 @@ class Shouting(Loader):
 
 
 @pytest.mark.usefixtures("postgres")
-def test_what_the_user_has_made_psycopg_read_otherwise_is_for_their_rows_and_not_for_ours() -> None:
+def test_a_loader_that_the_user_registered_with_psycopg_does_not_affect_our_rows() -> None:
     psycopg.adapters.register_loader("text", Shouting)
     try:
         assert there_and_back("text", ["quiet", "still"]) == ["quiet", "still"]

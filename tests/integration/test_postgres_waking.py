@@ -46,7 +46,7 @@ def listens(store: PostgresStore) -> bool:
     return store._listener.is_listening.wait(TOO_LONG)
 
 
-def test_who_waits_elsewhere_is_woken_by_the_key_that_is_settled_and_by_no_other(
+def test_a_waiter_of_another_store_is_woken_by_its_own_key_and_by_no_other(
     two: tuple[PostgresStore, PostgresStore],
 ) -> None:
     worker, waiter = two
@@ -74,7 +74,7 @@ def test_a_listener_that_was_cut_off_listens_again(two: tuple[PostgresStore, Pos
     stop()
 
 
-def test_behind_a_pooler_it_says_so_once_and_all_else_works(
+def test_behind_a_pooler_the_store_warns_once_and_everything_else_works(
     schema: str, pgbouncer: PgBouncer, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = opened(pgbouncer.url, schema)
@@ -89,7 +89,7 @@ def test_behind_a_pooler_it_says_so_once_and_all_else_works(
     run(store.close())
 
 
-def test_nobody_listens_while_nobody_waits(two: tuple[PostgresStore, PostgresStore]) -> None:
+def test_the_store_does_not_listen_while_no_caller_waits(two: tuple[PostgresStore, PostgresStore]) -> None:
     worker, waiter = two
     settle(worker, "key")
     assert waiter._listener is not None

@@ -47,7 +47,7 @@ def test_busy_means_overdue_and_not_lost(sqlite_client: SyncClient, connection: 
         sqlite_client.clock.advance("1s")  # the next try is due
         sqlite_client.renew_leases()
         claim.check()
-        assert not sqlite_client.told("lost")
+        assert not sqlite_client.events_named("lost")
     assert sqlite_client.read("k").state is RecordState.COMPLETED
 
 
@@ -97,7 +97,7 @@ def test_complete_in_renews_what_else_is_due_in_the_same_transaction(
 
 
 @pytest.mark.mission("A4")
-def test_work_that_goes_on_after_its_result_was_committed_is_not_told_that_it_lost_its_key(
+def test_work_that_continues_after_its_result_was_committed_does_not_lose_its_key(
     sqlite_client: SyncClient, connection: sqlite3.Connection
 ) -> None:
     """Nobody else owns it: the record is COMPLETED under its own token."""
@@ -108,7 +108,7 @@ def test_work_that_goes_on_after_its_result_was_committed_is_not_told_that_it_lo
             sqlite_client.clock.advance("2s")  # a renewal is due
             sqlite_client.renew_leases()
             claim.check()
-    assert not sqlite_client.told("lost")
+    assert not sqlite_client.events_named("lost")
     assert sqlite_client.read("k").state is RecordState.COMPLETED
 
 
@@ -127,7 +127,7 @@ def test_complete_in_does_not_renew_the_claim_that_it_completes(
     assert len(renewed) == 1
 
 
-def test_renewals_that_the_transaction_cannot_take_along_do_not_spoil_it(
+def test_renewals_that_cannot_be_written_in_the_transaction_do_not_make_it_fail(
     sqlite_client: SyncClient, connection: sqlite3.Connection
 ) -> None:
     sqlite_client.silent_owner("due", lease="3s")
@@ -144,7 +144,7 @@ def test_renewals_that_the_transaction_cannot_take_along_do_not_spoil_it(
 
 
 @pytest.mark.parametrize(("seconds", "warnings"), [(1, 0), (5, 1)])
-def test_a_transaction_over_a_third_of_the_shortest_lease_is_told(
+def test_a_transaction_over_a_third_of_the_shortest_lease_is_reported(
     sqlite_client: SyncClient, connection: sqlite3.Connection, seconds: int, warnings: int
 ) -> None:
     with sqlite_client.claim("long", lease="1h"), sqlite_client.claim("short", lease="12s"):
@@ -152,23 +152,25 @@ def test_a_transaction_over_a_third_of_the_shortest_lease_is_told(
             tx.run("k", lambda: None)
             sqlite_client.clock.advance(f"{seconds}s")
         connection.commit()
-    told = sqlite_client.told("slow_transaction")
+    told = sqlite_client.events_named("slow_transaction")
     assert len(told) == warnings
     assert all("12.00 s" in event.reason for event in told)
 
 
-def test_nobody_is_warned_where_no_lease_is_held(sqlite_client: SyncClient, connection: sqlite3.Connection) -> None:
+def test_no_warning_is_emitted_while_no_lease_is_active(
+    sqlite_client: SyncClient, connection: sqlite3.Connection
+) -> None:
     with within(sqlite_client, connection) as tx:
         tx.run("k", lambda: None)
         sqlite_client.clock.advance("1h")
     connection.commit()
-    assert not sqlite_client.told("slow_transaction")
+    assert not sqlite_client.events_named("slow_transaction")
 
 
 # ── a deferred transaction that read first fails at once ──
 
 
-def test_a_deferred_transaction_that_read_first_is_to_be_repeated_at_once(
+def test_a_deferred_transaction_that_read_first_must_be_repeated_and_fails_immediately(
     sqlite_client: SyncClient, connection: sqlite3.Connection
 ) -> None:
     connection.execute("BEGIN")
@@ -191,7 +193,7 @@ def test_a_deferred_transaction_that_read_first_is_to_be_repeated_at_once(
 # ── `:memory:`: one shared connection, one process, no joining ──
 
 
-def test_memory_is_one_connection_that_everybody_shares() -> None:
+def test_a_memory_database_is_one_connection_that_all_clients_share() -> None:
     store = SQLiteStore(":memory:")
     assert store.clone() is store, "the keeper renews in the same database"
     with Once(store) as first, closing(sqlite3.connect(":memory:")) as theirs:

@@ -16,18 +16,25 @@ from onceward.engine.attempt import Attempt
 from onceward.protocol.record import AfterCrash, Record
 from onceward.protocol.requests import Fail
 from onceward.recovery import Recovered, Recovery
-from onceward.recovery.decision import MAX_RETRY_DELAY, SECOND, RecoveryStatus, belongs_to, next_attempt_at, recovery_status
+from onceward.recovery.decision import (
+    MAX_RETRY_DELAY,
+    SECOND,
+    RecoveryStatus,
+    belongs_to,
+    next_attempt_at,
+    recovery_status,
+)
 from onceward.sagas import Step, StepContext
 from onceward.stores import MemoryStore
 from onceward.testing import FakeClock
-from tests.clients import Place, SyncClient, place_of
+from tests.clients import Backend, SyncClient, make_backend
 
-on_every_store = pytest.mark.parametrize("place", ["memory", "sqlite", "postgres", "valkey"], indirect=True)
+on_every_store = pytest.mark.parametrize("backend", ["memory", "sqlite", "postgres", "valkey"], indirect=True)
 
 
-@pytest.fixture(params=["memory", *os.environ.get("ONCEWARD_TEST_PLACES", "").split()])
-def place(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Place:
-    return place_of(request, tmp_path, clock)
+@pytest.fixture(params=["memory", *os.environ.get("ONCEWARD_TEST_BACKENDS", "").split()])
+def backend(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Backend:
+    return make_backend(request, tmp_path, clock)
 
 
 class Work:
@@ -61,7 +68,7 @@ def recover(client: SyncClient, tell: Callable[[Recovered], None] | None = None)
 
 
 @on_every_store
-def test_what_lapsed_and_what_failed_is_finished_without_a_redelivery(client: SyncClient) -> None:
+def test_lapsed_and_failed_work_is_finished_without_a_redelivery(client: SyncClient) -> None:
     work = Work(client)
     work.die(1, 2)
     work.trouble = [ConnectionError("reset")]
@@ -80,7 +87,7 @@ def test_what_lapsed_and_what_failed_is_finished_without_a_redelivery(client: Sy
     assert recover(client) == Recovery()
 
 
-def test_what_crashed_is_parked_or_looked_up_as_declared(client: SyncClient) -> None:
+def test_crashed_work_is_parked_or_verified_as_declared(client: SyncClient) -> None:
     parked = Work(client, after_crash="park")
     parked.die(1)
     client.clock.advance("11m")
@@ -98,7 +105,7 @@ def test_what_crashed_is_parked_or_looked_up_as_declared(client: SyncClient) -> 
     assert sought.fn(2) == "found"
 
 
-def test_what_was_not_kept_needs_a_redelivery_and_is_listed(client: SyncClient) -> None:
+def test_work_without_stored_input_needs_a_redelivery_and_is_listed(client: SyncClient) -> None:
     Work(client).die(1)
     client.silent_owner("block")
     forgetful = client(key="plain:{n}", name="plain")(lambda n: 1 / 0)
@@ -135,7 +142,7 @@ def test_work_that_keeps_failing_is_paced_and_given_up_as_declared(client: SyncC
 
 @on_every_store
 @pytest.mark.fault("F74")
-def test_a_saga_that_is_half_done_goes_on(client: SyncClient) -> None:
+def test_a_half_done_saga_is_continued(client: SyncClient) -> None:
     log: list[str] = []
     trouble: list[BaseException] = [KeyboardInterrupt()]
 
@@ -157,7 +164,7 @@ def test_a_saga_that_is_half_done_goes_on(client: SyncClient) -> None:
     assert client._wait(saga(n=1)) == {"a": "a", "b": "b"}
 
 
-def test_a_person_lets_a_saga_go_on_and_the_worker_takes_it_at_once(client: SyncClient) -> None:
+def test_a_saga_that_a_person_resumes_is_taken_by_the_worker_immediately(client: SyncClient) -> None:
     log: list[str] = []
 
     def wire(step: StepContext) -> str:
@@ -180,7 +187,7 @@ def test_a_person_lets_a_saga_go_on_and_the_worker_takes_it_at_once(client: Sync
     assert log == ["wire", "mail yes"]
 
 
-def test_what_cannot_be_tried_is_told_and_stops_no_other(client: SyncClient) -> None:
+def test_work_that_cannot_be_tried_is_reported_and_stops_no_other(client: SyncClient) -> None:
     """Its input cannot be read, or its steps were changed."""
     work = Work(client)
     work.die(1, 2)
@@ -199,7 +206,7 @@ def test_what_cannot_be_tried_is_told_and_stops_no_other(client: SyncClient) -> 
     assert "ResultCorrupt" in next(one.error for one in told if one.key == "work:1")
 
 
-def test_attempts_that_are_fewer_now_end_the_work_and_not_in_a_worker_that_never_ends(client: SyncClient) -> None:
+def test_a_lowered_max_attempts_ends_the_work_and_the_worker_does_not_loop(client: SyncClient) -> None:
     work = Work(client)
     work.trouble = [OSError("down"), OSError("still down")]
     for _ in range(2):
@@ -222,7 +229,7 @@ def test_attempts_that_are_fewer_now_end_the_work_and_not_in_a_worker_that_never
 
 
 @pytest.mark.parametrize("mode", ["blocking"])  # on a loop, the owner would wait for the worker
-def test_what_a_late_owner_lets_fail_meanwhile_is_tried_again_later(client: SyncClient) -> None:
+def test_work_that_a_late_owner_reports_as_failed_is_tried_again_later(client: SyncClient) -> None:
     """The worker has seen it lapsed; before it claims, the owner comes back, and says that it failed."""
     work = Work(client)
     work.die(1)
@@ -241,7 +248,7 @@ def test_what_a_late_owner_lets_fail_meanwhile_is_tried_again_later(client: Sync
     assert (found.again, found.unclear, work.ran) == (1, 0, [])
 
 
-def test_a_function_whose_parameters_have_changed_is_told_and_stops_no_other(client: SyncClient) -> None:
+def test_a_function_whose_parameters_have_changed_is_reported_and_stops_no_other(client: SyncClient) -> None:
     """One that was begun by an older version of the program must not keep the worker from everything else."""
     Work(client).die(1, 2)
     client.clock.advance("11m")
@@ -268,7 +275,7 @@ def test_a_function_whose_parameters_have_changed_is_told_and_stops_no_other(cli
     assert "TypeError" in next(one.error for one in told if one.key == "work:1")
 
 
-def test_a_key_that_is_made_otherwise_now_is_not_run_under_another(client: SyncClient) -> None:
+def test_work_whose_key_template_has_changed_is_not_run_under_another_key(client: SyncClient) -> None:
     Work(client).die(1)
     client.clock.advance("11m")
     other = client.another()
@@ -335,7 +342,7 @@ def test_a_store_that_is_down_is_asked_again(client: SyncClient, monkeypatch: py
     assert "StoreUnavailable" in told[0].error
 
 
-def test_a_client_that_keeps_nothing_says_so() -> None:
+def test_a_client_without_work_that_stores_its_input_cannot_recover() -> None:
     with Once(MemoryStore()) as once:
         with pytest.raises(ConfigurationError, match="no work that stores its input"):
             once.recover()
@@ -403,16 +410,16 @@ def record(**facts: Any) -> Record:
         ({"min_reader": 99}, RecoveryStatus.OVER),
     ],
 )
-def test_what_is_due(facts: dict[str, Any], standing: RecoveryStatus) -> None:
+def test_recovery_status_says_which_records_are_due(facts: dict[str, Any], standing: RecoveryStatus) -> None:
     assert recovery_status(record(**facts), NOW) is standing
 
 
-def test_rests_double_and_end() -> None:
+def test_retry_delays_double_up_to_a_limit() -> None:
     rests = [next_attempt_at(record(state=RecordState.FAILED, attempt=n)) for n in (1, 2, 3, 4, 60)]
     assert rests == [SECOND, 2 * SECOND, 4 * SECOND, 8 * SECOND, MAX_RETRY_DELAY]
 
 
-def test_whose_work_it_is() -> None:
+def test_a_record_belongs_to_the_app_in_its_scope() -> None:
     assert belongs_to("shop", record())
     assert not belongs_to("sho", record())
     assert not belongs_to("shop", record(scope="shop/schedule:nightly"))

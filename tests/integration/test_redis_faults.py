@@ -22,7 +22,7 @@ from onceward.runtime.bridge import run
 from onceward.stores.redis import connection as link
 from onceward.testing.conformance.harness import claim_request, id_of
 from tests.clients import AsyncClient, Mode, SyncClient
-from tests.integration.redis_places import TIMEOUT, RedisPlace, acquired, claim, opened, send
+from tests.integration.redis_backend import TIMEOUT, RedisBackend, acquired, claim, opened, send
 from tests.servers.process import free_port
 from tests.servers.proxy import (
     CUT_REPLY,
@@ -50,17 +50,17 @@ def proxy() -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def place(tmp_path: Path, proxy: Proxy) -> Iterator[RedisPlace]:
-    here = RedisPlace(tmp_path, shared(), proxy)
+def backend(tmp_path: Path, proxy: Proxy) -> Iterator[RedisBackend]:
+    here = RedisBackend(tmp_path, shared(), proxy)
     yield here
     here.close()
 
 
 @pytest.fixture
-def client(place: RedisPlace, mode: Mode) -> Iterator[SyncClient]:
-    client = SyncClient(place, lease=SHORT) if mode == "blocking" else AsyncClient(place, lease=SHORT)
+def client(backend: RedisBackend, mode: Mode) -> Iterator[SyncClient]:
+    client = SyncClient(backend, lease=SHORT) if mode == "blocking" else AsyncClient(backend, lease=SHORT)
     yield client
-    place.proxy.release()
+    backend.proxy.release()
     client.close()
 
 
@@ -143,12 +143,12 @@ def test_a_black_hole_is_noticed_by_the_deadline_of_the_call(
 
 @pytest.mark.rival(21)
 @pytest.mark.fault("F50", "F52")
-def test_a_server_that_stands_still_is_unavailable_and_works_again_when_it_goes_on(
+def test_a_paused_server_is_unavailable_and_works_again_when_it_resumes(
     tmp_path: Path, private: RedisServer, mode: Mode, work: Work
 ) -> None:
     with Proxy("127.0.0.1", private.port) as proxy:
-        place = RedisPlace(tmp_path, private, proxy)
-        client = SyncClient(place, lease=SHORT) if mode == "blocking" else AsyncClient(place, lease=SHORT)
+        backend = RedisBackend(tmp_path, private, proxy)
+        client = SyncClient(backend, lease=SHORT) if mode == "blocking" else AsyncClient(backend, lease=SHORT)
         try:
             client.run("warm", lambda: None)
             private.send(signal.SIGSTOP)
@@ -160,11 +160,11 @@ def test_a_server_that_stands_still_is_unavailable_and_works_again_when_it_goes_
         finally:
             private.send(signal.SIGCONT)
             client.close()
-            place.close()
+            backend.close()
 
 
 @pytest.mark.fault("F50")
-def test_a_server_that_is_gone_is_told_once_and_used_again_when_it_is_back(
+def test_a_server_that_is_gone_is_reported_once_and_used_again_when_it_is_back(
     client: SyncClient, proxy: Proxy, work: Work, caplog: pytest.LogCaptureFixture
 ) -> None:
     client.run("warm", lambda: None)
@@ -193,7 +193,7 @@ def test_a_completion_that_gets_no_answer_is_repeated_until_it_does(
 
 
 @pytest.mark.fault("F51")
-def test_a_completion_that_never_gets_one_is_unknown_and_never_a_false_success(
+def test_a_completion_that_never_gets_an_answer_is_unknown_and_never_a_false_success(
     client: SyncClient, proxy: Proxy
 ) -> None:
     def work() -> str:
@@ -204,7 +204,7 @@ def test_a_completion_that_never_gets_one_is_unknown_and_never_a_false_success(
     outcome = client.outcome("order 7", work)
     assert isinstance(outcome, Unknown)
     assert outcome.value == "done"
-    assert client.told("unknown")
+    assert client.events_named("unknown")
 
 
 def test_a_late_answer_is_never_taken_for_the_answer_to_the_next_question(client: SyncClient, proxy: Proxy) -> None:
@@ -221,70 +221,72 @@ def test_a_late_answer_is_never_taken_for_the_answer_to_the_next_question(client
 # ── what the server does ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_server_that_has_lost_the_scripts_gets_them_again(client: SyncClient, place: RedisPlace, work: Work) -> None:
+def test_a_server_that_has_lost_the_scripts_gets_them_again(
+    client: SyncClient, backend: RedisBackend, work: Work
+) -> None:
     client.run("warm", lambda: None)
-    place.raw.script_flush()
-    before = place.proxy.exchanges
+    backend.raw.script_flush()
+    before = backend.proxy.exchanges
     assert isinstance(client.outcome("order 7", work), Executed)
-    assert place.proxy.exchanges - before == 3
-    place.raw.script_flush()
+    assert backend.proxy.exchanges - before == 3
+    backend.raw.script_flush()
     assert isinstance(client.outcome("order 7", work), Replayed)
 
 
 @pytest.mark.fault("F62")
 def test_a_server_without_memory_claims_nothing_and_still_replays(tmp_path: Path, private: RedisServer) -> None:
     with Proxy("127.0.0.1", private.port) as proxy:
-        place = RedisPlace(tmp_path, private, proxy)
-        with opened(place.open()) as store:
+        backend = RedisBackend(tmp_path, private, proxy)
+        with opened(backend.open()) as store:
             done = acquired(store, "done")
             run(store.settle([Complete(done.id, done.token, done.nonce, result=b"it")], timeout=TIMEOUT))
-            place.raw.config_set("maxmemory", "1")
+            backend.raw.config_set("maxmemory", "1")
             with pytest.raises(StoreFull, match="no memory left"):
                 claim(store, "order 7")
             assert claim(store, "done").verdict is Verdict.REPLAY
-            place.raw.config_set("maxmemory", "0")
+            backend.raw.config_set("maxmemory", "0")
             assert claim(store, "order 7").verdict is Verdict.ACQUIRED
-        place.close()
+        backend.close()
 
 
 @pytest.mark.fault("F63")
-def test_after_a_restart_that_lost_everything_tokens_still_grow(client: SyncClient, place: RedisPlace) -> None:
+def test_after_a_restart_that_lost_everything_tokens_still_grow(client: SyncClient, backend: RedisBackend) -> None:
     with pytest.raises(LeaseLost), client.claim("order 7") as early:
         id = client.read("order 7").record.id
-        assert place.raw.delete(place.name(id)) == 1
+        assert backend.raw.delete(backend.name(id)) == 1
         with client.another(lease=SHORT).claim("order 7") as late:
             assert late.token > early.token
             assert late.attempt == 1
 
 
 @pytest.mark.fault("F68")
-def test_after_a_backup_was_restored_tokens_still_grow(place: RedisPlace) -> None:
-    with opened(place.open()) as store:
+def test_after_a_backup_was_restored_tokens_still_grow(backend: RedisBackend) -> None:
+    with opened(backend.open()) as store:
         first = acquired(store, "order 7", lease=1)
-        backup = place.raw.get(place.name(first.id))
+        backup = backend.raw.get(backend.name(first.id))
         newest = [acquired(store, "order 7", lease=1) for _ in range(3)][-1]
-        place.raw.set(place.name(first.id), backup)
+        backend.raw.set(backend.name(first.id), backup)
         again = acquired(store, "order 7")
         assert again.token > newest.token > first.token
 
 
-def test_a_record_that_cannot_be_read_hides_no_other_in_a_scan(place: RedisPlace) -> None:
-    with opened(place.open()) as store:
+def test_a_record_that_cannot_be_read_hides_no_other_in_a_scan(backend: RedisBackend) -> None:
+    with opened(backend.open()) as store:
         good, bad = acquired(store, "good"), acquired(store, "bad")
-        name = place.name(bad.id)
-        bytes_of = bytearray(place.raw.get(name))
+        name = backend.name(bad.id)
+        bytes_of = bytearray(backend.raw.get(name))
         bytes_of[2] = 9  # after_crash: nobody writes that
-        place.raw.set(name, bytes(bytes_of))
+        backend.raw.set(name, bytes(bytes_of))
         page = run(store.scan(Filter(), cursor=None, limit=10, timeout=TIMEOUT))
         assert [record.id for record in page.records] == [good.id]
         assert page.unreadable == (f"id:{bad.id.hex()}",)
 
 
-def test_one_bad_item_spoils_no_other_of_its_batch(place: RedisPlace) -> None:
-    with opened(place.open()) as store:
+def test_one_bad_item_spoils_no_other_of_its_batch(backend: RedisBackend) -> None:
+    with opened(backend.open()) as store:
         acquired(store, "warm")
         good, bad = claim_request("good"), claim_request("bad")
-        place.raw.hset(place.name(bad.id), "not", "ours")
+        backend.raw.hset(backend.name(bad.id), "not", "ours")
         with pytest.raises(StoreBroken, match="holds another type"):
             run(store.claim([bad, good], timeout=TIMEOUT))
         granted = send(store, good)
@@ -301,11 +303,11 @@ def test_one_bad_item_spoils_no_other_of_its_batch(place: RedisPlace) -> None:
         )
 
 
-def test_a_replica_is_no_place_to_claim(place: RedisPlace, private: RedisServer) -> None:
+def test_a_replica_cannot_be_used_for_claims(backend: RedisBackend, private: RedisServer) -> None:
     replica = RedisServer(settings=("--save", "", "--replicaof", f"127.0.0.1 {private.port}")).begin()
     try:
         with Proxy("127.0.0.1", replica.port) as proxy:
-            other = RedisPlace(place.path.parent, replica, proxy)
+            other = RedisBackend(backend.path.parent, replica, proxy)
             with opened(other.open()) as store, pytest.raises(StoreUnavailable, match="this is a replica"):
                 claim(store, "order 7")
             other.close()
@@ -314,20 +316,20 @@ def test_a_replica_is_no_place_to_claim(place: RedisPlace, private: RedisServer)
 
 
 @pytest.mark.fault("F63")
-def test_after_a_failover_the_run_goes_on_by_itself_on_the_new_primary(
+def test_after_a_failover_the_run_continues_automatically_on_the_new_primary(
     tmp_path: Path, private: RedisServer, mode: Mode, work: Work
 ) -> None:
     with redis.Redis(port=private.port) as old:
         old.config_set("repl-diskless-sync-delay", 0)  # else it waits for more replicas first
     replica = RedisServer(settings=("--save", "", "--replicaof", f"127.0.0.1 {private.port}")).begin()
     with Proxy("127.0.0.1", private.port) as proxy, redis.Redis(port=replica.port) as new:
-        place = RedisPlace(tmp_path, private, proxy)
-        client = SyncClient(place, lease="5s") if mode == "blocking" else AsyncClient(place, lease="5s")
+        backend = RedisBackend(tmp_path, private, proxy)
+        client = SyncClient(backend, lease="5s") if mode == "blocking" else AsyncClient(backend, lease="5s")
         try:
             first = client.outcome("order 7", work)
-            await_replica(place.raw)
+            await_replica(backend.raw)
             with client.claim("order 8") as claim:
-                await_replica(place.raw)
+                await_replica(backend.raw)
                 proxy.point_to(replica.port)
                 private.kill()
                 with pytest.raises(StoreUnavailable, match="this is a replica"):
@@ -340,7 +342,7 @@ def test_after_a_failover_the_run_goes_on_by_itself_on_the_new_primary(
             assert after.token > first.token
         finally:
             client.close()
-            place.close()
+            backend.close()
             replica.end()
 
 
@@ -355,13 +357,13 @@ def test_all_keys_of_a_store_live_in_one_slot_of_a_cluster(tmp_path: Path) -> No
     server = RedisServer(settings=("--save", "", "--cluster-enabled", "yes", "--cluster-port", bus)).begin()
     try:
         with Proxy("127.0.0.1", server.port) as proxy:
-            place = RedisPlace(tmp_path, server, proxy)
-            with opened(place.open()) as store, pytest.raises(StoreUnavailable, match="its cluster is down"):
+            backend = RedisBackend(tmp_path, server, proxy)
+            with opened(backend.open()) as store, pytest.raises(StoreUnavailable, match="its cluster is down"):
                 claim(store, "order 7")
-            place.raw.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-            while b"cluster_state:ok" not in place.raw.execute_command("CLUSTER", "INFO"):
+            backend.raw.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+            while b"cluster_state:ok" not in backend.raw.execute_command("CLUSTER", "INFO"):
                 threading.Event().wait(0.02)
-            with opened(place.open()) as store:
+            with opened(backend.open()) as store:
                 held = [acquired(store, f"order {number}") for number in range(3)]
                 run(store.settle([Complete(one.id, one.token, one.nonce) for one in held], timeout=TIMEOUT))
                 signed = signature("forget", "ann")
@@ -369,7 +371,7 @@ def test_all_keys_of_a_store_live_in_one_slot_of_a_cluster(tmp_path: Path) -> No
                 assert len(run(store.audit(AuditFilter(), limit=10, timeout=TIMEOUT))) == 1
                 assert sum(run(store.counts(timeout=TIMEOUT)).values()) == 3
                 assert run(store.purge(10, timeout=TIMEOUT, signed=signed)) == 0
-            place.close()
+            backend.close()
     finally:
         server.end()
 
@@ -377,26 +379,26 @@ def test_all_keys_of_a_store_live_in_one_slot_of_a_cluster(tmp_path: Path) -> No
 # ── connections ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_connections_are_bounded(place: RedisPlace) -> None:
-    with opened(place.open()) as store:
+def test_connections_are_bounded(backend: RedisBackend) -> None:
+    with opened(backend.open()) as store:
         acquired(store, "order 7")
-        place.proxy.always(HOLD)
-        place.proxy.hold_again()
+        backend.proxy.always(HOLD)
+        backend.proxy.hold_again()
         threads = [threading.Thread(target=lambda: run(store.read([b"x" * 32], timeout=TIMEOUT))) for _ in range(40)]
         for one in threads:
             one.start()
-        place.proxy.await_struck(link.MAX_CONNECTIONS)
-        place.proxy.always(None)
-        place.proxy.release()
+        backend.proxy.await_struck(link.MAX_CONNECTIONS)
+        backend.proxy.always(None)
+        backend.proxy.release()
         for one in threads:
             one.join(20)
-        assert place.proxy.connections == link.MAX_CONNECTIONS
+        assert backend.proxy.connections == link.MAX_CONNECTIONS
 
 
 @pytest.mark.rival(29)
 @pytest.mark.fault("F34")
-def test_a_forked_child_has_connections_of_its_own(place: RedisPlace) -> None:
-    with opened(place.open()) as store:
+def test_a_forked_child_has_connections_of_its_own(backend: RedisBackend) -> None:
+    with opened(backend.open()) as store:
         acquired(store, "before")
         child = os.fork()
         if not child:
@@ -405,7 +407,7 @@ def test_a_forked_child_has_connections_of_its_own(place: RedisPlace) -> None:
         ours: list[Any] = [claim(store, f"parent {number}").record for number in range(50)]
         assert [one.key for one in ours] == [f"parent {number}" for number in range(50)]
         assert os.waitpid(child, 0)[1] == 0
-        assert place.proxy.connections == 2
+        assert backend.proxy.connections == 2
         assert len(run(store.read([id_of(f"child {n}") for n in range(50)], timeout=TIMEOUT))) == 50
 
 
@@ -414,16 +416,16 @@ def test_a_forked_child_has_connections_of_its_own(place: RedisPlace) -> None:
 
 @pytest.mark.fault("F61")
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl", "volatile-lru", "allkeys-random"])
-def test_a_server_that_evicts_is_refused_unless_one_says_so(
+def test_a_server_that_evicts_is_refused_unless_explicitly_allowed(
     tmp_path: Path, private: RedisServer, policy: str, mode: Mode
 ) -> None:
     with Proxy("127.0.0.1", private.port) as proxy:
-        place = RedisPlace(tmp_path, private, proxy)
-        place.raw.config_set("maxmemory-policy", policy)
-        client = SyncClient(place) if mode == "blocking" else AsyncClient(place)
+        backend = RedisBackend(tmp_path, private, proxy)
+        backend.raw.config_set("maxmemory-policy", policy)
+        client = SyncClient(backend) if mode == "blocking" else AsyncClient(backend)
         with pytest.raises(ConfigurationError, match=f"{policy}: when memory is short .*unsafe_eviction=allow"):
             client.run("order 7", lambda: None)
         client.close()
-        with opened(place.open(unsafe_eviction=True)) as store:
+        with opened(backend.open(unsafe_eviction=True)) as store:
             assert claim(store, "order 7").verdict is Verdict.ACQUIRED
-        place.close()
+        backend.close()

@@ -25,7 +25,7 @@ from onceward.queues.redis_streams import RedisStreamQueue
 from onceward.runtime.bridge import run
 from onceward.stores.redis import RedisStore, safety
 from onceward.testing.conformance.harness import id_of
-from tests.integration.redis_places import TIMEOUT, RedisPlace, acquired, claim, opened
+from tests.integration.redis_backend import TIMEOUT, RedisBackend, acquired, claim, opened
 from tests.servers.process import free_port
 from tests.servers.proxy import Proxy
 from tests.servers.redis import RedisServer, shared
@@ -34,9 +34,9 @@ HOUR = 3600 * 1_000_000
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[RedisPlace]:
+def backend(tmp_path: Path) -> Iterator[RedisBackend]:
     with Proxy("127.0.0.1", shared().port) as proxy:
-        here = RedisPlace(tmp_path, shared(), proxy)
+        here = RedisBackend(tmp_path, shared(), proxy)
         yield here
         here.close()
 
@@ -56,26 +56,26 @@ def work() -> str:
 
 
 @pytest.mark.mission("B4")
-def test_a_store_is_opened_by_its_url(place: RedisPlace) -> None:
-    with Once(f"{place.server.url()}&prefix={place.prefix}") as once:
+def test_a_store_is_opened_by_its_url(backend: RedisBackend) -> None:
+    with Once(f"{backend.server.url()}&prefix={backend.prefix}") as once:
         assert once.run("order 7", work) == "done"
-    with Once(open_store(f"{place.server.url(database=3)}&prefix={place.prefix}")) as once:
+    with Once(open_store(f"{backend.server.url(database=3)}&prefix={backend.prefix}")) as once:
         assert once.outcome("order 7", work).replayed is False, "another database has other records"
 
 
-def test_a_unix_socket_is_a_place_too(place: RedisPlace) -> None:
-    with Once(f"unix://{place.server.socket}?db=0&unsafe_persistence=allow&prefix={place.prefix}") as once:
+def test_a_store_can_be_reached_by_a_unix_socket(backend: RedisBackend) -> None:
+    with Once(f"unix://{backend.server.socket}?db=0&unsafe_persistence=allow&prefix={backend.prefix}") as once:
         assert once.run("order 7", work) == "done"
         assert once.outcome("order 7", work).replayed
 
 
 @pytest.mark.parametrize("module", [redis, redis.asyncio], ids=["redis.Redis", "redis.asyncio.Redis"])
-def test_the_users_own_client_says_where(place: RedisPlace, module: Any) -> None:
+def test_the_users_own_client_says_where(backend: RedisBackend, module: Any) -> None:
     """Either kind, for either face: only its address and credentials are taken over."""
-    client = module.Redis(host="127.0.0.1", port=place.server.port, decode_responses=True, socket_timeout=0.001)
+    client = module.Redis(host="127.0.0.1", port=backend.server.port, decode_responses=True, socket_timeout=0.001)
 
     def store() -> RedisStore:
-        return RedisStore(client, prefix=place.prefix, unsafe_persistence=True)
+        return RedisStore(client, prefix=backend.prefix, unsafe_persistence=True)
 
     with Once(store()) as once:
         assert once.run("order 7", work) == "done"
@@ -98,8 +98,8 @@ async def awaited() -> str:
 awaited.__name__ = awaited.__qualname__ = "work"  # the same work, for either face
 
 
-def test_one_client_has_both_faces(place: RedisPlace) -> None:
-    with Once(place.open()) as once:
+def test_one_client_works_sync_and_async(backend: RedisBackend) -> None:
+    with Once(backend.open()) as once:
         assert once.run("order 7", work) == "done"
         assert asyncio.run(once.aio.outcome("order 7", awaited)).replayed
         assert asyncio.run(once.aio.outcome("order 8", awaited)).replayed is False, "on a loop of its own again"
@@ -177,13 +177,13 @@ def wait_for(port: int) -> None:
         ("redis://u:secret@localhost/0#x", "not a Redis URL"),
     ],
 )
-def test_what_cannot_work_is_said_before_anything_is_connected(url: str, why: str) -> None:
+def test_an_invalid_url_is_refused_before_connecting(url: str, why: str) -> None:
     with pytest.raises(ConfigurationError, match=why) as error:
         open_store(url)
     assert "secret" not in str(error.value)
 
 
-def test_a_setting_that_nobody_knows_is_said_with_its_name() -> None:
+def test_an_unknown_setting_is_refused_by_name() -> None:
     with (
         pytest.raises(ConfigurationError, match="no_such_setting"),
         Once("redis://localhost/0?no_such_setting=1") as once,
@@ -196,7 +196,7 @@ def test_a_client_of_something_else_is_refused() -> None:
         RedisStore(object())
 
 
-def test_a_missing_driver_names_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_driver_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(__import__("sys").modules):
         if name == "redis" or name.startswith(("redis.", "onceward.stores.redis")):
             monkeypatch.delitem(__import__("sys").modules, name)
@@ -205,8 +205,8 @@ def test_a_missing_driver_names_itself(monkeypatch: pytest.MonkeyPatch) -> None:
         open_store("redis://localhost/0")
 
 
-def test_a_store_travels_to_another_process_by_its_settings(place: RedisPlace) -> None:
-    with opened(place.open()) as store:
+def test_a_store_travels_to_another_process_by_its_settings(backend: RedisBackend) -> None:
+    with opened(backend.open()) as store:
         acquired(store, "order 7")
         copy = pickle.loads(pickle.dumps(store))
         assert copy.name == store.name
@@ -214,8 +214,8 @@ def test_a_store_travels_to_another_process_by_its_settings(place: RedisPlace) -
             assert claim(copy, "order 7").verdict is Verdict.RUNNING
 
 
-def test_a_closed_store_says_so(place: RedisPlace) -> None:
-    store = place.open()
+def test_a_closed_store_says_so(backend: RedisBackend) -> None:
+    store = backend.open()
     with pytest.raises(StoreUnavailable, match="is not open"):
         claim(store, "order 7")
 
@@ -234,9 +234,9 @@ def owner(held: Record) -> tuple[bytes, int, bytes]:
 
 
 @pytest.mark.mission("E7")
-def test_a_record_expires_with_its_window_and_only_if_it_has_one(place: RedisPlace) -> None:
+def test_a_record_expires_with_its_window_and_only_if_it_has_one(backend: RedisBackend) -> None:
     """To the millisecond: the later of its end and its token, and the margin of the clock."""
-    with opened(place.open()) as store:
+    with opened(backend.open()) as store:
         hour = Validity(lasting=HOUR)
         held = {
             "live": acquired(store, "live", lease=HOUR),
@@ -261,27 +261,27 @@ def test_a_record_expires_with_its_window_and_only_if_it_has_one(place: RedisPla
             "free": held["free"].token,
         }
         for name, record in held.items():
-            expires = place.raw.execute_command("PEXPIRETIME", place.name(record.id))
+            expires = backend.raw.execute_command("PEXPIRETIME", backend.name(record.id))
             end = ends.get(name)
             assert expires == (-1 if end is None else -(-(end + CLOCK_MARGIN) // 1000)), name
 
 
 @pytest.mark.rival(28)
-def test_a_purge_goes_in_small_steps_and_clears_the_ids_of_what_expired(place: RedisPlace) -> None:
-    with opened(place.open()) as store:
+def test_a_purge_works_in_small_steps_and_clears_the_ids_of_expired_records(backend: RedisBackend) -> None:
+    with opened(backend.open()) as store:
         held = [acquired(store, "kept"), *(acquired(store, f"key {number}") for number in range(1_200))]
-        gone = [place.name(one.id) for one in held[1:]]
-        place.raw.delete(*gone)  # as the server does when they expire
-        before = place.proxy.exchanges
+        gone = [backend.name(one.id) for one in held[1:]]
+        backend.raw.delete(*gone)  # as the server does when they expire
+        before = backend.proxy.exchanges
         assert run(store.purge(10_000, timeout=TIMEOUT)) == 0, "nothing went that answered for anything"
-        assert place.proxy.exchanges - before >= 3, "the server is never busy with all of it at once"
-        ids = place.raw.zrange(b"{%b}:ids" % place.prefix.encode(), 0, -1)
+        assert backend.proxy.exchanges - before >= 3, "the server is never busy with all of it at once"
+        ids = backend.raw.zrange(b"{%b}:ids" % backend.prefix.encode(), 0, -1)
         assert ids == [id_of("kept")]
 
 
 @pytest.mark.rival(5, 25)
-def test_the_payload_is_still_compared_when_the_work_is_done(place: RedisPlace) -> None:
-    with opened(place.open()) as store:
+def test_the_payload_is_still_compared_when_the_work_is_done(backend: RedisBackend) -> None:
+    with opened(backend.open()) as store:
         held = acquired(store, "order 7", fingerprint=b"\1one")
         settle(store, Complete(*owner(held), result=b"it"))
         assert claim(store, "order 7", fingerprint=b"\1one").verdict is Verdict.REPLAY
@@ -289,15 +289,15 @@ def test_the_payload_is_still_compared_when_the_work_is_done(place: RedisPlace) 
 
 
 @pytest.mark.fault("F69")
-def test_who_waits_is_woken_by_another_process(place: RedisPlace) -> None:
+def test_a_waiting_caller_is_woken_by_another_process(backend: RedisBackend) -> None:
     """By the server: the store that settles knows nothing of the one that waits."""
     bell = threading.Event()
-    with opened(place.open()) as settles, opened(place.open()) as waits:
+    with opened(backend.open()) as settles, opened(backend.open()) as waits:
         held = acquired(settles, "order 7")
         stop = waits.watch(held.id, bell.set)
-        channel = b"{%b}:w:%b" % (place.prefix.encode(), held.id)
+        channel = b"{%b}:w:%b" % (backend.prefix.encode(), held.id)
         for _ in range(2_000):
-            if dict(place.raw.pubsub_numsub(channel))[channel]:
+            if dict(backend.raw.pubsub_numsub(channel))[channel]:
                 break
             threading.Event().wait(0.005)
         settle(settles, Complete(*owner(held)))
@@ -319,13 +319,15 @@ def plain(server: RedisServer, query: str = "", user: str = "") -> str:
 
 
 @pytest.mark.fault("F63")
-def test_a_server_that_keeps_nothing_is_refused_unless_one_says_so(private: RedisServer) -> None:
+def test_a_server_without_persistence_is_refused_unless_explicitly_allowed(private: RedisServer) -> None:
     with pytest.raises(ConfigurationError, match=r"keeps nothing through a restart .*unsafe_persistence=allow"):
         first_run(plain(private))
     assert first_run(plain(private, "unsafe_persistence=allow")) == "done"
 
 
-def test_a_server_that_only_takes_snapshots_is_told_of(private: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_server_that_only_takes_snapshots_is_warned_about(
+    private: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
     with redis.Redis(port=private.port) as raw:
         raw.config_set("save", "3600 1")
     caplog.set_level(logging.WARNING, "onceward.redis")
@@ -333,7 +335,9 @@ def test_a_server_that_only_takes_snapshots_is_told_of(private: RedisServer, cap
     assert [one.getMessage() for one in caplog.records if "snapshot" in one.getMessage()]
 
 
-async def test_it_is_told_once_however_many_come_first(private: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_warning_is_logged_once_for_many_concurrent_first_calls(
+    private: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
     with redis.Redis(port=private.port) as raw:
         raw.config_set("save", "3600 1")
     caplog.set_level(logging.WARNING, "onceward.redis")
@@ -345,7 +349,7 @@ async def test_it_is_told_once_however_many_come_first(private: RedisServer, cap
 async def nothing() -> None: ...
 
 
-async def test_a_user_who_may_not_echo_is_told_so(private: RedisServer) -> None:
+async def test_a_user_without_permission_for_echo_gets_a_clear_error(private: RedisServer) -> None:
     with redis.Redis(port=private.port) as raw:
         raw.config_set("appendonly", "yes")
         raw.execute_command("ACL", "SETUSER", "app", "on", ">pw", "~{onceward}*", "&{onceward}*", "+@all", "-echo")
@@ -360,7 +364,9 @@ def test_a_server_that_appends_is_fine(private: RedisServer) -> None:
     assert first_run(plain(private)) == "done"
 
 
-def test_a_user_who_may_not_ask_is_told_what_to_allow(private: RedisServer) -> None:
+def test_a_user_without_permission_to_read_the_configuration_gets_an_error_that_says_what_to_allow(
+    private: RedisServer,
+) -> None:
     with redis.Redis(port=private.port) as raw:
         raw.execute_command("ACL", "SETUSER", "app", "on", ">pw", "~{onceward}*", "&{onceward}*", "+@read", "+@write",
                             "+@scripting", "+@connection", "+time", "+publish")  # fmt: skip

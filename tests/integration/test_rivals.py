@@ -52,12 +52,12 @@ def test_a_late_owner_cannot_overwrite_the_winners_result(client: SyncClient) ->
     with pytest.raises(LeaseLost):
         outcome.unwrap()
     assert client.run("k", work) == "winner"
-    assert len(client.told("lost")) == 1
+    assert len(client.events_named("lost")) == 1
 
 
 @pytest.mark.rival(1)
 @pytest.mark.mission("A7")
-def test_a_late_owners_failure_does_not_delete_a_live_claim_so_no_third_one_runs(client: SyncClient) -> None:
+def test_a_late_owners_failure_does_not_delete_a_live_claim_so_no_third_worker_runs(client: SyncClient) -> None:
     pauses = {"late": Pause(), "winner": Pause()}
     names = iter(pauses)
     ran = []
@@ -103,7 +103,7 @@ def test_a_replaced_owner_learns_it_from_whatever_it_does_next(client: SyncClien
 
 
 @pytest.mark.rival(1)
-def test_a_late_owner_whom_nobody_replaced_may_still_record_its_result(client: SyncClient) -> None:
+def test_a_late_owner_that_was_not_replaced_may_still_record_its_result(client: SyncClient) -> None:
     """Refusing it would only cause a second effect."""
     late = client.silent_owner("k")
     client.clock.advance("1h")
@@ -147,7 +147,7 @@ def test_a_block_that_exits_or_is_interrupted_does_not_leave_the_key_locked(
 
 
 @pytest.mark.rival(7)
-def test_an_interrupted_owner_whose_effect_nobody_may_repeat_is_parked_and_not_locked(client: SyncClient) -> None:
+def test_an_interrupted_owner_whose_effect_must_not_be_repeated_is_parked_and_not_locked(client: SyncClient) -> None:
     with pytest.raises(KeyboardInterrupt), client.claim("k", after_crash="park"):
         raise KeyboardInterrupt
     assert client.read("k").state is RecordState.PARKED
@@ -227,10 +227,10 @@ def test_one_failed_renewal_does_not_cancel_the_handler(client: SyncClient) -> N
     with client.store_trouble("renew", times=1) as failed:
         worker.renew_leases()
         assert failed == ["renew"]
-        assert len(worker.told("renewal_failed")) == 1
+        assert len(worker.events_named("renewal_failed")) == 1
         client.clock.advance("60s")  # sooner than the next regular one: a failed renewal is retried quickly
         worker.renew_leases()
-    assert len(worker.told("renewed")) == 1
+    assert len(worker.events_named("renewed")) == 1
     pause.go()
     assert isinstance(running.result(), Executed)
     assert checked == ["still ours"]
@@ -251,7 +251,7 @@ def test_renewals_that_all_failed_do_not_make_a_finished_effect_raise(client: Sy
         for _ in range(6):
             client.clock.advance("121s")
             client.renew_leases()
-    assert len(client.told("overdue")) == 1
+    assert len(client.events_named("overdue")) == 1
     pause.go()
     assert running.result() == "done"
     assert client.outcome("k", work).replayed
@@ -299,14 +299,14 @@ def test_work_of_twenty_leases_runs_once_for_three_callers(client: SyncClient) -
 @pytest.mark.rival(12)
 @pytest.mark.mission("A4")
 @pytest.mark.parametrize("clock", [RealClock()])
-def test_the_keepers_own_thread_keeps_a_lease_that_is_far_shorter_than_the_work(client: SyncClient) -> None:
+def test_the_heartbeat_thread_renews_a_lease_that_is_far_shorter_than_the_work(client: SyncClient) -> None:
     """In real time: no pass is made by hand here."""
     with client.claim("k", lease="200ms") as claim:
         time.sleep(0.5)
         claim.check()
         with pytest.raises(AlreadyRunning):
             client.another().silent_owner("k", on_running="raise")
-    assert len(client.told("renewed")) >= 3
+    assert len(client.events_named("renewed")) >= 3
 
 
 # ── 11 and 24: the owner fails ──────────────────────────────────────────────────────────────────────────────────────

@@ -11,7 +11,7 @@ from tests.docs.pages import ROOT
 
 
 @pytest.mark.parametrize("name", ["saga", "schedule"])
-def test_who_asks_for_help_gets_it_and_nothing_runs(name: str) -> None:
+def test_the_help_option_prints_help_and_runs_nothing(name: str) -> None:
     for asked, code, said in (["--help"], 0, "usage: "), (["nonsense"], 2, "unrecognized arguments: nonsense"):
         command = [sys.executable, "-m", f"examples.{name}", *asked]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)

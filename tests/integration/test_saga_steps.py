@@ -24,10 +24,10 @@ from onceward.errors import ResultNotStored
 from onceward.results.encryption import AesGcm
 from onceward.sagas import Step, StepContext
 from onceward.stores import MemoryStore
-from tests.clients import AsyncClient, Mode, Place, SyncClient
-from tests.integration.saga_shop import Refused, Shop, on_every_store, place, shop
+from tests.clients import AsyncClient, Backend, Mode, SyncClient
+from tests.integration.saga_shop import Refused, Shop, backend, on_every_store, shop
 
-__all__ = ["place", "shop"]  # fixtures, told here so that pytest finds them
+__all__ = ["backend", "shop"]  # fixtures, told here so that pytest finds them
 
 
 def test_a_step_sees_its_input_the_results_before_it_and_its_keys(shop: Shop) -> None:
@@ -94,7 +94,7 @@ def test_the_same_key_with_another_input_is_a_mismatch(shop: Shop) -> None:
 
 @pytest.mark.fault("F21", "F22")
 @on_every_store
-def test_a_result_that_cannot_be_kept_is_done_and_missed_at_once(shop: Shop) -> None:
+def test_a_result_that_cannot_be_stored_completes_the_step_and_reading_it_fails_immediately(shop: Shop) -> None:
     """In the first run as well as after a crash: who relies on it is told early."""
 
     def wants(step: StepContext) -> None:
@@ -105,7 +105,7 @@ def test_a_result_that_cannot_be_kept_is_done_and_missed_at_once(shop: Shop) -> 
     with pytest.raises(ResultNotStored, match="the result of step make was not stored"):
         order(number=1)
     assert shop.log == ["make", "undo make"]
-    assert "limit" in shop.client.told("result_not_stored")[0].reason
+    assert "limit" in shop.client.events_named("result_not_stored")[0].reason
 
 
 @on_every_store
@@ -151,10 +151,10 @@ def test_a_step_that_was_done_keeps_its_undo(shop: Shop) -> None:
 
 @pytest.mark.fault("F5")
 @pytest.mark.rival(30)
-def test_without_a_key_no_saga_is_begun_whatever_the_client_says(place: Place, mode: Mode) -> None:
+def test_without_a_key_no_saga_is_begun_whatever_the_client_says(backend: Backend, mode: Mode) -> None:
     """Else all of them would be one: the second order would be answered with the first one's results."""
     kind = SyncClient if mode == "blocking" else AsyncClient
-    shop = Shop(kind(place, on_missing_key="run"))
+    shop = Shop(kind(backend, on_missing_key="run"))
     order = shop.usual()
     for _ in range(2):
         with pytest.raises(MissingKey):
@@ -179,7 +179,7 @@ def test_a_delay_that_cannot_be_worked_out_keeps_nothing_up(shop: Shop) -> None:
     order = shop.saga(shop.step("charge", retry_delay=lambda attempt: 1 / 0))
     shop.trouble["charge"] = [TimeoutError()]
     order(number=1)
-    assert shop.client.told("retry_delay_failed")
+    assert shop.client.events_named("retry_delay_failed")
 
 
 class Mute(Exception):
@@ -191,7 +191,7 @@ class Mute(Exception):
     __repr__ = __str__
 
 
-def test_a_result_that_lets_nobody_look_at_it_is_a_result(shop: Shop) -> None:
+def test_a_result_that_refuses_attribute_access_is_still_a_result(shop: Shop) -> None:
     class Proxy:
         def __getattr__(self, name: str) -> Any:
             raise RuntimeError(name)
@@ -208,7 +208,7 @@ def test_errors_that_cannot_be_printed_are_errors_like_any_other(shop: Shop) -> 
     shop.trouble["charge"] = [Mute(), Mute()]
     order(number=1)
     assert shop.log == ["charge"] * 3
-    assert len(shop.client.told("retry_delay_failed")) == 2
+    assert len(shop.client.events_named("retry_delay_failed")) == 2
 
 
 def test_stop_iteration_is_an_error_like_any_other() -> None:
@@ -225,9 +225,9 @@ def test_stop_iteration_is_an_error_like_any_other() -> None:
 
 
 @on_every_store
-def test_the_journal_is_encrypted_with_the_results(place: Place, mode: Mode) -> None:
+def test_the_journal_is_encrypted_with_the_results(backend: Backend, mode: Mode) -> None:
     cipher = AesGcm({"k": b"0" * 32}, current="k")
-    client = (SyncClient if mode == "blocking" else AsyncClient)(place, cipher=cipher)
+    client = (SyncClient if mode == "blocking" else AsyncClient)(backend, cipher=cipher)
     shop = Shop(client)
     order = shop.saga(shop.step("reserve", "a secret seat"), shop.step("charge", after_crash="park"))
     shop.trouble["charge"] = [TimeoutError()]

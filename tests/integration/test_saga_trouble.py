@@ -15,16 +15,16 @@ from onceward.errors import Stopping
 from onceward.sagas import Step, StepContext
 from onceward.sagas.journal import Progress
 from onceward.stores import MemoryStore
-from tests.clients import TOO_LONG, nothing_at_once
-from tests.integration.saga_shop import Refused, Shop, on_every_store, place, shop
+from tests.clients import TOO_LONG, inline_answers_disabled
+from tests.integration.saga_shop import Refused, Shop, backend, on_every_store, shop
 from tests.moved_time import in_thread
 
-__all__ = ["place", "shop"]  # fixtures, told here so that pytest finds them
+__all__ = ["backend", "shop"]  # fixtures, told here so that pytest finds them
 
 
 @pytest.mark.fault("F27")
 @on_every_store
-def test_an_interrupt_leaves_the_saga_to_whoever_comes_next(shop: Shop) -> None:
+def test_an_interrupt_leaves_the_saga_to_the_next_worker(shop: Shop) -> None:
     order = shop.usual()
     shop.trouble["charge"] = [KeyboardInterrupt()]
     with pytest.raises(KeyboardInterrupt):
@@ -50,7 +50,7 @@ def test_a_half_done_saga_never_expires(shop: Shop) -> None:
 
 
 @on_every_store
-def test_another_worker_goes_on_where_the_first_fell_silent(shop: Shop) -> None:
+def test_another_worker_continues_where_the_first_stopped_responding(shop: Shop) -> None:
     """The one that comes back late is refused, and calls nothing more."""
     other = Shop(shop.client.another())
     other_order = other.usual()
@@ -80,7 +80,7 @@ def test_a_journal_that_gets_no_answer_is_written_again(shop: Shop) -> None:
     with shop.client.store_trouble("renew", times=3, applied=True):
         order(number=1)
     assert shop.log == ["reserve", "charge", "ship", "mail"]
-    assert shop.client.told("settle_retried")
+    assert shop.client.events_named("settle_retried")
 
 
 @contextmanager
@@ -100,7 +100,7 @@ def late_renewal(store: Any) -> Iterator[Callable[[], Any]]:
         store, renewals, how = late[0]
         return sound(store, renewals, **how)
 
-    with nothing_at_once():
+    with inline_answers_disabled():
         kind.renew = renew
         try:
             yield arrive
@@ -130,7 +130,7 @@ def test_a_journal_line_that_arrives_late_does_not_take_the_saga_back(shop: Shop
     assert shop.log == ["reserve", "wire"]
 
 
-def test_who_gets_no_answer_is_overtaken_by_somebody_else_and_stops(shop: Shop) -> None:
+def test_a_worker_that_gets_no_answer_and_is_replaced_stops(shop: Shop) -> None:
     """A journal line was repeated, and before our claim has its new token, another worker has the saga."""
     other = Shop(shop.client.another())
     other_order = other.usual()
@@ -153,7 +153,7 @@ def test_who_gets_no_answer_is_overtaken_by_somebody_else_and_stops(shop: Shop) 
 
 
 @pytest.mark.fault("F37")
-def test_who_is_told_to_stop_does_not_wait_for_the_next_attempt(shop: Shop) -> None:
+def test_a_stopping_worker_does_not_wait_for_the_next_attempt(shop: Shop) -> None:
     def stop(step: StepContext) -> None:
         shop.log.append("stop")
         shop.client.once.stop()
@@ -178,7 +178,7 @@ def test_while_the_store_is_down_a_saga_runs_only_if_that_was_chosen_for_it(shop
         outcome = opened.outcome(number=1)
     assert (outcome.kind, outcome.reason, outcome.value["reserve"]) == ("executed", "unprotected", "seat 5")
     assert bold.log == ["reserve", "charge", "ship", "mail"]
-    assert [(one.level.name, one.key) for one in bold.client.told("unprotected")] == [("ERROR", "order:1")]
+    assert [(one.level.name, one.key) for one in bold.client.events_named("unprotected")] == [("ERROR", "order:1")]
     assert opened.read(number=1) is None, "nobody knows of it"
 
 
@@ -193,7 +193,7 @@ def test_a_saga_without_a_store_is_undone_from_memory_if_it_has_to_be(shop: Shop
     assert shop.log == ["reserve", "charge", "ship", "undo charge", "undo reserve"]
 
 
-def test_while_disabled_steps_and_compensations_run_on_nobodys_record(shop: Shop) -> None:
+def test_while_disabled_steps_and_compensations_run_without_a_record(shop: Shop) -> None:
     order = shop.usual()
     with testing.disabled():
         assert order.outcome(number=1).reason == "disabled"
@@ -204,7 +204,7 @@ def test_while_disabled_steps_and_compensations_run_on_nobodys_record(shop: Shop
 
 
 @pytest.mark.fault("F28")
-def test_a_cancelled_task_leaves_the_saga_to_whoever_comes_next() -> None:
+def test_a_cancelled_task_leaves_the_saga_to_the_next_worker() -> None:
     log: list[str] = []
 
     async def main() -> None:

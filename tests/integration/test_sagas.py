@@ -23,10 +23,10 @@ from onceward.protocol.note import INPUT, SAGA
 from onceward.sagas import Step, StepContext
 from onceward.sagas.journal import Direction, Progress
 from onceward.stores import MemoryStore
-from tests.clients import Place
-from tests.integration.saga_shop import Refused, Shop, on_every_store, place, shop
+from tests.clients import Backend
+from tests.integration.saga_shop import Refused, Shop, backend, on_every_store, shop
 
-__all__ = ["place", "shop"]  # fixtures, told here so that pytest finds them
+__all__ = ["backend", "shop"]  # fixtures, told here so that pytest finds them
 
 
 @on_every_store
@@ -44,7 +44,7 @@ def test_all_steps_are_done_and_their_results_replayed(shop: Shop) -> None:
 
 
 @pytest.mark.mission("A6")
-def test_a_refused_step_undoes_the_earlier_ones_newest_first_and_the_record_ends_failed(shop: Shop) -> None:
+def test_a_refused_step_undoes_the_earlier_ones_in_reverse_order_and_the_record_ends_failed(shop: Shop) -> None:
     order = shop.usual()
     shop.trouble["ship"] = [Refused("no such address")]
     with pytest.raises(Refused, match="no such address"):
@@ -56,11 +56,11 @@ def test_a_refused_step_undoes_the_earlier_ones_newest_first_and_the_record_ends
     with pytest.raises(PreviouslyFailed, match="no such address"):
         order(number=1)
     assert len(shop.log) == 5, "a redelivery does nothing"
-    assert [event.reason for event in shop.client.told("compensating")] == ["ship"]
-    assert [event.reason for event in shop.client.told("step_undone")] == ["charge", "reserve"]
+    assert [event.reason for event in shop.client.events_named("compensating")] == ["ship"]
+    assert [event.reason for event in shop.client.events_named("step_undone")] == ["charge", "reserve"]
 
 
-def test_what_certainly_did_not_happen_is_tried_again_and_then_undone(shop: Shop) -> None:
+def test_a_step_that_certainly_did_not_happen_is_retried_and_then_undone(shop: Shop) -> None:
     order = shop.saga(shop.step("reserve"), shop.step("charge", not_applied=ConnectionError))
     shop.trouble["charge"] = [ConnectionError("no route")] * 2
     order(number=1)
@@ -72,17 +72,20 @@ def test_what_certainly_did_not_happen_is_tried_again_and_then_undone(shop: Shop
     assert len(shop.keys["charge"]) == 2, "one derived key for each saga, the same in every attempt"
 
 
-def test_an_attempt_of_which_nobody_knows_is_done_again_under_the_same_key(shop: Shop) -> None:
+def test_an_attempt_with_unknown_outcome_is_repeated_under_the_same_key(shop: Shop) -> None:
     order = shop.usual()
     shop.trouble["charge"] = [TimeoutError(), ConnectionResetError()]
     order(number=1)
     assert shop.log.count("charge") == 3
     assert len(shop.keys["charge"]) == 1
-    assert [event.error for event in shop.client.told("step_failed")] == ["TimeoutError", "ConnectionResetError"]
+    assert [event.error for event in shop.client.events_named("step_failed")] == [
+        "TimeoutError",
+        "ConnectionResetError",
+    ]
 
 
 @on_every_store
-def test_nobody_knows_and_attempts_are_used_up_a_person_is_asked_and_says_that_it_was_done(shop: Shop) -> None:
+def test_when_attempts_with_unknown_outcome_are_used_up_a_person_resolves_the_step_as_applied(shop: Shop) -> None:
     order = shop.usual()
     shop.trouble["charge"] = [TimeoutError("busy"), TimeoutError("busy"), TimeoutError("no answer")]
     outcome = order.outcome(number=1)
@@ -117,7 +120,7 @@ def test_a_person_gives_up_and_what_was_done_is_undone_after_the_unknown_step_is
     assert shop.log == ["charge", "undo charge", "undo reserve"]
 
 
-def test_retry_goes_on_with_all_attempts(shop: Shop) -> None:
+def test_retry_continues_with_all_attempts(shop: Shop) -> None:
     order = shop.usual()
     shop.trouble["mail"] = [OSError("smtp")] * 12
     outcome = order.outcome(number=1)
@@ -134,7 +137,7 @@ def test_retry_goes_on_with_all_attempts(shop: Shop) -> None:
 
 
 @on_every_store
-def test_what_was_undone_begins_anew_under_other_keys(shop: Shop) -> None:
+def test_a_saga_that_was_undone_starts_again_under_other_keys(shop: Shop) -> None:
     """Else a remote would take the new charge for the refunded one."""
     order = shop.usual()
     shop.trouble["ship"] = [Refused()]
@@ -188,7 +191,7 @@ def test_a_step_that_can_be_looked_up_is_not_repeated_blindly(shop: Shop, there:
 
 
 @pytest.mark.parametrize("answer", [inconclusive, "perhaps", OSError("the bank is closed")])
-def test_who_cannot_tell_parks_it_and_may_be_asked_again(shop: Shop, answer: Any) -> None:
+def test_an_inconclusive_lookup_parks_the_step_and_may_be_repeated(shop: Shop, answer: Any) -> None:
     answers = [answer, applied("found")]
 
     def find(step: StepContext) -> object:
@@ -205,7 +208,9 @@ def test_who_cannot_tell_parks_it_and_may_be_asked_again(shop: Shop, answer: Any
     assert order(number=1) == {"charge": "found"}
 
 
-def test_a_step_that_is_neither_is_parked_at_once_and_retry_alone_is_no_answer(shop: Shop) -> None:
+def test_a_step_that_is_neither_repeatable_nor_verifiable_is_parked_immediately_and_retry_alone_is_refused(
+    shop: Shop,
+) -> None:
     order = shop.saga(shop.step("wire", after_crash="park", kind="pivot"))
     shop.trouble["wire"] = [TimeoutError()]
     assert order.outcome(number=1).error_type == "Unsettled"
@@ -218,9 +223,9 @@ def test_a_step_that_is_neither_is_parked_at_once_and_retry_alone_is_no_answer(s
     assert shop.log == ["wire", "wire"]
 
 
-def test_a_saga_of_four_steps_takes_ten_calls_to_the_store(place: Place) -> None:
+def test_a_saga_of_four_steps_takes_ten_calls_to_the_store(backend: Backend) -> None:
     """Its claim, an intent and a result for each step, and its end; its input costs none."""
-    store: Any = place.open()
+    store: Any = backend.open()
     asked: list[str] = []
     sound = store.answer
 

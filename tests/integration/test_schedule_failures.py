@@ -8,7 +8,7 @@ import pytest
 
 from onceward import Executed, RecordState
 from tests.clients import SyncClient
-from tests.integration.hourly_runs import both_turn, hourly, ran
+from tests.integration.hourly_runs import both_run_due, hourly, ran
 from tests.integration.test_schedule_trouble import turn_of_another
 from tests.planned import Runner, utc
 
@@ -28,14 +28,14 @@ def test_a_failed_slot_is_not_run_again_whatever_it_raised(client: SyncClient) -
 
     runners = [Runner(one, work, "0 * * * *", name="report") for one in (client, client.another())]
     for runner in runners:
-        runner.turn()
+        runner.run_due()
     for _ in range(3):
         client.clock.advance("30m")
         for runner in runners:
-            runner.turn()
+            runner.run_due()
         client.clock.advance("30m")
         for runner in runners:
-            runner.turn()
+            runner.run_due()
     assert tries == [utc(2026, 1, 1, hour) for hour in (1, 2, 3)]
 
 
@@ -48,7 +48,7 @@ def test_a_failed_slot_is_run_again_if_that_was_declared(client: SyncClient) -> 
         raise TimeoutError if scheduled_at.hour == 2 else ConnectionError
 
     runner = Runner(client, work, "0 * * * *", name="r", retry=ConnectionError, retry_delay="5m", max_attempts=3)
-    runner.turn()
+    runner.run_due()
     runner.sleep_until(utc(2026, 1, 1, 1, 4))
     assert len(tries) == 1
     runner.sleep_until(utc(2026, 1, 1, 1, 59))
@@ -58,7 +58,7 @@ def test_a_failed_slot_is_run_again_if_that_was_declared(client: SyncClient) -> 
 
 
 @pytest.mark.mission("C3")
-def test_a_failed_slot_is_run_again_if_somebody_asks_for_it(client: SyncClient) -> None:
+def test_a_failed_slot_is_run_again_on_request(client: SyncClient) -> None:
     tries: list[datetime] = []
 
     def work(scheduled_at: datetime) -> str:
@@ -68,7 +68,7 @@ def test_a_failed_slot_is_run_again_if_somebody_asks_for_it(client: SyncClient) 
         return "done"
 
     runner = Runner(client, work, "0 * * * *", name="report")
-    runner.turn()
+    runner.run_due()
     runner.sleep_until(utc(2026, 1, 1, 1, 30))
     assert client._wait(runner.planned.tick(utc(2026, 1, 1, 1))).kind == "failed"
     assert len(tries) == 1
@@ -86,17 +86,17 @@ def test_a_run_that_takes_longer_than_its_period_makes_the_next_one_skipped(
     client: SyncClient, ran: list[datetime]
 ) -> None:
     long, other = hourly(client, ran), hourly(client.another(), ran)
-    both_turn(long, other)
+    both_run_due(long, other)
     going = client.silent_owner(long.planned.schedule.overlap_lock, lease="90m")  # a run that takes that long
     client.clock.advance("60m")
-    both_turn(long, other)
+    both_run_due(long, other)
     assert ran == []
     assert going.state is RecordState.PENDING
     assert "skipped" in long.outcomes() + other.outcomes()
     record = client._wait(long.planned.read(utc(2026, 1, 1, 1))).record
     assert (record.state, record.error_type, record.final) == (RecordState.FAILED, "Skipped", True)
     client.clock.advance("60m")
-    both_turn(long, other)
+    both_run_due(long, other)
     assert ran == [utc(2026, 1, 1, 2)]
 
 
@@ -119,9 +119,9 @@ def test_overlapping_runs_wait_or_are_allowed_or_are_skipped(client: SyncClient,
     waiting: list[object] = []
     first = Runner(client, work, "0 * * * *", name="r", overlap=overlap, lease="1d")
     later = Runner(other, work, "0 * * * *", name="r", overlap=overlap, lease="1d")
-    both_turn(first, later)
+    both_run_due(first, later)
     client.clock.advance("60m")
-    first.turn()
+    first.run_due()
     for one in waiting:
         one.result(20)  # type: ignore[attr-defined]  # a Future
     one, two = utc(2026, 1, 1, 1), utc(2026, 1, 1, 2)
@@ -133,26 +133,28 @@ def test_overlapping_runs_wait_or_are_allowed_or_are_skipped(client: SyncClient,
     assert inside == expected[overlap]
 
 
-def test_the_turn_of_a_runner_that_died_is_free_after_its_lease(client: SyncClient, ran: list[datetime]) -> None:
+def test_the_overlap_lock_of_a_runner_that_died_is_free_after_its_lease(
+    client: SyncClient, ran: list[datetime]
+) -> None:
     other = client.another()
     runner = hourly(client, ran, lease="600s")
-    runner.turn()
+    runner.run_due()
     other.silent_owner(runner.planned.schedule.overlap_lock, lease="600s")
     runner.sleep_until(utc(2026, 1, 1, 1, 30))
     assert ran == [utc(2026, 1, 1, 1)]
 
 
-def test_a_slot_that_was_parked_keeps_no_other_from_its_turn(client: SyncClient, ran: list[datetime]) -> None:
+def test_a_parked_slot_blocks_no_other_slot(client: SyncClient, ran: list[datetime]) -> None:
     """A crash between effect and record: nobody runs that slot again, but the schedule goes on."""
     runner = hourly(client, ran, lease="600s", after_crash="park", max_attempts=1)
-    runner.turn()
+    runner.run_due()
     client.clock.advance("60m")
     runner.look()
     other = client.another()
     other.silent_owner(runner.planned.key(utc(2026, 1, 1, 1)), lease="600s", after_crash="park")
     turn_of_another(other, runner)
     runner.pool.works.clear()
-    runner.watch._own_slots.clear()
+    runner.runner._own_slots.clear()
     runner.sleep_until(utc(2026, 1, 1, 3, 30))
     assert client._wait(runner.planned.read(utc(2026, 1, 1, 1))).state is RecordState.PARKED
     assert ran == [utc(2026, 1, 1, 2), utc(2026, 1, 1, 3)]

@@ -14,7 +14,7 @@ from onceward.schedules.slot_run import SlotRun
 from onceward.schedules.slots import instant_of
 from tests.cli.calls import until
 from tests.clients import SyncClient
-from tests.integration.hourly_runs import both_turn, hourly, ran
+from tests.integration.hourly_runs import both_run_due, hourly, ran
 from tests.planned import Runner, start_at, utc
 
 __all__ = ["ran"]  # fixtures, told here so that pytest finds them
@@ -22,34 +22,34 @@ __all__ = ["ran"]  # fixtures, told here so that pytest finds them
 
 def test_a_store_that_does_not_answer_delays_a_slot_and_loses_none(client: SyncClient, ran: list[datetime]) -> None:
     runner = hourly(client, ran)
-    runner.turn()
+    runner.run_due()
     with client.store_trouble("read"):
         runner.sleep_until(utc(2026, 1, 1, 1, 0) + timedelta(seconds=20))
     assert ran == []
     runner.sleep_until(utc(2026, 1, 1, 1, 1))
     assert ran == [utc(2026, 1, 1, 1)]
-    assert client.told("schedule_delayed")
+    assert client.events_named("schedule_delayed")
 
 
 @pytest.mark.parametrize("verb", ["claim", "settle", "forget"])
 def test_lost_replies_neither_double_a_run_nor_a_count(client: SyncClient, ran: list[datetime], verb: str) -> None:
     runner = hourly(client, ran)
-    runner.turn()
+    runner.run_due()
     client.clock.advance("5h")
     with client.store_trouble(verb, times=2, applied=True):
         for _ in range(4):
             client.clock.advance("30s")
-            runner.turn()
+            runner.run_due()
     runner.sleep_until(utc(2026, 1, 1, 7, 30))
     assert ran == [utc(2026, 1, 1, hour) for hour in (5, 6, 7)]
-    cursor = runner.watch._cursor
+    cursor = runner.runner._cursor
     assert cursor is not None
     assert cursor.missed == sum(one.count for one in runner.missed()) == 4
 
 
 def test_a_stopped_client_begins_no_more_runs(client: SyncClient, ran: list[datetime]) -> None:
     runner = hourly(client, ran)
-    runner.turn()
+    runner.run_due()
     client.clock.advance("60m")
     runner.look()
     client.once.stop()
@@ -58,12 +58,12 @@ def test_a_stopped_client_begins_no_more_runs(client: SyncClient, ran: list[date
     assert ran == []
 
 
-def test_a_run_that_waits_for_its_turn_when_the_client_stops_is_left_to_others(
+def test_a_run_that_waits_for_the_overlap_lock_when_the_client_stops_is_left_to_other_runners(
     client: SyncClient, ran: list[datetime]
 ) -> None:
     other = client.another()
     runner = hourly(client, ran, overlap="wait", lease="1d")
-    runner.turn()
+    runner.run_due()
     turn_of_another(other, runner)
     client.clock.advance("60m")
     runner.look()
@@ -75,10 +75,12 @@ def test_a_run_that_waits_for_its_turn_when_the_client_stops_is_left_to_others(
     assert other._wait(other.once.read(runner.planned.key(utc(2026, 1, 1, 1)))) is None  # free: neither run nor skipped
 
 
-def test_a_late_run_waits_for_its_turn_where_one_on_time_is_skipped(client: SyncClient, ran: list[datetime]) -> None:
+def test_a_late_run_waits_for_the_overlap_lock_and_an_on_time_run_is_skipped(
+    client: SyncClient, ran: list[datetime]
+) -> None:
     other = client.another()
     runner = hourly(client, ran, overlap="skip", catch_up="all", lease="1d")
-    runner.turn()
+    runner.run_due()
     lock = turn_of_another(other, runner)
     client.clock.advance("90m")
     runner.look()
@@ -98,43 +100,43 @@ def turn_of_another(other: SyncClient, runner: Runner) -> Attempt:
     return lock
 
 
-def test_whoever_ran_a_slot_moves_the_cursor_over_it_at_once(client: SyncClient, ran: list[datetime]) -> None:
+def test_the_runner_of_a_slot_moves_the_cursor_past_it_immediately(client: SyncClient, ran: list[datetime]) -> None:
     """A machine that is off for long must not take for missed what was done right before."""
     runner = hourly(client, ran)
-    runner.turn()
+    runner.run_due()
     client.clock.advance("60m")
     runner.look()
     runner.work()
-    assert runner.watch.is_due()  # a run has ended, so there may be something to do
+    assert runner.runner.is_due()  # a run has ended, so there may be something to do
     runner.look()
     runner.look()
-    cursor = runner.watch._cursor
+    cursor = runner.runner._cursor
     assert cursor is not None
     assert cursor.considered == instant_of(utc(2026, 1, 1, 1))
-    assert not runner.watch.is_due()
+    assert not runner.runner.is_due()
 
 
-def test_of_two_who_see_the_same_missed_runs_only_the_one_that_moves_the_cursor_tells(
+def test_of_two_runners_that_see_the_same_missed_runs_only_the_one_that_moves_the_cursor_reports_them(
     client: SyncClient, ran: list[datetime]
 ) -> None:
     first, second = hourly(client, ran), hourly(client.another(), ran)
-    both_turn(first, second)
+    both_run_due(first, second)
     client.clock.advance("150m")
-    first.turn()
+    first.run_due()
     now = instant_of(utc(2026, 1, 1, 2))
     seen = Agenda(now=(), late=None, considered=now, missed=(now,), settled=(), check_at=None)
-    second.client.drive(second.watch._advance(seen, more=False))  # what it saw before the first one moved it
+    second.client.drive(second.runner._advance(seen, more=False))  # what it saw before the first one moved it
     assert [one.count for one in first.missed() + second.missed()] == [2]
 
 
 @pytest.mark.fault("F44")
-def test_a_slot_comes_by_the_stores_clock_and_not_by_ours(client: SyncClient, ran: list[datetime]) -> None:
+def test_slots_become_due_by_the_clock_of_the_store(client: SyncClient, ran: list[datetime]) -> None:
     start_at(client.clock, utc(2026, 1, 1, 0, 50))
     runner = hourly(client, ran)
-    runner.turn()
+    runner.run_due()
     client.clock.advance("20m")
     client.clock.set_back("15m")  # it is 00:55 there, and a machine that counts by itself has 01:10
-    runner.turn()
+    runner.run_due()
     assert ran == []
     runner.sleep_until(utc(2026, 1, 1, 1, 1))
     assert ran == [utc(2026, 1, 1, 1)]

@@ -13,14 +13,14 @@ from onceward.errors import Reentrant
 from onceward.observe import Event
 from onceward.stores.sqlite import SQLiteStore
 from tests.clients import SyncClient
-from tests.faulty import FaultyStore, Wire
+from tests.faulty import FaultyNetwork, FaultyStore
 
 
 @pytest.mark.fault("F28", "F51")
 async def test_a_cancelled_caller_is_not_kept_for_the_whole_settle_timeout(tmp_path: Path) -> None:
     """Five minutes of lease, and the store is down: the cancellation comes through after one more try."""
-    wire = Wire()
-    once = AsyncOnce(FaultyStore(SQLiteStore(tmp_path / "once.db"), wire), lease="300s")
+    network = FaultyNetwork()
+    once = AsyncOnce(FaultyStore(SQLiteStore(tmp_path / "once.db"), network), lease="300s")
     told: list[str] = []
     retried = asyncio.Event()
 
@@ -32,7 +32,7 @@ async def test_a_cancelled_caller_is_not_kept_for_the_whole_settle_timeout(tmp_p
     once.subscribe(listen)
 
     async def work() -> None:
-        wire.lose_requests("settle")
+        network.lose_requests("settle")
 
     task = asyncio.create_task(once.run("order 7", work))
     await retried.wait()
@@ -46,7 +46,7 @@ async def test_a_cancelled_caller_is_not_kept_for_the_whole_settle_timeout(tmp_p
 
 
 @pytest.mark.fault("F35")
-async def test_a_key_held_by_the_blocking_face_is_reentrant_for_its_async_face_too(tmp_path: Path) -> None:
+async def test_a_key_claimed_by_the_sync_client_is_reentrant_for_its_async_client(tmp_path: Path) -> None:
     """The two faces of one client have two connections, but they are one owner."""
     once = Once(f"sqlite:///{tmp_path}/once.db", wait="5s")
 
@@ -64,7 +64,7 @@ async def test_a_key_held_by_the_blocking_face_is_reentrant_for_its_async_face_t
 
 
 @pytest.mark.fault("F41")
-def test_what_verify_found_is_not_recorded_by_a_replaced_owner_and_that_is_an_outcome(client: SyncClient) -> None:
+def test_a_verify_result_is_not_recorded_by_a_replaced_owner_and_that_is_an_outcome(client: SyncClient) -> None:
     """While `find` looks, somebody else takes over: `.outcome()` still gives a value, not an exception."""
     other = client.another()
 
@@ -82,7 +82,7 @@ def test_what_verify_found_is_not_recorded_by_a_replaced_owner_and_that_is_an_ou
 
 
 @pytest.mark.mission("A5")
-async def test_the_claim_of_the_async_face_is_found_inside_its_function(tmp_path: Path) -> None:
+async def test_the_claim_of_the_async_client_is_found_inside_its_function(tmp_path: Path) -> None:
     once = AsyncOnce(f"sqlite:///{tmp_path}/once.db")
 
     @once(key="{order}")
@@ -96,16 +96,16 @@ async def test_the_claim_of_the_async_face_is_found_inside_its_function(tmp_path
 @pytest.mark.fault("F27", "F51")
 def test_an_interrupt_while_the_store_is_down_comes_through_without_waiting_out_the_lease(tmp_path: Path) -> None:
     """Ctrl-C during the repeated settlement: two more calls, not ten more minutes."""
-    wire = Wire()
-    once = Once(FaultyStore(SQLiteStore(tmp_path / "once.db"), wire), lease="300s")
+    network = FaultyNetwork()
+    once = Once(FaultyStore(SQLiteStore(tmp_path / "once.db"), network), lease="300s")
 
     def interrupt(event: Event) -> None:
-        if event.name == "settle_retried" and wire.calls["settle"] == 3:
+        if event.name == "settle_retried" and network.calls["settle"] == 3:
             raise KeyboardInterrupt  # as a signal would, in the middle of our own code
 
     once.subscribe(interrupt)
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        once.run("order 7", lambda: wire.lose_requests("settle"))
+        once.run("order 7", lambda: network.lose_requests("settle"))
     assert time.monotonic() - began < 30
     once.close(timeout=0)

@@ -60,7 +60,7 @@ async def cancelled_in(store: Troubled, result: Any) -> None:
 
 
 @pytest.mark.fault("F28", "F53")
-async def test_a_reply_that_was_lost_meanwhile_is_made_good() -> None:
+async def test_a_settlement_whose_reply_was_lost_is_sent_again() -> None:
     store = Troubled(LOST)
     await cancelled_in(store, "done")
     [state] = [record.state for record in store._records.values()]

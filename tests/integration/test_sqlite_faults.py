@@ -216,7 +216,7 @@ def test_what_cannot_be_opened_is_broken_with_the_reason(tmp_path: Path, kind: s
         opened(str(place))
 
 
-def test_a_place_without_write_ahead_logging_is_broken_and_the_hint_names_network_file_systems() -> None:
+def test_a_file_system_without_write_ahead_logging_is_broken_and_the_hint_names_network_file_systems() -> None:
     without_a_file = link.SQLiteConnection("", "sqlite:///x.db", "FULL", migrate=True)  # SQLite has no WAL for this one
     with pytest.raises(StoreBroken, match="network file systems"):
         without_a_file.open()
@@ -226,7 +226,7 @@ def test_a_place_without_write_ahead_logging_is_broken_and_the_hint_names_networ
 
 
 @pytest.mark.parametrize("how", ["deleted", "replaced", "log deleted", "log replaced"])
-def test_what_is_written_to_a_file_that_lost_its_name_is_never_called_claimed(
+def test_a_claim_written_to_a_renamed_or_deleted_file_is_never_reported_as_acquired(
     store: SQLiteStore, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     monkeypatch.setattr(link, "FILE_CHECK_INTERVAL_WRITING", -1.0)
@@ -245,7 +245,7 @@ def test_what_is_written_to_a_file_that_lost_its_name_is_never_called_claimed(
         run(store.read([ident("before")], timeout=5))
 
 
-def test_readers_look_once_a_second_and_writers_at_most_a_hundred_times(
+def test_readers_check_the_file_once_a_second_and_writers_at_most_a_hundred_times(
     store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[int] = []

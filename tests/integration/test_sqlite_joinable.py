@@ -90,7 +90,7 @@ def test_only_a_connection_to_the_stores_own_file_can_be_joined(store: SQLiteSto
     same.close()
 
 
-def test_what_is_no_sqlite3_connection_is_refused_by_name(store: SQLiteStore) -> None:
+def test_an_object_that_is_not_a_sqlite3_connection_is_refused_by_name(store: SQLiteStore) -> None:
     with pytest.raises(ConfigurationError, match=r"builtins\.str.*sqlite3\.Connection"):
         store.join("sqlite:///x.db", ThreadRuntime())
 

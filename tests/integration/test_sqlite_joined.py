@@ -46,7 +46,7 @@ def test_claim_effect_and_result_commit_together_or_not_at_all(
     assert effects(path) == ["order 7", "something else"], "after a replay the transaction stays usable"
 
 
-def test_a_joined_claim_has_no_lease_and_is_held_until_the_end(
+def test_a_joined_claim_has_no_lease_and_lasts_until_the_transaction_ends(
     joined: SQLiteJoined, connection: sqlite3.Connection
 ) -> None:
     record = ask(joined).record
@@ -152,7 +152,7 @@ def test_a_deferred_transaction_that_read_first_and_lost_the_race_must_be_repeat
     connection.rollback()
 
 
-def test_a_deferred_transaction_that_read_first_and_has_no_rival_goes_on(
+def test_a_deferred_transaction_that_read_first_and_has_no_rival_continues(
     joined: SQLiteJoined, connection: sqlite3.Connection, path: Path
 ) -> None:
     connection.execute("BEGIN")
@@ -181,7 +181,7 @@ def test_another_writer_is_waited_for_until_the_deadline(
     connection.rollback()
 
 
-def test_the_loop_turns_while_another_writer_is_waited_for(
+def test_the_event_loop_keeps_running_while_another_writer_is_waited_for(
     store: SQLiteStore, connection: sqlite3.Connection, path: Path
 ) -> None:
     writer = sqlite3.connect(path, isolation_level=None)

@@ -71,7 +71,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.fault("F67")
-def test_eight_processes_open_a_new_file_at_once_and_all_succeed(path: Path, tmp_path: Path) -> None:
+def test_eight_processes_open_a_new_file_concurrently_and_all_succeed(path: Path, tmp_path: Path) -> None:
     go = tmp_path / "go"
     workers = [start("open_new", path, go) for _ in range(8)]
     assert together(workers, go) == [{"acquired": True}] * 8
@@ -129,7 +129,7 @@ def test_killed_inside_the_stores_own_transaction_nothing_is_half_written(path: 
 @pytest.mark.fault("F32", "F41")
 @pytest.mark.rival(1)
 @pytest.mark.parametrize(("replaced", "verdict"), [(True, "lost"), (False, "ok")])
-def test_an_owner_that_slept_longer_than_its_lease_is_refused_only_if_somebody_took_over(
+def test_an_owner_that_slept_longer_than_its_lease_is_refused_only_if_another_owner_took_over(
     path: Path, replaced: bool, verdict: str
 ) -> None:
     store = opened(str(path))
@@ -169,7 +169,7 @@ def test_a_connection_of_the_user_that_crosses_a_fork_costs_an_error_never_a_cla
 
 @pytest.mark.fault("F34")
 @pytest.mark.rival(29)
-def test_a_fork_while_another_thread_is_inside_the_store_blocks_nobody(path: Path) -> None:
+def test_a_fork_while_another_thread_is_inside_the_store_blocks_neither_process(path: Path) -> None:
     assert ask("fork_during_a_call", path) == {"child": True, "parent": True, "same": True}
 
 

@@ -30,16 +30,16 @@ from onceward.latest import Ordering, StateEvent, deleted
 from onceward.stores import MemoryStore
 from onceward.testing import FakeClock
 from tests.clients import SyncClient
-from tests.integration.trucks import Kept, _quiet, at, place, trucks
+from tests.integration.trucks import BlockingState, _quiet, at, backend, trucks
 
-__all__ = ["_quiet", "place", "trucks"]  # fixtures, told here so that pytest finds them
+__all__ = ["_quiet", "backend", "trucks"]  # fixtures, told here so that pytest finds them
 
 
 # ── what the caller is told ──
 
 
 @pytest.mark.mission("E3")
-def test_every_event_has_an_outcome_with_a_reason(trucks: Kept) -> None:
+def test_every_event_has_an_outcome_with_a_reason(trucks: BlockingState) -> None:
     first = trucks.apply("truck 7", at(5, message_id="m1"), {"km": 5}, event_id="e1")
     assert isinstance(first, Executed)
     assert (first.applied, first.reason, first.key, first.value) == (True, "applied", "truck 7", {"km": 5})
@@ -56,17 +56,21 @@ def test_every_event_has_an_outcome_with_a_reason(trucks: Kept) -> None:
 
 
 @pytest.mark.mission("E3")
-def test_outcomes_are_counted_and_told(client: SyncClient, trucks: Kept) -> None:
+def test_outcomes_are_counted_and_emitted_as_events(client: SyncClient, trucks: BlockingState) -> None:
     for minute in (5, 4, 3):
         trucks.apply("truck 7", at(minute), minute)
     trucks.apply("truck 7", at(5), 5)
     counts = client.once.counts
     assert {name: counts[name] for name in ("applied", "stale", "skipped")} == {"applied": 1, "stale": 2, "skipped": 1}
-    assert [(event.key, event.reason) for event in client.told("stale")] == [("truck 7", "stale_event_ignored")] * 2
+    assert [(event.key, event.reason) for event in client.events_named("stale")] == [
+        ("truck 7", "stale_event_ignored")
+    ] * 2
 
 
 @pytest.mark.fault("F18")
-def test_a_message_with_another_payload_is_a_mismatch_and_changes_nothing(client: SyncClient, trucks: Kept) -> None:
+def test_a_message_with_another_payload_is_a_mismatch_and_changes_nothing(
+    client: SyncClient, trucks: BlockingState
+) -> None:
     trucks.apply("truck 7", at(5, message_id="m"), {"km": 5})
     outcome = trucks.apply("truck 7", at(9, message_id="m"), {"km": 9})
     assert isinstance(outcome, Mismatch)
@@ -78,10 +82,10 @@ def test_a_message_with_another_payload_is_a_mismatch_and_changes_nothing(client
     with pytest.raises(PayloadMismatch, match="truck 7"):
         outcome.unwrap()
     assert trucks.get("truck 7") == {"km": 5}
-    assert len(client.told("mismatch")) == 4
+    assert len(client.events_named("mismatch")) == 4
 
 
-def test_the_payload_of_a_message_does_not_depend_on_key_order_or_time_zone(trucks: Kept) -> None:
+def test_the_payload_of_a_message_does_not_depend_on_key_order_or_time_zone(trucks: BlockingState) -> None:
     trucks.apply("truck 7", Ordering("2025-12-31T12:00:00Z", message_id="m"), {"a": 1, "b": 2})
     again = trucks.apply("truck 7", Ordering("2025-12-31T13:00:00+01:00", message_id="m"), {"b": 2, "a": 1})
     assert again.reason == "duplicate_message_noop"
@@ -89,7 +93,7 @@ def test_the_payload_of_a_message_does_not_depend_on_key_order_or_time_zone(truc
 
 @pytest.mark.fault("F73")
 @pytest.mark.mission("E6")
-def test_a_tie_with_other_content_is_told_as_a_conflict(trucks: Kept) -> None:
+def test_a_tie_with_other_content_is_reported_as_a_conflict(trucks: BlockingState) -> None:
     outcomes = {value: trucks.apply(f"there {value}", at(5), value) for value in ("a", "b")}
     assert all(not outcome.conflict for outcome in outcomes.values())
     for name, values in (("there", "ab"), ("back", "ba")):
@@ -102,7 +106,7 @@ def test_a_tie_with_other_content_is_told_as_a_conflict(trucks: Kept) -> None:
 # ── the state ──
 
 
-def test_none_zero_and_nothing_at_all_are_values_like_any_other(trucks: Kept) -> None:
+def test_none_zero_and_nothing_at_all_are_values_like_any_other(trucks: BlockingState) -> None:
     values: list[Any] = [None, 0, "", [], False]
     for minute, value in enumerate(values):
         assert trucks.apply("truck", at(minute), value).applied
@@ -113,7 +117,7 @@ def test_none_zero_and_nothing_at_all_are_values_like_any_other(trucks: Kept) ->
 
 
 def test_a_value_has_the_type_that_was_declared(client: SyncClient) -> None:
-    trucks = Kept(client, "positions", Position)
+    trucks = BlockingState(client, "positions", Position)
     trucks.apply("truck", at(5), Position(1.5, -2.0))
     assert trucks.get("truck") == Position(1.5, -2.0)
 
@@ -124,7 +128,7 @@ class Position:
     y: float
 
 
-def test_read_tells_where_the_state_stands(client: SyncClient, trucks: Kept) -> None:
+def test_read_returns_the_ordering_of_the_state(client: SyncClient, trucks: BlockingState) -> None:
     trucks.apply("truck", at(5, sequence=7, publish_time="2025-12-31T12:06:00Z", message_id="m"), "here")
     current = trucks.read("truck")
     moment = dt.datetime(2025, 12, 31, 12, 5, tzinfo=dt.UTC)
@@ -133,7 +137,7 @@ def test_read_tells_where_the_state_stands(client: SyncClient, trucks: Kept) -> 
 
 
 @pytest.mark.mission("E6")
-def test_a_deleted_entity_stays_deleted_until_something_newer(trucks: Kept) -> None:
+def test_a_deleted_entity_stays_deleted_until_something_newer(trucks: BlockingState) -> None:
     trucks.apply("truck", at(1), "here")
     assert trucks.delete("truck", at(5)).applied
     assert trucks.apply("truck", at(4), "there").reason == "stale_event_ignored"
@@ -145,18 +149,18 @@ def test_a_deleted_entity_stays_deleted_until_something_newer(trucks: Kept) -> N
 
 @pytest.mark.mission("E5")
 @pytest.mark.fault("F7", "F8", "F11")
-def test_entities_are_told_apart_as_keys_are(client: SyncClient, trucks: Kept) -> None:
+def test_entities_are_distinguished_like_keys(client: SyncClient, trucks: BlockingState) -> None:
     entities = [("prod", "a__b", "c"), ("prod", "a", "b__c"), ("staging", "a__b", "c"), 1, "1", True, 1.0, b"1"]
     for number, entity in enumerate(entities):
         trucks.apply(entity, at(5), number)
     assert [trucks.get(entity) for entity in entities] == list(range(len(entities)))
-    assert Kept(client, "cars").get(1) is None, "another state"
+    assert BlockingState(client, "cars").get(1) is None, "another state"
     other = client.once.using(tenant="acme").state("trucks")
     assert client._wait(other.get(1)) is None, "another tenant"
 
 
 @pytest.mark.mission("E4", "E5")
-def test_a_logical_id_may_be_any_value(trucks: Kept) -> None:
+def test_a_logical_id_may_be_any_value(trucks: BlockingState) -> None:
     logical = {"schema": "v1", "type": "system_event", "service": "a", "producedAt": "", "region": ""}
     trucks.apply("a", at(1, message_id="m1"), 1, event_id=logical)
     assert trucks.apply("a", at(1, message_id="m2"), 1, event_id=dict(reversed(logical.items()))).replayed
@@ -167,7 +171,7 @@ def test_a_logical_id_may_be_any_value(trucks: Kept) -> None:
 
 
 @pytest.mark.mission("D6", "E3")
-def test_thousands_in_one_call_have_an_outcome_each_in_input_order(trucks: Kept) -> None:
+def test_thousands_in_one_call_have_an_outcome_each_in_input_order(trucks: BlockingState) -> None:
     events = [StateEvent(f"truck {n % 70}", at(n // 70, message_id=f"m{n}"), n, event_id=n) for n in range(2_500)]
     events.append(StateEvent("truck 0", at(59), deleted))
     assert {str(outcome) for outcome in trucks.apply_many(events)} == {"applied"}
@@ -178,7 +182,7 @@ def test_thousands_in_one_call_have_an_outcome_each_in_input_order(trucks: Kept)
     assert [outcome.key for outcome in backwards[-3:]] == ["truck 2", "truck 1", "truck 0"]
 
 
-def test_one_that_cannot_be_read_is_the_trouble_of_that_one(trucks: Kept) -> None:
+def test_an_invalid_event_fails_alone(trucks: BlockingState) -> None:
     events: list[Any] = [
         ("a", "2025-12-31T12:00Z", 1),
         ("b", "noon", 2),
@@ -199,7 +203,7 @@ def test_one_that_cannot_be_read_is_the_trouble_of_that_one(trucks: Kept) -> Non
 
 
 @pytest.mark.fault("F22")
-def test_what_cannot_be_kept_is_refused_before_anything_happens(client: SyncClient, trucks: Kept) -> None:
+def test_what_cannot_be_kept_is_refused_before_anything_happens(client: SyncClient, trucks: BlockingState) -> None:
     with pytest.raises(ResultError, match="cannot be stored"):
         trucks.apply("truck", at(1, message_id="m"), Random(1).randbytes(1_200_000))
     with pytest.raises(InvalidKey, match="no time zone"):
@@ -208,7 +212,7 @@ def test_what_cannot_be_kept_is_refused_before_anything_happens(client: SyncClie
     assert trucks.apply("truck", at(1, message_id="m"), "short").executed
 
 
-def test_a_large_batch_of_large_values_is_sent_in_parts(trucks: Kept) -> None:
+def test_a_large_batch_of_large_values_is_sent_in_parts(trucks: BlockingState) -> None:
     values = [Random(n).randbytes(700_000) for n in range(9)]
     assert all(outcome.executed for outcome in trucks.apply_many([(n, at(1), value) for n, value in enumerate(values)]))
     assert [trucks.get(n) for n in range(9)] == values
@@ -218,7 +222,7 @@ def test_a_large_batch_of_large_values_is_sent_in_parts(trucks: Kept) -> None:
 
 
 @pytest.mark.mission("E7")
-def test_messages_are_known_for_a_week_and_purged_after_it(client: SyncClient, trucks: Kept) -> None:
+def test_messages_are_known_for_a_week_and_purged_after_it(client: SyncClient, trucks: BlockingState) -> None:
     trucks.apply("truck", at(5), "newest")
     late = at(1, message_id="m")
     trucks.apply("truck", late, "late", event_id="e")
@@ -226,7 +230,7 @@ def test_messages_are_known_for_a_week_and_purged_after_it(client: SyncClient, t
     assert trucks.apply("truck", late, "late").reason == "duplicate_message_noop"
     assert client.purge() == 0
     client.clock.advance("1h")
-    by_itself = client.place.kind == "valkey"  # the server forgets them, and nobody counts
+    by_itself = client.backend.kind == "valkey"  # the server forgets them, and nobody counts
     assert client.purge() == (0 if by_itself else 2), "the message, and the event"
     assert client.purge() == 0
     assert trucks.apply("truck", late, "late").reason == "stale_event_ignored"
@@ -234,7 +238,7 @@ def test_messages_are_known_for_a_week_and_purged_after_it(client: SyncClient, t
 
 
 def test_how_long_things_are_kept_is_declared(client: SyncClient) -> None:
-    short = Kept(client, "short", window="1h", keep_deleted="2h", max_clock_skew=None)
+    short = BlockingState(client, "short", window="1h", keep_deleted="2h", max_clock_skew=None)
     short.delete("truck", at(5, message_id="m"))
     client.clock.advance("1h")
     assert short.apply("truck", at(4), 4).reason == "stale_event_ignored"
@@ -242,13 +246,13 @@ def test_how_long_things_are_kept_is_declared(client: SyncClient) -> None:
     assert short.apply("truck", at(4), 4).reason == "applied"
     assert short.apply("truck", "9999-12-31T23:59:59Z", 5).applied, "nothing is too far ahead"
     with pytest.raises(ConfigurationError, match=r"keep_deleted \(1h\) is shorter than window \(1w\)"):
-        Kept(client, "wrong", keep_deleted="1h")
+        BlockingState(client, "wrong", keep_deleted="1h")
     with pytest.raises(TypeError):
-        Kept(client, "wrong", windows="1h")
+        BlockingState(client, "wrong", windows="1h")
 
 
 @pytest.mark.fault("F43")
-def test_an_event_of_the_future_is_parked_until_its_time_comes(client: SyncClient, trucks: Kept) -> None:
+def test_an_event_of_the_future_is_parked_until_its_time_comes(client: SyncClient, trucks: BlockingState) -> None:
     early = Ordering("2026-01-01T00:05:01Z", message_id="m")
     outcome = trucks.apply("truck", early, "future")
     assert isinstance(outcome, Parked)
@@ -256,7 +260,7 @@ def test_an_event_of_the_future_is_parked_until_its_time_comes(client: SyncClien
     with pytest.raises(OutcomeParked, match="more than 5m ahead"):
         outcome.unwrap()
     assert trucks.read("truck") is None
-    assert [event.reason for event in client.told("parked")] == ["future_event_parked"]
+    assert [event.reason for event in client.events_named("parked")] == ["future_event_parked"]
     without = Ordering(sequence=1, publish_time="2026-01-01T00:05:01Z")
     assert trucks.apply("truck", without, "future").reason == "future_event_parked", "by the only time it has"
     assert trucks.apply("truck", "2026-01-01T00:05:00Z", "just so").applied
@@ -268,7 +272,7 @@ def test_an_event_of_the_future_is_parked_until_its_time_comes(client: SyncClien
 
 
 @pytest.mark.fault("F50", "F53")
-def test_a_lost_reply_is_repaired_by_delivering_again(client: SyncClient, trucks: Kept) -> None:
+def test_a_lost_reply_is_repaired_by_delivering_again(client: SyncClient, trucks: BlockingState) -> None:
     with client.store_trouble("apply_events", times=1, applied=True), pytest.raises(StoreUnavailable):
         trucks.apply("truck", at(5, message_id="m"), "here")
     assert trucks.apply("truck", at(5, message_id="m"), "here").reason == "duplicate_message_noop"
@@ -290,7 +294,7 @@ def test_the_memory_store_is_bounded_and_writes_no_mark_without_its_state() -> N
     assert trucks.apply("c", at(1), 1).executed, "the mark has expired"
 
 
-def test_a_cache_stands_aside(tmp_path: Path) -> None:
+def test_a_state_works_on_a_client_with_a_cache(tmp_path: Path) -> None:
     with Once(f"sqlite:///{tmp_path}/a.db", cache=10) as once:
         trucks = once.state("trucks")
         assert trucks.apply("truck", at(1), 1).executed
@@ -315,8 +319,8 @@ def test_a_store_without_the_capability_says_so() -> None:
 
 
 @pytest.mark.mission("E2")
-def test_entities_are_listed_by_name_with_what_they_hold(client: SyncClient, trucks: Kept) -> None:
-    others = Kept(client, "boats")
+def test_entities_are_listed_by_name_with_what_they_hold(client: SyncClient, trucks: BlockingState) -> None:
+    others = BlockingState(client, "boats")
     assert trucks.entities() == []
     for name in ("b", "a", "gone", "c"):
         trucks.apply(name, at(1), {"of": name})
@@ -339,7 +343,7 @@ def test_a_long_list_is_read_in_pages() -> None:
 
 @pytest.mark.mission("E2", "E4", "E7")
 def test_what_is_known_of_a_message_and_of_an_event(client: SyncClient) -> None:
-    trucks = Kept(client, "trucks", window="1h")
+    trucks = BlockingState(client, "trucks", window="1h")
     trucks.apply("truck 7", at(5, message_id="m1"), 1, event_id=("e", 1))
     trucks.apply("truck 7", at(5, message_id="m2"), 1, event_id=("e", 1))
     first, again = trucks.known("truck 7", message_id="m1"), trucks.known("truck 7", message_id="m2")
@@ -358,7 +362,7 @@ def test_what_is_known_of_a_message_and_of_an_event(client: SyncClient) -> None:
 
 
 @pytest.mark.mission("E3", "E4")
-def test_what_the_delivery_adds_to_a_value_is_no_other_content(trucks: Kept) -> None:
+def test_delivery_metadata_in_a_value_does_not_change_its_content(trucks: BlockingState) -> None:
     """The value tells which message brought it; what it says is its payload."""
 
     def deliver(message: str, status: str = "ok") -> tuple[str, bool]:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from onceward import Once
 from onceward.latest import Ordering, StateEvent, deleted
 from tests.clients import SyncClient
-from tests.integration.trucks import HISTORY, Kept, _quiet, an_empty_store, at, current, place, trucks
+from tests.integration.trucks import HISTORY, BlockingState, _quiet, an_empty_store, at, backend, current, trucks
 
-__all__ = ["_quiet", "place", "trucks"]  # fixtures, told here so that pytest finds them
+__all__ = ["_quiet", "backend", "trucks"]  # fixtures, told here so that pytest finds them
 
 
 @pytest.mark.mission("E6")
@@ -53,7 +53,7 @@ def test_all_permutations_of_the_hardest_history_end_in_the_same_state(client: S
     ]
     ends = set()
     for number, order in enumerate(permutations(history)):
-        state = Kept(client, f"life {number}")
+        state = BlockingState(client, f"life {number}")
         for event in order:
             state.apply_many([event])
         ends.add(repr(current(state, "truck")))
@@ -62,9 +62,9 @@ def test_all_permutations_of_the_hardest_history_end_in_the_same_state(client: S
 
 @pytest.mark.rival(18)
 @pytest.mark.mission("E2")
-def test_threads_that_deliver_one_history_end_in_its_state(client: SyncClient, trucks: Kept) -> None:
+def test_threads_that_deliver_one_history_end_in_its_state(client: SyncClient, trucks: BlockingState) -> None:
     history = [(f"truck {n % 5}", at(n % 7, sequence=n % 11, message_id=f"m{n}"), n) for n in range(150)]
-    alone = Kept(client, "alone")
+    alone = BlockingState(client, "alone")
     alone.apply_many(history)
     lock = threading.Lock()
     told: list[Any] = []

@@ -71,7 +71,7 @@ async def test_the_message_and_the_users_row_commit_together_on_an_event_loop(
 @pytest.mark.mission("E2")
 @pytest.mark.fault("F57")
 @pytest.mark.parametrize("kind", BLOCKING)
-def test_a_rollback_takes_the_message_along(trucks: Any, schema: str, kind: str) -> None:
+def test_a_rollback_also_removes_the_message(trucks: Any, schema: str, kind: str) -> None:
     with pytest.raises(Stop), BLOCKING[kind]("READ COMMITTED") as theirs:
         assert trucks.apply_in(theirs, "truck", at(5, message_id="m"), "five").executed
         write(theirs, schema, "undone")
@@ -123,7 +123,7 @@ def test_many_events_in_one_transaction_of_the_user(trucks: Any) -> None:
 
 
 @pytest.mark.parametrize("patience", ["0", "50ms", "1min"])
-def test_an_entity_that_another_open_transaction_holds_is_waited_for_and_not_for_ever(
+def test_an_entity_locked_by_another_open_transaction_is_waited_for_up_to_a_limit(
     once: Once, trucks: Any, schema: str, patience: str
 ) -> None:
     impatient = once.using(lease="600ms").state("trucks")

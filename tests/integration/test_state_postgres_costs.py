@@ -35,7 +35,8 @@ def sent(trucks: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         statement.name: name for name, statement in vars(statements(_schema())).items() if hasattr(statement, "raw")
     }
     names |= {
-        one.name: word for one, word in ((latest.BEGIN, "begin"), (latest.BATCH_SETTINGS, "set"), (latest.COMMIT, "commit"))
+        one.name: word
+        for one, word in ((latest.BEGIN, "begin"), (latest.BATCH_SETTINGS, "set"), (latest.COMMIT, "commit"))
     }
     trips: list[list[str]] = []
 
@@ -103,7 +104,7 @@ def test_entities_that_the_connection_knows_are_not_looked_up_again(trucks: Any,
 @pytest.mark.rival(18)
 @pytest.mark.mission("E6")
 @pytest.mark.parametrize("deed", ["a newer state", "deleted", "an older state"])
-def test_what_others_wrote_since_counts_for_entities_that_the_connection_knows(
+def test_writes_of_others_are_noticed_for_entities_that_the_connection_knows(
     trucks: Any, schema: str, sent: list[list[str]], deed: str
 ) -> None:
     trucks.apply_many(fleet_at(1))
@@ -140,7 +141,7 @@ def test_a_new_connection_knows_nothing(store: PostgresStore, trucks: Any, sent:
 
 
 @pytest.mark.mission("C7")
-def test_a_duplicate_writes_nothing_and_waits_for_nobody(once: Once, trucks: Any, schema: str) -> None:
+def test_a_duplicate_writes_nothing_and_waits_for_no_lock(once: Once, trucks: Any, schema: str) -> None:
     events = [("truck", at(5, message_id="m"), 5), ("truck", at(4, message_id="m4"), 4)]
     trucks.apply_many(events)
     once.store._lock_first_batches = 5  # type: ignore[attr-defined]  # in a crowd, too
@@ -165,7 +166,7 @@ def test_a_large_batch_does_not_fill_the_servers_table_of_locks(once: Once, truc
     assert held < 30
 
 
-def test_what_expires_is_found_by_an_index_and_goes_by_the_way(schema: str) -> None:
+def test_expired_rows_are_found_by_an_index_and_deleted_along_with_a_batch(schema: str) -> None:
     clock = FakeClock()
     make_effects(schema)
     with Once(PostgresStore(os.environ[URL], schema=schema, migrate=True, clock=clock)) as once:

@@ -19,11 +19,11 @@ from onceward.errors import ConfigurationError, StoreBroken, StoreFull, VersionS
 from onceward.latest import StateEvent
 from onceward.protocol.latest import EventDelivery
 from onceward.stores.redis import latest
-from onceward.stores.redis.calls import BATCH
+from onceward.stores.redis.calls import MAX_BATCH
 from tests.clients import AsyncClient, Mode, SyncClient
+from tests.integration.redis_backend import RedisBackend
 from tests.integration.redis_deliverer import HISTORY
-from tests.integration.redis_places import RedisPlace
-from tests.integration.trucks import Kept, at, current
+from tests.integration.trucks import BlockingState, at, current
 from tests.servers.proxy import CUT_REPLY, LOSE_REPLY, LOSE_REQUEST, RESET_REPLY, RESET_REQUEST, Fault, Proxy
 from tests.servers.redis import RedisServer, shared
 
@@ -32,27 +32,27 @@ MIN_READER, MORE_SIZE, HEAD = 0, 20, 30  # where these lie in a state
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[RedisPlace]:
+def backend(tmp_path: Path) -> Iterator[RedisBackend]:
     with Proxy("127.0.0.1", shared().port) as proxy:
-        here = RedisPlace(tmp_path, shared(), proxy)
+        here = RedisBackend(tmp_path, shared(), proxy)
         yield here
         here.close()
 
 
 @pytest.fixture
-def client(place: RedisPlace, mode: Mode) -> Iterator[SyncClient]:
-    client = SyncClient(place) if mode == "blocking" else AsyncClient(place)
+def client(backend: RedisBackend, mode: Mode) -> Iterator[SyncClient]:
+    client = SyncClient(backend) if mode == "blocking" else AsyncClient(backend)
     yield client
     client.close()
 
 
 @pytest.fixture
-def trucks(client: SyncClient) -> Kept:
-    return Kept(client)
+def trucks(client: SyncClient) -> BlockingState:
+    return BlockingState(client)
 
 
-def keys(place: RedisPlace, kind: str) -> list[bytes]:
-    return sorted(place.raw.scan_iter(match=b"{%b}:%b:*" % (place.prefix.encode(), kind.encode())))
+def keys(backend: RedisBackend, kind: str) -> list[bytes]:
+    return sorted(backend.raw.scan_iter(match=b"{%b}:%b:*" % (backend.prefix.encode(), kind.encode())))
 
 
 def until(wanted: Callable[[], bool]) -> None:
@@ -66,60 +66,60 @@ def until(wanted: Callable[[], bool]) -> None:
 
 
 @pytest.mark.mission("E7")
-def test_messages_and_deleted_entities_expire_by_the_servers_hand_and_states_never(
-    place: RedisPlace, trucks: Kept
+def test_the_server_expires_messages_and_deleted_entities_but_never_states(
+    backend: RedisBackend, trucks: BlockingState
 ) -> None:
     trucks.apply("truck", at(1, message_id="m"), "here", event_id="e")
-    assert [place.raw.pttl(key) for key in keys(place, "n")] == [-1]
-    ends = [place.raw.pttl(key) for key in keys(place, "m")]
+    assert [backend.raw.pttl(key) for key in keys(backend, "n")] == [-1]
+    ends = [backend.raw.pttl(key) for key in keys(backend, "m")]
     assert len(ends) == 2
     assert all(abs(end - WEEK) < MINUTE for end in ends)
     trucks.delete("truck", at(2))
-    assert [abs(place.raw.pttl(key) - MONTH) < MINUTE for key in keys(place, "n")] == [True]
+    assert [abs(backend.raw.pttl(key) - MONTH) < MINUTE for key in keys(backend, "n")] == [True]
     trucks.apply("truck", at(3), "back")
-    assert [place.raw.pttl(key) for key in keys(place, "n")] == [-1], "what came back stays"
+    assert [backend.raw.pttl(key) for key in keys(backend, "n")] == [-1], "what came back stays"
 
 
 @pytest.mark.mission("E7")
-def test_what_has_expired_is_gone(place: RedisPlace, client: SyncClient) -> None:
-    trucks = Kept(client, window="20ms", keep_deleted="20ms")
+def test_what_has_expired_is_gone(backend: RedisBackend, client: SyncClient) -> None:
+    trucks = BlockingState(client, window="20ms", keep_deleted="20ms")
     trucks.apply("here", at(1, message_id="m"), 1)
     trucks.delete("gone", at(5))
-    until(lambda: len(keys(place, "n")) == 1 and not keys(place, "m"))
+    until(lambda: len(keys(backend, "n")) == 1 and not keys(backend, "m"))
     assert trucks.get("here") == 1
     assert trucks.read("gone") is None
     assert trucks.apply("gone", at(4), "an older one").executed
     assert client.purge() == 0
 
 
-def test_durations_beyond_all_numbers_of_lua_are_kept(place: RedisPlace, client: SyncClient) -> None:
-    trucks = Kept(client, window="400000w", keep_deleted="400000w", max_clock_skew=None)
+def test_durations_beyond_all_numbers_of_lua_are_kept(backend: RedisBackend, client: SyncClient) -> None:
+    trucks = BlockingState(client, window="400000w", keep_deleted="400000w", max_clock_skew=None)
     trucks.delete("truck", at(5, message_id="m"))
     assert trucks.apply("truck", at(5, message_id="m"), 1).reason == "mismatch"
     assert trucks.apply("truck", at(4), 1).reason == "stale_event_ignored"
     assert trucks.apply("truck", "9999-12-31T23:59:59.999999Z", 1).applied
     assert trucks.read("truck").ordering.event_time.year == 9999
-    early = Kept(client, "early")
+    early = BlockingState(client, "early")
     assert early.apply("truck", "9999-12-31T23:59:59Z", 1).reason == "future_event_parked"
     assert early.apply("truck", "0001-01-01T00:00:00Z", 1).applied
 
 
-def test_every_key_of_a_state_carries_the_same_hash_tag(place: RedisPlace, trucks: Kept) -> None:
+def test_every_key_of_a_state_carries_the_same_hash_tag(backend: RedisBackend, trucks: BlockingState) -> None:
     trucks.apply_many([StateEvent(n, at(1, message_id=f"m{n}"), n, event_id=n) for n in range(5)])
-    found = list(place.raw.scan_iter(match=f"*{place.prefix}*"))
+    found = list(backend.raw.scan_iter(match=f"*{backend.prefix}*"))
     assert len(found) == 15
-    assert {key.split(b"}")[0] for key in found} == {b"{" + place.prefix.encode()}
+    assert {key.split(b"}")[0] for key in found} == {b"{" + backend.prefix.encode()}
 
 
 @pytest.mark.mission("E4")
-def test_a_mark_tells_which_message_brought_it(place: RedisPlace, trucks: Kept) -> None:
+def test_a_mark_names_the_message_that_created_it(backend: RedisBackend, trucks: BlockingState) -> None:
     trucks.apply("truck", at(5, message_id="message 1"), 5, event_id="e")
     trucks.apply("truck", at(5, message_id="message 2"), 5, event_id="e")
-    traces = sorted(place.raw.get(key)[32:] for key in keys(place, "m"))
+    traces = sorted(backend.raw.get(key)[32:] for key in keys(backend, "m"))
     assert traces == [b"message 1", b"message 1", b"message 2"], "the event is traced to the message that came first"
 
 
-def test_orders_of_any_length_come_back(trucks: Kept) -> None:
+def test_orders_of_any_length_come_back(trucks: BlockingState) -> None:
     """Longer than what is looked at first, on both sides."""
     for length in (100, 160, 170, 180, 190, 200, 1024):
         ids = ["a" * length, "a" * (length - 1) + "b", "a" * (length - 1) + "\0"]
@@ -131,16 +131,16 @@ def test_orders_of_any_length_come_back(trucks: Kept) -> None:
 # ── what it costs ──
 
 
-def test_a_batch_is_one_round_trip_and_a_large_one_a_few(place: RedisPlace, trucks: Kept) -> None:
+def test_a_batch_is_one_round_trip_and_a_large_one_a_few(backend: RedisBackend, trucks: BlockingState) -> None:
     trucks.apply("truck", at(0), 0)
 
     def trips(events: list[Any]) -> int:
-        before = place.proxy.exchanges
+        before = backend.proxy.exchanges
         trucks.apply_many(events)
-        return place.proxy.exchanges - before
+        return backend.proxy.exchanges - before
 
-    assert trips([StateEvent(n, at(1, message_id=f"m{n}"), n, event_id=n) for n in range(BATCH)]) == 1
-    assert trips([(n, at(2), n) for n in range(2 * BATCH + 1)]) == 3
+    assert trips([StateEvent(n, at(1, message_id=f"m{n}"), n, event_id=n) for n in range(MAX_BATCH)]) == 1
+    assert trips([(n, at(2), n) for n in range(2 * MAX_BATCH + 1)]) == 3
     assert trips([("truck", at(1, sequence=n), n) for n in range(900)]) == 1, "one entity, so one step"
     assert trucks.get("truck") == 899
 
@@ -151,24 +151,24 @@ def test_all_deliveries_of_an_entity_go_in_one_call() -> None:
 
     many = Random(1).choices(range(150), k=1_000)
     parts = chunks(many)
-    assert sorted(place for part in parts for place in part) == list(range(1_000))
-    assert all(len(part) <= BATCH for part in parts)
-    homes = [{many[place] for place in part} for part in parts]
+    assert sorted(position for part in parts for position in part) == list(range(1_000))
+    assert all(len(part) <= MAX_BATCH for part in parts)
+    homes = [{many[position] for position in part} for part in parts]
     assert sum(map(len, homes)) == len(set(many)), "no entity is in two of them"
     for part in parts:
-        for entity in {many[place] for place in part}:
-            mine = [place for place in part if many[place] == entity]
+        for entity in {many[position] for position in part}:
+            mine = [position for position in part if many[position] == entity]
             assert mine == sorted(mine), "they keep their order"
     assert [len(part) for part in chunks([1] * 700 + [2, 3])] == [700, 2]
 
 
 @pytest.mark.mission("C7")
-def test_a_duplicate_writes_nothing(place: RedisPlace, trucks: Kept) -> None:
+def test_a_duplicate_writes_nothing(backend: RedisBackend, trucks: BlockingState) -> None:
     events = [("truck", at(5, message_id="m"), 5), ("truck", at(4, message_id="m4"), 4), ("car", at(1), 1)]
     trucks.apply_many(events)
-    before = place.raw.info("persistence")["rdb_changes_since_last_save"]
+    before = backend.raw.info("persistence")["rdb_changes_since_last_save"]
     assert {outcome.reason for outcome in trucks.apply_many(events)} == {"duplicate_message_noop"}
-    assert place.raw.info("persistence")["rdb_changes_since_last_save"] == before
+    assert backend.raw.info("persistence")["rdb_changes_since_last_save"] == before
 
 
 # ── trouble ──
@@ -178,11 +178,11 @@ def test_a_duplicate_writes_nothing(place: RedisPlace, trucks: Kept) -> None:
 @pytest.mark.parametrize("fault", [LOSE_REQUEST, LOSE_REPLY, RESET_REQUEST, RESET_REPLY, CUT_REPLY])
 @pytest.mark.parametrize("times", [1, 3])
 def test_whatever_is_lost_on_the_way_delivering_again_repairs_it(
-    place: RedisPlace, trucks: Kept, fault: Fault, times: int
+    backend: RedisBackend, trucks: BlockingState, fault: Fault, times: int
 ) -> None:
     """A connection that had been used is replaced once without a word; what fails again is raised."""
     trucks.apply("truck", at(1, message_id="m1"), 1)
-    place.proxy.next(fault, times=times)
+    backend.proxy.next(fault, times=times)
     outcome = None
     while outcome is None:
         try:
@@ -190,7 +190,7 @@ def test_whatever_is_lost_on_the_way_delivering_again_repairs_it(
         except StoreUnavailable:
             assert times > 1
     assert outcome.reason in {"applied", "duplicate_message_noop"}
-    assert len(place.proxy.struck) == times
+    assert len(backend.proxy.struck) == times
     assert trucks.get("truck") == 2
     assert trucks.apply("truck", at(2, message_id="m2"), 2).reason == "duplicate_message_noop"
 
@@ -216,10 +216,12 @@ def test_a_full_server_keeps_neither_the_message_nor_the_state() -> None:
 
 
 @pytest.mark.fault("F67")
-def test_an_entity_of_a_newer_version_is_left_alone_and_stops_no_other(place: RedisPlace, trucks: Kept) -> None:
+def test_an_entity_of_a_newer_version_is_left_alone_and_stops_no_other(
+    backend: RedisBackend, trucks: BlockingState
+) -> None:
     trucks.apply("new", at(1), 1)
-    [key] = keys(place, "n")
-    place.raw.setrange(key, MIN_READER, b"\x63")
+    [key] = keys(backend, "n")
+    backend.raw.setrange(key, MIN_READER, b"\x63")
     outcomes = trucks.apply_many([("new", at(2, message_id="m"), 2), ("old", at(2), 2)])
     assert isinstance(outcomes[0], Failed)
     assert isinstance(outcomes[0].exception, VersionSkew)
@@ -228,17 +230,17 @@ def test_an_entity_of_a_newer_version_is_left_alone_and_stops_no_other(place: Re
         trucks.apply("new", at(3), 3)
     with pytest.raises(VersionSkew, match="newer Onceward"):
         trucks.get("new")
-    assert keys(place, "m") == []
+    assert keys(backend, "m") == []
 
 
 @pytest.mark.fault("F67")
-def test_fields_of_a_later_version_are_handed_on(place: RedisPlace, trucks: Kept) -> None:
+def test_fields_of_a_later_version_are_handed_on(backend: RedisBackend, trucks: BlockingState) -> None:
     trucks.apply("truck", at(1), "one")
-    [key] = keys(place, "n")
-    state = place.raw.get(key)
+    [key] = keys(backend, "n")
+    state = backend.raw.get(key)
     order = int.from_bytes(state[MORE_SIZE - 2 : MORE_SIZE], "little")
     more = b"of 2031" * 40
-    place.raw.set(
+    backend.raw.set(
         key,
         state[:MORE_SIZE] + len(more).to_bytes(2, "little") + state[MORE_SIZE + 2 : HEAD + order] + more
         + state[HEAD + order :],
@@ -247,30 +249,30 @@ def test_fields_of_a_later_version_are_handed_on(place: RedisPlace, trucks: Kept
     assert trucks.apply("truck", at(2, message_id="m" * 300), "two").executed
     assert trucks.get("truck") == "two"
     assert trucks.read("truck").entity == "truck"
-    assert more in place.raw.get(key)
+    assert more in backend.raw.get(key)
     assert trucks.delete("truck", at(3)).executed
-    assert more in place.raw.get(key)
+    assert more in backend.raw.get(key)
     assert trucks.read("truck").deleted
 
 
-def test_a_key_that_holds_something_else_stops_no_other_entity(place: RedisPlace, trucks: Kept) -> None:
+def test_a_key_that_holds_something_else_stops_no_other_entity(backend: RedisBackend, trucks: BlockingState) -> None:
     trucks.apply("spoilt", at(1), 1)
-    [key] = keys(place, "n")
-    place.raw.delete(key)
-    place.raw.hset(key, "a", "b")
+    [key] = keys(backend, "n")
+    backend.raw.delete(key)
+    backend.raw.hset(key, "a", "b")
     with pytest.raises(StoreBroken, match="holds something else"):
         trucks.apply_many([("a", at(1), 1), ("spoilt", at(2, message_id="m"), 2), ("b", at(1), 1)])
     assert (trucks.get("a"), trucks.get("b")) == (1, 1)
-    assert keys(place, "m") == [], "no mark without its state"
-    place.raw.delete(key)
-    place.raw.set(key, b"\1 too short")
+    assert keys(backend, "m") == [], "no mark without its state"
+    backend.raw.delete(key)
+    backend.raw.set(key, b"\1 too short")
     with pytest.raises(StoreBroken):
         trucks.apply("spoilt", at(2), 2)
     with pytest.raises(StoreBroken, match="edited by hand"):
         trucks.get("spoilt")
 
 
-def test_there_is_no_transaction_to_join(trucks: Kept) -> None:
+def test_there_is_no_transaction_to_join(trucks: BlockingState) -> None:
     with pytest.raises(ConfigurationError, match="transaction"):
         trucks.apply_in(object(), "truck", at(1), 1)
 

@@ -26,7 +26,7 @@ from onceward.stores.sqlite.schema import AUDIT, TABLES
 from onceward.testing import FakeClock
 from tests.clients import SyncClient
 from tests.integration.joined_block import users_connection
-from tests.integration.trucks import Kept, at
+from tests.integration.trucks import BlockingState, at
 
 UPSERT = "INSERT INTO trucks VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET place = excluded.place"
 
@@ -39,8 +39,8 @@ def theirs(sqlite_client: SyncClient) -> Iterator[sqlite3.Connection]:
 
 
 @pytest.fixture
-def trucks(sqlite_client: SyncClient) -> Kept:
-    return Kept(sqlite_client)
+def trucks(sqlite_client: SyncClient) -> BlockingState:
+    return BlockingState(sqlite_client)
 
 
 def committed(path: Path) -> dict[str, str]:
@@ -51,7 +51,7 @@ def committed(path: Path) -> dict[str, str]:
 # ── in the user's own transaction ──
 
 
-def upsert(connection: sqlite3.Connection, trucks: Kept, name: str, ordering: Any, place: str) -> Any:
+def upsert(connection: sqlite3.Connection, trucks: BlockingState, name: str, ordering: Any, place: str) -> Any:
     outcome = trucks.apply_in(connection, name, ordering, place)
     if outcome.applied:
         connection.execute(UPSERT, (name, place))
@@ -60,35 +60,35 @@ def upsert(connection: sqlite3.Connection, trucks: Kept, name: str, ordering: An
 
 @pytest.mark.mission("E2")
 def test_the_message_and_the_users_row_commit_together(
-    sqlite_client: SyncClient, trucks: Kept, theirs: sqlite3.Connection
+    sqlite_client: SyncClient, trucks: BlockingState, theirs: sqlite3.Connection
 ) -> None:
     told = []
     for minute, place in ((5, "five"), (4, "four"), (5, "five"), (6, "six")):
         with theirs:
             told.append(str(upsert(theirs, trucks, "truck", at(minute, message_id=place), place)))
     assert told == ["applied", "stale_event_ignored", "duplicate_message_noop", "applied"]
-    assert committed(sqlite_client.place.path) == {"truck": "six"}
+    assert committed(sqlite_client.backend.path) == {"truck": "six"}
     assert trucks.get("truck") == "six"
 
 
 @pytest.mark.mission("E2")
 @pytest.mark.fault("F57")
-def test_a_rollback_takes_the_message_along(
-    sqlite_client: SyncClient, trucks: Kept, theirs: sqlite3.Connection
+def test_a_rollback_also_removes_the_message(
+    sqlite_client: SyncClient, trucks: BlockingState, theirs: sqlite3.Connection
 ) -> None:
     with pytest.raises(ZeroDivisionError), theirs:
         assert upsert(theirs, trucks, "truck", at(5, message_id="m"), "five").executed
         raise ZeroDivisionError
-    assert committed(sqlite_client.place.path) == {}
+    assert committed(sqlite_client.backend.path) == {}
     assert trucks.read("truck") is None
     with theirs:
         assert upsert(theirs, trucks, "truck", at(5, message_id="m"), "five").executed, "delivered again"
-    assert committed(sqlite_client.place.path) == {"truck": "five"}
+    assert committed(sqlite_client.backend.path) == {"truck": "five"}
 
 
 @pytest.mark.mission("E2")
 def test_a_failure_inside_leaves_no_mark_that_the_user_could_commit(
-    sqlite_client: SyncClient, trucks: Kept, theirs: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+    sqlite_client: SyncClient, trucks: BlockingState, theirs: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
@@ -100,12 +100,12 @@ def test_a_failure_inside_leaves_no_mark_that_the_user_could_commit(
             with pytest.raises(KeyboardInterrupt):
                 trucks.apply_in(theirs, "truck", at(5, message_id="m"), "five")
     assert theirs.execute("SELECT count(*) FROM onceward_marks").fetchone() == (0,)
-    assert committed(sqlite_client.place.path) == {"another": "row"}, "what the user wrote before is theirs to commit"
+    assert committed(sqlite_client.backend.path) == {"another": "row"}, "what the user wrote before is theirs to commit"
     assert trucks.apply("truck", at(5, message_id="m"), "five").executed
 
 
 def test_a_transaction_that_has_read_too_early_is_to_be_repeated(
-    sqlite_client: SyncClient, trucks: Kept, theirs: sqlite3.Connection
+    sqlite_client: SyncClient, trucks: BlockingState, theirs: sqlite3.Connection
 ) -> None:
     theirs.execute("BEGIN")
     theirs.execute("SELECT count(*) FROM trucks").fetchall()
@@ -117,7 +117,7 @@ def test_a_transaction_that_has_read_too_early_is_to_be_repeated(
         assert upsert(theirs, trucks, "truck", at(4), "four").reason == "stale_event_ignored"
 
 
-def test_many_events_in_one_transaction_of_the_user(trucks: Kept, theirs: sqlite3.Connection) -> None:
+def test_many_events_in_one_transaction_of_the_user(trucks: BlockingState, theirs: sqlite3.Connection) -> None:
     events = [StateEvent(f"truck {n % 3}", at(n, message_id=f"m{n}"), n) for n in range(30)]
     events.append(StateEvent("truck 0", at(50), deleted))
     with theirs:
@@ -129,14 +129,14 @@ def test_many_events_in_one_transaction_of_the_user(trucks: Kept, theirs: sqlite
     assert trucks.read("truck 1").deleted
 
 
-def test_the_users_connection_keeps_its_ways(trucks: Kept, sqlite_client: SyncClient) -> None:
+def test_the_users_connection_keeps_its_settings(trucks: BlockingState, sqlite_client: SyncClient) -> None:
     sqlite_client.read("open the store")
     sqlite3.register_converter("blob", lambda _: 1 / 0)
     sqlite3.register_converter("integer", lambda _: 1 / 0)
     try:
         with closing(
             sqlite3.connect(
-                sqlite_client.place.path, check_same_thread=False, detect_types=sqlite3.PARSE_DECLTYPES, timeout=0
+                sqlite_client.backend.path, check_same_thread=False, detect_types=sqlite3.PARSE_DECLTYPES, timeout=0
             )
         ) as theirs:
             theirs.row_factory = sqlite3.Row
@@ -151,7 +151,7 @@ def test_the_users_connection_keeps_its_ways(trucks: Kept, sqlite_client: SyncCl
     assert trucks.get("truck") == 5
 
 
-def test_what_cannot_be_joined_is_refused(trucks: Kept, tmp_path: Path) -> None:
+def test_what_cannot_be_joined_is_refused(trucks: BlockingState, tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "another.db", check_same_thread=False)) as other:
         with pytest.raises(ConfigurationError, match="cannot commit together"):
             trucks.apply_in(other, "truck", at(1), 1)
@@ -273,7 +273,7 @@ def test_a_batch_is_a_handful_of_statements(counted: Counted) -> None:
     ]
 
 
-def test_orders_at_hand_are_looked_up_again_after_anybody_else_wrote(counted: Counted, tmp_path: Path) -> None:
+def test_cached_orderings_are_looked_up_again_after_another_connection_wrote(counted: Counted, tmp_path: Path) -> None:
     many = [(f"truck {n}", at(1), n) for n in range(20)]
     counted.have_at_hand(many)
     assert LOOK not in counted.during(many)
@@ -288,7 +288,7 @@ def test_orders_at_hand_are_looked_up_again_after_anybody_else_wrote(counted: Co
     assert [outcome.executed for outcome in counted.trucks.apply_many(revived)] == [n == 2 for n in range(20)]
 
 
-def test_a_batch_that_was_interrupted_after_its_commit_leaves_nothing_at_hand(
+def test_a_batch_that_was_interrupted_after_its_commit_leaves_nothing_cached(
     counted: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> None:
@@ -304,7 +304,7 @@ def test_a_batch_that_was_interrupted_after_its_commit_leaves_nothing_at_hand(
     assert counted.trucks.get("truck 3") == "nine"
 
 
-def test_a_batch_that_failed_leaves_nothing_at_hand(counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_failed_leaves_nothing_cached(counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
     many = [(f"truck {n}", at(1), n) for n in range(20)]
     counted.have_at_hand(many)
     later = [(f"truck {n}", at(5), "later") for n in range(20)]
@@ -323,7 +323,7 @@ def test_a_batch_that_failed_leaves_nothing_at_hand(counted: Counted, monkeypatc
 
 
 @pytest.mark.mission("C7")
-def test_a_duplicate_writes_nothing_and_waits_for_nobody(counted: Counted, tmp_path: Path) -> None:
+def test_a_duplicate_writes_nothing_and_waits_for_no_lock(counted: Counted, tmp_path: Path) -> None:
     events = [("truck", at(5, message_id="m"), 5), ("truck", at(4, message_id="m4"), 4)]
     counted.trucks.apply_many(events)
     with closing(sqlite3.connect(tmp_path / "once.db", isolation_level=None)) as writer:
@@ -371,7 +371,7 @@ def test_a_file_of_the_second_version_gets_the_tables_and_keeps_its_records(tmp_
 
 @pytest.mark.fault("F67")
 def test_an_entity_of_a_newer_version_is_left_alone_and_stops_no_other(
-    trucks: Kept, theirs: sqlite3.Connection
+    trucks: BlockingState, theirs: sqlite3.Connection
 ) -> None:
     trucks.apply_many([("new", at(1), 1), ("old", at(1), 1)])
     with theirs:
@@ -386,7 +386,9 @@ def test_an_entity_of_a_newer_version_is_left_alone_and_stops_no_other(
 
 
 @pytest.mark.mission("E2", "E4", "E7")
-def test_the_database_shows_which_message_brought_what_and_until_when(trucks: Kept, theirs: sqlite3.Connection) -> None:
+def test_the_database_shows_which_message_brought_what_and_until_when(
+    trucks: BlockingState, theirs: sqlite3.Connection
+) -> None:
     trucks.apply(("prod", "truck"), at(5, message_id="m1"), 5, event_id="e")
     trucks.apply(("prod", "truck"), at(5, message_id="m2"), 5, event_id="e")
     marks = theirs.execute("SELECT message, expires_at - created_at FROM onceward_marks ORDER BY message").fetchall()

@@ -72,7 +72,7 @@ INSIDE, APART, GONE = (False, True, READER), (True, False, READER + 1), (False, 
 
 
 @pytest.mark.fault("F67")
-def test_states_of_the_version_before_are_there_guard_and_move_when_they_change(
+def test_states_of_the_previous_version_are_readable_protect_and_move_when_they_change(
     raw: sqlite3.Connection, path: Path
 ) -> None:
     make_before(raw)
@@ -99,7 +99,7 @@ def test_states_of_the_version_before_are_there_guard_and_move_when_they_change(
 
 
 @pytest.mark.fault("F67")
-def test_one_of_the_version_before_goes_on_beside_us_and_is_kept_out_of_what_it_would_not_find(
+def test_a_client_of_the_previous_version_keeps_working_and_leaves_moved_states_alone(
     once: Once, raw: sqlite3.Connection
 ) -> None:
     trucks = once.state("trucks")
@@ -144,7 +144,7 @@ def test_a_file_that_was_vacuumed_has_every_state_where_it_belongs(once: Once, r
     assert [trucks.get(name) for name in names[20:]] == [f"{name} again" for name in names[20:]]
 
 
-def test_a_state_that_somebody_removed_by_hand_is_unknown_and_comes_back_with_the_next_event(
+def test_a_state_that_was_removed_by_hand_is_unknown_and_comes_back_with_the_next_event(
     once: Once, raw: sqlite3.Connection
 ) -> None:
     trucks = once.state("trucks")
@@ -156,7 +156,7 @@ def test_a_state_that_somebody_removed_by_hand_is_unknown_and_comes_back_with_th
     assert (trucks.get("a"), trucks.get("b")) == (1, 5)
 
 
-def test_two_that_write_in_turn_end_where_one_alone_does(once: Once, path: Path) -> None:
+def test_two_alternating_writers_end_in_the_same_state_as_one(once: Once, path: Path) -> None:
     dice = Random(5)
     history = [
         StateEvent(f"truck {dice.randrange(9)}", Ordering("2025-12-31T12:00Z", n), deleted if n % 7 == 0 else n)

@@ -19,14 +19,14 @@ from onceward.results.encryption import AesGcm
 from onceward.results.stored_input import InputCodec
 from onceward.stores import MemoryStore
 from onceward.testing import FakeClock
-from tests.clients import AsyncClient, Mode, Place, SyncClient, place_of
+from tests.clients import AsyncClient, Backend, Mode, SyncClient, make_backend
 
-on_every_store = pytest.mark.parametrize("place", ["memory", "sqlite", "postgres", "valkey"], indirect=True)
+on_every_store = pytest.mark.parametrize("backend", ["memory", "sqlite", "postgres", "valkey"], indirect=True)
 
 
-@pytest.fixture(params=["memory", *os.environ.get("ONCEWARD_TEST_PLACES", "").split()])
-def place(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Place:
-    return place_of(request, tmp_path, clock)
+@pytest.fixture(params=["memory", *os.environ.get("ONCEWARD_TEST_BACKENDS", "").split()])
+def backend(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Backend:
+    return make_backend(request, tmp_path, clock)
 
 
 class Order(Struct):
@@ -88,8 +88,8 @@ def test_without_it_nothing_is_kept(client: SyncClient) -> None:
     assert work.read("s").record.note == {}
 
 
-def test_it_does_not_count_as_a_note_of_the_users(place: Place) -> None:
-    with Once(place.open(), store_input=True) as once:
+def test_it_does_not_count_as_a_note_of_the_users(backend: Backend) -> None:
+    with Once(backend.open(), store_input=True) as once:
 
         @once(key="k:{n}")
         def work(n: int, text: str) -> dict[str, str]:
@@ -143,8 +143,8 @@ def test_large_input_travels_to_every_store(client: SyncClient) -> None:
 
 
 @on_every_store
-def test_encrypted_input_is_no_plain_text_and_opens_nowhere_else(place: Place, mode: Mode) -> None:
-    client = (SyncClient if mode == "blocking" else AsyncClient)(place, cipher=AesGcm({"k": b"0" * 32}, current="k"))
+def test_encrypted_input_is_unreadable_and_cannot_be_decrypted_for_another_key(backend: Backend, mode: Mode) -> None:
+    client = (SyncClient if mode == "blocking" else AsyncClient)(backend, cipher=AesGcm({"k": b"0" * 32}, current="k"))
 
     def fails(n: int, card: str) -> None:
         raise ConnectionError
@@ -189,7 +189,7 @@ def test_a_table_of_operations_may_say_it() -> None:
         assert entry.record.note[INPUT]
 
 
-def test_many_at_once_keep_theirs_too(client: SyncClient) -> None:
+def test_calls_in_bulk_store_their_input_too(client: SyncClient) -> None:
     def fails(n: int) -> int:
         if n == 2:
             raise ConnectionError

@@ -33,7 +33,7 @@ from onceward import (
     Unknown,
 )
 from onceward.errors import WrongRuntime
-from tests.clients import TOO_LONG, AsyncClient, Place, SyncClient
+from tests.clients import TOO_LONG, AsyncClient, Backend, SyncClient
 
 SUBMISSION: dict[str, Any] = {
     "company": "Acme",
@@ -127,7 +127,7 @@ def test_the_key_of_a_payload_is_the_same_in_every_process() -> None:
 
 
 @pytest.mark.mission("B2")
-def test_ten_callers_at_once_make_one_call(client: SyncClient) -> None:
+def test_ten_concurrent_callers_make_one_call(client: SyncClient) -> None:
     ran = []
 
     def process(company: str) -> str:
@@ -170,7 +170,7 @@ def test_nothing_that_is_kept_per_key_while_it_runs_is_left_afterwards(client: S
 def test_the_fast_path_of_a_replay_takes_no_lock(sqlite_client: SyncClient) -> None:
     client = sqlite_client
     client.run("k", str, 1)
-    writer = sqlite3.connect(client.place.path, isolation_level=None)
+    writer = sqlite3.connect(client.backend.path, isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")  # nobody else can write now
     try:
         assert client.outcome("k", str, 1).replayed
@@ -295,7 +295,7 @@ def test_a_failed_write_of_the_result_is_retried(client: SyncClient) -> None:
 
     with client.store_trouble("settle", times=3):
         assert process("Acme") == "processed"
-    assert len(client.told("settle_retried")) == 3
+    assert len(client.events_named("settle_retried")) == 3
     assert process.outcome("Acme").replayed
     assert ran == ["Acme"]
 
@@ -313,7 +313,7 @@ def test_a_write_of_the_result_that_fails_to_the_end_surfaces_with_the_value(cli
             process("Other")
     assert surfaced.value.value == "processed"
     assert process.read("Acme").state is RecordState.PENDING  # held until its lease lapses, then after_crash decides
-    assert len(client.told("unknown")) == 2
+    assert len(client.events_named("unknown")) == 2
 
 
 # ── B6: where keys come from ────────────────────────────────────────────────────────────────────────────────────────
@@ -361,18 +361,18 @@ def test_the_parts_of_a_business_key_cannot_flow_into_each_other(client: SyncCli
 
 
 @pytest.mark.mission("B7")
-async def test_the_blocking_face_refuses_to_block_an_event_loop_and_names_the_other_one(place: Place) -> None:
-    once = Once(place.open())
+async def test_the_sync_client_refuses_to_block_an_event_loop_and_names_the_async_one(backend: Backend) -> None:
+    once = Once(backend.open())
     with pytest.raises(WrongRuntime, match="AsyncOnce"):
         once.run("k", str, 1)
     await asyncio.to_thread(once.close)
 
 
 @pytest.mark.mission("B7")
-def test_the_async_face_refuses_to_be_driven_without_an_event_loop(place: Place) -> None:
+def test_the_async_client_refuses_to_run_without_an_event_loop(backend: Backend) -> None:
     async def work() -> None: ...
 
-    once = AsyncOnce(place.open())
+    once = AsyncOnce(backend.open())
     call = once.run("k", work)
     with pytest.raises(WrongRuntime, match="Once"):
         call.send(None)
@@ -410,9 +410,9 @@ def test_a_hundred_tasks_that_wait_for_one_of_them_do_not_block_their_loop(clien
 
 
 @pytest.mark.mission("B7")
-def test_both_faces_of_one_client_work_on_the_same_data(place: Place) -> None:
+def test_the_sync_and_async_sides_of_one_client_work_on_the_same_data(backend: Backend) -> None:
     ran: list[str] = []
-    with Once(place.open()) as once:
+    with Once(backend.open()) as once:
 
         async def process(company: str) -> str:
             ran.append(company)

@@ -109,7 +109,7 @@ def world(store: str, tmp_path: Path) -> Iterator[World]:
 
 
 @pytest.mark.mission("B1", "B3")
-def test_the_same_content_is_one_submission_whoever_sends_it_and_however_often(world: World) -> None:
+def test_the_same_content_is_one_submission_from_any_sender_and_however_often(world: World) -> None:
     first = world.desk.process.outcome(submission(1, broker="north"))
     second = world.desk.process.outcome(submission(2, broker="south"))
     assert (first.replayed, second.replayed) == (False, True)
@@ -152,7 +152,7 @@ def test_the_key_is_the_same_in_every_process() -> None:
 
 
 @pytest.mark.mission("B2", "B7")
-def test_ten_threads_at_once_ask_the_bureau_once(world: World) -> None:
+def test_ten_concurrent_threads_ask_the_bureau_once(world: World) -> None:
     together = threading.Barrier(10)
     desks = [world.desk, world.another()]
 
@@ -167,7 +167,7 @@ def test_ten_threads_at_once_ask_the_bureau_once(world: World) -> None:
 
 
 @pytest.mark.mission("B2", "B7")
-def test_ten_tasks_at_once_ask_the_bureau_once_and_threads_get_the_same_answer(world: World) -> None:
+def test_ten_concurrent_tasks_ask_the_bureau_once_and_threads_get_the_same_answer(world: World) -> None:
     async def story() -> list[str]:
         outcomes = [world.desk.process_async.outcome(submission(number + 1)) for number in range(10)]
         return sorted(outcome.kind for outcome in await asyncio.gather(*outcomes))
@@ -252,7 +252,7 @@ def amount(value: str) -> dict[str, Any]:
     [amount("NaN"), amount("sNaN"), amount("-Infinity"), amount("-5"), {"company": ""}, {"company": "a\0b"}],
     ids=str,
 )
-def test_what_nobody_could_insure_is_refused_before_anything_is_claimed(world: World, content: dict[str, Any]) -> None:
+def test_an_invalid_submission_is_refused_before_anything_is_claimed(world: World, content: dict[str, Any]) -> None:
     web = httpx.Client(transport=httpx.WSGITransport(application(world.desk, {})), base_url="http://insurer")
     body = {**msgspec.to_builtins(submission()), **content}
     assert web.post(PATH, content=msgspec.json.encode(body)).status_code == httpx.codes.BAD_REQUEST
@@ -266,7 +266,7 @@ class Dead(BaseException):
 
 @pytest.mark.mission("B3", "B5")
 @pytest.mark.fault("F31", "F71")
-def test_whoever_dies_right_behind_the_commit_has_left_the_row_and_the_record(
+def test_a_worker_that_dies_right_after_the_commit_leaves_the_row_and_the_record(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = world.desk.quotes.write
@@ -331,7 +331,7 @@ def test_a_submission_over_http_and_the_same_from_a_queue_are_one(world: World) 
 
 
 @pytest.mark.mission("B8")
-def test_the_metric_tells_replays_apart(world: World) -> None:
+def test_the_metric_counts_replays_separately(world: World) -> None:
     registry = CollectorRegistry()
     stop = prometheus.export(world.desk.once, registry, processed="submission.processed", pending=False)
     for number in (1, 2, 3):
@@ -355,7 +355,7 @@ def test_metrics_are_served_beside_the_submissions(world: World) -> None:
 
 
 @pytest.mark.mission("B8")
-def test_too_many_replays_are_said_out_loud_and_so_is_none_for_weeks(tmp_path: Path) -> None:
+def test_too_many_replays_are_reported_and_so_is_no_replay_for_weeks(tmp_path: Path) -> None:
     clock = FakeClock()
     memory = MemoryStore(clock=clock)
     with bureau(calm=True) as remote:

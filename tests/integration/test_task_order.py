@@ -45,7 +45,7 @@ def test_once_above_the_decorator_of_a_task_is_refused(queue: str) -> None:
         AsyncOnce("memory://")(task)
 
 
-def test_a_function_that_has_an_attribute_of_such_a_name_is_no_task() -> None:
+def test_a_function_with_an_attribute_of_such_a_name_is_not_a_task() -> None:
     def ship(order_id: int) -> None: ...
 
     ship.delay = 5  # type: ignore[attr-defined]

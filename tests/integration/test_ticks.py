@@ -61,7 +61,7 @@ def fired(client: SyncClient, name: str = "report", scheduled_at: Any = None, **
 
 
 @pytest.mark.mission("C3", "C9")
-def test_a_run_happens_once_whoever_fires_it_and_however_its_time_is_written(client: SyncClient) -> None:
+def test_a_run_happens_once_whichever_machine_fires_it_and_however_its_time_is_written(client: SyncClient) -> None:
     start_at(client.clock, FIVE_PAST)
     other = client.another()
     assert fired(client, scheduled_at=FIVE_PAST) == FIVE_PAST
@@ -74,7 +74,7 @@ def test_a_run_happens_once_whoever_fires_it_and_however_its_time_is_written(cli
 
 
 @pytest.mark.mission("C3")
-def test_while_it_runs_the_others_are_told_so_and_a_crash_frees_it_after_the_lease(client: SyncClient) -> None:
+def test_while_a_run_is_active_other_fires_get_running_and_a_crash_frees_it_after_the_lease(client: SyncClient) -> None:
     start_at(client.clock, FIVE_PAST)
     other = client.another()
     key = other.once.tick("report", FIVE_PAST)._schedule.key(1_772_438_700_000_000)
@@ -87,7 +87,7 @@ def test_while_it_runs_the_others_are_told_so_and_a_crash_frees_it_after_the_lea
 
 
 @pytest.mark.mission("C3")
-def test_a_failed_run_is_not_repeated_unless_somebody_asks(client: SyncClient) -> None:
+def test_a_failed_run_is_not_repeated_unless_requested(client: SyncClient) -> None:
     start_at(client.clock, FIVE_PAST)
     with pytest.raises(OSError, match="disk"), ticked(client, "report", FIVE_PAST):
         raise OSError("disk")
@@ -172,7 +172,7 @@ def test_overlapping_fires_skip_and_a_skipped_slot_stays_skipped(client: SyncCli
     assert fired(other, scheduled_at=next_one, rerun=True) == next_one
 
 
-def test_the_turn_is_given_up_however_a_run_ends(client: SyncClient) -> None:
+def test_the_overlap_lock_is_released_however_a_run_ends(client: SyncClient) -> None:
     start_at(client.clock, FIVE_PAST)
     with pytest.raises(KeyboardInterrupt), ticked(client, "report", FIVE_PAST - timedelta(minutes=5)):
         raise KeyboardInterrupt
@@ -249,7 +249,7 @@ def test_what_cannot_work_is_refused_before_anything_runs(client: SyncClient, wr
 
 
 @pytest.mark.parametrize("when", [datetime(2026, 3, 2, 8, 5), "2026-03-02T08:05:00", "noon", 5])  # noqa: DTZ001 (that is the point)
-def test_a_time_without_a_zone_is_no_slot(client: SyncClient, when: Any) -> None:
+def test_a_time_without_a_zone_is_not_a_slot(client: SyncClient, when: Any) -> None:
     with pytest.raises(InvalidKey):
         client.once.tick("report", when)
 
@@ -273,10 +273,10 @@ def test_declarations_that_cannot_work_are_refused(client: SyncClient) -> None:
 async def coroutine_function() -> None: ...
 
 
-def test_a_fire_at_the_wrong_time_is_an_outcome_of_a_declared_function_and_is_told(client: SyncClient) -> None:
+def test_a_fire_at_the_wrong_time_is_an_outcome_of_a_declared_function_and_is_reported(client: SyncClient) -> None:
     start_at(client.clock, FIVE_PAST)
     planned = client.once.schedule(PATTERN, name="report")(client._work(lambda: None))
     for wrong, reason in ((timedelta(seconds=31), "too early"), (-timedelta(hours=25), "too late")):
         outcome = client._wait(planned.tick(FIVE_PAST + wrong))
         assert (outcome.kind, outcome.reason) == ("stale", reason)
-        assert client.told("skipped")[-1].reason == reason
+        assert client.events_named("skipped")[-1].reason == reason

@@ -29,7 +29,7 @@ from tests.integration.joined_block import (
 __all__ = ["always_open", "connection", "write"]  # fixtures, told here so that pytest finds them
 
 
-def test_a_handler_that_raises_takes_its_own_writes_along_and_leaves_the_transaction_usable(
+def test_a_handler_that_raises_rolls_back_its_own_writes_and_leaves_the_transaction_usable(
     sqlite_client: SyncClient, connection: sqlite3.Connection, write: Write
 ) -> None:
     def fails() -> None:
@@ -103,7 +103,7 @@ async def _gathered(path: Path, slow: str) -> tuple[list[Any], list[str], list[A
 
 @pytest.mark.mission("A1")
 @pytest.mark.parametrize("slow", ["good", "bad"])
-def test_two_jobs_at_once_in_one_transaction_are_refused_before_the_second_begins(tmp_path: Path, slow: str) -> None:
+def test_two_concurrent_jobs_in_one_transaction_are_refused_before_the_second_begins(tmp_path: Path, slow: str) -> None:
     answers, words, records = asyncio.run(_gathered(tmp_path / "once.db", slow))
     assert isinstance(answers[0], ValueError)
     assert isinstance(answers[1], ConfigurationError)
@@ -112,7 +112,7 @@ def test_two_jobs_at_once_in_one_transaction_are_refused_before_the_second_begin
     assert records == [None, None]
 
 
-def test_two_jobs_at_once_inside_of_a_third_are_refused_too(tmp_path: Path) -> None:
+def test_two_concurrent_jobs_inside_of_a_third_are_refused_too(tmp_path: Path) -> None:
     async def main() -> list[Any]:
         async with AsyncOnce(f"sqlite:///{tmp_path / 'once.db'}") as once:
             await once.read("open the store")
@@ -153,7 +153,7 @@ def test_a_job_may_do_another_one_within_itself(
 
 
 @pytest.mark.fault("F35")
-def test_a_job_that_asks_for_its_own_key_again_is_told_so_at_once(
+def test_a_job_that_asks_for_its_own_key_again_gets_an_immediate_error(
     sqlite_client: SyncClient, connection: sqlite3.Connection
 ) -> None:
     with connection, within(sqlite_client, connection) as tx:
@@ -171,7 +171,7 @@ def test_the_transaction_waits_for_another_writer_no_longer_than_the_job_allows(
 ) -> None:
     hasty = sqlite_client.another(lease="1s")
     allowed = hasty.once.policy.call_timeout
-    with closing(sqlite3.connect(sqlite_client.place.path, isolation_level=None)) as writer:
+    with closing(sqlite3.connect(sqlite_client.backend.path, isolation_level=None)) as writer:
         users_connection(hasty).close()
         writer.execute("BEGIN IMMEDIATE")
         since = time.monotonic()
@@ -192,7 +192,7 @@ def test_with_autocommit_off_what_complete_in_wrote_is_found_committed(
         always_open.execute("INSERT INTO effects VALUES ('done')")
         claim.complete_in(always_open, "value")
     assert sqlite_client.read("k").state is RecordState.COMPLETED
-    assert len(sqlite_client.told("completed")) == 1
+    assert len(sqlite_client.events_named("completed")) == 1
 
 
 @since_3_12

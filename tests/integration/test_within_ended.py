@@ -18,7 +18,7 @@ __all__ = ["always_open", "connection", "write"]  # fixtures, told here so that 
 
 
 @pytest.mark.mission("A1")
-def test_a_handler_that_commits_and_returns_is_told_off_and_its_work_is_recorded_as_done(
+def test_a_handler_that_commits_and_returns_raises_and_its_work_is_recorded_as_done(
     sqlite_client: SyncClient, connection: sqlite3.Connection, write: Write
 ) -> None:
     def commits() -> str:
@@ -33,7 +33,7 @@ def test_a_handler_that_commits_and_returns_is_told_off_and_its_work_is_recorded
     assert entry.state is RecordState.COMPLETED
     assert sqlite_client.run("k", commits) == "value", "it is not done again"
     assert rows(sqlite_client) == ["done"]
-    assert len(sqlite_client.told("completed")) == 1
+    assert len(sqlite_client.events_named("completed")) == 1
 
 
 @pytest.mark.mission("A1")
@@ -52,10 +52,10 @@ def test_a_handler_that_commits_and_raises_is_parked_and_its_exception_is_the_ca
     with pytest.raises(OutcomeParked):
         sqlite_client.run("k", commits)
     assert rows(sqlite_client) == ["half"]
-    assert not sqlite_client.told("completed")
+    assert not sqlite_client.events_named("completed")
 
 
-def test_a_handler_that_commits_and_goes_on_writing_is_parked_and_what_it_wrote_since_is_undone(
+def test_a_handler_that_commits_and_continues_writing_is_parked_and_its_later_writes_are_undone(
     sqlite_client: SyncClient, connection: sqlite3.Connection, write: Write
 ) -> None:
     def commits() -> str:
@@ -93,7 +93,7 @@ def test_a_handler_that_rolls_back_leaves_nothing_but_the_error(
 
 
 @pytest.mark.parametrize("then", ["returns", "raises", "committed"])
-def test_a_handler_that_closes_the_connection_is_told_so(
+def test_a_handler_that_closes_the_connection_gets_an_error(
     sqlite_client: SyncClient, connection: sqlite3.Connection, write: Write, then: str
 ) -> None:
     def closes() -> str:
@@ -116,7 +116,7 @@ def test_a_handler_that_closes_the_connection_is_told_so(
         assert sqlite_client.run("k", lambda: "free") == "free"
 
 
-def test_what_was_recorded_before_a_handler_rolled_back_is_recorded_still(
+def test_the_record_of_an_earlier_attempt_survives_a_handler_that_rolls_back(
     sqlite_client: SyncClient, connection: sqlite3.Connection
 ) -> None:
     fails = [True]
@@ -136,7 +136,7 @@ def test_what_was_recorded_before_a_handler_rolled_back_is_recorded_still(
 
 
 @pytest.mark.parametrize(("fails", "state"), [(False, RecordState.COMPLETED), (True, RecordState.PARKED)])
-def test_a_handler_that_ends_a_savepoint_around_it_leaves_no_claim_that_is_held(
+def test_a_handler_that_ends_an_outer_savepoint_leaves_no_pending_claim(
     sqlite_client: SyncClient, connection: sqlite3.Connection, write: Write, fails: bool, state: RecordState
 ) -> None:
     def releases() -> None:
@@ -160,7 +160,7 @@ class Interrupt(BaseException):
     pass
 
 
-def test_an_interrupt_after_a_commit_is_kept_itself_and_the_claim_is_parked(tmp_path: Path) -> None:
+def test_an_interrupt_after_a_commit_propagates_and_the_claim_is_parked(tmp_path: Path) -> None:
     with Once(f"sqlite:///{tmp_path / 'once.db'}") as once, closing(sqlite3.connect(tmp_path / "once.db")) as theirs:
         once.read("open the store")
 
@@ -179,7 +179,7 @@ def test_an_interrupt_after_a_commit_is_kept_itself_and_the_claim_is_parked(tmp_
 # ── held without a lease ──
 
 
-def test_a_claim_without_a_lease_is_said_to_be_one(
+def test_a_claim_without_a_lease_is_reported_as_such(
     sqlite_client: SyncClient, connection: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a kill right behind the handler's own commit: nobody is left to settle it."""
@@ -210,7 +210,7 @@ async def _killed(_: object) -> str:
 
 
 @since_3_12
-def test_with_autocommit_off_a_handler_that_commits_is_told_off_and_nothing_is_held_for_ever(
+def test_with_autocommit_off_a_handler_that_commits_raises_and_no_claim_stays_locked(
     sqlite_client: SyncClient, always_open: sqlite3.Connection
 ) -> None:
     def commits() -> None:

@@ -99,7 +99,7 @@ def test_a_view_of_django_claims_and_writes_in_its_own_transaction(in_django: tu
 
 
 @pytest.mark.fault("F57")
-def test_a_rollback_by_django_takes_the_claim_along(in_django: tuple[Once, Any, str]) -> None:
+def test_a_rollback_by_django_also_rolls_back_the_claim(in_django: tuple[Once, Any, str]) -> None:
     once, theirs, table = in_django
     with pytest.raises(Stop), transaction.atomic(using="theirs"), once.within(theirs) as tx:
         tx.run("k", effect_of(theirs, table, "undone"))
@@ -158,7 +158,9 @@ def begun(engine: sqlalchemy.Engine, kind: str) -> Any:
 
 
 @pytest.mark.usefixtures("postgres")
-def test_what_is_not_sqlalchemy_s_session_or_connection_is_refused(schema: str, engine: sqlalchemy.Engine) -> None:
+def test_an_object_that_is_not_a_session_or_connection_of_sqlalchemy_is_refused(
+    schema: str, engine: sqlalchemy.Engine
+) -> None:
     with Once(PostgresStore(os.environ[URL], schema=schema, migrate=True)) as once:
         once.run("ready", lambda: None)
         with pytest.raises(ConfigurationError, match="Session or a Connection"), once.within(engine):
@@ -220,7 +222,7 @@ def is_in_transaction(connection: sqlalchemy.Connection) -> bool:
 
 
 @pytest.mark.mission("A1")
-def test_a_handler_that_commits_its_session_costs_nobody_else_a_transaction(
+def test_a_handler_that_commits_its_session_does_not_affect_the_next_user_of_the_connection(
     one_for_all: tuple[Once, sqlalchemy.Engine, str],
 ) -> None:
     once, made, table = one_for_all
@@ -244,7 +246,7 @@ def test_a_handler_that_commits_its_session_costs_nobody_else_a_transaction(
     assert entry.state is RecordState.COMPLETED
 
 
-def test_a_claim_does_not_take_the_next_user_of_the_connection_for_its_own(
+def test_a_claim_does_not_mistake_the_next_user_of_the_connection_for_its_own(
     one_for_all: tuple[Once, sqlalchemy.Engine, str],
 ) -> None:
     once, made, table = one_for_all

@@ -24,7 +24,7 @@ from onceward.stores.postgres.pool import SESSION_SETTINGS
 from onceward.stores.postgres.statements import Statement, Statements
 from onceward.stores.postgres.table import PostgresTable
 from onceward.testing.conformance.harness import claim_request
-from tests.integration.postgres_places import store
+from tests.integration.postgres_backend import store
 from tests.servers.postgres import URL, execute
 from tests.unit.batcher_calls import until
 
@@ -88,7 +88,7 @@ def states(store: PostgresStore, held: list[Record]) -> list[RecordState | None]
 
 
 @pytest.mark.parametrize("which", [0, 2], ids=["the one that was found", "one that comes later"])
-def test_an_open_transaction_that_takes_over_one_of_them_holds_up_no_other(
+def test_an_open_transaction_that_takes_over_one_record_blocks_no_other(
     store: PostgresStore, held: list[Record], in_the_middle: Middle, which: int
 ) -> None:
     with psycopg.connect(os.environ[URL]) as theirs:
@@ -107,7 +107,9 @@ def test_an_open_transaction_that_takes_over_one_of_them_holds_up_no_other(
         assert states(store, held) == expected
 
 
-def test_what_is_renewed_is_completed(store: PostgresStore, held: list[Record], in_the_middle: Middle) -> None:
+def test_a_record_that_is_renewed_meanwhile_is_completed(
+    store: PostgresStore, held: list[Record], in_the_middle: Middle
+) -> None:
     first = held[0]
 
     def renew() -> None:
@@ -122,7 +124,7 @@ def test_what_is_renewed_is_completed(store: PostgresStore, held: list[Record], 
     assert kept.record.renewed_at > first.renewed_at
 
 
-def test_what_was_taken_over_stays_with_its_new_owner(
+def test_a_record_that_is_taken_over_meanwhile_stays_with_its_new_owner(
     store: PostgresStore, held: list[Record], in_the_middle: Middle
 ) -> None:
     first = held[0]

@@ -35,7 +35,7 @@ def shop(url: str) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def test_a_call_with_a_lease_inside_of_a_block_is_told_that_the_block_is_in_its_way(
+def test_a_call_with_a_lease_inside_of_a_block_gets_an_error_that_names_the_block(
     url: str, shop: sqlite3.Connection
 ) -> None:
     with Once(url, lease="300ms") as once:
@@ -50,7 +50,9 @@ def test_a_call_with_a_lease_inside_of_a_block_is_told_that_the_block_is_in_its_
         assert once.run("behind it", lambda: "free") == "free"
 
 
-async def test_so_is_one_that_is_awaited(url: str, shop: sqlite3.Connection) -> None:
+async def test_an_awaited_call_with_a_lease_inside_of_a_block_gets_an_error_that_names_the_block(
+    url: str, shop: sqlite3.Connection
+) -> None:
     async def never() -> None:
         raise AssertionError("it was begun")
 
@@ -61,7 +63,7 @@ async def test_so_is_one_that_is_awaited(url: str, shop: sqlite3.Connection) -> 
         shop.execute("ROLLBACK")
 
 
-def test_another_writer_is_not_taken_for_ones_own(url: str, shop: sqlite3.Connection) -> None:
+def test_another_writer_is_not_mistaken_for_the_callers_own_block(url: str, shop: sqlite3.Connection) -> None:
     with Once(url, lease="300ms") as once:
         with once.within(shop):
             pass
@@ -70,7 +72,9 @@ def test_another_writer_is_not_taken_for_ones_own(url: str, shop: sqlite3.Connec
     assert "tx.run" not in str(caught.value)
 
 
-async def test_a_task_that_outlives_its_block_is_not_told_of_it(url: str, shop: sqlite3.Connection) -> None:
+async def test_a_task_that_outlives_its_block_gets_an_error_that_does_not_name_the_block(
+    url: str, shop: sqlite3.Connection
+) -> None:
     """The connection is in a transaction again, which is none of the task's business."""
     left = asyncio.Event()
 
@@ -93,7 +97,7 @@ async def test_a_task_that_outlives_its_block_is_not_told_of_it(url: str, shop: 
     assert "tx.run" not in str(caught.value)
 
 
-def test_blocks_that_are_left_in_another_context_do_not_pile_up(url: str, shop: sqlite3.Connection) -> None:
+def test_blocks_that_exit_in_another_context_do_not_accumulate(url: str, shop: sqlite3.Connection) -> None:
     def left_elsewhere() -> None:
         for _ in range(3):
             within = once.within(shop)
@@ -110,7 +114,9 @@ def test_blocks_that_are_left_in_another_context_do_not_pile_up(url: str, shop: 
         Context().run(left_elsewhere)
 
 
-def test_a_block_that_is_left_elsewhere_leaves_the_block_there_alone(url: str, shop: sqlite3.Connection) -> None:
+def test_a_block_that_exits_in_another_context_does_not_close_the_block_there(
+    url: str, shop: sqlite3.Connection
+) -> None:
     with Once(url, lease="300ms") as once:
         stranger = once.within(shop)
         copy_context().run(stranger.__enter__)
@@ -120,7 +126,7 @@ def test_a_block_that_is_left_elsewhere_leaves_the_block_there_alone(url: str, s
                 once.run("k", lambda: "never")
 
 
-def test_blocks_may_be_left_in_any_order(url: str, shop: sqlite3.Connection) -> None:
+def test_blocks_may_exit_in_any_order(url: str, shop: sqlite3.Connection) -> None:
     def crosswise() -> None:
         one, other = once.within(shop), once.within(shop)
         one.__enter__()
@@ -135,7 +141,7 @@ def test_blocks_may_be_left_in_any_order(url: str, shop: sqlite3.Connection) -> 
         Context().run(crosswise)
 
 
-def test_a_thread_that_goes_on_in_the_block_is_told_too(url: str) -> None:
+def test_a_thread_that_continues_inside_the_block_gets_the_error_too(url: str) -> None:
     """As `asyncio.to_thread` does it. The connection is not for that thread, and must not be touched there."""
     with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as shop:
         shop.execute("BEGIN IMMEDIATE")
@@ -147,7 +153,7 @@ def test_a_thread_that_goes_on_in_the_block_is_told_too(url: str) -> None:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="autocommit came with 3.12")
-def test_savepoints_of_the_callers_stay_when_a_call_is_told(url: str) -> None:
+def test_the_callers_savepoints_survive_the_error(url: str) -> None:
     connect: Any = sqlite3.connect  # for the types of 3.11
     with closing(connect(url.removeprefix("sqlite:///"), autocommit=False)) as shop, Once(url, lease="300ms") as once:
         with once.within(shop) as tx:
@@ -159,7 +165,7 @@ def test_savepoints_of_the_callers_stay_when_a_call_is_told(url: str) -> None:
         shop.rollback()
 
 
-def test_trouble_of_another_kind_stays_what_it_is(
+def test_other_store_errors_are_not_changed(
     url: str, shop: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def full(*_: Any, **__: Any) -> None:
@@ -171,7 +177,7 @@ def test_trouble_of_another_kind_stays_what_it_is(
             once.run("k", lambda: "never")
 
 
-def test_a_file_that_is_not_set_up_yet_is_told_to_be_opened_before(
+def test_a_file_without_tables_raises_an_error_that_says_to_open_the_store_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("onceward.stores.sqlite.connection.OPEN_TIMEOUT", 0.2)

@@ -16,7 +16,7 @@ from onceward.engine import acquire, execute
 from onceward.engine.attempt import Attempt
 from onceward.protocol.policy import Policy
 from tests.clients import AsyncClient, Mode, SyncClient
-from tests.integration.redis_places import RedisPlace
+from tests.integration.redis_backend import RedisBackend
 from tests.integration.test_redis_faults import Work, private, work
 from tests.moved_time import TOO_LONG
 from tests.servers.proxy import Proxy
@@ -31,15 +31,15 @@ class Alarm(Exception):
 
 @pytest.mark.rival(7)
 @pytest.mark.fault("F52", "F53")
-def test_a_claim_that_a_server_grants_when_its_caller_has_left_is_given_back(
+def test_a_claim_that_a_server_grants_after_its_caller_has_left_is_released(
     tmp_path: Path, private: RedisServer, mode: Mode, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It stood still: what it was sent meanwhile it does when it goes on, long after its callers were told."""
     monkeypatch.setattr(Policy, "call_timeout", 0.3)  # not 5 s, as with such a lease
     with Proxy("127.0.0.1", private.port) as proxy:
-        place = RedisPlace(tmp_path, private, proxy)
+        backend = RedisBackend(tmp_path, private, proxy)
         settings: dict[str, Any] = {"lease": "1h", "on_running": "raise"}
-        client = SyncClient(place, **settings) if mode == "blocking" else AsyncClient(place, **settings)
+        client = SyncClient(backend, **settings) if mode == "blocking" else AsyncClient(backend, **settings)
         try:
             client.run("warm", lambda: None)
             private.send(signal.SIGSTOP)
@@ -53,12 +53,12 @@ def test_a_claim_that_a_server_grants_when_its_caller_has_left_is_given_back(
         finally:
             private.send(signal.SIGCONT)
             client.close()
-            place.close()
+            backend.close()
 
 
 @pytest.mark.rival(7)
 @pytest.mark.fault("F28", "F52")
-async def test_a_task_that_is_cancelled_while_the_server_stands_still_leaves_no_key_held(
+async def test_a_task_that_is_cancelled_while_the_server_is_paused_leaves_no_key_claimed(
     private: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Policy, "call_timeout", 0.3)
@@ -84,11 +84,11 @@ async def test_a_task_that_is_cancelled_while_the_server_stands_still_leaves_no_
 
 @pytest.mark.rival(7)
 @pytest.mark.fault("F27")
-async def test_a_claim_whose_caller_is_struck_by_a_signal_while_it_waits_among_others_is_given_back(
+async def test_a_claim_whose_caller_is_interrupted_by_a_signal_while_queued_is_released(
     tmp_path: Path, private: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It flies when the caller has already looked for it, and has found nothing."""
-    send, done = acquire.send, Counter[str]()
+    send, done = acquire.send_claim, Counter[str]()
 
     def struck(held: Attempt) -> Any:
         sent = send(held)

@@ -18,7 +18,7 @@ from onceward.protocol.ports import Store
 from onceward.protocol.requests import ClaimRequest, Complete, Verdict
 from onceward.runtime.bridge import run
 from onceward.testing.clock import FakeClock
-from tests.clients import Place, SyncClient
+from tests.clients import Backend, SyncClient
 
 
 def work_noted_in(ran: list[str]) -> Callable[[], str]:
@@ -34,7 +34,7 @@ def work_noted_in(ran: list[str]) -> Callable[[], str]:
 
 @pytest.mark.rival(20)
 @pytest.mark.parametrize("lost", [1, 2])
-def test_our_own_claim_whose_reply_was_lost_does_not_look_like_somebody_elses(client: SyncClient, lost: int) -> None:
+def test_our_own_claim_whose_reply_was_lost_is_not_mistaken_for_another_owners(client: SyncClient, lost: int) -> None:
     ran: list[str] = []
     client.read("opens the store")
     with client.store_trouble("claim", times=lost, applied=True) as failed:
@@ -182,7 +182,7 @@ def test_a_forked_child_owns_no_lease_of_its_parent(sqlite_client: SyncClient) -
             client.silent_owner("k", on_running="raise")
         client.clock.advance("121s")
         client.renew_leases()
-        return f"keeps {client.leases()} leases and renewed {len(client.told('renewed'))}"
+        return f"keeps {client.leases()} leases and renewed {len(client.events_named('renewed'))}"
 
     assert in_child(client, child)() == "keeps 0 leases and renewed 0"
     owner.check()
@@ -193,7 +193,7 @@ def test_a_forked_child_owns_no_lease_of_its_parent(sqlite_client: SyncClient) -
 @pytest.mark.rival(29)
 @forks
 def test_a_memory_store_says_after_a_fork_that_it_would_protect_nothing(clock: FakeClock, tmp_path: Path) -> None:
-    client = SyncClient(Place("memory", tmp_path, clock))
+    client = SyncClient(Backend("memory", tmp_path, clock))
     client.run("k", str, 1)
 
     def child() -> str:
@@ -232,9 +232,9 @@ def in_child(client: SyncClient, work: Callable[[], Any]) -> Callable[[], Any]:
 
 
 @pytest.mark.rival(19)
-def test_a_store_with_fifty_thousand_records_is_not_slower_than_an_empty_one(place: Place, tmp_path: Path) -> None:
+def test_a_store_with_fifty_thousand_records_is_not_slower_than_an_empty_one(backend: Backend, tmp_path: Path) -> None:
     """Walking over the records would cost hundreds of times as much: a factor of ten leaves room for any machine."""
-    small, large = place.open(), Place(place.kind, tmp_path / "large", place.clock)
+    small, large = backend.open(), Backend(backend.kind, tmp_path / "large", backend.clock)
     large.path.parent.mkdir()
     big = large.open()
     with Once(small) as near_empty, Once(big) as full:

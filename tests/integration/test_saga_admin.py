@@ -15,9 +15,9 @@ from onceward.sagas import journal as writing
 from onceward.sagas.decisions import is_requeued
 from onceward.sagas.journal import Progress
 from onceward.stores import MemoryStore
-from tests.integration.saga_shop import Refused, Shop, on_every_store, place, shop
+from tests.integration.saga_shop import Refused, Shop, backend, on_every_store, shop
 
-__all__ = ["place", "shop"]  # fixtures, told here so that pytest finds them
+__all__ = ["backend", "shop"]  # fixtures, told here so that pytest finds them
 
 
 def compensate(shop: Shop, order: Any, **given: Any) -> None:
@@ -52,7 +52,7 @@ def test_a_pivot_that_was_not_done_is_given_up_and_the_rest_undone(shop: Shop) -
 
 
 @pytest.mark.parametrize("finding", [abandon, None])
-def test_also_after_somebody_has_said_that_it_was_not_done(shop: Shop, finding: Any) -> None:
+def test_a_pivot_resolved_as_not_applied_can_still_be_given_up(shop: Shop, finding: Any) -> None:
     """Until it is tried again, there is a way back."""
     order = with_a_wire(shop)
     shop.trouble["wire"] = [TimeoutError()]
@@ -78,7 +78,7 @@ def test_behind_the_pivot_nothing_is_given_up(shop: Shop) -> None:
         compensate(shop, order, number=2)
 
 
-def test_what_is_being_undone_is_not_given_up_once_more(shop: Shop) -> None:
+def test_a_saga_that_is_being_undone_is_not_given_up_again(shop: Shop) -> None:
     order = shop.usual()
     shop.trouble["ship"] = [Refused()]
     shop.trouble["undo charge"] = [ConnectionError()] * 10
@@ -92,7 +92,7 @@ def test_what_is_being_undone_is_not_given_up_once_more(shop: Shop) -> None:
 
 @pytest.mark.fault("F74")
 @on_every_store
-def test_what_a_person_has_let_go_on_is_not_forgotten_if_nobody_comes_for_months(shop: Shop) -> None:
+def test_a_saga_that_a_person_resumed_is_kept_even_if_no_worker_continues_it_for_months(shop: Shop) -> None:
     order = with_a_wire(shop)
     shop.trouble["wire"] = [TimeoutError()]
     order.outcome(number=1)
@@ -106,7 +106,7 @@ def test_what_a_person_has_let_go_on_is_not_forgotten_if_nobody_comes_for_months
     assert len(shop.keys["wire"]) == 1, "under the same key"
 
 
-def test_nor_is_one_that_is_to_be_retried(shop: Shop) -> None:
+def test_a_saga_that_is_to_be_retried_is_kept_even_if_no_worker_continues_it_for_months(shop: Shop) -> None:
     order = shop.usual()
     shop.trouble["mail"] = [OSError()] * 10
     order.outcome(number=1)
@@ -121,7 +121,7 @@ def test_nor_is_one_that_is_to_be_retried(shop: Shop) -> None:
 
 
 @on_every_store
-def test_a_half_done_saga_is_not_forgotten_by_the_way(shop: Shop) -> None:
+def test_a_half_done_saga_is_not_forgotten_implicitly(shop: Shop) -> None:
     order = with_a_wire(shop)
     shop.trouble["wire"] = [TimeoutError()]
     order.outcome(number=1)
@@ -148,7 +148,7 @@ class Seat(Struct):
     row: int
 
 
-def test_a_saga_of_which_all_is_done_completes_although_a_result_cannot_be_read_any_more(shop: Shop) -> None:
+def test_a_saga_whose_steps_are_all_done_completes_although_a_result_cannot_be_read_any_more(shop: Shop) -> None:
     order = shop.usual()
     shop.trouble["mail"] = [OSError()] * 10
     order.outcome(number=1)
@@ -165,12 +165,12 @@ def test_a_saga_of_which_all_is_done_completes_although_a_result_cannot_be_read_
     outcome = order.outcome(number=1)
     assert outcome.kind == "executed", "nothing of it is repeated or undone for a result that nobody can read"
     assert set(outcome.value) == {"charge", "ship", "mail"}
-    [told] = shop.client.told("result_not_stored")
+    [told] = shop.client.events_named("result_not_stored")
     assert told.reason.startswith("reserve: ")
     assert [one.progress for one in order.read(number=1).saga.entries] == [Progress.DONE] * 4
 
 
-def test_the_late_answer_to_a_note_does_not_take_back_what_is_known_since() -> None:
+def test_the_late_answer_to_a_note_does_not_overwrite_a_newer_token() -> None:
     """A step notes something while its saga is fenced off anew: the old token must not come back."""
     seen: list[int] = []
 
@@ -200,7 +200,7 @@ def test_the_late_answer_to_a_note_does_not_take_back_what_is_known_since() -> N
 # ── called wrongly ──
 
 
-def test_a_saga_called_by_position_says_how_it_is_called(shop: Shop) -> None:
+def test_a_saga_called_with_positional_arguments_says_how_to_call_it(shop: Shop) -> None:
     order = shop.usual()
     for call in (order.saga.key, order.saga.saga_job):
         with pytest.raises(TypeError, match=r"the saga order takes its input by name, as in order\(order_id=7\)"):
@@ -210,7 +210,7 @@ def test_a_saga_called_by_position_says_how_it_is_called(shop: Shop) -> None:
     assert shop.log == []
 
 
-def test_the_type_of_a_result_may_be_said(shop: Shop) -> None:
+def test_the_type_of_a_result_may_be_declared(shop: Shop) -> None:
     def free(step: StepContext[Seat]) -> None:
         shop.log.append(f"row {step.result.row}")
 

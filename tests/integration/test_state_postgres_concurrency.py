@@ -24,7 +24,16 @@ from onceward.stores.postgres import store as postgres_store
 from onceward.stores.postgres.latest import EventBatch
 from tests.integration.test_state_postgres_costs import END, sent
 from tests.integration.trucks import HISTORY, at, current
-from tests.integration.trucks_on_postgres import Event, _quiet, another, count, delivered_at_once, once, store, trucks
+from tests.integration.trucks_on_postgres import (
+    Event,
+    _quiet,
+    another,
+    count,
+    deliver_concurrently,
+    once,
+    store,
+    trucks,
+)
 from tests.servers.postgres import URL, execute
 
 __all__ = ["_quiet", "once", "sent", "store", "trucks"]  # fixtures, told here so that pytest finds them
@@ -64,7 +73,7 @@ HALVES = ("truck", at(5, message_id="m5"), "five"), ("truck", at(6, message_id="
 @pytest.mark.mission("E2", "E6")
 @pytest.mark.parametrize("there", [True, False], ids=["known", "new"])
 @pytest.mark.parametrize("race", RACES)
-def test_what_another_writes_between_the_look_and_the_write_counts(
+def test_writes_of_others_between_lookup_and_write_are_noticed(
     trucks: Any, schema: str, monkeypatch: pytest.MonkeyPatch, race: str, there: bool
 ) -> None:
     deed, told, end = RACES[race]
@@ -81,7 +90,7 @@ def test_what_another_writes_between_the_look_and_the_write_counts(
 
 
 @pytest.mark.rival(18)
-def test_of_two_who_bring_a_stale_message_at_once_one_claims_it(
+def test_of_two_concurrent_deliveries_of_a_stale_message_one_claims_it(
     trucks: Any, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither moves the entity, so that only the mark can tell."""
@@ -123,7 +132,7 @@ def before_the_write(monkeypatch: pytest.MonkeyPatch, deed: Callable[[], object]
     monkeypatch.setattr(latest, "_write", late)
 
 
-def test_those_who_raced_hold_their_entities_first_and_leave_no_empty_rows(
+def test_after_a_race_batches_lock_their_entities_first_and_leave_no_empty_rows(
     once: Once, trucks: Any, schema: str, sent: list[list[str]]
 ) -> None:
     store: Any = once.store
@@ -156,7 +165,7 @@ def brought(number: int, turn: int) -> list[Event]:
 @pytest.mark.rival(18)
 @pytest.mark.mission("E2", "E6")
 @pytest.mark.parametrize("crowded", [False, True], ids=["looking first", "holding first"])
-def test_batches_that_overlap_in_every_order_lose_nothing_and_never_wait_crosswise(
+def test_batches_that_overlap_in_every_order_lose_nothing_and_never_deadlock(
     trucks: Any, schema: str, monkeypatch: pytest.MonkeyPatch, crowded: bool
 ) -> None:
     monkeypatch.setattr(postgres_store, "RETRYABLE", frozenset())  # a deadlock is an error
@@ -173,7 +182,7 @@ def test_batches_that_overlap_in_every_order_lose_nothing_and_never_wait_crosswi
         return dice.sample(brought(number, turn), ENTITIES)
 
     crowd = 5 if crowded else 0  # as after a race, or before
-    told = delivered_at_once(CREW, range(ROUNDS), partial(another, schema), shuffled, crowd)
+    told = deliver_concurrently(CREW, range(ROUNDS), partial(another, schema), shuffled, crowd)
     fresh = [(name, value) for (name, _, value), one in told if not one.replayed]
     assert not (crowded and in_vain), "who holds its entities writes at the first try"
     all_of_it = [event for number in range(CREW) for turn in range(ROUNDS) for event in brought(number, turn)]
@@ -188,7 +197,7 @@ LIVES = itertools.count()
 @pytest.mark.mission("E6")
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(history=HISTORY, dice=st.randoms(use_true_random=False))
-def test_any_permutation_and_repetition_by_several_at_once_ends_in_the_same_state(
+def test_any_permutation_and_repetition_by_concurrent_clients_ends_in_the_same_state(
     once: Once, schema: str, history: list[tuple[Any, ...]], dice: Random
 ) -> None:
     events = [

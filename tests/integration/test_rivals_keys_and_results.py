@@ -28,7 +28,7 @@ from onceward import (
 from onceward.errors import ResultNotStored
 from onceward.runtime.bridge import run
 from onceward.testing.clock import FakeClock
-from tests.clients import AsyncClient, Place, SyncClient
+from tests.clients import AsyncClient, Backend, SyncClient
 
 FALSY: list[Any] = [None, False, 0, 0.0, "", b"", [], (), {}, set(), Decimal(0)]
 
@@ -83,8 +83,8 @@ def test_of_an_async_function_the_value_is_stored_and_not_the_coroutine(client: 
 
 
 @pytest.mark.rival(6)
-async def test_the_blocking_client_awaits_an_async_function_that_it_decorates(place: Place) -> None:
-    once = Once(place.open())
+async def test_the_blocking_client_awaits_an_async_function_that_it_decorates(backend: Backend) -> None:
+    once = Once(backend.open())
     ran = []
 
     @once(key="page:{page}")
@@ -98,11 +98,11 @@ async def test_the_blocking_client_awaits_an_async_function_that_it_decorates(pl
 
 
 @pytest.mark.rival(6)
-def test_an_async_function_that_is_given_to_the_blocking_client_is_refused_and_locks_nothing(place: Place) -> None:
+def test_an_async_function_that_is_given_to_the_blocking_client_is_refused_and_locks_nothing(backend: Backend) -> None:
     async def fetch(page: int) -> dict[str, int]:
         return {"page": page}
 
-    with Once(place.open()) as once:
+    with Once(backend.open()) as once:
         for refused in (
             lambda: once.run("k", fetch, 1),
             lambda: once.run("k", partial(fetch, 1)),
@@ -133,7 +133,7 @@ def test_a_result_that_cannot_be_stored_does_not_lead_to_a_second_run(client: Sy
     with pytest.raises(ResultNotStored):
         work(1)
     assert ran == [1]
-    assert [event.level for event in client.told("result_not_stored")] == [logging.ERROR]
+    assert [event.level for event in client.events_named("result_not_stored")] == [logging.ERROR]
 
 
 @pytest.mark.rival(13)
@@ -148,7 +148,7 @@ def test_a_result_that_was_declared_as_not_stored_replays_as_none_and_quietly(cl
     assert work(1) is not None
     assert work(1) is None
     assert ran == [1]
-    assert client.told("result_not_stored") == []
+    assert client.events_named("result_not_stored") == []
 
 
 # ── 3, 4: many on one store ─────────────────────────────────────────────────────────────────────────────────────────
@@ -344,7 +344,7 @@ def test_two_partials_or_callables_under_one_key_do_not_share_results_either(cli
 
 
 @pytest.mark.rival(9)
-def test_the_same_call_spelt_otherwise_does_not_run_twice(client: SyncClient) -> None:
+def test_the_same_call_with_arguments_spelt_differently_does_not_run_twice(client: SyncClient) -> None:
     ran = []
 
     @client
@@ -382,7 +382,7 @@ def test_a_missing_key_does_not_silently_run_unprotected(client: SyncClient, mis
 
 
 @pytest.mark.rival(30)
-def test_a_call_without_a_key_that_was_declared_to_run_is_told_as_an_error(
+def test_a_call_without_a_key_that_was_declared_to_run_is_reported_as_an_error(
     client: SyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     ran = []

@@ -49,7 +49,7 @@ def half_lost(receive: Receive, line: RedisChannel, data: bytes) -> None:
 
 @pytest.mark.fault("F51", "F53")
 @pytest.mark.parametrize("trouble", [lost_between, half_lost, interrupted_before])
-async def test_whatever_is_lost_on_the_way_nobody_gets_anothers_reply(
+async def test_whatever_is_lost_on_the_way_no_caller_gets_the_reply_of_another(
     once: AsyncOnce, trouble: Callable[[Receive, RedisChannel, bytes], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     effects: Counter[str] = Counter()
@@ -82,7 +82,7 @@ async def test_whatever_is_lost_on_the_way_nobody_gets_anothers_reply(
     assert count > 2
 
 
-async def test_a_program_that_ends_itself_in_a_woken_task_gets_nobody_elses_reply(once: AsyncOnce) -> None:
+async def test_a_program_that_exits_in_a_woken_task_does_not_mix_up_replies(once: AsyncOnce) -> None:
     effects: Counter[str] = Counter()
 
     @once(key="{key}")
@@ -119,7 +119,7 @@ async def test_a_program_that_ends_itself_in_a_woken_task_gets_nobody_elses_repl
 
 @pytest.mark.fault("F27", "F53")
 @pytest.mark.parametrize("before", ["settle", "_run_callback"])
-async def test_a_signal_that_strikes_where_a_reply_is_handed_over_keeps_nobody_waiting(
+async def test_a_signal_that_arrives_while_a_reply_is_delivered_keeps_no_caller_waiting(
     once: AsyncOnce, monkeypatch: pytest.MonkeyPatch, before: str
 ) -> None:
     effects: Counter[str] = Counter()

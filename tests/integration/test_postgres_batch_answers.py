@@ -48,7 +48,7 @@ def stored(store: PostgresStore, *records: Record) -> list[Record | None]:
 
 
 @pytest.mark.rival(13)
-def test_each_completion_of_a_batch_answers_with_the_record_that_is_there(store: PostgresStore) -> None:
+def test_each_completion_of_a_batch_returns_the_stored_record(store: PostgresStore) -> None:
     """As its owner has it; renewed since; renewed with a note; by an owner who has none; and by one who lost it."""
     plain, renewed, noted, nothing, lost = held = claimed(store, *"abcde")
     sent(
@@ -69,14 +69,14 @@ def test_each_completion_of_a_batch_answers_with_the_record_that_is_there(store:
 
 
 @pytest.mark.fault("F3")
-def test_a_batch_of_completions_that_is_repeated_is_answered_as_before(store: PostgresStore) -> None:
+def test_a_repeated_batch_of_completions_gets_the_same_answers(store: PostgresStore) -> None:
     held = claimed(store, *"abc")
     once, again = (sent(store, *(completion(one, one) for one in held)) for _ in range(2))
     assert [one.verdict for one in (*once, *again)] == [Verdict.OK] * 6
     assert [one.record for one in again] == [one.record for one in once] == stored(store, *held)
 
 
-def test_each_claim_of_a_batch_is_made_or_shown(store: PostgresStore) -> None:
+def test_each_claim_of_a_batch_is_acquired_or_returns_the_stored_record(store: PostgresStore) -> None:
     running, done = claimed(store, "running", "done")
     sent(store, completion(done, done))
     words = ("running", "new", "done", "also new")
@@ -88,7 +88,9 @@ def test_each_claim_of_a_batch_is_made_or_shown(store: PostgresStore) -> None:
     assert records[0] == running
 
 
-def test_a_batch_does_not_wait_for_a_record_that_somebody_has_locked(store: PostgresStore, schema: str) -> None:
+def test_a_batch_does_not_wait_for_a_record_that_another_transaction_has_locked(
+    store: PostgresStore, schema: str
+) -> None:
     """Neither does it take silence for a yes."""
     held = claimed(store, *"ab")
     with psycopg.connect(os.environ[URL]) as other:

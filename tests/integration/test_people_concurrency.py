@@ -63,7 +63,7 @@ def test_processes_that_import_the_same_people_create_each_once(
     assert {len(person.contributions) for person in everybody} == {2 * IMPORTERS}
 
 
-def test_those_who_open_a_new_file_at_once_all_get_in(tmp_path: Path) -> None:
+def test_threads_that_open_a_new_file_concurrently_all_succeed(tmp_path: Path) -> None:
     """To make it a file with a log of its own is a step for which SQLite does not wait."""
     for round_ in range(40):
         url = f"sqlite:///{tmp_path}/people{round_}.db"
@@ -105,7 +105,7 @@ def waits_for_a_claim() -> bool:
 
 
 @pytest.mark.parametrize("fields", [ANNA, {"email": "anna@example.com"}], ids=["likeness", "address"])
-def test_whoever_comes_second_waits_for_the_first_and_finds_its_person(
+def test_the_second_importer_waits_for_the_first_and_finds_its_person(
     tmp_path: Path, request: pytest.FixtureRequest, fields: dict[str, str]
 ) -> None:
     url = people_url("postgres", tmp_path, request)
@@ -139,7 +139,7 @@ def test_without_claims_the_same_person_would_be_created_twice(
         assert second.decision.action == "created"
 
 
-def test_a_record_for_somebody_who_is_being_merged_goes_to_the_one_who_is_left(
+def test_a_record_for_a_person_being_merged_goes_to_the_remaining_person(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     url = people_url("postgres", tmp_path, request)
@@ -160,7 +160,7 @@ def test_a_record_for_somebody_who_is_being_merged_goes_to_the_one_who_is_left(
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_threads_may_share_one(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_threads_may_share_one_people_object(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     with People(people_url(kind, tmp_path, request)) as people:
         people.add(record("warm", "0", email="0@example.com"))
         pool = [

@@ -24,7 +24,7 @@ from onceward.stores.postgres.statements import statements
 from onceward.testing import FakeClock
 from tests.integration.test_state_postgres_costs import UPDATE, fleet_at, sent
 from tests.integration.trucks import at
-from tests.integration.trucks_on_postgres import Event, _quiet, count, delivered_at_once, once, store, trucks
+from tests.integration.trucks_on_postgres import Event, _quiet, count, deliver_concurrently, once, store, trucks
 from tests.servers.postgres import URL, execute
 
 __all__ = ["_quiet", "once", "sent", "store", "trucks"]  # fixtures, told here so that pytest finds them
@@ -51,7 +51,9 @@ def test_deleted_entities_expire_and_return_in_large_batches_too(schema: str) ->
         assert (ends(schema), count(schema, "newest")) == ([], 75), "what has expired went by the way"
 
 
-def test_whoever_guesses_sweeps_when_it_looks(schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_skips_the_lookup_deletes_expired_rows_at_its_next_lookup(
+    schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = FakeClock()
     with Once(PostgresStore(os.environ[URL], schema=schema, migrate=True, clock=clock)) as once:
         trucks = once.state("trucks")
@@ -69,9 +71,7 @@ def test_whoever_guesses_sweeps_when_it_looks(schema: str, monkeypatch: pytest.M
 @pytest.mark.mission("E4", "E7")
 @pytest.mark.parametrize("where", ["postgres", "memory"])
 @pytest.mark.parametrize("seen", ["deleted", "alive"])
-def test_what_is_left_of_a_deleted_entity_keeps_older_events_out_for_its_time_and_no_longer(
-    schema: str, where: str, seen: str
-) -> None:
+def test_a_tombstone_rejects_older_events_until_it_expires(schema: str, where: str, seen: str) -> None:
     """Also in a large batch on a connection that saw the entity before: deleted, or alive just before that."""
     clock = FakeClock()
     store: Store = MemoryStore(clock=clock)
@@ -106,7 +106,7 @@ def ends(schema: str) -> list[int]:
 
 
 @pytest.mark.fault("F67")
-def test_one_that_a_newer_version_wrote_is_left_alone_and_stops_no_other(
+def test_an_entity_that_a_newer_version_wrote_is_left_alone_and_stops_no_other(
     trucks: Any, schema: str, sent: list[list[str]]
 ) -> None:
     trucks.apply_many(fleet_at(1))
@@ -123,7 +123,7 @@ def test_one_that_a_newer_version_wrote_is_left_alone_and_stops_no_other(
 @pytest.mark.parametrize("rows", [0, 1, 20, 500], ids="{} rows when the plan was made".format)
 @pytest.mark.parametrize("analyzed", [False, True], ids=["fresh", "analyzed"])
 @pytest.mark.parametrize("direct", [True, False], ids=["direct", "pooled"])
-def test_each_is_looked_up_in_the_order_of_their_ids_however_small_the_table_was(
+def test_entities_are_looked_up_in_the_order_of_their_ids_however_small_the_table_was(
     once: Once, schema: str, rows: int, analyzed: bool, direct: bool
 ) -> None:
     once.state("trucks").apply_many([(f"truck {n}", at(1), n) for n in range(rows)])
@@ -151,7 +151,7 @@ ENTITIES, ROUNDS, CREW = 40, 15, 5
 @pytest.mark.rival(18)
 @pytest.mark.mission("E6")
 @pytest.mark.parametrize("prepare", [1, 0], ids=["guessing", "looking, as behind a pooler"])
-def test_batches_that_update_the_same_entities_lose_nothing_and_never_wait_crosswise(
+def test_batches_that_update_the_same_entities_lose_nothing_and_never_deadlock(
     once: Once, trucks: Any, schema: str, monkeypatch: pytest.MonkeyPatch, prepare: int
 ) -> None:
     monkeypatch.setattr(postgres_store, "RETRYABLE", frozenset())  # a deadlock is an error
@@ -171,7 +171,7 @@ def test_batches_that_update_the_same_entities_lose_nothing_and_never_wait_cross
         return [(f"truck {n}", at(turn, sequence=place), 100 * turn + place) for n, place in chosen]
 
     client = partial(Once, f"{os.environ[URL]}?schema={schema}&prepare={prepare}")
-    told = delivered_at_once(CREW, range(1, ROUNDS + 1), client, some, crowd=0)  # nobody holds
+    told = deliver_concurrently(CREW, range(1, ROUNDS + 1), client, some, crowd=0)  # nobody holds
     applied = [(name, value) for (name, _, value), one in told if one.executed]
     assert sum(updated) >= CREW * ROUNDS // 2
     assert len(set(applied)) == len(applied), "each was applied by one"
