@@ -38,12 +38,12 @@ from tests.moved_time import TOO_LONG, LoopThread, MovedLoop, MovedThreads, Real
 from tests.servers.postgres import URL, schema_of
 from tests.servers.redis import shared
 
-__all__ = ["TOO_LONG", "AsyncClient", "Mode", "Pause", "Place", "RealClock", "SyncClient", "place_of"]
+__all__ = ["TOO_LONG", "AsyncClient", "Backend", "Mode", "Pause", "RealClock", "SyncClient", "make_backend"]
 
 Mode = Literal["blocking", "async"]
 
 
-class Place:
+class Backend:
     """Where the records are. Each `open` is a store of its own on the same data, as another process would have it."""
 
     def __init__(self, kind: str, folder: Path, clock: FakeClock) -> None:
@@ -83,7 +83,7 @@ class Pause:
         self._left.set()
 
 
-class HeldClaim:
+class BlockingClaim:
     """A claim of either colour, called as blocking code."""
 
     def __init__(self, client: SyncClient, claim: Any) -> None:
@@ -131,7 +131,7 @@ _engines: WeakSet[Any] = WeakSet()
 
 
 @contextlib.contextmanager
-def nothing_at_once() -> Iterator[None]:
+def inline_answers_disabled() -> Iterator[None]:
     """No store answers without its verbs, so that what a test puts in their place is asked."""
     before = [(engine, engine.answer) for engine in tuple(_engines)]
     for engine, _ in before:
@@ -148,10 +148,10 @@ class SyncClient:
 
     mode: Mode = "blocking"
 
-    def __init__(self, place: Place, **defaults: Any) -> None:
-        self.place = place
-        self.clock = place.clock
-        self.once: Any = self._once_client(place.open(), defaults)
+    def __init__(self, backend: Backend, **defaults: Any) -> None:
+        self.backend = backend
+        self.clock = backend.clock
+        self.once: Any = self._once_client(backend.open(), defaults)
         _engines.add(self.once.engine)
         self.heartbeat = self.once.heartbeat
         self.heartbeat._monotonic = self.once.engine.runtime.monotonic
@@ -242,29 +242,29 @@ class SyncClient:
         return entries
 
     @contextlib.contextmanager
-    def claim(self, key: Any, **settings: Any) -> Iterator[HeldClaim]:
+    def claim(self, key: Any, **settings: Any) -> Iterator[BlockingClaim]:
         block = self.once.claim(key, **settings)
         context = contextvars.copy_context()
         claim = self._enter(block, context)
         with _variables_of(context):
             try:
-                yield HeldClaim(self, claim)
+                yield BlockingClaim(self, claim)
             except BaseException as error:
                 self._leave(block, context, error)
                 raise
             self._leave(block, context, None)
 
-    def silent_owner(self, key: Any, **settings: Any) -> HeldClaim:
+    def silent_owner(self, key: Any, **settings: Any) -> BlockingClaim:
         """An owner elsewhere that claims and is not heard of again, as after a crash. It may come back late."""
         block = self.once.claim(key, **settings)
         self._blocks.append(block)  # a block that nobody holds any more lets its claim lapse
-        return HeldClaim(self, self._enter(block, contextvars.Context()))
+        return BlockingClaim(self, self._enter(block, contextvars.Context()))
 
     # ── the stage ──
 
     def another(self, **defaults: Any) -> SyncClient:
         """Another worker on the same data, with a client, a keeper and a connection of its own."""
-        other = type(self)(self.place, **defaults)
+        other = type(self)(self.backend, **defaults)
         self._others.append(other)
         return other
 
@@ -308,14 +308,14 @@ class SyncClient:
                 await sound(store, *args, **kwargs)
             raise StoreUnavailable("the store is in trouble, as the test wants it")
 
-        with nothing_at_once():
+        with inline_answers_disabled():
             setattr(kind, verb, troubled)
             try:
                 yield failed
             finally:
                 setattr(kind, verb, sound)
 
-    def told(self, name: str) -> list[Event]:
+    def events_named(self, name: str) -> list[Event]:
         """The events of that name so far."""
         return [event for event in self.events if event.name == name]
 
@@ -390,17 +390,17 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-@pytest.fixture(params=["memory", "sqlite", *os.environ.get("ONCEWARD_TEST_PLACES", "").split()])
-def place(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Place:
-    """The data, on each store; ONCEWARD_TEST_PLACES="postgres valkey firestore" adds servers (the soak does)."""
-    return place_of(request, tmp_path, clock)
+@pytest.fixture(params=["memory", "sqlite", *os.environ.get("ONCEWARD_TEST_BACKENDS", "").split()])
+def backend(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Backend:
+    """The data, on each store; ONCEWARD_TEST_BACKENDS="postgres valkey firestore" adds servers (the soak does)."""
+    return make_backend(request, tmp_path, clock)
 
 
-def place_of(request: pytest.FixtureRequest, folder: Path, clock: FakeClock) -> Place:
+def make_backend(request: pytest.FixtureRequest, folder: Path, clock: FakeClock) -> Backend:
     """For a fixture of a module's own, with the stores that it wants."""
     if request.param == "postgres":
         request.getfixturevalue("postgres")
-    return Place(request.param, folder, clock)
+    return Backend(request.param, folder, clock)
 
 
 @pytest.fixture(params=["blocking", "async"])
@@ -410,9 +410,9 @@ def mode(request: pytest.FixtureRequest) -> Mode:
 
 
 @pytest.fixture
-def client(place: Place, mode: Mode) -> Iterator[SyncClient]:
+def client(backend: Backend, mode: Mode) -> Iterator[SyncClient]:
     """A client of each colour on each store."""
-    client = SyncClient(place) if mode == "blocking" else AsyncClient(place)
+    client = SyncClient(backend) if mode == "blocking" else AsyncClient(backend)
     yield client
     client.close()
 
@@ -420,7 +420,7 @@ def client(place: Place, mode: Mode) -> Iterator[SyncClient]:
 @pytest.fixture
 def sqlite_client(tmp_path: Path, clock: FakeClock, mode: Mode) -> Iterator[SyncClient]:
     """A client of each colour on a SQLite file, for what memory cannot do."""
-    place = Place("sqlite", tmp_path, clock)
-    client = SyncClient(place) if mode == "blocking" else AsyncClient(place)
+    backend = Backend("sqlite", tmp_path, clock)
+    client = SyncClient(backend) if mode == "blocking" else AsyncClient(backend)
     yield client
     client.close()

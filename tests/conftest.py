@@ -14,17 +14,17 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from onceward.engine.attempt import _current, current
-from tests.clients import client, clock, mode, place, sqlite_client
+from tests.clients import backend, client, clock, mode, sqlite_client
 from tests.servers.pgbouncer import pgbouncer
 from tests.servers.postgres import own_postgres, postgres, postgres_template, schema
 
 __all__ = [
+    "backend",
     "client",
     "clock",
     "mode",
     "own_postgres",
     "pgbouncer",
-    "place",
     "postgres",
     "postgres_template",
     "schema",

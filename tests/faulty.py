@@ -15,14 +15,14 @@ from onceward.protocol.ports import Filter, Page, Store
 from onceward.protocol.record import RecordState
 from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Renewal
 from onceward.protocol.runtime import Runtime
-from tests.clients import Place
+from tests.clients import Backend
 
 Verb = Literal["claim", "renew", "settle", "read"]
 DOWN = 1_000_000
 """Times that nobody will try: the store is down until `heal`."""
 
 
-class Wire:
+class FaultyNetwork:
     """What goes wrong on the way, and what was seen there. Shared by a store and its twins."""
 
     def __init__(self) -> None:
@@ -61,15 +61,15 @@ class Wire:
 class FaultyStore:
     """Another store, seen through the wire."""
 
-    def __init__(self, store: Store, wire: Wire) -> None:
+    def __init__(self, store: Store, network: FaultyNetwork) -> None:
         self.inner: Any = store
-        self.wire = wire
+        self.network = network
         self.name = store.name
         self.inline = store.inline
 
     def clone(self) -> Store:
         twin = self.inner.clone()
-        return self if twin is self.inner else FaultyStore(twin, self.wire)
+        return self if twin is self.inner else FaultyStore(twin, self.network)
 
     async def open(self, runtime: Runtime) -> None:
         await self.inner.open(runtime)
@@ -78,8 +78,8 @@ class FaultyStore:
         await self.inner.close()
 
     async def _through(self, verb: Verb, call: Callable[..., Any], requests: Sequence[Any], timeout: float) -> Any:
-        fault = self.wire.next(verb)
-        self.wire.timeouts.setdefault(verb, []).append(timeout)
+        fault = self.network.next(verb)
+        self.network.timeouts.setdefault(verb, []).append(timeout)
         if fault == "request":
             raise StoreUnavailable(f"{verb}: connection refused")
         answers = await call(requests, timeout=timeout)
@@ -88,18 +88,18 @@ class FaultyStore:
         return answers
 
     async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
-        self.wire.nonces["claim"] += [one.nonce for one in requests]
+        self.network.nonces["claim"] += [one.nonce for one in requests]
         answers: list[Answer] = await self._through("claim", self.inner.claim, requests, timeout)
         return answers
 
     async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
-        self.wire.nonces["renew"] += [one.nonce for one in renewals]
-        self.wire.sizes.append(len(renewals))
+        self.network.nonces["renew"] += [one.nonce for one in renewals]
+        self.network.sizes.append(len(renewals))
         answers: list[Answer] = await self._through("renew", self.inner.renew, renewals, timeout)
         return answers
 
     async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float, **how: Any) -> list[Answer]:
-        self.wire.nonces["settle"] += [getattr(one, "nonce", b"") for one in settlements]
+        self.network.nonces["settle"] += [getattr(one, "nonce", b"") for one in settlements]
         answers: list[Answer] = await self._through("settle", partial(self.inner.settle, **how), settlements, timeout)
         return answers
 
@@ -136,15 +136,15 @@ class FaultyStore:
         return joined
 
 
-class FaultyPlace(Place):
+class FaultyBackend(Backend):
     """A place that is reached by the wire."""
 
-    def __init__(self, place: Place, wire: Wire) -> None:
-        self.__dict__.update(place.__dict__)
-        self.wire = wire
+    def __init__(self, backend: Backend, network: FaultyNetwork) -> None:
+        self.__dict__.update(backend.__dict__)
+        self.network = network
 
     def open(self) -> Store:
-        return FaultyStore(super().open(), self.wire)
+        return FaultyStore(super().open(), self.network)
 
     def open_unharmed(self) -> Store:
         """As seen by somebody whose wire is whole."""

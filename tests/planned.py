@@ -20,12 +20,12 @@ def start_at(clock: FakeClock, at: datetime) -> None:
     clock.advance_microseconds(instant_of(at) - clock.now())
 
 
-def stand_still(client: SyncClient) -> None:
+def freeze_time(client: SyncClient) -> None:
     """Time moves with the test's clock alone, so that a runner wakes up at a slot and not a moment before it."""
     client.once.engine.runtime.monotonic = client.heartbeat._monotonic = lambda: client.clock.elapsed / 1_000_000
 
 
-class Waiting:
+class ManualPool:
     """A crew that keeps what it was given until the test lets it be done."""
 
     def __init__(self) -> None:
@@ -44,15 +44,15 @@ class Runner:
 
     def __init__(self, client: SyncClient, fn: Callable[..., Any], pattern: str, **choices: Any) -> None:
         self.client = client
-        stand_still(client)
+        freeze_time(client)
         self.planned: Any = client.once.schedule(pattern, **choices)(client._work(fn))
-        self.told: list[Ran | Missed] = []
-        self.pool = Waiting()
-        self.watch: ScheduleRunner = self.planned.runner(self.told.append)
+        self.reports: list[Ran | Missed] = []
+        self.pool = ManualPool()
+        self.runner: ScheduleRunner = self.planned.runner(self.reports.append)
 
     def look(self) -> None:
         """One look; what is due waits in the crew."""
-        self.client.drive(self.watch.check(self.pool))
+        self.client.drive(self.runner.check(self.pool))
 
     def work(self) -> None:
         """Do what was started, one after another."""
@@ -60,7 +60,7 @@ class Runner:
         for work in works:
             self.client.drive(work())
 
-    def turn(self) -> None:
+    def run_due(self) -> None:
         """Look and work until nothing is left to do now."""
         self.look()
         while self.pool.works:
@@ -72,18 +72,18 @@ class Runner:
         end = instant_of(at)
         clock = self.client.clock
         while True:
-            left = max(1, round(self.watch.seconds_left() * 1_000_000))
+            left = max(1, round(self.runner.seconds_left() * 1_000_000))
             if clock.now() + left > end:
                 clock.advance_microseconds(end - clock.now())
                 return
             clock.advance_microseconds(left)
-            self.turn()
+            self.run_due()
 
     def missed(self) -> list[Missed]:
-        return [one for one in self.told if isinstance(one, Missed)]
+        return [one for one in self.reports if isinstance(one, Missed)]
 
     def outcomes(self) -> list[str]:
-        return [one.outcome.reason for one in self.told if isinstance(one, Ran)]
+        return [one.outcome.reason for one in self.reports if isinstance(one, Ran)]
 
 
 def utc(*parts: int) -> datetime:

@@ -341,10 +341,10 @@ def parts(small: bool, minutes: float) -> dict[str, Callable[[], Section]]:
         **{title: partial(suite, title, tests, profile) for title, tests in suites.items()},
         "Killed at every call": partial(kills, small=small, minutes=minutes / 2),
         "Every promise on a server": partial(
-            suite, "Every promise on a server", ON_A_SERVER, profile, ONCEWARD_TEST_PLACES="valkey"
+            suite, "Every promise on a server", ON_A_SERVER, profile, ONCEWARD_TEST_BACKENDS="valkey"
         ),
         "Every promise on Firestore": partial(
-            suite, "Every promise on Firestore", ON_FIRESTORE, profile, ONCEWARD_TEST_PLACES="firestore"
+            suite, "Every promise on Firestore", ON_FIRESTORE, profile, ONCEWARD_TEST_BACKENDS="firestore"
         ),
         "A server that is killed": partial(killed_server, small=small),
         "Queues": partial(queues, profile, *(("400", "2") if small else ("20000", "40"))),

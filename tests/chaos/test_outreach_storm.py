@@ -9,7 +9,7 @@ import pytest
 
 from examples.outreach.storm import deliver
 from onceward.testing.storm import Event, Plan, storm
-from tests.integration.outreach_world import ANNA, opened
+from tests.integration.outreach_environment import ANNA, opened
 from tests.servers.postgres import Postgres, new_database
 
 SYSTEM = "examples.outreach.storm:SYSTEM"

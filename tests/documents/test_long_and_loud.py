@@ -12,21 +12,21 @@ import pytest
 
 from onceward import Once, StoreUnavailable
 from onceward.testing import FakeClock
-from tests.clients import TOO_LONG, Place, SyncClient
+from tests.clients import TOO_LONG, Backend, SyncClient
 from tests.documents.stage import CHEAP, FILE, HASH, PDF, api, invoice, staged
 from tests.moved_time import in_thread
 
 
 @pytest.fixture
-def place(tmp_path: Path, clock: FakeClock) -> Place:
+def backend(tmp_path: Path, clock: FakeClock) -> Backend:
     """What no store decides: the others run the same in their own tests, in the storms and when killed."""
-    return Place("memory", tmp_path, clock)
+    return Backend("memory", tmp_path, clock)
 
 
 @pytest.fixture
-def client(place: Place) -> Iterator[SyncClient]:
+def client(backend: Backend) -> Iterator[SyncClient]:
     """Fake time, and no heartbeat but those that a test asks for."""
-    with closing(SyncClient(place, app="documents", counters=True)) as client:
+    with closing(SyncClient(backend, app="documents", counters=True)) as client:
         yield client
 
 
@@ -53,10 +53,10 @@ def test_a_model_may_take_hours_because_the_lease_of_600_s_is_extended_every_120
         for _ in range(60):
             client.clock.advance("110s")  # real time passes, too, while the machine is busy
             client.renew_leases()
-            before = len(client.told("renewed"))
+            before = len(client.events_named("renewed"))
             client.clock.advance("10s")
             client.renew_leases()
-            told.append(f"{len(client.told('renewed')) - before}")
+            told.append(f"{len(client.events_named('renewed')) - before}")
             entry = client.read(HASH, name="processed_documents")
             assert (entry.lease_until - entry.updated_at).total_seconds() == 600
         told.append(beside.deliver(name="again.pdf").kind)

@@ -14,7 +14,7 @@ from cloudevents.http import CloudEvent
 from onceward import RecordState
 from onceward.http.push import InboundRequest, PushMessage
 from onceward.testing import FakeClock
-from tests.clients import Place, SyncClient, place_of
+from tests.clients import Backend, SyncClient, make_backend
 from tests.endpoints.stage import cloudevents_of
 
 APPLIED = (200, {"applied": True, "reason": "applied"})
@@ -23,9 +23,9 @@ ATTRIBUTES = {"id": "e1", "source": "/shops/ä b", "type": "order.paid", "time":
 
 
 @pytest.fixture(params=["memory"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Place:
+def backend(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Backend:
     """One store: what differs here comes before it, and test_push.py has both."""
-    return place_of(request, tmp_path, clock)
+    return make_backend(request, tmp_path, clock)
 
 
 def event(data: Any, mode: str, **attributes: str) -> InboundRequest:

@@ -19,16 +19,16 @@ from onceward.http.client_keys import IdempotencyKeys, step
 from onceward.http.push import PushMessage
 from onceward.sagas import Step, StepContext
 from onceward.testing import FakeClock, disabled
-from tests.clients import Place, SyncClient, place_of
+from tests.clients import Backend, SyncClient, make_backend
 from tests.endpoints.stage import pubsub_of, push
 
 URL = "https://api.example/charges"
 
 
 @pytest.fixture(params=["memory"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Place:
+def backend(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Backend:
     """One store: what differs here comes before it, and test_push.py has both."""
-    return place_of(request, tmp_path, clock)
+    return make_backend(request, tmp_path, clock)
 
 
 class Remote:

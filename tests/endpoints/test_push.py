@@ -67,7 +67,7 @@ def test_what_is_no_envelope_or_has_no_id_is_a_bad_request_and_the_store_is_not_
         with client.store_trouble("claim") as asked:
             status, told = stand.post(InboundRequest("POST", {}, body))
         assert (status, told["code"], asked, seen) == (400, "no_envelope", [], []), body[:60]
-    assert [event.reason for event in client.told("rejected")] == ["no_envelope"] * len(NO_ENVELOPES)
+    assert [event.reason for event in client.events_named("rejected")] == ["no_envelope"] * len(NO_ENVELOPES)
 
 
 UNDECODABLE: list[bytes] = [b"", b"not json", b"[1]", b"7", b'"text"', b"\xff", b'{"a": NaN}', b"[" * 100_000]
@@ -105,7 +105,7 @@ def test_an_unknown_shape_is_recorded_and_acknowledged_and_no_storm_follows(clie
     record = client.read("m1", name="orders")
     assert (record.state, record.record.final, record.attempt) == (RecordState.FAILED, True, 1)
     assert record.error == "Rejected: unknown_shape: its members are weather"
-    told = client.told("rejected")
+    told = client.events_named("rejected")
     assert {(event.reason, event.key, event.scope) for event in told} == {("unknown_shape", "m1", "default/orders")}
     assert "weather" not in str(told), "what is in a message is on its record, and in no log"
     assert stand.post(push({"order": 1}, "m2")) == APPLIED
@@ -214,7 +214,7 @@ def test_an_answer_that_no_server_could_send_is_told_and_the_work_counts_as_done
 
     assert [stand.post(push({"order": 7}))[0] for _ in range(2)] == [200, 200]
     assert ran == ["m1"]
-    assert "UnsendableResponse" in client.told("result_not_stored")[0].reason
+    assert "UnsendableResponse" in client.events_named("result_not_stored")[0].reason
 
 
 def test_an_answer_that_settles_nothing_still_does_if_it_cannot_be_sent_as_it_is(client: SyncClient) -> None:

@@ -91,6 +91,6 @@ def test_a_handler_without_a_claim_fails_and_then_succeeds(client: SyncClient) -
         return client._wait(services.apply("billing", place(message), "ok")) if len(tries) == 2 else "no outcome"
 
     assert [stand.send(beat(5, "m5")).status for _ in range(2)] == [500, 200]
-    assert [(event.key, event.error) for event in client.told("failed")] == [("m5", "ConnectionError")]
+    assert [(event.key, event.error) for event in client.events_named("failed")] == [("m5", "ConnectionError")]
     with pytest.raises(Exception, match="not an Outcome"):
         stand.send(beat(6, "m6"))

@@ -17,9 +17,21 @@ from slack_sdk.signature import SignatureVerifier
 from standardwebhooks.webhooks import Webhook as StandardWebhook
 
 from onceward import ConfigurationError, Once, OncewardWarning, RecordState, forever, lasting, sliding
-from onceward.http.webhooks import InboundRequest, Response, Scheme, Webhook, WebhookEvent, github, shopify, signed, slack, standard, stripe
+from onceward.http.webhooks import (
+    InboundRequest,
+    Response,
+    Scheme,
+    Webhook,
+    WebhookEvent,
+    github,
+    shopify,
+    signed,
+    slack,
+    standard,
+    stripe,
+)
 from onceward.testing import FakeClock
-from tests.clients import Place, SyncClient, place_of
+from tests.clients import Backend, SyncClient, make_backend
 from tests.endpoints.stage import Stand, webhook_of
 
 SECRET = "the secret"
@@ -29,9 +41,9 @@ REPLAYED = (200, {"applied": False, "reason": "replayed"})
 
 
 @pytest.fixture(params=["memory"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Place:
+def backend(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Backend:
     """One store: what differs here comes before it, and test_push.py has both."""
-    return place_of(request, tmp_path, clock)
+    return make_backend(request, tmp_path, clock)
 
 
 def mac(body: bytes, secret: str = SECRET) -> bytes:
@@ -121,7 +133,7 @@ def test_a_wrong_signature_never_touches_the_store(client: SyncClient, sender: s
         answers = [stand.send(request) for request in forged]
     assert [answer.status for answer in answers] == [403] * len(forged)
     assert (asked, seen) == ([], [])
-    assert {event.reason for event in client.told("rejected")} <= {"bad_signature", "missing_signature"}
+    assert {event.reason for event in client.events_named("rejected")} <= {"bad_signature", "missing_signature"}
     assert client.once.counts["rejected"] == len(forged)
     assert stand.post(good) == APPLIED
 

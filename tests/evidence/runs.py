@@ -24,7 +24,7 @@ from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.history import MemoryLog, Operation, Recorder, storm
 from tests.evidence.clocks import SharedClock
 from tests.evidence.fleet import sail
-from tests.faulty import FaultyStore, Wire
+from tests.faulty import FaultyNetwork, FaultyStore
 
 EAGER = 1e-5
 """Seconds until another thread gets its turn: five hundred times as often as usual, also inside of a call."""
@@ -104,7 +104,7 @@ class Distant(FaultyStore):
     """As behind a network: a request takes its time to arrive, and so does the reply. Calls then overlap for long."""
 
     def __init__(self, store: Store, seed: int) -> None:
-        super().__init__(store, Wire())
+        super().__init__(store, FaultyNetwork())
         self._dice = random.Random(seed)
 
     async def open(self, runtime: Runtime) -> None:
@@ -118,7 +118,7 @@ class Distant(FaultyStore):
         return answers
 
 
-class ShakyWire(Wire):
+class ShakyWire(FaultyNetwork):
     """Loses a request or a reply now and then."""
 
     def __init__(self, seed: int) -> None:
@@ -137,7 +137,7 @@ class Impatient(FaultyStore):
     """Does not wait for long: the call goes on, and nobody listens."""
 
     def __init__(self, store: Store, seed: int) -> None:
-        super().__init__(store, Wire())
+        super().__init__(store, FaultyNetwork())
         self._seed = seed
         self._dice = random.Random(seed)
 

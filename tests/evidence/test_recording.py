@@ -23,9 +23,20 @@ from onceward.protocol.requests import Answer, ClaimRequest, Complete, Renewal, 
 from onceward.runtime import bridge
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores import MemoryStore
-from onceward.testing.history import FileLog, Forget, Lookup, MemoryLog, Operation, Read, Recorder, Scan, mark_ended, read_log
+from onceward.testing.history import (
+    FileLog,
+    Forget,
+    Lookup,
+    MemoryLog,
+    Operation,
+    Read,
+    Recorder,
+    Scan,
+    mark_ended,
+    read_log,
+)
 from onceward.testing.history.operation import partial_record
-from tests.faulty import FaultyStore, Wire
+from tests.faulty import FaultyNetwork, FaultyStore
 
 ROOT = Path(__file__).resolve().parents[2]
 ID, OTHER = b"\0one key", b"\xff another"
@@ -129,9 +140,9 @@ def test_a_log_is_of_one_process_and_never_overwritten(tmp_path: Path) -> None:
 @pytest.mark.fault("F53")
 @pytest.mark.parametrize("late_effects", [True, False])
 def test_a_call_that_raised_has_no_answer_and_ends_where_the_store_says(late_effects: bool) -> None:
-    wire, log = Wire(), MemoryLog()
-    recorder = Recorder(FaultyStore(MemoryStore(), wire), log, late_effects=late_effects)
-    wire.lose_replies("claim", 1)
+    network, log = FaultyNetwork(), MemoryLog()
+    recorder = Recorder(FaultyStore(MemoryStore(), network), log, late_effects=late_effects)
+    network.lose_replies("claim", 1)
     with pytest.raises(StoreUnavailable):
         bridge.run(recorder.claim(CLAIMS, timeout=1))
     for one in log.operations():

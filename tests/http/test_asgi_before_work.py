@@ -16,9 +16,9 @@ from onceward.http import asgi, request_run
 from onceward.http.asgi import IdempotencyMiddleware
 from onceward.http.request_run import RequestRun
 from tests.http.asgi_calls import Counting, ask, guarded
-from tests.integration.interrupts import Alarm, AlarmError, interrupted_at, unheard
+from tests.integration.interrupts import Alarm, AlarmError, ignore_unawaited, interrupted_at
 
-__all__ = ["unheard"]  # a fixture, told here so that pytest finds it
+__all__ = ["ignore_unawaited"]  # a fixture, told here so that pytest finds it
 
 OURS = {str(Path(module.__file__ or "")) for module in (apart, asgi, request_run)}
 
@@ -76,7 +76,7 @@ async def given_back(middleware: IdempotencyMiddleware) -> None:
 
 
 @pytest.mark.fault("F28")
-@pytest.mark.usefixtures("unheard")
+@pytest.mark.usefixtures("ignore_unawaited")
 @pytest.mark.parametrize("alarm", [Alarm, AlarmError])
 def test_a_signal_at_any_step_before_the_work_gives_the_key_back(
     alarm: type[BaseException], monkeypatch: pytest.MonkeyPatch

@@ -8,28 +8,28 @@ from typing import Any
 import pytest
 
 from onceward.protocol.ports import Store
-from tests.clients import AsyncClient, Mode, Place, SyncClient
-from tests.faulty import FaultyPlace, Wire
+from tests.clients import AsyncClient, Backend, Mode, SyncClient
+from tests.faulty import FaultyBackend, FaultyNetwork
 
 
 @pytest.fixture
-def wire() -> Wire:
-    return Wire()
+def network() -> FaultyNetwork:
+    return FaultyNetwork()
 
 
 @pytest.fixture
-def store(place: Place, wire: Wire) -> Store:
+def store(backend: Backend, network: FaultyNetwork) -> Store:
     """Each store, reached by the wire."""
-    return FaultyPlace(place, wire).open()
+    return FaultyBackend(backend, network).open()
 
 
 @pytest.fixture
-def faulty(place: Place, mode: Mode, wire: Wire) -> Iterator[SyncClient]:
+def faulty(backend: Backend, mode: Mode, network: FaultyNetwork) -> Iterator[SyncClient]:
     """A client of each colour on each store, reached by the wire."""
-    behind = FaultyPlace(place, wire)
+    behind = FaultyBackend(backend, network)
     client = SyncClient(behind) if mode == "blocking" else AsyncClient(behind)
     yield client
-    wire.heal()
+    network.heal()
     client.close()
 
 

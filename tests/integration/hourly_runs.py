@@ -22,6 +22,6 @@ def hourly(client: SyncClient, ran: list[datetime], **choices: object) -> Runner
     return Runner(client, ran.append, "0 * * * *", name="hourly", **choices)
 
 
-def both_turn(*runners: Runner) -> None:
+def both_run_due(*runners: Runner) -> None:
     for runner in runners:
-        runner.turn()
+        runner.run_due()

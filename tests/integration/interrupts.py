@@ -15,7 +15,7 @@ import onceward
 from onceward import Once
 from onceward.operations.abandoned import _abandon
 from onceward.protocol.ports import Store
-from tests.clients import Place
+from tests.clients import Backend
 from tests.collector import resting
 
 HOME = Path(onceward.__file__).parent
@@ -84,7 +84,7 @@ def is_last(frame: FrameType | None) -> bool:
 
 
 @pytest.fixture
-def unheard() -> Iterator[None]:
+def ignore_unawaited() -> Iterator[None]:
     """A coroutine whose first step was interrupted is never awaited, and says so."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
@@ -92,8 +92,8 @@ def unheard() -> Iterator[None]:
 
 
 @pytest.fixture
-def store(place: Place) -> Store:
-    return place.open()
+def store(backend: Backend) -> Store:
+    return backend.open()
 
 
 def block(once: Once, key: str, work: Callable[[], None]) -> None:

@@ -50,14 +50,14 @@ def within(client: SyncClient, connection: sqlite3.Connection) -> Iterator[Block
 def users_connection(client: SyncClient) -> sqlite3.Connection:
     """Handlers of the async face run on another thread, one at a time."""
     client.read("open the store")
-    connection = sqlite3.connect(client.place.path, check_same_thread=False, timeout=0.05)
+    connection = sqlite3.connect(client.backend.path, check_same_thread=False, timeout=0.05)
     connection.execute("CREATE TABLE IF NOT EXISTS effects (word TEXT)")
     return connection
 
 
 def rows(client: SyncClient) -> list[str]:
     """What is committed."""
-    with contextlib.closing(sqlite3.connect(client.place.path)) as connection:
+    with contextlib.closing(sqlite3.connect(client.backend.path)) as connection:
         return [word for (word,) in connection.execute("SELECT word FROM effects ORDER BY rowid")]
 
 
@@ -81,6 +81,6 @@ def always_open(sqlite_client: SyncClient) -> Iterator[sqlite3.Connection]:
     """With `autocommit=False`, where the end of a transaction is the begin of the next."""
     users_connection(sqlite_client).close()
     connect: Callable[..., sqlite3.Connection] = sqlite3.connect
-    theirs = connect(sqlite_client.place.path, check_same_thread=False, autocommit=False)
+    theirs = connect(sqlite_client.backend.path, check_same_thread=False, autocommit=False)
     yield theirs
     theirs.close()

@@ -12,7 +12,7 @@ from onceward.protocol.record import Record
 from tests.clients import SyncClient
 
 
-class Owned:
+class BlockingLock:
     """A lock of either colour that is held, called as blocking code."""
 
     def __init__(self, client: SyncClient, lock: Any) -> None:
@@ -26,17 +26,17 @@ class Owned:
         return getattr(self._lock, name)
 
 
-def acquire(client: SyncClient, name: Any = "sync", **settings: Any) -> Owned:
+def acquire(client: SyncClient, name: Any = "sync", **settings: Any) -> BlockingLock:
     """Held by whoever calls this, in a context of its own: as another process would."""
     lock = client.once.lock(name, **settings)
     if client.mode == "blocking":
-        return Owned(client, contextvars.Context().run(lock.acquire))
-    return Owned(client, client._wait(lock.acquire()))
+        return BlockingLock(client, contextvars.Context().run(lock.acquire))
+    return BlockingLock(client, client._wait(lock.acquire()))
 
 
-def try_lock(client: SyncClient, name: Any = "sync", **settings: Any) -> Owned | None:
+def try_lock(client: SyncClient, name: Any = "sync", **settings: Any) -> BlockingLock | None:
     lock = client._wait(client.once.try_lock(name, **settings))
-    return None if lock is None else Owned(client, lock)
+    return None if lock is None else BlockingLock(client, lock)
 
 
 @contextlib.contextmanager
@@ -47,7 +47,7 @@ def locked(client: SyncClient, name: Any = "sync", *, block: Any = None, **setti
     lock = client._enter(block, context)
     variables = [(variable, variable.set(value)) for variable, value in context.items()]
     try:
-        yield Owned(client, lock)
+        yield BlockingLock(client, lock)
     except BaseException as error:
         client._leave(block, context, error)
         raise

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.outreach_world import ANNA, World, opened
+from tests.integration.outreach_environment import ANNA, Environment, opened
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = ROOT / "examples" / "outreach"
@@ -17,9 +17,9 @@ TODAY = {"skipped": True, "reason": "already_emailed_today"}
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with opened(tmp_path) as world:
-        yield world
+def env(tmp_path: Path) -> Iterator[Environment]:
+    with opened(tmp_path) as env:
+        yield env
 
 
 def together(work: list[Callable[[], Any]]) -> list[Any]:

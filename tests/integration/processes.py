@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from onceward.protocol.ports import Store
-from tests.clients import Place
+from tests.clients import Backend
 
 INTERRUPTS = [KeyboardInterrupt, SystemExit, GeneratorExit]
 
@@ -29,8 +29,8 @@ def elsewhere(call: Callable[[], Any]) -> Any:
 
 
 @pytest.fixture
-def store(place: Place) -> Store:
-    return place.open()
+def store(backend: Backend) -> Store:
+    return backend.open()
 
 
 def in_a_forked_child(check: Callable[[], None]) -> None:

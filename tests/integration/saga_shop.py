@@ -12,20 +12,20 @@ import pytest
 
 from onceward.sagas import Step, StepContext
 from onceward.testing import FakeClock
-from tests.clients import Place, SyncClient, place_of
+from tests.clients import Backend, SyncClient, make_backend
 
 
 class Refused(Exception):
     """The remote's last word."""
 
 
-@pytest.fixture(params=["memory", *os.environ.get("ONCEWARD_TEST_PLACES", "").split()])
-def place(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Place:
+@pytest.fixture(params=["memory", *os.environ.get("ONCEWARD_TEST_BACKENDS", "").split()])
+def backend(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Backend:
     """Memory is enough for what no store decides; the soak adds servers."""
-    return place_of(request, tmp_path, clock)
+    return make_backend(request, tmp_path, clock)
 
 
-on_every_store = pytest.mark.parametrize("place", ["memory", "sqlite", "postgres", "valkey"], indirect=True)
+on_every_store = pytest.mark.parametrize("backend", ["memory", "sqlite", "postgres", "valkey"], indirect=True)
 """What depends on what a store keeps of a note, across claims, renewals, settlements and resolutions."""
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from onceward.observe.monitoring_files import grafana_dashboard, prometheus_rules
-from onceward.observe.rules import RULES, Thresholds, thresholds_of
-from onceward.protocol.counters import COUNTED
+from onceward.observe.rules import RULES, Thresholds, parse_thresholds
+from onceward.protocol.counters import COUNTER_NAMES
 from onceward.protocol.operation_names import ALERT
-from tests.integration.alerts_of_prometheus import promtool, raised
+from tests.integration.prometheus_alerts import promtool, raised
 
 SCOPE = {"scope": "shop/charge"}
 NOBODY: list[dict[str, str]] = []
@@ -45,7 +45,7 @@ def test_the_alert_file_is_sound_and_has_every_rule(folder: Path) -> None:
 
 
 def test_other_thresholds_and_names_with_odd_characters_still_make_a_sound_file(tmp_path: Path) -> None:
-    odd = thresholds_of({
+    odd = parse_thresholds({
         "claim_errors": 7, "replay_rate": 0.125, "no_replay_days": 7, "old_pending_age": "2h",
         "replays_expected": ["e.mail", "shop/greet (new)", 'say "hi"', "back\\slash", "two\nlines", "\x1b[31m"],
     })  # fmt: skip
@@ -140,7 +140,7 @@ def test_the_dashboard_asks_only_for_what_is_exported_and_in_sound_expressions(t
     panels = dashboard["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     expressions = [target["expr"] for panel in panels for target in panel["targets"]]
-    exported = {f"onceward_{name}_total" for name in (*COUNTED, "processed")} | {"onceward_old_pending"}
+    exported = {f"onceward_{name}_total" for name in (*COUNTER_NAMES, "processed")} | {"onceward_old_pending"}
     asked = set(re.findall(r"onceward_\w+", " ".join(expressions)))
     assert asked <= exported
     assert len(asked) >= 12

@@ -19,7 +19,7 @@ from onceward.operations import table as operations
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Release
 from onceward.testing.clock import FakeClock
-from tests.clients import Place, SyncClient
+from tests.clients import Backend, SyncClient
 from tests.integration import lock_calls, test_lock_leases, test_lock_trouble, test_locks
 from tests.integration import test_operations as declared
 
@@ -117,13 +117,13 @@ CASES: list[tuple[Broken, Callable[[SyncClient], None]]] = [
     ),
     (counts_only_success, declared.test_an_enrichment_that_failed_was_tried_and_is_not_tried_again_for_a_day),
     (counts_from_completion, declared.test_from_the_attempt_means_from_its_claim_and_not_from_its_end),
-    (has_words_of_its_own, declared.test_every_outcome_has_the_operations_own_word),
+    (has_words_of_its_own, declared.test_every_outcome_has_the_reason_that_the_operation_declares),
 ]
 
 
 @contextlib.contextmanager
 def stage(folder: Path) -> Iterator[SyncClient]:
-    client = SyncClient(Place("memory", folder, FakeClock()), operations=declared.OPERATIONS)
+    client = SyncClient(Backend("memory", folder, FakeClock()), operations=declared.OPERATIONS)
     try:
         yield client
     finally:

@@ -10,7 +10,7 @@ import pytest
 from onceward import ConfigurationError, Failed, Once, OutcomeUnknown, RecordState, not_applied, verify
 from onceward.errors import LeaseOverdue
 from onceward.stores import MemoryStore
-from tests.clients import Place, SyncClient
+from tests.clients import Backend, SyncClient
 from tests.integration.test_interrupted_looks import a_crash
 
 
@@ -25,7 +25,7 @@ def test_a_retry_delay_that_makes_no_sense_hides_no_failure(client: SyncClient, 
         hasty.run("order 7", work)
     entry = hasty.read("order 7")
     assert (entry.state, entry.record.retry_at) == (RecordState.FAILED, entry.record.updated_at)
-    assert len(hasty.told("retry_delay_failed")) == 1
+    assert len(hasty.events_named("retry_delay_failed")) == 1
     assert not hasty.heartbeat._holds
 
 
@@ -48,8 +48,8 @@ def test_an_async_find_is_refused_where_nothing_can_await_it() -> None:
     async def fine(order: int) -> None: ...
 
 
-def test_a_find_that_gives_an_awaitable_to_a_blocking_call_is_no_answer(place: Place) -> None:
-    client = SyncClient(place)
+def test_a_find_that_gives_an_awaitable_to_a_blocking_call_is_no_answer(backend: Backend) -> None:
+    client = SyncClient(backend)
 
     async def look() -> Any:
         return not_applied
@@ -93,7 +93,7 @@ def test_a_completion_that_was_not_confirmed_is_not_overwritten_by_a_failure(cli
 @pytest.mark.fault("F51")
 def test_complete_in_is_refused_once_the_lease_is_overdue(sqlite_client: SyncClient) -> None:
     """The record is still ours, but somebody may own it before the caller commits."""
-    connection = sqlite3.connect(sqlite_client.place.path, isolation_level=None)
+    connection = sqlite3.connect(sqlite_client.backend.path, isolation_level=None)
     with pytest.raises(LeaseOverdue), sqlite_client.claim("order 7", lease="10m") as claim:
         sqlite_client.clock.advance("11m")
         connection.execute("BEGIN IMMEDIATE")

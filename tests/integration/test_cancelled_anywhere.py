@@ -14,8 +14,8 @@ from onceward import AsyncOnce, Once, RecordState, Unknown
 from onceward.errors import StoreBroken
 from onceward.protocol.ports import Store
 from onceward.stores import MemoryStore
-from tests.clients import Place
-from tests.faulty import FaultyStore, Wire
+from tests.clients import Backend
+from tests.faulty import FaultyNetwork, FaultyStore
 from tests.integration.interrupts import store
 
 __all__ = ["store"]  # fixtures, told here so that pytest finds them
@@ -27,8 +27,8 @@ __all__ = ["store"]  # fixtures, told here so that pytest finds them
 class SlowStore(FaultyStore):
     """Every call takes a few turns of the loop, as over a network."""
 
-    def __init__(self, store: Store, wire: Wire) -> None:
-        super().__init__(store, wire)
+    def __init__(self, store: Store, network: FaultyNetwork) -> None:
+        super().__init__(store, network)
         self.inline = False
 
     async def _through(self, *call: Any) -> Any:
@@ -40,7 +40,7 @@ class SlowStore(FaultyStore):
 @pytest.mark.fault("F28")
 @pytest.mark.parametrize("bulk", [False, True])
 async def test_cancelled_twice_at_any_turn_leaves_no_key_locked(bulk: bool) -> None:
-    once = AsyncOnce(SlowStore(MemoryStore(), Wire()), lease="1h", fingerprint="none")
+    once = AsyncOnce(SlowStore(MemoryStore(), FaultyNetwork()), lease="1h", fingerprint="none")
 
     async def work(_item: Any = None) -> None:
         await asyncio.sleep(0)
@@ -66,8 +66,8 @@ async def test_cancelled_twice_at_any_turn_leaves_no_key_locked(bulk: bool) -> N
 
 @pytest.mark.fault("F28")
 async def test_what_is_left_of_a_cancelled_batch_is_released_in_one_call() -> None:
-    wire = Wire()
-    once = AsyncOnce(SlowStore(MemoryStore(), wire))
+    network = FaultyNetwork()
+    once = AsyncOnce(SlowStore(MemoryStore(), network))
     begun = asyncio.Event()
 
     async def work(item: int) -> None:
@@ -79,16 +79,16 @@ async def test_what_is_left_of_a_cancelled_batch_is_released_in_one_call() -> No
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert wire.calls["settle"] == 2  # the one that was begun, and all the others
+    assert network.calls["settle"] == 2  # the one that was begun, and all the others
     await once.close()
 
 
 @pytest.mark.fault("F28", "F50")
 @pytest.mark.parametrize("on_store_down", ["raise", "run"])
 async def test_a_release_that_fails_does_not_hide_the_cancellation(on_store_down: Any) -> None:
-    wire = Wire()
-    wire.lose_requests("settle")
-    once = AsyncOnce(SlowStore(MemoryStore(), wire), on_store_down=on_store_down)
+    network = FaultyNetwork()
+    network.lose_requests("settle")
+    once = AsyncOnce(SlowStore(MemoryStore(), network), on_store_down=on_store_down)
 
     async def never() -> None:
         pytest.fail("cancelled work must not run")
@@ -99,13 +99,13 @@ async def test_a_release_that_fails_does_not_hide_the_cancellation(on_store_down
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert wire.calls["settle"] == 1
+    assert network.calls["settle"] == 1
     await once.close()
 
 
 @pytest.mark.fault("F28")
-async def test_a_settlement_is_told_even_if_its_caller_was_cancelled(place: Place) -> None:
-    once = AsyncOnce(SlowStore(place.open(), Wire()))
+async def test_a_settlement_is_told_even_if_its_caller_was_cancelled(backend: Backend) -> None:
+    once = AsyncOnce(SlowStore(backend.open(), FaultyNetwork()))
     told: list[str] = []
     once.subscribe(lambda event: told.append(event.name))
     done = asyncio.Event()

@@ -18,8 +18,8 @@ from tests.clients import AsyncClient, SyncClient
 
 def plant(client: SyncClient, **numbers: int) -> None:
     """As if another process had counted this in the current hour."""
-    sheet = CounterRow(b"another", client.clock.now() // HOUR, 1, {"shop/charge": numbers})
-    client.drive(client.once.store.save_counts([sheet], timeout=5))
+    counter_row = CounterRow(b"another", client.clock.now() // HOUR, 1, {"shop/charge": numbers})
+    client.drive(client.once.store.save_counts([counter_row], timeout=5))
 
 
 def check(client: SyncClient, **how: Any) -> list[Broken]:
@@ -80,11 +80,11 @@ def test_an_alert_is_sent_once_although_the_figure_has_grown(opened: SyncClient)
     sent: list[str] = []
     plant(opened, claim_errors=11)
     check(opened, alert=sender(opened, sent))
-    sheet = CounterRow(b"another", opened.clock.now() // HOUR, 2, {"shop/charge": {"claim_errors": 50}})
-    opened.drive(opened.once.store.save_counts([sheet], timeout=5))
+    counter_row = CounterRow(b"another", opened.clock.now() // HOUR, 2, {"shop/charge": {"claim_errors": 50}})
+    opened.drive(opened.once.store.save_counts([counter_row], timeout=5))
     check(opened, alert=sender(opened, sent))
     assert len(sent) == 1
-    assert opened.told("mismatch") == []
+    assert opened.events_named("mismatch") == []
 
 
 @pytest.mark.mission("C10")
@@ -102,15 +102,15 @@ def test_trouble_that_stays_is_told_again_after_a_day(opened: SyncClient) -> Non
 
 def plant_again(client: SyncClient) -> None:
     hour = client.clock.now() // HOUR
-    sheet = CounterRow(b"another", hour, 1, {"shop/charge": {"claim_errors": 11}})
-    client.drive(client.once.store.save_counts([sheet], timeout=5))
+    counter_row = CounterRow(b"another", hour, 1, {"shop/charge": {"claim_errors": 11}})
+    client.drive(client.once.store.save_counts([counter_row], timeout=5))
 
 
 @pytest.mark.mission("C10")
 def test_scopes_are_told_apart(opened: SyncClient) -> None:
     counts = {name: {"replayed": 50, "executed": 50} for name in ("shop/a", "shop/b")}
-    sheet = CounterRow(b"another", opened.clock.now() // HOUR, 1, counts)
-    opened.drive(opened.once.store.save_counts([sheet], timeout=5))
+    counter_row = CounterRow(b"another", opened.clock.now() // HOUR, 1, counts)
+    opened.drive(opened.once.store.save_counts([counter_row], timeout=5))
     sent: list[str] = []
     for _ in range(2):
         check(opened, alert=sender(opened, sent))
@@ -130,7 +130,7 @@ def test_an_alert_that_could_not_be_sent_is_tried_by_the_next_check(opened: Sync
         refuse(broken)
 
     check(opened, alert=refuse_async if isinstance(opened, AsyncClient) else refuse)
-    assert opened.told("failed")[-1].error == "ConnectionError"
+    assert opened.events_named("failed")[-1].error == "ConnectionError"
     check(opened, alert=well)
     check(opened, alert=well)
     assert len(sent) == 1
@@ -157,8 +157,10 @@ def test_what_a_client_declares_about_its_own_work_does_not_keep_an_alert_from_b
 
 
 def test_an_operation_of_the_users_that_is_called_alert_is_watched_like_any_other(opened: SyncClient) -> None:
-    sheet = CounterRow(b"another", opened.clock.now() // HOUR, 1, {"outreach/alert": {"replayed": 50, "executed": 50}})
-    opened.drive(opened.once.store.save_counts([sheet], timeout=5))
+    counter_row = CounterRow(
+        b"another", opened.clock.now() // HOUR, 1, {"outreach/alert": {"replayed": 50, "executed": 50}}
+    )
+    opened.drive(opened.once.store.save_counts([counter_row], timeout=5))
     assert [(one.rule, one.scope) for one in check(opened)] == [("replay_rate", "outreach/alert")]
 
 

@@ -21,7 +21,7 @@ from onceward.protocol.counters import HOUR, CounterTotals
 from onceward.stores import MemoryStore
 from onceward.stores.sqlite import schema
 from tests.clients import SyncClient
-from tests.faulty import FaultyStore, Wire
+from tests.faulty import FaultyNetwork, FaultyStore
 from tests.integration.counting import break_down, counted, counting, work
 from tests.integration.joined_block import users_connection, within
 from tests.integration.processes import in_a_forked_child
@@ -86,7 +86,7 @@ def test_whoever_stops_waiting_because_the_process_is_told_to_stop_is_no_claim_e
     monkeypatch.setattr(kind, "claim", stopping)
     with pytest.raises(StillRunning), counting.claim("held", on_running="wait", wait="10m"):
         pass
-    assert counting.told("claim_failed") == []
+    assert counting.events_named("claim_failed") == []
 
 
 @pytest.mark.mission("A8", "A9")
@@ -101,7 +101,7 @@ def test_a_store_that_does_not_answer_is_a_claim_error_and_what_runs_all_the_sam
             pass
         counting._wait(bold.run("c", counting._work(work)))
     assert counted(counting) == {"claim_errors": 3, "unprotected": 1}
-    [one, two, three] = counting.told("claim_failed")
+    [one, two, three] = counting.events_named("claim_failed")
     assert [one.key, two.key, three.key] == ["a", "b", "c"]
     assert (one.reason, one.error) == ("no answer", "StoreUnavailable")
 
@@ -158,7 +158,7 @@ def test_an_event_of_a_state_that_gets_no_answer_is_a_claim_error(counting: Sync
         with counting.store_trouble(verb), pytest.raises(StoreUnavailable):
             counting._wait(trucks.apply("truck 7", order, 1))
     assert counted(counting) == {"claim_errors": 2}
-    [one, two] = counting.told("claim_failed")
+    [one, two] = counting.events_named("claim_failed")
     assert (one.scope, one.reason, two.error) == ("shop/trucks", "no answer", "StoreUnavailable")
 
 
@@ -258,7 +258,7 @@ class WithoutCounters(FaultyStore):
 
 
 def test_a_store_that_keeps_no_counters_is_refused_by_name() -> None:
-    store = WithoutCounters(MemoryStore(), Wire())
+    store = WithoutCounters(MemoryStore(), FaultyNetwork())
     with pytest.raises(ConfigurationError, match="cannot keep counters"):
         Once(store, counters=True)
     with Once(store) as once, pytest.raises(ConfigurationError, match="does not support counters"):

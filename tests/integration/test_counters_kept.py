@@ -59,12 +59,12 @@ def lost_replies(client: SyncClient, *, applied: bool, times: int = 1) -> Iterat
     sound = kind.save_counts
     lost: list[int] = []
 
-    async def troubled(store: Any, sheets: Any, *, timeout: float) -> int:
-        if not sheets or len(lost) >= times:
-            return int(await sound(store, sheets, timeout=timeout))
-        lost.append(len(sheets))
+    async def troubled(store: Any, counter_rows: Any, *, timeout: float) -> int:
+        if not counter_rows or len(lost) >= times:
+            return int(await sound(store, counter_rows, timeout=timeout))
+        lost.append(len(counter_rows))
         if applied:
-            await sound(store, sheets, timeout=timeout)
+            await sound(store, counter_rows, timeout=timeout)
         raise StoreUnavailable("lost on the way")
 
     kind.save_counts = troubled
@@ -80,7 +80,7 @@ def test_what_was_not_confirmed_is_written_again_and_counts_once(counting: SyncC
     with lost_replies(counting, applied=applied) as lost:
         assert not counting.once.counters.write()
         assert lost == [1]
-        [told] = counting.told("counting_failed")
+        [told] = counting.events_named("counting_failed")
         assert "lost on the way" in told.error
         counting.run("b", work)
         assert counted(counting) == {"executed": 2}
@@ -150,9 +150,9 @@ def counted_calls(client: SyncClient) -> Iterator[list[int]]:
     sound = kind.save_counts
     calls: list[int] = []
 
-    async def watched(store: Any, sheets: Any, *, timeout: float) -> int:
-        calls.append(len(sheets))
-        return int(await sound(store, sheets, timeout=timeout))
+    async def watched(store: Any, counter_rows: Any, *, timeout: float) -> int:
+        calls.append(len(counter_rows))
+        return int(await sound(store, counter_rows, timeout=timeout))
 
     kind.save_counts = watched
     try:
@@ -162,7 +162,7 @@ def counted_calls(client: SyncClient) -> Iterator[list[int]]:
 
 
 def test_it_is_written_by_itself_once_in_a_while(counting: SyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert writing.EVERY == 60, "a minute is what a kill may cost"
+    assert writing.WRITE_INTERVAL == 60, "a minute is what a kill may cost"
     monkeypatch.setattr(writing, "EVERY", 0.005)
     written = threading.Event()
     book = counting.once.counters._book

@@ -157,10 +157,10 @@ def test_the_lease_is_600_s_and_a_heartbeat_every_120_s_extends_it_however_long_
         for _ in range(60):  # two hours at a rate-limited model
             client.clock.advance("119s")
             client.renew_leases()
-            renewed = len(client.told("renewed"))
+            renewed = len(client.events_named("renewed"))
             client.clock.advance("1s")
             client.renew_leases()
-            assert len(client.told("renewed")) == renewed + 1
+            assert len(client.events_named("renewed")) == renewed + 1
             entry = client.read(LOCK)
             assert (entry.lease_until - entry.updated_at).total_seconds() == 600
         claim.check()
@@ -183,7 +183,7 @@ def test_a_failed_heartbeat_is_logged_and_retried_and_never_crashes_the_work(
         claim.check()
     warned = [record for record in caplog.records if record.message.startswith("renewal_failed")]
     assert [record.levelname for record in warned] == ["WARNING"] * 4
-    assert len(client.told("renewed")) == 1
+    assert len(client.events_named("renewed")) == 1
     assert client.read(LOCK).state is RecordState.COMPLETED
 
 
@@ -196,7 +196,7 @@ def test_the_heartbeat_of_a_replaced_owner_does_not_extend_somebody_elses_lock(c
     client.clock.advance("120s")
     client.renew_leases()  # of the first one
     assert client.read(LOCK).lease_until == before
-    assert (len(client.told("lost")), len(client.told("renewed"))) == (1, 0)
+    assert (len(client.events_named("lost")), len(client.events_named("renewed"))) == (1, 0)
     assert client.leases() == 0
 
 

@@ -14,11 +14,11 @@ import pytest
 
 from onceward import AsyncOnce, Once, StoreUnavailable
 from onceward.stores.sqlite import SQLiteStore
-from tests.clients import Place, SyncClient
-from tests.faulty import FaultyStore, Wire
-from tests.integration.faulty_clients import Effect, faulty, wire
+from tests.clients import Backend, SyncClient
+from tests.faulty import FaultyNetwork, FaultyStore
+from tests.integration.faulty_clients import Effect, faulty, network
 
-__all__ = ["faulty", "wire"]  # fixtures, told here so that pytest finds them
+__all__ = ["faulty", "network"]  # fixtures, told here so that pytest finds them
 
 
 # ── F52, F56: a writer that does not let go ──
@@ -91,11 +91,11 @@ def test_a_long_transaction_of_somebody_else_makes_leases_overdue_but_not_lost(t
 @pytest.mark.fault("F69")
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 def test_two_hundred_threads_that_wait_for_one_key_all_get_the_one_result(
-    kind: str, tmp_path: Path, wire: Wire, clock: Any
+    kind: str, tmp_path: Path, network: FaultyNetwork, clock: Any
 ) -> None:
-    inner = Place(kind, tmp_path, clock).open()
+    inner = Backend(kind, tmp_path, clock).open()
     crowd = 200
-    with Once(FaultyStore(inner, wire), wait="30s") as once:
+    with Once(FaultyStore(inner, network), wait="30s") as once:
         runs: list[int] = []
         line = threading.Barrier(crowd)
         answers: list[Any] = []
@@ -120,7 +120,7 @@ def test_two_hundred_threads_that_wait_for_one_key_all_get_the_one_result(
         assert len(runs) == 1
         assert sorted({getattr(answer, "kind", repr(answer)) for answer in answers}) == ["executed", "replayed"]
         assert [answer.value for answer in answers] == ["sent"] * crowd
-        assert wire.calls["claim"] <= crowd * 16, "waiters ask again with growing pauses, not in a spin"
+        assert network.calls["claim"] <= crowd * 16, "waiters ask again with growing pauses, not in a spin"
         assert not getattr(inner, "_waiting", {}), "nobody is left on the list of those to wake"
     if isinstance(inner, SQLiteStore):
         assert not inner._connection.is_open, "opened by many at once, and still closed by one"
@@ -129,11 +129,11 @@ def test_two_hundred_threads_that_wait_for_one_key_all_get_the_one_result(
 @pytest.mark.fault("F69")
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 async def test_a_thousand_tasks_that_wait_for_one_key_all_get_the_one_result(
-    kind: str, tmp_path: Path, wire: Wire, clock: Any
+    kind: str, tmp_path: Path, network: FaultyNetwork, clock: Any
 ) -> None:
-    inner = Place(kind, tmp_path, clock).open()
+    inner = Backend(kind, tmp_path, clock).open()
     crowd = 1000
-    async with AsyncOnce(FaultyStore(inner, wire), wait="60s") as once:
+    async with AsyncOnce(FaultyStore(inner, network), wait="60s") as once:
         runs: list[int] = []
 
         async def slow() -> str:
@@ -145,14 +145,14 @@ async def test_a_thousand_tasks_that_wait_for_one_key_all_get_the_one_result(
         assert len(runs) == 1
         assert [outcome.value for outcome in outcomes] == ["sent"] * crowd
         assert sum(outcome.executed for outcome in outcomes) == 1
-        assert wire.calls["claim"] <= crowd * 16
+        assert network.calls["claim"] <= crowd * 16
         assert not getattr(inner, "_waiting", {})
     if isinstance(inner, SQLiteStore):
         assert not inner._connection.is_open
 
 
 @pytest.mark.fault("F69")
-def test_waiters_are_woken_by_the_result_and_not_by_their_next_look(faulty: SyncClient, wire: Wire) -> None:
+def test_waiters_are_woken_by_the_result_and_not_by_their_next_look(faulty: SyncClient, network: FaultyNetwork) -> None:
     """The pauses have grown to half a second by then; being woken takes a few milliseconds."""
     worker = faulty.another(wait="30s")  # waits on the very store that settles, so that it can be woken
     go = threading.Event()
@@ -163,12 +163,12 @@ def test_waiters_are_woken_by_the_result_and_not_by_their_next_look(faulty: Sync
 
     first = worker.start(worker.run, "order 7", slow)
     until = time.monotonic() + 5
-    while not wire.calls["claim"] and time.monotonic() < until:
+    while not network.calls["claim"] and time.monotonic() < until:
         time.sleep(0.005)
     time.sleep(0.05)
     others = [worker.start(worker.run, "order 7", slow) for _ in range(6)]  # six are not all awake by chance
     time.sleep(1.5)
-    asked = wire.calls["claim"]
+    asked = network.calls["claim"]
     began = time.monotonic()
     go.set()
     assert [one.result(10) for one in (first, *others)] == ["sent"] * 7

@@ -15,13 +15,13 @@ from onceward import AlreadyRunning, AsyncOnce, LeaseLost, Once, Outcome, Record
 from onceward.errors import StoreBroken
 from onceward.stores import MemoryStore
 from onceward.stores.sqlite import SQLiteStore
-from tests.clients import Place
+from tests.clients import Backend
 from tests.integration.processes import elsewhere, in_a_forked_child, work
 
 
 @pytest.mark.fault("F34")
-def test_a_forked_child_owns_nothing_of_its_parent(place: Place) -> None:
-    once = Once(place.open(), lease="500ms")
+def test_a_forked_child_owns_nothing_of_its_parent(backend: Backend) -> None:
+    once = Once(backend.open(), lease="500ms")
     with once.claim("order 7") as claim:
 
         def child() -> None:

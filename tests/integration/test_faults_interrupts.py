@@ -13,8 +13,8 @@ import pytest
 from onceward import AsyncOnce, Once, OutcomeParked, RecordState, applied, not_applied, verify
 from onceward.protocol.ports import Store
 from onceward.stores import MemoryStore
-from tests.clients import Place, SyncClient
-from tests.faulty import FaultyStore, Wire
+from tests.clients import Backend, SyncClient
+from tests.faulty import FaultyNetwork, FaultyStore
 from tests.integration.processes import INTERRUPTS, store, work
 
 __all__ = ["store"]  # a fixture, told here so that pytest finds it
@@ -154,9 +154,9 @@ async def test_an_async_generator_that_is_closed_inside_its_claim_settles_it(sto
 
 
 @pytest.mark.fault("F27")
-def test_work_whose_loop_was_torn_down_is_not_kept_alive_for_ever(place: Place) -> None:
+def test_work_whose_loop_was_torn_down_is_not_kept_alive_for_ever(backend: Backend) -> None:
     """Nobody can settle it any more, so its lease must lapse: after that `after_crash` decides."""
-    once = AsyncOnce(place.open(), fingerprint="none")
+    once = AsyncOnce(backend.open(), fingerprint="none")
 
     async def begin() -> None:
         begun = asyncio.Event()
@@ -253,8 +253,8 @@ async def test_a_block_that_is_cancelled_is_settled_and_the_cancellation_goes_on
 class Slow(FaultyStore):
     """Calls of one verb wait until they are let go. Waits on the loop, as a network store does."""
 
-    def __init__(self, store: Store, verb: str, wire: Wire | None = None) -> None:
-        super().__init__(store, wire or Wire())
+    def __init__(self, store: Store, verb: str, network: FaultyNetwork | None = None) -> None:
+        super().__init__(store, network or FaultyNetwork())
         self.inline = False
         self.reached = asyncio.Event()
         self.go = asyncio.Event()
@@ -316,9 +316,9 @@ async def test_a_cancellation_while_claiming_gives_the_key_back_and_runs_nothing
 
 @pytest.mark.fault("F28", "F50")
 async def test_a_cancellation_while_claiming_is_not_swallowed_by_a_store_that_fails(store: Store) -> None:
-    wire = Wire()
-    wire.lose_requests("claim", 1)
-    slow = Slow(store, "claim", wire)
+    network = FaultyNetwork()
+    network.lose_requests("claim", 1)
+    slow = Slow(store, "claim", network)
     async with AsyncOnce(slow) as once:
 
         async def never() -> None:
@@ -329,9 +329,9 @@ async def test_a_cancellation_while_claiming_is_not_swallowed_by_a_store_that_fa
 
 @pytest.mark.fault("F28", "F51")
 async def test_a_cancellation_while_completing_is_not_swallowed_by_a_store_that_fails(store: Store) -> None:
-    wire = Wire()
-    wire.lose_requests("settle")
-    slow = Slow(store, "settle", wire)
+    network = FaultyNetwork()
+    network.lose_requests("settle")
+    slow = Slow(store, "settle", network)
     async with AsyncOnce(slow, settle_timeout="50ms") as once:
         told: list[str] = []
         once.subscribe(lambda event: told.append(event.name))

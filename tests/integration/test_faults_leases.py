@@ -14,12 +14,12 @@ from msgspec.structs import replace
 from onceward import AlreadyRunning, AsyncOnce, ConfigurationError, LeaseLost, Once, RecordState, Running, Unknown
 from onceward.protocol.ports import Store
 from onceward.stores import MemoryStore
-from tests.clients import Place, SyncClient
-from tests.faulty import Wire
-from tests.integration.faulty_clients import store, wire
+from tests.clients import Backend, SyncClient
+from tests.faulty import FaultyNetwork
+from tests.integration.faulty_clients import network, store
 from tests.integration.processes import elsewhere
 
-__all__ = ["store", "wire"]  # fixtures, told here so that pytest finds them
+__all__ = ["network", "store"]  # fixtures, told here so that pytest finds them
 
 
 def work() -> str:
@@ -88,7 +88,7 @@ def test_a_handler_that_was_replaced_is_told_that_its_result_does_not_count(clie
         outcome.unwrap()
     entry = client.read("order 7")
     assert (entry.value, entry.attempt) == ("theirs", 2)
-    assert [event.reason for event in client.told("lost")] == ["result refused"]
+    assert [event.reason for event in client.events_named("lost")] == ["result refused"]
 
 
 @pytest.mark.fault("F41")
@@ -107,7 +107,7 @@ def test_a_handler_that_was_replaced_cannot_fail_the_winners_work(client: SyncCl
     with pytest.raises(ConnectionError):
         client.run("order 7", slow)
     assert client.read("order 7").value == "theirs"
-    assert [event.reason for event in client.told("lost")] == ["failure refused"]
+    assert [event.reason for event in client.events_named("lost")] == ["failure refused"]
 
 
 @pytest.mark.fault("F32", "F41")
@@ -127,13 +127,13 @@ def test_a_late_owner_whom_nobody_replaced_still_counts(client: SyncClient) -> N
 def test_a_record_without_a_lease_is_held_for_ever(client: SyncClient) -> None:
     client.silent_owner("order 7")
     id = client.read("order 7").record.id
-    if client.place.kind == "memory":
-        records = client.place._memory._records
+    if client.backend.kind == "memory":
+        records = client.backend._memory._records
         records[id] = replace(records[id], lease_until=None)
-    elif client.place.kind != "sqlite":
+    elif client.backend.kind != "sqlite":
         pytest.skip("the conformance kit asks for a claim without a lease instead")
     else:
-        with closing(sqlite3.connect(client.place.path)) as connection, connection:
+        with closing(sqlite3.connect(client.backend.path)) as connection, connection:
             connection.execute("UPDATE onceward_records SET lease_until = NULL WHERE id = ?", (id,))
     client.clock.advance("365d")
     impatient = client.another(on_running="raise", app="default")
@@ -147,12 +147,12 @@ def test_a_record_without_a_lease_is_held_for_ever(client: SyncClient) -> None:
 @pytest.mark.fault("F43")
 @pytest.mark.parametrize("hours", [-12, 12])
 def test_a_caller_whose_own_clock_is_hours_off_neither_steals_nor_loses_anything(
-    place: Place, hours: int, monkeypatch: pytest.MonkeyPatch
+    backend: Backend, hours: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the store's clock decides; the caller counts durations."""
-    right = Once(place.open(), lease="10m")
+    right = Once(backend.open(), lease="10m")
     held = elsewhere(right.claim("order 7").__enter__)
-    wrong = Once(place.open(), on_running="raise", lease="10m")
+    wrong = Once(backend.open(), on_running="raise", lease="10m")
     monkeypatch.setattr(wrong.engine.runtime, "monotonic", lambda: time.monotonic() + hours * 3600)
     wrong.heartbeat._monotonic = wrong.engine.runtime.monotonic
     with pytest.raises(AlreadyRunning) as refused:
@@ -201,11 +201,11 @@ def test_a_machine_whose_wall_clock_jumps_back_still_renews_in_time(monkeypatch:
 @pytest.mark.fault("F45")
 @pytest.mark.mission("B3")
 def test_work_survives_renewals_that_fail_for_most_of_its_lease(
-    store: Store, wire: Wire, caplog: pytest.LogCaptureFixture
+    store: Store, network: FaultyNetwork, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Real time: a lease of half a second, and a store that misses the first renewals."""
     with Once(store, lease="500ms") as once:
-        wire.lose_requests("renew", 3)
+        network.lose_requests("renew", 3)
 
         def slow() -> str:
             time.sleep(0.8)
@@ -240,9 +240,9 @@ def test_a_lease_that_cannot_work_is_refused_before_anything_runs(face_type: Any
 
 
 @pytest.mark.fault("F33")
-def test_a_key_that_its_owner_holds_for_ten_leases_is_never_free(place: Place) -> None:
+def test_a_key_that_its_owner_holds_for_ten_leases_is_never_free(backend: Backend) -> None:
     """Real time, a lease of 100 ms: one that looks all the time never finds a gap."""
-    with Once(place.open(), lease="100ms") as once, Once(place.open(), on_running="raise") as other:
+    with Once(backend.open(), lease="100ms") as once, Once(backend.open(), on_running="raise") as other:
         kinds: set[str] = set()
         with once.claim("order 7"):
             until = time.monotonic() + 1.0

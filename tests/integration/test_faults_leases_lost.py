@@ -15,27 +15,27 @@ from onceward.errors import LeaseOverdue
 from onceward.protocol.ports import Store
 from onceward.testing.clock import FakeClock
 from tests.clients import SyncClient
-from tests.faulty import FaultyStore, Wire
-from tests.integration.faulty_clients import store, wire
+from tests.faulty import FaultyNetwork, FaultyStore
+from tests.integration.faulty_clients import network, store
 from tests.integration.processes import elsewhere
 
-__all__ = ["store", "wire"]  # fixtures, told here so that pytest finds them
+__all__ = ["network", "store"]  # fixtures, told here so that pytest finds them
 
 
 @pytest.mark.fault("F45", "F32")
 def test_a_store_that_is_silent_beyond_the_lease_makes_the_claim_overdue_and_it_recovers(
-    store: Store, wire: Wire
+    store: Store, network: FaultyNetwork
 ) -> None:
     with Once(store, lease="300ms") as once:
         told: list[str] = []
         once.subscribe(lambda event: told.append(event.name))
-        wire.lose_requests("renew")
+        network.lose_requests("renew")
         with once.claim("order 7") as claim:
             claim.check()
             time.sleep(0.35)
             with pytest.raises(LeaseOverdue):
                 claim.check()
-            wire.heal()
+            network.heal()
             until = time.monotonic() + 2
             while time.monotonic() < until and "renewed" not in told:
                 time.sleep(0.01)
@@ -56,7 +56,7 @@ def test_work_that_was_taken_over_is_told_at_once_by_the_next_heartbeat(client: 
         with pytest.raises(LeaseLost) as lost:
             claim.check()
         assert type(lost.value) is LeaseLost
-    assert len(client.told("lost")) == 1
+    assert len(client.events_named("lost")) == 1
 
 
 async def lose(once: AsyncOnce, clock: FakeClock, store: Store, key: Any) -> None:

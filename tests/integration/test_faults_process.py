@@ -15,7 +15,7 @@ import pytest
 from onceward import AsyncOnce, Once
 from onceward.errors import ClaimError, ConfigurationError, StillRunning, Stopping
 from onceward.stores.sqlite import SQLiteStore
-from tests.clients import Place, SyncClient
+from tests.clients import Backend, SyncClient
 from tests.integration.processes import work
 
 # ── F33: a blocked event loop ──
@@ -97,7 +97,7 @@ def test_a_stopped_client_claims_nothing_but_lets_running_work_record_its_result
         with pytest.raises(Stopping):
             client.run("order 8", work)
         claim.complete("done")
-    assert len(client.told("completed")) == 1
+    assert len(client.events_named("completed")) == 1
 
 
 @pytest.mark.fault("F37")
@@ -114,8 +114,8 @@ def test_whoever_waits_for_somebody_else_stops_waiting(client: SyncClient) -> No
 
 
 @pytest.mark.fault("F37")
-def test_closing_waits_for_running_work_and_then_joins_the_keeper(place: Place) -> None:
-    once = Once(place.open(), lease="300ms")
+def test_closing_waits_for_running_work_and_then_joins_the_keeper(backend: Backend) -> None:
+    once = Once(backend.open(), lease="300ms")
     begun = threading.Event()
     kinds: list[str] = []
 
@@ -199,8 +199,8 @@ def test_batches_in_opposite_orders_neither_deadlock_nor_run_anything_twice(clie
     assert sorted(runs) == items
 
 
-def test_a_client_that_was_closed_says_so(place: Place) -> None:
-    once = Once(place.open())
+def test_a_client_that_was_closed_says_so(backend: Backend) -> None:
+    once = Once(backend.open())
     once.close()
     with pytest.raises((Stopping, ConfigurationError)):
         once.run("order 7", work)

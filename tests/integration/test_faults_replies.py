@@ -6,26 +6,28 @@ import pytest
 
 from onceward import Executed, RecordState, Replayed
 from tests.clients import SyncClient
-from tests.faulty import Wire
-from tests.integration.faulty_clients import Effect, faulty, wire
+from tests.faulty import FaultyNetwork
+from tests.integration.faulty_clients import Effect, faulty, network
 
-__all__ = ["faulty", "wire"]  # fixtures, told here so that pytest finds them
+__all__ = ["faulty", "network"]  # fixtures, told here so that pytest finds them
 
 
 @pytest.mark.fault("F53")
 @pytest.mark.rival(20)
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_claim_whose_reply_was_lost_is_recognised_as_our_own(faulty: SyncClient, wire: Wire, times: int) -> None:
+def test_a_claim_whose_reply_was_lost_is_recognised_as_our_own(
+    faulty: SyncClient, network: FaultyNetwork, times: int
+) -> None:
     effect = Effect()
-    wire.lose_replies("claim", times)
+    network.lose_replies("claim", times)
     outcome = faulty.outcome("order 7", effect)
     assert (outcome.kind, outcome.attempt, effect.times) == ("executed", 1, 1)
-    assert wire.calls["claim"] == times + 1
-    assert len(set(wire.nonces["claim"])) == 1
+    assert network.calls["claim"] == times + 1
+    assert len(set(network.nonces["claim"])) == 1
 
 
 @pytest.mark.fault("F53")
-def test_a_batch_whose_reply_was_lost_runs_each_item_once(faulty: SyncClient, wire: Wire) -> None:
+def test_a_batch_whose_reply_was_lost_runs_each_item_once(faulty: SyncClient, network: FaultyNetwork) -> None:
     runs: list[int] = []
 
     def counted(item: int) -> int:
@@ -33,7 +35,7 @@ def test_a_batch_whose_reply_was_lost_runs_each_item_once(faulty: SyncClient, wi
         return item
 
     worker = faulty.another(wait="5s", lease="10m")
-    wire.lose_replies("claim", 1)
+    network.lose_replies("claim", 1)
     answer = worker.start(worker.map, counted, [1, 2, 3])
     outcomes = answer.result(15)
     assert [outcome.unwrap() for outcome in outcomes] == [1, 2, 3]
@@ -42,21 +44,23 @@ def test_a_batch_whose_reply_was_lost_runs_each_item_once(faulty: SyncClient, wi
 
 @pytest.mark.fault("F53")
 @pytest.mark.parametrize("times", [1, 3])
-def test_a_completion_whose_reply_was_lost_is_repeated_and_fine(faulty: SyncClient, wire: Wire, times: int) -> None:
+def test_a_completion_whose_reply_was_lost_is_repeated_and_fine(
+    faulty: SyncClient, network: FaultyNetwork, times: int
+) -> None:
     effect = Effect()
-    wire.lose_replies("settle", times)
+    network.lose_replies("settle", times)
     assert isinstance(faulty.outcome("order 7", effect), Executed)
-    assert wire.calls["settle"] == times + 1
+    assert network.calls["settle"] == times + 1
     assert isinstance(faulty.outcome("order 7", effect), Replayed)
     assert effect.times == 1
 
 
 @pytest.mark.fault("F53")
-def test_a_failure_whose_reply_was_lost_is_repeated_and_counts_once(faulty: SyncClient, wire: Wire) -> None:
+def test_a_failure_whose_reply_was_lost_is_repeated_and_counts_once(faulty: SyncClient, network: FaultyNetwork) -> None:
     def breaks() -> None:
         raise ConnectionError("no route")
 
-    wire.lose_replies("settle", 1)
+    network.lose_replies("settle", 1)
     with pytest.raises(ConnectionError):
         faulty.run("order 7", breaks)
     entry = faulty.read("order 7")
@@ -64,39 +68,39 @@ def test_a_failure_whose_reply_was_lost_is_repeated_and_counts_once(faulty: Sync
 
 
 @pytest.mark.fault("F53")
-def test_a_parking_whose_reply_was_lost_is_repeated_and_fine(faulty: SyncClient, wire: Wire) -> None:
+def test_a_parking_whose_reply_was_lost_is_repeated_and_fine(faulty: SyncClient, network: FaultyNetwork) -> None:
     careful = faulty.another(after_crash="park")
 
     def breaks() -> None:
         raise ConnectionError("no route")
 
-    wire.lose_replies("settle", 1)
+    network.lose_replies("settle", 1)
     with pytest.raises(ConnectionError):
         careful.run("order 7", breaks)
     assert careful.read("order 7").state is RecordState.PARKED
-    assert len(careful.told("parked")) == 1
+    assert len(careful.events_named("parked")) == 1
 
 
 @pytest.mark.fault("F53")
-def test_a_renewal_whose_reply_was_lost_costs_nothing(faulty: SyncClient, wire: Wire) -> None:
+def test_a_renewal_whose_reply_was_lost_costs_nothing(faulty: SyncClient, network: FaultyNetwork) -> None:
     with faulty.claim("order 7", lease="10m") as claim:
         faulty.clock.advance("3m")
-        wire.lose_replies("renew", 1)
+        network.lose_replies("renew", 1)
         faulty.renew_leases()
         claim.check()
         faulty.clock.advance("1m")
         faulty.renew_leases()
         faulty.clock.advance("9m")
         claim.check()
-    assert len(faulty.told("renewal_failed")) == 1
-    assert faulty.told("lost") == []
+    assert len(faulty.events_named("renewal_failed")) == 1
+    assert faulty.events_named("lost") == []
 
 
 @pytest.mark.fault("F53")
-def test_every_reply_of_every_verb_lost_once_still_gives_one_effect(faulty: SyncClient, wire: Wire) -> None:
+def test_every_reply_of_every_verb_lost_once_still_gives_one_effect(faulty: SyncClient, network: FaultyNetwork) -> None:
     effect = Effect()
     for verb in ("claim", "settle", "renew"):
-        wire.lose_replies(verb, 1)
+        network.lose_replies(verb, 1)
     outcome = faulty.outcome("order 7", effect)
     assert (outcome.kind, outcome.attempt) == ("executed", 1)
     assert faulty.outcome("order 7", effect).replayed

@@ -32,15 +32,15 @@ class Counted:
 
 def overwrite_result(client: SyncClient, id: bytes, change: Callable[[bytes], bytes]) -> None:
     """Damage the stored bytes behind the store's back."""
-    if client.place.kind == "memory":
-        records = client.place._memory._records
+    if client.backend.kind == "memory":
+        records = client.backend._memory._records
         stored = records[id]
         assert stored.result is not None
         records[id] = replace(stored, result=change(stored.result))
         return
-    if client.place.kind != "sqlite":
+    if client.backend.kind != "sqlite":
         pytest.skip("a result is bytes like any other, whatever holds them")
-    with closing(sqlite3.connect(client.place.path)) as connection, connection:
+    with closing(sqlite3.connect(client.backend.path)) as connection, connection:
         (before,) = connection.execute("SELECT result FROM onceward_records WHERE id = ?", (id,)).fetchone()
         connection.execute("UPDATE onceward_records SET result = ? WHERE id = ?", (change(before), id))
 
@@ -105,7 +105,7 @@ def test_a_result_that_cannot_be_stored_is_done_all_the_same_and_never_run_again
     with pytest.raises(ResultNotStored):
         client.run("order 7", fn)
     assert fn.calls == 1
-    assert len(client.told("result_not_stored")) == 1
+    assert len(client.events_named("result_not_stored")) == 1
     entry = client.read("order 7")
     assert (entry.state, entry.stored) == (RecordState.COMPLETED, False)
 
@@ -117,7 +117,7 @@ def test_a_result_over_the_limit_is_left_out_before_the_write(client: SyncClient
     assert limited.run("order 7", fn) == "x" * 2000
     second = limited.outcome("order 7", fn)
     assert (second.kind, second.stored, fn.calls) == ("replayed", False, 1)
-    assert "the limit is 1000" in limited.told("result_not_stored")[0].reason
+    assert "the limit is 1000" in limited.events_named("result_not_stored")[0].reason
 
 
 @pytest.mark.fault("F22")
@@ -136,7 +136,7 @@ def test_a_result_that_was_declared_away_replays_as_none_without_complaint(clien
     quiet.run("order 7", fn)
     assert quiet.run("order 7", fn) is None
     assert fn.calls == 1
-    assert quiet.told("result_not_stored") == []
+    assert quiet.events_named("result_not_stored") == []
 
 
 @pytest.mark.fault("F23")

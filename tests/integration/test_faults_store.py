@@ -13,20 +13,20 @@ import pytest
 
 from onceward import Executed, Once, OutcomeUnknown, RecordState, StoreUnavailable, Unknown
 from onceward.errors import StoreBroken, StoreError, StoreFull, VersionSkew
-from tests.clients import Place, SyncClient
-from tests.faulty import FaultyPlace, Wire
-from tests.integration.faulty_clients import Effect, faulty, wire
+from tests.clients import Backend, SyncClient
+from tests.faulty import FaultyBackend, FaultyNetwork
+from tests.integration.faulty_clients import Effect, faulty, network
 
-__all__ = ["faulty", "wire"]  # fixtures, told here so that pytest finds them
+__all__ = ["faulty", "network"]  # fixtures, told here so that pytest finds them
 
 
 # ── F50: down at claim ──
 
 
 @pytest.mark.fault("F50")
-def test_a_store_that_is_down_closes_the_door_by_default(faulty: SyncClient, wire: Wire) -> None:
+def test_a_store_that_is_down_closes_the_door_by_default(faulty: SyncClient, network: FaultyNetwork) -> None:
     effect = Effect()
-    wire.lose_requests("claim")
+    network.lose_requests("claim")
     with pytest.raises(StoreUnavailable):
         faulty.run("order 7", effect)
     with pytest.raises(StoreUnavailable), faulty.claim("order 8"):
@@ -35,8 +35,8 @@ def test_a_store_that_is_down_closes_the_door_by_default(faulty: SyncClient, wir
         faulty.map(effect_of_item, ["order 9"])
     assert effect.times == 0
     assert not faulty.heartbeat._holds
-    assert faulty.told("unprotected") == []
-    wire.heal()
+    assert faulty.events_named("unprotected") == []
+    network.heal()
     assert faulty.run("order 7", effect) == "sent"
 
 
@@ -45,38 +45,40 @@ def effect_of_item(item: str) -> None:
 
 
 @pytest.mark.fault("F50")
-def test_failing_quickly_a_store_that_is_down_is_asked_three_times_and_no_more(faulty: SyncClient, wire: Wire) -> None:
-    wire.lose_requests("claim")
+def test_failing_quickly_a_store_that_is_down_is_asked_three_times_and_no_more(
+    faulty: SyncClient, network: FaultyNetwork
+) -> None:
+    network.lose_requests("claim")
     began = time.monotonic()
     with pytest.raises(StoreUnavailable):
         faulty.run("order 7", Effect())
-    assert wire.calls["claim"] == 3
-    assert len(set(wire.nonces["claim"])) == 1, "the same nonce each time: an earlier one may have been granted"
+    assert network.calls["claim"] == 3
+    assert len(set(network.nonces["claim"])) == 1, "the same nonce each time: an earlier one may have been granted"
     assert time.monotonic() - began < 2
 
 
 @pytest.mark.fault("F50")
 def test_running_without_protection_must_be_declared_and_is_loud(
-    faulty: SyncClient, wire: Wire, caplog: pytest.LogCaptureFixture
+    faulty: SyncClient, network: FaultyNetwork, caplog: pytest.LogCaptureFixture
 ) -> None:
     effect = Effect()
     reckless = faulty.another(on_store_down="run")
-    wire.lose_requests("claim")
+    network.lose_requests("claim")
     outcome = reckless.outcome("order 7", effect)
     assert isinstance(outcome, Executed)
     assert (outcome.value, outcome.reason, effect.times) == ("sent", "unprotected", 1)
-    assert [event.key for event in reckless.told("unprotected")] == ["order 7"]
+    assert [event.key for event in reckless.events_named("unprotected")] == ["order 7"]
     loud = [record for record in caplog.records if "unprotected" in record.getMessage()]
     assert [record.levelno for record in loud] == [logging.ERROR]
     assert "order 7" in loud[0].getMessage()
-    wire.heal()
+    network.heal()
     assert reckless.outcome("order 7", effect).executed, "nothing was recorded, so nothing protects it now"
 
 
 @pytest.mark.fault("F50")
-def test_a_failure_of_unprotected_work_is_the_callers(faulty: SyncClient, wire: Wire) -> None:
+def test_a_failure_of_unprotected_work_is_the_callers(faulty: SyncClient, network: FaultyNetwork) -> None:
     reckless = faulty.another(on_store_down="run")
-    wire.lose_requests("claim")
+    network.lose_requests("claim")
 
     def breaks() -> None:
         raise ConnectionError("no route")
@@ -108,7 +110,7 @@ def test_a_record_of_a_newer_version_is_never_run_unprotected(sqlite_client: Syn
     effect = Effect()
     reckless = sqlite_client.another(on_store_down="run")
     reckless.run("order 7", effect)
-    with closing(sqlite3.connect(sqlite_client.place.path)) as connection, connection:
+    with closing(sqlite3.connect(sqlite_client.backend.path)) as connection, connection:
         connection.execute("UPDATE onceward_records SET min_reader = 99")
     with pytest.raises(VersionSkew):
         reckless.run("order 7", effect)
@@ -119,37 +121,39 @@ def test_a_record_of_a_newer_version_is_never_run_unprotected(sqlite_client: Syn
 
 
 @pytest.mark.fault("F51")
-def test_a_store_that_is_down_at_completion_is_asked_until_it_is_back(faulty: SyncClient, wire: Wire) -> None:
+def test_a_store_that_is_down_at_completion_is_asked_until_it_is_back(
+    faulty: SyncClient, network: FaultyNetwork
+) -> None:
     effect = Effect()
-    wire.lose_requests("settle", 4)
+    network.lose_requests("settle", 4)
     outcome = faulty.outcome("order 7", effect)
     assert isinstance(outcome, Executed)
-    assert wire.calls["settle"] == 5
-    assert len(set(wire.nonces["settle"])) == 1
-    assert set(wire.nonces["settle"]) == set(wire.nonces["claim"])
-    assert len(faulty.told("settle_retried")) == 4
+    assert network.calls["settle"] == 5
+    assert len(set(network.nonces["settle"])) == 1
+    assert set(network.nonces["settle"]) == set(network.nonces["claim"])
+    assert len(faulty.events_named("settle_retried")) == 4
     assert faulty.outcome("order 7", effect).replayed
     assert effect.times == 1
 
 
 @pytest.mark.fault("F51")
 def test_a_completion_that_is_never_answered_is_unknown_with_the_value_and_no_false_success(
-    faulty: SyncClient, wire: Wire, caplog: pytest.LogCaptureFixture
+    faulty: SyncClient, network: FaultyNetwork, caplog: pytest.LogCaptureFixture
 ) -> None:
     effect = Effect({"receipt": 7})
     worker = faulty.another(settle_timeout="80ms", lease="10m")
-    wire.lose_requests("settle")
+    network.lose_requests("settle")
     outcome = worker.outcome("order 7", effect)
     assert isinstance(outcome, Unknown)
     assert (outcome.value, outcome.lost) == ({"receipt": 7}, False)
     with pytest.raises(OutcomeUnknown) as unknown:
         outcome.unwrap()
     assert unknown.value.value == {"receipt": 7}
-    assert len(worker.told("unknown")) == 1
-    assert worker.told("completed") == []
+    assert len(worker.events_named("unknown")) == 1
+    assert worker.events_named("completed") == []
     assert [record.levelno for record in caplog.records if record.getMessage().startswith("unknown")] == [logging.ERROR]
     assert not worker.heartbeat._holds, "it must lapse: only then `after_crash` can decide"
-    wire.heal()
+    network.heal()
     entry = worker.read("order 7")
     assert entry.state is RecordState.PENDING
     worker.clock.advance("11m")
@@ -158,18 +162,20 @@ def test_a_completion_that_is_never_answered_is_unknown_with_the_value_and_no_fa
 
 
 @pytest.mark.fault("F51")
-def test_the_patience_for_a_completion_is_one_lease_unless_declared(faulty: SyncClient, wire: Wire) -> None:
+def test_the_patience_for_a_completion_is_one_lease_unless_declared(faulty: SyncClient, network: FaultyNetwork) -> None:
     worker = faulty.another(lease="200ms")
-    wire.lose_requests("settle")
+    network.lose_requests("settle")
     began = time.monotonic()
     assert isinstance(worker.outcome("order 7", Effect()), Unknown)
     assert 0.15 < time.monotonic() - began < 1.5
 
 
 @pytest.mark.fault("F51")
-def test_a_block_whose_completion_is_never_answered_raises_outcome_unknown(faulty: SyncClient, wire: Wire) -> None:
+def test_a_block_whose_completion_is_never_answered_raises_outcome_unknown(
+    faulty: SyncClient, network: FaultyNetwork
+) -> None:
     worker = faulty.another(settle_timeout="50ms")
-    wire.lose_requests("settle")
+    network.lose_requests("settle")
     with pytest.raises(OutcomeUnknown), worker.claim("order 7"):
         pass
     with pytest.raises(OutcomeUnknown) as unknown, worker.claim("order 8") as claim:
@@ -179,29 +185,31 @@ def test_a_block_whose_completion_is_never_answered_raises_outcome_unknown(fault
 
 
 @pytest.mark.fault("F51")
-def test_a_failure_that_cannot_be_recorded_still_reaches_the_caller(faulty: SyncClient, wire: Wire) -> None:
+def test_a_failure_that_cannot_be_recorded_still_reaches_the_caller(faulty: SyncClient, network: FaultyNetwork) -> None:
     worker = faulty.another(settle_timeout="50ms")
-    wire.lose_requests("settle")
+    network.lose_requests("settle")
 
     def breaks() -> None:
         raise ConnectionError("no route")
 
     with pytest.raises(ConnectionError):
         worker.run("order 7", breaks)
-    assert [event.reason for event in worker.told("unknown")] == ["failure not recorded"]
+    assert [event.reason for event in worker.events_named("unknown")] == ["failure not recorded"]
     assert not worker.heartbeat._holds
 
 
 @pytest.mark.fault("F51")
-def test_a_store_that_is_down_for_the_whole_work_does_not_lose_its_result(wire: Wire, place: Place) -> None:
+def test_a_store_that_is_down_for_the_whole_work_does_not_lose_its_result(
+    network: FaultyNetwork, backend: Backend
+) -> None:
     """Neither renewals nor the first completions get through; then it comes back, and nobody has taken over."""
-    with Once(FaultyPlace(place, wire).open(), lease="300ms", settle_timeout="5s") as once:
+    with Once(FaultyBackend(backend, network).open(), lease="300ms", settle_timeout="5s") as once:
 
         def slow() -> str:
-            wire.lose_requests("renew")
-            wire.lose_requests("settle")
+            network.lose_requests("renew")
+            network.lose_requests("settle")
             time.sleep(0.4)
-            threading.Timer(0.2, wire.heal).start()
+            threading.Timer(0.2, network.heal).start()
             return "sent"
 
         outcome = once.outcome("order 7", slow)

@@ -22,7 +22,7 @@ from onceward.stores.firestore import FirestoreStore
 from onceward.stores.firestore.address import parse
 from onceward.stores.firestore.async_transport import FirestoreAsyncTransport
 from onceward.stores.firestore.transport import FirestoreThreadTransport
-from tests.clients import AsyncClient, Mode, Place, SyncClient
+from tests.clients import AsyncClient, Backend, Mode, SyncClient
 from tests.firestore_places import PROJECT, named
 from tests.moved_time import TOO_LONG, RealClock
 from tests.servers.firestore import EMULATOR, shared
@@ -43,7 +43,7 @@ def store(tap: Tap, tmp_path: Path) -> FirestoreStore:
     return FirestoreStore(f"firestore://{PROJECT}/{named(tmp_path, 'bill')}")
 
 
-class At(Place):
+class OpenedBackend(Backend):
     """On the server's own clock, as in real life."""
 
     def __init__(self, store: FirestoreStore) -> None:
@@ -57,7 +57,7 @@ class At(Place):
 
 @pytest.fixture
 def client(store: FirestoreStore, mode: Mode) -> Iterator[SyncClient]:
-    client = SyncClient(At(store)) if mode == "blocking" else AsyncClient(At(store))
+    client = SyncClient(OpenedBackend(store)) if mode == "blocking" else AsyncClient(OpenedBackend(store))
     yield client
     client.close()
 
@@ -111,8 +111,8 @@ def test_the_two_tiers_of_the_fleet_are_three_reads_and_three_writes_in_one_comm
     services = client.once.state("ops_services")
 
     def applied(minute: int, message: str, event: str) -> str:
-        place = Ordering(f"2026-03-01T08:{minute:02}:00Z", None, None, message)
-        return str(client._wait(services.apply("prod__api", place, {"minute": minute}, event_id=event)).reason)
+        ordering = Ordering(f"2026-03-01T08:{minute:02}:00Z", None, None, message)
+        return str(client._wait(services.apply("prod__api", ordering, {"minute": minute}, event_id=event)).reason)
 
     with tap.billed() as bill:
         assert applied(5, "m1", "e1") == "applied"
@@ -154,7 +154,7 @@ def test_a_claim_whose_answer_never_comes_does_not_keep_its_own_caller_out(
     """Told that somebody is at it, nobody has begun: not even `park` may wait for a lease, or for a person."""
     runs: list[int] = []
     client = (SyncClient if mode == "blocking" else AsyncClient)(
-        At(store), lease="6s", on_running=on_running, after_crash="park"
+        OpenedBackend(store), lease="6s", on_running=on_running, after_crash="park"
     )
     client.outcome("warm", lambda: None)
     tap.hold("Commit")
@@ -277,11 +277,11 @@ def test_a_server_that_is_back_is_asked_within_a_second(mode: Mode, monkeypatch:
 
     monkeypatch.setattr(grpc if mode == "blocking" else grpc.aio, "insecure_channel", opened)
     monkeypatch.setenv(EMULATOR, "127.0.0.1:1")
-    place = parse("firestore://p/c")
-    wire: Any = FirestoreThreadTransport(place) if mode == "blocking" else FirestoreAsyncTransport(place)
+    address = parse("firestore://p/c")
+    transport: Any = FirestoreThreadTransport(address) if mode == "blocking" else FirestoreAsyncTransport(address)
 
     async def ask() -> None:
-        await wire.call("commit", None, 1.0)
+        await transport.call("commit", None, 1.0)
 
     with pytest.raises(ConnectionError):
         run(ask()) if mode == "blocking" else asyncio.run(ask())

@@ -18,14 +18,14 @@ from onceward.protocol.requests import ClaimRequest, Verdict
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.firestore import FirestoreStore
-from tests.clients import AsyncClient, Mode, Place, SyncClient
+from tests.clients import AsyncClient, Backend, Mode, SyncClient
 from tests.firestore_places import PROJECT, document, firestore_client, named
 from tests.moved_time import RealClock
 from tests.servers.firestore import EMULATOR, shared
 from tests.servers.firestore_tap import Tap, tapped
 
 
-class At(Place):
+class CollectionBackend(Backend):
     """A collection, on the server's own clock."""
 
     def __init__(self, folder: Path) -> None:
@@ -110,10 +110,10 @@ def tap(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tap]:
 
 @pytest.fixture
 def bank(tap: Tap, tmp_path: Path, mode: Mode) -> Iterator[Bank]:
-    place = At(tmp_path)
+    backend = CollectionBackend(tmp_path)
     settings: dict[str, Any] = {"fingerprint": "none"}  # a transaction is another object each time
-    client = SyncClient(place, **settings) if mode == "blocking" else AsyncClient(place, **settings)
-    yield Bank(client, place.collection)
+    client = SyncClient(backend, **settings) if mode == "blocking" else AsyncClient(backend, **settings)
+    yield Bank(client, backend.collection)
     client.close()
 
 
@@ -209,10 +209,10 @@ def test_two_jobs_in_one_transaction_and_the_first_is_known_to_the_second(bank: 
 
 
 def test_the_handler_may_read_because_nothing_is_written_before_it_is_done(tmp_path: Path) -> None:
-    place = At(tmp_path)
+    backend = CollectionBackend(tmp_path)
     shared()
-    with Once(place.open()) as once:
-        account = firestore_client().collection(f"{place.collection}-accounts").document("anna")
+    with Once(backend.open()) as once:
+        account = firestore_client().collection(f"{backend.collection}-accounts").document("anna")
         account.set({"balance": 5})
 
         @firestore.transactional
@@ -231,11 +231,11 @@ def test_the_handler_may_read_because_nothing_is_written_before_it_is_done(tmp_p
 
 @pytest.mark.fault("F56")
 def test_a_key_in_an_open_transaction_is_running_for_everybody_else(tmp_path: Path) -> None:
-    place = At(tmp_path)
+    backend = CollectionBackend(tmp_path)
     shared()
-    other = place.open()
+    other = backend.open()
     run(other.open(ThreadRuntime()))
-    with Once(place.open(), fingerprint="none") as once:
+    with Once(backend.open(), fingerprint="none") as once:
         key = once.key("k")
         request = ClaimRequest(key.id, key.scope.text, key.text, b"n" * 16, 600_000_000)
 
@@ -290,7 +290,7 @@ def test_who_was_replaced_cannot_complete_in_a_transaction(bank: Bank) -> None:
 @pytest.mark.fault("F57")
 def test_a_job_that_failed_is_not_written_down_with_the_next_one(tmp_path: Path) -> None:
     shared()
-    with Once(At(tmp_path).open()) as once:
+    with Once(CollectionBackend(tmp_path).open()) as once:
 
         def fails() -> None:
             raise ValueError("no such account")
@@ -310,7 +310,7 @@ def test_a_job_that_failed_is_not_written_down_with_the_next_one(tmp_path: Path)
 def test_a_claim_that_is_no_longer_remembered_is_found_by_its_transaction(tmp_path: Path) -> None:
     """Its document is called after the content, which a settlement does not tell."""
     shared()
-    with Once(At(tmp_path).open()) as once:
+    with Once(CollectionBackend(tmp_path).open()) as once:
         key = content_key(b"a file")
         with once.claim(key) as claim:
             cast("FirestoreStore", once.store)._cache.drop(once.key(key).id)
@@ -332,8 +332,8 @@ def test_an_event_and_the_callers_own_document_are_committed_together(tap: Tap, 
 
     def deliver(minute: int, message: str) -> Any:
         def body(tx: Any) -> Any:
-            place = Ordering(f"2026-03-01T08:{minute:02}:00Z", None, None, message)
-            applied = services.apply_in(tx, "prod__api", place, {"minute": minute}, event_id=message)
+            ordering = Ordering(f"2026-03-01T08:{minute:02}:00Z", None, None, message)
+            applied = services.apply_in(tx, "prod__api", ordering, {"minute": minute}, event_id=message)
 
             def row(outcome: Any) -> Any:
                 if outcome.applied:
@@ -364,7 +364,7 @@ def test_an_event_and_the_callers_own_document_are_committed_together(tap: Tap, 
 
 def test_what_cannot_be_joined_says_why(tmp_path: Path) -> None:
     shared()
-    with Once(At(tmp_path).open()) as once:
+    with Once(CollectionBackend(tmp_path).open()) as once:
 
         def refused(transaction: Any) -> str:
             with pytest.raises(ConfigurationError) as caught, once.within(transaction):

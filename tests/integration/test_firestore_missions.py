@@ -19,7 +19,7 @@ from onceward.latest import Ordering
 from onceward.runtime.bridge import run
 from onceward.stores.firestore import FirestoreStore, Layout
 from onceward.testing import FakeClock
-from tests.clients import Place
+from tests.clients import Backend
 from tests.firestore_places import LOCKS, PROJECT, SERVICES, SERVICES_URL, document, documents, firestore_client, named
 from tests.integration.test_documents import (
     LOCK,
@@ -35,13 +35,13 @@ from tests.integration.test_state import (
     test_an_event_of_the_future_is_parked_until_its_time_comes,
     test_every_event_has_an_outcome_with_a_reason,
     test_messages_are_known_for_a_week_and_purged_after_it,
-    test_outcomes_are_counted_and_told,
+    test_outcomes_are_counted_and_emitted_as_events,
 )
 from tests.integration.test_state_convergence import (
     test_all_permutations_of_the_hardest_history_end_in_the_same_state,
     test_threads_that_deliver_one_history_end_in_its_state,
 )
-from tests.integration.trucks import Kept, trucks
+from tests.integration.trucks import BlockingState, trucks
 from tests.servers.firestore import shared
 
 __all__ = [
@@ -56,15 +56,15 @@ __all__ = [
     "test_every_event_has_an_outcome_with_a_reason",
     "test_messages_are_known_for_a_week_and_purged_after_it",
     "test_of_ten_workers_that_acquire_at_once_one_gets_the_document",
-    "test_outcomes_are_counted_and_told",
+    "test_outcomes_are_counted_and_emitted_as_events",
     "test_threads_that_deliver_one_history_end_in_its_state",
     "trucks",
 ]
 
 
 @pytest.fixture
-def place(tmp_path: Path, clock: FakeClock) -> Place:
-    return Place("firestore", tmp_path, clock)
+def backend(tmp_path: Path, clock: FakeClock) -> Backend:
+    return Backend("firestore", tmp_path, clock)
 
 
 @pytest.fixture
@@ -367,4 +367,4 @@ def _all(collection: str) -> Any:
     return firestore_client().collection(collection).stream()
 
 
-__all__ += ["Kept"]
+__all__ += ["BlockingState"]

@@ -17,15 +17,15 @@ import pytest
 
 from onceward import AsyncOnce, Once, RecordState
 from onceward.engine.attempt import current
-from onceward.engine.execute import onward
+from onceward.engine.execute import continue_run
 from onceward.protocol.operation_names import LOCK
 from onceward.protocol.ports import Store
 from onceward.sagas import Step, StepContext
 from onceward.stores import MemoryStore
-from tests.faulty import FaultyStore, Wire
-from tests.integration.interrupts import HOME, WAYS, Alarm, AlarmError, block, interrupted_at, store, unheard
+from tests.faulty import FaultyNetwork, FaultyStore
+from tests.integration.interrupts import HOME, WAYS, Alarm, AlarmError, block, ignore_unawaited, interrupted_at, store
 
-__all__ = ["store", "unheard"]  # fixtures, told here so that pytest finds them
+__all__ = ["ignore_unawaited", "store"]  # fixtures, told here so that pytest finds them
 
 
 class Refused(Exception):
@@ -33,7 +33,7 @@ class Refused(Exception):
 
 
 @pytest.mark.fault("F27", "F74")
-@pytest.mark.usefixtures("unheard")
+@pytest.mark.usefixtures("ignore_unawaited")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("refused", [False, True])
 def test_a_saga_that_is_interrupted_anywhere_goes_on_to_its_end_without_a_person(refused: bool) -> None:
@@ -66,7 +66,7 @@ def test_a_saga_that_is_interrupted_anywhere_goes_on_to_its_end_without_a_person
 
 
 @pytest.mark.fault("F27")
-@pytest.mark.usefixtures("unheard")
+@pytest.mark.usefixtures("ignore_unawaited")
 @pytest.mark.parametrize("alarm", [Alarm, AlarmError])
 @pytest.mark.parametrize("way", WAYS)
 def test_an_interrupt_at_any_step_leaves_no_key_locked(store: Store, way: str, alarm: type[BaseException]) -> None:
@@ -104,7 +104,7 @@ def locked(once: Once, key: str, work: Callable[[], None]) -> None:
 
 
 @pytest.mark.fault("F27")
-@pytest.mark.usefixtures("unheard")
+@pytest.mark.usefixtures("ignore_unawaited")
 @pytest.mark.parametrize("way", [block, locked])
 def test_an_interrupt_at_any_step_of_a_block_itself_keeps_no_lease(
     store: Store, way: Callable[[Once, str, Callable[[], None]], None]
@@ -134,7 +134,7 @@ def test_an_interrupt_at_any_step_of_a_block_itself_keeps_no_lease(
 
 
 @pytest.mark.fault("F27")
-@pytest.mark.usefixtures("unheard")
+@pytest.mark.usefixtures("ignore_unawaited")
 def test_work_that_returned_before_the_interrupt_is_not_done_again(store: Store) -> None:
     """Once the result is ours to record, an interrupt at any step still records it."""
     once = Once(store, lease="1h")
@@ -189,7 +189,7 @@ STORM = """
 
 
 @pytest.mark.fault("F27")
-@pytest.mark.usefixtures("unheard")
+@pytest.mark.usefixtures("ignore_unawaited")
 def test_async_work_that_returned_before_the_interrupt_is_not_done_again(store: Store) -> None:
     """Wherever it strikes behind the last line of the work: its result is in our hands by then."""
     once = AsyncOnce(store, lease="1h")
@@ -205,11 +205,11 @@ def test_async_work_that_returned_before_the_interrupt_is_not_done_again(store: 
             nonlocal lines
             if event == "return" and frame.f_code is work.__code__ and lines < 0:
                 lines = 0 if value == "done" else -1
-            elif event == "line" and frame.f_code is onward.__code__ and lines >= 0:
+            elif event == "line" and frame.f_code is continue_run.__code__ and lines >= 0:
                 lines += 1
                 if lines == step:
                     raise Alarm
-            return trace if frame.f_code in (work.__code__, onward.__code__) else None
+            return trace if frame.f_code in (work.__code__, continue_run.__code__) else None
 
         await once.read("first")
         before = sys.gettrace()
@@ -246,7 +246,7 @@ class InterruptedOnce(FaultyStore):
     """The first settlement is interrupted, before or after the store has heard of it."""
 
     def __init__(self, store: Store, *, heard: bool) -> None:
-        super().__init__(store, Wire())
+        super().__init__(store, FaultyNetwork())
         self.heard = heard
         self.sent: list[Any] = []
 
@@ -263,8 +263,8 @@ class InterruptedOnce(FaultyStore):
 @pytest.mark.parametrize("heard", [True, False])
 @pytest.mark.parametrize("way", ["returns", "raises", "completes"])
 def test_a_settlement_that_is_interrupted_is_sent_once_more_as_it_was(store: Store, way: str, heard: bool) -> None:
-    wire = InterruptedOnce(store, heard=heard)
-    once = Once(wire)
+    network = InterruptedOnce(store, heard=heard)
+    once = Once(network)
     told: list[str] = []
     once.subscribe(lambda event: told.append(event.name))
 
@@ -282,7 +282,7 @@ def test_a_settlement_that_is_interrupted_is_sent_once_more_as_it_was(store: Sto
     entry = once.read("order 7")
     assert entry is not None
     assert entry.state is (RecordState.FAILED if way == "raises" else RecordState.COMPLETED)
-    assert len(wire.sent) == 2
-    assert wire.sent[0] is wire.sent[1]
+    assert len(network.sent) == 2
+    assert network.sent[0] is network.sent[1]
     assert told.count("failed" if way == "raises" else "completed") == 1
     once.close()

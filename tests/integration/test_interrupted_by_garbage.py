@@ -19,10 +19,10 @@ from onceward.protocol.ports import Store
 from onceward.runtime.pending_request import PendingRequest
 from onceward.stores import MemoryStore
 from tests.collector import resting
-from tests.integration.interrupts import HOME, OURS, WAYS, Alarm, interrupted_at, store, unheard
+from tests.integration.interrupts import HOME, OURS, WAYS, Alarm, ignore_unawaited, interrupted_at, store
 from tests.unit.batcher_calls import request
 
-__all__ = ["store", "unheard"]  # fixtures, told here so that pytest finds them
+__all__ = ["ignore_unawaited", "store"]  # fixtures, told here so that pytest finds them
 
 
 def forsaken_claim(once: Once, key: str) -> object:
@@ -85,7 +85,7 @@ def test_what_others_left_behind_is_no_step_of_a_call(left_behind: Callable[[Onc
 
 
 @pytest.mark.fault("F27")
-@pytest.mark.usefixtures("unheard")
+@pytest.mark.usefixtures("ignore_unawaited")
 @pytest.mark.parametrize("forsaken", [forsaken_claim, forsaken_lock])
 def test_an_interrupt_at_any_step_while_a_forsaken_block_ends_keeps_no_lease(
     store: Store, forsaken: Callable[[Once, str], object], monkeypatch: pytest.MonkeyPatch
@@ -146,7 +146,7 @@ def nothing() -> None: ...
 
 
 @pytest.mark.fault("F27")
-@pytest.mark.usefixtures("unheard")
+@pytest.mark.usefixtures("ignore_unawaited")
 @pytest.mark.parametrize("way", WAYS)
 def test_a_call_that_is_interrupted_leaves_nothing_to_the_collector(store: Store, way: str) -> None:
     """Else its arguments live on, and a coroutine that was never awaited says so in the middle of another call."""

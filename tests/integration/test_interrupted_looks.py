@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from onceward import AsyncOnce, RecordState, applied, inconclusive, not_applied, verify
-from tests.clients import Place, SyncClient
+from tests.clients import Backend, SyncClient
 
 
 def a_crash(client: SyncClient, **settings: Any) -> None:
@@ -43,7 +43,7 @@ def test_an_interrupt_while_verify_looks_gives_the_key_back_unverified(client: S
 
 
 @pytest.mark.fault("F28")
-async def test_a_cancellation_while_verify_looks_gives_the_key_back_unverified(place: Place) -> None:
+async def test_a_cancellation_while_verify_looks_gives_the_key_back_unverified(backend: Backend) -> None:
     begun = asyncio.Event()
 
     async def find() -> Any:
@@ -53,10 +53,10 @@ async def test_a_cancellation_while_verify_looks_gives_the_key_back_unverified(p
     async def never() -> None:
         pytest.fail("must not run")
 
-    once = AsyncOnce(place.open(), after_crash=verify(find), lease="1h")
+    once = AsyncOnce(backend.open(), after_crash=verify(find), lease="1h")
     await asyncio.create_task(once.claim("order 7").__aenter__())  # in a context of its own
     once.heartbeat._holds.clear()  # it is not heard of again
-    place.clock.advance("2h")
+    backend.clock.advance("2h")
     task = asyncio.create_task(once.run("order 7", never))
     await begun.wait()
     task.cancel()

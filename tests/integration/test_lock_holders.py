@@ -29,7 +29,7 @@ from onceward.protocol.operation_names import LOCK
 from onceward.stores import MemoryStore
 from onceward.testing.clock import FakeClock
 from tests.cli.calls import until
-from tests.clients import TOO_LONG, Place, SyncClient, nothing_at_once
+from tests.clients import TOO_LONG, Backend, SyncClient, inline_answers_disabled
 from tests.integration.lock_calls import acquire
 
 pytestmark = pytest.mark.mission("C2")
@@ -175,7 +175,7 @@ def test_an_interrupt_while_the_store_is_down_keeps_nobody_for_the_rest_of_the_l
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = FakeClock()
-    client = SyncClient(Place("memory", tmp_path, clock))
+    client = SyncClient(Backend("memory", tmp_path, clock))
     held = acquire(client, lease="1h")
     calls: list[int] = []
 
@@ -187,7 +187,7 @@ def test_an_interrupt_while_the_store_is_down_keeps_nobody_for_the_rest_of_the_l
         clock.advance("4s")
         raise StoreUnavailable("down")
 
-    with nothing_at_once(), monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with inline_answers_disabled(), monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(MemoryStore, "settle", down)
         held.release()
     assert client.leases() == 0
@@ -206,7 +206,7 @@ def test_time_spent_on_a_lock_that_a_clock_set_back_made_look_done_counts_as_wai
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = FakeClock()
-    client = SyncClient(Place("memory", tmp_path, clock))
+    client = SyncClient(Backend("memory", tmp_path, clock))
     waits: list[int] = []
 
     async def acquire_slowly(asked: Any) -> Any:

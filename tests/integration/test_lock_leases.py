@@ -39,7 +39,7 @@ def test_a_silent_owner_is_replaced_after_its_lease_and_its_late_release_frees_n
     owner.check()
     assert try_lock(client.another()) is None
     owner.release()
-    assert [event.reason for event in client.told("lost")] == ["release refused"]
+    assert [event.reason for event in client.events_named("lost")] == ["release refused"]
     with locked(client) as lock:
         assert not lock.taken_over, "the crash is over once its successor has released"
 

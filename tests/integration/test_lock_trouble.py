@@ -11,8 +11,8 @@ from onceward import ConfigurationError, LeaseLost, Once, PayloadMismatch, Store
 from onceward.errors import Reentrant
 from onceward.protocol.operation_names import LOCK
 from onceward.stores import MemoryStore
-from tests.clients import SyncClient, nothing_at_once
-from tests.integration.lock_calls import Owned, acquire, locked, try_lock
+from tests.clients import SyncClient, inline_answers_disabled
+from tests.integration.lock_calls import BlockingLock, acquire, locked, try_lock
 
 pytestmark = pytest.mark.mission("C2")
 
@@ -38,7 +38,7 @@ def test_a_release_whose_reply_was_lost_is_no_loss_though_another_has_it_by_now(
     """The repeated release meets the next owner. That one came after us, as the cycle shows, not over us."""
     held = acquire(client)
     other = client.another()
-    taken: list[Owned] = []
+    taken: list[BlockingLock] = []
     kind: Any = type(client.once.store)
     sound = kind.settle
 
@@ -50,7 +50,7 @@ def test_a_release_whose_reply_was_lost_is_no_loss_though_another_has_it_by_now(
 
     kind.settle = lost_and_overtaken
     try:
-        with nothing_at_once():
+        with inline_answers_disabled():
             held.release()
     finally:
         kind.settle = sound
@@ -89,7 +89,7 @@ def test_a_store_that_is_down_at_the_release_is_told_and_the_lock_frees_itself(c
     with client.store_trouble("settle"), pytest.raises(StoreUnavailable):
         held.release()
     assert patient.leases() == 0
-    assert patient.told("unknown")
+    assert patient.events_named("unknown")
     client.clock.advance("1s")
     assert acquire(client.another()).taken_over
 

@@ -11,7 +11,7 @@ import pytest
 from onceward import AlreadyRunning, RecordState
 from onceward.errors import ClaimError, StillRunning
 from onceward.protocol.ports import Filter
-from tests.clients import SyncClient, nothing_at_once
+from tests.clients import SyncClient, inline_answers_disabled
 from tests.integration.lock_calls import acquire, locked, record_of, try_lock
 
 pytestmark = pytest.mark.mission("C2")
@@ -74,8 +74,8 @@ def test_many_acquisitions_leave_one_record_and_a_token_that_strictly_grows(clie
     (record,) = page.records
     assert len(record.note) == len(record.arguments) == 0
     assert record.result is None
-    if client.place.kind == "memory":
-        assert len(client.place._memory._expiry_heap) <= 2 + 64  # what it remembers of the past is bounded
+    if client.backend.kind == "memory":
+        assert len(client.backend._memory._expiry_heap) <= 2 + 64  # what it remembers of the past is bounded
     client.clock.advance("2h")
     assert client.purge() == 1
 
@@ -95,7 +95,7 @@ def test_a_lock_that_nobody_else_wants_costs_one_claim_and_one_settlement(
             return sound(store, *args, **how)
 
         monkeypatch.setattr(kind, verb, counted)
-    with nothing_at_once(), locked(client) as lock:
+    with inline_answers_disabled(), locked(client) as lock:
         lock.check()
     assert asked == ["claim", "settle"]
 

@@ -19,11 +19,11 @@ from onceward.locks.flow import held_here, is_closed
 from onceward.protocol.operation_names import LOCK
 from onceward.protocol.record import RecordState
 from tests.cli.calls import until
-from tests.clients import Place
-from tests.integration.interrupts import Alarm, AlarmError, interrupted_at, unheard
+from tests.clients import Backend
+from tests.integration.interrupts import Alarm, AlarmError, ignore_unawaited, interrupted_at
 from tests.servers.redis import shared
 
-__all__ = ["unheard"]  # a fixture
+__all__ = ["ignore_unawaited"]  # a fixture
 
 pytestmark = pytest.mark.mission("C2")
 
@@ -40,12 +40,12 @@ def by_hand(once: Once, name: str) -> None:
 
 
 @pytest.mark.fault("F27")
-@pytest.mark.usefixtures("unheard")
+@pytest.mark.usefixtures("ignore_unawaited")
 @pytest.mark.parametrize(("way", "alarm"), [(in_a_block, Alarm), (by_hand, AlarmError)])
 def test_an_interrupt_at_any_step_leaves_no_lock_taken(
-    place: Place, way: Callable[[Once, str], None], alarm: type[BaseException]
+    backend: Backend, way: Callable[[Once, str], None], alarm: type[BaseException]
 ) -> None:
-    once = Once(place.open(), lease="1h")
+    once = Once(backend.open(), lease="1h")
     in_a_block(once, "first")  # connected, and the keeper's thread is there
     step = 1
     while True:

@@ -16,11 +16,11 @@ from onceward.stores import MemoryStore
 from onceward.stores.redis import RedisStore
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing import FakeClock
-from tests.clients import Place, SyncClient, place_of
+from tests.clients import Backend, SyncClient, make_backend
 from tests.servers.redis import shared
 
 
-class Kept:
+class BlockingState:
     """A state of either colour, called as blocking code."""
 
     def __init__(self, client: SyncClient, *what: Any, **choices: Any) -> None:
@@ -33,14 +33,14 @@ class Kept:
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres", "valkey"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Place:
+def backend(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Backend:
     """Every store that keeps the newest: the rule is written once in Python and once in Lua."""
-    return place_of(request, tmp_path, clock)
+    return make_backend(request, tmp_path, clock)
 
 
 @pytest.fixture
-def trucks(client: SyncClient) -> Kept:
-    return Kept(client)
+def trucks(client: SyncClient) -> BlockingState:
+    return BlockingState(client)
 
 
 def at(minute: int, **more: Any) -> Ordering:

@@ -51,7 +51,7 @@ def count(schema: str, table: str) -> int:
     return int(execute(f'SELECT count(*) FROM "{schema}".onceward_{table}')[0][0])
 
 
-def delivered_at_once(
+def deliver_concurrently(
     pool: int,
     turns: Sequence[int],
     client: Callable[[], Once],

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from onceward.testing import FakeClock
-from tests.clients import Place, SyncClient
+from tests.clients import Backend, SyncClient
 
 
 @pytest.fixture
-def place(tmp_path: Path, clock: FakeClock) -> Place:
+def backend(tmp_path: Path, clock: FakeClock) -> Backend:
     """Memory is enough here: nothing in this file depends on the store."""
-    return Place("memory", tmp_path, clock)
+    return Backend("memory", tmp_path, clock)
 
 
 def decorated(client: SyncClient, fn: Any, **settings: Any) -> Any:

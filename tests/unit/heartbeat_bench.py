@@ -17,7 +17,7 @@ from onceward.runtime.bridge import run
 from onceward.runtime.heartbeat import Heartbeat
 from onceward.stores import MemoryStore
 from onceward.testing.clock import FakeClock
-from tests.faulty import FaultyStore, Wire
+from tests.faulty import FaultyNetwork, FaultyStore
 
 LEASE = 600
 NAME = "onceward-heartbeat"
@@ -46,8 +46,8 @@ class Bench:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.memory = MemoryStore(clock=self.clock)
-        self.wire = Wire()
-        self.store = FaultyStore(self.memory, self.wire)
+        self.network = FaultyNetwork()
+        self.store = FaultyStore(self.memory, self.network)
         self.bus = logging_bus()
         self.events: list[Event] = []
         self.bus.subscribe(self.events.append)

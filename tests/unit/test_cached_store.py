@@ -16,7 +16,7 @@ from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Comp
 from onceward.stores import MemoryStore
 from onceward.stores.cached import CachedStore
 from onceward.testing import FakeClock
-from tests.clients import Place
+from tests.clients import Backend
 
 
 class CountingStore(MemoryStore):
@@ -223,8 +223,8 @@ class Both:
 
 
 @pytest.mark.parametrize("aio", [False, True])
-def test_what_one_face_forgets_the_other_has_forgotten_too(place: Place, aio: bool) -> None:
-    both = Both(place.open())
+def test_what_one_face_forgets_the_other_has_forgotten_too(backend: Backend, aio: bool) -> None:
+    both = Both(backend.open())
     assert [both.run(aio=False), both.run(aio=True)] == [1, 1]
     both.forget(aio=aio)
     assert [both.run(aio=not aio), both.run(aio=aio)] == [2, 2]
@@ -237,10 +237,10 @@ def test_both_faces_of_a_client_share_the_room(clock: FakeClock) -> None:
     assert [both.run(aio=False), both.run(aio=True), store.asked] == [1, 1, 1]
 
 
-def test_the_cache_goes_by_the_clock_of_the_store(place: Place) -> None:
-    both = Both(place.open())
+def test_the_cache_goes_by_the_clock_of_the_store(backend: Backend) -> None:
+    both = Both(backend.open())
     assert both.run(aio=False) == 1
-    place.clock.advance("61m")
+    backend.clock.advance("61m")
     assert both.run(aio=False) == 2
     both.once.close()
 

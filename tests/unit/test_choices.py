@@ -23,14 +23,14 @@ from onceward import (
 )
 from onceward.errors import StillRunning
 from onceward.testing import FakeClock
-from tests.clients import Pause, Place, SyncClient
+from tests.clients import Backend, Pause, SyncClient
 from tests.unit.elsewhere import owned
 
 
 @pytest.fixture
-def place(tmp_path: Path, clock: FakeClock) -> Place:
+def backend(tmp_path: Path, clock: FakeClock) -> Backend:
     """Memory is enough here: nothing in this file depends on the store."""
-    return Place("memory", tmp_path, clock)
+    return Backend("memory", tmp_path, clock)
 
 
 # ── while somebody else is at it ──
@@ -271,7 +271,7 @@ def test_a_missing_key_may_run_each_time_and_loudly(client: SyncClient, caplog: 
         outcomes = [work.outcome(None), work.outcome(None)]
     assert [(one.kind, one.reason, one.value) for one in outcomes] == [("executed", "unprotected", None)] * 2
     assert [record.levelname for record in caplog.records] == ["ERROR"] * 2
-    assert [event.reason for event in client.told("unprotected")] == ["no key"] * 2
+    assert [event.reason for event in client.events_named("unprotected")] == ["no key"] * 2
     with pytest.raises(MissingKey):
         work.key(None)
 

@@ -29,14 +29,14 @@ from onceward import (
 from onceward.errors import AlreadyCompleted, ClaimError, Reentrant, StillRunning, WrongRuntime
 from onceward.stores import MemoryStore
 from onceward.testing import FakeClock
-from tests.clients import Place, SyncClient
+from tests.clients import Backend, SyncClient
 from tests.unit.elsewhere import owned
 
 
 @pytest.fixture
-def place(tmp_path: Path, clock: FakeClock) -> Place:
+def backend(tmp_path: Path, clock: FakeClock) -> Backend:
     """Memory is enough here: nothing in this file depends on the store."""
-    return Place("memory", tmp_path, clock)
+    return Backend("memory", tmp_path, clock)
 
 
 def here(client: SyncClient) -> Any:
@@ -188,7 +188,7 @@ def test_one_block_may_be_entered_again(client: SyncClient) -> None:
         else:
             client._wait(entered(block))
         client.clock.advance("2h")
-    assert len(client.told("completed")) == 2
+    assert len(client.events_named("completed")) == 2
 
 
 def test_one_block_cannot_have_two_owners(client: SyncClient) -> None:

@@ -17,7 +17,7 @@ from onceward.schedules.cron import timetable
 from onceward.schedules.cursor import Cursor, cursor_of, move
 from onceward.schedules.definition import Schedule
 from onceward.testing.clock import FakeClock
-from tests.clients import Place, SyncClient
+from tests.clients import Backend, SyncClient
 
 SCHEDULE = Schedule("report", Scope("default", "schedule:report"), Policy(), timetable=timetable("0 * * * *", "UTC"))
 
@@ -96,7 +96,7 @@ STEPS = 3  # of a move: forget, claim, settle
 def test_in_whatever_order_the_steps_of_two_movers_come_it_never_goes_back(
     order: tuple[str, ...], tmp_path: Path, clock: FakeClock
 ) -> None:
-    client = SyncClient(Place("memory", tmp_path, clock))
+    client = SyncClient(Backend("memory", tmp_path, clock))
     movers = {"a": Mover(client), "b": Mover(client.another())}
     movers["a"].move(1), movers["a"].move(2)
     targets = {"a": 3, "b": 4}

@@ -15,9 +15,9 @@ import pytest
 from onceward import ConfigurationError, Once, OncewardWarning, RecordState
 from onceward.stores import MemoryStore
 from tests.clients import SyncClient
-from tests.unit.decorating import decorated, place
+from tests.unit.decorating import backend, decorated
 
-__all__ = ["place"]  # fixtures, told here so that pytest finds them
+__all__ = ["backend"]  # fixtures, told here so that pytest finds them
 
 
 # ── one effect, and the outcome tells ──

@@ -15,9 +15,9 @@ import pytest
 from onceward import AsyncOnce, ConfigurationError, InvalidKey, Once
 from onceward.stores import MemoryStore
 from tests.clients import SyncClient
-from tests.unit.decorating import decorated, place
+from tests.unit.decorating import backend, decorated
 
-__all__ = ["place"]  # fixtures, told here so that pytest finds them
+__all__ = ["backend"]  # fixtures, told here so that pytest finds them
 
 
 def test_what_tells_the_objects_of_a_method_apart_belongs_into_its_key() -> None:

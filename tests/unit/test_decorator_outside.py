@@ -16,9 +16,9 @@ import pytest
 from onceward import AsyncOnce, ConfigurationError, Once
 from onceward.stores import MemoryStore
 from tests.clients import SyncClient
-from tests.unit.decorating import decorated, place
+from tests.unit.decorating import backend, decorated
 
-__all__ = ["place"]  # fixtures, told here so that pytest finds them
+__all__ = ["backend"]  # fixtures, told here so that pytest finds them
 
 
 # ── from outside it is the function ──

@@ -12,13 +12,13 @@ from onceward import AsyncOnce, ConfigurationError, Once, RecordState, current_a
 from onceward.engine import switch
 from onceward.stores import MemoryStore
 from onceward.testing import FakeClock, disabled
-from tests.clients import Place, SyncClient
+from tests.clients import Backend, SyncClient
 
 
 @pytest.fixture
-def place(tmp_path: Path, clock: FakeClock) -> Place:
+def backend(tmp_path: Path, clock: FakeClock) -> Backend:
     """Memory is enough here: nothing in this file depends on the store."""
-    return Place("memory", tmp_path, clock)
+    return Backend("memory", tmp_path, clock)
 
 
 def here(client: SyncClient) -> Any:

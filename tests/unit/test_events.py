@@ -26,7 +26,7 @@ from onceward.runtime.bridge import run
 from onceward.stores import MemoryStore
 from onceward.testing.clock import FakeClock
 from tests.clients import SyncClient
-from tests.faulty import FaultyStore, Wire
+from tests.faulty import FaultyNetwork, FaultyStore
 
 Told = list[tuple[str, str]]
 
@@ -34,8 +34,8 @@ Told = list[tuple[str, str]]
 class Stage:
     def __init__(self, **defaults: Any) -> None:
         self.clock = FakeClock()
-        self.wire = Wire()
-        self.store = FaultyStore(MemoryStore(clock=self.clock), self.wire)
+        self.network = FaultyNetwork()
+        self.store = FaultyStore(MemoryStore(clock=self.clock), self.network)
         self.once = Once(self.store, **defaults)
         self.events: list[Event] = []
         self.once.subscribe(self.events.append)
@@ -173,7 +173,7 @@ def test_a_refused_result_is_told_as_lost() -> None:
 @pytest.mark.fault("F50")
 def test_running_unprotected_is_told_with_the_key() -> None:
     stage = Stage(on_store_down="run")
-    stage.wire.lose_requests("claim")
+    stage.network.lose_requests("claim")
     stage.once.run("order 7", work)
     event = stage.only("unprotected")
     assert event.key == "order 7"
@@ -184,7 +184,7 @@ def test_running_unprotected_is_told_with_the_key() -> None:
 @pytest.mark.fault("F51")
 def test_a_result_that_the_store_never_confirms_is_told_as_unknown_after_each_retry_was_told() -> None:
     stage = Stage(settle_timeout="30ms")
-    stage.wire.lose_requests("settle")
+    stage.network.lose_requests("settle")
     with pytest.raises(OutcomeUnknown):
         stage.once.run("order 7", work)
     names = [name for name, _ in stage.told()]

@@ -25,11 +25,11 @@ def test_what_its_owner_could_not_settle_is_tried_again_and_told_once(bench: Ben
     hold = bench.hold()
     bench.heartbeat.drop(hold)
     bench.heartbeat.settle_later(hold, failure(hold))
-    bench.wire.lose_requests("settle")
+    bench.network.lose_requests("settle")
     for _ in range(3):
         bench.after(10)
     assert bench.stored(hold).state is RecordState.PENDING
-    bench.wire.heal()
+    bench.network.heal()
     bench.after(10)
     bench.after(10)
     assert bench.stored(hold).state is RecordState.FAILED
@@ -40,9 +40,9 @@ def test_what_could_never_be_settled_lapses_and_is_forgotten(bench: Bench) -> No
     hold = bench.hold()
     bench.heartbeat.drop(hold)
     bench.heartbeat.settle_later(hold, failure(hold))
-    bench.wire.lose_requests("settle")
+    bench.network.lose_requests("settle")
     bench.after(LEASE + 1)
-    bench.wire.heal()
+    bench.network.heal()
     bench.after(1)
     assert bench.stored(hold).state is RecordState.PENDING
     assert not bench.heartbeat._delayed
@@ -55,13 +55,13 @@ def test_what_could_never_be_settled_lapses_and_is_forgotten(bench: Bench) -> No
 def test_a_lease_is_renewed_every_fifth_of_it_and_not_before(bench: Bench) -> None:
     bench.hold()
     bench.after(119.9)
-    assert bench.wire.calls["renew"] == 0
+    assert bench.network.calls["renew"] == 0
     bench.after(0.1)
-    assert bench.wire.calls["renew"] == 1
+    assert bench.network.calls["renew"] == 1
     bench.after(119.9)
-    assert bench.wire.calls["renew"] == 1
+    assert bench.network.calls["renew"] == 1
     bench.after(0.1)
-    assert bench.wire.calls["renew"] == 2
+    assert bench.network.calls["renew"] == 2
 
 
 def test_a_renewed_lease_ends_a_whole_lease_after_it_was_asked_for(bench: Bench) -> None:
@@ -85,7 +85,7 @@ def test_a_renewal_may_take_a_sixth_of_the_shortest_lease_at_most(bench: Bench) 
     bench.hold("long", 600)
     bench.hold("short", 60)
     bench.after(120)
-    assert bench.wire.timeouts["renew"] == [10.0]
+    assert bench.network.timeouts["renew"] == [10.0]
 
 
 @pytest.mark.parametrize(("leases", "calls"), [(1, [1]), (256, [256]), (257, [256, 1]), (600, [256, 256, 88])])
@@ -93,7 +93,7 @@ def test_renewals_travel_in_batches_of_256(bench: Bench, leases: int, calls: lis
     for number in range(leases):
         bench.hold(f"work {number}")
     bench.after(120)
-    assert bench.wire.sizes == calls
+    assert bench.network.sizes == calls
     assert len(bench.told("renewed")) == leases
 
 
@@ -102,7 +102,7 @@ def test_what_is_being_settled_is_kept_alive_until_the_store_has_answered(bench:
     hold = bench.hold()
     hold.settling = True
     bench.after(120)
-    assert bench.wire.calls["renew"] == 1
+    assert bench.network.calls["renew"] == 1
     assert hold.ends == 120 + LEASE
 
 
@@ -113,11 +113,11 @@ def test_the_keeper_does_not_spin_on_a_lease_that_was_lost_while_it_is_being_set
     hold.settling = True
     bench.heartbeat.tick()
     bench.heartbeat.tick()
-    assert bench.wire.calls["renew"] == 1
+    assert bench.network.calls["renew"] == 1
 
 
 def test_what_was_dropped_is_not_renewed_any_more(bench: Bench) -> None:
     bench.heartbeat.drop(bench.hold())
     bench.after(120)
-    assert bench.wire.calls["renew"] == 0
+    assert bench.network.calls["renew"] == 0
     assert not bench.heartbeat._holds

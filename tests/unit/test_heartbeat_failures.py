@@ -22,13 +22,13 @@ def test_a_failed_renewal_is_logged_and_tried_again_long_before_the_lease_ends(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     hold = bench.hold()
-    bench.wire.lose_requests("renew", 1)
+    bench.network.lose_requests("renew", 1)
     bench.after(120)
     assert [event.key for event in bench.told("renewal_failed")] == ["work"]
     assert [one.levelno for one in caplog.records if "renewal_failed" in one.message] == [logging.WARNING]
     assert 120 + 12 <= hold.renew_at <= 120 + 36  # a tenth to three tenths of an interval
     bench.after(36)
-    assert bench.wire.calls["renew"] == 2
+    assert bench.network.calls["renew"] == 2
     assert not hold.overdue
     assert hold.ends == 156 + LEASE
 
@@ -36,7 +36,7 @@ def test_a_failed_renewal_is_logged_and_tried_again_long_before_the_lease_ends(
 @pytest.mark.fault("F45")
 def test_retries_are_spread_so_that_a_store_that_comes_back_is_not_stampeded(bench: Bench) -> None:
     holds = [bench.hold(f"work {number}") for number in range(50)]
-    bench.wire.lose_requests("renew")
+    bench.network.lose_requests("renew")
     bench.after(120)
     assert len({round(hold.renew_at, 3) for hold in holds}) > 25
 
@@ -44,16 +44,16 @@ def test_retries_are_spread_so_that_a_store_that_comes_back_is_not_stampeded(ben
 @pytest.mark.fault("F45")
 def test_renewing_goes_on_until_the_lease_lapses_and_beyond(bench: Bench) -> None:
     hold = bench.hold()
-    bench.wire.lose_requests("renew")
+    bench.network.lose_requests("renew")
     while bench.now() < LEASE - 4:
         bench.after(4)
     assert (hold.overdue, bench.told("overdue")) == (False, [])
-    assert bench.wire.calls["renew"] >= 480 / 36
+    assert bench.network.calls["renew"] >= 480 / 36
     for _ in range(30):
         bench.after(4)
     assert (hold.overdue, hold.lost) == (True, False)
     assert len(bench.told("overdue")) == 1, "told once, not at every retry"
-    bench.wire.heal()
+    bench.network.heal()
     bench.after(36)
     assert not hold.overdue
     assert bench.stored(hold).lease_until == bench.clock.now() + LEASE * SECOND
@@ -62,7 +62,7 @@ def test_renewing_goes_on_until_the_lease_lapses_and_beyond(bench: Bench) -> Non
 @pytest.mark.fault("F53")
 def test_a_renewal_whose_reply_was_lost_is_repeated_and_does_no_harm(bench: Bench) -> None:
     hold = bench.hold()
-    bench.wire.lose_replies("renew", 1)
+    bench.network.lose_replies("renew", 1)
     bench.after(120)
     bench.after(36)
     assert not hold.lost
@@ -83,7 +83,7 @@ def test_another_owner_means_lost_is_told_once_and_ends_the_care(bench: Bench) -
     assert not bench.heartbeat._holds
     bench.after(LEASE)
     assert len(bench.told("lost")) == 1
-    assert bench.wire.calls["renew"] == 1
+    assert bench.network.calls["renew"] == 1
     assert bench.stored(hold) == before
 
 
@@ -151,11 +151,11 @@ def test_check_tells_overdue_from_lost(bench: Bench) -> None:
     once.engine.runtime.monotonic = bench.now  # type: ignore[method-assign]
     with pytest.raises(LeaseLost) as lost, once.claim("work") as claim:
         claim.check()
-        bench.wire.lose_requests("renew")
+        bench.network.lose_requests("renew")
         bench.after(LEASE)
         with pytest.raises(LeaseOverdue):
             claim.check()
-        bench.wire.heal()
+        bench.network.heal()
         bench.after(36)
         claim.check()  # recovered
         bench.clock.advance(LEASE)

@@ -22,7 +22,7 @@ from onceward.runtime.threads import ThreadRuntime
 from onceward.stores import MemoryStore
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.clock import FakeClock
-from tests.faulty import FaultyStore, Wire
+from tests.faulty import FaultyNetwork, FaultyStore
 from tests.unit.heartbeat_bench import NAME, Bench, bench, keepers
 
 __all__ = ["bench"]  # fixtures, told here so that pytest finds them
@@ -61,13 +61,13 @@ def test_a_closed_keeper_takes_no_lease_and_the_key_is_given_back() -> None:
 
 
 def test_a_short_lease_is_renewed_in_time_although_the_keeper_had_planned_a_long_sleep() -> None:
-    wire = Wire()
-    with Once(FaultyStore(MemoryStore(), wire)) as once, once.claim("long", lease="10m"):
+    network = FaultyNetwork()
+    with Once(FaultyStore(MemoryStore(), network)) as once, once.claim("long", lease="10m"):
         time.sleep(0.05)  # asleep for two minutes by now
         with once.claim("short", lease="200ms") as claim:
             time.sleep(0.4)
             claim.check()
-    assert wire.calls["renew"] >= 4
+    assert network.calls["renew"] >= 4
 
 
 def test_the_keeper_has_a_connection_of_its_own(tmp_path: Path) -> None:

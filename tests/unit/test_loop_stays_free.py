@@ -26,7 +26,7 @@ from onceward.keys.weight import LIGHT_BYTES
 from onceward.results.codec import Codec
 from onceward.stores import MemoryStore
 from onceward.stores.sqlite.connection import SQLiteConnection
-from tests.clients import TOO_LONG, Place
+from tests.clients import TOO_LONG, Backend
 
 MANY: list[tuple[int, str]] = [(x, str(x)) for x in range(4_000)]
 """Far from light, whether encoded, decoded or hashed."""
@@ -78,8 +78,8 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
 
 
 @contextlib.asynccontextmanager
-async def opened(place: Place) -> AsyncIterator[AsyncOnce]:
-    async with AsyncOnce(place.open(), compress_from=None) as once:
+async def opened(backend: Backend) -> AsyncIterator[AsyncOnce]:
+    async with AsyncOnce(backend.open(), compress_from=None) as once:
         yield once
 
 
@@ -192,10 +192,10 @@ async def test_the_loop_runs_on_while_another_process_holds_the_write_lock(
 
 
 @pytest.mark.mission("A4")
-async def test_a_file_is_hashed_on_another_thread_however_small(place: Place, watch: Watch, tmp_path: Path) -> None:
+async def test_a_file_is_hashed_on_another_thread_however_small(backend: Backend, watch: Watch, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.write_bytes(b"x")
-    async with opened(place) as once:
+    async with opened(backend) as once:
 
         @once(name="extract", key=Content("file"))
         async def extract(file: Path | BinaryIO) -> None: ...
@@ -208,11 +208,11 @@ async def test_a_file_is_hashed_on_another_thread_however_small(place: Place, wa
 
 
 @pytest.mark.mission("A4")
-async def test_large_arguments_are_hashed_on_another_thread(place: Place, watch: Watch) -> None:
+async def test_large_arguments_are_hashed_on_another_thread(backend: Backend, watch: Watch) -> None:
     async def count(items: list[tuple[int, str]]) -> int:
         return len(items)
 
-    async with opened(place) as once:
+    async with opened(backend) as once:
         await once.run("given", count, MANY)
         assert "fingerprint.canonical" in watch.heavy()
         of_all = once(name="all")(count)
@@ -228,8 +228,8 @@ async def test_large_arguments_are_hashed_on_another_thread(place: Place, watch:
 
 
 @pytest.mark.mission("A4")
-async def test_a_large_key_is_hashed_on_another_thread(place: Place, watch: Watch) -> None:
-    async with opened(place) as once:
+async def test_a_large_key_is_hashed_on_another_thread(backend: Backend, watch: Watch) -> None:
+    async with opened(backend) as once:
         calls: list[Callable[[], Any]] = [
             lambda: once.run(MANY, number, 1),
             lambda: once.outcome(MANY, number, 1),
@@ -244,8 +244,8 @@ async def test_a_large_key_is_hashed_on_another_thread(place: Place, watch: Watc
 
 
 @pytest.mark.mission("A4")
-async def test_large_results_are_encoded_and_decoded_on_another_thread(place: Place, watch: Watch) -> None:
-    async with opened(place) as once:
+async def test_large_results_are_encoded_and_decoded_on_another_thread(backend: Backend, watch: Watch) -> None:
+    async with opened(backend) as once:
         await once.run("large", many)
         assert "Codec.encode" in watch.heavy()
         assert await once.run("large", many) == MANY
@@ -259,20 +259,20 @@ async def test_large_results_are_encoded_and_decoded_on_another_thread(place: Pl
 
 
 @pytest.mark.mission("A4")
-async def test_what_was_stored_compressed_counts_by_the_size_that_it_unpacks_to(place: Place, watch: Watch) -> None:
+async def test_what_was_stored_compressed_counts_by_the_size_that_it_unpacks_to(backend: Backend, watch: Watch) -> None:
     async def zeros() -> bytes:
         return bytes(1_000_000)
 
     watch.over(Codec, "decode", lambda _, value: len(value))
-    async with AsyncOnce(place.open()) as once:
+    async with AsyncOnce(backend.open()) as once:
         await once.run("zeros", zeros)
         assert await once.run("zeros", zeros) == bytes(1_000_000)
     assert {"Codec.encode", "Codec.decode"} <= watch.heavy()
 
 
 @pytest.mark.mission("A4")
-async def test_a_result_over_the_limit_is_found_out_on_another_thread(place: Place, watch: Watch) -> None:
-    async with opened(place) as once:
+async def test_a_result_over_the_limit_is_found_out_on_another_thread(backend: Backend, watch: Watch) -> None:
+    async with opened(backend) as once:
         assert await once.using(max_result_bytes=1000).run("over", many) == MANY
         assert "Codec.encode" in watch.heavy()
         entry = await once.read("over")
@@ -281,8 +281,8 @@ async def test_a_result_over_the_limit_is_found_out_on_another_thread(place: Pla
 
 
 @pytest.mark.fault("F3")
-async def test_a_result_is_recorded_though_its_caller_is_cancelled_while_it_is_encoded(place: Place) -> None:
-    async with opened(place) as once:
+async def test_a_result_is_recorded_though_its_caller_is_cancelled_while_it_is_encoded(backend: Backend) -> None:
+    async with opened(backend) as once:
         thinking = asyncio.Event()
         think = once.engine.runtime.compute
 

@@ -15,14 +15,14 @@ from onceward.protocol.record import READER
 from onceward.protocol.requests import Answer, ClaimRequest
 from onceward.stores import MemoryStore
 from onceward.testing import FakeClock
-from tests.clients import Place, SyncClient
+from tests.clients import Backend, SyncClient
 from tests.unit.elsewhere import owned
 
 
 @pytest.fixture
-def place(tmp_path: Path, clock: FakeClock) -> Place:
+def backend(tmp_path: Path, clock: FakeClock) -> Backend:
     """Memory is enough here: nothing in this file depends on the store."""
-    return Place("memory", tmp_path, clock)
+    return Backend("memory", tmp_path, clock)
 
 
 class Handler:
@@ -90,7 +90,7 @@ def test_a_key_that_comes_twice_runs_once(client: SyncClient) -> None:
     assert [one.value for one in outcomes] == ["did a", "did b", "did a", "did a"]
     assert outcomes[0].token == outcomes[2].token
     assert handler.done == ["a", "b"]
-    assert [event.reason for event in client.told("skipped")] == ["replayed"] * 2
+    assert [event.reason for event in client.events_named("skipped")] == ["replayed"] * 2
 
 
 def test_a_key_that_comes_twice_and_fails_runs_once_too(client: SyncClient) -> None:
@@ -121,7 +121,7 @@ def test_items_without_a_key_each_run_if_that_is_declared(client: SyncClient) ->
         ("executed", "unprotected")
     ] * 2
     assert handler.done == [{"id": 1}, {}, {}]
-    assert len(client.told("unprotected")) == 2
+    assert len(client.events_named("unprotected")) == 2
 
 
 def test_more_than_one_batch_and_a_generator(client: SyncClient) -> None:

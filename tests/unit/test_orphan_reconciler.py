@@ -36,9 +36,9 @@ def test_a_claim_that_was_granted_is_given_back_and_told(bench: Bench) -> None:
     bench.after(seeker.FIRST_PAUSE)
     assert state_of(bench, record.id) is RecordState.FREE
     assert [(one.key, one.reason) for one in bench.told("released")] == [("work", "its answer came too late")]
-    reads = bench.wire.calls["read"]
+    reads = bench.network.calls["read"]
     bench.after(LEASE)
-    assert bench.wire.calls["read"] == reads, "it is not looked for any more"
+    assert bench.network.calls["read"] == reads, "it is not looked for any more"
 
 
 @pytest.mark.fault("F53")
@@ -60,7 +60,7 @@ def test_one_that_never_came_is_not_looked_for_for_ever(bench: Bench) -> None:
     bench.heartbeat.reconcile(lease, GONE, LEASE * SECOND)
     for _ in range(100):
         bench.after(1)
-    assert 5 < bench.wire.calls["read"] < 20
+    assert 5 < bench.network.calls["read"] < 20
     assert bench.heartbeat._reconciler.next_check() == float("inf")
 
 
@@ -79,12 +79,12 @@ def test_what_somebody_else_has_or_what_is_done_is_left_alone(bench: Bench) -> N
 @pytest.mark.fault("F50")
 def test_a_store_that_is_down_is_asked_again_more_and_more_seldom(bench: Bench) -> None:
     record = sought(bench)
-    bench.wire.lose_requests("read")
+    bench.network.lose_requests("read")
     for _ in range(60):
         bench.after(1)
-    assert 8 < bench.wire.calls["read"] < 25
+    assert 8 < bench.network.calls["read"] < 25
     assert state_of(bench, record.id) is RecordState.PENDING
-    bench.wire.heal()
+    bench.network.heal()
     bench.after(seeker.MAX_PAUSE)
     assert state_of(bench, record.id) is RecordState.FREE
 
@@ -94,7 +94,7 @@ def test_many_are_looked_for_in_one_call_and_not_without_end(bench: Bench) -> No
     for number in range(100):
         sought(bench, f"work {number}")
     bench.after(seeker.FIRST_PAUSE)
-    assert (bench.wire.calls["read"], bench.wire.calls["settle"]) == (1, 1)
+    assert (bench.network.calls["read"], bench.network.calls["settle"]) == (1, 1)
     assert len(bench.told("released")) == 100
     for number in range(seeker.MAX_ORPHANS + 10):
         name = f"{number:032}".encode()

@@ -21,7 +21,7 @@ ANNA = {"name": "Anna Osterholt", "email": "anna@osterholt.example", "city": "Br
 BORIS = {"name": "Boris Wrona", "email": "boris@wrona.example", "city": "Gdansk", "country": "Poland"}
 
 
-class World:
+class Environment:
     """`outside` may be told to misbehave; `worker()` is one more process, as far as the others can tell."""
 
     def __init__(self, folder: Path, outside: Outside, clock: FakeClock) -> None:
@@ -57,14 +57,14 @@ class World:
 
 
 @contextmanager
-def opened(folder: Path, kind: Callable[..., Outside] = Outside) -> Iterator[World]:
+def opened(folder: Path, kind: Callable[..., Outside] = Outside) -> Iterator[Environment]:
     clock = FakeClock()
     with kind(folder / "outside.db", clock=clock) as outside:
-        world = World(folder, outside, clock)
+        env = Environment(folder, outside, clock)
         try:
-            yield world
+            yield env
         finally:
-            world.close()
+            env.close()
 
 
 class Paused(Outside):

@@ -15,14 +15,14 @@ from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.redis import RedisStore
 from onceward.testing.conformance.harness import claim_request
-from tests.clients import Place, RealClock
+from tests.clients import Backend, RealClock
 from tests.servers.proxy import Proxy
 from tests.servers.redis import RedisServer
 
 TIMEOUT = 10.0
 
 
-class RedisPlace(Place):
+class RedisBackend(Backend):
     """Real time, by way of the proxy. `raw` is a client that goes past both."""
 
     def __init__(self, folder: Path, server: RedisServer, proxy: Proxy) -> None:
