@@ -144,8 +144,8 @@ def test_show_and_explain_tell_what_was_done_to_the_record() -> None:
     shown = call("show", "parked", "-o", "table").stdout
     assert f"{user_and_host()}  resolve not applied  PARKED → FAILED: no such transfer" in shown
     told = as_json("explain", "parked")["explanation"][-1]
-    assert f": {user_and_host()} said resolve not applied, from PARKED to FAILED. Reason: no such transfer." in told
-    assert "By hand " in call("explain", "parked", "-o", "table").stdout
+    assert f": {user_and_host()} ran resolve not applied, from PARKED to FAILED. Reason: no such transfer." in told
+    assert "Changed manually " in call("explain", "parked", "-o", "table").stdout
     assert as_json("show", "done")["audit"] == []
 
 
@@ -218,7 +218,7 @@ def test_what_is_completed_while_a_person_thinks_is_left_alone_and_leaves_no_ent
     changed_meanwhile(monkeypatch, late)
     result = call(*words)
     assert result.exit_code == Exit.REFUSED
-    assert line(result) == "onceward: lapsed changed meanwhile; it was left alone → look again"
+    assert line(result) == "onceward: lapsed was changed meanwhile by someone else; nothing was changed → look again"
     assert as_json("show", "lapsed")["state"] == "COMPLETED"
     assert as_json("audit") == []
 
@@ -248,7 +248,7 @@ def test_of_several_keys_those_that_changed_are_told_and_the_others_forgotten(mo
     result = call("forget", "lapsed", "done")
     assert result.exit_code == Exit.REFUSED
     assert [one["key"] for one in json.loads(result.stdout)["records"]] == ["done"]
-    assert line(result).startswith("onceward: lapsed changed meanwhile")
+    assert line(result).startswith("onceward: lapsed was changed meanwhile")
     assert [one["key"] for one in as_json("audit")] == ["done"]
 
 

@@ -50,7 +50,7 @@ def test_a_window_shorter_than_the_declared_retry_span_needs_attention(folder: P
     assert code == Exit.ATTENTION
     status, detail = windows["window shop/charge"]
     assert status == "attention"
-    assert "1 of the newest 1 records answer only for 1d, but its sender redelivers for 3d" in detail
+    assert "1 of the newest 1 records are kept only for 1d, but the sender redelivers for 3d" in detail
     assert detail in call("doctor", "-o", "table").stdout, "in full, also where it goes by mail"
 
 
@@ -124,8 +124,8 @@ def test_a_flag_beats_the_file_and_config_shows_where_it_comes_from(folder: Path
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ('retry_spans = "3d"', "retry_spans is no table of scopes and durations"),
-        ("[retry_spans]\ncharge = 3", "retry_spans is no table of scopes and durations"),
+        ('retry_spans = "3d"', "retry_spans is not a table of scopes and durations"),
+        ("[retry_spans]\ncharge = 3", "retry_spans is not a table of scopes and durations"),
         ('[retry_spans]\ncharge = "soon"', "the retry span of charge is not a duration: 'soon'"),
     ],
 )
@@ -154,7 +154,7 @@ def test_a_lock_that_nobody_released_needs_no_person() -> None:
         said = {one["name"]: (one["status"], one["detail"]) for one in json.loads(result.stdout)}
         assert result.exit_code == Exit.OK
         assert said["lapsed"] == ("ok", "0")
-        assert said["lapsed locks"] == ("note", "1; whoever wants one next takes it over")
+        assert said["lapsed locks"] == ("note", "1; the next caller can acquire them")
         silent_claims(once, {"work": "50ms"})
         result = call("doctor")
         [lapsed] = [one for one in json.loads(result.stdout) if one["name"] == "lapsed"]

@@ -43,7 +43,7 @@ def test_a_long_key_is_not_taken_for_another_that_begins_like_it(verb: tuple[str
     made(LONG)
     result = call(*verb, "--store", STORE, "x" * 250 + "AAA-other-order")
     assert result.exit_code == Exit.ABSENT
-    assert "keys of over 200 characters are shown cut" in result.stderr
+    assert "keys of over 200 characters are displayed cut" in result.stderr
     assert is_there(LONG)
 
 
@@ -57,7 +57,7 @@ def test_a_long_key_that_is_made_of_parts_is_named_by_its_id() -> None:
     made(("order", LONG))
     result = call("forget", "--yes", "--store", STORE, f"(order, {LONG})")
     assert result.exit_code == Exit.ABSENT
-    id = result.stderr.partition("if ")[2].partition(" is meant")[0]
+    id = result.stderr.partition("if you mean ")[2].partition(", use")[0]
     assert call("forget", "--yes", "--store", STORE, id).exit_code == 0
     assert not is_there(("order", LONG))
 

@@ -138,7 +138,7 @@ def test_a_database_of_somebody_else_is_left_as_it_was(folder: Path, words: tupl
     before = (folder / "onceward.db").read_bytes()
     result = call(*words)
     assert result.exit_code == Exit.BROKEN
-    assert "without records of Onceward" in line(result)
+    assert "is not an Onceward database" in line(result)
     assert (folder / "onceward.db").read_bytes() == before
 
 

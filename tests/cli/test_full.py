@@ -92,7 +92,7 @@ def test_a_full_disk_is_one_line_for_every_command_and_nothing_is_run(own_mounts
         assert "the disk is full; nothing was written" in err
     code, _, err = told["full meanwhile"]
     assert (code, err.count("\n")) == (Exit.UNKNOWN, 1), err
-    assert "did not confirm the record" in err
+    assert "did not confirm the result" in err
     assert told["ran"] is False
     assert told["replay"] == [0, "hi\n", ""], "what was acknowledged is there"
     assert told["again"][0] == 0, "and all is well once there is room"

@@ -43,7 +43,7 @@ def test_a_file_goes_in_and_the_summary_is_told(folder: Path) -> None:
     assert as_json(*words)["counts"] == {"created": 2, "updated": 0, "skipped": 0, "rejected": 0, "to_review": 0}
     again = call(*words, "-o", "table")
     assert again.exit_code == 0
-    assert again.stdout.startswith("csv/users.csv was imported before, and nothing was done now.")
+    assert again.stdout.startswith("csv/users.csv was imported before, so nothing was done now.")
     assert count(folder) == 2
 
 
@@ -54,12 +54,12 @@ def test_a_dry_run_and_the_same_file_again_tell_of_rejected_rows_like_the_run_it
     assert {dry.exit_code, real.exit_code, again.exit_code} == {Exit.ATTENTION}
     for done in (dry, real, again):
         assert "rejected 1" in done.stdout
-        assert "rejected rows, each with its line and the reason: " in done.stdout
+        assert "rejected rows, with line numbers and reasons: " in done.stdout
     [trial] = folder.glob("*-trial.csv")
     assert [row[0] for row in rejected(trial)] == ["4"]
     for file in folder.glob("*.rejected-*"):
         file.unlink()
-    assert "it is not there any more" in call(*words).stdout
+    assert "the file no longer exists" in call(*words).stdout
 
 
 @pytest.mark.parametrize(("words", "people"), [((), 2), (("--accept", "0.6"), 1), (("--no-similarity",), 3)])
@@ -77,14 +77,14 @@ def test_rejected_rows_are_told_and_the_exit_code_is_one(folder: Path) -> None:
     done = call("import", "users.csv", "--into", "sqlite:///people.db", "--rejects", "bad.csv", "-o", "table")
     assert done.exit_code == Exit.ATTENTION
     assert "rejected 1" in done.stdout
-    assert f"the reason: {folder}/bad.csv" in done.stdout
+    assert f"reasons: {folder}/bad.csv" in done.stdout
     assert [row[0] for row in rejected(folder / "bad.csv")] == ["4"]
 
 
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (("users.csv", "--map", "Email"), "--map 'Email' names no column and field → such as Email=email"),
+        (("users.csv", "--map", "Email"), "--map 'Email' is not COLUMN=FIELD → such as Email=email"),
         (("users.csv", "--map", "Emial=email"), "there is no column 'Emial' → did you mean 'Email'?"),
         (("users.csv", "--map", "Email=emial"), "'Email' is mapped to 'emial', which is nearly 'email' → write email"),
         (
@@ -93,7 +93,7 @@ def test_rejected_rows_are_told_and_the_exit_code_is_one(folder: Path) -> None:
         ),
         (
             ("users.csv", "--map", "Name=surname", "--map", "Name=given_name"),
-            "--map tells 'Name' to be surname and given_name → choose one",
+            "--map maps 'Name' to both surname and given_name → choose one",
         ),
         (("none.csv",), "none.csv does not exist"),
         (("empty.csv",), "empty.csv is empty"),
@@ -111,7 +111,7 @@ def test_what_cannot_work_is_one_line(folder: Path, words: tuple[str, ...], comp
 def test_a_column_that_is_probably_a_known_field_is_told_and_not_taken_for_it(folder: Path) -> None:
     (folder / "users.csv").write_text("Email,Birthday,Last name,Surname,Team\na@example.com,1980-02-01,Berg,Berg,UVM\n")
     done = call("import", "users.csv", "--into", "sqlite:///people.db", "-o", "table")
-    told = 'Birthday was kept under its own name: --map "Birthday=date_of_birth" lets it tell people apart'
+    told = 'Birthday was stored under its own name: use --map "Birthday=date_of_birth" to match people by it'
     assert done.stdout.splitlines()[0] == told
     assert "Last name" not in done.stdout, "its field is filled by another column"
     words = ("import", "users.csv", "--into", "sqlite:///people.db")
@@ -122,7 +122,7 @@ def test_a_column_that_is_probably_a_known_field_is_told_and_not_taken_for_it(fo
 def test_a_guess_is_told(folder: Path) -> None:
     (folder / "users.csv").write_bytes("Email,City\nanna@example.com,Zürich\n".encode("cp1252"))
     done = call("import", "users.csv", "--into", "sqlite:///people.db", "-o", "table")
-    assert done.stdout.startswith("read as cp1252, which is a guess: give --encoding if names look wrong\n")
+    assert done.stdout.startswith("read as cp1252 (detected): use --encoding if names look wrong\n")
 
 
 def test_a_person_sees_a_bar(folder: Path) -> None:
@@ -141,7 +141,7 @@ import os, signal, sys
 from onceward.cli.program import start
 from onceward.imports.runner import Import
 
-sound = Import._batch
+sound = Import._import_batch
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs us behind may have it ignored
 
@@ -151,7 +151,7 @@ def struck(self, *args):
         os.kill(os.getpid(), int(sys.argv[1]))
     return entry
 
-Import._batch = struck
+Import._import_batch = struck
 start(sys.argv[2:])
 """
 
@@ -188,7 +188,7 @@ def test_interrupted_by_hand_it_says_how_to_go_on(folder: Path) -> None:
     words = ("import", "users.csv", "--into", "sqlite:///people.db", "--batch", "1")
     code, err = struck(folder, signal.SIGINT, *words)
     assert code == Exit.ATTENTION
-    assert err.strip().endswith("onceward: stopped → the same command goes on where it stopped".encode())
+    assert err.strip().endswith("onceward: stopped → run the same command again to resume".encode())
     assert as_json(*words)["resumed_at"] == 5
 
 

@@ -38,13 +38,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_key_like_an_option_is_told_to_be_written_behind_two_dashes(command: str, key: str) -> None:
     result = call(command, key)
     assert result.exit_code == Exit.USAGE
-    assert f"written behind --, after all options: onceward {command} -- {key}" in result.stderr
+    assert f"after -- and all options: onceward {command} -- {key}" in result.stderr
 
 
 @pytest.mark.parametrize("command", KEYED)
 def test_the_help_of_commands_that_take_a_key_says_so_too(command: str) -> None:
     said = " ".join(call(command, "--help").stdout.split())
-    assert f"A KEY that begins with a dash is written behind --, after all options: onceward {command} -- -x" in said
+    assert f"Put a KEY that begins with a dash after -- and all options: onceward {command} -- -x" in said
 
 
 def test_what_is_said_can_be_typed() -> None:
@@ -134,7 +134,7 @@ def test_explain_speaks_of_another_payload_only_where_one_could_be() -> None:
 
         whole("in the key")
     said = {key: " ".join(as_json("explain", "--", key)["explanation"]) for key in ("-dash", "given", "in the key")}
-    assert {key: "another payload" in text for key, text in said.items()} == {
+    assert {key: "a different payload" in text for key, text in said.items()} == {
         "-dash": False,  # no argument at all
         "given": True,
         "in the key": False,  # nothing beyond the key

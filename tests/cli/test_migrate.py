@@ -79,7 +79,7 @@ def test_migrate_asks_and_does_nothing_without_a_terminal_unless_yes_is_said(old
     before = fingerprint(old)
     refused = call("migrate")
     assert refused.exit_code == Exit.REFUSED
-    assert "say --yes" in refused.stderr.splitlines()[-1]
+    assert "use --yes" in refused.stderr.splitlines()[-1]
     assert "CREATE TABLE onceward_audit" in refused.stderr, "what would be done is shown first"
     assert fingerprint(old) == before
     done = call("migrate", "--yes")
@@ -139,7 +139,7 @@ def test_a_newer_schema_that_lets_us_work_beside_it_needs_nothing(old: Path) -> 
         raw.execute("UPDATE onceward_meta SET value = 99 WHERE name = 'schema_version'")
     told = call("migrate", "-o", "table")
     assert told.exit_code == 0
-    assert "version 99 (a newer one was here" in told.stdout
+    assert "version 99 (newer than this Onceward" in told.stdout
     assert "There is nothing to do." in told.stdout
     assert version() == 99, "never set back"
     assert len(as_json("ls")) == 1

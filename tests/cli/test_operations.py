@@ -110,10 +110,10 @@ def test_it_works_as_a_process_of_its_own(folder: Path, module: str) -> None:
 @pytest.mark.parametrize(
     ("place", "told"),
     [
-        ("shop_of_this_test", "names no object"),
+        ("shop_of_this_test", "is not the path of an object"),
         ("no_such_module:once", "cannot be imported: No module named"),
         ("shop_of_this_test:two", "shop_of_this_test has no two"),
-        ("shop_of_this_test:number", "neither a table of operations nor a client"),
+        ("shop_of_this_test:number", "neither an Operations object nor a client"),
     ],
 )
 def test_a_place_that_has_none_is_an_error_of_one_line(module: str, place: str, told: str) -> None:
@@ -125,7 +125,7 @@ def test_a_place_that_has_none_is_an_error_of_one_line(module: str, place: str, 
 def test_without_a_table_it_says_where_to_write_one() -> None:
     result = call("operations")
     assert result.exit_code == Exit.ABSENT
-    assert "[operations.NAME] in onceward.toml" in line(result)
+    assert "[operations.NAME] to onceward.toml" in line(result)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_the_doctor_compares_the_declared_retry_span_with_the_records(folder: Pa
     filed(folder, '[operations.email]\nretry_span = 259200\nwindow = "7d"\n')
     checks = {one["name"]: one for one in json.loads(call("doctor").stdout)}
     assert checks["window email"]["status"] == "attention"
-    assert "but its sender redelivers for 3d" in checks["window email"]["detail"]
+    assert "but the sender redelivers for 3d" in checks["window email"]["detail"]
     filed(folder, '[retry_spans]\nemail = "2h"\n[operations.email]\nretry_span = "3d"\nwindow = "7d"\n')
     checks = {one["name"]: one for one in json.loads(call("doctor").stdout)}
     assert checks["window email"]["status"] == "ok", "a word of its own wins"
@@ -182,7 +182,7 @@ def test_explain_tells_what_callers_are_told(folder: Path) -> None:
 
         send(1)
     story = as_json("explain", "email:1")["explanation"]
-    assert "Its callers are told 'already_emailed_today'." in story
+    assert "Its callers get the reason 'already_emailed_today'." in story
     (folder / "onceward.toml").unlink()
     assert "already_emailed_today" not in str(as_json("explain", "email:1"))
 
@@ -205,5 +205,5 @@ def test_explain_tells_of_a_lock_whose_owner_died(folder: Path) -> None:
     silent_claims(once, {})
     (silent, free) = as_json("explain", "sync")["explanation"]
     assert silent.startswith("It is a lock whose owner, ")
-    assert free == "It is free: whoever wants it takes it over."
+    assert free == "It is free: the next caller can acquire it."
     once.close()

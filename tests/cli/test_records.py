@@ -168,7 +168,7 @@ def test_a_key_that_several_operations_use_is_listed_and_narrowed_by_scope() -> 
     assert result.exit_code == Exit.SEVERAL
     assert "in shop/shared" in line(result)
     assert "in other/shared" in line(result)
-    assert line(call("explain", "done")).endswith("→ give --scope with one of these scopes")
+    assert line(call("explain", "done")).endswith("→ use --scope with one of these scopes")
     assert as_json("show", "done", "--scope", "other/shared")["scope"] == "other/shared"
 
 
@@ -191,10 +191,10 @@ def test_a_key_without_a_record_is_said_to_have_none(key: str) -> None:
     [
         ("done", ["Completed ", "A delivery now is skipped and gets the stored result, until "]),
         ("failed", ["failed ", "ValueError: no card", "A delivery now runs it again, as attempt 2."]),
-        ("refused", ["failed for good", "A delivery now is refused, until ", "`onceward retry refused`."]),
-        ("parked", ["nobody knows whether attempt 1", "TimeoutError: no answer", "onceward resolve parked --applied"]),
-        ("live", ["is working on it: attempt 1", "Its lease was renewed", "waits for it", "page = 3"]),
-        ("lapsed", ["fell silent in attempt 1", "takes it over and runs it again, as attempt 2"]),
+        ("refused", ["failed permanently", "A delivery now is refused, until ", "`onceward retry refused`."]),
+        ("parked", ["it is unknown whether attempt 1", "TimeoutError: no answer", "onceward resolve parked --applied"]),
+        ("live", ["is processing it: attempt 1", "Its lease was renewed", "waits for it", "page = 3"]),
+        ("lapsed", ["stopped responding in attempt 1", "takes it over and runs it again, as attempt 2"]),
     ],
 )
 def test_explain_says_in_sentences_what_happened_and_what_would_happen(key: str, sentences: list[str]) -> None:
@@ -261,7 +261,7 @@ def test_without_a_terminal_nothing_is_changed_unless_yes_is_said(words: tuple[s
     before = as_json("ls")
     result = call(*words)
     assert result.exit_code == Exit.REFUSED
-    assert "say --yes" in result.stderr.splitlines()[-1]
+    assert "use --yes" in result.stderr.splitlines()[-1]
     assert as_json("ls") == before
 
 

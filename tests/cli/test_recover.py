@@ -106,7 +106,7 @@ def test_what_died_with_its_process_is_finished_and_the_rest_listed(folder: Path
     assert sorted(log(folder)) == ["first", "second", "second", "work 1", "work 1"]
     code, out, _ = process(folder, "recover", "app:once", "--once")
     assert code == 1
-    assert "     1 need a redelivery: their input was not kept" in out.decode()
+    assert "     1 need a redelivery: their input was not stored" in out.decode()
     assert "needs a redelivery: plain:1 in shop/plain (FAILED)" in out.decode()
 
 
@@ -130,7 +130,7 @@ def test_two_workers_run_until_they_are_told_to_stop(folder: Path) -> None:
     assert sorted(log(folder)) == ["work 1", "work 1", "work 2", "work 2", "work 3", "work 3"]
     with Once(f"sqlite:///{folder}/jobs.db") as once:
         assert once.stats().total("executed") == 3, "they count, without being told to"
-    assert all("SIGTERM: nothing more is begun" in err.decode() for _, _, err in ends)
+    assert all("SIGTERM: starting nothing more" in err.decode() for _, _, err in ends)
 
 
 def test_an_async_application_is_recovered_on_a_loop(folder: Path) -> None:

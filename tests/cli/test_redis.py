@@ -96,7 +96,7 @@ def test_the_doctor_says_what_a_server_does_not_tell(private: RedisServer) -> No
     code, said = diagnosis("--store", f"redis://app:pw@127.0.0.1:{private.port}/0")
     assert code == Exit.ATTENTION
     assert "allow +info for this user" in said["eviction"][1]
-    assert "allow +info and +config|get to this user" in said["persistence"][1]
+    assert "allow +info and +config|get for this user" in said["persistence"][1]
     assert said["records"] == ("ok", "1")
 
 

@@ -27,7 +27,7 @@ def test_pairs_are_shown_side_by_side_with_what_each_field_is_worth(url: str) ->
     listed = call("review", "--people", url, "-o", "table")
     shown = listed.stdout
     assert listed.stderr.startswith("To answer: onceward review p")
-    assert "p1 and p2: 67% sure to be one person" in shown
+    assert "p1 and p2: 67% likely the same person" in shown
     assert "Anna Schmidt" in shown
     assert "Ana Schmi" in shown
     assert "close" in shown
@@ -40,11 +40,11 @@ def test_the_answer_is_remembered_and_merging_goes_by_the_policies_that_were_dec
     unasked = call("review", "p2", "p1", "--same", "--people", url)
     assert (unasked.exit_code, unasked.stderr.splitlines()[-1]) == (
         Exit.REFUSED,
-        "onceward: Merge these two? There is no terminal to ask on → say --yes",
+        "onceward: Merge these two? There is no terminal for the confirmation → use --yes",
     )
     assert "Ana Schmi" in unasked.stderr, "what would be merged is shown"
     assert len(as_json("review", "--people", url)) == 1
-    assert call("review", "p2", "p1", "--same", "--yes", "--people", url).stderr.splitlines()[-1] == "p2 is p1 now."
+    assert call("review", "p2", "p1", "--same", "--yes", "--people", url).stderr.splitlines()[-1] == "p2 was merged into p1."
     assert as_json("review", "--people", url) == []
     with People(url, policies={"Room": FIRST}) as people:
         [anna] = people
@@ -62,7 +62,7 @@ def test_a_wrong_merge_is_split_and_the_next_import_leaves_it_so(url: str) -> No
     unasked = call("review", "--split", "p1", "--people", url)
     assert unasked.exit_code == Exit.REFUSED
     done = call("review", "--split", "p1", "--yes", "--people", url)
-    assert done.stderr.splitlines()[-1] == "p1 was split, by records: p1 (1), p2 (2); they are kept apart."
+    assert done.stderr.splitlines()[-1] == "p1 was split, by records: p1 (1), p2 (2); they will not be merged again."
     with People(url, policies={"Room": FIRST}) as people:
         people.add(record("crm", "2", **ANNA | {"name": "Ana Schmidt"}, Room="3"))
         assert len(people) == 2
@@ -77,12 +77,12 @@ def test_just_one_record_leaves_and_who_has_none_any_more_is_told(url: str) -> N
     done = call("review", "p3", "--split", "--record", "4", "--yes", "--people", url)
     assert "p3 (3), p4 (4)" in done.stderr
     told = call("review", "--people", url).stderr
-    assert told == "Without a record any more, because those are of somebody else by now: p1\n"
+    assert told == "People without records, because these now belong to others: p1\n"
 
 
 def test_different_people_are_kept_apart(url: str) -> None:
-    assert line(call("review", "p2", "p1", "--different", "--people", url)) == "p2 and p1 are kept apart."
-    assert call("review", "--people", url, "-o", "table").stderr == "No pair waits for an answer.\n"
+    assert line(call("review", "p2", "p1", "--different", "--people", url)) == "p2 and p1 stay separate."
+    assert call("review", "--people", url, "-o", "table").stderr == "No pairs to review.\n"
     with People(url, policies={"Room": FIRST}) as people:
         assert len(people) == 2
 
@@ -90,17 +90,17 @@ def test_different_people_are_kept_apart(url: str) -> None:
 def test_a_person_at_a_terminal_is_asked_pair_by_pair(url: str, tmp_path: Path) -> None:
     code, seen = on_a_terminal(tmp_path, "review", "--ask", "--people", url, typed=b"same\n")
     assert code == 0, seen
-    assert b"p2 is p1 now." in seen
+    assert b"p2 was merged into p1." in seen
     assert as_json("review", "--people", url) == []
 
 
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (("p1", "--same"), "an answer takes two ids"),
-        (("p1", "p2"), "an answer takes two ids"),
-        (("p1", "p2", "--split", "--yes"), "one person is split at a time"),
-        (("p1", "--record", "1"), "--record goes with --split"),
+        (("p1", "--same"), "--same and --different take two ids"),
+        (("p1", "p2"), "--same and --different take two ids"),
+        (("p1", "p2", "--split", "--yes"), "--split takes one id"),
+        (("p1", "--record", "1"), "--record requires --split"),
         (("p9",), "there is no person 'p9'"),
         (("p1", "p9", "--same", "--yes"), "there is no person 'p9'"),
         (("--ask",), "needs a terminal"),

@@ -240,7 +240,7 @@ def test_a_store_that_is_silent_when_the_command_ends_is_told_and_the_record_lef
     code, out, err = finish(caller)
     other.close()
     assert (code, out) == (70, b"done\n")
-    assert b"did not confirm the record" in err
+    assert b"did not confirm the result" in err
     assert err.count(b"\n") == 1
     assert state(tmp_path) is RecordState.PENDING
 
@@ -314,7 +314,7 @@ def test_a_key_that_names_nothing_is_refused(tmp_path: Path, key: str | bytes) -
 def test_a_store_that_dies_with_this_process_is_refused(store: str) -> None:
     result = call("run", "--store", store, "--key", "k", "--", "true")
     assert result.exit_code == 2
-    assert "lives inside of one process" in line(result)
+    assert "exists only inside one process" in line(result)
 
 
 def test_a_duration_that_is_none_is_refused_before_anything_runs(tmp_path: Path) -> None:

@@ -96,8 +96,8 @@ def test_explain_and_show_tell_of_the_steps(shop: Shop) -> None:
     shop.trouble["wire"] = [TimeoutError("no answer")]
     shop.order.outcome(number=1)
     told = " ".join(shop.json("explain", "order:1")["explanation"])
-    assert "It is a saga that goes forward: reserve done, wire begun." in told
-    assert "Say how the step ended that stands in the way: `onceward resolve order:1 --applied`" in told
+    assert "It is a saga that runs forward: reserve done, wire begun." in told
+    assert "Record how the step ended that blocks it: `onceward resolve order:1 --applied`" in told
     assert "onceward:" not in told
     assert "onceward:" not in json.dumps(shop.json("show", "order:1"))
 
@@ -111,8 +111,8 @@ def test_resolve_is_about_the_step_and_the_saga_goes_on(shop: Shop) -> None:
     assert entry is not None
     assert entry.state == "PENDING", "claimable at once, and not declared completed"
     told = " ".join(shop.json("explain", "order:1")["explanation"])
-    assert "let it go on" in told
-    assert "nobody has delivered it since" in told
+    assert "made it runnable again" in told
+    assert "it was not delivered since" in told
     assert shop.order(number=1)["wire"] == "by phone"
     assert shop.log == ["reserve", "wire", "ship"]
     [trail] = shop.json("audit")
@@ -209,7 +209,7 @@ def test_also_after_it_was_said_to_be_not_applied_and_nobody_has_come(tmp_path: 
 def test_what_undo_does_not_go_with(shop: Shop) -> None:
     shop.once.run("no saga", len, [1])
     for words in (("--applied", "--undo"), ("--abandon", "--undo")):
-        assert "--undo goes with --not-applied" in shop.call("resolve", "no saga", *words, "--yes").stderr
+        assert "--undo requires --not-applied" in shop.call("resolve", "no saga", *words, "--yes").stderr
 
 
 def test_forget_refuses_a_half_done_saga_and_tells_what_would_stay(shop: Shop) -> None:
@@ -242,4 +242,4 @@ def test_a_journal_that_cannot_be_read_is_told_and_the_rest_is_explained(shop: S
         connection.execute("UPDATE onceward_records SET note = ?", (damaged,))
     told = shop.json("explain", "order:1")["explanation"]
     assert told[0].startswith("Parked ")
-    assert "It is a saga whose steps cannot be told: the journal of this saga cannot be read" in told[-1]
+    assert "It is a saga whose steps cannot be read: the journal of this saga cannot be read" in told[-1]

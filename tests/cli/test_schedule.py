@@ -64,7 +64,7 @@ def test_a_signal_ends_it_when_what_is_running_has_ended(folder: Path) -> None:
     assert lines[1].startswith("onceward schedule: long 20")
     assert lines[1].endswith("Z: done")
     assert lines[2:] == ["onceward schedule: stopped"]
-    assert err.decode() == "onceward: SIGTERM: nothing more is begun; waiting for what is running\n"
+    assert err.decode() == "onceward: SIGTERM: starting nothing more; waiting for what is running\n"
     with Once(f"sqlite:///{folder}/jobs.db") as once:
         assert once.stats().total("executed", "default/schedule:long") == 1, "it counts, without being told to"
 
@@ -78,7 +78,7 @@ def test_a_second_signal_ends_it_at_once(folder: Path) -> None:
     runner.send_signal(signal.SIGINT)
     code, _, err = finish(runner)
     assert code == 128 + signal.SIGINT
-    assert b"leaving at once" in err
+    assert b"exiting immediately" in err
     assert not (folder / "ended").exists()
 
 
@@ -121,10 +121,10 @@ def test_the_schedules_are_listed(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "word"),
     [
-        ("app", "is no MODULE:APP"),
+        ("app", "is not MODULE:APP"),
         ("app:nothing", "has no 'nothing'"),
         ("app:APP", "has no 'APP'"),
-        ("app:time", "is no Once or AsyncOnce"),
+        ("app:time", "is not a Once or AsyncOnce"),
         ("app:empty", "has no schedules"),
         ("nowhere_at_all:once", "cannot be imported"),
     ],

@@ -72,7 +72,7 @@ def test_stats_since_draws_a_chart_for_people() -> None:
     assert charge.split()[:5] == ["shop/charge", "12", "0", "0", "0.0%"]
     assert charge.endswith("█ ▄")
     assert total.split()[0] == "all"
-    assert "6 h, 1 h a bar" in below
+    assert "6 h, 1 h per bar" in below
 
 
 def test_commands_are_counted_without_being_told_to(folder: Path) -> None:
@@ -140,7 +140,7 @@ def test_check_prints_each_broken_rule_with_its_figure_and_what_to_do_and_exits_
     assert (rule, other) == ("claim_errors", "unprotected")
     assert figure.strip().startswith("11 claims")
     assert todo.endswith("shorten the work.")
-    assert "docs/howto/runbooks.md#claim-errors in the source of Onceward" in runbook  # pip installs no docs
+    assert "docs/howto/runbooks.md#claim-errors in the source repository of Onceward" in runbook  # pip installs no docs
     assert last == "2 of 7 rules are broken."
     found = json.loads(call("check").stdout)["broken"]
     assert [(rule["rule"], rule["figure"], rule["limit"]) for rule in found] == [
@@ -188,7 +188,7 @@ def test_scopes_whose_programs_do_not_count_are_told_and_never_said_to_hold() ->
     holds, left_out, todo = result.stdout.splitlines()
     assert holds == "All 7 rules hold for 1 scope."
     assert left_out == (
-        "In 2 scopes nothing was counted in 30 days: there only old_pending was checked (shop/mail, shop/pdf)."
+        "2 scopes had no counters in the last 30 days, so only old_pending was checked there (shop/mail, shop/pdf)."
     )
     assert "counters=True" in todo
     said = as_json("check")
@@ -236,7 +236,7 @@ def test_a_store_with_too_many_records_to_look_through_is_still_checked(monkeypa
     monkeypatch.setattr(SQLiteStore, "counts", slow)
     result = call("check", "-o", "table")
     assert result.exit_code == Exit.ATTENTION
-    assert result.stdout.splitlines()[-1].endswith("could not be told: sqlite:///onceward.db took too long")
+    assert result.stdout.splitlines()[-1].endswith("could not be listed: sqlite:///onceward.db took too long")
     assert "took too long" in json.loads(call("check").stdout)["not_checked"]["why"]
 
 
@@ -248,7 +248,7 @@ def test_check_says_if_nobody_counts() -> None:
     assert "counters=True" in line(result)
     assert json.loads(result.stdout)["checked"] == {"rules": ["old_pending"], "scopes": []}
     told, where, todo = call("check", "-o", "table").stdout.splitlines()
-    assert told == "Nothing was counted: of 7 rules only old_pending could be checked, and it holds."
+    assert told == "No counters found: of 7 rules only old_pending could be checked, and it holds."
     assert "default/shared" in where
     assert "counters=True" in todo
 
@@ -275,7 +275,7 @@ def test_thresholds_come_from_the_file(folder: Path) -> None:
     [
         ("[rules]\nclaim_error = 3\n", "onceward.toml [rules]: there is no threshold 'claim_error'"),
         ("[rules]\nclaim_errors = 'three'\n", "onceward.toml [rules]"),
-        ("rules = 3\n", "rules is no table"),
+        ("rules = 3\n", "rules is not a table"),
         ("[rulez]\n", "did you mean 'rules'"),
     ],
 )
@@ -323,7 +323,7 @@ def test_of_checks_at_the_same_time_and_later_one_sends_the_alert(folder: Path) 
 def test_an_alert_that_fails_is_told_and_tried_again(folder: Path) -> None:
     plant((0, {"shop/charge": {"claim_errors": 11}}))
     result = call("check", "--alert", pager(folder, code=3))
-    assert "claim_errors was not sent (CalledProcessError); the next check tries again" in line(result)
+    assert "claim_errors was not sent (CalledProcessError); the next check retries it" in line(result)
     assert call("check", "--alert", pager(folder)).exit_code == 1
     assert call("check", "--alert", pager(folder)).exit_code == 1
     assert len(pages(folder)) == 2

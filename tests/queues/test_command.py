@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from onceward import ConfigurationError, Once
-from onceward.cli.consume import consumer_at
+from onceward.cli.consume import load_consumer
 from onceward.cli.program import CommandError
 from tests.queues.brokers import OnRedisStreams
 from tests.servers.redis import shared
@@ -121,10 +121,10 @@ def test_a_second_signal_leaves_at_once_and_the_work_is_not_acknowledged(
 @pytest.mark.parametrize(
     ("target", "said"),
     [
-        ("orders:other", "orders:other is no Consumer, but str"),
+        ("orders:other", "orders:other is not a Consumer, but str"),
         ("orders:nothing", "orders has no nothing"),
         ("nowhere:app", "nowhere cannot be imported"),
-        ("orders", "names no object"),
+        ("orders", "is not the path of an object"),
     ],
 )
 def test_what_is_no_consumer_is_refused_with_one_line(
@@ -134,7 +134,7 @@ def test_what_is_no_consumer_is_refused_with_one_line(
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.delitem(sys.modules, "orders", raising=False)
     with pytest.raises((ConfigurationError, CommandError), match=re.escape(said)):
-        consumer_at(target)
+        load_consumer(target)
     sys.modules.pop("orders", None)
 
 
@@ -145,7 +145,7 @@ def test_an_application_that_cannot_be_imported_ends_with_one_line_below_its_own
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     (tmp_path / "breaks_at_once.py").write_text("raise RuntimeError('no settings')")
     with pytest.raises(ConfigurationError, match=r"breaks_at_once cannot be imported: RuntimeError\('no settings'\)"):
-        consumer_at("breaks_at_once:app")
+        load_consumer("breaks_at_once:app")
     assert "breaks_at_once.py" in capsys.readouterr().err
 
 

@@ -24,17 +24,10 @@ from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import ExpectedRecord, Resolution, Resolve, Verdict
 from onceward.protocol.transitions import Row, row_of
 from onceward.protocol.window import parse_window
-from onceward.results.codec import PLAIN, is_sealed
-from onceward.results.stored_input import input_in
+from onceward.results.codec import PLAIN, is_encrypted
+from onceward.results.stored_input import stored_input_bytes
 from onceward.runtime.bridge import run
-from onceward.sagas.admin import (
-    compensation_request,
-    may_be_abandoned,
-    refuse_to_forget,
-    requeue,
-    resolve_request,
-    retry_request,
-)
+from onceward.sagas.admin import compensation_request, may_be_abandoned, refuse_to_forget, requeue, resolve_request, retry_request
 from onceward.sagas.decisions import SagaDecision, resolve_open_step
 from onceward.sagas.journal import journal_from
 from onceward.sagas.step_context import associated_data
@@ -45,18 +38,7 @@ from .exit_codes import Exit
 from .find import find_one, iter_records
 from .inspect import KEY, state_text
 from .open_store import SEARCH_TIMEOUT, TIMEOUT, opened_store
-from .program import (
-    POSITIVE_COUNT,
-    SCOPE,
-    CommandError,
-    common_options,
-    current_settings,
-    program,
-    scope,
-    setting_option,
-    store_url,
-    wants_json,
-)
+from .program import POSITIVE_COUNT, SCOPE, CommandError, common_options, current_settings, program, scope, setting_option, store_url, wants_json
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -259,7 +241,7 @@ def _saga_decision(record: Record, resolution: Resolution, value: Any) -> SagaDe
     if resolution is not Resolution.APPLIED:
         return resolve_open_step(journal, resolution)
     kept = [one.result for one in journal.entries if one.result is not None]
-    if any(map(is_sealed, [*kept, input_in(record.note)])):
+    if any(map(is_encrypted, [*kept, stored_input_bytes(record.note)])):
         raise CommandError(
             "the results of this saga are encrypted → resolve it in Python: saga.resolve(applied(…), …)", Exit.USAGE
         )

@@ -45,7 +45,7 @@ def show(url: str, span: int, scope: str | None) -> None:
     hours = found.latest - found.since + 1
     step = hours_per_bar(hours, most)
     click.echo(
-        f"{display.moment(found.since * HOUR)} to now: {hours} h, {step} h per bar; the last bar is not complete yet."
+        f"{display.moment(found.since * HOUR)} to now: {hours} h, {step} h per bar; the last is incomplete."
     )
 
 

@@ -25,19 +25,7 @@ from .errors import scope_hint
 from .explain import sentences
 from .find import WORK_STATES, find_one, first_records
 from .open_store import SEARCH_TIMEOUT, opened_store
-from .program import (
-    APP,
-    POSITIVE_COUNT,
-    SCOPE,
-    TENANT,
-    common_options,
-    current_settings,
-    print_error,
-    program,
-    scope,
-    store_url,
-    wants_json,
-)
+from .program import APP, POSITIVE_COUNT, SCOPE, TENANT, common_options, current_settings, print_error, program, scope, store_url, wants_json
 from .retry_spans import unversioned
 from .settings import mask_secrets, operations_from_file, retry_spans
 
@@ -74,7 +62,7 @@ def record_as_json(record: Record, now: int) -> dict[str, Any]:
         "scope": record.scope,
         "key": record.key,
         "state": record.state.value,
-        "state_text": state_text(record, now),
+        "standing": state_text(record, now),
         "attempt": record.attempt,
         "token": record.token,
         "owner": record.owner,

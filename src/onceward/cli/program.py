@@ -199,22 +199,7 @@ def program() -> None: ...
 
 def load_commands() -> None:
     """Import the modules of all commands: each module adds its commands when it is imported."""
-    from . import (  # noqa: F401 (imported to add their commands)
-        audit,
-        change,
-        check,
-        consume,
-        doctor,
-        import_file,
-        inspect,
-        migrate,
-        operations,
-        recover,
-        review,
-        run,
-        sagas,
-        schedule,
-    )
+    from . import audit, change, check, consume, doctor, import_file, inspect, migrate, operations, recover, review, run, sagas, schedule  # noqa: F401 (imported to add their commands)
 
 
 def start(arguments: Sequence[str] | None = None) -> NoReturn:

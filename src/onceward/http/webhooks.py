@@ -138,7 +138,7 @@ def _check_window(window: Window, tolerance: int | None) -> None:
     """Raise if a signature outlives the window: an attacker could then replay a recorded request."""
     if tolerance is not None and window.length and window.length < tolerance:
         raise ConfigurationError(
-            f"signatures are valid for {format_duration(tolerance)} (tolerance), but events are known for {window} only:"
+            f"signatures are valid for {format_duration(tolerance)} (tolerance), events are known for {window} only:"
             " a recorded request could be replayed in between",
             hint="choose a window at least as long as the tolerance",
         )
