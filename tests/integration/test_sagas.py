@@ -90,7 +90,7 @@ def test_when_attempts_with_unknown_outcome_are_used_up_a_person_resolves_the_st
     shop.trouble["charge"] = [TimeoutError("busy"), TimeoutError("busy"), TimeoutError("no answer")]
     outcome = order.outcome(number=1)
     assert (outcome.kind, outcome.error_type) == ("parked", "AttemptsUsedUp")
-    assert "TimeoutError: no answer → if that means that nothing happened, declare it" in outcome.error
+    assert "TimeoutError: no answer → if this error means that nothing happened, declare it" in outcome.error
     assert shop.log == ["reserve", "charge", "charge", "charge"], "nothing is undone that may still be needed"
     assert order.read(number=1).saga.entry("charge").error == "no answer", "of the last attempt, too"
     with pytest.raises(OutcomeParked):
@@ -132,7 +132,7 @@ def test_retry_continues_with_all_attempts(shop: Shop) -> None:
     assert "undo charge" not in shop.log, "behind the pivot there is no way back"
     with pytest.raises(NotAcquired, match="nothing to retry"):
         order.retry(number=1)
-    with pytest.raises(NotAcquired, match="no such saga"):
+    with pytest.raises(NotAcquired, match="no saga under this key"):
         order.retry(number=99)
 
 

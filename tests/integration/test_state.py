@@ -300,7 +300,7 @@ def test_a_state_works_on_a_client_with_a_cache(tmp_path: Path) -> None:
         assert trucks.apply("truck", at(1), 1).executed
         assert trucks.get("truck") == 1
         assert once.purge() == 0
-    assert repr(trucks).startswith("<State default/trucks on sqlite:///")
+    assert repr(trucks).startswith("<LatestState default/trucks on sqlite:///")
 
 
 def test_a_store_without_the_capability_says_so() -> None:
@@ -308,9 +308,9 @@ def test_a_store_without_the_capability_says_so() -> None:
         apply_events = None  # type: ignore[assignment]  # as a store that was written before there was a guard
 
     for store in (Plain(), Plain()):
-        with pytest.raises(ConfigurationError, match="cannot keep the newest state"):
+        with pytest.raises(ConfigurationError, match="cannot store the latest state"):
             Once(store).state("trucks").get("truck")
-    with pytest.raises(ConfigurationError, match="cannot keep the newest state"):
+    with pytest.raises(ConfigurationError, match="cannot store the latest state"):
         Once(Plain(), cache=5).state("trucks").apply("truck", at(1), 1)
     assert Once(Plain()).purge() == 0
 

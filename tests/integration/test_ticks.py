@@ -225,11 +225,11 @@ def test_switched_off_a_run_just_runs(client: SyncClient) -> None:
 @pytest.mark.parametrize(
     ("wrong", "word"),
     [
-        ({"pattern": "61 * * * *"}, "cannot be read"),
-        ({"pattern": "* * *"}, "cannot be read"),
+        ({"pattern": "61 * * * *"}, "is invalid"),
+        ({"pattern": "* * *"}, "is invalid"),
         ({"pattern": "0 0 30 2 *"}, "is invalid|never matches"),
         ({"pattern": "0 0 31 2,4 *"}, "is invalid|never matches"),
-        ({"pattern": 5}, "is text"),
+        ({"pattern": 5}, "must be a string"),
         ({"pattern": PATTERN, "tz": "Europe/Atlantis"}, "unknown time zone"),
         ({"pattern": PATTERN, "overlap": "maybe"}, "overlap cannot be"),
         ({"pattern": PATTERN, "catch_up": "some"}, "catch_up cannot be"),
@@ -266,7 +266,7 @@ def test_declarations_that_cannot_work_are_refused(client: SyncClient) -> None:
         schedule(PATTERN, name="two")(client._work(two))
     with pytest.raises(ConfigurationError, match="unlike this client"):
         schedule(PATTERN, name="wrong colour")(no_arguments if isinstance(client, AsyncClient) else coroutine_function)
-    with pytest.raises(ConfigurationError, match="declared already"):
+    with pytest.raises(ConfigurationError, match="already declared"):
         client.once.tick("report", pattern=PATTERN)
 
 

@@ -65,7 +65,7 @@ def test_these_orders_can_be_kept(steps: list[Step]) -> None:
         ([Step("a", do, kind="compensatable")], "a is compensatable and needs an undo"),
         ([Step("a", do, undo=do, kind="pivot")], "an undo that would never be called"),
         ([Step("a", do, undo=do, kind="retriable")], "an undo that would never be called"),
-        ([Step("a", do, kind="retriable", final=ValueError)], "no error of it is final"),
+        ([Step("a", do, kind="retriable", final=ValueError)], "none of its errors is final"),
         ([Step("a", do, kind="maybe")], "a cannot be 'maybe'"),  # type: ignore[arg-type]
         ([Step("a", 5, undo=do)], "do of a is not callable"),  # type: ignore[arg-type]
         ([Step("a", do, undo=yields)], "undo of a is a generator function"),
@@ -109,7 +109,7 @@ def test_without_a_key_a_saga_does_not_run() -> None:
 
 @pytest.mark.parametrize("choice", ["on_running", "on_done"])
 def test_a_saga_is_never_skipped(choice: str) -> None:
-    with Once(MemoryStore()) as once, pytest.raises(ConfigurationError, match="nothing is skipped"):
+    with Once(MemoryStore()) as once, pytest.raises(ConfigurationError, match="cannot be 'skip'"):
         once.saga("s", UNDOABLE, **{choice: "skip"})  # type: ignore[arg-type]
 
 
