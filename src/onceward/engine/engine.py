@@ -172,6 +172,6 @@ class Engine:
             self.bus.emit(Event(name="slow_transaction", key="", scope=self.store.name, reason=reason))
 
 
-async def _finish_inline(work: Awaitable[T], on_cancel: object = None) -> tuple[T, None]:  # noqa: ARG001 (as `Runtime.finish`)
+async def _finish_inline(work: Awaitable[T], on_cancel: object = None) -> tuple[T, None]:  # noqa: ARG001 (as `Runtime.shield`)
     """Await work that never suspends: it cannot be cancelled."""
     return await work, None

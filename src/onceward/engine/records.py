@@ -188,7 +188,7 @@ async def purge(engine: Engine, limit: int, signed: AuditSignature | None = None
 
 
 async def migrate(engine: Engine) -> None:
-    """Bring the store's tables up to date. A twin does it: the store itself may not open without them."""
+    """Bring the store's tables up to date. A clone does it: the store itself may not open without them."""
     engine.runtime.check()
     own = engine.store.clone()
     if isinstance(own, MigratesSchema) and not own.inline:

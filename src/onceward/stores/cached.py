@@ -11,17 +11,7 @@ from msgspec.structs import replace
 from onceward.errors import ConfigurationError
 from onceward.protocol import transitions
 from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature
-from onceward.protocol.capabilities import (
-    NO_SIZE_LIMIT,
-    JoinedStore,
-    JoinsTransaction,
-    KeepsCounters,
-    KeepsLatest,
-    LimitsResultSize,
-    ListsLatest,
-    NotifiesChanges,
-    OverlapsCalls,
-)
+from onceward.protocol.capabilities import NO_SIZE_LIMIT, JoinedStore, JoinsTransaction, KeepsCounters, KeepsLatest, LimitsResultSize, ListsLatest, NotifiesChanges, OverlapsCalls
 from onceward.protocol.counters import CounterRow, StoredCounts
 from onceward.protocol.latest import DedupMark, EntityState, EventDelivery, LatestResult, Retention
 from onceward.protocol.ports import Clock, Filter, Page, Store
@@ -54,11 +44,11 @@ class CachedStore:
         self._results = results
 
     def clone(self) -> Store:
-        """Return a twin without the cache: the heartbeat renews leases and never replays."""
+        """Return a clone without the cache: the heartbeat renews leases and never replays."""
         return self._store.clone()
 
     def clone_with_cache(self) -> CachedStore:
-        """Return a twin that shares this cache, for a client's sync or async counterpart: `forget` affects both."""
+        """Return a clone that shares this cache, for a client's sync or async counterpart: `forget` affects both."""
         other = object.__new__(CachedStore)
         other._wrap(self._store.clone(), self._results)
         return other
