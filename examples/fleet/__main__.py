@@ -1,4 +1,4 @@
-"""`python -m examples.fleet serve` listens on this machine; `python -m examples.fleet storm` shows what holds."""
+"""`python -m examples.fleet serve` listens on this machine; `python -m examples.fleet storm` tests the guarantees."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m examples.fleet", description=__doc__)
     commands = parser.add_subparsers(required=True)
     commands.add_parser("storm", help="duplicates, disorder, kills and pauses, then an audit", add_help=False)
-    serve = commands.add_parser("serve", help="POST /pubsub/push, and a page that shows what is true now")
+    serve = commands.add_parser("serve", help="POST /pubsub/push, and a page with the current state")
     serve.add_argument("--store", default="sqlite:///fleet.db", help="URL, default %(default)s")
     serve.add_argument("--port", type=int, default=8080)
-    serve.add_argument("--token", help="whoever pushes must append ?token=…; without it everybody on this machine may")
+    serve.add_argument("--token", help="require ?token=… on pushes; without it, every local program may push")
     chosen = parser.parse_args(arguments)
     asyncio.run(_serve(chosen.store, chosen.port, chosen.token))
     return 0
@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
 
 async def _serve(store: str, port: int, token: str | None) -> None:
     try:
-        import uvicorn  # storms do without it
+        import uvicorn  # not needed for storms
     except ModuleNotFoundError:
         sys.exit("serve needs a server: pip install uvicorn")
 

@@ -1,4 +1,4 @@
-"""The fleet: `POST /pubsub/push` takes events, `GET /` shows what is true now. An ASGI application."""
+"""The fleet, an ASGI application: `POST /pubsub/push` receives events, `GET /` shows the current state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILES = {
     "/page.js": ("page.js", "text/javascript"),
     "/page.css": ("page.css", "text/css"),
 }
-SAFE = (
+SECURITY_HEADERS = (
     (
         "content-security-policy",
         "default-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
@@ -28,13 +28,13 @@ SAFE = (
     ("x-content-type-options", "nosniff"),
     ("cache-control", "no-store"),
 )
-"""Nothing from elsewhere, and no script that somebody writes into an event."""
+"""Blocks content from other sites, and scripts inside events."""
 
 
 class Fleet(AsyncEndpoint):
-    """The whole application on any store. `check` says who may push; None: everybody who reaches it.
+    """The whole application, on any store. `check` authenticates pushes; None accepts all.
 
-    `of_pipelines` is another client for these, where each kind of document has a collection of its own.
+    `of_pipelines` is a separate client for pipelines, for stores with one collection per kind of document.
     """
 
     def __init__(
@@ -62,28 +62,28 @@ class Fleet(AsyncEndpoint):
             return problem(405, "method_not_allowed", "only GET is allowed here", [("allow", "GET")])
         if request.path == "/health":
             answer = Response.json(await self.health())
-            return Response(answer.status, answer.body, (*answer.headers, *SAFE))
-        return PAGE.get(request.path) or problem(404, "not_found", "there is no such page")
+            return Response(answer.status, answer.body, (*answer.headers, *SECURITY_HEADERS))
+        return STATIC_RESPONSES.get(request.path) or problem(404, "not_found", "the page does not exist")
 
     async def health(self) -> dict[str, Any]:
-        """Every document as it is now, what was counted in the last day, and the rules that are broken."""
+        """Return all current documents, the counts of the last day, and the alerts."""
         tally = await self.once.stats()
         names = ("applied", "replayed", "stale", "rejected")
         return {
-            "services": [_shown(one) for one in await self.services.state.entities()],
-            "pipelines": [_shown(one) for one in await self.pipelines.state.entities()],
+            "services": [_as_json(one) for one in await self.services.state.entities()],
+            "pipelines": [_as_json(one) for one in await self.pipelines.state.entities()],
             "counts": {name: tally.total(name) for name in names},
             "alerts": [str(broken) for broken in await self.once.check()],
         }
 
 
-def _shown(one: Current[Document]) -> Document:
+def _as_json(one: Current[Document]) -> Document:
     return {"id": one.entity, **(one.value or {})}
 
 
-def _page(name: str, kind: str) -> Response:
+def _static_response(name: str, kind: str) -> Response:
     body = (Path(__file__).parent / "page" / name).read_bytes()
-    return Response(200, body, (("content-type", f"{kind}; charset=utf-8"), *SAFE))
+    return Response(200, body, (("content-type", f"{kind}; charset=utf-8"), *SECURITY_HEADERS))
 
 
-PAGE = {path: _page(*file) for path, file in FILES.items()}
+STATIC_RESPONSES = {path: _static_response(*file) for path, file in FILES.items()}

@@ -1,4 +1,4 @@
-"""What an event says whatever its shape: what it is about, what makes it one event, and where it stands in time."""
+"""What all events have in common: their subject, their identity, and their order in time."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Document = dict[str, Any]
 SEPARATOR = "__"
 
 
-class Reported(Struct, kw_only=True, rename="camel"):
-    """The members that all shapes share. Times are texts as in RFC 3339."""
+class BaseEvent(Struct, kw_only=True, rename="camel"):
+    """The fields that all events share. Times are texts as in RFC 3339."""
 
     env: Name
     status: Name
@@ -39,7 +39,7 @@ class Reported(Struct, kw_only=True, rename="camel"):
     sequence: int | None = None
 
     def logical_key(self, about: str, kind: str) -> str:
-        """What stays the same when the event is published again: its own id, or what identifies it."""
+        """Return what stays the same when the event is published again: its own id, or a hash of its identity."""
         if self.event_id:
             return self.event_id
         identity = {
@@ -53,33 +53,33 @@ class Reported(Struct, kw_only=True, rename="camel"):
         return b32encode(hashlib.sha256(canonical).digest()).decode().rstrip("=")
 
     def happened(self, published: str | None) -> str | None:
-        """By the best clock that is known."""
+        """Return the event time from the best clock available."""
         return self.produced_at or self.published_at or self.timestamp or published
 
 
 def document_id(*parts: str | None) -> str:
-    """`env__service[__region]`. Underscores inside a part are escaped, so that no two documents share an id."""
-    there = [part.strip().lower() for part in parts if part]
-    return SEPARATOR.join(part.replace("%", "%25").replace("_", "%5F") for part in there)
+    """Return `env__service[__region]`. Underscores in a part are escaped, so that no two documents share an id."""
+    present = [part.strip().lower() for part in parts if part]
+    return SEPARATOR.join(part.replace("%", "%25").replace("_", "%5F") for part in present)
 
 
 class Documents:
-    """One kind of documents in a state, all from one topic."""
+    """One kind of document in a state, all from one topic."""
 
     def __init__(self, state: AsyncLatestState[Document], topic: str) -> None:
         self.state = state
         self._topic = topic
 
-    async def keep(self, message: PushMessage[Any], about: str, kind: str, facts: Document) -> Outcome[Document]:
-        """The document of what this event is about, unless a newer one is known. Claim and write are one step.
+    async def apply(self, message: PushMessage[Any], about: str, kind: str, facts: Document) -> Outcome[Document]:
+        """Write the document of the event's subject, unless a newer one is stored. Claim and write are one step.
 
-        An event that tells of a later heartbeat stands where that one does: nothing older may hide it. Which message
-        brought it is no part of what it says: published again, it is the same event.
+        An event that reports a later heartbeat is ordered by that heartbeat, so that nothing older hides it. The
+        message id is not part of the payload: an event that is published again stays the same event.
         """
-        event: Reported = message.payload
+        event: BaseEvent = message.payload
         updated = event.happened(message.published_at)
         heartbeat = event.last_heartbeat_at or updated
-        newest = max((time for time in (updated, heartbeat) if time), key=_instant, default=None)
+        latest = max((time for time in (updated, heartbeat) if time), key=_instant, default=None)
         document = {
             **facts,
             "env": event.env,
@@ -93,7 +93,7 @@ class Documents:
         source = {"topic": self._topic, "messageId": message.id, "publishedAt": message.published_at}
         return await self.state.apply(
             document_id(event.env, about, event.region),
-            Ordering(newest, event.sequence, message.published_at, message.id),
+            Ordering(latest, event.sequence, message.published_at, message.id),
             {**document, "source": source},
             event_id=document_id(event.env) + SEPARATOR + document["eventId"],
             payload=document,

@@ -1,8 +1,7 @@
-"""The fleet in a storm: pushes to the endpoint in worker processes that are killed or paused. Then the tables are read.
+"""The fleet in a storm: worker processes push to the endpoint, and are killed or paused. An audit then reads tables.
 
-The audit asks nothing of Onceward: which event should be the last one is worked out from the events, and which it is,
-and how often each was written, from what the database noted. `--unguarded` is the usual first version: whatever arrives
-last is the state.
+The audit does not use Onceward. It computes from the events which one must be the latest, and reads from the database's
+own log which one it is and how often each was written. `--unguarded` is the usual first version: the last arrival wins.
 """
 
 from __future__ import annotations
@@ -20,52 +19,52 @@ from itertools import count
 from typing import Any
 
 from examples.fleet.app import Fleet
+from examples.fleet.audit_database import AuditDatabase, State
 from examples.fleet.events import Document, document_id
-from examples.fleet.watched import State, Watched
 from onceward import AsyncOnce, Once
 from onceward.http.messages import InboundRequest
-from onceward.testing.storm import Answer, Audit, Effect, Event, Setting
-from onceward.testing.storm.contract import Said
+from onceward.testing.storm import Audit, Effect, Event, HandlerResult, Setting
+from onceward.testing.storm.contract import ResultKind
 
 START = datetime(2025, 3, 1, 8, tzinfo=UTC)
-ABOUT = (
+SUBJECTS = (
     ("billing", None),
     ("search", None),
     ("strategy_engine", "eu"),
     ("log__in", None),
     ("log", "in"),
 )
-"""With regions. The last two would meet if ids were just joined."""
-SAID: dict[str, Said] = {"applied": "executed", "stale_event_ignored": "stale"}
+"""Names and regions. The last two would share an id if the parts were simply joined."""
+ANSWERS_BY_REASON: dict[str, ResultKind] = {"applied": "executed", "stale_event_ignored": "stale"}
 
 
 ONE_TRANSACTION = "exactly once: claim and state in one transaction"
 
 
 class FleetStorm:
-    """Services and pipelines of two environments, each of which reports all the time."""
+    """Services and pipelines of two environments, which report continuously."""
 
     name = "fleet"
     effects = (
-        Effect("event that is known, and written into a document once at most", ONE_TRANSACTION),
-        Effect("document of a service or pipeline, which is the newest", ONE_TRANSACTION),
+        Effect("event that is processed, and written into a document at most once", ONE_TRANSACTION),
+        Effect("document of a service or pipeline, which is the latest", ONE_TRANSACTION),
     )
 
     @contextmanager
     def open(self, setting: Setting) -> Iterator[dict[str, str]]:
-        with closing(Watched(setting)) as database:
+        with closing(AuditDatabase(setting)) as database:
             with Once(database.url) as once:
                 once.migrate()
-            database.watch()
+            database.create_triggers()
             try:
                 yield {}
             finally:
-                database.unwatch()
+                database.drop_triggers()
 
     def events(self, dice: random.Random) -> Iterator[Event]:
-        """Ninety share a moment: only their sequence tells them apart. Every tenth has no sequence and no id."""
+        """Generate events. Ninety share a time and differ only in sequence; every tenth has no sequence and no id."""
         for number in count():
-            (about, region), lag = dice.choice(ABOUT), dice.randrange(60)
+            (about, region), lag = dice.choice(SUBJECTS), dice.randrange(60)
             alone = number % 10 == 0
             happened = START + timedelta(seconds=number // 100, milliseconds=number % 100 if alone else 500)
             payload = {
@@ -79,37 +78,39 @@ class FleetStorm:
             }
             yield Event(f"event-{number}", payload)
 
-    def worker(self, setting: Setting) -> Callable[[Event], Answer]:
-        database = Watched(setting)
+    def worker(self, setting: Setting) -> Callable[[Event], HandlerResult]:
+        database = AuditDatabase(setting)
         if not setting.guarded:
-            return lambda event: _by_hand(database, event)
+            return lambda event: _write_unguarded(database, event)
         runner = asyncio.Runner()
         fleet = Fleet(AsyncOnce(database.url, app=database.app))
         copies: Counter[str] = Counter()
 
-        def push(event: Event) -> Answer:
+        def push(event: Event) -> HandlerResult:
             copies[event.id] += 1
             body = published(event, setting.run, copies[event.id] % 2)
             answer = runner.run(fleet.respond(InboundRequest("POST", {}, body, path="/pubsub/push")))
             if answer.status != 200:
-                return Answer("failed", why=f"{answer.status} {answer.body.decode()}")
-            return Answer(SAID.get(json.loads(answer.body)["reason"], "replayed"))
+                return HandlerResult("failed", why=f"{answer.status} {answer.body.decode()}")
+            return HandlerResult(ANSWERS_BY_REASON.get(json.loads(answer.body)["reason"], "replayed"))
 
         return push
 
     def audit(self, setting: Setting, events: Sequence[Event]) -> Audit:
-        with closing(Watched(setting)) as database:
+        with closing(AuditDatabase(setting)) as database:
             writes = database.writes()
             marks = Counter(database.messages(f"{setting.run}:%"))
-        newest = {_about(event.body): event for event in sorted(events, key=_order)}
+        latest = {_subject(event.body): event for event in sorted(events, key=_order)}
         documents: dict[State, Document] = {}
         changes: Counter[str] = Counter()
         for place, document in writes:
             changes[document["version"]] += documents.get(place, {}).get("version") != document["version"]
             documents[place] = document
-        states = {_about(document): document for document in documents.values()}
+        states = {_subject(document): document for document in documents.values()}
         wrong = [
-            f"{'/'.join(state)}: {said}" for state, document in states.items() if (said := _amiss(document, newest))
+            f"{'/'.join(state)}: {problem}"
+            for state, document in states.items()
+            if (problem := _document_problem(document, latest))
         ]
         wrong += [f"{len(documents)} documents of {len(states)} services and pipelines"] * (
             len(documents) > len(states)
@@ -120,57 +121,57 @@ class FleetStorm:
         if not setting.guarded:
             known = changes
         return Audit(
-            expected=len(events) + len(newest),
+            expected=len(events) + len(latest),
             effects=len(known) + len(states),
             duplicates=[event for event, times in changes.items() if times > 1],
             lost=[event.id for event in events if event.id not in known]
-            + [f"document of {'/'.join(state)}" for state in newest if state not in states],
+            + [f"document of {'/'.join(state)}" for state in latest if state not in states],
             wrong=wrong,
         )
 
 
 def envelope(payload: dict[str, Any], message: str, published: str | None = None) -> bytes:
-    """As Pub/Sub pushes it."""
+    """Return the body of a Pub/Sub push."""
     data = base64.b64encode(json.dumps(payload).encode()).decode()
     inner = {"messageId": message, "publishTime": published or payload["producedAt"], "data": data}
     return json.dumps({"message": inner, "subscription": "projects/demo/subscriptions/fleet"}).encode()
 
 
 def published(event: Event, run: str, copy: int) -> bytes:
-    """A message. When it was published and its id are in no order that has to do with the event's."""
-    luck = zlib.crc32(f"{event.id}:{copy}".encode())
-    at = START + timedelta(seconds=luck % 3600)
-    return envelope(event.body, f"{run}:{luck}:{event.id}:{copy}", at.isoformat())
+    """Return a message whose publish time and id are unrelated to the order of the events."""
+    number = zlib.crc32(f"{event.id}:{copy}".encode())
+    at = START + timedelta(seconds=number % 3600)
+    return envelope(event.body, f"{run}:{number}:{event.id}:{copy}", at.isoformat())
 
 
-def _by_hand(database: Watched, event: Event) -> Answer:
+def _write_unguarded(database: AuditDatabase, event: Event) -> HandlerResult:
     database.write(_state(event), event.body)
-    return Answer("executed")
+    return HandlerResult("executed")
 
 
 def _state(event: Event) -> State:
-    told = event.body
-    kind = "ops_services" if "service" in told else "ops_ingest_pipelines"
-    return kind, document_id(told["env"], told.get("service") or told["pipeline"], told["region"])
+    document = event.body
+    kind = "ops_services" if "service" in document else "ops_ingest_pipelines"
+    return kind, document_id(document["env"], document.get("service") or document["pipeline"], document["region"])
 
 
-def _about(told: Document) -> tuple[str, ...]:
-    """Whose health an event or a document tells, in its own words."""
+def _subject(document: Document) -> tuple[str, ...]:
+    """Return the subject of an event or a document."""
     names = ("env", "service", "serviceId", "pipeline", "pipelineId", "region")
-    return tuple(f"{name.removesuffix('Id')} {told[name]}" for name in names if told.get(name))
+    return tuple(f"{name.removesuffix('Id')} {document[name]}" for name in names if document.get(name))
 
 
-def _amiss(document: Document, newest: dict[tuple[str, ...], Event]) -> str:
-    """What is wrong with a document; "" if it says what the newest event said."""
-    event = newest.get(_about(document))
+def _document_problem(document: Document, latest: dict[tuple[str, ...], Event]) -> str:
+    """Return what is wrong with a document, or "" if it matches the latest event."""
+    event = latest.get(_subject(document))
     if event is None or event.id != document["version"]:
-        return f"{document['version']}, the newest is {event and event.id}"
+        return f"{document['version']}, but the latest is {event and event.id}"
     other = [name for name in ("status", "lagSeconds") if document.get(name) != event.body.get(name)]
     return f"{', '.join(other)} not as {event.id} said" if other else ""
 
 
 def _events(marks: Counter[str]) -> Counter[str]:
-    """What is known of each event: a mark for each message, and one for itself."""
+    """Return the number of marks per event: one for each message, and one for the event itself."""
     found: Counter[str] = Counter()
     for message, times in marks.items():
         found[message.split(":")[2]] += times

@@ -1,4 +1,4 @@
-"""A backlog of statements, and its way through a queue into the warehouse: in batches, with its progress shown."""
+"""Consumes a backlog of statements from a queue into the warehouse, in batches, and shows the progress."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ import msgspec
 from msgspec import Struct
 
 from examples.learning.consumer import consumer
-from examples.learning.memory import QUARTERS, Memory
-from examples.learning.place import opened
+from examples.learning.memory_usage import QUARTERS, MemoryUsage
+from examples.learning.storage import open_storage
 from onceward.imports.progress import Progress, bar
 from onceward.queues.redis_streams import RedisStreamQueue
 
 GROUP = "learning"
-REPEATED = 5  # every fifth message repeats an earlier one: 20 %
-BETWEEN = 0.2  # seconds between two looks at how far it is
+REPEAT_EVERY = 5  # 20 % of the messages repeat an earlier one
+PROGRESS_INTERVAL = 0.2  # seconds
 PIPELINE = 2_000
 VERBS = ("launched", "answered", "completed", "passed")
 
 
-class Drained(Struct, frozen=True):
-    """What one run of the consumer did, and what there is afterwards."""
+class DrainResult(Struct, frozen=True):
+    """What one run of the consumer did, and the totals afterwards."""
 
     statements: int
     parked: int
@@ -36,28 +36,28 @@ class Drained(Struct, frozen=True):
     seconds: float
     cpu_seconds: float
     peak_mib: list[int]
-    """The most memory so far, at the end of each quarter of the way."""
+    """Peak memory so far, at the end of each quarter of the run."""
 
     resident_mib: list[int]
-    """What it mostly was in each quarter: the middle one of all looks."""
+    """Median memory in each quarter of the run."""
 
 
 def statements(size: int, seed: int = 1) -> Iterator[dict[str, Any]]:
-    """So many, all of them from the seed; every fifth repeats an earlier one, in another spelling."""
+    """Generate this many statements from the seed. Every fifth repeats an earlier one, worded differently."""
     dice = random.Random(seed)
     for number in range(size):
-        if number % REPEATED == REPEATED - 1:
-            yield respelt(statement(dice.randrange(number)), dice)
+        if number % REPEAT_EVERY == REPEAT_EVERY - 1:
+            yield reworded(statement(dice.randrange(number)), dice)
         else:
             yield statement(number)
 
 
 def statement(number: int) -> dict[str, Any]:
-    """The statement of this number; if a fifth one is asked for, the one before it: those are the repeats.
+    """Return the statement of this number. Every fifth number is a repeat and returns the previous statement.
 
-    Ids are in no order, as those of real statements.
+    Ids are not ordered, like those of real statements.
     """
-    number -= number % REPEATED == REPEATED - 1
+    number -= number % REPEAT_EVERY == REPEAT_EVERY - 1
     minute, second = divmod(number, 60)
     return {
         "id": str(UUID(bytes=hashlib.md5(b"%d" % number, usedforsecurity=False).digest(), version=4)),
@@ -69,16 +69,16 @@ def statement(number: int) -> dict[str, Any]:
     }
 
 
-def respelt(told: dict[str, Any], dice: random.Random) -> dict[str, Any]:
-    """The same statement in other words."""
-    changed = {**told, "verb": {"id": told["verb"]["id"]}, "object": {"id": told["object"]["id"]}}
+def reworded(original: dict[str, Any], dice: random.Random) -> dict[str, Any]:
+    """Return an equal statement that is written differently."""
+    changed = {**original, "verb": {"id": original["verb"]["id"]}, "object": {"id": original["object"]["id"]}}
     if dice.random() < 0.5:
-        changed["timestamp"] = told["timestamp"].replace("Z", ".000+00:00")
+        changed["timestamp"] = original["timestamp"].replace("Z", ".000+00:00")
     return changed
 
 
 def fill(url: str, stream: str, size: int) -> None:
-    """Put the backlog into a stream of Redis."""
+    """Put the backlog into a Redis stream."""
     import redis
 
     client = redis.Redis.from_url(url)
@@ -91,7 +91,7 @@ def fill(url: str, stream: str, size: int) -> None:
 
 
 class Source(Struct, frozen=True):
-    """A stream of Redis: how many statements there are in all, and how they are taken."""
+    """A Redis stream: its total number of statements, and how to consume them."""
 
     url: str
     stream: str
@@ -100,52 +100,52 @@ class Source(Struct, frozen=True):
     ack_deadline: float = 30.0
 
 
-def drain(folder: Path, source: Source, tell: Callable[[str], None]) -> Drained:
-    """Consume until nothing is left, in this process; what a run before has left half done is among it."""
-    return asyncio.run(_connected(folder, source, tell))
+def drain(folder: Path, source: Source, report: Callable[[str], None]) -> DrainResult:
+    """Consume in this process until the stream is empty, including what a previous run left unfinished."""
+    return asyncio.run(_connect_and_drain(folder, source, report))
 
 
-async def _connected(folder: Path, source: Source, tell: Callable[[str], None]) -> Drained:
+async def _connect_and_drain(folder: Path, source: Source, report: Callable[[str], None]) -> DrainResult:
     import redis.asyncio
 
     async with redis.asyncio.Redis.from_url(source.url) as client:
-        await client.ping()  # if nobody is there it is said before any file is made
-        return await _drain(folder, source, tell, client)
+        await client.ping()  # fail before any file is created
+        return await _drain(folder, source, report, client)
 
 
-async def _drain(folder: Path, source: Source, tell: Callable[[str], None], client: Any) -> Drained:
+async def _drain(folder: Path, source: Source, report: Callable[[str], None], client: Any) -> DrainResult:
     queue = RedisStreamQueue(source.url, stream=source.stream, group=GROUP, ack_deadline=source.ack_deadline)
-    size, started, memory = source.size, time.monotonic(), Memory()
-    with opened(folder) as place:
-        app = consumer(place.learning, queue, place.once, largest=source.largest)
+    size, started, memory = source.size, time.monotonic(), MemoryUsage()
+    with open_storage(folder) as storage:
+        app = consumer(storage.learning, queue, storage.once, largest=source.largest)
         consuming = asyncio.create_task(app.consume())
-        begun: int | None = None
+        first_done: int | None = None
         while not consuming.done():
-            left = await _left(client, source.stream)
+            left = await _remaining(client, source.stream)
             if left is not None:
                 done = size - left
-                begun = done if begun is None else begun
-                memory.look(min(QUARTERS * done // size, QUARTERS - 1))
+                first_done = done if first_done is None else first_done
+                memory.sample(min(QUARTERS * done // size, QUARTERS - 1))
                 seconds = time.monotonic() - started
-                tell(bar(Progress(source.stream, done, done, size, seconds, done - begun, begun)))
+                report(bar(Progress(source.stream, done, done, size, seconds, done - first_done, first_done)))
             if left == 0:
                 app.stop()
                 break
-            await asyncio.sleep(BETWEEN)
+            await asyncio.sleep(PROGRESS_INTERVAL)
         await consuming
-        counted = place.learning.house.query("SELECT count(*) FROM statements")[0][0]
-    return Drained(
+        counted = storage.learning.house.query("SELECT count(*) FROM statements")[0][0]
+    return DrainResult(
         statements=counted,
-        parked=place.once.counts.get("parked", 0),
-        messages=size - (begun or 0),
+        parked=storage.once.counts.get("parked", 0),
+        messages=size - (first_done or 0),
         seconds=time.monotonic() - started,
         cpu_seconds=time.process_time(),
         peak_mib=memory.peaks(),
-        resident_mib=memory.middles(),
+        resident_mib=memory.medians(),
     )
 
 
-async def _left(client: Any, stream: str) -> int | None:
-    """What nobody has acknowledged; None before there is a group."""
+async def _remaining(client: Any, stream: str) -> int | None:
+    """Return how many messages are not acknowledged, or None before the group exists."""
     groups = [one for one in await client.xinfo_groups(stream) if one["name"] == GROUP.encode()]
     return groups[0]["pending"] + (groups[0]["lag"] or 0) if groups else None

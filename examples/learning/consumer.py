@@ -1,4 +1,4 @@
-"""Statements from a queue: a batch of messages is one merge. A message holds a statement, or several as one batch."""
+"""Consumes statements from a queue: one merge per batch of messages. A message holds one statement or a list."""
 
 from __future__ import annotations
 
@@ -8,64 +8,64 @@ from uuid import UUID, uuid5
 
 import msgspec
 
-from examples.learning.records import Incoming, Learning, incoming
+from examples.learning.records import IncomingStatement, Learning, parse_statement
 from examples.learning.xapi import Invalid
 from onceward import Failed, Mismatch, Once, Outcome, PayloadMismatch
 from onceward.errors import SourceError
 from onceward.queues import Batch, Consumer, Message, Queue
 
-NAMELESS = UUID("5f0f2e0a-2f0b-4d0c-9d57-0f3d5a4b7c11")
-"""Of statements that have no name but that of their message."""
+MESSAGE_NAMESPACE = UUID("5f0f2e0a-2f0b-4d0c-9d57-0f3d5a4b7c11")
+"""For the ids of statements without an id, which are derived from their message."""
 
-Told = list[Incoming]
+StatementBatch = list[IncomingStatement]
 
 
 def consumer(learning: Learning, queue: Queue, once: Once, *, largest: int = 2_000) -> Consumer:
-    """Runs until it is stopped. What contradicts a stored statement is parked in `once`, or dead-lettered."""
-    batch = Batch(once, lambda events: stored(learning, events), name="statements", largest=largest)
-    return Consumer(batch, queue, decode=read)
+    """Return the consumer. Statements that contradict a stored one are dead-lettered, or parked in `once`."""
+    batch = Batch(once, lambda events: store_events(learning, events), name="statements", largest=largest)
+    return Consumer(batch, queue, decode=decode_message)
 
 
-def read(message: Message) -> Told:
-    """Raises `Invalid`: then the message is set aside, for a person to look at."""
-    told = msgspec.json.decode(message.body)
-    many = told if isinstance(told, list) else [told]
-    return [incoming(one, id=_named(one, message, place)) for place, one in enumerate(many)]
+def decode_message(message: Message) -> StatementBatch:
+    """Decode the statements of a message. Raise `Invalid` to dead-letter or park the message."""
+    body = msgspec.json.decode(message.body)
+    statements = body if isinstance(body, list) else [body]
+    return [parse_statement(one, id=_derived_id(one, message, index)) for index, one in enumerate(statements)]
 
 
-def _named(told: Any, message: Message, place: int) -> str | None:
-    """For a statement without an id: after its message, so that a redelivery has the same name."""
-    if isinstance(told, dict) and told.get("id"):
+def _derived_id(statement: Any, message: Message, index: int) -> str | None:
+    """Return the id for a statement without one, derived from its message so that a redelivery has the same id."""
+    if isinstance(statement, dict) and statement.get("id"):
         return None
     if not message.id:
-        raise Invalid(
-            "neither the statement nor its message has an id: a redelivery could not be told from another one"
-        )
-    return str(uuid5(NAMELESS, f"{message.id}/{place}"))
+        raise Invalid("neither the statement nor its message has an id, so a redelivery could not be recognised")
+    return str(uuid5(MESSAGE_NAMESPACE, f"{message.id}/{index}"))
 
 
-def stored(learning: Learning, events: Sequence[Told]) -> list[Outcome[None] | None]:
-    """One merge for all that are alone in their message; those that came together go in together, or not at all."""
-    alone = [event[0] for event in events if len(event) == 1]
+def store_events(learning: Learning, events: Sequence[StatementBatch]) -> list[Outcome[None] | None]:
+    """Merge all single statements in one call. The statements of a list are stored together or not at all."""
+    single = [event[0] for event in events if len(event) == 1]
     try:
-        verdicts = iter(learning.store(alone).verdicts if alone else ())
-    except SourceError:  # the warehouse refuses one of them: that one must not keep the others out
-        return [_by_itself(learning, event) for event in events]
+        verdicts = iter(learning.store(single).verdicts if single else ())
+    except SourceError:  # the warehouse rejects one of them, which must not block the others
+        return [_store_alone(learning, event) for event in events]
     return [
-        _told(event, differs=next(verdicts) == "different") if len(event) == 1 else _by_itself(learning, event)
+        _mismatch_outcome(event, differs=next(verdicts) == "different")
+        if len(event) == 1
+        else _store_alone(learning, event)
         for event in events
     ]
 
 
-def _by_itself(learning: Learning, batch: Told) -> Outcome[None] | None:
+def _store_alone(learning: Learning, batch: StatementBatch) -> Outcome[None] | None:
     try:
         learning.store(batch, whole=True)
     except PayloadMismatch:
-        return _told(batch, differs=True)
+        return _mismatch_outcome(batch, differs=True)
     except SourceError as error:
         return Failed(key=batch[0].id, error_type="SourceError", error=str(error), final=True)
     return None
 
 
-def _told(batch: Told, *, differs: bool) -> Outcome[None] | None:
+def _mismatch_outcome(batch: StatementBatch, *, differs: bool) -> Outcome[None] | None:
     return Mismatch(key=batch[0].id, arguments=("statement",)) if differs else None

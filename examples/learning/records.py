@@ -1,8 +1,8 @@
 """Learning records: statements and CSV files about the same users, each stored once, however often they arrive.
 
-Users are `People`; statements are rows of a warehouse, each with a digest of all that makes two statements equal. What
-a message asks for is done in an order that may be cut anywhere: users first, then one merge of all statements. Neither
-does anything twice, so a message that was not acknowledged is simply delivered again.
+Users are `People`. Statements are rows of a warehouse, each with a digest of everything that makes two of them equal.
+A message stores its users first, then merges all of its statements. It may be interrupted anywhere: both steps are
+idempotent, so a message that was not acknowledged is simply delivered again.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from examples.learning.xapi import (
     User,
     as_returned,
     check,
-    concerned,
     digest,
     identifier,
     instant,
     microseconds,
+    related_agents,
     users_of,
 )
 from examples.learning.xapi.shape import VOIDED
@@ -35,38 +35,40 @@ from onceward.imports import Summary, import_file
 from onceward.people import People, Person, SourceRecord
 from onceward.warehouse import ComparesRows, Lookup, MergeResult
 
-AT_ONCE = 5_000
-TOGETHER = 4 * 1024 * 1024  # characters of statements in one merge: few large ones are as many as many small ones
-UNSAID = "2.0.0"  # the version of a statement that came without one, over a queue
+USERS_PER_LOAD = 5_000
+MERGE_CHARACTERS = 4 * 1024 * 1024  # limit per merge, because statements differ in size
+DEFAULT_VERSION = "2.0.0"  # for statements from a queue, which have no version header
 
 
-class Incoming(Struct, frozen=True):
-    """A valid statement, and what is compared of it."""
+class IncomingStatement(Struct, frozen=True):
+    """A valid statement, and the values by which it is compared."""
 
     id: str
-    told: dict[str, Any]
+    content: dict[str, Any]
     digest: str
     given_at: int | None
     user: User | None
 
 
-def incoming(told: Any, *, id: str | None = None, version: str = UNSAID, authority: Any = None) -> Incoming:
-    """Raises `Invalid`. `id` is for a statement that has none; `authority` is who has sent it."""
-    check(told, version)
-    own = str(told.get("id") or id).lower()
-    given = instant(told["timestamp"]) if "timestamp" in told else None
-    kept = {"version": "1.0.0" if version.startswith("1.") else version, **as_returned(told), "id": own}
+def parse_statement(
+    content: Any, *, id: str | None = None, version: str = DEFAULT_VERSION, authority: Any = None
+) -> IncomingStatement:
+    """Validate a statement or raise `Invalid`. `id` is used if it has none; `authority` is its sender."""
+    check(content, version)
+    own = str(content.get("id") or id).lower()
+    given = instant(content["timestamp"]) if "timestamp" in content else None
+    kept = {"version": "1.0.0" if version.startswith("1.") else version, **as_returned(content), "id": own}
     if authority is not None:
         kept["authority"] = authority
     milliseconds = None if given is None else microseconds(given) // 1_000
     try:
-        return Incoming(own, kept, digest(told), milliseconds, identifier(told["actor"]))
-    except RecursionError as error:  # JSON may be nested deeper than what walks through it
+        return IncomingStatement(own, kept, digest(content), milliseconds, identifier(content["actor"]))
+    except RecursionError as error:  # JSON may be nested deeper than Python's recursion limit
         raise Invalid("its extensions are nested too deeply") from error
 
 
 class Learning:
-    """What the seed's processor, user service and CSV import do together."""
+    """Stores statements, and imports and publishes users."""
 
     def __init__(
         self, people: People, house: ComparesRows, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -74,57 +76,57 @@ class Learning:
         self.people = people
         self.house = house
         self._now = clock
-        self.users: Lookup[str, Person] = Lookup(self._find, on_failure="go_on")
-        self.known: Lookup[str, tuple[Any, ...]] = Lookup(self._stored, on_failure="go_on")
-        """The early check only saves work. If it fails, the merge still protects: so we go on."""
+        self.users: Lookup[str, Person] = Lookup(self._find_users, on_failure="go_on")
+        self.known: Lookup[str, tuple[Any, ...]] = Lookup(self._find_stored, on_failure="go_on")
+        """This early check only saves work. If it fails, processing continues, because the merge still protects."""
 
         for table in (STATEMENTS, USERS, USER_KEYS):
             house.prepare(table)
 
     # ── statements ──
 
-    def store(self, statements: Sequence[Incoming], *, whole: bool = False) -> MergeResult:
-        """If this raises, nothing is acknowledged, and all of it is delivered again. A verdict each, in their order.
+    def store(self, statements: Sequence[IncomingStatement], *, whole: bool = False) -> MergeResult:
+        """Store statements and return a verdict for each, in order. If this raises, all of them are delivered again.
 
-        Nothing is learnt of the users of a statement whose id is known: whatever it says, it is to change nothing.
+        The users of a statement whose id is already stored are not recorded: such a statement must change nothing.
         """
         known = self.known.many(one.id for one in statements)
         fresh = [one for one in statements if known.get(one.id) != (one.digest, one.given_at)]
         if not fresh:
             return MergeResult(["same" for _ in statements])
         refused = whole and any(contradicts(one, known[one.id]) for one in fresh if one.id in known)
-        users = {} if refused else self._learn_of([one for one in fresh if one.id not in known])
+        users = {} if refused else self._add_users([one for one in fresh if one.id not in known])
         rows = self._rows(fresh, users)
-        parts = [rows] if whole else parted(rows)
+        parts = [rows] if whole else split_rows(rows)
         merged = [self.house.merge(STATEMENTS, part, whole=whole) for part in parts]
         verdicts = chain.from_iterable(part.verdicts for part in merged)
         again = {id(one) for one in statements} - {id(one) for one in fresh}
         return MergeResult(tuple("same" if id(one) in again else next(verdicts) for one in statements))
 
-    def _stored(self, ids: Sequence[str]) -> dict[str, tuple[Any, ...]]:
+    def _find_stored(self, ids: Sequence[str]) -> dict[str, tuple[Any, ...]]:
         return self.house.found(STATEMENTS, ids, ("digest", "given_at"))
 
-    def _learn_of(self, statements: Sequence[Incoming]) -> dict[str, Person]:
-        """The users by their keys. Those whom nobody knows yet, or not by this name, are taken in: a record a user."""
-        told: dict[str, User] = {}
-        for user in (user for one in statements for user in users_of(one.told["actor"])):
-            if user.name or user.key not in told:
-                told[user.key] = user
-        found = self.users.many(told)
-        new = {key: user for key, user in told.items() if not is_told(found.get(key), user)}
+    def _add_users(self, statements: Sequence[IncomingStatement]) -> dict[str, Person]:
+        """Return the users by their keys. Add users that are unknown, or not known by this name, one record each."""
+        mentioned: dict[str, User] = {}
+        for user in (user for one in statements for user in users_of(one.content["actor"])):
+            if user.name or user.key not in mentioned:
+                mentioned[user.key] = user
+        found = self.users.many(mentioned)
+        new = {key: user for key, user in mentioned.items() if not is_recorded(found.get(key), user)}
         if new:
             self.people.add_many([SourceRecord("xapi", user.fields, id=key) for key, user in new.items()])
             self.users.forget(*new)
             found |= self.users.many(new)
         return found
 
-    def _rows(self, statements: Sequence[Incoming], users: Mapping[str, Person]) -> Iterator[dict[str, Any]]:
+    def _rows(self, statements: Sequence[IncomingStatement], users: Mapping[str, Person]) -> Iterator[dict[str, Any]]:
         now = self._now()
         stored = now.isoformat()
         for one in statements:
-            told = {"timestamp": stored, **one.told, "stored": stored}
+            content = {"timestamp": stored, **one.content, "stored": stored}
             person = None if one.user is None else users.get(one.user.key)
-            verb, target = told["verb"]["id"], told["object"]
+            verb, target = content["verb"]["id"], content["object"]
             yield {
                 "statement_id": one.id,
                 "digest": one.digest,
@@ -133,25 +135,25 @@ class Learning:
                 "user_id": user_id(person) or (one.user and one.user.key),
                 "verb": verb,
                 "object": target.get("id"),
-                "agents": concerned(told["actor"], target),
-                "registration": told.get("context", {}).get("registration", "").lower() or None,
+                "agents": related_agents(content["actor"], target),
+                "registration": content.get("context", {}).get("registration", "").lower() or None,
                 "voids": target["id"].lower() if verb == VOIDED else None,
-                "at": instant(told["timestamp"]),
+                "at": instant(content["timestamp"]),
                 "stored": now,
                 "stored_us": microseconds(now),
                 "teams": teams_of(person),
-                "statement": msgspec.json.encode(told).decode(),
+                "statement": msgspec.json.encode(content).decode(),
             }
 
     def get(self, id: str, *, voided: bool = False) -> dict[str, Any] | None:
-        """The statement of this id; of a voided one only if voided ones are asked for, and then only of such."""
+        """Return the statement with this id: a voided one only with `voided=True`, which returns no other."""
         found = self.house.query(tables.ONE, (id.lower(), voided))
         return msgspec.json.decode(found[0][0]) if found else None
 
     # ── users ──
 
-    def _find(self, keys: Sequence[str]) -> dict[str, Person]:
-        """One question for each kind of identifier."""
+    def _find_users(self, keys: Sequence[str]) -> dict[str, Person]:
+        """Find users with one query per kind of identifier."""
         found: dict[str, Person] = {}
         for field in tables.IDENTIFIERS:
             values = [key.partition(":")[2] for key in keys if key.startswith(f"{field}:")]
@@ -166,10 +168,10 @@ class Learning:
         return summary
 
     def publish_users(self, load_id: str) -> int:
-        """All users as rows of the warehouse, for joins; how many rows changed. Under a known `load_id`: nothing."""
-        everybody = iter(self.people)
+        """Copy all users to the warehouse and return how many rows changed. A known `load_id` changes nothing."""
+        users = iter(self.people)
         changed = number = 0
-        while some := list(islice(everybody, AT_ONCE)):
+        while some := list(islice(users, USERS_PER_LOAD)):
             number += 1
             keys = [{"key": key, "user_id": user_id(person)} for person in some for key in person.keys]
             for table, rows in ((USERS, [as_row(person) for person in some]), (USER_KEYS, keys)):
@@ -181,42 +183,42 @@ class Learning:
         return changed
 
 
-def parted(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """In lists of as many as a merge can take without much memory, however large each of them is."""
+def split_rows(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Split the rows into lists that a merge can process with little memory, whatever their size."""
     part: list[dict[str, Any]] = []
     size = 0
     for row in rows:
         part.append(row)
         size += len(row["statement"])
-        if size >= TOGETHER:
+        if size >= MERGE_CHARACTERS:
             yield part
             part, size = [], 0
     if part:
         yield part
 
 
-def contradicts(one: Incoming, stored: tuple[Any, ...]) -> bool:
-    """As the table compares: a timestamp that was not given agrees with any."""
+def contradicts(one: IncomingStatement, stored: tuple[Any, ...]) -> bool:
+    """Return whether a statement differs from the stored one. A missing timestamp matches any, as in the table."""
     digest, given_at = stored
     return one.digest != digest or (None not in (one.given_at, given_at) and one.given_at != given_at)
 
 
-def is_told(person: Person | None, user: User) -> bool:
-    """Whether a statement has said all of this before: then nothing has to be written."""
-    said = person.of("xapi") if person is not None else []
-    return any(user.fields.items() <= part.items() for part in said)
+def is_recorded(person: Person | None, user: User) -> bool:
+    """Return whether an earlier statement already recorded all of this, so that nothing needs to be written."""
+    recorded = person.of("xapi") if person is not None else []
+    return any(user.fields.items() <= part.items() for part in recorded)
 
 
 def user_id(person: Person | None) -> str | None:
-    """The e-mail in its normal form, from wherever it is known; else another key of theirs."""
+    """Return the normalised email from any source, or another key of the user."""
     if person is None:
         return None
     return person.fields.get("email") or min(person.keys, default=person.id)
 
 
 def teams_of(person: Person | None) -> list[str] | None:
-    told = [part.get("Team") for part in (person.of("csv") if person is not None else [])]
-    return sorted({team for team in told if team}) or None
+    teams = [part.get("Team") for part in (person.of("csv") if person is not None else [])]
+    return sorted({team for team in teams if team}) or None
 
 
 def as_row(person: Person) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Which statements are asked for, by the filters of the specification, as one question to the warehouse."""
+"""Translates the statement filters of the specification into one query to the warehouse."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import msgspec
 from msgspec import Struct
 
 from examples.learning.tables import VOIDED
-from examples.learning.xapi import Invalid, check_agent, hashed, identifier, instant, microseconds
+from examples.learning.xapi import Invalid, check_agent, hash_key, identifier, instant, microseconds
 from examples.learning.xapi.parts import Iri, Uuid
 from onceward.warehouse import ComparesRows
 
-MOST = 200
-"""Statements in one answer; `more` leads to the others."""
+MAX_PAGE = 200
+"""Statements per page; `more` links to the next one."""
 
-ONLY = {"format": "exact", "attachments": "false", "related_agents": "false", "related_activities": "false"}
-"""Parameters that may say nothing else here."""
+FIXED_PARAMETERS = {"format": "exact", "attachments": "false", "related_agents": "false", "related_activities": "false"}
+"""Parameters that support only this value."""
 
-PLAIN = {"verb": ("s.verb = ?", Iri), "activity": ("s.object = ?", Iri), "registration": ("s.registration = ?", Uuid)}
-TIMES = {"since": "s.stored_us > ?", "until": "s.stored_us <= ?"}
-NAMES = {*ONLY, *PLAIN, *TIMES, "agent", "limit", "ascending", "after"}
+FILTERS = {"verb": ("s.verb = ?", Iri), "activity": ("s.object = ?", Iri), "registration": ("s.registration = ?", Uuid)}
+TIME_FILTERS = {"since": "s.stored_us > ?", "until": "s.stored_us <= ?"}
+PARAMETERS = {*FIXED_PARAMETERS, *FILTERS, *TIME_FILTERS, "agent", "limit", "ascending", "after"}
 
 
 class Search(Struct, frozen=True):
-    """Conditions and their values; all of them hold."""
+    """A conjunction of conditions and their values."""
 
     where: tuple[str, ...]
     values: tuple[str | int, ...]
@@ -33,21 +33,21 @@ class Search(Struct, frozen=True):
     ascending: bool
 
     @classmethod
-    def of(cls, asked: Mapping[str, str]) -> Self:
-        """Raises `Invalid` for what cannot be asked here."""
-        for name, value in asked.items():
-            if name not in NAMES or value != ONLY.get(name, value):
-                raise Invalid(f"{name}={value} is not answered here")
-        ascending = asked.get("ascending", "false")
-        limit = asked.get("limit", "0")
+    def parse(cls, parameters: Mapping[str, str]) -> Self:
+        """Parse query parameters. Raise `Invalid` for those that are not supported."""
+        for name, value in parameters.items():
+            if name not in PARAMETERS or value != FIXED_PARAMETERS.get(name, value):
+                raise Invalid(f"{name}={value} is not supported")
+        ascending = parameters.get("ascending", "false")
+        limit = parameters.get("limit", "0")
         if ascending not in ("true", "false") or not (limit.isascii() and limit.isdigit() and len(limit) < 10):
-            raise Invalid(f"ascending={ascending} and limit={limit} cannot be followed")
-        found = list(_conditions(asked, ">" if ascending == "true" else "<"))
+            raise Invalid(f"ascending={ascending} or limit={limit} is not valid")
+        found = list(_conditions(parameters, ">" if ascending == "true" else "<"))
         values = tuple(value for _, some in found for value in some)
-        return cls(tuple(one for one, _ in found), values, min(int(limit) or MOST, MOST), ascending == "true")
+        return cls(tuple(one for one, _ in found), values, min(int(limit) or MAX_PAGE, MAX_PAGE), ascending == "true")
 
     def statements(self, house: ComparesRows) -> tuple[list[dict[str, Any]], str]:
-        """A page, and where it ended if there is more."""
+        """Return a page, and the position to continue after if there is more."""
         order = "ASC" if self.ascending else "DESC"
         where = " AND ".join((f"NOT {VOIDED}", *self.where))
         rows = house.query(
@@ -60,28 +60,31 @@ class Search(Struct, frozen=True):
         return page, f"{page[-1]['stored']} {page[-1]['id']}" if len(found) > self.limit else ""
 
 
-def _conditions(asked: Mapping[str, str], beyond: str) -> Iterator[tuple[str, tuple[str | int, ...]]]:
+def _conditions(parameters: Mapping[str, str], comparison: str) -> Iterator[tuple[str, tuple[str | int, ...]]]:
     try:
-        for name, (condition, kind) in PLAIN.items():
-            if name in asked:
-                value: str = msgspec.convert(asked[name], kind)
+        for name, (condition, kind) in FILTERS.items():
+            if name in parameters:
+                value: str = msgspec.convert(parameters[name], kind)
                 yield condition, (value.lower() if kind is Uuid else value,)
-        for name, condition in TIMES.items():
-            if name in asked:
-                yield condition, (_place(asked[name]),)
-        if "agent" in asked:
-            agent = msgspec.json.decode(asked["agent"])
+        for name, condition in TIME_FILTERS.items():
+            if name in parameters:
+                yield condition, (_stored_us(parameters[name]),)
+        if "agent" in parameters:
+            agent = msgspec.json.decode(parameters["agent"])
             check_agent(agent)
             user = identifier(agent)
             key = "" if user is None else user.key
-            yield "(s.actor = ? OR s.agents LIKE ?)", (key, f"%{hashed(key)}%")
-        if "after" in asked:
-            at, _, last = asked["after"].partition(" ")
-            place = _place(at)
-            yield f"(s.stored_us {beyond} ? OR (s.stored_us = ? AND s.statement_id {beyond} ?))", (place, place, last)
+            yield "(s.actor = ? OR s.agents LIKE ?)", (key, f"%{hash_key(key)}%")
+        if "after" in parameters:
+            at, _, last = parameters["after"].partition(" ")
+            after_us = _stored_us(at)
+            yield (
+                f"(s.stored_us {comparison} ? OR (s.stored_us = ? AND s.statement_id {comparison} ?))",
+                (after_us, after_us, last),
+            )
     except (ValueError, OverflowError, msgspec.MsgspecError) as error:
-        raise Invalid(f"the query cannot be read: {error}") from error
+        raise Invalid(f"the query cannot be parsed: {error}") from error
 
 
-def _place(text: str) -> int:
+def _stored_us(text: str) -> int:
     return microseconds(instant(text, exactly=True))

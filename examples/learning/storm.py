@@ -1,7 +1,7 @@
-"""The learning records in a storm: statements in any spelling and order, several times; workers that die or sleep.
+"""The learning records in a storm: statements in any wording and order, several times; workers are killed or paused.
 
-On files, the workers speak HTTP to one server, as DuckDB belongs to one process; and that server is killed as well,
-again and again, and started anew. On PostgreSQL every worker merges by itself.
+With files, the workers send HTTP requests to one server, because only one process can open a DuckDB file. That server
+is killed and restarted repeatedly, too. With PostgreSQL, every worker merges by itself.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ from urllib.parse import urlsplit
 from uuid import UUID
 
 from examples.learning import records
-from examples.learning.by_hand import BY_HAND, ByHand
-from examples.learning.consumer import read
+from examples.learning.consumer import decode_message
 from examples.learning.endpoint import PATH, REPLAYED
-from examples.learning.place import opened
+from examples.learning.storage import open_storage
 from examples.learning.tables import STATEMENTS
+from examples.learning.unguarded import UNGUARDED_STATEMENTS, UnguardedLearning
 from onceward.queues import Message
-from onceward.testing.storm import Answer, Audit, Effect, Event, Setting
-from onceward.testing.storm.contract import Said
+from onceward.testing.storm import Audit, Effect, Event, HandlerResult, Setting
+from onceward.testing.storm.contract import ResultKind
 
-WHO = "storm:secret"
-CONTESTED = 6  # of so many statements, one comes in two versions: only one of them can be true
+CREDENTIALS = "storm:secret"
+CONFLICT_EVERY = 6  # every sixth statement comes in two versions, of which only one can be stored
 USERS = 12
-LIFE = (1.0, 5.0)  # seconds of a server
-A_MOMENT = 0.1
-SAID: dict[str, Said] = {"inserted": "executed", "same": "replayed", "different": "rejected"}
-STATUSES: dict[int, Said] = {204: "executed", 409: "rejected"}
-SAYS = "statement_id, CAST(statement AS JSON)->'result'->>'response'"
-ALIVE = "count(*) FROM onceward_people WHERE merged_into IS NULL"
+SERVER_LIFETIME = (1.0, 5.0)  # seconds
+RETRY_DELAY = 0.1
+ANSWERS_BY_VERDICT: dict[str, ResultKind] = {"inserted": "executed", "same": "replayed", "different": "rejected"}
+ANSWERS_BY_STATUS: dict[int, ResultKind] = {204: "executed", 409: "rejected"}
+AUDIT_COLUMNS = "statement_id, CAST(statement AS JSON)->'result'->>'response'"
+USER_COUNT = "count(*) FROM onceward_people WHERE merged_into IS NULL"
 ZONES = ("Z", "+00:00", ".000Z", ".0+00:00")
 
 
 class Learning:
-    """One row a statement, and one user a person, whatever happens."""
+    """Checks that there is one row per statement and one user per person, whatever happens."""
 
     name = "learning"
     effects = (
-        Effect("row in statements", "once: merged under its id, and the same row changes nothing"),
-        Effect("user record", "once: found by its identifiers before it is made"),
-        Effect("of two statements under one id", "one stored, the other refused"),
+        Effect("row in statements", "once: merged by its id, and an equal row changes nothing"),
+        Effect("user record", "once: looked up by its identifiers before it is created"),
+        Effect("of two statements with one id", "one stored, the other rejected"),
     )
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Learning:
         self._server = None
         if _on_server(setting):
             _make_schema(setting)
-            with opened(Path(setting.folder), _server(setting)):  # makes the tables
+            with open_storage(Path(setting.folder), _server(setting)):  # creates the tables
                 yield {}
             return
         self._server = Server(setting)
@@ -78,43 +78,43 @@ class Learning:
         while True:
             number += 1
             statement = _statement(number, dice)
-            if number % CONTESTED:
+            if number % CONFLICT_EVERY:
                 yield Event(f"{number}", statement)
             else:
                 for version in ("a", "b"):
                     yield Event(f"{number}{version}", {**statement, "result": {"response": f"{number}{version}"}})
 
-    def worker(self, setting: Setting) -> Callable[[Event], Answer]:
+    def worker(self, setting: Setting) -> Callable[[Event], HandlerResult]:
         dice = random.Random()
-        handle = _directly(setting) if _on_server(setting) else _over_http(setting)
-        return lambda event: handle(_respelt(event.body, dice), event.id)
+        handle = _direct_handler(setting) if _on_server(setting) else _http_handler(setting)
+        return lambda event: handle(_reworded(event.body, dice), event.id)
 
     def audit(self, setting: Setting, events: Sequence[Event]) -> Audit:
-        """Counted with the databases' own drivers."""
+        """Count with the databases' own drivers, not with Onceward."""
         if self._server is not None:
             self._server.stop()
-        rows, users = (_in_postgres if _on_server(setting) else _in_files)(setting)
-        meant: dict[str, set[str]] = {}
+        rows, users = (_read_postgres if _on_server(setting) else _read_files)(setting)
+        sent: dict[str, set[str]] = {}
         for event in events:
-            meant.setdefault(event.body["id"], set()).add(event.body["result"]["response"])
-        wrong = [f"{id}: {said!r} was never said" for id, said in rows if said not in meant.get(id, ())]
+            sent.setdefault(event.body["id"], set()).add(event.body["result"]["response"])
+        wrong = [f"{id}: {response!r} was never sent" for id, response in rows if response not in sent.get(id, ())]
         people = len({_person(event.body["actor"]) for event in events})
         if setting.guarded and users != people:
             wrong.append(f"{users} users instead of {people}")
         counted = {} if self._server is None else {"kills of the server": self._server.kills}
-        return Audit.of([Event(id) for id in meant], [id for id, _ in rows], wrong=wrong, counted=counted)
+        return Audit.of([Event(id) for id in sent], [id for id, _ in rows], wrong=wrong, counted=counted)
 
 
 SYSTEM = Learning()
 
 
-# ── what happens in the world ──
+# ── the statements ──
 
 
 def _statement(number: int, dice: random.Random) -> dict[str, Any]:
-    who = dice.randrange(USERS)
-    account = {"homePage": "https://lms.example.com", "name": f"{who}"}
-    actor = {"mbox": f"mailto:user{who}@example.com"} if who % 3 else {"account": account}
+    user = dice.randrange(USERS)
+    account = {"homePage": "https://lms.example.com", "name": f"{user}"}
+    actor = {"mbox": f"mailto:user{user}@example.com"} if user % 3 else {"account": account}
     return {
         "id": str(UUID(int=dice.getrandbits(128), version=4)),
         "actor": actor,
@@ -125,13 +125,13 @@ def _statement(number: int, dice: random.Random) -> dict[str, Any]:
     }
 
 
-def _respelt(told: dict[str, Any], dice: random.Random) -> dict[str, Any]:
-    """As another sender would write it."""
+def _reworded(original: dict[str, Any], dice: random.Random) -> dict[str, Any]:
+    """Return an equal statement as another sender would write it."""
     shown = {"display": {"en": dice.choice(("answered", "has answered"))}} if dice.random() < 0.5 else {}
     return {
-        **told,
-        "verb": {**told["verb"], **shown},
-        "timestamp": told["timestamp"].replace("Z", dice.choice(ZONES)),
+        **original,
+        "verb": {**original["verb"], **shown},
+        "timestamp": original["timestamp"].replace("Z", dice.choice(ZONES)),
     }
 
 
@@ -142,79 +142,79 @@ def _person(actor: dict[str, Any]) -> str:
 # ── the workers ──
 
 
-def _directly(setting: Setting) -> Callable[[dict[str, Any], str], Answer]:
-    kind = records.Learning if setting.guarded else ByHand
-    place = contextlib.ExitStack().enter_context(opened(Path(setting.folder), _server(setting), kind))
+def _direct_handler(setting: Setting) -> Callable[[dict[str, Any], str], HandlerResult]:
+    kind = records.Learning if setting.guarded else UnguardedLearning
+    storage = contextlib.ExitStack().enter_context(open_storage(Path(setting.folder), _server(setting), kind))
 
-    def handle(statement: dict[str, Any], name: str) -> Answer:
-        told = read(Message(json.dumps(statement).encode(), name))
-        [verdict] = place.learning.store(told).verdicts
-        return Answer(SAID[verdict])
+    def handle(statement: dict[str, Any], name: str) -> HandlerResult:
+        statements = decode_message(Message(json.dumps(statement).encode(), name))
+        [verdict] = storage.learning.store(statements).verdicts
+        return HandlerResult(ANSWERS_BY_VERDICT[verdict])
 
     return handle
 
 
-def _over_http(setting: Setting) -> Callable[[dict[str, Any], str], Answer]:
+def _http_handler(setting: Setting) -> Callable[[dict[str, Any], str], HandlerResult]:
     address = setting.services["lrs"]
     headers = {
-        "Authorization": f"Basic {b64encode(WHO.encode()).decode()}",
+        "Authorization": f"Basic {b64encode(CREDENTIALS.encode()).decode()}",
         "X-Experience-API-Version": "1.0.3",
         "Content-Type": "application/json",
     }
 
-    def handle(statement: dict[str, Any], _name: str) -> Answer:
+    def handle(statement: dict[str, Any], _name: str) -> HandlerResult:
         server = HTTPConnection(address, timeout=20)
         try:
             server.request("PUT", f"{PATH}?statementId={statement['id']}", json.dumps(statement), headers)
             answer = server.getresponse()
-            said = answer.read()
-        except (OSError, HTTPException) as error:  # it was killed just now, and will be back
-            time.sleep(A_MOMENT)
-            return Answer("failed", why=repr(error))
+            body = answer.read()
+        except (OSError, HTTPException) as error:  # it was just killed, and will be restarted
+            time.sleep(RETRY_DELAY)
+            return HandlerResult("failed", why=repr(error))
         finally:
             server.close()
-        if answer.status in STATUSES:
-            return Answer("replayed" if answer.getheader(REPLAYED[0]) else STATUSES[answer.status])
-        return Answer("failed", why=f"{answer.status}: {said[:200]!r}")
+        if answer.status in ANSWERS_BY_STATUS:
+            return HandlerResult("replayed" if answer.getheader(REPLAYED[0]) else ANSWERS_BY_STATUS[answer.status])
+        return HandlerResult("failed", why=f"{answer.status}: {body[:200]!r}")
 
     return handle
 
 
 class Server:
-    """The process that has the files. Killed at random; whatever it had answered must be there afterwards."""
+    """The process that opens the files. Killed at random; every acknowledged statement must exist afterwards."""
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
-        self._over = threading.Event()
+        self._stopped = threading.Event()
         self._process: subprocess.Popen[str] | None = None
-        self._weather = threading.Thread(target=self._kill_now_and_then, daemon=True)
+        self._killer = threading.Thread(target=self._kill_repeatedly, daemon=True)
         self._port = 0
         self.kills = 0
 
     def start(self) -> str:
-        address = self._begin()
+        address = self._start_process()
         self._port = int(address.rpartition(":")[2])
-        self._weather.start()
+        self._killer.start()
         return address
 
     def stop(self) -> None:
-        """By a kill as well: what was answered last must be there, too."""
-        self._over.set()
-        if self._weather.ident is not None:
-            self._weather.join()
-        self._end()
+        """Stop it with a kill, too: the last acknowledged statements must also survive."""
+        self._stopped.set()
+        if self._killer.ident is not None:
+            self._killer.join()
+        self._kill_process()
 
-    def _begin(self) -> str:
+    def _start_process(self) -> str:
         command = [sys.executable, "-m", "examples.learning", "serve", "--folder", self._setting.folder]
         command += [
             "--leashed",
             "--user",
-            WHO,
+            CREDENTIALS,
             "--port",
             str(self._port),
             *([] if self._setting.guarded else ["--unguarded"]),
         ]
-        found = os.pathsep.join(filter(None, sys.path))  # what we can import, it can
+        found = os.pathsep.join(filter(None, sys.path))  # so that it can import what this process can
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": found}
         )
@@ -224,13 +224,13 @@ class Server:
             raise RuntimeError("the server did not start")
         return urlsplit(address).netloc
 
-    def _kill_now_and_then(self) -> None:
+    def _kill_repeatedly(self) -> None:
         dice = random.Random()
-        while not self._over.wait(dice.uniform(*LIFE)):
-            self._end()
-            self._begin()
+        while not self._stopped.wait(dice.uniform(*SERVER_LIFETIME)):
+            self._kill_process()
+            self._start_process()
 
-    def _end(self) -> None:
+    def _kill_process(self) -> None:
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -243,31 +243,31 @@ class Server:
 # ── the audit ──
 
 
-def _in_files(setting: Setting) -> tuple[list[tuple[str, str]], int]:
+def _read_files(setting: Setting) -> tuple[list[tuple[str, str]], int]:
     import duckdb
 
     with duckdb.connect(f"{setting.folder}/house.duckdb") as house:
-        rows = house.execute(f"SELECT {SAYS} FROM {_table(setting)}").fetchall()
+        rows = house.execute(f"SELECT {AUDIT_COLUMNS} FROM {_table(setting)}").fetchall()
     with closing(sqlite3.connect(f"{setting.folder}/people.db")) as people:
-        users = people.execute(f"SELECT {ALIVE}").fetchone()[0] if setting.guarded else 0
+        users = people.execute(f"SELECT {USER_COUNT}").fetchone()[0] if setting.guarded else 0
     return rows, users
 
 
-def _in_postgres(setting: Setting) -> tuple[list[tuple[str, str]], int]:
+def _read_postgres(setting: Setting) -> tuple[list[tuple[str, str]], int]:
     import psycopg
 
     with psycopg.connect(setting.store, options=f"-c search_path={_schema(setting)}") as server:
-        rows = server.execute(f"SELECT {SAYS} FROM {_table(setting)}".encode()).fetchall()
-        users = server.execute(f"SELECT {ALIVE}".encode()).fetchone()
+        rows = server.execute(f"SELECT {AUDIT_COLUMNS} FROM {_table(setting)}".encode()).fetchall()
+        users = server.execute(f"SELECT {USER_COUNT}".encode()).fetchone()
     return rows, users[0] if users else 0
 
 
 def _table(setting: Setting) -> str:
-    return STATEMENTS.name if setting.guarded else BY_HAND.name
+    return STATEMENTS.name if setting.guarded else UNGUARDED_STATEMENTS.name
 
 
 def _on_server(setting: Setting) -> bool:
-    """Whatever else the store is, it is none for statements: then they go into files."""
+    """Return whether statements go to PostgreSQL. With any other store they go into files."""
     return setting.store.startswith("postgres")
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from examples.fleet import events as fleet_events
 from examples.fleet.app import Fleet
-from examples.fleet.events import Reported
+from examples.fleet.events import BaseEvent
 from examples.fleet.storm import SYSTEM, published
 from onceward import AsyncOnce
 from onceward.http.messages import InboundRequest
@@ -62,8 +62,8 @@ NUMBERS = count()
 BROKEN: dict[str, tuple[Any, str, Any]] = {
     "as it is": (fleet_events, "SEPARATOR", "__"),
     "no sequence": (fleet_events, "Ordering", lambda at, _, published, name: Ordering(at, None, published, name)),
-    "the time of Pub/Sub": (Reported, "happened", lambda _self, published: published),
-    "no logical tier": (Reported, "logical_key", lambda *_: f"{next(NUMBERS)}"),
+    "the time of Pub/Sub": (BaseEvent, "happened", lambda _self, published: published),
+    "no logical tier": (BaseEvent, "logical_key", lambda *_: f"{next(NUMBERS)}"),
     "ids just joined": (fleet_events, "document_id", lambda *parts: "__".join(filter(None, parts))),
     "ids without the environment": (fleet_events, "document_id", lambda _env, *parts: "__".join(filter(None, parts))),
 }

@@ -14,8 +14,8 @@ from typing import IO, Any, NamedTuple
 import msgspec
 import redis
 
-from examples.learning.backlog import GROUP, REPEATED, Drained, fill
-from examples.learning.memory import QUARTERS
+from examples.learning.backlog import GROUP, REPEAT_EVERY, DrainResult, fill
+from examples.learning.memory_usage import QUARTERS
 from tests.servers.redis import RedisServer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,8 +66,8 @@ def large(messages: int, deaths: int, largest: int = 2_000, program: str = SOUND
     if done.returncode:
         wrong.append(f"the last run: {done.returncode}")
         return Figures(messages, 0, 0, deaths, 0, 0.0, 0.0, [], [], len(lines), wrong)
-    told = msgspec.json.decode(lines[-1], type=Drained)
-    expected = messages - messages // REPEATED
+    told = msgspec.json.decode(lines[-1], type=DrainResult)
+    expected = messages - messages // REPEAT_EVERY
     if told.statements != expected:
         wrong.append(f"{told.statements} statements instead of {expected}")
     if told.parked:

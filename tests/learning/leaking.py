@@ -9,23 +9,23 @@ from typing import Any
 
 from examples.learning import __main__ as program
 from examples.learning import backlog
-from examples.learning.place import opened
-from examples.learning.records import Incoming, Learning
+from examples.learning.records import IncomingStatement, Learning
+from examples.learning.storage import open_storage
 from onceward.warehouse import MergeResult
 
-KEPT: list[tuple[Sequence[Incoming], bytes]] = []
+KEPT: list[tuple[Sequence[IncomingStatement], bytes]] = []
 PADDING = 6_000  # bytes a statement, so that it shows on a short way
 
 
 class Leaking(Learning):
     """Right in all that it does, but for what it never lets go."""
 
-    def store(self, statements: Sequence[Incoming], *, whole: bool = False) -> MergeResult:
+    def store(self, statements: Sequence[IncomingStatement], *, whole: bool = False) -> MergeResult:
         KEPT.append((statements, b"x" * PADDING * len(statements)))
         return super().store(statements, whole=whole)
 
 
 if __name__ == "__main__":
     module: Any = backlog
-    module.opened = partial(opened, kind=Leaking)
+    module.open_storage = partial(open_storage, kind=Leaking)
     sys.exit(program.main(sys.argv[1:]))

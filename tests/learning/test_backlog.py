@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from examples.learning.__main__ import main
-from examples.learning.backlog import REPEATED, statement, statements
-from examples.learning.place import opened
-from examples.learning.records import TOGETHER, incoming, parted
+from examples.learning.backlog import REPEAT_EVERY, statement, statements
+from examples.learning.records import MERGE_CHARACTERS, parse_statement, split_rows
+from examples.learning.storage import open_storage
 from tests.learning.large import LEAKING, LONG, MORE, growing, large
 
 
@@ -38,15 +38,15 @@ def test_a_consumer_that_keeps_every_batch_is_found_out() -> None:
 def test_large_statements_go_into_several_merges_each_with_its_verdict(tmp_path: Path) -> None:
     """A batch is so many messages, whatever their size; a merge is not."""
     padded = [{**statement(5 * n), "context": {"extensions": {"http://x.example": "x" * 200_000}}} for n in range(50)]
-    many = [incoming(one) for one in padded]
-    with opened(tmp_path) as place:
+    many = [parse_statement(one) for one in padded]
+    with open_storage(tmp_path) as place:
         other = [{**padded[7], "verb": {"id": "http://verbs.example/other"}}, statement(3)]
         assert place.learning.store([*many[:25], *many[:3]]).verdicts == ("inserted",) * 25 + ("same",) * 3
-        told = place.learning.store([*map(incoming, other), *many]).verdicts
+        told = place.learning.store([*map(parse_statement, other), *many]).verdicts
         assert told == ("different", "inserted", *["same"] * 25, *["inserted"] * 25)
-    parts = list(parted({"statement": "x" * (TOGETHER // 3)} for _ in range(8)))
+    parts = list(split_rows({"statement": "x" * (MERGE_CHARACTERS // 3)} for _ in range(8)))
     assert [len(part) for part in parts] == [4, 4]
-    assert list(parted([])) == []
+    assert list(split_rows([])) == []
 
 
 def test_memory_is_judged_by_what_the_last_half_adds() -> None:
@@ -60,7 +60,7 @@ def test_memory_is_judged_by_what_the_last_half_adds() -> None:
 @pytest.mark.parametrize(
     ("queue", "why"),
     [
-        ("redis://:secret@127.0.0.1:1/0", "there is no Redis at redis://:***@127.0.0.1:1/0"),
+        ("redis://:secret@127.0.0.1:1/0", "cannot connect to Redis at redis://:***@127.0.0.1:1/0"),
         ("nowhere", "Redis URL must"),
     ],
 )
@@ -75,11 +75,11 @@ def test_a_queue_that_is_not_there_is_one_line(
 
 
 def test_every_fifth_statement_of_the_backlog_repeats_another_one() -> None:
-    many = [incoming(one) for one in statements(200)]
+    many = [parse_statement(one) for one in statements(200)]
     known: dict[str, str] = {}
     repeats = 0
     for number, one in enumerate(many):
         repeats += one.id in known
         assert known.setdefault(one.id, one.digest) == one.digest
-        assert (one.id == statement(number)["id"]) or number % REPEATED == REPEATED - 1
-    assert repeats == 200 // REPEATED
+        assert (one.id == statement(number)["id"]) or number % REPEAT_EVERY == REPEAT_EVERY - 1
+    assert repeats == 200 // REPEAT_EVERY

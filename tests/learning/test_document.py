@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from examples.learning.consumer import consumer
-from examples.learning.place import Place, opened
 from examples.learning.records import Learning
+from examples.learning.storage import Storage, open_storage
 from examples.learning.tables import ENRICHED, LEARNERS
 from onceward import Once, StoreUnavailable
 from onceward.errors import SourceError
@@ -31,13 +31,13 @@ CSV = "Email,Team\njohn@example.com,UVM"
 
 
 @pytest.fixture(params=["duckdb", "postgres"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    with opened(tmp_path, server_of(request)) as place:
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
+    with open_storage(tmp_path, server_of(request)) as place:
         yield place
 
 
 @pytest.fixture
-def learning(place: Place) -> Learning:
+def learning(place: Storage) -> Learning:
     return place.learning
 
 
@@ -58,7 +58,7 @@ class Bus:
     async def consumed(self, rounds: int | None = None) -> None:
         """All of it; or until each message was delivered so many times."""
         app = consumer(self._learning, self.queue, self.once)
-        app.lookup = 0.02
+        app.poll_timeout = 0.02
         task = asyncio.create_task(app.consume())
         await wait_until(
             lambda: len(self.queue) == 0 if rounds is None else self.once.counts.get("delivered_later", 0) >= rounds
@@ -318,7 +318,7 @@ def test_a_duplicate_check_that_fails_goes_on_and_the_merge_protects(
     monkeypatch.setattr(learning.house, "found", failing)
     bus.publish(statement("s1"), statement("s2"))
     assert count(learning) == 2
-    assert "the work goes on without" in caplog.text
+    assert "continuing without its values" in caplog.text
 
 
 @pytest.mark.mission("D5")
@@ -389,5 +389,5 @@ def test_the_example_runs() -> None:
         [sys.executable, "-m", "examples.learning"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=100
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "statements      3 stored, 1 known" in done.stdout
-    assert "statements      0 stored, 4 known" in done.stdout
+    assert "statements      3 stored, 1 already stored" in done.stdout
+    assert "statements      0 stored, 4 already stored" in done.stdout

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from examples.learning.records import incoming
+from examples.learning.records import parse_statement
 from examples.learning.xapi import digest, instant
 from tests.learning.samples import JOHN, VERBS, statement, uuid
 
@@ -82,7 +82,7 @@ OTHERS = {
 
 def agree(one: dict[str, Any], other: dict[str, Any]) -> bool:
     """As the table compares: a timestamp that one of the two has not agrees with any."""
-    left, right = incoming(one), incoming(other)
+    left, right = parse_statement(one), parse_statement(other)
     times = left.given_at, right.given_at
     return left.digest == right.digest and (None in times or times[0] == times[1])
 
@@ -92,7 +92,7 @@ def agree(one: dict[str, Any], other: dict[str, Any]) -> bool:
 def test_the_same_statement_spelt_in_five_ways_is_one(spelling: str) -> None:
     assert SAME[spelling] != FULL, "it is written differently"
     assert agree(FULL, SAME[spelling])
-    assert incoming(FULL).id == incoming(SAME[spelling]).id
+    assert parse_statement(FULL).id == parse_statement(SAME[spelling]).id
 
 
 @pytest.mark.mission("D1")
@@ -122,7 +122,7 @@ def test_upper_case_of_hashes_and_references_and_the_spelling_of_numbers_do_not_
     def told(sha1: str, id: str, number: float) -> str:
         reference = {"objectType": "StatementRef", "id": id}
         context = {"statement": reference, "extensions": {"https://e.com/x": {"y": [number]}}}
-        return incoming(statement(actor={"mbox_sha1sum": sha1}, object=reference, context=context)).digest
+        return parse_statement(statement(actor={"mbox_sha1sum": sha1}, object=reference, context=context)).digest
 
     assert told("ab" * 20, uuid("r"), 1) == told("AB" * 20, uuid("r").upper(), 1.0)
     assert told("ab" * 20, uuid("r"), 1) != told("ab" * 20, uuid("r"), 1.5)
@@ -134,7 +134,7 @@ def test_whoever_is_named_in_the_context_is_compared_as_an_actor_is() -> None:
         team = {"objectType": "Group", "member": [JOHN, mary][::turn]}
         agents, groups = ("contextAgent", "agent", mary), ("contextGroup", "group", team)
         lists = {f"{kind}s": [{"objectType": kind, name: who}] for kind, name, who in (agents, groups)}
-        return incoming(statement(context={"instructor": mary, "team": team, **lists})).digest
+        return parse_statement(statement(context={"instructor": mary, "team": team, **lists})).digest
 
     assert told("example.com", 1) == told("EXAMPLE.com", -1)
     assert told("example.com", 1) != told("example.org", 1)

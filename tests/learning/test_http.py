@@ -13,7 +13,7 @@ from urllib.parse import unquote_plus, urlencode
 import pytest
 
 from examples.learning.endpoint import IN_FLIGHT, PATH, Statements
-from examples.learning.place import opened
+from examples.learning.storage import open_storage
 from onceward import StoreUnavailable
 from onceward.http.messages import InboundRequest, Response
 from onceward.warehouse import ComparesRows
@@ -60,7 +60,7 @@ class Client:
 
 @pytest.fixture(params=["duckdb", "postgres"])
 def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
-    with opened(tmp_path / "made", server_of(request)) as place:
+    with open_storage(tmp_path / "made", server_of(request)) as place:
         yield Client(Statements(place.learning, {"lms": "secret"}), place.learning.house)
 
 
@@ -205,14 +205,14 @@ def test_invalid_requests_are_refused_with_the_reason(client: Client) -> None:
     for answer, reason in (
         (client.ask("PUT", told | {"verb": "completed"}, statementId=told["id"]), "$.verb"),
         (client.ask("PUT", told, statementId=uuid("other")), "the statement's own id"),
-        (client.ask("PUT", told), "no UUID"),
-        (client.ask("PUT", told, statementId="7"), "no UUID"),
+        (client.ask("PUT", told), "not a UUID"),
+        (client.ask("PUT", told, statementId="7"), "not a UUID"),
         (client.ask("PUT", told, statementId=told["id"], mode="red"), "mode"),
         (client.ask("PUT", b"{", statementId=told["id"]), "truncated"),
         (client.ask("PUT", b"[" * 100_000, statementId=told["id"]), ""),
         (client.ask("PUT", nested(600), statementId=told["id"]), "nested"),
         (client.ask("PUT", b'"\xed\xa0\x80"', statementId=told["id"]), "utf-8"),
-        (client.ask("PUT", told, statementId=told["id"], media="multipart/mixed"), "attachments"),
+        (client.ask("PUT", told, statementId=told["id"], media="multipart/mixed"), "attachment"),
         (client.ask("POST", [told, "text"]), "Expected `object`"),
         (client.ask("GET", statementId=told["id"], verb=f"{VERBS}x"), "verb"),
         (client.ask("GET", mode="red"), "mode"),

@@ -1,14 +1,14 @@
-"""System events: a service tells how it is. They become documents of `ops_services`."""
+"""System events: a service reports its status. The events become documents of `ops_services`."""
 
 from __future__ import annotations
 
-from examples.fleet.events import Document, Documents, Handler, Name, Reported
+from examples.fleet.events import BaseEvent, Document, Documents, Handler, Name
 from onceward import Outcome
 from onceward.http.push import PushMessage
 
 
-class SystemEvent(Reported, kw_only=True):
-    """The shape: it has a `service`."""
+class SystemEvent(BaseEvent, kw_only=True):
+    """An event with a `service`."""
 
     service: Name
 
@@ -16,6 +16,6 @@ class SystemEvent(Reported, kw_only=True):
 def handler(services: Documents) -> Handler:
     async def handle(message: PushMessage[SystemEvent]) -> Outcome[Document]:
         service = message.payload.service
-        return await services.keep(message, service, "system_event", {"serviceId": service})
+        return await services.apply(message, service, "system_event", {"serviceId": service})
 
     return handle

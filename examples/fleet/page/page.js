@@ -1,32 +1,32 @@
-// Whatever an event says is text: nothing of it is ever parsed as HTML.
+// Event data is inserted as text and never parsed as HTML.
 "use strict";
 
-const EVERY = 1000;
+const REFRESH_INTERVAL = 1000;
 const COLUMNS = {
   services: ["serviceId", "env", "region", "status", "version", "lastHeartbeatAt", "updatedAt"],
   pipelines: ["pipelineId", "env", "region", "status", "lagSeconds", "lastHeartbeatAt", "updatedAt"],
 };
 
 function element(tag, text) {
-  const made = document.createElement(tag);
-  made.textContent = text ?? "";
-  return made;
+  const node = document.createElement(tag);
+  node.textContent = text ?? "";
+  return node;
 }
 
 function row(tag, cells) {
-  const made = document.createElement("tr");
-  made.append(...cells.map((cell) => element(tag, cell)));
-  return made;
+  const node = document.createElement("tr");
+  node.append(...cells.map((cell) => element(tag, cell)));
+  return node;
 }
 
 function show(health) {
   for (const [name, columns] of Object.entries(COLUMNS)) {
     const rows = health[name].map((one) => {
-      const made = row("td", columns.map((column) => one[column]));
-      made.dataset.id = one.id;
-      made.dataset.status = one.status;
-      made.title = `message ${one.source.messageId} of ${one.source.topic}`;
-      return made;
+      const node = row("td", columns.map((column) => one[column]));
+      node.dataset.id = one.id;
+      node.dataset.status = one.status;
+      node.title = `message ${one.source.messageId} of ${one.source.topic}`;
+      return node;
     });
     document.getElementById(name).replaceChildren(row("th", columns), ...rows);
   }
@@ -43,9 +43,9 @@ async function refresh() {
     document.body.dataset.fresh = "yes";
   } catch (error) {
     document.body.dataset.fresh = "no";
-    document.getElementById("state").textContent = `this is old: ${error.message}`;
+    document.getElementById("state").textContent = `outdated: ${error.message}`;
   }
-  setTimeout(refresh, EVERY);
+  setTimeout(refresh, REFRESH_INTERVAL);
 }
 
 refresh();

@@ -1,8 +1,8 @@
-"""xAPI statements: what makes one valid, what makes two of them equal, and whom they are about."""
+"""xAPI statements: validity (`shape`, `parts`), equality (`equality`) and the agents they refer to (`agents`)."""
 
 from __future__ import annotations
 
-from .agents import User, concerned, hashed, identifier, users_of
+from .agents import User, hash_key, identifier, related_agents, users_of
 from .equality import digest, instant, microseconds
 from .shape import Invalid, as_returned, check, check_agent
 
@@ -12,11 +12,11 @@ __all__ = [
     "as_returned",
     "check",
     "check_agent",
-    "concerned",
     "digest",
-    "hashed",
+    "hash_key",
     "identifier",
     "instant",
     "microseconds",
+    "related_agents",
     "users_of",
 ]

@@ -1,9 +1,9 @@
-"""What makes two statements equal, by the specification's own rules (1.0.3, part two, 2.3.1), as one digest.
+"""Computes a digest that is equal for equal statements, by the specification's rules (1.0.3, part two, 2.3.1).
 
-What does not count: what the server sets (stored, version, authority; the timestamp if none was given), the display of
-verbs, the definitions of activities, how a timestamp is spelt, the order of the members of a group, and upper and lower
-case where it means nothing (the domain of an address, UUIDs). All else counts as it is written, a duration as text.
-Only numbers are compared by value: 1 is 1.0.
+These do not count: what the server sets (stored, version, authority; the timestamp if none was given), the display of
+verbs, the definitions of activities, the notation of a timestamp, the order of a group's members, and upper and lower
+case where it has no meaning (the domain of an address, UUIDs). Everything else counts as written, a duration as text.
+Only numbers are compared by value: 1 equals 1.0.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _PLAIN: Final = (str, bool, int)
 
 
 def digest(statement: Mapping[str, Any]) -> str:
-    """The same for equal statements, whatever their timestamps: `instant` tells these."""
+    """Return the digest of a statement without its timestamp, which is compared by `instant`."""
     kept = {name: value for name, value in statement.items() if name not in SET_BY_SERVER}
-    return hashlib.sha256(_encode(_essence(kept))).hexdigest()
+    return hashlib.sha256(_encode(_comparable(kept))).hexdigest()
 
 
 def instant(text: str, *, exactly: bool = False) -> datetime:
-    """The point in time, whatever its spelling; to the millisecond, as no server has to keep more. No zone: UTC."""
+    """Parse a timestamp in any notation, to the millisecond, as servers need not keep more. Without a zone: UTC."""
     moment = datetime.fromisoformat(text.upper().replace(",", "."))
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     step = timedelta.resolution if exactly else _MILLISECOND
@@ -38,40 +38,40 @@ def instant(text: str, *, exactly: bool = False) -> datetime:
 
 
 def microseconds(moment: datetime) -> int:
-    """Since 1970."""
+    """Return the microseconds since 1970."""
     return (moment - _EPOCH) // timedelta.resolution
 
 
-def _essence(told: dict[str, Any]) -> dict[str, Any]:
-    """Of a statement without what the server sets, or of a SubStatement."""
-    told["actor"] = _anyone(told["actor"])
-    told["verb"] = told["verb"]["id"]
-    told["object"] = _object(told["object"])
-    if "result" in told:
-        told["result"] = _by_value(told["result"])
-    if "context" in told:
-        told["context"] = _context(told["context"])
-    if "attachments" in told:
-        told["attachments"] = _by_value(told["attachments"])
-    if "timestamp" in told:
-        told["timestamp"] = (instant(told["timestamp"]) - _EPOCH) // _MILLISECOND
-    return told
+def _comparable(value: dict[str, Any]) -> dict[str, Any]:
+    """Reduce a statement, without what the server sets, or a SubStatement to what counts for equality."""
+    value["actor"] = _comparable_actor(value["actor"])
+    value["verb"] = value["verb"]["id"]
+    value["object"] = _object(value["object"])
+    if "result" in value:
+        value["result"] = _normalise_numbers(value["result"])
+    if "context" in value:
+        value["context"] = _context(value["context"])
+    if "attachments" in value:
+        value["attachments"] = _normalise_numbers(value["attachments"])
+    if "timestamp" in value:
+        value["timestamp"] = (instant(value["timestamp"]) - _EPOCH) // _MILLISECOND
+    return value
 
 
-def _anyone(value: Mapping[str, Any]) -> Mapping[str, Any]:
+def _comparable_actor(value: Mapping[str, Any]) -> Mapping[str, Any]:
     mbox = value.get("mbox")
     members = value.get("member")
     if mbox is None and members is None and "mbox_sha1sum" not in value:
         return value
-    told = dict(value)
+    result = dict(value)
     if mbox is not None:
         local, _, domain = mbox.rpartition("@")
-        told["mbox"] = f"{local}@{domain.lower()}"
-    if "mbox_sha1sum" in told:
-        told["mbox_sha1sum"] = told["mbox_sha1sum"].lower()
+        result["mbox"] = f"{local}@{domain.lower()}"
+    if "mbox_sha1sum" in result:
+        result["mbox_sha1sum"] = result["mbox_sha1sum"].lower()
     if members is not None:
-        told["member"] = sorted(_encode(_anyone(member)).decode() for member in members)
-    return told
+        result["member"] = sorted(_encode(_comparable_actor(member)).decode() for member in members)
+    return result
 
 
 def _object(value: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -80,7 +80,7 @@ def _object(value: Mapping[str, Any]) -> Mapping[str, Any]:
         return _activity(value)
     if kind == "StatementRef":
         return {**value, "id": value["id"].lower()}
-    return _essence(dict(value)) if kind == "SubStatement" else _anyone(value)
+    return _comparable(dict(value)) if kind == "SubStatement" else _comparable_actor(value)
 
 
 def _activity(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,33 +88,33 @@ def _activity(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _context(value: Mapping[str, Any]) -> dict[str, Any]:
-    told = dict(value)
-    if "registration" in told:
-        told["registration"] = told["registration"].lower()
+    result = dict(value)
+    if "registration" in result:
+        result["registration"] = result["registration"].lower()
     for name in ("instructor", "team"):
-        if name in told:
-            told[name] = _anyone(told[name])
-    if "contextActivities" in told:  # one alone is a list of one: so it is handed out again
-        told["contextActivities"] = {
+        if name in result:
+            result[name] = _comparable_actor(result[name])
+    if "contextActivities" in result:  # a single one is equal to a list of one
+        result["contextActivities"] = {
             kind: [_activity(one) for one in (given if isinstance(given, list) else [given])]
-            for kind, given in told["contextActivities"].items()
+            for kind, given in result["contextActivities"].items()
         }
     for name, part in (("contextAgents", "agent"), ("contextGroups", "group")):
-        if name in told:
-            told[name] = [{**one, part: _anyone(one[part])} for one in told[name]]
-    if "statement" in told:
-        told["statement"] = _object(told["statement"])
-    if "extensions" in told:
-        told["extensions"] = _by_value(told["extensions"])
-    return told
+        if name in result:
+            result[name] = [{**one, part: _comparable_actor(one[part])} for one in result[name]]
+    if "statement" in result:
+        result["statement"] = _object(result["statement"])
+    if "extensions" in result:
+        result["extensions"] = _normalise_numbers(result["extensions"])
+    return result
 
 
-def _by_value(value: Any) -> Any:
-    """1.0 as 1, all the way down."""
+def _normalise_numbers(value: Any) -> Any:
+    """Replace 1.0 by 1 at all levels."""
     if isinstance(value, _PLAIN) or value is None:
         return value
     if isinstance(value, float):
         return int(value) if value.is_integer() else value
     if isinstance(value, list):
-        return [_by_value(one) for one in value]
-    return {name: _by_value(one) for name, one in value.items()}
+        return [_normalise_numbers(one) for one in value]
+    return {name: _normalise_numbers(one) for name, one in value.items()}

@@ -1,7 +1,7 @@
 """The shapes of a statement and its parts, by xAPI 1.0.3 and 2.0.0.
 
-They are msgspec Structs, so that most of the work is done in C: no property that is not known, no null outside of
-extensions, no number in the place of a text.
+They are msgspec Structs, so that most of the validation runs in C: unknown properties, null outside extensions, and
+numbers instead of texts are rejected.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ Texts = dict[Language, str]
 Extensions = dict[Iri, Any]
 Number = int | float
 Anyone = dict[str, Any]
-"""An Agent or a Group: which, is told by its objectType."""
+"""An Agent or a Group, depending on its objectType."""
 
 
 class Shape(Struct, rename="camel", forbid_unknown_fields=True, frozen=True):
-    """What has these properties, and no other."""
+    """An object with exactly these properties."""
 
 
 class Account(Shape, frozen=True):
-    """Of somebody, at a system that names them."""
+    """A user account of another system."""
 
     home_page: Iri
     name: str
 
 
 class Agent(Shape, frozen=True):
-    """Somebody, by exactly one identifier."""
+    """A person or system with exactly one identifier."""
 
     object_type: Literal["Agent"] | UnsetType = UNSET
     name: str | UnsetType = UNSET
@@ -63,7 +63,7 @@ class Agent(Shape, frozen=True):
 
 
 class Group(Shape, frozen=True):
-    """Several agents; without an identifier it is anonymous, and its members are all that it is."""
+    """Several agents. Without an identifier it is anonymous and defined by its members."""
 
     object_type: Literal["Group"]
     name: str | UnsetType = UNSET
@@ -75,14 +75,14 @@ class Group(Shape, frozen=True):
 
 
 class Verb(Shape, frozen=True):
-    """What was done: the IRI means it, the texts only show it."""
+    """What was done. The IRI identifies it; the texts are for display."""
 
     id: Iri
     display: Texts | UnsetType = UNSET
 
 
 class Component(Shape, frozen=True):
-    """Of an interaction: a choice, a step."""
+    """A component of an interaction: a choice or a step."""
 
     id: str
     description: Texts | UnsetType = UNSET
@@ -104,7 +104,7 @@ Interaction = Literal[
 
 
 class Definition(Shape, frozen=True):
-    """What an activity is; no part of the statement itself."""
+    """The description of an activity. It does not count for equality of statements."""
 
     name: Texts | UnsetType = UNSET
     description: Texts | UnsetType = UNSET
@@ -121,7 +121,7 @@ class Definition(Shape, frozen=True):
 
 
 class Activity(Shape, frozen=True):
-    """What was done something with."""
+    """The activity that the actor worked on."""
 
     id: Iri
     object_type: Literal["Activity"] | UnsetType = UNSET
@@ -145,7 +145,7 @@ class Score(Shape, frozen=True):
 
 
 class Result(Shape, frozen=True):
-    """What came of it."""
+    """The result of the activity."""
 
     score: Score | UnsetType = UNSET
     success: bool | UnsetType = UNSET
@@ -159,7 +159,7 @@ Activities = list[Activity] | Activity
 
 
 class ContextActivities(Shape, frozen=True):
-    """Other activities that it is related to."""
+    """Related activities."""
 
     parent: Activities | UnsetType = UNSET
     grouping: Activities | UnsetType = UNSET
@@ -184,7 +184,7 @@ class ContextGroup(Shape, frozen=True):
 
 
 class Context(Shape, frozen=True):
-    """What it happened in."""
+    """The context of the statement."""
 
     registration: Uuid | UnsetType = UNSET
     instructor: Anyone | UnsetType = UNSET
@@ -200,7 +200,7 @@ class Context(Shape, frozen=True):
 
 
 class Attachment(Shape, frozen=True):
-    """The head of an attachment; its data is not part of the statement."""
+    """The metadata of an attachment. Its data is not part of the statement."""
 
     usage_type: Iri
     display: Texts
@@ -212,7 +212,7 @@ class Attachment(Shape, frozen=True):
 
 
 class SubStatement(Shape, frozen=True):
-    """A statement in the place of an object; nothing that the server sets."""
+    """A statement used as the object of another, without the properties that the server sets."""
 
     object_type: Literal["SubStatement"]
     actor: Anyone
@@ -225,7 +225,7 @@ class SubStatement(Shape, frozen=True):
 
 
 class Statement(Shape, frozen=True):
-    """Who did what with what."""
+    """An actor did something (verb) with something (object)."""
 
     actor: Anyone
     verb: Verb

@@ -1,4 +1,4 @@
-"""What a valid statement is: of the right shape, and what goes with what."""
+"""Validates statements: their shape, and the rules across properties."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ IDENTIFIERS: Final = ("mbox", "mbox_sha1sum", "openid", "account")
 
 
 class Invalid(ValueError):
-    """This is no valid statement; the message says where and why."""
+    """The statement is invalid; the message says where and why."""
 
 
 OBJECTS: Final[dict[str, type[Shape]]] = {
@@ -39,34 +39,34 @@ OBJECTS: Final[dict[str, type[Shape]]] = {
     "SubStatement": SubStatement,
 }
 for _shape in (Statement, *OBJECTS.values()):
-    msgspec.json.Decoder(_shape)  # now: two threads that are the first to convert one would crash the process
+    msgspec.json.Decoder(_shape)  # at import: two threads that convert one for the first time would crash the process
 _NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
 def check(statement: Any, version: str = "2.0.0") -> None:
-    """Raises `Invalid` for what is no statement of this version."""
+    """Raise `Invalid` if this is not a statement of this version."""
     try:
         if _NUL.search(msgspec.json.encode(statement)):
-            raise Invalid("it holds a NUL character, which no warehouse keeps")
-        told = msgspec.convert(statement, Statement)
+            raise Invalid("it contains a NUL character, which no warehouse can store")
+        parsed = msgspec.convert(statement, Statement)
     except (msgspec.ValidationError, RecursionError, TypeError) as error:
         raise Invalid(str(error)) from error
-    _check(told, version)
-    if told.authority is not UNSET:
-        _authority(told.authority)
-    if told.verb.id == VOIDED and told.object.get("objectType") != "StatementRef":
-        raise Invalid("what voids a statement has a StatementRef as its object - at `$.object`")
+    _check(parsed, version)
+    if parsed.authority is not UNSET:
+        _authority(parsed.authority)
+    if parsed.verb.id == VOIDED and parsed.object.get("objectType") != "StatementRef":
+        raise Invalid("a voiding statement needs a StatementRef as its object - at `$.object`")
 
 
 def check_agent(agent: Any) -> None:
-    """Raises `Invalid` for what is neither an agent nor a group."""
+    """Raise `Invalid` if this is neither an agent nor a group."""
     if not isinstance(agent, dict):
-        raise Invalid("an agent is an object")
-    _anyone(agent, "$")
+        raise Invalid("an agent must be a JSON object")
+    _check_actor(agent, "$")
 
 
 def as_returned(statement: dict[str, Any]) -> dict[str, Any]:
-    """A valid statement as it is handed out again: of context activities even one alone is a list."""
+    """Return a valid statement as the server returns it: a single context activity becomes a list."""
     given = statement.get("context", {}).get("contextActivities")
     if not given or all(isinstance(one, list) for one in given.values()):
         return statement
@@ -74,26 +74,26 @@ def as_returned(statement: dict[str, Any]) -> dict[str, Any]:
     return {**statement, "context": {**statement["context"], "contextActivities": lists}}
 
 
-def _check(told: Statement | SubStatement, version: str) -> None:
-    _anyone(told.actor, "$.actor")
-    kind = _object(told, version)
-    _time(told.timestamp, "$.timestamp")
-    if isinstance(told, Statement):
-        _time(told.stored, "$.stored")
-    if told.result is not UNSET and told.result.score is not UNSET:
-        _score(told.result.score)
-    if told.context is not UNSET:
-        _context(told.context, kind, version)
+def _check(parsed: Statement | SubStatement, version: str) -> None:
+    _check_actor(parsed.actor, "$.actor")
+    kind = _object(parsed, version)
+    _time(parsed.timestamp, "$.timestamp")
+    if isinstance(parsed, Statement):
+        _time(parsed.stored, "$.stored")
+    if parsed.result is not UNSET and parsed.result.score is not UNSET:
+        _score(parsed.result.score)
+    if parsed.context is not UNSET:
+        _context(parsed.context, kind, version)
 
 
-def _object(told: Statement | SubStatement, version: str) -> str:
-    kind = told.object.get("objectType", "Activity")
+def _object(parsed: Statement | SubStatement, version: str) -> str:
+    kind = parsed.object.get("objectType", "Activity")
     shape = OBJECTS.get(kind) if isinstance(kind, str) else None
-    if shape is None or (shape is SubStatement and isinstance(told, SubStatement)):
-        raise Invalid(f"{kind!r} cannot be the type of an object here - at `$.object.objectType`")
-    found = _converted(told.object, shape, "$.object")
+    if shape is None or (shape is SubStatement and isinstance(parsed, SubStatement)):
+        raise Invalid(f"{kind!r} is not an allowed object type - at `$.object.objectType`")
+    found = _convert(parsed.object, shape, "$.object")
     if isinstance(found, Agent | Group):
-        _identified(found, "$.object")
+        _check_identifiers(found, "$.object")
     elif isinstance(found, SubStatement):
         _check(found, version)
     elif isinstance(found, Activity) and found.definition is not UNSET:
@@ -101,7 +101,7 @@ def _object(told: Statement | SubStatement, version: str) -> str:
     return str(kind)
 
 
-def _converted(value: Any, shape: type[Shape], place: str) -> Shape:
+def _convert(value: Any, shape: type[Shape], place: str) -> Shape:
     try:
         return msgspec.convert(value, shape)
     except msgspec.ValidationError as error:
@@ -110,14 +110,14 @@ def _converted(value: Any, shape: type[Shape], place: str) -> Shape:
         ) from error
 
 
-def _anyone(value: Anyone, place: str) -> None:
+def _check_actor(value: Anyone, place: str) -> None:
     shape = Group if value.get("objectType") == "Group" else Agent
-    found = _converted(value, shape, place)
+    found = _convert(value, shape, place)
     assert isinstance(found, Agent | Group)  # by its shape
-    _identified(found, place)
+    _check_identifiers(found, place)
 
 
-def _identified(found: Agent | Group, place: str) -> None:
+def _check_identifiers(found: Agent | Group, place: str) -> None:
     count = sum(getattr(found, name) is not UNSET for name in IDENTIFIERS)
     if isinstance(found, Agent):
         if count != 1:
@@ -128,22 +128,22 @@ def _identified(found: Agent | Group, place: str) -> None:
     if not count and found.member is UNSET:
         raise Invalid(f"a group without an identifier lists its members - at `{place}`")
     for member in found.member or ():
-        _identified(member, f"{place}.member")
+        _check_identifiers(member, f"{place}.member")
 
 
 def _authority(value: Anyone) -> None:
-    """An agent; or, of OAuth, a group of two."""
-    _anyone(value, "$.authority")
+    """Check an authority: an agent, or, for OAuth, a group of two."""
+    _check_actor(value, "$.authority")
     if value.get("objectType") == "Group" and len(value.get("member", ())) != 2:  # an application and its user
         raise Invalid("an authority that is a group has two members - at `$.authority`")
 
 
 def _definition(definition: Definition) -> None:
     lists = (definition.choices, definition.scale, definition.source, definition.target, definition.steps)
-    told = [one for one in lists if one is not UNSET]
-    if definition.interaction_type is UNSET and (told or definition.correct_responses_pattern is not UNSET):
+    given = [one for one in lists if one is not UNSET]
+    if definition.interaction_type is UNSET and (given or definition.correct_responses_pattern is not UNSET):
         raise Invalid("an interaction has a type - at `$.object.definition.interactionType`")
-    for components in told:
+    for components in given:
         if len({one.id for one in components}) < len(components):
             raise Invalid("two components of one list have the same id - at `$.object.definition`")
 
@@ -158,18 +158,18 @@ def _score(score: Score) -> None:
 
 def _context(context: Context, kind: str, version: str) -> None:
     if kind != "Activity" and (context.revision is not UNSET or context.platform is not UNSET):
-        raise Invalid("revision and platform are of activities only - at `$.context`")
+        raise Invalid("revision and platform are allowed for activities only - at `$.context`")
     if context.instructor is not UNSET:
-        _anyone(context.instructor, "$.context.instructor")
+        _check_actor(context.instructor, "$.context.instructor")
     if context.team is not UNSET:
-        _identified(context.team, "$.context.team")
+        _check_identifiers(context.team, "$.context.team")
     since_2 = (context.context_agents, context.context_groups)
     if version.startswith("1.") and any(one is not UNSET for one in since_2):
-        raise Invalid("contextAgents and contextGroups came with 2.0.0 - at `$.context`")
+        raise Invalid("contextAgents and contextGroups need version 2.0.0 - at `$.context`")
     for agent in context.context_agents or ():
-        _identified(agent.agent, "$.context.contextAgents")
+        _check_identifiers(agent.agent, "$.context.contextAgents")
     for group in context.context_groups or ():
-        _identified(group.group, "$.context.contextGroups")
+        _check_identifiers(group.group, "$.context.contextGroups")
 
 
 def _time(text: str | UnsetType, place: str) -> None:

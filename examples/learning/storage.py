@@ -1,4 +1,4 @@
-"""Where learning records are kept: the warehouse, the users, and what was set aside. One call opens all three."""
+"""Opens the storage of learning records: the warehouse, the users, and the store of parked messages."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from onceward.errors import ConfigurationError
 from onceward.people import People
 from onceward.warehouse import ComparesRows, open_warehouse
 
-BOUNDED = "memory_limit=64MB&threads=2&primary_key=no"
-"""What DuckDB may take, however large its file is: left alone, it is most of the machine, and an index over the
-statements' ids would grow with them. Two threads, because each needs some of it."""
+DUCKDB_LIMITS = "memory_limit=64MB&threads=2&primary_key=no"
+"""Limits DuckDB's memory, however large its file is. By default it uses most of the machine, and an index over the
+statement ids would grow with them. Two threads, because each thread needs memory."""
 
 
-class Place(Struct, frozen=True):
-    """Open, for as long as the block lasts."""
+class Storage(Struct, frozen=True):
+    """The open storage, valid inside the `with` block."""
 
     learning: Learning
     once: Once
 
 
 @contextmanager
-def opened(folder: Path, server: str = "", kind: type[Learning] = Learning) -> Iterator[Place]:
-    """In files of this folder (DuckDB, SQLite: of one process); or on a PostgreSQL server, for as many as there are.
+def open_storage(folder: Path, server: str = "", kind: type[Learning] = Learning) -> Iterator[Storage]:
+    """Open files in this folder (DuckDB, SQLite: for one process) or a PostgreSQL server, for any number of processes.
 
-    With a `server` of BigQuery, statements go there, and users stay in files.
+    With a BigQuery URL as `server`, statements are stored there and users in files.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    house = server or f"duckdb:///{folder}/house.duckdb?{BOUNDED}"
+    house = server or f"duckdb:///{folder}/house.duckdb?{DUCKDB_LIMITS}"
     if server.startswith("postgres"):
         users = store = _with(server, "migrate=1")
     else:
         users, store = (f"sqlite:///{folder}/{name}.db?synchronous=NORMAL" for name in ("people", "aside"))
     warehouse = open_warehouse(house)
     if not isinstance(warehouse, ComparesRows):
-        raise ConfigurationError(f"{warehouse.name} cannot compare statements", hint="all of ours can")
+        raise ConfigurationError(f"{warehouse.name} cannot compare statements", hint="all built-in warehouses can")
     try:
         with People(users, fields=IDENTIFIERS) as people, Once(store, app="learning") as once:
-            yield Place(kind(people, warehouse), once)
+            yield Storage(kind(people, warehouse), once)
     finally:
         warehouse.close()
 
