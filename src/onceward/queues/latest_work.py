@@ -44,7 +44,9 @@ class LatestStateWork:
                 readable.append(delivery)
         outcomes: Sequence[Outcome[Any] | Exception]
         try:
-            outcomes = await self._run_flow(flows.apply_all(self.engine, self._state.definition, events)) if events else []
+            outcomes = (
+                await self._run_flow(flows.apply_all(self.engine, self._state.definition, events)) if events else []
+            )
         except Exception as error:  # noqa: BLE001 (a store error: the same events can be applied again)
             outcomes = [error for _ in events]
         for delivery, outcome in zip(readable, outcomes, strict=True):

@@ -16,7 +16,7 @@ from redis.exceptions import ResponseError
 
 from onceward.errors import StoreError
 from onceward.stores.redis.async_connection import RedisChannel
-from onceward.stores.redis.errors import Cut
+from onceward.stores.redis.errors import ConnectionLost
 from onceward.stores.redis.resp import RedisError, command
 
 REQUIRED_OPTIONS: Final = {"protocol": 2}
@@ -49,12 +49,12 @@ class StreamChannel:
         payload = command(parts)
         try:
             reply = await self._exchange(payload)
-        except Cut as error:
+        except ConnectionLost as error:
             if not error.stale:
                 raise Disconnected(f"{self._name}: {error}") from error
             try:
                 reply = await self._exchange(payload)
-            except Cut as again:
+            except ConnectionLost as again:
                 raise Disconnected(f"{self._name}: {again}") from again
         if isinstance(reply, RedisError):
             raise ResponseError(reply.text)
