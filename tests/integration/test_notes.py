@@ -90,7 +90,7 @@ def test_force_forgets_a_record_that_cannot_be_read(sqlite_client: SyncClient, c
     sqlite_client.clock.set_back("10m")
     assert sqlite_client.forget("k", force=True)
     assert sqlite_client.read("k") is None
-    assert sqlite_client.outcome("k", lambda: "again").token > token, "no late owner passes"
+    assert sqlite_client.outcome("k", lambda: "again").token > token, "the fencing token rejects late owners"
     assert sqlite_client.read("k").value == "again"
 
 
@@ -119,7 +119,7 @@ def test_purge_checks_the_expiry_again_inside_its_own_transaction(valid_until: i
     cursor.connection.close()
 
 
-# ── who cleared it is told ──
+# ── events of forget and resolve ──
 
 
 def test_forgetting_and_resolving_emit_events(client: SyncClient) -> None:
@@ -134,15 +134,15 @@ def test_forgetting_and_resolving_emit_events(client: SyncClient) -> None:
     client.clock.advance("1h")
     client.outcome("parked", lambda: None)
     client.resolve("parked", applied(5))
-    (told,) = client.events_named("resolved")
-    assert (told.reason, told.state) == ("applied", "COMPLETED")
+    (resolved,) = client.events_named("resolved")
+    assert (resolved.reason, resolved.state) == ("applied", "COMPLETED")
 
 
 @pytest.mark.parametrize(("column", "value"), [one for one in DAMAGE if one[0] != "state"])
 def test_a_recovery_worker_skips_reports_and_counts_a_record_that_cannot_be_read(
     sqlite_client: SyncClient, column: str, value: Any
 ) -> None:
-    """One of them must not stop the others, for ever."""
+    """One unreadable record must not block the others permanently."""
     ran: list[int] = []
 
     @sqlite_client(key="{n}", name="work", store_input=True, retry=ValueError)
@@ -155,10 +155,10 @@ def test_a_recovery_worker_skips_reports_and_counts_a_record_that_cannot_be_read
         assert work.outcome(key).kind == "failed"
     damage(sqlite_client, column, value)
     sqlite_client.clock.advance("1h")
-    told: list[Recovered] = []
-    total = sqlite_client._wait(sqlite_client.once.recover(on_result=told.append))
+    results: list[Recovered] = []
+    total = sqlite_client._wait(sqlite_client.once.recover(on_result=results.append))
     assert (total.done, total.unreadable, total.needs_attention) == (2, 1, True)
-    assert {one.key for one in told if "what no Onceward writes" in one.error} == {"k"}
+    assert {one.key for one in results if "what no Onceward writes" in one.error} == {"k"}
 
 
 def test_a_record_that_cannot_be_read_does_not_hide_the_others_in_a_list(sqlite_client: SyncClient) -> None:

@@ -1,4 +1,4 @@
-"""Declared operations at work, on every store and in both colours: the flows that the seed documents describe."""
+"""Declared operations at work, on every store, sync and async: the flows that the seed documents describe."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def by_name(client: SyncClient, name: str, work: Any, **choices: Any) -> Guarded
 
 
 def send_with(client: SyncClient, sent: list[Any], pause: Pause | None = None) -> Any:
-    """The seed's `sendEmail`: its answers are the outcome's own words."""
+    """The seed's `sendEmail`: its answers contain the outcome's own reasons."""
 
     def send(prospect_id: int, text: str) -> None:
         if pause is not None:
@@ -129,10 +129,10 @@ def test_a_rolling_window_has_no_boundary_across_which_both_run(declared: SyncCl
     assert daily.outcome(1).executed
     declared.clock.advance("2m")
     assert rolling.outcome(1).replayed
-    assert daily.outcome(1).executed, "a calendar day is what was asked for there, by its own name"
+    assert daily.outcome(1).executed, "a calendar day is a different window with its own name"
 
 
-# ── C6: tried is tried ──
+# ── C6: a failed attempt counts as tried ──
 
 
 @pytest.mark.mission("C6")
@@ -141,7 +141,7 @@ def test_an_enrichment_that_failed_was_tried_and_is_not_tried_again_for_a_day(de
 
     def enrich(prospect_id: int, type: str) -> str:
         tried.append((prospect_id, type))
-        declared.clock.advance("1h")  # it takes its time, and that is part of the window
+        declared.clock.advance("1h")  # the window starts when the attempt starts
         if len(tried) == 1:
             raise TimeoutError("the directory does not answer")
         return "https://example.com"
@@ -175,7 +175,7 @@ def test_from_the_attempt_means_from_its_claim_and_not_from_its_end(declared: Sy
     assert enriching.outcome(1, "website").executed
     assert retried.outcome(1, "website").executed
     declared.clock.advance("23h")
-    assert retried.outcome(1, "website").replayed, "from completion, which was five hours later"
+    assert retried.outcome(1, "website").replayed, "the window starts at completion, five hours later"
 
 
 @pytest.mark.mission("C6")
@@ -213,7 +213,7 @@ def test_unless_declared_otherwise_a_failed_delivery_is_not_marked_as_seen(decla
 
 
 def test_work_that_parks_after_crashes_also_parks_if_its_window_counts_from_the_attempt(declared: SyncClient) -> None:
-    """Nobody knows whether it happened: a day later nobody knows either."""
+    """Whether the mail was sent is unknown, and waiting a day does not change that."""
 
     def send(to: str) -> None:
         raise ConnectionError("was it sent?")
@@ -261,7 +261,7 @@ def test_a_paid_call_has_the_same_key_on_every_attempt_and_another_in_the_next_w
     assert keys[0] == keys[1] != keys[2]
 
 
-# ── reason words, wherever an outcome is told ──
+# ── declared reasons, wherever an outcome is reported ──
 
 
 @pytest.mark.mission("C1", "E3")
@@ -270,9 +270,9 @@ def test_exceptions_carry_the_declared_reason_and_start_with_it(declared: SyncCl
     work = by_name(declared, "email", lambda prospect_id: pause.here() if prospect_id == 1 else None, on_done="raise")
     running = declared.start(work, 1)
     pause.reached()
-    with pytest.raises(AlreadyRunning, match=r"^send_in_progress: .* holds it") as told:
+    with pytest.raises(AlreadyRunning, match=r"^send_in_progress: .* holds it") as caught:
         work(1)
-    assert told.value.reason == "send_in_progress"
+    assert caught.value.reason == "send_in_progress"
     pause.go()
     running.result()
     with pytest.raises(AlreadyDone, match=r"^already_emailed_today: this was done before") as done:
@@ -298,9 +298,9 @@ def test_a_parked_outcome_has_its_declared_reason(declared: SyncClient) -> None:
     wiring = by_name(declared, "wire", wire)
     assert wiring.outcome(1).reason == "ask_the_bank"
     assert wiring.outcome(1).reason == "ask_the_bank"
-    with pytest.raises(OutcomeParked, match=r"^ask_the_bank: ") as told:
+    with pytest.raises(OutcomeParked, match=r"^ask_the_bank: ") as caught:
         wiring(1)
-    assert told.value.reason == "ask_the_bank"
+    assert caught.value.reason == "ask_the_bank"
 
 
 def test_a_failure_has_its_declared_reason_and_without_one_nothing_is_added(declared: SyncClient) -> None:
@@ -314,9 +314,9 @@ def test_a_failure_has_its_declared_reason_and_without_one_nothing_is_added(decl
     plain = declared(key="k:{x}", name="plain", final=ValueError)(lambda x: fails(x, ""))
     with pytest.raises(ValueError, match="no such site"):
         plain(1)
-    with pytest.raises(PreviouslyFailed, match=r"^attempt 1 failed") as told:
+    with pytest.raises(PreviouslyFailed, match=r"^attempt 1 failed") as caught:
         plain(1)
-    assert told.value.reason == "failed"
+    assert caught.value.reason == "failed"
 
 
 def test_calls_in_bulk_get_the_same_reasons(declared: SyncClient) -> None:
@@ -346,9 +346,9 @@ def test_a_claim_block_uses_the_reasons_of_its_client(client: SyncClient) -> Non
     worded = client.another(reasons={"done": "seen_before"})
     with worded.claim("k"):
         pass
-    with pytest.raises(NotAcquired, match=r"^seen_before: ") as told, worded.claim("k"):
-        pytest.fail("nobody gets here")
-    assert told.value.reason == "seen_before"
+    with pytest.raises(NotAcquired, match=r"^seen_before: ") as caught, worded.claim("k"):
+        pytest.fail("the block must not run")
+    assert caught.value.reason == "seen_before"
 
 
 # ── E: the state of services ──

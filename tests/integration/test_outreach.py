@@ -1,4 +1,4 @@
-"""Mission C1 and C2: at most one e-mail per prospect in 24 h, and the lock that such systems write by hand."""
+"""Mission C1 and C2: at most one e-mail per prospect in 24 h, and the lock that such systems implement themselves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DAY = 86_400
 
 
 class Outreach:
-    """The seed's `send_email`, on top of a face: answers as its callers know them."""
+    """The seed's `send_email`, on top of a client, with the answers that its callers expect."""
 
     def __init__(self, client: SyncClient, **settings: Any) -> None:
         self.sent: list[tuple[int, str]] = []
@@ -138,7 +138,7 @@ def test_a_release_by_a_previous_owner_does_not_free_the_new_owners_lock(client:
 
 
 def with_lock(client: SyncClient, name: str, work: Any) -> Any:
-    """What others call withLock: the work's value, or None when the lock is taken. Free again once done."""
+    """Return the work's value, or None when the lock is taken. Release the lock when the work is done."""
     try:
         with client.claim(name, lease="30s", on_running="raise"):
             value = work()

@@ -1,4 +1,4 @@
-"""The audit of examples/outreach: each of the sixteen lines has a database that is broken so that it fails."""
+"""The audit of examples/outreach: for each of the sixteen lines, a database that violates it makes it fail."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ BROKEN = {
     ),
     16: ("outside", "INSERT INTO alerts SELECT 'another key', what, 1 FROM alerts LIMIT 1", {16}),
 }
-"""For each line: which file is broken, how, and the lines that see it."""
+"""For each line: which file is changed, how, and the lines that fail."""
 
 
 @pytest.fixture(scope="module")
@@ -126,15 +126,15 @@ def test_without_a_database_the_command_says_so_and_creates_nothing(tmp_path: Pa
 @pytest.mark.mission("C7", "C10")
 def test_a_morning_on_postgresql_passes_all_lines_too(postgres: Postgres, tmp_path: Path) -> None:
     database = f"{new_database(postgres, f'morning_{os.getpid()}')}?migrate=1"
-    told: list[str] = []
-    morning(tmp_path, database, lambda *words: told.append(" ".join(map(str, words))))
+    printed: list[str] = []
+    morning(tmp_path, database, lambda *words: printed.append(" ".join(map(str, words))))
     found = audit(AuditData(database, tmp_path / "outside.db"))
     assert [one.wrong for one in found] == [[]] * 16
-    assert told[-3:] == ["mails    4", "charges  1", "alerts   4"]
+    assert printed[-3:] == ["mails    4", "charges  1", "alerts   4"]
 
 
 def test_a_mail_of_a_replaced_owner_is_counted_separately_and_a_mail_sent_again_is_not() -> None:
-    """The second claim is of 100. Whoever claims asks the server: a mail of before 100 it must have seen."""
+    """The second claim has token 100. Its owner asks the server first, so it must see any mail sent before 100."""
     mails = {
         name: Mail(at, "<m>", "p1", token)
         for name, at, token in (("early", 90, 50), ("late", 110, 50), ("second", 105, 100))

@@ -15,7 +15,7 @@ from onceward import RecordState
 from tests.integration.outreach_cases import ROOT, env, together
 from tests.integration.outreach_environment import ANNA, BORIS, Environment
 
-__all__ = ["env"]  # fixtures, told here so that pytest finds them
+__all__ = ["env"]  # fixtures, re-exported so that pytest finds them
 
 
 @pytest.mark.mission("C2")
@@ -45,7 +45,7 @@ def test_a_run_of_cron_happens_once_among_all_machines_and_a_restart_sends_nothi
     assert restarted.cron.tick().replayed
     assert restarted.cron.tick("2026-01-01T08:05:00Z").replayed
     env.clock.advance("5m")
-    assert restarted.cron.tick().value == 0  # another slot, but nobody is due
+    assert restarted.cron.tick().value == 0  # another slot, but no prospect is due
     assert env.rows("SELECT pattern, scheduled_at, sent FROM runs ORDER BY 2") == [
         (PATTERN, "2026-01-01T08:05:00.000000+00:00", 2),
         (PATTERN, "2026-01-01T08:10:00.000000+00:00", 0),

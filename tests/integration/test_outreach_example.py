@@ -1,4 +1,4 @@
-"""examples/outreach: what the seed document says about all of it, and its own test cases, with real mails and files."""
+"""examples/outreach: the requirements of the seed document and its own test cases, with real mails and files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from examples.outreach.app import Outreach
 from tests.integration.outreach_cases import HERE, ROOT, env, mail, together
 from tests.integration.outreach_environment import ANNA, BORIS, Environment
 
-__all__ = ["env"]  # fixtures, told here so that pytest finds them
+__all__ = ["env"]  # fixtures, re-exported so that pytest finds them
 
 
 # ── the document's own test cases ───────────────────────────────────────────────────────────────────────────────────
@@ -73,7 +73,7 @@ def test_everything_delivered_again_changes_no_column_of_any_table(env: Environm
 def test_rows_and_the_record_of_their_work_are_committed_together(
     env: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever is killed just behind a commit has done all of it: looked at just there."""
+    """A worker that is killed right after a commit has written both: check the rows right after each commit."""
     outreach = env.worker()
     prospect = outreach.import_prospect(**ANNA)["id"]
     env.clock.advance("8h5m")

@@ -75,13 +75,13 @@ def test_two_ids_that_differ_only_in_undecodable_bytes_are_different() -> None:
 def test_subjects_senders_and_references_are_read() -> None:
     mail = read_mail(
         b"From: =?utf-8?q?Mira_=C3=96sterholt?= <Mira@Osterholt.example>\r\n"
-        b"Subject: =?utf-8?b?R2VybmUs?= =?iso-8859-1?q?_am_M=E4rz-Termin?=\r\n =?x-nobody?q?!?=\r\n"
+        b"Subject: =?utf-8?b?R2VybmUs?= =?iso-8859-1?q?_am_M=E4rz-Termin?=\r\n =?x-unknown?q?!?=\r\n"
         b"In-Reply-To: <b@x>\r\nReferences: <a@x>\r\n <b@x>\r\n\r\n"
     )
     assert mail.sender == "mira@osterholt.example"
     assert mail.subject == "Gerne, am März-Termin!"
     assert mail.answers == ("<b@x>", "<b@x>", "<a@x>")
-    assert (read_mail(b"From: nobody\r\n\r\n").sender, read_mail(b"").message_id) == (None, None)
+    assert (read_mail(b"From: unknown\r\n\r\n").sender, read_mail(b"").message_id) == (None, None)
 
 
 def test_of_several_parts_the_plain_text_is_read() -> None:

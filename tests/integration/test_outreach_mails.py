@@ -1,4 +1,4 @@
-"""examples/outreach: a prospect gets one mail a day, through lost answers, refusals and senders that stood still."""
+"""examples/outreach: a prospect gets one mail a day, despite lost answers, refusals and suspended senders."""
 
 from __future__ import annotations
 
@@ -13,9 +13,18 @@ from onceward import LeaseLost, applied
 from onceward.errors import LeaseOverdue
 from tests.clients import Pause
 from tests.integration.outreach_cases import TODAY, env
-from tests.integration.outreach_environment import ANNA, BORIS, Deaf, Dying, Environment, Paused, Rude, opened
+from tests.integration.outreach_environment import (
+    ANNA,
+    BORIS,
+    AbortsConnections,
+    DiesWhileReplying,
+    Environment,
+    Paused,
+    RejectsQuit,
+    opened,
+)
 
-__all__ = ["env"]  # fixtures, told here so that pytest finds them
+__all__ = ["env"]  # fixtures, re-exported so that pytest finds them
 
 
 @pytest.mark.mission("C1", "C10")
@@ -74,16 +83,16 @@ def test_a_mail_that_was_taken_without_an_answer_is_found_by_its_message_id_and_
 
 
 @pytest.mark.mission("C1")
-@pytest.mark.parametrize("last_words", [b"25", b"2", b"no answer\r\n", b"250 " + b"x" * 10_000])
-def test_a_truncated_reply_of_a_server_that_died_is_not_a_refusal(tmp_path: Path, last_words: bytes) -> None:
-    with opened(tmp_path, Dying) as env:
-        assert isinstance(env.outside, Dying)
+@pytest.mark.parametrize("partial_reply", [b"25", b"2", b"no answer\r\n", b"250 " + b"x" * 10_000])
+def test_a_truncated_reply_of_a_server_that_died_is_not_a_refusal(tmp_path: Path, partial_reply: bytes) -> None:
+    with opened(tmp_path, DiesWhileReplying) as env:
+        assert isinstance(env.outside, DiesWhileReplying)
         outreach = env.worker()
         prospect = outreach.import_prospect(**ANNA)["id"]
-        env.outside.last_words = last_words
+        env.outside.partial_reply = partial_reply
         with pytest.raises(OSError, match="invalid reply of the mail server"):
             outreach.send_email(prospect)
-        env.outside.last_words = b""
+        env.outside.partial_reply = b""
         assert outreach.send_email(prospect) == {"skipped": True, "reason": "send_in_progress"}
         env.clock.advance("301s")
         assert outreach.send_email(prospect) == TODAY
@@ -92,14 +101,14 @@ def test_a_truncated_reply_of_a_server_that_died_is_not_a_refusal(tmp_path: Path
 
 @pytest.mark.mission("C1")
 def test_a_mail_that_never_arrived_is_sent_once_the_server_says_so(tmp_path: Path) -> None:
-    with opened(tmp_path, Deaf) as env:
-        assert isinstance(env.outside, Deaf)
+    with opened(tmp_path, AbortsConnections) as env:
+        assert isinstance(env.outside, AbortsConnections)
         outreach = env.worker()
         prospect = outreach.import_prospect(**ANNA)["id"]
         with pytest.raises(OSError, match="Connection unexpectedly closed"):
             outreach.send_email(prospect)
         assert outreach.send_email(prospect) == {"skipped": True, "reason": "send_in_progress"}  # it may be under way
-        env.outside.deaf = False
+        env.outside.aborts = False
         env.clock.advance("301s")
         assert outreach.send_email(prospect) == {"sent": True}
         assert len(env.kept("SELECT 1 FROM mails")) == len(env.rows("SELECT 1 FROM emails")) == 1
@@ -165,7 +174,7 @@ def test_a_mail_that_cannot_be_composed_blocks_no_other_mail(env: Environment) -
 
 @pytest.mark.mission("C1")
 def test_an_error_reply_to_quit_does_not_turn_a_sent_mail_into_a_refused_one(tmp_path: Path) -> None:
-    with opened(tmp_path, Rude) as env:
+    with opened(tmp_path, RejectsQuit) as env:
         outreach = env.worker()
         prospect = outreach.import_prospect(**ANNA)["id"]
         assert outreach.send_email(prospect) == {"sent": True}
@@ -199,7 +208,7 @@ def test_a_sender_that_was_suspended_before_it_began_to_send_does_not_send(
 def test_a_sender_that_was_suspended_for_longer_than_its_lease_may_send_again_and_that_is_counted_separately(
     env: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What no lease can prevent: it was replaced between its last look at the lease and the mail."""
+    """No lease can prevent this: the sender was replaced between its last check of the lease and the mail."""
     slow, other = env.worker(), env.worker()
     prospect = slow.import_prospect(**ANNA)["id"]
     pause, send = Pause(), slow._mails.send
@@ -217,16 +226,16 @@ def test_a_sender_that_was_suspended_for_longer_than_its_lease_may_send_again_an
         except LeaseLost as lost:
             raised.append(lost)
 
-    standing_still = threading.Thread(target=run)
-    standing_still.start()
+    suspended = threading.Thread(target=run)
+    suspended.start()
     pause.reached()
     env.clock.advance("301s")
     assert other.send_email(prospect) == {"sent": True}
     env.clock.advance("1s")
     pause.go()
-    standing_still.join(60)
+    suspended.join(60)
     assert len(raised) == 1
-    again, apart = resent(env.data.mails())
-    assert (len(again), len(apart), len(set(env.kept("SELECT message_id FROM mails")))) == (0, 1, 1)
+    again, replaced = resent(env.data.mails())
+    assert (len(again), len(replaced), len(set(env.kept("SELECT message_id FROM mails")))) == (0, 1, 1)
     assert env.rows("SELECT count(*) FROM emails") == [1]
     assert [found.wrong for found in audit(env.data) if found.wrong] == []

@@ -1,4 +1,4 @@
-"""examples/outreach: prospects that are imported, found to be one, and enriched."""
+"""examples/outreach: prospects that are imported, merged and enriched."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from examples.outreach.audit import audit
 from tests.integration.outreach_cases import HERE, TODAY, env, mail, together
 from tests.integration.outreach_environment import ANNA, BORIS, Environment
 
-__all__ = ["env"]  # fixtures, told here so that pytest finds them
+__all__ = ["env"]  # fixtures, re-exported so that pytest finds them
 
 
 # ── C5: imports ─────────────────────────────────────────────────────────────────────────────────────────────────────

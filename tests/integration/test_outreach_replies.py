@@ -1,4 +1,4 @@
-"""examples/outreach: a reply is processed once, and people are told once."""
+"""examples/outreach: a reply is processed once, and people are notified once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from tests.integration.outreach_cases import env, mail, together
 from tests.integration.outreach_environment import ANNA, BORIS, Environment
 
-__all__ = ["env"]  # fixtures, told here so that pytest finds them
+__all__ = ["env"]  # fixtures, re-exported so that pytest finds them
 
 
 @pytest.mark.mission("C4", "C10")
@@ -18,7 +18,7 @@ def test_a_reply_is_processed_once_and_people_are_notified_once(env: Environment
     assert outreach.receive(mail()) == {"processed": True}
     env.clock.advance("4000d")
     assert env.worker().receive(mail()) == {"duplicate": True}
-    assert outreach.receive(mail(sender="somebody@else.example")) == {"duplicate": True}
+    assert outreach.receive(mail(sender="another@else.example")) == {"duplicate": True}
     assert env.rows("SELECT prospect_id, direction, message_id FROM emails") == [(prospect, "inbound", "<a@b.example>")]
     assert env.rows("SELECT replies FROM prospects") == [1]
     assert env.kept("SELECT asked FROM alerts") == [1]
@@ -59,7 +59,7 @@ def test_a_reply_that_was_stored_without_a_notification_is_notified_by_the_redel
     assert outreach.receive(mail()) == {"duplicate": True}
     assert outreach.receive(mail()) == {"duplicate": True}
     assert env.rows("SELECT count(*) FROM emails") == [1]
-    assert env.kept("SELECT asked FROM alerts") == [2]  # asked twice under one key, so told once
+    assert env.kept("SELECT asked FROM alerts") == [2]  # two requests under one key, so one notification
 
 
 @pytest.mark.mission("C4")

@@ -16,11 +16,13 @@ from tests.people_places import record
 @pytest.mark.mission("D2")
 async def test_statements_that_arrive_concurrently_make_one_record(tmp_path: Path) -> None:
     async with AsyncPeople(f"sqlite:///{tmp_path}/people.db") as people:
-        told = await asyncio.gather(*(people.add(record("xapi", str(n), email="a@example.com")) for n in range(20)))
-        assert sorted(one.action for one in told) == ["created", *["updated"] * 19]
+        decisions = await asyncio.gather(
+            *(people.add(record("xapi", str(n), email="a@example.com")) for n in range(20))
+        )
+        assert sorted(one.action for one in decisions) == ["created", *["updated"] * 19]
         found = await people.find(email="A@example.com")
         assert found is not None
-        assert found == await people.get(told[0].person or "")
+        assert found == await people.get(decisions[0].person or "")
         assert await people.reviews() == []
 
 

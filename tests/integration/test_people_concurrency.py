@@ -1,4 +1,4 @@
-"""Several importers at once never create one person twice."""
+"""Several concurrent importers never create one person twice."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from tests.integration.people_importer import SIZE
 from tests.people_places import BOTH, people_url, record
 from tests.servers.postgres import execute
 
-PATIENCE = 60.0  # seconds for what must come true
+PATIENCE = 60.0  # seconds to wait for a condition
 IMPORTERS = 3
 ANNA = {"name": "Anna Schmidt", "city": "Berlin", "country": "DE"}
 
 
-def until(true: Callable[[], bool]) -> None:
+def until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < deadline, "it never came true"
+    while not condition():
+        assert time.monotonic() < deadline, "the condition never became true"
         time.sleep(0.01)
 
 
 @pytest.mark.mission("C5", "D2")
 @pytest.mark.parametrize("kind", BOTH)
-@pytest.mark.parametrize("at_once", [1, 25])
+@pytest.mark.parametrize("batch_size", [1, 25])
 def test_processes_that_import_the_same_people_create_each_once(
-    kind: str, at_once: int, tmp_path: Path, request: pytest.FixtureRequest
+    kind: str, batch_size: int, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     url = people_url(kind, tmp_path, request)
     People(url).close()
     command = [sys.executable, "-m", "tests.integration.people_importer", url]
     names = [f"importer{n}" for n in range(IMPORTERS)]
     pool = [
-        subprocess.Popen([*command, name, str(seed), str(at_once), str(tmp_path)], stderr=subprocess.PIPE)
+        subprocess.Popen([*command, name, str(seed), str(batch_size), str(tmp_path)], stderr=subprocess.PIPE)
         for seed, name in enumerate(names)
     ]
     try:
@@ -64,26 +64,26 @@ def test_processes_that_import_the_same_people_create_each_once(
 
 
 def test_threads_that_open_a_new_file_concurrently_all_succeed(tmp_path: Path) -> None:
-    """To make it a file with a log of its own is a step for which SQLite does not wait."""
+    """SQLite does not wait for a lock while a new file is switched to WAL mode."""
     for round_ in range(40):
         url = f"sqlite:///{tmp_path}/people{round_}.db"
         start = threading.Barrier(4)
-        told: list[object] = []
+        results: list[object] = []
 
-        def opens(url: str = url, start: threading.Barrier = start, told: list[object] = told) -> None:
+        def opens(url: str = url, start: threading.Barrier = start, results: list[object] = results) -> None:
             try:
                 with People(url) as people:
                     start.wait(PATIENCE)
-                    told.append(people.add(record("csv", email="a@example.com")).action)
+                    results.append(people.add(record("csv", email="a@example.com")).action)
             except Exception as error:
-                told.append(error)
+                results.append(error)
 
         pool = [threading.Thread(target=opens) for _ in range(4)]
         for thread in pool:
             thread.start()
         for thread in pool:
             thread.join(PATIENCE)
-        assert sorted(map(str, told)) == ["created", *["skipped"] * 3]
+        assert sorted(map(str, results)) == ["created", *["skipped"] * 3]
 
 
 class Second(threading.Thread):
@@ -104,7 +104,7 @@ def waits_for_a_claim() -> bool:
     return bool(execute("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"))
 
 
-@pytest.mark.parametrize("fields", [ANNA, {"email": "anna@example.com"}], ids=["likeness", "address"])
+@pytest.mark.parametrize("fields", [ANNA, {"email": "anna@example.com"}], ids=["similarity", "address"])
 def test_the_second_importer_waits_for_the_first_and_finds_its_person(
     tmp_path: Path, request: pytest.FixtureRequest, fields: dict[str, str]
 ) -> None:
@@ -125,7 +125,7 @@ def test_the_second_importer_waits_for_the_first_and_finds_its_person(
 def test_without_claims_the_same_person_would_be_created_twice(
     tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So that the test above is known to see it."""
+    """Show that the test above would detect the error."""
     url = people_url("postgres", tmp_path, request)
     monkeypatch.setattr(PostgresTables, "claim", lambda *_: None)
     with People(url) as people:
@@ -180,11 +180,11 @@ def test_threads_may_share_one_people_object(kind: str, tmp_path: Path, request:
 def test_a_child_after_a_fork_opens_a_connection_of_its_own(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """What the child has committed stays, though the parent closes what it had open before."""
+    """What the child has committed stays, although the parent closes the connection it opened before the fork."""
     with People(people_url(kind, tmp_path, request)) as people:
         people.add(record("parent", "1", email="a@example.com"))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # Python warns that forking beside threads is brave
+            warnings.simplefilter("ignore", DeprecationWarning)  # Python warns about forking a process that has threads
             child = os.fork()
         if child == 0:
             try:

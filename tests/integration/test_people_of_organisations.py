@@ -1,4 +1,4 @@
-"""People of one organisation: they share a domain, an office and often a name, and stay who they are."""
+"""People of one organisation: they share a domain, an office and often a name, and stay separate people."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def people() -> Iterator[People]:
 
 @pytest.mark.mission("C5")
 def test_a_directory_with_similar_names_keeps_every_person(people: People) -> None:
-    """Addresses that differ by a number, one surname, one city: they were taken for slips of half as many people."""
+    """Addresses that differ by a number, one surname, one city: they were mistaken for typos of half as many people."""
     staff = [
         record("hr", str(n), name="Anna Meier", email=f"anna.meier{n}@corp.example", city="Berlin", country="DE")
         for n in range(PEOPLE)
     ]
     assert set(actions(people.add_many(staff))) == {"created"}
     assert len(people) == PEOPLE
-    assert people.reviews() == [], "nor is anybody asked about a number"
+    assert people.reviews() == [], "a different number does not cause a review"
 
 
 @pytest.mark.mission("C5")
@@ -60,22 +60,22 @@ def test_every_person_is_found_again_by_their_address(people: People) -> None:
 def test_a_record_without_an_address_matches_neither_of_two_namesakes_with_one_each(people: People) -> None:
     for number in (1, 2):
         people.add(record("hr", None, name="Anna Meier", email=f"anna.meier{number}@corp.example", **BERLIN))
-    told = people.add(record("fair", "1", name="Anna Meier", **BERLIN))
-    assert told.action != "updated"
+    decision = people.add(record("fair", "1", name="Anna Meier", **BERLIN))
+    assert decision.action != "updated"
     assert len(people) == 3
 
 
 def test_a_person_with_a_merely_similar_name_is_not_a_namesake(people: People) -> None:
     for name in ("Anna", "Hanna"):
         people.add(record("hr", None, name=f"{name} Meier", email=f"{name}.meier@corp.example", **BERLIN))
-    told = people.add(record("fair", "1", name="Anna Meier", **BERLIN))
-    assert (told.action, told.rule) == ("updated", "likeness")
-    assert people.find(email="anna.meier@corp.example") == people.get(told.person or "")
+    decision = people.add(record("fair", "1", name="Anna Meier", **BERLIN))
+    assert (decision.action, decision.rule) == ("updated", "likeness")  # plain: ok (stored)
+    assert people.find(email="anna.meier@corp.example") == people.get(decision.person or "")
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_accepted_matches_in_generated_organisations_are_correct(seed: int) -> None:
-    """Directories, households, common names, short names, slips: precision first, the rest is asked or left."""
+    """Directories, households, common names, short names, typos: precision first, the rest is reviewed or left."""
     found = measured("organisations", Directory(seed).records(300))
     assert found.precision > 0.99
     assert found.recall > 0.9

@@ -1,4 +1,4 @@
-"""Sources that number their rows anew: an id that is given to somebody else, and given back."""
+"""Sources that renumber their rows: an id that is given to another person, and given back."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def test_a_row_inserted_in_front_shifts_the_ids_and_every_person_stays_the_same(
 
 @pytest.mark.mission("D2", "D3")
 def test_an_id_that_alternates_between_two_people_is_accepted_every_time(people: People) -> None:
-    told = [people.add(record("list", "1", **row)) for row in (ANNA, BERND, ANNA, BERND, ANNA)]
-    assert actions(told) == ["created"] * 5
-    last = people.get(told[-1].person or "")
+    decisions = [people.add(record("list", "1", **row)) for row in (ANNA, BERND, ANNA, BERND, ANNA)]
+    assert actions(decisions) == ["created"] * 5
+    last = people.get(decisions[-1].person or "")
     assert last is not None
     assert last.fields["name"] == "Anna Schmidt"
-    assert len({one.person for one in told}) == 5, "nobody gets the id of somebody else"
+    assert len({one.person for one in decisions}) == 5, "no person gets the id of another"
 
 
 def test_many_people_are_found_by_one_query_and_an_invalid_address_finds_no_one(people: People) -> None:
@@ -55,6 +55,6 @@ def test_many_people_are_found_by_one_query_and_an_invalid_address_finds_no_one(
 
 
 def test_a_record_whose_id_cannot_be_stored_is_rejected_and_stops_no_other(people: People) -> None:
-    told = people.add_many([record("list", "\ud800", **ANNA), record("list", "2", email="bo@example.com")])
-    assert actions(told) == ["rejected", "created"]
-    assert "id" in told[0].reason
+    decisions = people.add_many([record("list", "\ud800", **ANNA), record("list", "2", email="bo@example.com")])
+    assert actions(decisions) == ["rejected", "created"]
+    assert "id" in decisions[0].reason

@@ -1,4 +1,4 @@
-"""Doubtful pairs: somebody answers, and the answer is kept."""
+"""Doubtful pairs: a person reviews them, and the answer is kept."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def people(url: str) -> Iterator[People]:
 
 
 def pair(people: People) -> tuple[str, str]:
-    told = [people.add(record("csv", "1", **ANNA)), people.add(record("csv", "2", **ANA))]
-    assert told[1].action == "to_review"
-    return told[0].person or "", told[1].person or ""
+    decisions = [people.add(record("csv", "1", **ANNA)), people.add(record("csv", "2", **ANA))]
+    assert decisions[1].action == "to_review"
+    return decisions[0].person or "", decisions[1].person or ""
 
 
 def test_an_accepted_pair_is_one_person_and_the_newer_id_redirects_to_the_older(people: People) -> None:
@@ -41,7 +41,7 @@ def test_an_accepted_pair_is_one_person_and_the_newer_id_redirects_to_the_older(
     assert people.get(ana) == merged
     assert len(merged.contributions) == 2
     assert people.reviews() == []
-    assert people.accept(anna, ana) == merged, "to say it again changes nothing"
+    assert people.accept(anna, ana) == merged, "accepting again changes nothing"
 
 
 def test_a_rejected_pair_stays_two_people_and_is_not_asked_about_again(people: People) -> None:
@@ -100,7 +100,7 @@ def test_a_rejection_outlives_a_merge_into_a_person_with_an_open_review(people: 
     people.add(record("csv", "2", **ANA, email="ana@example.com"))
     people.reject(younger, ana)
     assert people.accept(anna, younger).id == anna
-    assert people.reviews() == [], "it was answered"
+    assert people.reviews() == [], "it has been reviewed"
     both = people.add(record("x", "1", email=["anna@example.com", "ana@example.com"]))
     assert (both.person, both.merged) == (anna, ())
 
@@ -127,8 +127,8 @@ def test_the_list_of_reviews_is_one_snapshot_although_other_users_answer_concurr
         return read(tables, ids)
 
     monkeypatch.setattr(reading, "people", meanwhile)
-    [question] = people.reviews()
-    assert [question.one.id, question.other.id] == sorted((anna, ana))
+    [review] = people.reviews()
+    assert [review.one.id, review.other.id] == sorted((anna, ana))
     assert people.reviews() == []
 
 

@@ -1,4 +1,4 @@
-"""What a batch on PostgreSQL does not show was done; what it shows is judged by the state table."""
+"""Batches on PostgreSQL: rows that a statement does not return were written, the state table decides the others."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def claimed(store: PostgresStore, *words: str) -> list[Record]:
     return [one.record for one in answers if one.record is not None]
 
 
-def completion(held: Record, of: Record | None) -> Complete:
-    return Complete(held.id, held.token, held.nonce, result=f"{held.key} is done".encode(), of=of)
+def completion(record: Record, of: Record | None) -> Complete:
+    return Complete(record.id, record.token, record.nonce, result=f"{record.key} is done".encode(), of=of)
 
 
 def stored(store: PostgresStore, *records: Record) -> list[Record | None]:
@@ -49,17 +49,17 @@ def stored(store: PostgresStore, *records: Record) -> list[Record | None]:
 
 @pytest.mark.rival(13)
 def test_each_completion_of_a_batch_returns_the_stored_record(store: PostgresStore) -> None:
-    """As its owner has it; renewed since; renewed with a note; by an owner who has none; and by one who lost it."""
-    plain, renewed, noted, nothing, lost = held = claimed(store, *"abcde")
+    """Records as the owner knows them, renewed, renewed with a note, unknown to the owner, and lost."""
+    plain, renewed, noted, nothing, lost = records = claimed(store, *"abcde")
     sent(
         store,
         Renewal(renewed.id, renewed.token, renewed.nonce, 1_000_000),
         Renewal(noted.id, noted.token, noted.nonce, 1_000_000, {"step": "two"}),
         Release(lost.id, lost.token, lost.nonce),
     )
-    answers = sent(store, *(completion(one, None if one is nothing else one) for one in held))
+    answers = sent(store, *(completion(one, None if one is nothing else one) for one in records))
     assert [one.verdict for one in answers] == [*[Verdict.OK] * 4, Verdict.LOST]
-    assert [one.record for one in answers] == stored(store, *held)
+    assert [one.record for one in answers] == stored(store, *records)
     done = [one.record for one in answers[:4] if one.record is not None]
     assert [one.state for one in done] == [RecordState.COMPLETED] * 4
     assert [one.result for one in done] == [f"{word} is done".encode() for word in "abcd"]
@@ -70,10 +70,10 @@ def test_each_completion_of_a_batch_returns_the_stored_record(store: PostgresSto
 
 @pytest.mark.fault("F3")
 def test_a_repeated_batch_of_completions_gets_the_same_answers(store: PostgresStore) -> None:
-    held = claimed(store, *"abc")
-    once, again = (sent(store, *(completion(one, one) for one in held)) for _ in range(2))
+    records = claimed(store, *"abc")
+    once, again = (sent(store, *(completion(one, one) for one in records)) for _ in range(2))
     assert [one.verdict for one in (*once, *again)] == [Verdict.OK] * 6
-    assert [one.record for one in again] == [one.record for one in once] == stored(store, *held)
+    assert [one.record for one in again] == [one.record for one in once] == stored(store, *records)
 
 
 def test_each_claim_of_a_batch_is_acquired_or_returns_the_stored_record(store: PostgresStore) -> None:
@@ -91,13 +91,13 @@ def test_each_claim_of_a_batch_is_acquired_or_returns_the_stored_record(store: P
 def test_a_batch_does_not_wait_for_a_record_that_another_transaction_has_locked(
     store: PostgresStore, schema: str
 ) -> None:
-    """Neither does it take silence for a yes."""
-    held = claimed(store, *"ab")
+    """It does not mistake a missing row for success either."""
+    records = claimed(store, *"ab")
     with psycopg.connect(os.environ[URL]) as other:
         table = sql.Identifier(schema, "onceward_records")
-        other.execute(sql.SQL("SELECT FROM {} WHERE id = %s FOR UPDATE").format(table), (held[0].id,))
+        other.execute(sql.SQL("SELECT FROM {} WHERE id = %s FOR UPDATE").format(table), (records[0].id,))
         with pytest.raises(StoreUnavailable):
-            run(store.send([completion(one, one) for one in held], 1.0))
-        assert [one and one.state for one in stored(store, *held)] == [RecordState.PENDING, RecordState.COMPLETED]
-    answers = sent(store, *(completion(one, one) for one in held))
+            run(store.send([completion(one, one) for one in records], 1.0))
+        assert [one and one.state for one in stored(store, *records)] == [RecordState.PENDING, RecordState.COMPLETED]
+    answers = sent(store, *(completion(one, one) for one in records))
     assert [one.verdict for one in answers] == [Verdict.OK] * 2

@@ -25,7 +25,7 @@ from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import URL, Postgres, execute
 from tests.servers.proxy import CUT_REPLY, LOSE_REPLY, LOSE_REQUEST, RESET_REPLY, SWALLOW_REPLY, Fault, Proxy
 
-__all__ = ["proxy", "store"]  # fixtures, told here so that pytest finds them
+__all__ = ["proxy", "store"]  # fixtures, re-exported so that pytest finds them
 
 ACQUIRED = Verdict.ACQUIRED
 
@@ -49,18 +49,18 @@ def test_while_the_server_is_down_nothing_is_claimed_and_when_it_is_up_again_the
             once.run("meanwhile", done.append, "meanwhile")
         once.run("before", done.append, "before")
     assert done == ["before", "meanwhile"]
-    told = [record.message for record in caplog.records if record.name == "onceward.postgres"]
-    lost, found = ([one for one in told if word in one] for word in ("connection lost", ": reconnected"))
-    assert (len(lost), len(found)) == (1, 1), "an outage is told once"
+    messages = [record.message for record in caplog.records if record.name == "onceward.postgres"]
+    lost, found = ([one for one in messages if word in one] for word in ("connection lost", ": reconnected"))
+    assert (len(lost), len(found)) == (1, 1), "an outage is logged once"
 
 
 @pytest.mark.fault("F50")
 def test_a_server_that_is_not_there_at_all_is_a_typed_error_that_names_it_without_the_password() -> None:
     once = Once("postgresql://me:secret@127.0.0.1:9/db?sslpassword=hidden")
-    with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:9/db") as told:
+    with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:9/db") as caught:
         once.run("k", lambda: None)
-    assert "secret" not in str(told.value)
-    assert "hidden" not in str(told.value)
+    assert "secret" not in str(caught.value)
+    assert "hidden" not in str(caught.value)
 
 
 # ── paused ──
@@ -172,12 +172,12 @@ def test_an_undeclared_pooler_is_detected_by_its_missing_prepared_statements(
             once.run(f"k{number}", lambda: None)
 
 
-# ── no entry, or a narrow one ──
+# ── locked out, or limited to one connection ──
 
 
 @pytest.mark.fault("F51")
 def test_a_user_who_is_locked_out_later_gets_an_outage(postgres: Postgres) -> None:
-    """The URL was right, so it will be right again: what is done waits for its settlement as through any outage."""
+    """The URL was right, so it will be right again: completed work waits for its settlement as in any outage."""
     name = f"locked_out_{os.getpid()}"
     execute(f"CREATE ROLE {name} LOGIN SUPERUSER")
     with Once(f"{os.environ[URL]}?user={name}&schema={name}&migrate=1") as once:
@@ -203,7 +203,7 @@ async def test_a_server_that_allows_one_connection_serves_many_callers_by_it() -
         return 2 * number
 
     async with AsyncOnce(f"{os.environ[URL]}?user={name}&schema={name}&migrate=1", lease=3600) as once:
-        done = await asyncio.gather(*(once.run(f"crowd {number}", doubled, number) for number in range(200)))
+        done = await asyncio.gather(*(once.run(f"caller {number}", doubled, number) for number in range(200)))
     assert done == [2 * number for number in range(200)]
     execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
 
@@ -228,7 +228,7 @@ def test_a_forked_child_has_connections_of_its_own_and_leaves_the_parents_alone(
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     for number in range(3):
         assert claim(store, claim_request(f"parent {number}")).verdict is ACQUIRED
-    assert store._pool._idle == [mine], "the child has not said goodbye on the parent's connection"
+    assert store._pool._idle == [mine], "the child has not closed the parent's connection"
     assert claim(store, claim_request("child")).verdict is Verdict.RUNNING
 
 

@@ -1,4 +1,4 @@
-"""Records on PostgreSQL in trouble: unreadable, in each other's way, locked by somebody, restored. No mocks."""
+"""Faults of records on PostgreSQL: unreadable, in conflict, locked by another transaction, restored. No mocks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from onceward.testing.conformance.harness import LEASE, claim_request
 from tests.integration.postgres_backend import claim, store
 from tests.servers.postgres import URL, execute
 
-__all__ = ["store"]  # fixtures, told here so that pytest finds them
+__all__ = ["store"]  # fixtures, re-exported so that pytest finds them
 
 
 def test_a_record_that_cannot_be_read_hides_no_other_in_a_scan(store: PostgresStore, schema: str) -> None:
@@ -38,7 +38,7 @@ def test_a_record_that_cannot_be_read_hides_no_other_in_a_scan(store: PostgresSt
     assert len(run(store.first(Filter(), order=SortOrder.CREATED, limit=9, timeout=5)).unreadable) == 1
 
 
-# ── others in the way ──
+# ── conflicts with other transactions ──
 
 
 @pytest.mark.fault("F55")
@@ -76,7 +76,7 @@ def test_purge_commits_in_chunks_and_skips_locked_records(store: PostgresStore, 
         "SELECT sha256(n::text::bytea), 's', n::text, 'FREE', 1 FROM generate_series(1, 1200) AS n"
     )
     with psycopg.connect(os.environ[URL]) as other:
-        other.execute(f"SELECT * FROM {table} WHERE key = '7' FOR UPDATE".encode())  # somebody is at one of them
+        other.execute(f"SELECT * FROM {table} WHERE key = '7' FOR UPDATE".encode())  # locked by another transaction
         before = commits()
         assert run(store.purge(10_000, timeout=20)) == 1199
         assert commits() - before >= 3, "one transaction for at most 500"

@@ -1,4 +1,4 @@
-"""Claim, effect and result in the caller's own transaction on PostgreSQL, whatever the connection is made of."""
+"""Claim, effect and result in the caller's own transaction on PostgreSQL, for every kind of connection."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def store(schema: str) -> PostgresStore:
 @pytest.fixture
 def once(store: PostgresStore) -> Iterator[Once]:
     with Once(store, lease="10s", on_running="raise") as once:
-        once.run("ready", lambda: None)  # opens the store: tables are not made in anybody's transaction
+        once.run("ready", lambda: None)  # opens the store: tables are not created in a caller's transaction
         yield once
 
 
@@ -86,15 +86,15 @@ def test_a_rollback_leaves_nothing_as_if_it_had_never_been_claimed(once: Once, s
 
 @pytest.mark.mission("A8")
 def test_waiting_too_long_within_a_transaction_is_a_claim_error(once: Once) -> None:
-    told: list[str] = []
-    once.subscribe(lambda event: told.append(f"{event.name} {event.reason}"))
+    events: list[str] = []
+    once.subscribe(lambda event: events.append(f"{event.name} {event.reason}"))
     owner = once.claim("k")
     contextvars.Context().run(owner.__enter__)
     patient = once.using(on_running="wait", wait="5ms")
     with BLOCKING["psycopg"]("READ COMMITTED") as connection, patient.within(connection) as tx:
         assert tx.outcome("k", int).kind == "running"
     contextvars.Context().run(owner.__exit__, None, None, None)
-    assert told.count("claim_failed wait limit") == 1
+    assert events.count("claim_failed wait limit") == 1
 
 
 @pytest.mark.parametrize("kind", BLOCKING)
@@ -201,7 +201,7 @@ def test_a_key_claimed_in_another_open_transaction_is_running_for_all_other_call
         with hasty, with_psycopg("READ COMMITTED") as mine, hasty.within(mine) as my_tx:
             with pytest.raises(AlreadyRunning):
                 my_tx.run("k", lambda: "mine")
-            assert mine.execute("SELECT 1").fetchone() == (1,), "it waited, gave up, and is still usable"
+            assert mine.execute("SELECT 1").fetchone() == (1,), "it waited, timed out, and is still usable"
     assert once.run("k", writing(None, schema, "later")) == "theirs"
     assert effects(schema) == ["theirs"]
 
@@ -313,7 +313,7 @@ def test_a_claim_completed_in_a_transaction_whose_commit_got_no_answer_ends_as_t
     entry = once.read("k")
     assert entry is not None
     assert entry.state is (RecordState.COMPLETED if kept else RecordState.FAILED), (
-        "known either way, and nothing is done twice"
+        "the outcome is known either way, and nothing is done twice"
     )
 
 
@@ -322,7 +322,7 @@ def test_a_key_claimed_in_an_open_transaction_does_not_block_a_batch_of_other_ke
     once: Once, store: PostgresStore, before: str
 ) -> None:
     keys = [claim_request(f"k{number}", lease=60_000_000) for number in range(10)]
-    if before == "seen before":  # a record that is there, and locked, is another matter than one that is not
+    if before == "seen before":  # a locked existing record takes another code path than a missing one
         free = [Release(one.record.id, one.record.token, one.record.nonce) for one in claimed(store, keys)]
         run(store.settle(free, timeout=5))
     keys = [claim_request(f"k{number}") for number in range(10)]
@@ -350,7 +350,7 @@ def test_a_late_owner_gets_an_immediate_error_if_an_open_transaction_has_its_key
         with pytest.raises(StoreUnavailable, match="another open transaction"):
             run(store.settle(ends, timeout=2))
     [answer] = run(store.settle(ends[:1], timeout=5))
-    assert answer.verdict is Verdict.LOST, "it was committed: somebody else owns the key now"
+    assert answer.verdict is Verdict.LOST, "it was committed: another owner has the key now"
 
 
 def claimed(store: PostgresStore, requests: list[Any]) -> list[Any]:

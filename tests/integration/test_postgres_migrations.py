@@ -1,4 +1,4 @@
-"""Schemas of PostgreSQL: the first one is frozen, later ones only add, and both work beside one another."""
+"""Schemas of PostgreSQL: the first one is frozen, later ones only add, and both work at the same time."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ pytestmark = [pytest.mark.fault("F67"), pytest.mark.usefixtures("postgres")]
 FROZEN = (Path(__file__).parent / "postgres_schema_1.sql").read_text()
 
 A_LATER_ONE = """
-ALTER TABLE {schema}onceward_records ADD COLUMN colour text NOT NULL DEFAULT 'blue'
+ALTER TABLE {schema}onceward_records ADD COLUMN shade text NOT NULL DEFAULT 'blue'
 ;
-CREATE INDEX onceward_colour ON {schema}onceward_records (colour) WHERE colour <> 'blue'
+CREATE INDEX onceward_shade ON {schema}onceward_records (shade) WHERE shade <> 'blue'
 """
 
 WRITERS = 8
@@ -47,7 +47,7 @@ def name(postgres: Postgres) -> Iterator[str]:
 
 
 def version_1(name: str) -> None:
-    """As the first Onceward with PostgreSQL has made it."""
+    """Create the tables as the first Onceward with PostgreSQL did."""
     execute(f'CREATE SCHEMA "{name}"')
     for statement in Statements(name).fill(without_comments(FROZEN)).split("\n;\n"):
         execute(statement)
@@ -121,7 +121,7 @@ def test_a_later_migration_is_applied_while_eight_writers_work_on_the_first_vers
     assert errors == []
     assert set(done.values()) == {1}
     assert len(done) >= 20 * WRITERS
-    rows = execute(f"""SELECT state, colour, count(*) FROM "{name}".onceward_records GROUP BY state, colour""")
+    rows = execute(f"""SELECT state, shade, count(*) FROM "{name}".onceward_records GROUP BY state, shade""")
     assert rows == [("COMPLETED", "blue", len(done))]
     with Once(PostgresStore(os.environ[URL], schema=name)) as older:
         assert older.run("later", lambda: "works") == "works"
@@ -170,7 +170,7 @@ def test_the_command_shows_prints_and_creates_the_tables(name: str) -> None:
     url = f"{os.environ[URL]}?schema={name}"
     shown = as_json("--store", url, "migrate", "--dry-run")
     assert (shown["version"], shown["done"]) == (0, False)
-    assert execute("SELECT to_regnamespace(%s)", name) == [(None,)], "it only looked"
+    assert execute("SELECT to_regnamespace(%s)", name) == [(None,)], "it did not create anything"
     script = call("--store", url, "migrate", "--sql").stdout
     assert script.count("CREATE TABLE") == 6
     made = json.loads(call("--store", url, "migrate", "--yes").stdout)
@@ -217,7 +217,7 @@ def test_what_has_no_tables_to_migrate_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_migration_that_waited_for_another_sees_the_tables_of_the_other(name: str) -> None:
-    """The server may answer from memory whether a table is there, and what it remembers is older than the wait."""
+    """The server may use a cached catalog entry for a table, and that entry is older than the wait."""
     store = PostgresStore(os.environ[URL], schema=name, migrate=True)
     statements = run(store.schema(ThreadRuntime(), timeout=10)).statements
     with psycopg.connect(os.environ[URL]) as first, ThreadPoolExecutor(1) as pool:
@@ -226,7 +226,7 @@ def test_a_migration_that_waited_for_another_sees_the_tables_of_the_other(name: 
         waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
         deadline = time.monotonic() + 30
         while not execute(waiting)[0][0]:
-            assert time.monotonic() < deadline, "nobody waits"
+            assert time.monotonic() < deadline, "no session waits for the lock"
             time.sleep(0.01)
         for statement in statements:
             first.execute(statement.encode())

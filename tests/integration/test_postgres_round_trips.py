@@ -14,7 +14,7 @@ from tests.integration.postgres_backend import claim, opened, proxy, store
 from tests.servers.postgres import execute
 from tests.servers.proxy import Proxy
 
-__all__ = ["proxy", "store"]  # fixtures, told here so that pytest finds them
+__all__ = ["proxy", "store"]  # fixtures, re-exported so that pytest finds them
 
 
 @pytest.mark.mission("B4")
@@ -23,7 +23,7 @@ def test_a_replay_is_one_round_trip_and_not_one_byte_of_log(store: PostgresStore
     record = claim(through, claim_request("key")).record
     run(through.settle([Complete(record.id, record.token, record.nonce, b"x" * 5_000, b"d")], timeout=5))
     for _ in range(3):
-        claim(through, claim_request("key"))  # its statement is prepared, and the pages are tidied up
+        claim(through, claim_request("key"))  # its statement is prepared, and the pages are pruned
     exchanges, position = proxy.exchanges, written()
     for _ in range(20):
         answer = claim(through, claim_request("key"))
@@ -54,7 +54,7 @@ def test_after_many_replays_a_key_is_looked_up_first_which_costs_a_fresh_one_a_r
         assert (proxy.exchanges - before, written() - position) == (5, 0)
         before = proxy.exchanges
         assert [once.run(key, lambda: "fresh") for key in ("a", "b")] == ["fresh", "fresh"]
-        assert proxy.exchanges - before == 1 + 2 + 2, "one look, two claims, two completions"
+        assert proxy.exchanges - before == 1 + 2 + 2, "one lookup, two claims, two completions"
 
 
 @pytest.mark.parametrize("number", [1, 3], ids=["alone", "in a batch"])
@@ -62,12 +62,12 @@ def test_also_what_was_renewed_or_taken_over_is_completed_in_one_round_trip(
     store: PostgresStore, proxy: Proxy, schema: str, number: int
 ) -> None:
     through = opened(f"postgresql://postgres@127.0.0.1:{proxy.port}/postgres", schema=schema)
-    for turn in ("first", "second"):  # its statement is prepared in the first
-        keys = [f"{turn} {one}" for one in range(number)]
+    for round_name in ("first", "second"):  # its statement is prepared in the first
+        keys = [f"{round_name} {one}" for one in range(number)]
         run(through.claim([claim_request(key, lease=1) for key in keys], timeout=5))
-        held = [one.record for one in run(through.claim([claim_request(key) for key in keys], timeout=5))]
-        assert [one and one.attempt for one in held] == [2] * number
-        owned = [one for one in held if one is not None]
+        claimed = [one.record for one in run(through.claim([claim_request(key) for key in keys], timeout=5))]
+        assert [one and one.attempt for one in claimed] == [2] * number
+        owned = [one for one in claimed if one is not None]
         run(through.renew([Renewal(one.id, one.token, one.nonce, 60_000_000) for one in owned], timeout=5))
         before = proxy.exchanges
         ends = [Complete(one.id, one.token, one.nonce, b"", b"", of=one, omit_record=True) for one in owned]

@@ -1,4 +1,4 @@
-"""PostgreSQL that is not set up, not as it was meant, or not by this version: said at once, and no tables unasked."""
+"""PostgreSQL without tables, with wrong settings or of another version: an immediate error, and no implicit tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from onceward.stores.postgres import PostgresStore
 from tests.integration.postgres_backend import opened, store
 from tests.servers.postgres import URL, Postgres, execute
 
-__all__ = ["store"]  # fixtures, told here so that pytest finds them
+__all__ = ["store"]  # fixtures, re-exported so that pytest finds them
 
 
 # ── what the tables are, and are not ──
@@ -25,31 +25,31 @@ __all__ = ["store"]  # fixtures, told here so that pytest finds them
 
 def test_without_its_tables_it_says_which_command_makes_them(postgres: Postgres) -> None:
     with pytest.raises(StoreBroken, match="onceward migrate"):
-        run(PostgresStore(os.environ[URL], schema="nobody_made_it").open(ThreadRuntime()))
-    assert execute("SELECT to_regnamespace('nobody_made_it')") == [(None,)], "no DDL unless asked for"
+        run(PostgresStore(os.environ[URL], schema="missing_object").open(ThreadRuntime()))
+    assert execute("SELECT to_regnamespace('missing_object')") == [(None,)], "no DDL unless asked for"
 
 
 @pytest.mark.fault("F50")
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
-        ({"dbname": "nobody_made_it"}, "the database does not exist"),
-        ({"user": "nobody"}, "user name or password is wrong"),
+        ({"dbname": "missing_object"}, "the database does not exist"),
+        ({"user": "unknown_user"}, "user name or password is wrong"),
         ({"sslmode": "requir"}, "settings that do not work"),
         ({}, "onceward migrate"),
     ],
     ids=["database", "user", "value", "tables"],
 )
 def test_a_wrong_url_is_never_taken_for_a_store_that_is_down(
-    postgres: Postgres, caplog: pytest.LogCaptureFixture, wrong: dict[str, str], told: str
+    postgres: Postgres, caplog: pytest.LogCaptureFixture, wrong: dict[str, str], message: str
 ) -> None:
     """A typing error with on_store_down="run" would let everything run unprotected, from the first day on."""
-    url = f"{os.environ[URL]}?schema=nobody_made_it"
+    url = f"{os.environ[URL]}?schema=missing_object"
     done: list[int] = []
     with (
         caplog.at_level(logging.WARNING),
         Once("".join([url, *(f"&{name}={value}" for name, value in wrong.items())]), on_store_down="run") as once,
-        pytest.raises(StoreNotSetUp, match=told),
+        pytest.raises(StoreNotSetUp, match=message),
     ):
         once.run("key", done.append, 1)
     assert done == []
@@ -85,7 +85,7 @@ def test_nothing_partitions_the_records_and_their_id_is_unique_in_all_states(sto
 
 
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "message"),
     [
         ("schema=a.b", "schema"),
         ("schema=1a", "schema"),
@@ -96,8 +96,8 @@ def test_nothing_partitions_the_records_and_their_id_is_unique_in_all_states(sto
         ("ssl_mode=require", "did you mean 'sslmode'"),
     ],
 )
-def test_a_url_that_cannot_be_meant_is_refused(query: str, told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+def test_a_url_that_cannot_be_meant_is_refused(query: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         open_store(f"postgresql://localhost/db?{query}")
 
 

@@ -44,11 +44,11 @@ SOME: dict[str, tuple[str, list[Any]]] = {
 def there_and_back(kind: str, values: list[Any]) -> list[Any]:
     async def exchange() -> list[Any]:
         deadline = time.monotonic() + 30
-        wire = await PostgresConnection.connect(os.environ[URL].encode(), ThreadRuntime(), "the server", deadline)
+        connection = await PostgresConnection.connect(os.environ[URL].encode(), ThreadRuntime(), "the server", deadline)
         try:
-            rows = await wire.query(f"SELECT one FROM unnest($1::{kind}[]) AS one", deadline, values)
+            rows = await connection.query(f"SELECT one FROM unnest($1::{kind}[]) AS one", deadline, values)
         finally:
-            wire.close()
+            connection.close()
         return [value for (value,) in rows]
 
     return run(exchange())

@@ -33,7 +33,7 @@ def lease_until(client: SyncClient, key: str) -> int:
     return found
 
 
-# ── the user's open write transaction blocks the keeper and every claim: busy means overdue, not lost ──
+# ── the user's open write transaction blocks the heartbeat and every claim: busy means overdue, not lost ──
 
 
 @pytest.mark.mission("A4")
@@ -77,7 +77,7 @@ def test_the_end_of_the_block_renews_what_is_due_in_the_same_transaction(
         with within(sqlite_client, connection) as tx:
             tx.run("k", lambda: None)
             sqlite_client.clock.advance("2s")
-        assert lease_until(sqlite_client, "due") == before, "nothing is committed by us"
+        assert lease_until(sqlite_client, "due") == before, "Onceward has committed nothing"
         connection.commit()
         assert lease_until(sqlite_client, "due") >= before + 2_000_000
         assert lease_until(sqlite_client, "not due") == other
@@ -89,7 +89,7 @@ def test_complete_in_renews_what_else_is_due_in_the_same_transaction(
     with sqlite_client.claim("due", lease="3s"):
         before = lease_until(sqlite_client, "due")
         with sqlite_client.claim("k", lease="3s") as claim, connection:
-            sqlite_client.clock.advance("2s")  # its own renewal is due as well, and would come after its result
+            sqlite_client.clock.advance("2s")  # its own renewal is due as well, and would be written after its result
             claim.complete_in(connection, "value")
             assert lease_until(sqlite_client, "due") == before
         assert lease_until(sqlite_client, "due") >= before + 2_000_000
@@ -100,7 +100,7 @@ def test_complete_in_renews_what_else_is_due_in_the_same_transaction(
 def test_work_that_continues_after_its_result_was_committed_does_not_lose_its_key(
     sqlite_client: SyncClient, connection: sqlite3.Connection
 ) -> None:
-    """Nobody else owns it: the record is COMPLETED under its own token."""
+    """No other owner has the key: the record is COMPLETED under its own token."""
     with sqlite_client.claim("k", lease="3s") as claim:
         with connection:
             claim.complete_in(connection, "value")
@@ -152,9 +152,9 @@ def test_a_transaction_over_a_third_of_the_shortest_lease_is_reported(
             tx.run("k", lambda: None)
             sqlite_client.clock.advance(f"{seconds}s")
         connection.commit()
-    told = sqlite_client.events_named("slow_transaction")
-    assert len(told) == warnings
-    assert all("12.00 s" in event.reason for event in told)
+    events = sqlite_client.events_named("slow_transaction")
+    assert len(events) == warnings
+    assert all("12.00 s" in event.reason for event in events)
 
 
 def test_no_warning_is_emitted_while_no_lease_is_active(
@@ -167,7 +167,7 @@ def test_no_warning_is_emitted_while_no_lease_is_active(
     assert not sqlite_client.events_named("slow_transaction")
 
 
-# ── a deferred transaction that read first fails at once ──
+# ── a deferred transaction that read first fails immediately ──
 
 
 def test_a_deferred_transaction_that_read_first_must_be_repeated_and_fails_immediately(
@@ -177,8 +177,8 @@ def test_a_deferred_transaction_that_read_first_must_be_repeated_and_fails_immed
     connection.execute("SELECT * FROM effects").fetchall()
     sqlite_client.run("elsewhere", lambda: None)
     since = time.monotonic()
-    told = pytest.raises(RetryTransaction, match="roll back and repeat")
-    with told, connection, within(sqlite_client, connection) as tx:
+    raises = pytest.raises(RetryTransaction, match="roll back and repeat")
+    with raises, connection, within(sqlite_client, connection) as tx:
         tx.run("k", lambda: pytest.fail("its claim could never be written"))
     assert time.monotonic() - since < 1, "waiting would not help"
 
@@ -195,7 +195,7 @@ def test_a_deferred_transaction_that_read_first_must_be_repeated_and_fails_immed
 
 def test_a_memory_database_is_one_connection_that_all_clients_share() -> None:
     store = SQLiteStore(":memory:")
-    assert store.clone() is store, "the keeper renews in the same database"
+    assert store.clone() is store, "the heartbeat renews in the same database"
     with Once(store) as first, closing(sqlite3.connect(":memory:")) as theirs:
         second = Once(store)
         assert first.run("k", lambda: "first") == "first"

@@ -1,4 +1,4 @@
-"""Recovery workers: what nobody delivers again is finished; both colours, every store."""
+"""Recovery workers finish work that is not redelivered: sync and async, every store."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) ->
 
 
 class Work:
-    """A function of which we know how often it ran, and which dies or raises when it is told to."""
+    """A function that records its runs, and crashes or raises on request."""
 
     def __init__(self, client: SyncClient, **choices: Any) -> None:
         self.client = client
@@ -54,16 +54,16 @@ class Work:
         return f"done {n}"
 
     def die(self, *numbers: int) -> None:
-        """Owners who claim these and are not heard of again."""
+        """Claim these as owners that crash."""
         self.client.read("opens the store")
         for number in numbers:
             job = self.fn.fn.job((number,), {})
-            request = replace(Attempt(self.client.once.engine, job).request(), owner="somebody")
+            request = replace(Attempt(self.client.once.engine, job).request(), owner="another worker")
             self.client.drive(self.client.once.store.claim([request], timeout=5))
 
 
-def recover(client: SyncClient, tell: Callable[[Recovered], None] | None = None) -> Recovery:
-    found: Recovery = client._wait(client.once.recover(on_result=tell))
+def recover(client: SyncClient, on_result: Callable[[Recovered], None] | None = None) -> Recovery:
+    found: Recovery = client._wait(client.once.recover(on_result=on_result))
     return found
 
 
@@ -73,16 +73,18 @@ def test_lapsed_and_failed_work_is_finished_without_a_redelivery(client: SyncCli
     work.die(1, 2)
     work.trouble = [ConnectionError("reset")]
     assert work.fn.outcome(3).kind == "failed"
-    told: list[Recovered] = []
-    found = recover(client, told.append)
-    assert (found.done, found.running, found.waiting) == (0, 2, 1), "leases are alive, and a failure rests a while"
+    results: list[Recovered] = []
+    found = recover(client, results.append)
+    assert (found.done, found.running, found.waiting) == (0, 2, 1), (
+        "leases are alive, and a failure waits for its retry delay"
+    )
     assert not found.needs_attention
     client.clock.advance("11m")
-    found = recover(client, told.append)
+    found = recover(client, results.append)
     assert found.done == 3
     assert sorted(work.ran[1:]) == [1, 2, 3]
-    assert sorted(one.key for one in told) == ["work:1", "work:2", "work:3"]
-    assert {one.outcome.attempt for one in told if one.outcome is not None} == {2}
+    assert sorted(one.key for one in results) == ["work:1", "work:2", "work:3"]
+    assert {one.outcome.attempt for one in results if one.outcome is not None} == {2}
     assert [work.fn.outcome(n).kind for n in (1, 2, 3)] == ["replayed"] * 3
     assert recover(client) == Recovery()
 
@@ -188,7 +190,7 @@ def test_a_saga_that_a_person_resumes_is_taken_by_the_worker_immediately(client:
 
 
 def test_work_that_cannot_be_tried_is_reported_and_stops_no_other(client: SyncClient) -> None:
-    """Its input cannot be read, or its steps were changed."""
+    """Its input cannot be read, or its steps have changed."""
     work = Work(client)
     work.die(1, 2)
     client.clock.advance("11m")
@@ -199,11 +201,11 @@ def test_work_that_cannot_be_tried_is_reported_and_stops_no_other(client: SyncCl
         return sound(id, {"onceward:input": "broken!"} if id == work.fn.key(1).id else note)
 
     codec.call = call
-    told: list[Recovered] = []
-    found = recover(client, told.append)
+    results: list[Recovered] = []
+    found = recover(client, results.append)
     assert (found.done, found.unclear) == (1, 1)
     assert found.needs_attention
-    assert "ResultCorrupt" in next(one.error for one in told if one.key == "work:1")
+    assert "ResultCorrupt" in next(one.error for one in results if one.key == "work:1")
 
 
 def test_a_lowered_max_attempts_ends_the_work_and_the_worker_does_not_loop(client: SyncClient) -> None:
@@ -217,20 +219,20 @@ def test_a_lowered_max_attempts_ends_the_work_and_the_worker_does_not_loop(clien
     limited = Work(other, max_attempts=2)
     passes: list[Recovered] = []
 
-    def tell(told: Recovered) -> None:
-        passes.append(told)
+    def on_result(result: Recovered) -> None:
+        passes.append(result)
         if len(passes) == 3:
             other.once.stop()
 
-    found = recover(other, tell)
-    assert len(passes) == 1, "told once, and no pass after it"
+    found = recover(other, on_result)
+    assert len(passes) == 1, "reported once, and no pass after it"
     assert passes[0].error.startswith("no attempt is left")
     assert (found.unclear, found.again, found.needs_attention, limited.ran) == (1, 0, True, [])
 
 
 @pytest.mark.parametrize("mode", ["blocking"])  # on a loop, the owner would wait for the worker
 def test_work_that_a_late_owner_reports_as_failed_is_tried_again_later(client: SyncClient) -> None:
-    """The worker has seen it lapsed; before it claims, the owner comes back, and says that it failed."""
+    """The worker has seen the lapsed lease; before it claims, the owner comes back and reports a failure."""
     work = Work(client)
     work.die(1)
     client.clock.advance("11m")
@@ -249,7 +251,7 @@ def test_work_that_a_late_owner_reports_as_failed_is_tried_again_later(client: S
 
 
 def test_a_function_whose_parameters_have_changed_is_reported_and_stops_no_other(client: SyncClient) -> None:
-    """One that was begun by an older version of the program must not keep the worker from everything else."""
+    """Work that an older version of the program started must not block the worker."""
     Work(client).die(1, 2)
     client.clock.advance("11m")
     other = client.another()
@@ -269,10 +271,10 @@ def test_a_function_whose_parameters_have_changed_is_reported_and_stops_no_other
         more_work(n=7)
     ran.append(0)
     other.clock.advance("11m")
-    told: list[Recovered] = []
-    found = recover(other, told.append)
+    results: list[Recovered] = []
+    found = recover(other, results.append)
     assert (found.done, found.unclear, ran) == (1, 2, [0, 7])
-    assert "TypeError" in next(one.error for one in told if one.key == "work:1")
+    assert "TypeError" in next(one.error for one in results if one.key == "work:1")
 
 
 def test_work_whose_key_template_has_changed_is_not_run_under_another_key(client: SyncClient) -> None:
@@ -292,16 +294,16 @@ def test_work_whose_key_template_has_changed_is_not_run_under_another_key(client
 
 @on_every_store
 def test_several_workers_share_the_work(client: SyncClient) -> None:
-    """Each piece is done once, by whoever claims it; nobody waits for another."""
+    """Each piece is done once, by the worker that claims it; no worker waits for another."""
     work = Work(client)
     work.die(*range(40))
     client.clock.advance("11m")
     pools = [client, *(client.another() for _ in range(3))]
     works = [work, *(Work(pool) for pool in pools[1:])]
-    line = threading.Barrier(len(pools))
+    barrier = threading.Barrier(len(pools))
 
     def one(pool: SyncClient) -> int:
-        line.wait(30)
+        barrier.wait(30)
         return recover(pool).done
 
     done = [each.result(60) for each in [client.start(one, pool) for pool in pools]]
@@ -314,32 +316,32 @@ def test_a_worker_runs_until_it_is_stopped(client: SyncClient) -> None:
     work = Work(client)
     work.die(1)
     client.clock.advance("11m")
-    told: list[Recovered] = []
+    results: list[Recovered] = []
 
-    def tell(one: Recovered) -> None:
-        told.append(one)
+    def on_result(one: Recovered) -> None:
+        results.append(one)
         client.once.stop()
 
-    found = client._wait(client.once.recover(every="1ms", on_result=tell))
-    assert (found.done, len(told)) == (1, 1)
+    found = client._wait(client.once.recover(every="1ms", on_result=on_result))
+    assert (found.done, len(results)) == (1, 1)
 
 
 def test_a_store_that_is_down_is_asked_again(client: SyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
     work = Work(client)
     work.die(1)
     client.clock.advance("11m")
-    told: list[Recovered] = []
+    results: list[Recovered] = []
 
-    def tell(one: Recovered) -> None:
-        told.append(one)
+    def on_result(one: Recovered) -> None:
+        results.append(one)
         if one.outcome is not None:
             client.once.stop()
 
     monkeypatch.setattr("onceward.recovery.sweeper.STORE_RETRY_DELAY", 0.001)
     with client.store_trouble("scan", times=1):
-        found = client._wait(client.once.recover(every="1ms", on_result=tell))
+        found = client._wait(client.once.recover(every="1ms", on_result=on_result))
     assert found.done == 1
-    assert "StoreUnavailable" in told[0].error
+    assert "StoreUnavailable" in results[0].error
 
 
 def test_a_client_without_work_that_stores_its_input_cannot_recover() -> None:
@@ -350,7 +352,7 @@ def test_a_client_without_work_that_stores_its_input_cannot_recover() -> None:
         @once(store_input=True)
         async def work(n: int) -> None: ...
 
-        with pytest.raises(ConfigurationError, match="has declared no a?sync work"):
+        with pytest.raises(ConfigurationError, match=r"has declared no a?sync work"):
             once.recover()
 
 
@@ -372,12 +374,12 @@ def test_tenants_are_recovered_as_themselves() -> None:
         assert ran == ["acme", "umbrella", "acme", "umbrella"] or ran[2:] == ["umbrella", "acme"]
 
 
-# ── the pure half ──
+# ── pure functions ──
 
 NOW = 1_000_000 * SECOND
 
 
-def record(**facts: Any) -> Record:
+def record(**fields: Any) -> Record:
     given = {
         "id": b"i",
         "scope": "shop/charge",
@@ -385,13 +387,13 @@ def record(**facts: Any) -> Record:
         "state": RecordState.PENDING,
         "token": 1,
         "nonce": b"n",
-        **facts,
+        **fields,
     }
     return Record(**given)
 
 
 @pytest.mark.parametrize(
-    ("facts", "standing"),
+    ("fields", "status"),
     [
         ({"lease_until": NOW + 1}, RecoveryStatus.RUNNING),
         ({"lease_until": None}, RecoveryStatus.RUNNING),
@@ -410,13 +412,13 @@ def record(**facts: Any) -> Record:
         ({"min_reader": 99}, RecoveryStatus.OVER),
     ],
 )
-def test_recovery_status_says_which_records_are_due(facts: dict[str, Any], standing: RecoveryStatus) -> None:
-    assert recovery_status(record(**facts), NOW) is standing
+def test_recovery_status_says_which_records_are_due(fields: dict[str, Any], status: RecoveryStatus) -> None:
+    assert recovery_status(record(**fields), NOW) is status
 
 
 def test_retry_delays_double_up_to_a_limit() -> None:
-    rests = [next_attempt_at(record(state=RecordState.FAILED, attempt=n)) for n in (1, 2, 3, 4, 60)]
-    assert rests == [SECOND, 2 * SECOND, 4 * SECOND, 8 * SECOND, MAX_RETRY_DELAY]
+    delays = [next_attempt_at(record(state=RecordState.FAILED, attempt=n)) for n in (1, 2, 3, 4, 60)]
+    assert delays == [SECOND, 2 * SECOND, 4 * SECOND, 8 * SECOND, MAX_RETRY_DELAY]
 
 
 def test_a_record_belongs_to_the_app_in_its_scope() -> None:

@@ -1,4 +1,4 @@
-"""Claims that Redis grants when their caller has already left: they are given back, and no key is held by nobody."""
+"""Claims that Redis grants after their caller has left are released, so that no key stays claimed without an owner."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tests.moved_time import TOO_LONG
 from tests.servers.proxy import Proxy
 from tests.servers.redis import RedisServer
 
-__all__ = ["private", "work"]  # fixtures, told here so that pytest finds them
+__all__ = ["private", "work"]  # fixtures, re-exported so that pytest finds them
 
 
 class Alarm(Exception):
-    """What a handler of SIGALRM may raise."""
+    """Raised by a handler of SIGALRM."""
 
 
 @pytest.mark.rival(7)
@@ -34,7 +34,7 @@ class Alarm(Exception):
 def test_a_claim_that_a_server_grants_after_its_caller_has_left_is_released(
     tmp_path: Path, private: RedisServer, mode: Mode, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stood still: what it was sent meanwhile it does when it goes on, long after its callers were told."""
+    """The paused server executes the requests when it resumes, long after its callers got an error."""
     monkeypatch.setattr(Policy, "call_timeout", 0.3)  # not 5 s, as with such a lease
     with Proxy("127.0.0.1", private.port) as proxy:
         backend = RedisBackend(tmp_path, private, proxy)
@@ -75,7 +75,7 @@ async def test_a_task_that_is_cancelled_while_the_server_is_paused_leaves_no_key
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.1):
                     await once.run("order 7", work)
-            assert time.monotonic() - began < 10, "a few tries, and no more"
+            assert time.monotonic() - began < 10, "a few tries only"
         finally:
             private.send(signal.SIGCONT)
         await asyncio.wait_for(once.run("order 7", work), TOO_LONG)
@@ -87,22 +87,22 @@ async def test_a_task_that_is_cancelled_while_the_server_is_paused_leaves_no_key
 async def test_a_claim_whose_caller_is_interrupted_by_a_signal_while_queued_is_released(
     tmp_path: Path, private: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It flies when the caller has already looked for it, and has found nothing."""
+    """The claim is sent after the caller has already looked it up and found nothing."""
     send, done = acquire.send_claim, Counter[str]()
 
-    def struck(held: Attempt) -> Any:
-        sent = send(held)
-        if held.key.text == "order 7" and not done["order 1"]:
+    def interrupted(attempt: Attempt) -> Any:
+        sent = send(attempt)
+        if attempt.key.text == "order 7" and not done["order 1"]:
             raise Alarm
         return sent
 
     async def work(key: str) -> None:
         done[key] += 1
 
-    monkeypatch.setattr(execute, "send_claim", struck)
+    monkeypatch.setattr(execute, "send_claim", interrupted)
     async with AsyncOnce(private.url(), app=tmp_path.name, lease="1h", wait="20s") as once:
         await once.run("warm", work, "warm")
-        await once.read("warm")  # from here on, a look takes one round trip
+        await once.read("warm")  # from here on, a lookup takes one round trip
         keys = [f"order {number}" for number in range(12)]
         outcomes = await asyncio.gather(*(once.run(key, work, key) for key in keys), return_exceptions=True)
         assert [type(one) for one in outcomes if one is not None] == [Alarm]

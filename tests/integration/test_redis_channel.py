@@ -1,4 +1,4 @@
-"""One connection for many calls: whatever is lost on it, nobody gets the reply to another's call."""
+"""One connection for many calls: whatever is lost on it, no caller gets the reply to the call of another."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ class Interrupted(BaseException):
 
 @pytest.fixture
 def once() -> AsyncOnce:
-    """Closed by nobody: its loop ends with the test."""
-    return AsyncOnce(f"{shared().url()}&prefix=line-{uuid4().hex}", window="1h", lease="1500ms")
+    """A client that is not closed: its loop ends with the test."""
+    return AsyncOnce(f"{shared().url()}&prefix=channel-{uuid4().hex}", window="1h", lease="1500ms")
 
 
-def lost_between(receive: Receive, line: RedisChannel, data: bytes) -> None:
-    """As if a signal had raised in the loop's own code, between the socket and us: nobody is told."""
+def lost_between(receive: Receive, channel: RedisChannel, data: bytes) -> None:
+    """Drop the data, as if a signal had raised in the loop's own code before it reached us: no callback is called."""
 
 
-def interrupted_before(receive: Receive, line: RedisChannel, data: bytes) -> None:
+def interrupted_before(receive: Receive, channel: RedisChannel, data: bytes) -> None:
     try:
         raise Interrupted
     finally:
-        line.close("as `data_received` does, if it is struck inside")
+        channel.close("as `data_received` does when it is interrupted")
 
 
-def half_lost(receive: Receive, line: RedisChannel, data: bytes) -> None:
-    receive(line, data[: len(data) // 2])
+def half_lost(receive: Receive, channel: RedisChannel, data: bytes) -> None:
+    receive(channel, data[: len(data) // 2])
 
 
 @pytest.mark.fault("F51", "F53")
-@pytest.mark.parametrize("trouble", [lost_between, half_lost, interrupted_before])
+@pytest.mark.parametrize("fault", [lost_between, half_lost, interrupted_before])
 async def test_whatever_is_lost_on_the_way_no_caller_gets_the_reply_of_another(
-    once: AsyncOnce, trouble: Callable[[Receive, RedisChannel, bytes], None], monkeypatch: pytest.MonkeyPatch
+    once: AsyncOnce, fault: Callable[[Receive, RedisChannel, bytes], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     effects: Counter[str] = Counter()
 
@@ -65,16 +65,16 @@ async def test_whatever_is_lost_on_the_way_no_caller_gets_the_reply_of_another(
     await asyncio.gather(*map(called, KEYS[:30]))
     receive, count = RedisChannel.data_received, 0
 
-    def troubled(line: RedisChannel, data: bytes) -> None:
+    def faulty(channel: RedisChannel, data: bytes) -> None:
         nonlocal count
         count += 1
         if count == 2:
-            trouble(receive, line, data)
+            fault(receive, channel, data)
         else:
-            receive(line, data)
+            receive(channel, data)
 
-    monkeypatch.setattr(RedisChannel, "data_received", troubled)
-    for _ in range(3):  # the second time round, the first ones' replies would be these
+    monkeypatch.setattr(RedisChannel, "data_received", faulty)
+    for _ in range(3):  # in the second round, replies of the first would be taken for these
         done = await asyncio.wait_for(asyncio.gather(*map(called, KEYS), return_exceptions=True), TOO_LONG)
         assert {type(one) for one in done} <= {type(None), StoreUnavailable}
     await asyncio.gather(*map(called, KEYS))
@@ -103,7 +103,7 @@ async def test_a_program_that_exits_in_a_woken_task_does_not_mix_up_replies(once
     soon = loop.call_soon
 
     def caught(call: Callable[..., object], *args: object, **more: object) -> asyncio.Handle:
-        """What the loop would stop with is kept, so that it goes on: as where it is run once more to clean up."""
+        """Record the exception that would stop the loop, so that it continues as if it were run again to clean up."""
         if args and isinstance(args[0], SystemExit):
             raised.append(args[0])
             return soon(lambda: None)
@@ -144,7 +144,7 @@ async def test_a_signal_that_arrives_while_a_reply_is_delivered_keeps_no_caller_
         for again in range(10):
             assert await work(f"{number}-{again}") == f"result of {number}-{again}"
 
-    with resting():  # nobody is helped by the collector
+    with resting():  # the garbage collector must not help
         await asyncio.wait_for(asyncio.gather(*[several(number) for number in range(8)]), TOO_LONG)
     assert max(struck) < 0
     assert set(effects.values()) == {1}

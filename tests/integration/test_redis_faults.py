@@ -1,4 +1,4 @@
-"""Everything that can happen between a client and its Redis, for real, in both colours."""
+"""Every fault between a client and its Redis, with real servers, sync and async."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def work() -> Work:
     return Work()
 
 
-# ── what goes over the wire ─────────────────────────────────────────────────────────────────────────────────────────
+# ── round trips and lost data ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_run_is_two_round_trips_and_a_replay_is_one(client: SyncClient, proxy: Proxy, work: Work) -> None:
@@ -121,14 +121,14 @@ def test_what_the_network_loses_is_repeated_and_happens_once(
 @pytest.mark.rival(20)
 @pytest.mark.fault("F53")
 def test_a_new_connection_may_be_lost_as_well(client: SyncClient, proxy: Proxy, work: Work) -> None:
-    """A connection that never worked is not repeated by the store, but by the one who claims."""
+    """The store does not retry a connection that never worked; the caller of the claim does."""
     client.run("warm", lambda: None)
     proxy.next(LOSE_REPLY, times=2)
     outcome = client.outcome("order 7", work)
     assert (type(outcome), work.times, len(proxy.struck)) == (Executed, 1, 2)
 
 
-@pytest.mark.timeout(20)  # a call that waits for redis-py's own patience fails by this
+@pytest.mark.timeout(20)  # a call that waits for redis-py's own timeout fails by this
 @pytest.mark.rival(21)
 @pytest.mark.fault("F52")
 @pytest.mark.parametrize("fault", MUTE, ids=lambda fault: fault.name)
@@ -275,7 +275,7 @@ def test_a_record_that_cannot_be_read_hides_no_other_in_a_scan(backend: RedisBac
         good, bad = acquired(store, "good"), acquired(store, "bad")
         name = backend.name(bad.id)
         bytes_of = bytearray(backend.raw.get(name))
-        bytes_of[2] = 9  # after_crash: nobody writes that
+        bytes_of[2] = 9  # after_crash: an invalid value
         backend.raw.set(name, bytes(bytes_of))
         page = run(store.scan(Filter(), cursor=None, limit=10, timeout=TIMEOUT))
         assert [record.id for record in page.records] == [good.id]
@@ -298,9 +298,7 @@ def test_one_bad_item_spoils_no_other_of_its_batch(backend: RedisBackend) -> Non
             run(store.renew(renewals, timeout=TIMEOUT))
         [renewed] = run(store.read([good.id], timeout=TIMEOUT))
         assert renewed.record is not None
-        assert renewed.record.renewed_at > granted.record.renewed_at, (
-            "the one behind the bad one was renewed all the same"
-        )
+        assert renewed.record.renewed_at > granted.record.renewed_at, "the request after the bad one was renewed"
 
 
 def test_a_replica_cannot_be_used_for_claims(backend: RedisBackend, private: RedisServer) -> None:
@@ -347,7 +345,7 @@ def test_after_a_failover_the_run_continues_automatically_on_the_new_primary(
 
 
 def await_replica(primary: Any) -> None:
-    """Until it has all that was written so far: a write of our own is behind everybody else's."""
+    """Wait until the replica has everything written so far: our own write comes after all others."""
     primary.set("mark", 1)
     assert primary.execute_command("WAIT", 1, 10_000) == 1, "the replica does not follow"
 
@@ -364,10 +362,10 @@ def test_all_keys_of_a_store_live_in_one_slot_of_a_cluster(tmp_path: Path) -> No
             while b"cluster_state:ok" not in backend.raw.execute_command("CLUSTER", "INFO"):
                 threading.Event().wait(0.02)
             with opened(backend.open()) as store:
-                held = [acquired(store, f"order {number}") for number in range(3)]
-                run(store.settle([Complete(one.id, one.token, one.nonce) for one in held], timeout=TIMEOUT))
+                claimed = [acquired(store, f"order {number}") for number in range(3)]
+                run(store.settle([Complete(one.id, one.token, one.nonce) for one in claimed], timeout=TIMEOUT))
                 signed = signature("forget", "ann")
-                run(store.forget([held[0].id], force=False, timeout=TIMEOUT, signed=signed))
+                run(store.forget([claimed[0].id], force=False, timeout=TIMEOUT, signed=signed))
                 assert len(run(store.audit(AuditFilter(), limit=10, timeout=TIMEOUT))) == 1
                 assert sum(run(store.counts(timeout=TIMEOUT)).values()) == 3
                 assert run(store.purge(10, timeout=TIMEOUT, signed=signed)) == 0
@@ -411,7 +409,7 @@ def test_a_forked_child_has_connections_of_its_own(backend: RedisBackend) -> Non
         assert len(run(store.read([id_of(f"child {n}") for n in range(50)], timeout=TIMEOUT))) == 50
 
 
-# ── what must be so before claims are trusted to a server ───────────────────────────────────────────────────────────
+# ── requirements on a server before it is used ──────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.fault("F61")

@@ -71,7 +71,7 @@ def test_a_store_can_be_reached_by_a_unix_socket(backend: RedisBackend) -> None:
 
 @pytest.mark.parametrize("module", [redis, redis.asyncio], ids=["redis.Redis", "redis.asyncio.Redis"])
 def test_the_users_own_client_says_where(backend: RedisBackend, module: Any) -> None:
-    """Either kind, for either face: only its address and credentials are taken over."""
+    """A sync or async client, for either kind of Onceward client: only its address and credentials are used."""
     client = module.Redis(host="127.0.0.1", port=backend.server.port, decode_responses=True, socket_timeout=0.001)
 
     def store() -> RedisStore:
@@ -95,7 +95,7 @@ async def awaited() -> str:
     return "done"
 
 
-awaited.__name__ = awaited.__qualname__ = "work"  # the same work, for either face
+awaited.__name__ = awaited.__qualname__ = "work"  # the same work, sync and async
 
 
 def test_one_client_works_sync_and_async(backend: RedisBackend) -> None:
@@ -135,7 +135,7 @@ def test_tls_and_a_password(tmp_path: Path) -> None:
 
 
 async def first_message(url: str) -> bytes:
-    """Of a stream, by the connection of the queue's own; acknowledged by it, too."""
+    """Read and acknowledge a message of a stream by the connection of the queue."""
     async with redis.asyncio.Redis.from_url(url) as client:
         await client.xadd("orders", {"body": b"over TLS"})
         queue = RedisStreamQueue(url, stream="orders", group="shop")
@@ -229,8 +229,8 @@ def settle(store: RedisStore, request: Any) -> Record:
     return answer.record
 
 
-def owner(held: Record) -> tuple[bytes, int, bytes]:
-    return held.id, held.token, held.nonce
+def owner(record: Record) -> tuple[bytes, int, bytes]:
+    return record.id, record.token, record.nonce
 
 
 @pytest.mark.mission("E7")
@@ -238,14 +238,14 @@ def test_a_record_expires_with_its_window_and_only_if_it_has_one(backend: RedisB
     """To the millisecond: the later of its end and its token, and the margin of the clock."""
     with opened(backend.open()) as store:
         hour = Validity(lasting=HOUR)
-        held = {
+        records = {
             "live": acquired(store, "live", lease=HOUR),
             "no lease": acquired(store, "no lease", lease=None),
             "live, to be parked": acquired(store, "live, to be parked", after_crash=AfterCrash.PARK),
             "live, to be verified": acquired(store, "live, to be verified", after_crash=AfterCrash.VERIFY),
             "live, the last attempt": acquired(store, "live, the last attempt", max_attempts=1),
             "done": settle(store, Complete(*owner(acquired(store, "done")), validity=hour)),
-            "done for ever": settle(store, Complete(*owner(acquired(store, "done for ever")))),
+            "done forever": settle(store, Complete(*owner(acquired(store, "done forever")))),
             "failed": settle(store, Fail(*owner(acquired(store, "failed")), retry_in=HOUR)),
             "failed for good": settle(
                 store, Fail(*owner(acquired(store, "failed for good")), final=True, validity=hour)
@@ -254,13 +254,13 @@ def test_a_record_expires_with_its_window_and_only_if_it_has_one(backend: RedisB
             "free": settle(store, Release(*owner(acquired(store, "free")))),
         }
         ends = {
-            "live": held["live"].claimed_at + HOUR + KEEP_UNFINISHED,
-            "done": held["done"].valid_until,
-            "failed": held["failed"].updated_at + HOUR + KEEP_UNFINISHED,
-            "failed for good": held["failed for good"].valid_until,
-            "free": held["free"].token,
+            "live": records["live"].claimed_at + HOUR + KEEP_UNFINISHED,
+            "done": records["done"].valid_until,
+            "failed": records["failed"].updated_at + HOUR + KEEP_UNFINISHED,
+            "failed for good": records["failed for good"].valid_until,
+            "free": records["free"].token,
         }
-        for name, record in held.items():
+        for name, record in records.items():
             expires = backend.raw.execute_command("PEXPIRETIME", backend.name(record.id))
             end = ends.get(name)
             assert expires == (-1 if end is None else -(-(end + CLOCK_MARGIN) // 1000)), name
@@ -269,12 +269,12 @@ def test_a_record_expires_with_its_window_and_only_if_it_has_one(backend: RedisB
 @pytest.mark.rival(28)
 def test_a_purge_works_in_small_steps_and_clears_the_ids_of_expired_records(backend: RedisBackend) -> None:
     with opened(backend.open()) as store:
-        held = [acquired(store, "kept"), *(acquired(store, f"key {number}") for number in range(1_200))]
-        gone = [backend.name(one.id) for one in held[1:]]
+        records = [acquired(store, "kept"), *(acquired(store, f"key {number}") for number in range(1_200))]
+        gone = [backend.name(one.id) for one in records[1:]]
         backend.raw.delete(*gone)  # as the server does when they expire
         before = backend.proxy.exchanges
-        assert run(store.purge(10_000, timeout=TIMEOUT)) == 0, "nothing went that answered for anything"
-        assert backend.proxy.exchanges - before >= 3, "the server is never busy with all of it at once"
+        assert run(store.purge(10_000, timeout=TIMEOUT)) == 0, "no live record was purged"
+        assert backend.proxy.exchanges - before >= 3, "the server never handles all of it in one call"
         ids = backend.raw.zrange(b"{%b}:ids" % backend.prefix.encode(), 0, -1)
         assert ids == [id_of("kept")]
 
@@ -282,26 +282,26 @@ def test_a_purge_works_in_small_steps_and_clears_the_ids_of_expired_records(back
 @pytest.mark.rival(5, 25)
 def test_the_payload_is_still_compared_when_the_work_is_done(backend: RedisBackend) -> None:
     with opened(backend.open()) as store:
-        held = acquired(store, "order 7", fingerprint=b"\1one")
-        settle(store, Complete(*owner(held), result=b"it"))
+        claimed = acquired(store, "order 7", fingerprint=b"\1one")
+        settle(store, Complete(*owner(claimed), result=b"it"))
         assert claim(store, "order 7", fingerprint=b"\1one").verdict is Verdict.REPLAY
         assert claim(store, "order 7", fingerprint=b"\1two").verdict is Verdict.MISMATCH
 
 
 @pytest.mark.fault("F69")
 def test_a_waiting_caller_is_woken_by_another_process(backend: RedisBackend) -> None:
-    """By the server: the store that settles knows nothing of the one that waits."""
-    bell = threading.Event()
+    """The server wakes it: the store that settles does not know the one that waits."""
+    woken = threading.Event()
     with opened(backend.open()) as settles, opened(backend.open()) as waits:
-        held = acquired(settles, "order 7")
-        stop = waits.watch(held.id, bell.set)
-        channel = b"{%b}:w:%b" % (backend.prefix.encode(), held.id)
+        claimed = acquired(settles, "order 7")
+        stop = waits.watch(claimed.id, woken.set)
+        channel = b"{%b}:w:%b" % (backend.prefix.encode(), claimed.id)
         for _ in range(2_000):
             if dict(backend.raw.pubsub_numsub(channel))[channel]:
                 break
             threading.Event().wait(0.005)
-        settle(settles, Complete(*owner(held)))
-        assert bell.wait(20)
+        settle(settles, Complete(*owner(claimed)))
+        assert woken.wait(20)
         stop()
         stop()
 
@@ -385,7 +385,7 @@ def test_a_user_without_permission_to_read_the_configuration_gets_an_error_that_
 
 
 async def test_a_server_that_still_reads_its_data_is_not_judged_by_what_it_says_meanwhile() -> None:
-    """It then says that it appends to no file: seen on one that was killed and started again."""
+    """While loading, it reports that it does not append to a file: seen on a server that was killed and restarted."""
 
     async def ask(_: bytes) -> bytes:
         return b"redis_version:9.1.0\r\nloading:1\r\naof_enabled:0\r\nmaxmemory_policy:noeviction\r\n"

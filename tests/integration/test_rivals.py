@@ -1,4 +1,4 @@
-"""What others do wrong with ownership: late owners, dying owners, renewals, waiting, lost replies, purge, fork."""
+"""Ownership bugs of other libraries: late owners, dying owners, renewals, waiting."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.clients import AsyncClient, Pause, RealClock, SyncClient
 
 
 def claim_of(client: SyncClient) -> Any:
-    """The claim around this code, in the face's colour."""
+    """Return the claim around this code, sync or async like the client."""
     return current_claim() if client.mode == "blocking" else current_async_claim()
 
 
@@ -93,7 +93,7 @@ def test_a_replaced_owner_learns_it_from_whatever_it_does_next(client: SyncClien
     client.clock.advance("601s")
     with client.another().claim("k") as winner:
         assert winner.token > late.token
-        client.renew_leases()  # the late one's keeper meets the other owner
+        client.renew_leases()  # the late owner's heartbeat finds the other owner
         arguments: dict[str, Any] = {"annotate": {"by": "late"}}.get(verb, {})
         with pytest.raises(LeaseLost):
             getattr(late, verb)(**arguments)
@@ -184,7 +184,7 @@ def test_a_cancelled_task_does_not_leave_the_key_locked(client: AsyncClient) -> 
 @pytest.mark.rival(7)
 @pytest.mark.parametrize("mode", ["async"])
 def test_a_task_that_is_cancelled_while_it_claims_does_not_leave_the_key_locked(client: AsyncClient) -> None:
-    """Whatever instant the cancellation hits, the key is free at once: no lease has to lapse."""
+    """Whenever the cancellation arrives, the key is free immediately: no lease has to lapse."""
 
     async def send() -> str:
         await asyncio.sleep(0)
@@ -300,7 +300,7 @@ def test_work_of_twenty_leases_runs_once_for_three_callers(client: SyncClient) -
 @pytest.mark.mission("A4")
 @pytest.mark.parametrize("clock", [RealClock()])
 def test_the_heartbeat_thread_renews_a_lease_that_is_far_shorter_than_the_work(client: SyncClient) -> None:
-    """In real time: no pass is made by hand here."""
+    """In real time: the test does not trigger renewals itself."""
     with client.claim("k", lease="200ms") as claim:
         time.sleep(0.5)
         claim.check()

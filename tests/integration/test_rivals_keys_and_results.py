@@ -1,4 +1,4 @@
-"""What others do wrong with keys, payloads, results and settings."""
+"""Bugs of other libraries with keys, payloads, results and settings."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_result_that_cannot_be_stored_does_not_lead_to_a_second_run(client: Sy
         ran.append(number)
         return result
 
-    assert work(1) is result  # the one who ran it has it
+    assert work(1) is result  # the caller that ran it gets it
     second = work.outcome(1)
     assert (type(second), second.stored) == (Replayed, False)
     with pytest.raises(ResultNotStored):
@@ -324,7 +324,7 @@ def test_two_functions_of_the_same_name_in_different_modules_do_not_share_result
         senders[name] = module.send
     assert [client(send)("ada") for send in senders.values()] == ["mails sent to ada", "letters sent to ada"]
     assert client.run("k", senders["mails"], "ada") == "mails sent to ada"
-    with pytest.raises(PayloadMismatch):  # one key, two functions: somebody is mistaken
+    with pytest.raises(PayloadMismatch):  # one key, two functions: a mistake in the calling code
         client.run("k", senders["letters"], "ada")
 
 

@@ -1,4 +1,4 @@
-"""What others do wrong with stores: lost replies, purge against the fence, fork, and size."""
+"""Bugs of other libraries with stores: lost replies, purged fencing tokens, fork, and size."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_a_forked_child_does_not_share_the_parents_connection_and_gets_right_ans
 @pytest.mark.rival(29)
 @forks
 def test_what_a_forked_child_writes_is_not_lost_when_the_parent_closes(sqlite_client: SyncClient) -> None:
-    """Two processes on one open connection: the first to close takes the log along into which the other writes."""
+    """Two processes on one open connection: the first to close deletes the log that the other writes to."""
     client = sqlite_client
     parent = client.another()
     parent.run("before the fork", str, 0)
@@ -206,16 +206,16 @@ def test_a_memory_store_says_after_a_fork_that_it_would_protect_nothing(clock: F
 
 
 def in_child(client: SyncClient, work: Callable[[], Any]) -> Callable[[], Any]:
-    """Run it in a forked child; the returned function waits for its answer."""
+    """Run `work` in a forked child; the returned function waits for its answer."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             client.after_fork()
-            told = work()
+            returned = work()
         except BaseException as error:
-            told = repr(error)
-        os.write(writing, json.dumps(told).encode())
+            returned = repr(error)
+        os.write(writing, json.dumps(returned).encode())
         os._exit(0)
     os.close(writing)
 

@@ -1,4 +1,4 @@
-"""What a person says about a saga that waits, and what is left when nobody comes: both colours, every store."""
+"""Resolving, giving up and forgetting sagas by hand, and sagas that wait for months: sync and async, every store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from onceward.sagas.journal import Progress
 from onceward.stores import MemoryStore
 from tests.integration.saga_shop import Refused, Shop, backend, on_every_store, shop
 
-__all__ = ["backend", "shop"]  # fixtures, told here so that pytest finds them
+__all__ = ["backend", "shop"]  # fixtures, re-exported so that pytest finds them
 
 
 def compensate(shop: Shop, order: Any, **given: Any) -> None:
@@ -53,7 +53,7 @@ def test_a_pivot_that_was_not_done_is_given_up_and_the_rest_undone(shop: Shop) -
 
 @pytest.mark.parametrize("finding", [abandon, None])
 def test_a_pivot_resolved_as_not_applied_can_still_be_given_up(shop: Shop, finding: Any) -> None:
-    """Until it is tried again, there is a way back."""
+    """Until the step is tried again, the saga can be undone."""
     order = with_a_wire(shop)
     shop.trouble["wire"] = [TimeoutError()]
     order.outcome(number=1)
@@ -72,9 +72,9 @@ def test_behind_the_pivot_nothing_is_given_up(shop: Shop) -> None:
     order = with_a_wire(shop)
     shop.trouble["mail"] = [OSError()] * 10
     assert order.outcome(number=1).kind == "parked"
-    with pytest.raises(NotAcquired, match="cannot be undone any more"):
+    with pytest.raises(NotAcquired, match="can no longer be undone"):
         compensate(shop, order, number=1)
-    with pytest.raises(NotAcquired, match="no such saga"):
+    with pytest.raises(NotAcquired, match="no saga under this key"):
         compensate(shop, order, number=2)
 
 
@@ -87,7 +87,7 @@ def test_a_saga_that_is_being_undone_is_not_given_up_again(shop: Shop) -> None:
         compensate(shop, order, number=1)
 
 
-# ── nobody comes ──
+# ── waiting for months ──
 
 
 @pytest.mark.fault("F74")
@@ -102,7 +102,7 @@ def test_a_saga_that_a_person_resumed_is_kept_even_if_no_worker_continues_it_for
     shop.client.clock.advance("90d")
     assert shop.client.purge() == 0
     assert order.outcome(number=1).kind == "executed"
-    assert shop.log == ["reserve", "charge", "wire", "wire", "mail"], "it went on where it was"
+    assert shop.log == ["reserve", "charge", "wire", "wire", "mail"], "it continued where it was"
     assert len(shop.keys["wire"]) == 1, "under the same key"
 
 
@@ -163,25 +163,27 @@ def test_a_saga_whose_steps_are_all_done_completes_although_a_result_cannot_be_r
     renewal = Renewal(record.id, record.token, record.nonce, 0, writing.note_of(broken))
     shop.client.drive(shop.client.once.store.renew([renewal], timeout=5))
     outcome = order.outcome(number=1)
-    assert outcome.kind == "executed", "nothing of it is repeated or undone for a result that nobody can read"
+    assert outcome.kind == "executed", "nothing is repeated or undone because of an unreadable result"
     assert set(outcome.value) == {"charge", "ship", "mail"}
-    [told] = shop.client.events_named("result_not_stored")
-    assert told.reason.startswith("reserve: ")
+    [event] = shop.client.events_named("result_not_stored")
+    assert event.reason.startswith("reserve: ")
     assert [one.progress for one in order.read(number=1).saga.entries] == [Progress.DONE] * 4
 
 
 def test_the_late_answer_to_a_note_does_not_overwrite_a_newer_token() -> None:
-    """A step notes something while its saga is fenced off anew: the old token must not come back."""
+    """A step writes a note while its saga gets a new token: the old token must not come back."""
     seen: list[int] = []
 
     def work() -> None:
-        held: Any = current_claim()._attempt
-        store, renew = held.engine.store, held.engine.store.renew
-        before = held.record
+        attempt: Any = current_claim()._attempt
+        store, renew = attempt.engine.store, attempt.engine.store.renew
+        before = attempt.record
 
         async def late(renewals: Any, *, timeout: float) -> Any:
             answers = await renew(renewals, timeout=timeout)
-            held.record = msgspec.structs.replace(held.record, token=before.token + 1, updated_at=before.updated_at + 1)
+            attempt.record = msgspec.structs.replace(
+                attempt.record, token=before.token + 1, updated_at=before.updated_at + 1
+            )
             return answers
 
         store.renew = late
@@ -189,15 +191,15 @@ def test_the_late_answer_to_a_note_does_not_overwrite_a_newer_token() -> None:
             current_claim().annotate(page="3")
         finally:
             store.renew = renew
-        seen.append(held.record.token - before.token)
-        held.record = before
+        seen.append(attempt.record.token - before.token)
+        attempt.record = before
 
     with Once(MemoryStore()) as once:
         once.run("k", work)
     assert seen == [1]
 
 
-# ── called wrongly ──
+# ── wrong calls ──
 
 
 def test_a_saga_called_with_positional_arguments_says_how_to_call_it(shop: Shop) -> None:

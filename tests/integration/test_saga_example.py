@@ -1,4 +1,4 @@
-"""`python -m examples.saga`: what it shows, it shows every time."""
+"""`python -m examples.saga`: its output is the same every time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step of a saga is given, and what is kept of its input and its result: both colours, every store."""
+"""What a step of a saga receives, and how its input and result are stored: sync and async, every store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from onceward.stores import MemoryStore
 from tests.clients import AsyncClient, Backend, Mode, SyncClient
 from tests.integration.saga_shop import Refused, Shop, backend, on_every_store, shop
 
-__all__ = ["backend", "shop"]  # fixtures, told here so that pytest finds them
+__all__ = ["backend", "shop"]  # fixtures, re-exported so that pytest finds them
 
 
 def test_a_step_sees_its_input_the_results_before_it_and_its_keys(shop: Shop) -> None:
@@ -95,7 +95,7 @@ def test_the_same_key_with_another_input_is_a_mismatch(shop: Shop) -> None:
 @pytest.mark.fault("F21", "F22")
 @on_every_store
 def test_a_result_that_cannot_be_stored_completes_the_step_and_reading_it_fails_immediately(shop: Shop) -> None:
-    """In the first run as well as after a crash: who relies on it is told early."""
+    """In the first run as well as after a crash: a step that relies on the result fails early."""
 
     def wants(step: StepContext) -> None:
         _ = step.results["make"]
@@ -133,7 +133,7 @@ def test_steps_that_were_begun_keep_their_names(shop: Shop) -> None:
 
 
 def test_a_step_that_was_done_keeps_its_undo(shop: Shop) -> None:
-    """It was undone half-way; a new version of the program says that charges cannot be undone."""
+    """It was partly undone; a new version of the program declares that charges cannot be undone."""
     order = shop.usual()
     shop.trouble["ship"] = [Refused("no such address")]
     shop.trouble["undo charge"] = [KeyboardInterrupt()]
@@ -152,7 +152,7 @@ def test_a_step_that_was_done_keeps_its_undo(shop: Shop) -> None:
 @pytest.mark.fault("F5")
 @pytest.mark.rival(30)
 def test_without_a_key_no_saga_is_begun_whatever_the_client_says(backend: Backend, mode: Mode) -> None:
-    """Else all of them would be one: the second order would be answered with the first one's results."""
+    """Otherwise all sagas would share one key: the second order would get the results of the first."""
     kind = SyncClient if mode == "blocking" else AsyncClient
     shop = Shop(kind(backend, on_missing_key="run"))
     order = shop.usual()
@@ -183,7 +183,7 @@ def test_a_delay_that_cannot_be_worked_out_keeps_nothing_up(shop: Shop) -> None:
 
 
 class Mute(Exception):
-    """It cannot even be printed."""
+    """An exception that cannot be printed."""
 
     def __str__(self) -> str:
         raise RuntimeError("no words")

@@ -1,4 +1,4 @@
-"""Sagas whose store, whose worker or whose caller gives out: both colours, every store."""
+"""Sagas whose store, worker or caller fails: sync and async, every store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.clients import TOO_LONG, inline_answers_disabled
 from tests.integration.saga_shop import Refused, Shop, backend, on_every_store, shop
 from tests.moved_time import in_thread
 
-__all__ = ["backend", "shop"]  # fixtures, told here so that pytest finds them
+__all__ = ["backend", "shop"]  # fixtures, re-exported so that pytest finds them
 
 
 @pytest.mark.fault("F27")
@@ -51,13 +51,13 @@ def test_a_half_done_saga_never_expires(shop: Shop) -> None:
 
 @on_every_store
 def test_another_worker_continues_where_the_first_stopped_responding(shop: Shop) -> None:
-    """The one that comes back late is refused, and calls nothing more."""
+    """The first worker, which comes back late, is refused and calls nothing more."""
     other = Shop(shop.client.another())
     other_order = other.usual()
 
     def stall(step: StepContext) -> str:
         shop.log.append("stall")
-        shop.client.clock.advance("11m")  # silent for longer than the lease; somebody else takes over
+        shop.client.clock.advance("11m")  # silent for longer than the lease; another worker takes over
         assert other_order.outcome(number=1).attempt == 2
         return "too late"
 
@@ -85,7 +85,7 @@ def test_a_journal_that_gets_no_answer_is_written_again(shop: Shop) -> None:
 
 @contextmanager
 def late_renewal(store: Any) -> Iterator[Callable[[], Any]]:
-    """The first journal line gets no answer: it is under way still, and arrives when the given call is made."""
+    """Delay the first journal write: it gets no answer, and arrives when the yielded function is called."""
     kind: Any = type(store)
     sound = kind.renew
     late: list[tuple[Any, Any, Any]] = []
@@ -112,7 +112,7 @@ def late_renewal(store: Any) -> Iterator[Callable[[], Any]]:
 @pytest.mark.rival(1)
 @pytest.mark.fault("F53")
 def test_a_journal_line_that_arrives_late_does_not_take_the_saga_back(shop: Shop) -> None:
-    """Else the intent of the transfer would be forgotten, and it be sent twice."""
+    """Otherwise the intent of the transfer would be lost, and the transfer sent twice."""
     arrivals: list[Callable[[], Any]] = []
 
     def wire(step: StepContext) -> None:
@@ -131,7 +131,7 @@ def test_a_journal_line_that_arrives_late_does_not_take_the_saga_back(shop: Shop
 
 
 def test_a_worker_that_gets_no_answer_and_is_replaced_stops(shop: Shop) -> None:
-    """A journal line was repeated, and before our claim has its new token, another worker has the saga."""
+    """A journal write was repeated; before our claim gets its new token, another worker takes the saga over."""
     other = Shop(shop.client.another())
     other_order = other.usual()
     order = shop.usual()
@@ -179,7 +179,7 @@ def test_while_the_store_is_down_a_saga_runs_only_if_that_was_chosen_for_it(shop
     assert (outcome.kind, outcome.reason, outcome.value["reserve"]) == ("executed", "unprotected", "seat 5")
     assert bold.log == ["reserve", "charge", "ship", "mail"]
     assert [(one.level.name, one.key) for one in bold.client.events_named("unprotected")] == [("ERROR", "order:1")]
-    assert opened.read(number=1) is None, "nobody knows of it"
+    assert opened.read(number=1) is None, "there is no record of it"
 
 
 @pytest.mark.mission("A7")

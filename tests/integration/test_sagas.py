@@ -1,4 +1,4 @@
-"""Sagas as users have them: both colours, every store."""
+"""Sagas as users write them: sync and async, every store."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from onceward.stores import MemoryStore
 from tests.clients import Backend
 from tests.integration.saga_shop import Refused, Shop, backend, on_every_store, shop
 
-__all__ = ["backend", "shop"]  # fixtures, told here so that pytest finds them
+__all__ = ["backend", "shop"]  # fixtures, re-exported so that pytest finds them
 
 
 @on_every_store
@@ -40,7 +40,7 @@ def test_all_steps_are_done_and_their_results_replayed(shop: Shop) -> None:
     assert entry.state is RecordState.COMPLETED
     assert [line.progress for line in entry.saga.entries] == [Progress.DONE] * 4
     assert entry.note == {}
-    assert entry.record.note[INPUT] == "", "what others would have needed to finish it"
+    assert entry.record.note[INPUT] == "", "the stored input is removed on completion"
 
 
 @pytest.mark.mission("A6")
@@ -92,7 +92,7 @@ def test_when_attempts_with_unknown_outcome_are_used_up_a_person_resolves_the_st
     assert (outcome.kind, outcome.error_type) == ("parked", "AttemptsUsedUp")
     assert "TimeoutError: no answer → if this error means that nothing happened, declare it" in outcome.error
     assert shop.log == ["reserve", "charge", "charge", "charge"], "nothing is undone that may still be needed"
-    assert order.read(number=1).saga.entry("charge").error == "no answer", "of the last attempt, too"
+    assert order.read(number=1).saga.entry("charge").error == "no answer", "the error of the last attempt"
     with pytest.raises(OutcomeParked):
         order(number=1)
     order.resolve(applied(Decimal("9.90")), number=1)
@@ -129,7 +129,7 @@ def test_retry_continues_with_all_attempts(shop: Shop) -> None:
     order.retry(number=1)
     assert order(number=1)["mail"] is None
     assert shop.log.count("mail") == 13
-    assert "undo charge" not in shop.log, "behind the pivot there is no way back"
+    assert "undo charge" not in shop.log, "after the pivot, steps are not undone"
     with pytest.raises(NotAcquired, match="nothing to retry"):
         order.retry(number=1)
     with pytest.raises(NotAcquired, match="no saga under this key"):
@@ -138,7 +138,7 @@ def test_retry_continues_with_all_attempts(shop: Shop) -> None:
 
 @on_every_store
 def test_a_saga_that_was_undone_starts_again_under_other_keys(shop: Shop) -> None:
-    """Else a remote would take the new charge for the refunded one."""
+    """Otherwise a remote would take the new charge for the refunded one."""
     order = shop.usual()
     shop.trouble["ship"] = [Refused()]
     order.outcome(number=1)

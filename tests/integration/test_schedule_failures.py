@@ -1,4 +1,4 @@
-"""Slots that fail, and runs that overlap: both colours, both stores."""
+"""Slots that fail, and runs that overlap: sync and async, both stores."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 from onceward import Executed, RecordState
 from tests.clients import SyncClient
 from tests.integration.hourly_runs import both_run_due, hourly, ran
-from tests.integration.test_schedule_trouble import turn_of_another
+from tests.integration.test_schedule_trouble import overlap_lock_of_another
 from tests.planned import Runner, utc
 
-__all__ = ["ran"]  # fixtures, told here so that pytest finds them
+__all__ = ["ran"]  # fixtures, re-exported so that pytest finds them
 
 
 # ── failures ──
@@ -145,14 +145,14 @@ def test_the_overlap_lock_of_a_runner_that_died_is_free_after_its_lease(
 
 
 def test_a_parked_slot_blocks_no_other_slot(client: SyncClient, ran: list[datetime]) -> None:
-    """A crash between effect and record: nobody runs that slot again, but the schedule goes on."""
+    """After a crash between effect and record, no runner runs that slot again, but the schedule continues."""
     runner = hourly(client, ran, lease="600s", after_crash="park", max_attempts=1)
     runner.run_due()
     client.clock.advance("60m")
     runner.look()
     other = client.another()
     other.silent_owner(runner.planned.key(utc(2026, 1, 1, 1)), lease="600s", after_crash="park")
-    turn_of_another(other, runner)
+    overlap_lock_of_another(other, runner)
     runner.pool.works.clear()
     runner.runner._own_slots.clear()
     runner.sleep_until(utc(2026, 1, 1, 3, 30))

@@ -1,4 +1,4 @@
-"""Schedules whose store, whose runner or whose clock gives out: both colours, both stores."""
+"""Schedules whose store, runner or clock fails: sync and async, both stores."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.clients import SyncClient
 from tests.integration.hourly_runs import both_run_due, hourly, ran
 from tests.planned import Runner, start_at, utc
 
-__all__ = ["ran"]  # fixtures, told here so that pytest finds them
+__all__ = ["ran"]  # fixtures, re-exported so that pytest finds them
 
 
 def test_a_store_that_does_not_answer_delays_a_slot_and_loses_none(client: SyncClient, ran: list[datetime]) -> None:
@@ -64,7 +64,7 @@ def test_a_run_that_waits_for_the_overlap_lock_when_the_client_stops_is_left_to_
     other = client.another()
     runner = hourly(client, ran, overlap="wait", lease="1d")
     runner.run_due()
-    turn_of_another(other, runner)
+    overlap_lock_of_another(other, runner)
     client.clock.advance("60m")
     runner.look()
     waiting = client.start(runner.work)
@@ -81,7 +81,7 @@ def test_a_late_run_waits_for_the_overlap_lock_and_an_on_time_run_is_skipped(
     other = client.another()
     runner = hourly(client, ran, overlap="skip", catch_up="all", lease="1d")
     runner.run_due()
-    lock = turn_of_another(other, runner)
+    lock = overlap_lock_of_another(other, runner)
     client.clock.advance("90m")
     runner.look()
     waiting = client.start(runner.work)
@@ -92,8 +92,8 @@ def test_a_late_run_waits_for_the_overlap_lock_and_an_on_time_run_is_skipped(
     assert ran == [utc(2026, 1, 1, 1)]
 
 
-def turn_of_another(other: SyncClient, runner: Runner) -> Attempt:
-    """Somebody else's run is still going."""
+def overlap_lock_of_another(other: SyncClient, runner: Runner) -> Attempt:
+    """Return the overlap lock of another client whose run is still active."""
     job = SlotRun(runner.planned.schedule, 0, runner.planned.job(0)).lock_job()
     lock = new_lock_attempt(other.once.engine, job)
     contextvars.Context().run(other.drive, acquire_lock(lock))
@@ -101,7 +101,7 @@ def turn_of_another(other: SyncClient, runner: Runner) -> Attempt:
 
 
 def test_the_runner_of_a_slot_moves_the_cursor_past_it_immediately(client: SyncClient, ran: list[datetime]) -> None:
-    """A machine that is off for long must not take for missed what was done right before."""
+    """A machine that is off for long must not count a slot as missed that ran right before."""
     runner = hourly(client, ran)
     runner.run_due()
     client.clock.advance("60m")
@@ -135,7 +135,7 @@ def test_slots_become_due_by_the_clock_of_the_store(client: SyncClient, ran: lis
     runner = hourly(client, ran)
     runner.run_due()
     client.clock.advance("20m")
-    client.clock.set_back("15m")  # it is 00:55 there, and a machine that counts by itself has 01:10
+    client.clock.set_back("15m")  # the store has 00:55, and a machine with its own clock has 01:10
     runner.run_due()
     assert ran == []
     runner.sleep_until(utc(2026, 1, 1, 1, 1))

@@ -1,4 +1,4 @@
-"""Runners of a schedule: late, off for a day, dead, overlapping. On both faces and both stores, in fake time."""
+"""Runners of a schedule: late, off for a day, dead, overlapping. Sync and async, both stores, in fake time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.clients import SyncClient
 from tests.integration.hourly_runs import NEW_YEAR, both_run_due, hourly, ran
 from tests.planned import Runner, start_at, utc
 
-__all__ = ["ran"]  # fixtures, told here so that pytest finds them
+__all__ = ["ran"]  # fixtures, re-exported so that pytest finds them
 
 
 def test_a_new_schedule_starts_at_its_registration_and_runs_each_slot_when_it_comes(
@@ -53,7 +53,7 @@ def test_running_completed_and_failed_are_recorded(client: SyncClient) -> None:
 def test_completed_and_failed_records_are_kept_for_longer_than_the_catch_up_age(
     client: SyncClient, ran: list[datetime]
 ) -> None:
-    """At least catch-up age + lease + 1 day: the seed's hour is far below it."""
+    """At least catch-up age + lease + 1 day: the hour in the seed document is far below it."""
     runner = hourly(client, ran, catch_up_age="2d", lease="600s")
     runner.run_due()
     runner.sleep_until(utc(2026, 1, 1, 1, 30))
@@ -148,9 +148,9 @@ def test_after_a_very_long_outage_missed_runs_are_counted_only_up_to_a_limit(
     client.clock.advance("30s")
     runner.run_due()
     assert len(ran) == 1
-    told = runner.missed()[0]
-    assert told.more
-    assert str(told).startswith("1438+ runs missed, 2035-12-29T00:01Z to ")
+    missed = runner.missed()[0]
+    assert missed.more
+    assert str(missed).startswith("1438+ runs missed, 2035-12-29T00:01Z to ")
 
 
 # ── several runners ──
@@ -184,7 +184,7 @@ def test_the_slot_of_a_runner_that_died_is_run_by_another_once_its_lease_is_over
     both_run_due(dead, alive)
     client.clock.advance("60m")
     key = dead.planned.key(utc(2026, 1, 1, 1))
-    silent = other.silent_owner(key, lease="600s")  # it has claimed the slot and is not heard of again
+    silent = other.silent_owner(key, lease="600s")  # it has claimed the slot and crashes
     alive.run_due()
     assert ran == []
     alive.sleep_until(utc(2026, 1, 1, 1, 9))
@@ -209,7 +209,7 @@ def test_late_runs_execute_one_at_a_time_across_all_runners(client: SyncClient, 
         runner.run_due()
     client.clock.advance("5h30m")
     key = runners[0].planned.key(utc(2026, 1, 1, 1))
-    with client.claim(key):  # somebody else is at the first one
+    with client.claim(key):  # another worker is running the first one
         for runner in runners:
             runner.run_due()
         assert ran == []
@@ -227,7 +227,7 @@ def test_a_pattern_that_was_changed_is_a_new_schedule_whose_slots_are_still_the_
     del client.once.schedules["hourly"]
     after = Runner(client, ran.append, "*/30 * * * *", name="hourly", catch_up="all")
     after.run_due()
-    assert ran == [utc(2026, 1, 1, 1), utc(2026, 1, 1, 2)]  # 00:30, 01:30 and 02:30 are no missed ones
+    assert ran == [utc(2026, 1, 1, 1), utc(2026, 1, 1, 2)]  # 00:30, 01:30 and 02:30 do not count as missed
     client.clock.advance("60s")
     before.run_due()
     after.run_due()

@@ -1,4 +1,4 @@
-"""How a claim ends when the store, the caller or a lost lease get in the way of its last word."""
+"""How a claim ends when the store, the caller or a lost lease interferes with its settlement."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.faulty import FaultyNetwork, FaultyStore
 
 @pytest.mark.fault("F28", "F51")
 async def test_a_cancelled_caller_is_not_kept_for_the_whole_settle_timeout(tmp_path: Path) -> None:
-    """Five minutes of lease, and the store is down: the cancellation comes through after one more try."""
+    """Five minutes of lease, and the store is down: the cancellation propagates after one more try."""
     network = FaultyNetwork()
     once = AsyncOnce(FaultyStore(SQLiteStore(tmp_path / "once.db"), network), lease="300s")
-    told: list[str] = []
+    events: list[str] = []
     retried = asyncio.Event()
 
     def listen(event: Event) -> None:
-        told.append(event.name)
+        events.append(event.name)
         if event.name == "settle_retried":
             retried.set()
 
@@ -41,13 +41,13 @@ async def test_a_cancelled_caller_is_not_kept_for_the_whole_settle_timeout(tmp_p
     with pytest.raises(asyncio.CancelledError):
         await task
     assert time.monotonic() - began < 60  # one call's time (5 s) and a pause, not the lease
-    assert "unknown" in told
+    assert "unknown" in events
     await once.close(timeout=0)
 
 
 @pytest.mark.fault("F35")
 async def test_a_key_claimed_by_the_sync_client_is_reentrant_for_its_async_client(tmp_path: Path) -> None:
-    """The two faces of one client have two connections, but they are one owner."""
+    """The sync and async side of one client have two connections, but they are one owner."""
     once = Once(f"sqlite:///{tmp_path}/once.db", wait="5s")
 
     @once(name="outer", key="{order}")
@@ -65,7 +65,7 @@ async def test_a_key_claimed_by_the_sync_client_is_reentrant_for_its_async_clien
 
 @pytest.mark.fault("F41")
 def test_a_verify_result_is_not_recorded_by_a_replaced_owner_and_that_is_an_outcome(client: SyncClient) -> None:
-    """While `find` looks, somebody else takes over: `.outcome()` still gives a value, not an exception."""
+    """While `find` runs, another worker takes over: `.outcome()` still returns a value, not an exception."""
     other = client.another()
 
     def find() -> object:

@@ -1,4 +1,4 @@
-"""Cancelled while the store has trouble with a settlement: it is sent again, and the cancellation comes in the end."""
+"""Cancelled while the store has trouble with a settlement: it is sent again, and then the cancellation propagates."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.moved_time import TOO_LONG
 LOST = "applied, and its reply lost"
 
 
-class Troubled(MemoryStore):
-    """Its settlements take until they are let go; then the first ones come out as told."""
+class FaultyStore(MemoryStore):
+    """A store whose settlements wait until released; the first ones then fail as given."""
 
     inline = False
-    answer = lookup = None  # type: ignore[assignment]  # as classes say that they lack a method
+    answer = lookup = None  # type: ignore[assignment]  # how classes declare that they lack a method
 
     def __init__(self, *troubles: Exception | str) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Troubled(MemoryStore):
         return answers
 
 
-async def cancelled_in(store: Troubled, result: Any) -> None:
+async def cancelled_in(store: FaultyStore, result: Any) -> None:
     once = AsyncOnce(store, settle_timeout="1h")
 
     @once(key="{key}")
@@ -61,7 +61,7 @@ async def cancelled_in(store: Troubled, result: Any) -> None:
 
 @pytest.mark.fault("F28", "F53")
 async def test_a_settlement_whose_reply_was_lost_is_sent_again() -> None:
-    store = Troubled(LOST)
+    store = FaultyStore(LOST)
     await cancelled_in(store, "done")
     [state] = [record.state for record in store._records.values()]
     assert (state, store.tried) == (RecordState.COMPLETED, 2)
@@ -74,21 +74,21 @@ async def test_a_settlement_whose_reply_was_lost_is_sent_again() -> None:
     ids=repr,
 )
 async def test_whatever_the_second_try_raises_the_caller_was_cancelled(second: Exception) -> None:
-    store = Troubled(StoreUnavailable("down"), second)
+    store = FaultyStore(StoreUnavailable("down"), second)
     await cancelled_in(store, "done")
     assert store.tried >= 2
 
 
 @pytest.mark.fault("F28")
 async def test_also_if_it_was_cancelled_while_a_large_result_was_encoded() -> None:
-    store = Troubled(StoreBroken("gone"))
+    store = FaultyStore(StoreBroken("gone"))
     store.free.set()
     once = AsyncOnce(store)
     large = [str(number) * 10 for number in range(20_000)]
 
     @once(key="{key}")
     async def work(key: str) -> list[str]:
-        asyncio.get_running_loop().call_soon(task.cancel)  # comes while it is encoded in another thread
+        asyncio.get_running_loop().call_soon(task.cancel)  # arrives while the result is encoded in another thread
         return large
 
     task = asyncio.ensure_future(work("order 7"))

@@ -31,7 +31,7 @@ def test_the_hour_that_comes_twice_is_two_slots_and_the_same_instant_in_two_zone
 
 @pytest.mark.fault("F48")
 def test_the_gap_in_spring_neither_loses_nor_doubles_a_slot(client: SyncClient) -> None:
-    """02:30 does not exist on 2026-03-29: as an instant it is 03:30, and whoever says either means one run."""
+    """02:30 does not exist on 2026-03-29: as an instant it is 03:30, and both notations mean one run."""
 
     @client(name="report", key=lambda scheduled: ("report", scheduled), fingerprint="none")
     def report(scheduled: datetime) -> str:
@@ -43,9 +43,9 @@ def test_the_gap_in_spring_neither_loses_nor_doubles_a_slot(client: SyncClient) 
 
 
 @pytest.mark.fault("F49")
-@pytest.mark.parametrize(("on_done", "told"), [("replay", "sent"), ("skip", None), ("raise", AlreadyDone)])
+@pytest.mark.parametrize(("on_done", "expected"), [("replay", "sent"), ("skip", None), ("raise", AlreadyDone)])
 def test_a_late_or_early_fire_of_a_slot_is_the_same_run_and_gets_what_was_declared(
-    client: SyncClient, on_done: str, told: object
+    client: SyncClient, on_done: str, expected: object
 ) -> None:
     sent: list[datetime] = []
 
@@ -57,11 +57,11 @@ def test_a_late_or_early_fire_of_a_slot_is_the_same_run_and_gets_what_was_declar
     slot = datetime(2026, 3, 2, 8, 5, tzinfo=UTC)
     assert mails(slot) == "sent"
     client.clock.advance("26h")  # another machine fires late, long after the next day's slot
-    if told is AlreadyDone:
+    if expected is AlreadyDone:
         with pytest.raises(AlreadyDone):
             mails(slot)
     else:
-        assert mails(slot) == told
+        assert mails(slot) == expected
     missed = slot + timedelta(minutes=5)
-    assert mails(missed) == "sent"  # nobody fired it in time: it runs late, under its own slot
+    assert mails(missed) == "sent"  # it was not fired in time: it runs late, under its own slot
     assert sent == [slot, missed]

@@ -1,4 +1,4 @@
-"""Every way in which a SQLite file can fail, for real, and the typed error for each (F60)."""
+"""Every way in which a real SQLite file can fail, and the typed error for each (F60)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.integration.sqlite_joining import path, store
 from tests.integration.sqlite_workers import claim, ident, opened, request
 from tests.integration.test_sqlite_processes import ask
 
-__all__ = ["path", "store"]  # fixtures, told here so that pytest finds them
+__all__ = ["path", "store"]  # fixtures, re-exported so that pytest finds them
 
 pytestmark = pytest.mark.fault("F60")
 
@@ -160,7 +160,7 @@ def test_a_damaged_file_is_broken_and_never_a_reason_to_run_again(path: Path) ->
         claim(store, word)
     run(store.close())
     size = path.stat().st_size
-    with path.open("r+b") as file:  # closed before: nobody's locks are dropped
+    with path.open("r+b") as file:  # the store is closed: closing this file drops no locks
         file.seek(4_096)
         file.write(b"\xa5" * (size - 4_096))
     store = SQLiteStore(path)
@@ -257,7 +257,7 @@ def test_readers_check_the_file_once_a_second_and_writers_at_most_a_hundred_time
 
     claim(store, "a")
     monkeypatch.setattr(link.SQLiteConnection, "check_file", counted)
-    store._connection._checked_at = 1e18  # just now, and for ever
+    store._connection._checked_at = 1e18  # checked in the far future, so never checked again
     claim(store, "b")
     assert not looks
     store._connection._checked_at = 0

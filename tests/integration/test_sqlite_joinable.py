@@ -1,4 +1,4 @@
-"""Which connections can be joined, and how their settings and ours leave each other alone."""
+"""Which connections can be joined, and how their settings and ours do not affect each other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from onceward.stores.sqlite import SQLiteJoined, SQLiteStore
 from tests.integration.sqlite_joining import ask, complete, connection, do, effects, joined, path, store
 from tests.integration.sqlite_workers import ident, request
 
-__all__ = ["connection", "joined", "path", "store"]  # fixtures, told here so that pytest finds them
+__all__ = ["connection", "joined", "path", "store"]  # fixtures, re-exported so that pytest finds them
 
 
 @pytest.mark.parametrize("isolation", ["", "DEFERRED", "IMMEDIATE", "EXCLUSIVE"])

@@ -19,7 +19,7 @@ from onceward.stores.sqlite import SQLiteJoined, SQLiteStore
 from tests.integration.sqlite_joining import ask, call, complete, connection, do, effects, joined, path, store
 from tests.integration.sqlite_workers import claim, ident, request
 
-__all__ = ["connection", "joined", "path", "store"]  # fixtures, told here so that pytest finds them
+__all__ = ["connection", "joined", "path", "store"]  # fixtures, re-exported so that pytest finds them
 
 
 @pytest.mark.mission("A1")
@@ -126,7 +126,9 @@ def test_the_users_open_transaction_blocks_every_claim_until_it_ends_and_busy_me
         run(store.renew([renewal], timeout=0.02))
     with pytest.raises(StoreUnavailable):
         run(store.claim([request("b")], timeout=0.02))
-    assert call(joined, joined.renew([renewal], timeout=5))[0].verdict is Verdict.OK, "due renewals go along"
+    assert call(joined, joined.renew([renewal], timeout=5))[0].verdict is Verdict.OK, (
+        "due renewals are written in the transaction"
+    )
     connection.commit()
     assert run(store.renew([renewal], timeout=5))[0].verdict is Verdict.OK
 
@@ -138,7 +140,7 @@ def test_a_deferred_transaction_that_read_first_and_lost_the_race_must_be_repeat
     has_read = "SELECT" in begin
     for statement in begin.split(";"):
         connection.execute(statement).fetchall()
-    claim(store, "somebody else writes")
+    claim(store, "another writer")
     if not has_read:
         assert ask(joined).verdict is Verdict.ACQUIRED, "without a snapshot there is nothing stale"
         connection.rollback()
@@ -146,7 +148,7 @@ def test_a_deferred_transaction_that_read_first_and_lost_the_race_must_be_repeat
     with pytest.raises(RetryTransaction, match="roll back and repeat") as caught:
         ask(joined)
     assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
-    assert connection.in_transaction, "rolling back is the caller's"
+    assert connection.in_transaction, "the caller rolls back"
     connection.rollback()
     assert ask(joined).verdict is Verdict.ACQUIRED
     connection.rollback()

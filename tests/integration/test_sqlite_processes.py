@@ -31,11 +31,11 @@ def start(verb: str, *arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def hear(worker: subprocess.Popen[str]) -> Any:
+def read_line(worker: subprocess.Popen[str]) -> Any:
     assert worker.stdout is not None
     line = worker.stdout.readline()
     if not line and worker.stderr is not None:
-        pytest.fail(f"the worker said nothing more: {worker.stderr.read()}")
+        pytest.fail(f"the worker printed nothing more: {worker.stderr.read()}")
     return json.loads(line)
 
 
@@ -54,15 +54,15 @@ def ending(*workers: subprocess.Popen[str]) -> Iterator[None]:
 def ask(verb: str, *arguments: object) -> Any:
     worker = start(verb, *arguments)
     with ending(worker):
-        return hear(worker)
+        return read_line(worker)
 
 
 def together(workers: list[subprocess.Popen[str]], go: Path) -> list[Any]:
     with ending(*workers):
         for worker in workers:
-            assert hear(worker) == {"ready": True}
+            assert read_line(worker) == {"ready": True}
         go.touch()
-        return [hear(worker) for worker in workers]
+        return [read_line(worker) for worker in workers]
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_killed_inside_the_users_transaction_neither_effect_nor_claim_are_there(
     connection.execute("CREATE TABLE effects (word TEXT)")
     worker = start("die_in_a_transaction", path)
     with ending(worker):
-        assert hear(worker) == {"verdict": "acquired"}
+        assert read_line(worker) == {"verdict": "acquired"}
     assert worker.returncode == -signal.SIGKILL
     assert connection.execute("SELECT * FROM effects").fetchall() == []
     connection.close()
@@ -135,7 +135,7 @@ def test_an_owner_that_slept_longer_than_its_lease_is_refused_only_if_another_ow
     store = opened(str(path))
     worker = start("late_owner", path, 30_000)
     with ending(worker):
-        token = hear(worker)["token"]
+        token = read_line(worker)["token"]
         os.waitid(os.P_PID, worker.pid, os.WSTOPPED | os.WNOWAIT)
         time.sleep(0.04)
         if replaced:
@@ -143,7 +143,7 @@ def test_an_owner_that_slept_longer_than_its_lease_is_refused_only_if_another_ow
             assert mine is not None
             assert mine.token > token
         os.kill(worker.pid, signal.SIGCONT)
-        assert hear(worker) == {"verdict": verdict}
+        assert read_line(worker) == {"verdict": verdict}
     record = run(store.read([ident("order 7")], timeout=5))[0].record
     assert record is not None
     assert (record.state, record.result) == (("PENDING", None) if replaced else ("COMPLETED", b"late"))

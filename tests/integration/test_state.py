@@ -1,4 +1,4 @@
-"""`once.state`: the newest state of entities, in both colours, on every store of the faces."""
+"""`once.state`: the latest state of entities, sync and async, on every store."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from onceward.testing import FakeClock
 from tests.clients import SyncClient
 from tests.integration.trucks import BlockingState, _quiet, at, backend, trucks
 
-__all__ = ["_quiet", "backend", "trucks"]  # fixtures, told here so that pytest finds them
+__all__ = ["_quiet", "backend", "trucks"]  # fixtures, re-exported so that pytest finds them
 
 
-# ── what the caller is told ──
+# ── outcomes ──
 
 
 @pytest.mark.mission("E3")
@@ -75,9 +75,7 @@ def test_a_message_with_another_payload_is_a_mismatch_and_changes_nothing(
     outcome = trucks.apply("truck 7", at(9, message_id="m"), {"km": 9})
     assert isinstance(outcome, Mismatch)
     for other in (at(6, message_id="m"), at(5, sequence=1, message_id="m")):
-        assert isinstance(trucks.apply("truck 7", other, {"km": 5}), Mismatch), (
-            "where it stands is part of what it says"
-        )
+        assert isinstance(trucks.apply("truck 7", other, {"km": 5}), Mismatch), "the ordering is part of the payload"
     assert isinstance(trucks.delete("truck 7", at(5, message_id="m")), Mismatch)
     with pytest.raises(PayloadMismatch, match="truck 7"):
         outcome.unwrap()
@@ -97,9 +95,9 @@ def test_a_tie_with_other_content_is_reported_as_a_conflict(trucks: BlockingStat
     outcomes = {value: trucks.apply(f"there {value}", at(5), value) for value in ("a", "b")}
     assert all(not outcome.conflict for outcome in outcomes.values())
     for name, values in (("there", "ab"), ("back", "ba")):
-        told = [trucks.apply(name, at(5), value) for value in values]
-        assert told[1].conflict
-        assert [type(outcome) for outcome in told] in ([Executed, Executed], [Executed, Stale])
+        both_outcomes = [trucks.apply(name, at(5), value) for value in values]
+        assert both_outcomes[1].conflict
+        assert [type(outcome) for outcome in both_outcomes] in ([Executed, Executed], [Executed, Stale])
     assert trucks.get("there") == trucks.get("back")
 
 
@@ -230,7 +228,7 @@ def test_messages_are_known_for_a_week_and_purged_after_it(client: SyncClient, t
     assert trucks.apply("truck", late, "late").reason == "duplicate_message_noop"
     assert client.purge() == 0
     client.clock.advance("1h")
-    by_itself = client.backend.kind == "valkey"  # the server forgets them, and nobody counts
+    by_itself = client.backend.kind == "valkey"  # the server expires them and does not count them
     assert client.purge() == (0 if by_itself else 2), "the message, and the event"
     assert client.purge() == 0
     assert trucks.apply("truck", late, "late").reason == "stale_event_ignored"
@@ -305,7 +303,7 @@ def test_a_state_works_on_a_client_with_a_cache(tmp_path: Path) -> None:
 
 def test_a_store_without_the_capability_says_so() -> None:
     class Plain(MemoryStore):
-        apply_events = None  # type: ignore[assignment]  # as a store that was written before there was a guard
+        apply_events = None  # type: ignore[assignment]  # a store that was written before this capability existed
 
     for store in (Plain(), Plain()):
         with pytest.raises(ConfigurationError, match="cannot store the latest state"):
@@ -315,7 +313,7 @@ def test_a_store_without_the_capability_says_so() -> None:
     assert Once(Plain()).purge() == 0
 
 
-# ── looking around ──
+# ── listing ──
 
 
 @pytest.mark.mission("E2")
@@ -348,7 +346,7 @@ def test_what_is_known_of_a_message_and_of_an_event(client: SyncClient) -> None:
     trucks.apply("truck 7", at(5, message_id="m2"), 1, event_id=("e", 1))
     first, again = trucks.known("truck 7", message_id="m1"), trucks.known("truck 7", message_id="m2")
     assert (first.message_id, again.message_id) == ("m1", "m2")
-    assert trucks.known("truck 7", event_id=("e", 1)).message_id == "m1", "who brought it first"
+    assert trucks.known("truck 7", event_id=("e", 1)).message_id == "m1", "the message that brought it first"
     assert first.expires_at - first.created_at == dt.timedelta(hours=1)
     assert trucks.known("truck 8", message_id="m1") is None, "it belongs to its entity"
     for named in ({}, {"message_id": "m1", "event_id": 1}):
@@ -358,12 +356,12 @@ def test_what_is_known_of_a_message_and_of_an_event(client: SyncClient) -> None:
     assert trucks.known("truck 7", message_id="m1") is None
 
 
-# ── what counts of an event ──
+# ── the payload of an event ──
 
 
 @pytest.mark.mission("E3", "E4")
 def test_delivery_metadata_in_a_value_does_not_change_its_content(trucks: BlockingState) -> None:
-    """The value tells which message brought it; what it says is its payload."""
+    """The value contains the message that brought it; only the payload decides whether events are equal."""
 
     def deliver(message: str, status: str = "ok") -> tuple[str, bool]:
         value = {"status": status, "by": message}

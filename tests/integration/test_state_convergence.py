@@ -1,4 +1,4 @@
-"""Whatever the order, whatever comes twice: a history ends in one state, on every store and in both colours."""
+"""Whatever the order and the repetitions: a history ends in one state, on every store, sync and async."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from onceward.latest import Ordering, StateEvent, deleted
 from tests.clients import SyncClient
 from tests.integration.trucks import HISTORY, BlockingState, _quiet, an_empty_store, at, backend, current, trucks
 
-__all__ = ["_quiet", "backend", "trucks"]  # fixtures, told here so that pytest finds them
+__all__ = ["_quiet", "backend", "trucks"]  # fixtures, re-exported so that pytest finds them
 
 
 @pytest.mark.mission("E6")
@@ -67,17 +67,17 @@ def test_threads_that_deliver_one_history_end_in_its_state(client: SyncClient, t
     alone = BlockingState(client, "alone")
     alone.apply_many(history)
     lock = threading.Lock()
-    told: list[Any] = []
+    first_seen: list[Any] = []
 
     def deliver() -> None:
         with lock:
-            dice = Random(len(told))
-            told.append(None)
+            dice = Random(len(first_seen))
+            first_seen.append(None)
         mine = dice.sample(history, len(history))
         for start in range(0, len(mine), 10):
             outcomes = trucks.apply_many(mine[start : start + 10])
-            told.extend(outcome.key for outcome in outcomes if not outcome.replayed)
+            first_seen.extend(outcome.key for outcome in outcomes if not outcome.replayed)
 
     assert client.together(4, deliver) == [None] * 4
-    assert len(told) - 4 == len(history), "each message was new to exactly one of the threads"
+    assert len(first_seen) - 4 == len(history), "each message was new to exactly one of the threads"
     assert [current(trucks, f"truck {n}") for n in range(5)] == [current(alone, f"truck {n}") for n in range(5)]

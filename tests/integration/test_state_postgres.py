@@ -20,7 +20,7 @@ from tests.integration.trucks import at
 from tests.integration.trucks_on_postgres import WEEK, Stop, _quiet, count, once, store, trucks
 from tests.servers.postgres import URL, execute
 
-__all__ = ["_quiet", "once", "store", "trucks"]  # fixtures, told here so that pytest finds them
+__all__ = ["_quiet", "once", "store", "trucks"]  # fixtures, re-exported so that pytest finds them
 
 
 pytestmark = [pytest.mark.usefixtures("postgres")]
@@ -33,14 +33,14 @@ pytestmark = [pytest.mark.usefixtures("postgres")]
 @pytest.mark.parametrize("kind", BLOCKING)
 @pytest.mark.parametrize("level", LEVELS)
 def test_the_message_and_the_users_row_commit_together(trucks: Any, schema: str, kind: str, level: str) -> None:
-    told = []
+    outcomes = []
     for minute, place in ((5, "five"), (4, "four"), (5, "five"), (6, "six")):
         with BLOCKING[kind](level) as theirs:
             outcome = trucks.apply_in(theirs, "truck", at(minute, message_id=place), place)
             if outcome.applied:
                 write(theirs, schema, place)
-            told.append(str(outcome))
-    assert told == ["applied", "stale_event_ignored", "duplicate_message_noop", "applied"]
+            outcomes.append(str(outcome))
+    assert outcomes == ["applied", "stale_event_ignored", "duplicate_message_noop", "applied"]
     assert effects(schema) == ["five", "six"]
     assert trucks.get("truck") == "six"
 
@@ -53,15 +53,15 @@ async def test_the_message_and_the_users_row_commit_together_on_an_event_loop(
     async with AsyncOnce(store) as once:
         trucks = once.state("trucks")
         await trucks.get("open the store")
-        told = []
+        outcomes = []
         for minute, place in ((5, "five"), (4, "four"), (5, "five"), (6, "six")):
             async with ASYNC[kind]("READ COMMITTED") as theirs:
                 name = "truck \0 7"
                 outcome = await trucks.apply_in(theirs, name, at(minute, message_id=f"{place}\0"), place)
                 if outcome.applied:
                     await write_async(theirs, schema, place)
-                told.append(str(outcome))
-        assert told == ["applied", "stale_event_ignored", "duplicate_message_noop", "applied"]
+                outcomes.append(str(outcome))
+        assert outcomes == ["applied", "stale_event_ignored", "duplicate_message_noop", "applied"]
         assert effects(schema) == ["five", "six"]
         found = await trucks.read(name)
         assert found is not None
@@ -118,7 +118,7 @@ def test_many_events_in_one_transaction_of_the_user(trucks: Any) -> None:
     events.append(StateEvent("truck 0", at(50), gone))
     with with_psycopg("READ COMMITTED") as theirs:
         assert {str(one) for one in trucks.apply_many_in(theirs, events)} == {"applied"}
-        assert trucks.read("truck 1") is None, "not yet committed, so nobody else sees it"
+        assert trucks.read("truck 1") is None, "not yet committed, so no other connection sees it"
     assert [trucks.get(f"truck {n}") for n in range(3)] == [None, 28, 29]
 
 
@@ -166,17 +166,17 @@ kill()
 @pytest.mark.mission("E2")
 @pytest.mark.fault("F31", "F71")
 def test_a_worker_that_is_killed_leaves_both_or_neither(trucks: Any, schema: str) -> None:
-    told = []
+    outcomes = []
     for when in ("before the row", "before the commit", "after the commit", "after the commit"):
         command = [sys.executable, "-c", KILLED, os.environ[URL], schema, when]
         killed = subprocess.run(command, capture_output=True, text=True, check=False)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
-        told.append((killed.stdout.strip(), effects(schema)))
+        outcomes.append((killed.stdout.strip(), effects(schema)))
         assert (trucks.get("truck") == "here") is (effects(schema) == ["here"])
-    assert told == [("applied", []), ("applied", []), ("applied", ["here"]), ("duplicate_message_noop", ["here"])]
+    assert outcomes == [("applied", []), ("applied", []), ("applied", ["here"]), ("duplicate_message_noop", ["here"])]
 
 
-# ── what people see ──
+# ── columns for operators ──
 
 
 @pytest.mark.mission("E2", "E4", "E7")

@@ -1,4 +1,4 @@
-"""The guard against old events on PostgreSQL, when somebody else is faster and in a crowd."""
+"""The guard against old events on PostgreSQL, with concurrent writers."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ from tests.integration.trucks_on_postgres import (
 )
 from tests.servers.postgres import URL, execute
 
-__all__ = ["_quiet", "once", "sent", "store", "trucks"]  # fixtures, told here so that pytest finds them
+__all__ = ["_quiet", "once", "sent", "store", "trucks"]  # fixtures, re-exported so that pytest finds them
 
 
 pytestmark = [pytest.mark.usefixtures("postgres")]
 
 
-# ── somebody else was faster ──
+# ── another writer was faster ──
 
 
-Deed = Callable[[Any], object]
-RACES: dict[str, tuple[Deed, list[str], Any]] = {
+Change = Callable[[Any], object]
+RACES: dict[str, tuple[Change, list[str], Any]] = {
     "a newer state": (lambda others: others.apply("truck", at(7), "seven"), ["stale_event_ignored"] * 2, "seven"),
     "one in between": (
         lambda others: others.apply("truck", at(5, sequence=1), "between"),
@@ -76,15 +76,15 @@ HALVES = ("truck", at(5, message_id="m5"), "five"), ("truck", at(6, message_id="
 def test_writes_of_others_between_lookup_and_write_are_noticed(
     trucks: Any, schema: str, monkeypatch: pytest.MonkeyPatch, race: str, there: bool
 ) -> None:
-    deed, told, end = RACES[race]
+    change, expected, end = RACES[race]
     if there:
         trucks.apply("truck", at(3), "three")
     with another(schema) as other:
         others = other.state("trucks")
-        before_the_write(monkeypatch, lambda: deed(others))
-        assert [str(outcome) for outcome in trucks.apply_many(HALVES)] == told
+        before_the_write(monkeypatch, lambda: change(others))
+        assert [str(outcome) for outcome in trucks.apply_many(HALVES)] == expected
         assert [str(outcome) for outcome in others.apply_many(HALVES)] == [
-            "mismatch" if one == "mismatch" else "duplicate_message_noop" for one in told
+            "mismatch" if one == "mismatch" else "duplicate_message_noop" for one in expected
         ]
     assert trucks.get("truck") == end
 
@@ -93,13 +93,13 @@ def test_writes_of_others_between_lookup_and_write_are_noticed(
 def test_of_two_concurrent_deliveries_of_a_stale_message_one_claims_it(
     trucks: Any, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither moves the entity, so that only the mark can tell."""
+    """Neither changes the entity, so only the mark decides."""
     trucks.apply("truck", at(9), "nine")
-    late, told = at(1, message_id="late"), []
+    late, outcomes = at(1, message_id="late"), []
     with another(schema) as other:
-        before_the_write(monkeypatch, lambda: told.append(other.state("trucks").apply("truck", late, 1)))
-        told.append(trucks.apply("truck", late, 1))
-    assert [str(outcome) for outcome in told] == ["stale_event_ignored", "duplicate_message_noop"]
+        before_the_write(monkeypatch, lambda: outcomes.append(other.state("trucks").apply("truck", late, 1)))
+        outcomes.append(trucks.apply("truck", late, 1))
+    assert [str(outcome) for outcome in outcomes] == ["stale_event_ignored", "duplicate_message_noop"]
 
 
 @pytest.mark.fault("F67")
@@ -118,16 +118,16 @@ def test_an_entity_that_a_newer_version_writes_meanwhile_is_left_alone(
     assert count(schema, "marks") == 0
 
 
-def before_the_write(monkeypatch: pytest.MonkeyPatch, deed: Callable[[], object]) -> None:
-    """The next batch that has looked finds this done, by somebody else, when it comes to write."""
+def before_the_write(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
+    """Let another writer make this change between the lookup and the write of the next batch."""
     sound = latest._write
 
-    async def late(turn: Any, batch: EventBatch) -> bool:
+    async def late(context: Any, batch: EventBatch) -> bool:
         latest._write = sound
-        other = threading.Thread(target=deed)
+        other = threading.Thread(target=change)
         other.start()
         other.join(30)
-        return await sound(turn, batch)
+        return await sound(context, batch)
 
     monkeypatch.setattr(latest, "_write", late)
 
@@ -139,53 +139,60 @@ def test_after_a_race_batches_lock_their_entities_first_and_leave_no_empty_rows(
     store._lock_first_batches = 1
     future = Ordering("2999-01-01T00:00Z")
     many = [(f"truck {n}", at(1, message_id=f"m{n}"), n) for n in range(20)]
-    told = trucks.apply_many([*many, ("early", future, 1)])
-    assert [str(outcome) for outcome in told] == ["applied"] * 20 + ["future_event_parked"]
-    held = ["begin", "set", "latest_lock", "latest_lookup"]
-    assert sent == [held, ["latest_update", "latest_insert_marks"], END], "whoever holds them knows that they are there"
+    outcomes = trucks.apply_many([*many, ("early", future, 1)])
+    assert [str(outcome) for outcome in outcomes] == ["applied"] * 20 + ["future_event_parked"]
+    lock = ["begin", "set", "latest_lock", "latest_lookup"]
+    assert sent == [lock, ["latest_update", "latest_insert_marks"], END], (
+        "a batch that has locked its entities knows that they exist"
+    )
     assert execute(f"""SELECT entity FROM "{schema}".onceward_newest WHERE expires_at IS NOT NULL""") == []
     assert store._lock_first_batches == 0
     store._lock_first_batches = 1
     sent.clear()
     assert {str(outcome) for outcome in trucks.apply_many(many)} == {"duplicate_message_noop"}
-    assert sent == [held, END]
+    assert sent == [lock, END]
 
 
-# ── a crowd ──
+# ── many concurrent clients ──
 
-ENTITIES, ROUNDS, CREW = 40, 12, 6
+ENTITIES, ROUNDS, CLIENTS = 40, 12, 6
 
 
-def brought(number: int, turn: int) -> list[Event]:
-    """What this one of the crew brings in this turn: entities that are known and new ones; others bring the like."""
-    some = [(f"truck {n + 5 * turn}", (n * 7 + number) % 11) for n in range(ENTITIES)]
-    return [(name, at(turn, sequence=place, message_id=f"{turn} {place}"), 100 * turn + place) for name, place in some]
+def batch_of(number: int, round_number: int) -> list[Event]:
+    """Return the batch of this client in this round: known and new entities, some of them also in other batches."""
+    some = [(f"truck {n + 5 * round_number}", (n * 7 + number) % 11) for n in range(ENTITIES)]
+    return [
+        (name, at(round_number, sequence=place, message_id=f"{round_number} {place}"), 100 * round_number + place)
+        for name, place in some
+    ]
 
 
 @pytest.mark.rival(18)
 @pytest.mark.mission("E2", "E6")
-@pytest.mark.parametrize("crowded", [False, True], ids=["looking first", "holding first"])
+@pytest.mark.parametrize("lock_first", [False, True], ids=["lookup first", "lock first"])
 def test_batches_that_overlap_in_every_order_lose_nothing_and_never_deadlock(
-    trucks: Any, schema: str, monkeypatch: pytest.MonkeyPatch, crowded: bool
+    trucks: Any, schema: str, monkeypatch: pytest.MonkeyPatch, lock_first: bool
 ) -> None:
     monkeypatch.setattr(postgres_store, "RETRYABLE", frozenset())  # a deadlock is an error
-    sound, in_vain = EventBatch.all_written, []
+    sound, failed_writes = EventBatch.all_written, []
 
     def took(batch: EventBatch, replies: Any) -> bool:
         done = sound(batch, replies)
-        in_vain.extend([batch] * (not done))
+        failed_writes.extend([batch] * (not done))
         return done
 
     monkeypatch.setattr(EventBatch, "all_written", took)
 
-    def shuffled(number: int, turn: int, dice: Random) -> list[Event]:
-        return dice.sample(brought(number, turn), ENTITIES)
+    def shuffled(number: int, round_number: int, dice: Random) -> list[Event]:
+        return dice.sample(batch_of(number, round_number), ENTITIES)
 
-    crowd = 5 if crowded else 0  # as after a race, or before
-    told = deliver_concurrently(CREW, range(ROUNDS), partial(another, schema), shuffled, crowd)
-    fresh = [(name, value) for (name, _, value), one in told if not one.replayed]
-    assert not (crowded and in_vain), "who holds its entities writes at the first try"
-    all_of_it = [event for number in range(CREW) for turn in range(ROUNDS) for event in brought(number, turn)]
+    lock_first_batches = 5 if lock_first else 0  # as after a race, or before
+    outcomes = deliver_concurrently(CLIENTS, range(ROUNDS), partial(another, schema), shuffled, lock_first_batches)
+    fresh = [(name, value) for (name, _, value), one in outcomes if not one.replayed]
+    assert not (lock_first and failed_writes), "a batch that has locked its entities is written at the first try"
+    all_of_it = [
+        event for number in range(CLIENTS) for round_number in range(ROUNDS) for event in batch_of(number, round_number)
+    ]
     assert sorted(fresh) == sorted({(name, value) for name, _, value in all_of_it}), "each message was new to one"
     wanted = {name: value for name, _, value in sorted(all_of_it, key=lambda event: event[2])}
     assert {name: trucks.get(name) for name in wanted} == wanted
@@ -231,8 +238,8 @@ history = [(f"truck {n % 7}", Ordering("2025-12-31T12:00Z", n % 13, None, f"m{n}
 Random(number).shuffle(history)
 with Once(url) as once:
     state = once.state("trucks")
-    told = [outcome for start in range(0, 400, 20) for outcome in state.apply_many(history[start : start + 20])]
-    print(sum(not outcome.replayed for outcome in told))
+    outcomes = [outcome for start in range(0, 400, 20) for outcome in state.apply_many(history[start : start + 20])]
+    print(sum(not outcome.replayed for outcome in outcomes))
 """
 
 

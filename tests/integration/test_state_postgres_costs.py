@@ -22,7 +22,7 @@ from tests.integration.trucks import at
 from tests.integration.trucks_on_postgres import _quiet, another, count, once, store, trucks
 from tests.servers.postgres import URL, execute
 
-__all__ = ["_quiet", "once", "store", "trucks"]  # fixtures, told here so that pytest finds them
+__all__ = ["_quiet", "once", "store", "trucks"]  # fixtures, re-exported so that pytest finds them
 
 
 pytestmark = [pytest.mark.usefixtures("postgres")]
@@ -43,9 +43,9 @@ def sent(trucks: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     def traced(verb: str, named: Callable[..., list[str]]) -> None:
         sound = getattr(PostgresConnection, verb)
 
-        def call(wire: PostgresConnection, *what: Any) -> Any:
+        def call(connection: PostgresConnection, *what: Any) -> Any:
             trips.append(named(*what))
-            return sound(wire, *what)
+            return sound(connection, *what)
 
         monkeypatch.setattr(PostgresConnection, verb, call)
 
@@ -93,7 +93,7 @@ def test_entities_that_the_connection_knows_are_not_looked_up_again(trucks: Any,
     trucks.apply_many(fleet_at(1))
     sent.clear()
     assert {str(outcome) for outcome in trucks.apply_many(fleet_at(2))} == {"applied"}
-    assert sent == [UPDATE, ["commit"]], "nor is anything swept: nothing of them expires"
+    assert sent == [UPDATE, ["commit"]], "no expired rows are deleted: none of these entities expires"
     sent.clear()
     outcomes = trucks.apply_many([*fleet_at(1, range(25)), *fleet_at(3, range(25, 60))])
     assert [str(outcome) for outcome in outcomes] == ["stale_event_ignored"] * 25 + ["applied"] * 35
@@ -122,17 +122,17 @@ def test_writes_of_others_are_noticed_for_entities_that_the_connection_knows(
     assert outcomes == ["stale_event_ignored"] * stale + ["applied"] * (50 - stale)
     expected = {"a newer state": "9/0", "deleted": None, "an older state": "5/0"}[deed]
     assert (trucks.get("truck 0"), trucks.get("truck 49")) == (expected, "5/49")
-    assert sent[:2] == [UPDATE, ["rollback"]], "the guess was wrong, and nothing of it was written"
+    assert sent[:2] == [UPDATE, ["rollback"]], "the skipped lookup was wrong, and nothing was written"
     sent.clear()
     trucks.apply_many(fleet_at(6))
-    assert sent[0] == ["latest_lookup"], "whoever was wrong looks for a while"
+    assert sent[0] == ["latest_lookup"], "after a wrong guess, the client looks up for a while"
 
 
 def test_a_new_connection_knows_nothing(store: PostgresStore, trucks: Any, sent: list[list[str]]) -> None:
-    """Another server may stand in the place of the one that it knew, and may have lost its last writes."""
+    """Another server may have replaced the one that it knew, and may have lost its last writes."""
     trucks.apply_many(fleet_at(1))
-    for wire in store._pool._idle:
-        execute(f"SELECT pg_terminate_backend({wire.pgconn.backend_pid})")
+    for connection in store._pool._idle:
+        execute(f"SELECT pg_terminate_backend({connection.pgconn.backend_pid})")
     with suppress(StoreUnavailable):  # if the end of the connection is not noticed before
         trucks.apply_many(fleet_at(2))
     trucks.apply_many(fleet_at(2))
@@ -144,7 +144,7 @@ def test_a_new_connection_knows_nothing(store: PostgresStore, trucks: Any, sent:
 def test_a_duplicate_writes_nothing_and_waits_for_no_lock(once: Once, trucks: Any, schema: str) -> None:
     events = [("truck", at(5, message_id="m"), 5), ("truck", at(4, message_id="m4"), 4)]
     trucks.apply_many(events)
-    once.store._lock_first_batches = 5  # type: ignore[attr-defined]  # in a crowd, too
+    once.store._lock_first_batches = 5  # type: ignore[attr-defined]  # also while locking first
     with with_psycopg("READ COMMITTED") as theirs:
         theirs.execute(f'SELECT * FROM "{schema}".onceward_newest FOR UPDATE')
         theirs.execute(f'SELECT * FROM "{schema}".onceward_marks FOR UPDATE')
@@ -154,16 +154,16 @@ def test_a_duplicate_writes_nothing_and_waits_for_no_lock(once: Once, trucks: An
 
 
 def written(schema: str) -> Any:
-    """Where each row lies, who wrote it, and who has locked it."""
+    """Return position, writer and locker of each row."""
     return [execute(f'SELECT ctid, xmin, xmax FROM "{schema}".onceward_{name}') for name in ("newest", "marks")]
 
 
 def test_a_large_batch_does_not_fill_the_servers_table_of_locks(once: Once, trucks: Any) -> None:
-    """It has room for some thousands in all: rows are locked where they lie."""
+    """That table has room for some thousands of locks: rows are locked in place instead."""
     with with_psycopg("READ COMMITTED") as theirs:
         trucks.apply_many_in(theirs, [(f"truck {n}", at(1, message_id=f"m{n}"), n) for n in range(3_000)])
-        [(held,)] = theirs.execute("SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid()").fetchall()
-    assert held < 30
+        [(locks,)] = theirs.execute("SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid()").fetchall()
+    assert locks < 30
 
 
 def test_expired_rows_are_found_by_an_index_and_deleted_along_with_a_batch(schema: str) -> None:

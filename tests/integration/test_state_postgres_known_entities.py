@@ -1,4 +1,4 @@
-"""Many entities on PostgreSQL that are all there: they are updated in one step, and nobody waits crosswise for them."""
+"""Many existing entities on PostgreSQL: they are updated in one step, without deadlocks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.integration.trucks import at
 from tests.integration.trucks_on_postgres import Event, _quiet, count, deliver_concurrently, once, store, trucks
 from tests.servers.postgres import URL, execute
 
-__all__ = ["_quiet", "once", "sent", "store", "trucks"]  # fixtures, told here so that pytest finds them
+__all__ = ["_quiet", "once", "sent", "store", "trucks"]  # fixtures, re-exported so that pytest finds them
 
 pytestmark = [pytest.mark.usefixtures("postgres")]
 
@@ -48,7 +48,7 @@ def test_deleted_entities_expire_and_return_in_large_batches_too(schema: str) ->
         assert [trucks.get(f"truck {n}") for n in (0, 19, 20, 25)] == ["4/0", "4/19", None, 25]
         clock.advance("30d")
         trucks.apply_many(fleet_at(1, range(50, 80)))
-        assert (ends(schema), count(schema, "newest")) == ([], 75), "what has expired went by the way"
+        assert (ends(schema), count(schema, "newest")) == ([], 75), "expired rows were deleted along with the batch"
 
 
 def test_a_client_that_skips_the_lookup_deletes_expired_rows_at_its_next_lookup(
@@ -95,7 +95,7 @@ def test_a_tombstone_rejects_older_events_until_it_expires(schema: str, where: s
 
 
 def _late(trucks: Any, minute: int) -> str:
-    """What becomes of an old event of the first truck, in a batch that has something to write for the others."""
+    """Return the outcome of an old event of the first truck, in a batch that writes the others."""
     return str(trucks.apply_many([("truck 0", at(1), "late"), *fleet_at(minute, range(1, 50))])[0])
 
 
@@ -138,24 +138,24 @@ def test_entities_are_looked_up_in_the_order_of_their_ids_however_small_the_tabl
         found = theirs.execute(f"EXPLAIN EXECUTE moves ({many}, {many}, {many}, {many}, 1, 1)".encode()).fetchall()
     plan = "\n".join(row[0] for row in found)
     [outer, inner] = [line.strip(" ->") for line in plan.splitlines() if "Scan" in line]
-    assert outer.startswith("Function Scan on given"), "in the order that they are given in"
+    assert outer.startswith("Function Scan on given"), "in the given order"
     assert inner.startswith("Index Scan using onceward_newest_pkey")
     assert "Index Cond: (id = ANY (ARRAY[given.id]))" in plan
 
 
-# ── a crowd ──
+# ── many concurrent clients ──
 
-ENTITIES, ROUNDS, CREW = 40, 15, 5
+ENTITIES, ROUNDS, CLIENTS = 40, 15, 5
 
 
 @pytest.mark.rival(18)
 @pytest.mark.mission("E6")
-@pytest.mark.parametrize("prepare", [1, 0], ids=["guessing", "looking, as behind a pooler"])
+@pytest.mark.parametrize("prepare", [1, 0], ids=["without lookup", "with lookup, as behind a pooler"])
 def test_batches_that_update_the_same_entities_lose_nothing_and_never_deadlock(
     once: Once, trucks: Any, schema: str, monkeypatch: pytest.MonkeyPatch, prepare: int
 ) -> None:
     monkeypatch.setattr(postgres_store, "RETRYABLE", frozenset())  # a deadlock is an error
-    monkeypatch.setattr(orders, "SKIPPED_BATCHES", 0)  # whoever was wrong guesses again
+    monkeypatch.setattr(orders, "SKIPPED_BATCHES", 0)  # skip the lookup again right after a wrong guess
     updated, sound = [], EventBatch._state_write
 
     def move(batch: EventBatch, *, counted: bool) -> Any:
@@ -166,16 +166,18 @@ def test_batches_that_update_the_same_entities_lose_nothing_and_never_deadlock(
     trucks.apply_many(fleet_at(0, range(ENTITIES)))
     monkeypatch.setattr(EventBatch, "_state_write", move)
 
-    def some(number: int, turn: int, dice: Random) -> list[Event]:
+    def some(number: int, round_number: int, dice: Random) -> list[Event]:
         chosen = [(n, (n * 7 + number) % 11) for n in dice.sample(range(ENTITIES), ENTITIES - 10)]
-        return [(f"truck {n}", at(turn, sequence=place), 100 * turn + place) for n, place in chosen]
+        return [(f"truck {n}", at(round_number, sequence=place), 100 * round_number + place) for n, place in chosen]
 
     client = partial(Once, f"{os.environ[URL]}?schema={schema}&prepare={prepare}")
-    told = deliver_concurrently(CREW, range(1, ROUNDS + 1), client, some, crowd=0)  # nobody holds
-    applied = [(name, value) for (name, _, value), one in told if one.executed]
-    assert sum(updated) >= CREW * ROUNDS // 2
-    assert len(set(applied)) == len(applied), "each was applied by one"
-    newest: dict[str, int] = {}
+    outcomes = deliver_concurrently(
+        CLIENTS, range(1, ROUNDS + 1), client, some, lock_first_batches=0
+    )  # without locking first
+    applied = [(name, value) for (name, _, value), one in outcomes if one.executed]
+    assert sum(updated) >= CLIENTS * ROUNDS // 2
+    assert len(set(applied)) == len(applied), "each event was applied by one client"
+    latest_values: dict[str, int] = {}
     for name, value in applied:
-        newest[name] = max(value, newest.get(name, 0))
-    assert {name: trucks.get(name) for name in newest} == newest
+        latest_values[name] = max(value, latest_values.get(name, 0))
+    assert {name: trucks.get(name) for name in latest_values} == latest_values

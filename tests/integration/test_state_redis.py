@@ -1,4 +1,4 @@
-"""`once.state` on Redis and Valkey: what lies on the server, what a call costs, and what may go wrong on the way."""
+"""`once.state` on Redis and Valkey: what is stored on the server, what a call costs, and what may be lost."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def keys(backend: RedisBackend, kind: str) -> list[bytes]:
 def until(wanted: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 20
     while not wanted():
-        assert time.monotonic() < deadline, "it does not come to that"
+        assert time.monotonic() < deadline, "the condition never became true"
         time.sleep(0.01)
 
 
-# ── what lies there ──
+# ── what is stored ──
 
 
 @pytest.mark.mission("E7")
@@ -120,11 +120,11 @@ def test_a_mark_names_the_message_that_created_it(backend: RedisBackend, trucks:
 
 
 def test_orders_of_any_length_come_back(trucks: BlockingState) -> None:
-    """Longer than what is looked at first, on both sides."""
+    """Longer than the part that is compared first, on both sides."""
     for length in (100, 160, 170, 180, 190, 200, 1024):
         ids = ["a" * length, "a" * (length - 1) + "b", "a" * (length - 1) + "\0"]
-        told = [trucks.apply(length, at(5, message_id=id), id).reason for id in ids]
-        assert told == ["applied", "applied", "stale_event_ignored"]
+        reasons = [trucks.apply(length, at(5, message_id=id), id).reason for id in ids]
+        assert reasons == ["applied", "applied", "stale_event_ignored"]
         assert trucks.read(length).ordering.message_id == trucks.get(length) == ids[1]
 
 
@@ -180,7 +180,7 @@ def test_a_duplicate_writes_nothing(backend: RedisBackend, trucks: BlockingState
 def test_whatever_is_lost_on_the_way_delivering_again_repairs_it(
     backend: RedisBackend, trucks: BlockingState, fault: Fault, times: int
 ) -> None:
-    """A connection that had been used is replaced once without a word; what fails again is raised."""
+    """A connection that had been used is replaced once silently; a second failure is raised."""
     trucks.apply("truck", at(1, message_id="m1"), 1)
     backend.proxy.next(fault, times=times)
     outcome = None
@@ -206,7 +206,7 @@ def test_a_full_server_keeps_neither_the_message_nor_the_state() -> None:
             raw.config_set("maxmemory", "1")
             with pytest.raises(StoreFull, match="no memory left"):
                 trucks.apply_many([("truck", at(2, message_id="m2"), 2), ("car", at(2, message_id="m2"), 2)])
-            assert trucks.apply("truck", at(1, message_id="m1"), 1).replayed, "what is known is still told"
+            assert trucks.apply("truck", at(1, message_id="m1"), 1).replayed, "known messages still get their outcome"
             raw.config_set("maxmemory", "0")
             assert raw.dbsize() == 2
             assert trucks.apply("truck", at(2, message_id="m2"), 2).executed
@@ -277,11 +277,11 @@ def test_there_is_no_transaction_to_join(trucks: BlockingState) -> None:
         trucks.apply_in(object(), "truck", at(1), 1)
 
 
-# ── many at once ──
+# ── many concurrent processes ──
 
 
 def pool(url: str) -> list[subprocess.Popen[str]]:
-    """Processes of both colours, each with the whole history in an order of its own."""
+    """Start sync and async processes, each with the whole history in an order of its own."""
     return [
         subprocess.Popen(
             [sys.executable, "-m", "tests.integration.redis_deliverer", url, "async" if n % 2 else "blocking", str(n)],
@@ -293,8 +293,8 @@ def pool(url: str) -> list[subprocess.Popen[str]]:
 
 def new_to(one: subprocess.Popen[str]) -> int:
     assert one.stdout is not None
-    with one.stdout as told:
-        last = told.read().splitlines()[-1]
+    with one.stdout as output:
+        last = output.read().splitlines()[-1]
     assert one.wait(60) == 0
     return int(last)
 

@@ -62,11 +62,11 @@ def upsert(connection: sqlite3.Connection, trucks: BlockingState, name: str, ord
 def test_the_message_and_the_users_row_commit_together(
     sqlite_client: SyncClient, trucks: BlockingState, theirs: sqlite3.Connection
 ) -> None:
-    told = []
+    outcomes = []
     for minute, place in ((5, "five"), (4, "four"), (5, "five"), (6, "six")):
         with theirs:
-            told.append(str(upsert(theirs, trucks, "truck", at(minute, message_id=place), place)))
-    assert told == ["applied", "stale_event_ignored", "duplicate_message_noop", "applied"]
+            outcomes.append(str(upsert(theirs, trucks, "truck", at(minute, message_id=place), place)))
+    assert outcomes == ["applied", "stale_event_ignored", "duplicate_message_noop", "applied"]
     assert committed(sqlite_client.backend.path) == {"truck": "six"}
     assert trucks.get("truck") == "six"
 
@@ -122,7 +122,7 @@ def test_many_events_in_one_transaction_of_the_user(trucks: BlockingState, their
     events.append(StateEvent("truck 0", at(50), deleted))
     with theirs:
         assert {str(one) for one in trucks.apply_many_in(theirs, events)} == {"applied"}
-        assert trucks.read("truck 1") is None, "not yet committed, so nobody else sees it"
+        assert trucks.read("truck 1") is None, "not yet committed, so no other connection sees it"
     assert [trucks.get(f"truck {n}") for n in range(3)] == [None, 28, 29]
     with theirs:
         assert trucks.apply_in(theirs, "truck 1", at(51), deleted).applied
@@ -189,14 +189,14 @@ kill()
 @pytest.mark.fault("F31", "F71")
 def test_a_worker_that_is_killed_leaves_both_or_neither(tmp_path: Path) -> None:
     path = tmp_path / "once.db"
-    told = []
+    outcomes = []
     for when in ("before the row", "before the commit", "after the commit", "after the commit"):
         killed = subprocess.run([sys.executable, "-c", KILLED, path, when], capture_output=True, text=True, check=False)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
-        told.append((killed.stdout.strip(), committed(path)))
+        outcomes.append((killed.stdout.strip(), committed(path)))
         with Once(f"sqlite:///{path}") as once:
             assert (once.state("trucks").get("truck") == "here") is (committed(path) == {"truck": "here"})
-    assert told == [
+    assert outcomes == [
         ("applied", {}),
         ("applied", {}),
         ("applied", {"truck": "here"}),
@@ -221,8 +221,8 @@ class Counted:
         assert connection is not None
         self._connection = connection
 
-    def have_at_hand(self, events: list[Any]) -> None:
-        """Those that are new come to hand as they are written."""
+    def fill_cache(self, events: list[Any]) -> None:
+        """New entities are cached when they are written."""
         assert LOOK in self.during(events)
         assert LOOK not in self.during(events)
 
@@ -260,7 +260,7 @@ def test_a_batch_is_a_handful_of_statements(counted: Counted) -> None:
     rows = ["SELECT coalesce(max(number), 0)", "INSERT INTO onceward_newest", "INSERT INTO onceward_states"]
     assert counted.during(plain) == [*BEGIN, LOOK, LOOK, *rows, "COMMIT"]
     stale = [(f"truck {n}", at(0), n) for n in range(1_000)]
-    assert counted.during(stale) == [*BEGIN, "COMMIT"], "their orders are at hand"
+    assert counted.during(stale) == [*BEGIN, "COMMIT"], "their orderings are cached"
     messages = [StateEvent(f"truck {n % 500}", at(2, message_id=f"m{n}"), n, event_id=n) for n in range(1_000)]
     claim = [*BEGIN, "SAVEPOINT onceward_marks", "INSERT INTO onceward_marks"]
     assert counted.during(messages) == [*claim, "RELEASE onceward_marks", "UPDATE onceward_states SET", "COMMIT"]
@@ -275,7 +275,7 @@ def test_a_batch_is_a_handful_of_statements(counted: Counted) -> None:
 
 def test_cached_orderings_are_looked_up_again_after_another_connection_wrote(counted: Counted, tmp_path: Path) -> None:
     many = [(f"truck {n}", at(1), n) for n in range(20)]
-    counted.have_at_hand(many)
+    counted.fill_cache(many)
     assert LOOK not in counted.during(many)
     with Once(f"sqlite:///{tmp_path}/once.db") as other:
         other.state("trucks").apply("truck 3", at(9), "by another")
@@ -294,7 +294,7 @@ def test_a_batch_that_was_interrupted_after_its_commit_leaves_nothing_cached(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    counted.have_at_hand([(f"truck {n}", at(1), n) for n in range(20)])
+    counted.fill_cache([(f"truck {n}", at(1), n) for n in range(20)])
     with monkeypatch.context() as patch:
         patch.setattr(SQLiteLatestCache, "confirm", interrupted)
         with pytest.raises(KeyboardInterrupt):
@@ -306,7 +306,7 @@ def test_a_batch_that_was_interrupted_after_its_commit_leaves_nothing_cached(
 
 def test_a_batch_that_failed_leaves_nothing_cached(counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
     many = [(f"truck {n}", at(1), n) for n in range(20)]
-    counted.have_at_hand(many)
+    counted.fill_cache(many)
     later = [(f"truck {n}", at(5), "later") for n in range(20)]
     sound = latest._write
 
@@ -410,8 +410,8 @@ history = [(f"truck {n % 7}", Ordering("2025-12-31T12:00Z", n % 13, None, f"m{n}
 Random(number).shuffle(history)
 with Once(f"sqlite:///{path}?synchronous=NORMAL") as once:
     state = once.state("trucks")
-    told = [outcome for start in range(0, 400, 20) for outcome in state.apply_many(history[start : start + 20])]
-    print(sum(not outcome.replayed for outcome in told))
+    outcomes = [outcome for start in range(0, 400, 20) for outcome in state.apply_many(history[start : start + 20])]
+    print(sum(not outcome.replayed for outcome in outcomes))
 """
 
 

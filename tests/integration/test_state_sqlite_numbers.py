@@ -1,4 +1,4 @@
-"""States have rows of their own on SQLite: how those of older files get there, and that nobody mixes them up."""
+"""States have rows of their own on SQLite: how those of older files are moved, and that they are never mixed up."""
 
 from __future__ import annotations
 
@@ -105,7 +105,9 @@ def test_a_client_of_the_previous_version_keeps_working_and_leaves_moved_states_
     trucks = once.state("trucks")
     trucks.apply("ours", at(5), "five")
     write_as_before(raw, "theirs", at(5), "five")
-    assert where(raw) == {"ours": APART, "theirs": INSIDE}, "it leaves alone what needs a newer reader"
+    assert where(raw) == {"ours": APART, "theirs": INSIDE}, (
+        "the previous version leaves entities alone that need a newer reader"
+    )
     assert trucks.get("theirs") == "five"
     assert [outcome.executed for outcome in trucks.apply_many([("theirs", at(4), 4), ("theirs", at(6), 6)])] == [
         False,
@@ -168,8 +170,8 @@ def test_two_alternating_writers_end_in_the_same_state_as_one(once: Once, path: 
         for start in range(0, 600, 20):
             batch = history[start : start + 20]
             writer = once if start // 20 % 3 else other
-            told = [str(outcome) for outcome in writer.state("trucks").apply_many(batch)]
-            assert told == [str(outcome) for outcome in alone.apply_many(batch)]
+            outcomes = [str(outcome) for outcome in writer.state("trucks").apply_many(batch)]
+            assert outcomes == [str(outcome) for outcome in alone.apply_many(batch)]
         names = [f"truck {n}" for n in range(9)]
         ends = [
             [one and (one.value, one.ordering, one.deleted) for one in map(state.read, names)]

@@ -35,7 +35,7 @@ class Order(Struct):
 
 
 def kept(client: SyncClient, fn: Any, *args: Any) -> str:
-    """What the store holds of the arguments."""
+    """Return what the store contains of the arguments."""
     entry = fn.read(*args)
     note: dict[str, str] = entry.record.note
     return note.get(INPUT, "")

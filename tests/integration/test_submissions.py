@@ -91,7 +91,7 @@ def test_an_exclusion_that_never_occurs_is_warned_about_once(client: SyncClient)
 @pytest.mark.mission("B1")
 def test_what_has_no_stable_meaning_is_refused_and_never_becomes_a_memory_address(client: SyncClient) -> None:
     process = client(lambda_named("process"))
-    for value in (object(), float("nan"), {"callback": print}, datetime(2026, 1, 1)):  # noqa: DTZ001 (naive: the point)
+    for value in (object(), float("nan"), {"callback": print}, datetime(2026, 1, 1)):  # noqa: DTZ001 (naive on purpose)
         with pytest.raises(InvalidKey):
             process(value)
 
@@ -109,7 +109,7 @@ KEY_OF_SUBMISSION = """
 
 @pytest.mark.mission("B1")
 def test_the_key_of_a_payload_is_the_same_in_every_process() -> None:
-    """A set's order differs there, and so do addresses. The constant keeps it so across versions."""
+    """The order of a set and the addresses differ there. The constant ensures the same key across versions."""
     keys = {
         subprocess.run(
             [sys.executable, "-c", textwrap.dedent(KEY_OF_SUBMISSION)],
@@ -123,7 +123,7 @@ def test_the_key_of_a_payload_is_the_same_in_every_process() -> None:
     assert keys == {"51aa264b28ea591126927be767504fb9a7751b50e469109e9ba9fedf19e72e52"}
 
 
-# ── B2: one call, however many come at once ─────────────────────────────────────────────────────────────────────────
+# ── B2: one call, however many callers ──────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.mission("B2")
@@ -171,7 +171,7 @@ def test_the_fast_path_of_a_replay_takes_no_lock(sqlite_client: SyncClient) -> N
     client = sqlite_client
     client.run("k", str, 1)
     writer = sqlite3.connect(client.backend.path, isolation_level=None)
-    writer.execute("BEGIN IMMEDIATE")  # nobody else can write now
+    writer.execute("BEGIN IMMEDIATE")  # no other connection can write now
     try:
         assert client.outcome("k", str, 1).replayed
     finally:
@@ -312,7 +312,7 @@ def test_a_write_of_the_result_that_fails_to_the_end_surfaces_with_the_value(cli
         with pytest.raises(OutcomeUnknown) as surfaced:
             process("Other")
     assert surfaced.value.value == "processed"
-    assert process.read("Acme").state is RecordState.PENDING  # held until its lease lapses, then after_crash decides
+    assert process.read("Acme").state is RecordState.PENDING  # claimed until its lease lapses, then after_crash decides
     assert len(client.events_named("unknown")) == 2
 
 
@@ -387,7 +387,7 @@ def test_a_hundred_tasks_that_wait_for_one_of_them_do_not_block_their_loop(clien
     async def process(company: str) -> str:
         ran.append(company)
         before = turns
-        while turns < before + 20:  # noqa: ASYNC110 (were the waiting ones to hold the loop, nobody would count)
+        while turns < before + 20:  # noqa: ASYNC110 (if waiting callers blocked the loop, the counter would not run)
             await asyncio.sleep(0.001)
         return company
 

@@ -38,7 +38,7 @@ from tests.servers.postgres import Postgres, new_database
 from tests.servers.redis import shared
 
 TOO_LONG = 30.0
-NUMBERS = count(time.time_ns())  # of tests: what one leaves on a server is not another's
+NUMBERS = count(time.time_ns())  # unique per test, so that tests do not see each other's data on a server
 OFFER: dict[str, Any] = {
     "company": "Acme",
     "industry": "marine",
@@ -48,7 +48,7 @@ OFFER: dict[str, Any] = {
 
 
 def submission(number: int = 1, *, broker: str = "north", **content: Any) -> Submission:
-    """The offer in its `number`-th envelope: nothing of the delivery is the same, nor is the order of the fields."""
+    """Return the offer in its `number`-th delivery: other delivery metadata and another order of the fields."""
     noted = datetime(2026, 1, number, 9, 30, tzinfo=UTC)
     offer = {**OFFER, **content}
     made = {
@@ -65,8 +65,8 @@ def submission(number: int = 1, *, broker: str = "north", **content: Any) -> Sub
     return msgspec.convert(msgspec.to_builtins(made), Submission)
 
 
-class World(NamedTuple):
-    """A desk, its paid remote, and how to open another desk beside, as another process would."""
+class Environment(NamedTuple):
+    """A desk, its paid remote, and how to open another desk on the same store, as another process would."""
 
     desk: Desk
     remote: Bureau
@@ -88,7 +88,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def world(store: str, tmp_path: Path) -> Iterator[World]:
+def env(store: str, tmp_path: Path) -> Iterator[Environment]:
     memory = MemoryStore()
     name = next(NUMBERS)
     desks: list[Desk] = []
@@ -103,29 +103,29 @@ def world(store: str, tmp_path: Path) -> Iterator[World]:
         desk = another()
         desk.once.migrate()
         desk.quotes.create()
-        yield World(desk, remote, another)
+        yield Environment(desk, remote, another)
         for desk in desks:
             desk.close()
 
 
 @pytest.mark.mission("B1", "B3")
-def test_the_same_content_is_one_submission_from_any_sender_and_however_often(world: World) -> None:
-    first = world.desk.process.outcome(submission(1, broker="north"))
-    second = world.desk.process.outcome(submission(2, broker="south"))
+def test_the_same_content_is_one_submission_from_any_sender_and_however_often(env: Environment) -> None:
+    first = env.desk.process.outcome(submission(1, broker="north"))
+    second = env.desk.process.outcome(submission(2, broker="south"))
     assert (first.replayed, second.replayed) == (False, True)
     assert first.key == second.key
     assert first.value == second.value
     assert first.value is not None
     assert first.value.premium == (Decimal("1750000.50") * RATES["marine"] * score_of("Acme") / 100).quantize(CENT)
-    assert (len(world.desk.quotes.rows()), len(world.remote.ledger)) == (1, 1)
+    assert (len(env.desk.quotes.rows()), len(env.remote.ledger)) == (1, 1)
 
 
 @pytest.mark.mission("B1", "B3")
-def test_the_same_company_with_other_content_is_another_submission(world: World) -> None:
+def test_the_same_company_with_other_content_is_another_submission(env: Environment) -> None:
     other = [{"city": "Köln", "value": "1500000.51"}]
     for offer in (submission(), submission(locations=other), submission(begins="2026-05-02")):
-        assert world.desk.process.outcome(offer).executed
-    assert (len(world.desk.quotes.rows()), len(world.remote.ledger)) == (3, 3)
+        assert env.desk.process.outcome(offer).executed
+    assert (len(env.desk.quotes.rows()), len(env.remote.ledger)) == (3, 3)
 
 
 KEY = """
@@ -135,7 +135,7 @@ KEY = """
     from examples.submissions.storm import SYSTEM, delivered
 
     offer = next(SYSTEM.events(random.Random(1)))
-    desk = Desk("memory://", "http://nobody", QuoteTable("memory://", "."))
+    desk = Desk("memory://", "http://unused", QuoteTable("memory://", "."))
     print(desk.process.key(delivered(offer)).id.hex(), desk.process_async.key(delivered(offer)).id.hex())
 """
 
@@ -144,84 +144,84 @@ KEY = """
 def test_the_key_is_the_same_in_every_process() -> None:
     keys = set()
     for seed in ("1", "2"):
-        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+        env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
         command = [sys.executable, "-c", textwrap.dedent(KEY)]
-        done = subprocess.run(command, env=environment, capture_output=True, check=True, text=True, timeout=TOO_LONG)
+        done = subprocess.run(command, env=env, capture_output=True, check=True, text=True, timeout=TOO_LONG)
         keys.update(done.stdout.split())
     assert len(keys) == 1
 
 
 @pytest.mark.mission("B2", "B7")
-def test_ten_concurrent_threads_ask_the_bureau_once(world: World) -> None:
+def test_ten_concurrent_threads_ask_the_bureau_once(env: Environment) -> None:
     together = threading.Barrier(10)
-    desks = [world.desk, world.another()]
+    desks = [env.desk, env.another()]
 
-    def come(number: int) -> str:
+    def deliver(number: int) -> str:
         together.wait(TOO_LONG)
         return desks[number % 2].process.outcome(submission(number + 1)).kind
 
     with ThreadPoolExecutor(10) as pool:
-        kinds = sorted(pool.map(come, range(10)))
+        kinds = sorted(pool.map(deliver, range(10)))
     assert kinds == ["executed"] + ["replayed"] * 9
-    assert (world.remote.requests, len(world.desk.quotes.rows())) == (1, 1)
+    assert (env.remote.requests, len(env.desk.quotes.rows())) == (1, 1)
 
 
 @pytest.mark.mission("B2", "B7")
-def test_ten_concurrent_tasks_ask_the_bureau_once_and_threads_get_the_same_answer(world: World) -> None:
+def test_ten_concurrent_tasks_ask_the_bureau_once_and_threads_get_the_same_answer(env: Environment) -> None:
     async def story() -> list[str]:
-        outcomes = [world.desk.process_async.outcome(submission(number + 1)) for number in range(10)]
+        outcomes = [env.desk.process_async.outcome(submission(number + 1)) for number in range(10)]
         return sorted(outcome.kind for outcome in await asyncio.gather(*outcomes))
 
     assert asyncio.run(story()) == ["executed"] + ["replayed"] * 9
-    assert world.desk.process.outcome(submission(11)).replayed
-    assert (world.remote.requests, len(world.desk.quotes.rows())) == (1, 1)
+    assert env.desk.process.outcome(submission(11)).replayed
+    assert (env.remote.requests, len(env.desk.quotes.rows())) == (1, 1)
 
 
 @pytest.mark.mission("B2")
-def test_different_submissions_are_worked_on_side_by_side(world: World) -> None:
+def test_different_submissions_are_worked_on_side_by_side(env: Environment) -> None:
     inside = threading.Barrier(3)
-    write = world.desk.quotes.write
+    write = env.desk.quotes.write
 
     def meet(submission: Submission, quote: Any) -> None:
         inside.wait(TOO_LONG)  # passes only if all three are here at the same time
         write(submission, quote)
 
-    world.desk.quotes.write = meet  # type: ignore[method-assign]  # so that we see who is inside
+    env.desk.quotes.write = meet  # type: ignore[method-assign]  # to see which calls are running
     with ThreadPoolExecutor(3) as pool:
         offers = [submission(begins=f"2026-06-0{day}") for day in (1, 2, 3)]
-        assert all(outcome.executed for outcome in pool.map(world.desk.process.outcome, offers))
+        assert all(outcome.executed for outcome in pool.map(env.desk.process.outcome, offers))
 
 
 @pytest.mark.mission("B3", "B8")
-def test_a_declined_submission_costs_nothing_and_is_declined_once(world: World) -> None:
-    first, second = (world.desk.process.outcome(submission(number, industry="mining")) for number in (1, 2))
+def test_a_declined_submission_costs_nothing_and_is_declined_once(env: Environment) -> None:
+    first, second = (env.desk.process.outcome(submission(number, industry="mining")) for number in (1, 2))
     assert first.value is not None
     assert (first.value.decision, first.value.why, second.replayed) == ("declined", "no mining", True)
-    assert (world.remote.requests, len(world.desk.quotes.rows())) == (0, 1)
+    assert (env.remote.requests, len(env.desk.quotes.rows())) == (0, 1)
 
 
 @pytest.mark.mission("B5")
 @pytest.mark.parametrize("mode", ["threads", "tasks"])
-def test_a_bureau_that_fails_is_asked_again_by_the_next_delivery_and_bills_once(world: World, mode: str) -> None:
+def test_a_bureau_that_fails_is_asked_again_by_the_next_delivery_and_bills_once(env: Environment, mode: str) -> None:
     """The first request is billed, and its answer is lost; the second is refused; the third gets the first's answer."""
     answers = iter([(200, True), (503, False)])
-    bill = world.remote.bill
+    bill = env.remote.bill
 
     def unlucky(key: str, asked: dict[str, str]) -> tuple[int, dict[str, Any], bool]:
         status, answer, lost = bill(key, asked)
         ended = next(answers, (status, lost))
         return ended[0], answer, ended[1]
 
-    world.remote.bill = unlucky  # type: ignore[method-assign]  # as often as the test wants
+    env.remote.bill = unlucky  # type: ignore[method-assign]  # as often as the test wants
     outcomes = [
-        world.desk.process.outcome(submission(number))
+        env.desk.process.outcome(submission(number))
         if mode == "threads"
-        else asyncio.run(outcome_of(world.desk, submission(number)))
+        else asyncio.run(outcome_of(env.desk, submission(number)))
         for number in (1, 2, 3, 4)
     ]
     assert [outcome.kind for outcome in outcomes] == ["failed", "failed", "executed", "replayed"]
     assert outcomes[2].attempt == 3
-    assert (world.remote.requests, len(world.remote.ledger), len(world.desk.quotes.rows())) == (3, 1, 1)
+    assert (env.remote.requests, len(env.remote.ledger), len(env.desk.quotes.rows())) == (3, 1, 1)
 
 
 async def outcome_of(desk: Desk, came: Submission) -> Any:
@@ -252,42 +252,42 @@ def amount(value: str) -> dict[str, Any]:
     [amount("NaN"), amount("sNaN"), amount("-Infinity"), amount("-5"), {"company": ""}, {"company": "a\0b"}],
     ids=str,
 )
-def test_an_invalid_submission_is_refused_before_anything_is_claimed(world: World, content: dict[str, Any]) -> None:
-    web = httpx.Client(transport=httpx.WSGITransport(application(world.desk, {})), base_url="http://insurer")
+def test_an_invalid_submission_is_refused_before_anything_is_claimed(env: Environment, content: dict[str, Any]) -> None:
+    web = httpx.Client(transport=httpx.WSGITransport(application(env.desk, {})), base_url="http://insurer")
     body = {**msgspec.to_builtins(submission()), **content}
     assert web.post(PATH, content=msgspec.json.encode(body)).status_code == httpx.codes.BAD_REQUEST
     assert web.post(PATH, content=b'{"company": ' + b"[" * 100_000).status_code == httpx.codes.BAD_REQUEST
-    assert (world.desk.quotes.rows(), world.remote.ledger) == ([], [])
+    assert (env.desk.quotes.rows(), env.remote.ledger) == ([], [])
 
 
 class Dead(BaseException):
-    """Nothing is done any more."""
+    """Simulates the death of the process."""
 
 
 @pytest.mark.mission("B3", "B5")
 @pytest.mark.fault("F31", "F71")
 def test_a_worker_that_dies_right_after_the_commit_leaves_the_row_and_the_record(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    env: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written = world.desk.quotes.write
+    written = env.desk.quotes.write
 
     def last_act(*row: Any) -> None:
         written(*row)
         raise Dead
 
-    monkeypatch.setattr(world.desk.quotes, "write", last_act)
+    monkeypatch.setattr(env.desk.quotes, "write", last_act)
     with pytest.raises(Dead):
-        world.desk.process.outcome(submission(1))
+        env.desk.process.outcome(submission(1))
     monkeypatch.undo()
-    outcome = world.desk.process.outcome(submission(2))
-    assert outcome.replayed is world.desk.quotes.joined, "both were in one transaction, where there is one"
-    assert (len(world.desk.quotes.rows()), len(world.remote.ledger)) == (1, 1)
+    outcome = env.desk.process.outcome(submission(2))
+    assert outcome.replayed is env.desk.quotes.joined, "both were in one transaction, if the store has transactions"
+    assert (len(env.desk.quotes.rows()), len(env.remote.ledger)) == (1, 1)
 
 
 @pytest.mark.mission("B6")
-def test_a_clients_key_a_content_key_and_a_business_key(world: World) -> None:
+def test_a_clients_key_a_content_key_and_a_business_key(env: Environment) -> None:
     brokers = {"Bearer a": "north", "Bearer b": "south"}
-    app = httpx.WSGITransport(application(world.desk, brokers))
+    app = httpx.WSGITransport(application(env.desk, brokers))
     with httpx.Client(transport=app, base_url="http://insurer") as client:
 
         def send(came: Submission, token: str = "Bearer a") -> httpx.Response:
@@ -296,25 +296,25 @@ def test_a_clients_key_a_content_key_and_a_business_key(world: World) -> None:
 
         first, again = send(submission(1)), send(submission(1))
         assert (first.json()["replay"], again.headers["Idempotency-Replayed"]) == (False, "true")
-        assert again.content == first.content, "the very answer of the first request"
-        assert send(submission(2)).status_code == 422, "the client's key stands for the very request"
+        assert again.content == first.content, "exactly the answer of the first request"
+        assert send(submission(2)).status_code == 422, "the client's key stands for exactly that request"
         assert send(submission(2), "Bearer b").json()["replay"], "another broker's key; but its content is known"
-        assert send(submission(2), "Bearer nobody").status_code == 401
-    ada = world.desk.assign("north", "r-1")
-    assert world.desk.assign("north", "r-1") == ada != world.desk.assign("south", "r-1")
-    assert len(world.remote.ledger) == 1
+        assert send(submission(2), "Bearer unknown").status_code == 401
+    ada = env.desk.assign("north", "r-1")
+    assert env.desk.assign("north", "r-1") == ada != env.desk.assign("south", "r-1")
+    assert len(env.remote.ledger) == 1
 
 
 @pytest.mark.mission("B6")
-def test_a_key_for_a_call_cannot_be_used_for_another_call(world: World) -> None:
-    world.desk.once.run("given", str, 1)
+def test_a_key_for_a_call_cannot_be_used_for_another_call(env: Environment) -> None:
+    env.desk.once.run("given", str, 1)
     with pytest.raises(PayloadMismatch):
-        world.desk.once.run("given", str, 2)
+        env.desk.once.run("given", str, 2)
 
 
 @pytest.mark.mission("B3", "B7")
-def test_a_submission_over_http_and_the_same_from_a_queue_are_one(world: World) -> None:
-    with make_server("127.0.0.1", 0, application(world.desk, {}), server_class=Threads, handler_class=Quiet) as server:
+def test_a_submission_over_http_and_the_same_from_a_queue_are_one(env: Environment) -> None:
+    with make_server("127.0.0.1", 0, application(env.desk, {}), server_class=Threads, handler_class=Quiet) as server:
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}"
         answer = httpx.post(url + PATH, content=msgspec.json.encode(submission(1))).json()
@@ -323,19 +323,19 @@ def test_a_submission_over_http_and_the_same_from_a_queue_are_one(world: World) 
         for number in (2, 3):
             queue.put(msgspec.json.encode(submission(number)))
         queue.put(msgspec.json.encode(submission(4, begins="2027-01-01")))
-        asyncio.run(consume_all(world.desk, queue))
+        asyncio.run(consume_all(env.desk, queue))
         assert httpx.post(url + PATH, content=b"{}").status_code == 400
         assert httpx.get(url + PATH).status_code == 404
         server.shutdown()
-    assert (len(world.remote.ledger), len(world.desk.quotes.rows())) == (2, 2)
+    assert (len(env.remote.ledger), len(env.desk.quotes.rows())) == (2, 2)
 
 
 @pytest.mark.mission("B8")
-def test_the_metric_counts_replays_separately(world: World) -> None:
+def test_the_metric_counts_replays_separately(env: Environment) -> None:
     registry = CollectorRegistry()
-    stop = prometheus.export(world.desk.once, registry, processed="submission.processed", pending=False)
+    stop = prometheus.export(env.desk.once, registry, processed="submission.processed", pending=False)
     for number in (1, 2, 3):
-        world.desk.process(submission(number))
+        env.desk.process(submission(number))
     stop()
     samples = [sample for metric in registry.collect() for sample in metric.samples]
     counted = {
@@ -345,8 +345,8 @@ def test_the_metric_counts_replays_separately(world: World) -> None:
 
 
 @pytest.mark.mission("B8")
-def test_metrics_are_served_beside_the_submissions(world: World) -> None:
-    app = with_metrics(application(world.desk, {}), world.desk)
+def test_metrics_are_served_beside_the_submissions(env: Environment) -> None:
+    app = with_metrics(application(env.desk, {}), env.desk)
     with httpx.Client(transport=httpx.WSGITransport(app), base_url="http://insurer") as client:
         for number in (1, 2):
             client.post(PATH, content=msgspec.json.encode(submission(number)))
@@ -370,7 +370,7 @@ def test_too_many_replays_are_reported_and_so_is_no_replay_for_weeks(tmp_path: P
             for month in range(4):
                 careless.process(submission(begins=f"2026-{month + 1:02}-{day + 1:02}", industry="mining"))
             said = verdict(careless, memory, {"no_replay_executions": 50})
-            assert ("no_replay" in said) is (day >= 14), "not before it was so for two weeks"
+            assert ("no_replay" in said) is (day >= 14), "only after two weeks without a replay"
             clock.advance("24h")
         assert "The key is probably wrong" in said["no_replay"]
 

@@ -18,7 +18,7 @@ from onceward import AsyncOnce, ConfigurationError, Executed, Once
 celery = Celery("shop", broker="memory://", set_as_current=False)
 stub = StubBroker()
 taskiq = InMemoryBroker()
-rq = job("default", connection=Redis(port=1))  # nobody calls it
+rq = job("default", connection=Redis(port=1))  # it is never called
 DECORATORS: dict[str, Any] = {
     "celery": celery.task(shared=False),
     "dramatiq": dramatiq.actor(broker=stub),

@@ -1,4 +1,4 @@
-"""Runs that somebody else's scheduler starts: system cron, Kubernetes, APScheduler, Celery beat."""
+"""Runs that an external scheduler starts: system cron, Kubernetes, APScheduler, Celery beat."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FIVE_PAST = utc(2026, 3, 2, 8, 5)  # a Monday
 
 @contextmanager
 def ticked(client: SyncClient, name: str, scheduled_at: datetime | str | None = None, **choices: Any) -> Iterator[Any]:
-    """The block of a tick of either colour, as blocking code."""
+    """Run the block of a sync or async tick as blocking code."""
     block = client.once.tick(name, scheduled_at, **choices)
     asynchronous = isinstance(client, AsyncClient)
     run = client.drive(block.__aenter__()) if asynchronous else block.__enter__()
@@ -100,12 +100,12 @@ def test_a_failed_run_is_not_repeated_unless_requested(client: SyncClient) -> No
 
 @pytest.mark.rival(26)
 @pytest.mark.fault("F43", "F49")
-@pytest.mark.parametrize("apart", [timedelta(seconds=seconds) for seconds in (-30, -20, -1, 0, 1, 20, 30)])
-def test_machines_whose_clocks_are_30_seconds_apart_agree_across_a_slot_edge(tmp_path: Path, apart: timedelta) -> None:
+@pytest.mark.parametrize("offset", [timedelta(seconds=seconds) for seconds in (-30, -20, -1, 0, 1, 20, 30)])
+def test_machines_whose_clocks_are_30_seconds_apart_agree_across_a_slot_edge(tmp_path: Path, offset: timedelta) -> None:
     """Each has the clock of its own machine and one store; one of them fires right at the edge."""
     clocks = [FakeClock(), FakeClock()]
     start_at(clocks[0], FIVE_PAST)
-    start_at(clocks[1], FIVE_PAST + apart)
+    start_at(clocks[1], FIVE_PAST + offset)
     ran = []
     for clock in clocks:
         with Once(SQLiteStore(tmp_path / "once.db", clock=clock)) as once:
@@ -248,7 +248,7 @@ def test_what_cannot_work_is_refused_before_anything_runs(client: SyncClient, wr
         client.once.tick("report", **wrong)
 
 
-@pytest.mark.parametrize("when", [datetime(2026, 3, 2, 8, 5), "2026-03-02T08:05:00", "noon", 5])  # noqa: DTZ001 (that is the point)
+@pytest.mark.parametrize("when", [datetime(2026, 3, 2, 8, 5), "2026-03-02T08:05:00", "noon", 5])  # noqa: DTZ001 (naive on purpose)
 def test_a_time_without_a_zone_is_not_a_slot(client: SyncClient, when: Any) -> None:
     with pytest.raises(InvalidKey):
         client.once.tick("report", when)
@@ -265,7 +265,9 @@ def test_declarations_that_cannot_work_are_refused(client: SyncClient) -> None:
     with pytest.raises(ConfigurationError, match="parameters that a schedule does not know"):
         schedule(PATTERN, name="two")(client._work(two))
     with pytest.raises(ConfigurationError, match="unlike this client"):
-        schedule(PATTERN, name="wrong colour")(no_arguments if isinstance(client, AsyncClient) else coroutine_function)
+        schedule(PATTERN, name="sync and async mixed")(
+            no_arguments if isinstance(client, AsyncClient) else coroutine_function
+        )
     with pytest.raises(ConfigurationError, match="already declared"):
         client.once.tick("report", pattern=PATTERN)
 

@@ -1,4 +1,4 @@
-"""Jobs inside the caller's transaction: its end, one at a time, and who waits how long for whom."""
+"""Jobs inside the caller's transaction: how it ends, one job at a time, and how long jobs wait for other writers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.integration.joined_block import (
     write,
 )
 
-__all__ = ["always_open", "connection", "write"]  # fixtures, told here so that pytest finds them
+__all__ = ["always_open", "connection", "write"]  # fixtures, re-exported so that pytest finds them
 
 
 def test_a_handler_that_raises_rolls_back_its_own_writes_and_leaves_the_transaction_usable(
@@ -181,7 +181,7 @@ def test_the_transaction_waits_for_another_writer_no_longer_than_the_job_allows(
         writer.execute("ROLLBACK")
 
 
-# ── autocommit=False: the end of a transaction is the begin of the next ──
+# ── autocommit=False: the end of a transaction is the beginning of the next ──
 
 
 @since_3_12

@@ -1,4 +1,4 @@
-"""A transaction of the caller's on SQLite that keeps their own calls from writing: said at once, and what to do."""
+"""A transaction of the caller on SQLite that blocks their own calls: an immediate error that says what to do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from onceward import AsyncOnce, Once
 from onceward.engine.joined import current_block
 from onceward.errors import StoreFull, StoreUnavailable
 
-IN_ITS_OWN_WAY = "open around this call .* use tx.run or tx.call"
+BLOCKED_BY_ITSELF = "open around this call .* use tx.run or tx.call"
 
 
 @pytest.fixture
@@ -40,9 +40,9 @@ def test_a_call_with_a_lease_inside_of_a_block_gets_an_error_that_names_the_bloc
 ) -> None:
     with Once(url, lease="300ms") as once:
         with once.within(shop) as tx:
-            with pytest.raises(StoreUnavailable, match=IN_ITS_OWN_WAY):
+            with pytest.raises(StoreUnavailable, match=BLOCKED_BY_ITSELF):
                 once.run("k", lambda: "never")
-            with pytest.raises(StoreUnavailable, match=IN_ITS_OWN_WAY):
+            with pytest.raises(StoreUnavailable, match=BLOCKED_BY_ITSELF):
                 tx.run("outer", lambda: once.run("inner", lambda: "never"))
             assert tx.run("k", lambda: "done") == "done"
         shop.execute("COMMIT")
@@ -58,7 +58,7 @@ async def test_an_awaited_call_with_a_lease_inside_of_a_block_gets_an_error_that
 
     async with AsyncOnce(url, lease="300ms") as once:
         async with once.within(shop):
-            with pytest.raises(StoreUnavailable, match=IN_ITS_OWN_WAY):
+            with pytest.raises(StoreUnavailable, match=BLOCKED_BY_ITSELF):
                 await once.run("k", never)
         shop.execute("ROLLBACK")
 
@@ -67,7 +67,7 @@ def test_another_writer_is_not_mistaken_for_the_callers_own_block(url: str, shop
     with Once(url, lease="300ms") as once:
         with once.within(shop):
             pass
-        with pytest.raises(StoreUnavailable) as caught:  # the block is left, the transaction is not over
+        with pytest.raises(StoreUnavailable) as caught:  # the block has ended, the transaction has not
             once.run("k", lambda: "never")
     assert "tx.run" not in str(caught.value)
 
@@ -75,7 +75,7 @@ def test_another_writer_is_not_mistaken_for_the_callers_own_block(url: str, shop
 async def test_a_task_that_outlives_its_block_gets_an_error_that_does_not_name_the_block(
     url: str, shop: sqlite3.Connection
 ) -> None:
-    """The connection is in a transaction again, which is none of the task's business."""
+    """The connection is in a transaction again, which is unrelated to the task."""
     left = asyncio.Event()
 
     async def never() -> None:
@@ -105,7 +105,7 @@ def test_blocks_that_exit_in_another_context_do_not_accumulate(url: str, shop: s
             Context().run(within.__exit__, None, None, None)
         last = current_block.get()
         assert last is not None
-        assert last.outer is None, "each would keep all before it, with their connections"
+        assert last.outer is None, "otherwise each block would keep all earlier ones alive, with their connections"
         with pytest.raises(StoreUnavailable) as caught:
             once.run("k", lambda: "never")
         assert "tx.run" not in str(caught.value)
@@ -118,11 +118,11 @@ def test_a_block_that_exits_in_another_context_does_not_close_the_block_there(
     url: str, shop: sqlite3.Connection
 ) -> None:
     with Once(url, lease="300ms") as once:
-        stranger = once.within(shop)
-        copy_context().run(stranger.__enter__)
+        other = once.within(shop)
+        copy_context().run(other.__enter__)
         with once.within(shop):
-            stranger.__exit__(None, None, None)
-            with pytest.raises(StoreUnavailable, match=IN_ITS_OWN_WAY):
+            other.__exit__(None, None, None)
+            with pytest.raises(StoreUnavailable, match=BLOCKED_BY_ITSELF):
                 once.run("k", lambda: "never")
 
 
@@ -132,7 +132,7 @@ def test_blocks_may_exit_in_any_order(url: str, shop: sqlite3.Connection) -> Non
         one.__enter__()
         other.__enter__()
         one.__exit__(None, None, None)
-        with pytest.raises(StoreUnavailable, match=IN_ITS_OWN_WAY):
+        with pytest.raises(StoreUnavailable, match=BLOCKED_BY_ITSELF):
             once.run("k", lambda: "never")
         other.__exit__(None, None, None)
         assert current_block.get() is None
@@ -142,13 +142,13 @@ def test_blocks_may_exit_in_any_order(url: str, shop: sqlite3.Connection) -> Non
 
 
 def test_a_thread_that_continues_inside_the_block_gets_the_error_too(url: str) -> None:
-    """As `asyncio.to_thread` does it. The connection is not for that thread, and must not be touched there."""
+    """As with `asyncio.to_thread`. That thread may not use the connection, so it must not be touched there."""
     with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as shop:
         shop.execute("BEGIN IMMEDIATE")
         with Once(url, lease="300ms") as once, once.within(shop), ThreadPoolExecutor(1) as pool:
             context = copy_context()
             task = pool.submit(lambda: context.run(once.run, "k", lambda: "never"))
-            with pytest.raises(StoreUnavailable, match=IN_ITS_OWN_WAY):
+            with pytest.raises(StoreUnavailable, match=BLOCKED_BY_ITSELF):
                 task.result()
 
 
@@ -159,7 +159,7 @@ def test_the_callers_savepoints_survive_the_error(url: str) -> None:
         with once.within(shop) as tx:
             tx.run("first", lambda: "done")
             shop.execute("SAVEPOINT mine")
-            with pytest.raises(StoreUnavailable, match=IN_ITS_OWN_WAY):
+            with pytest.raises(StoreUnavailable, match=BLOCKED_BY_ITSELF):
                 once.run("k", lambda: "never")
             shop.execute("ROLLBACK TO mine")
         shop.rollback()

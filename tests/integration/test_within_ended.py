@@ -1,4 +1,4 @@
-"""A handler inside the caller's transaction that ends it: told off, and its record tells what became of its work."""
+"""A handler that ends the caller's transaction: it gets an error, and its record says what became of its work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onceward.protocol.record import RecordState
 from tests.clients import SyncClient
 from tests.integration.joined_block import Write, always_open, connection, rows, since_3_12, within, write
 
-__all__ = ["always_open", "connection", "write"]  # fixtures, told here so that pytest finds them
+__all__ = ["always_open", "connection", "write"]  # fixtures, re-exported so that pytest finds them
 
 
 @pytest.mark.mission("A1")
@@ -26,8 +26,8 @@ def test_a_handler_that_commits_and_returns_raises_and_its_work_is_recorded_as_d
         connection.commit()
         return "value"
 
-    told = pytest.raises(ClaimError, match="do not commit or roll back inside the handler")
-    with told, connection, within(sqlite_client, connection) as tx:
+    raises = pytest.raises(ClaimError, match="do not commit or roll back inside the handler")
+    with raises, connection, within(sqlite_client, connection) as tx:
         tx.run("k", commits)
     entry = sqlite_client.read("k")
     assert entry.state is RecordState.COMPLETED
@@ -83,8 +83,8 @@ def test_a_handler_that_rolls_back_leaves_nothing_but_the_error(
         if then == "writes":
             write("after it")
 
-    told = pytest.raises(ClaimError, match="or roll back inside the handler")
-    with told as caught, connection, within(sqlite_client, connection) as tx:
+    raises = pytest.raises(ClaimError, match="or roll back inside the handler")
+    with raises as caught, connection, within(sqlite_client, connection) as tx:
         tx.run("k", rolls_back)
     assert isinstance(caught.value.__cause__, ValueError) is (then == "raises")
     assert sqlite_client.read("k") is None
@@ -105,8 +105,8 @@ def test_a_handler_that_closes_the_connection_gets_an_error(
             raise ValueError
         return "value"
 
-    told = pytest.raises(ClaimError, match="was ended inside the handler")
-    with told as caught, within(sqlite_client, connection) as tx:
+    raises = pytest.raises(ClaimError, match="was ended inside the handler")
+    with raises as caught, within(sqlite_client, connection) as tx:
         tx.run("k", closes)
     assert isinstance(caught.value.__cause__, ValueError) is (then == "raises")
     assert rows(sqlite_client) == (["written"] if then == "committed" else [])
@@ -153,7 +153,7 @@ def test_a_handler_that_ends_an_outer_savepoint_leaves_no_pending_claim(
     assert connection.in_transaction, "the transaction is its caller's"
     connection.commit()
     assert rows(sqlite_client) == ["mine", "its own"]
-    assert sqlite_client.read("k").state is state, "its record tells of what it wrote"
+    assert sqlite_client.read("k").state is state, "its record says what became of its writes"
 
 
 class Interrupt(BaseException):
@@ -176,13 +176,13 @@ def test_an_interrupt_after_a_commit_propagates_and_the_claim_is_parked(tmp_path
         assert entry.state is RecordState.PARKED
 
 
-# ── held without a lease ──
+# ── claimed without a lease ──
 
 
 def test_a_claim_without_a_lease_is_reported_as_such(
     sqlite_client: SyncClient, connection: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after a kill right behind the handler's own commit: nobody is left to settle it."""
+    """As after a kill right after the handler's own commit: no owner is left to settle it."""
     monkeypatch.setattr("onceward.engine.within.JoinedJob._settle_ended", _killed)
 
     def commits() -> None:
@@ -206,7 +206,7 @@ async def _killed(_: object) -> str:
     return "killed"
 
 
-# ── autocommit=False: the end of a transaction is the begin of the next ──
+# ── autocommit=False: the end of a transaction is the beginning of the next ──
 
 
 @since_3_12

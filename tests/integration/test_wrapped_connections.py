@@ -1,4 +1,4 @@
-"""Joining what Django and SQLAlchemy make of a connection: on SQLite and on PostgreSQL."""
+"""Joining connections of Django and SQLAlchemy: on SQLite and on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Stop(Exception):
 
 
 def effect_of(connection: Any, table: str, word: str) -> Callable[[], str]:
-    """A handler that writes by the caller's own means."""
+    """Return a handler that writes by the caller's own connection."""
 
     def effect() -> str:
         if hasattr(connection, "cursor"):
@@ -182,12 +182,12 @@ async def test_a_blocking_session_is_refused_on_an_event_loop(schema: str) -> No
         made.dispose()
 
 
-# ── what went back to the pool is somebody else's ──
+# ── a connection that went back to the pool belongs to its next user ──
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def one_for_all(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Once, sqlalchemy.Engine, str]]:
-    """A pool with a single connection: whoever asks next gets the one that was given back."""
+    """A pool with a single connection: its next user gets the one that was returned."""
     if request.param == "sqlite":
         url, table = f"sqlite:///{tmp_path / 'once.db'}", "effects"
         store: Any = url
@@ -207,7 +207,7 @@ def one_for_all(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tupl
 
 
 def begin_of(connection: sqlalchemy.Connection, table: str) -> None:
-    """A transaction that holds up nobody: SQLite has one writer, and the store is to write beside it."""
+    """Begin a transaction that blocks no writer: SQLite has one writer, and the store must write at the same time."""
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql("BEGIN")
     else:
@@ -231,7 +231,7 @@ def test_a_handler_that_commits_its_session_does_not_affect_the_next_user_of_the
 
         def commits() -> str:
             effect_of(session, table, "mine")()
-            session.commit()  # its connection goes back, and on to somebody else
+            session.commit()  # its connection goes back to the pool, and to its next user
             others.append(made.connect())
             begin_of(others[0], table)
             return "value"
@@ -277,7 +277,7 @@ def test_a_block_whose_session_was_given_back_touches_nothing_more(
     assert once.read("k") is None
 
 
-# ── what a Session has in hand and has not sent ──
+# ── rows that a Session has not flushed yet ──
 
 
 @pytest.mark.mission("A1")
