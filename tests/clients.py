@@ -1,12 +1,12 @@
-"""One test body for both colours and both stores.
+"""Clients for tests: one test body runs against the sync and the async client, on each store.
 
-`face` wraps an `Once` or an `AsyncOnce`; a test calls it as plain blocking code. The async face lives on an event loop
-of its own in another thread: each call becomes a task there, and a handler (a plain function) is awaited in a worker
-thread, so that it may block like any other. Context variables travel along, so nesting works as in real code.
+`client` wraps an `Once` or an `AsyncOnce`; a test calls it as plain blocking code. The async client runs on its own
+event loop in another thread: each call becomes a task there. A handler (a plain function) runs in a worker thread, so
+that it may block. Context variables are copied, so nesting works as in real code.
 
-Time is the real one plus what `face.clock` was advanced by, for the store, the waits and the keeper alike: nothing
-lapses by accident, and `face.clock.advance("10m")` is ten minutes of silence. `face.renew_leases()` is one pass of the
-keeper.
+The time is the real time plus whatever `client.clock` was advanced by, for the store, the waits and the heartbeat
+alike. No lease expires by accident, and `client.clock.advance("10m")` means ten minutes without any call.
+`client.renew_leases()` is one pass of the heartbeat.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Mode = Literal["blocking", "async"]
 
 
 class Backend:
-    """Where the records are. Each `open` is a store of its own on the same data, as another process would have it."""
+    """Where the records are kept. Each `open` returns a separate store on the same data, as another process would."""
 
     def __init__(self, kind: str, folder: Path, clock: FakeClock) -> None:
         self.kind = kind
@@ -57,7 +57,7 @@ class Backend:
             schema = schema_of(self.path.parent)
             return PostgresStore(os.environ[URL], schema=schema, migrate=True, clock=self.clock)
         if self.kind == "valkey":
-            return RedisStore(shared().url(), prefix=f"faces/{self.path.parent.name}", clock=self.clock)
+            return RedisStore(shared().url(), prefix=f"clients/{self.path.parent.name}", clock=self.clock)
         if self.kind == "firestore":
             from tests.firestore_places import documents  # here, because its driver takes a second to import
 
@@ -74,17 +74,17 @@ class Pause:
 
     def here(self) -> None:
         self._arrived.set()
-        assert self._left.wait(TOO_LONG), "the test never let the handler go on"
+        assert self._left.wait(TOO_LONG), "the test never let the handler continue"
 
     def reached(self) -> None:
-        assert self._arrived.wait(TOO_LONG), "the handler never came"
+        assert self._arrived.wait(TOO_LONG), "the handler never arrived"
 
     def go(self) -> None:
         self._left.set()
 
 
 class BlockingClaim:
-    """A claim of either colour, called as blocking code."""
+    """A claim of the sync or async client, called as blocking code."""
 
     def __init__(self, client: SyncClient, claim: Any) -> None:
         self._client = client
@@ -104,7 +104,7 @@ class BlockingClaim:
 
 
 class GuardedFunction:
-    """A decorated function of either colour, called as blocking code."""
+    """A decorated function, sync or async, called as blocking code."""
 
     def __init__(self, client: SyncClient, fn: Any) -> None:
         self._client = client
@@ -132,7 +132,7 @@ _engines: WeakSet[Any] = WeakSet()
 
 @contextlib.contextmanager
 def inline_answers_disabled() -> Iterator[None]:
-    """No store answers without its verbs, so that what a test puts in their place is asked."""
+    """Make the engine call the verbs of the store, so that a test can replace them. See `AnswersInline`."""
     before = [(engine, engine.answer) for engine in tuple(_engines)]
     for engine, _ in before:
         engine.answer = None
@@ -144,7 +144,7 @@ def inline_answers_disabled() -> Iterator[None]:
 
 
 class SyncClient:
-    """The blocking face, and what both colours share. `once` is the client itself."""
+    """The sync client, and what it shares with the async one. `once` is the client under test."""
 
     mode: Mode = "blocking"
 
@@ -190,10 +190,10 @@ class SyncClient:
         """Call this first in a forked child: threads do not survive a fork."""
 
     def _stop(self) -> None:
-        """After the client was closed."""
+        """Clean up after the client was closed."""
 
     def _sit(self) -> None:
-        """The keeper's thread in fake time: renews nothing by itself, else it would race against the test."""
+        """Run the heartbeat thread in fake time: it renews nothing by itself, or it would race against the test."""
         heartbeat = self.heartbeat
         with heartbeat._wakeup:
             heartbeat._wakeup.wait_for(lambda: heartbeat._closing)
@@ -207,7 +207,7 @@ class SyncClient:
     @overload
     def __call__(self, fn: None = None, /, **settings: Any) -> Callable[[Callable[..., Any]], GuardedFunction]: ...
     def __call__(self, fn: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
-        """`@face` or `@face(key=…)` on a plain function, as `@once`."""
+        """Decorate a plain function with `@client` or `@client(key=…)`, like `@once`."""
         if fn is None:
             return lambda fn: GuardedFunction(self, self.once(**settings)(self._work(fn)))
         return GuardedFunction(self, self.once(self._work(fn)))
@@ -255,25 +255,25 @@ class SyncClient:
             self._leave(block, context, None)
 
     def silent_owner(self, key: Any, **settings: Any) -> BlockingClaim:
-        """An owner elsewhere that claims and is not heard of again, as after a crash. It may come back late."""
+        """Claim as an owner elsewhere that stops responding, as after a crash. It may come back late."""
         block = self.once.claim(key, **settings)
-        self._blocks.append(block)  # a block that nobody holds any more lets its claim lapse
+        self._blocks.append(block)  # a block without references abandons its claim
         return BlockingClaim(self, self._enter(block, contextvars.Context()))
 
-    # ── the stage ──
+    # ── set up the scene ──
 
     def another(self, **defaults: Any) -> SyncClient:
-        """Another worker on the same data, with a client, a keeper and a connection of its own."""
+        """Return another worker on the same data, with its own client, heartbeat and connection."""
         other = type(self)(self.backend, **defaults)
         self._others.append(other)
         return other
 
     def renew_leases(self) -> None:
-        """One pass of the keeper: renews what is due by now."""
+        """Run one pass of the heartbeat: it renews every lease that is due."""
         self.heartbeat.tick()
 
     def leases(self) -> int:
-        """How many leases the keeper has in its care."""
+        """Return how many leases the heartbeat is renewing."""
         return len(self.heartbeat._holds)
 
     def start(self, call: Callable[..., Any], *args: Any) -> Future[Any]:
@@ -281,11 +281,11 @@ class SyncClient:
         return in_thread(call, *args)
 
     def together(self, times: int, call: Callable[[], Any]) -> list[Any]:
-        """What that many calls at once answer; exceptions are answers too."""
-        line = threading.Barrier(times)
+        """Return the results of that many concurrent calls; exceptions count as results."""
+        barrier = threading.Barrier(times)
 
         def one() -> Any:
-            line.wait(TOO_LONG)
+            barrier.wait(TOO_LONG)
             try:
                 return call()
             except Exception as error:
@@ -295,28 +295,31 @@ class SyncClient:
 
     @contextlib.contextmanager
     def store_trouble(self, verb: str, *, times: int = 1_000_000, applied: bool = False) -> Iterator[list[str]]:
-        """The store fails that many calls of a verb, the keeper's too; `applied`: done, but the reply is lost."""
+        """Make the store fail that many calls of a verb, including the heartbeat's.
+
+        `applied`: the call takes effect, but its reply is lost.
+        """
         kind: Any = type(self.once.store)
         sound = getattr(kind, verb)
         failed: list[str] = []
 
-        async def troubled(store: Any, *args: Any, **kwargs: Any) -> Any:
+        async def failing(store: Any, *args: Any, **kwargs: Any) -> Any:
             if len(failed) >= times:
                 return await sound(store, *args, **kwargs)
             failed.append(verb)
             if applied:
                 await sound(store, *args, **kwargs)
-            raise StoreUnavailable("the store is in trouble, as the test wants it")
+            raise StoreUnavailable("the store fails, as the test wants it")
 
         with inline_answers_disabled():
-            setattr(kind, verb, troubled)
+            setattr(kind, verb, failing)
             try:
                 yield failed
             finally:
                 setattr(kind, verb, sound)
 
     def events_named(self, name: str) -> list[Event]:
-        """The events of that name so far."""
+        """Return the events of that name so far."""
         return [event for event in self.events if event.name == name]
 
     def close(self) -> None:
@@ -329,7 +332,7 @@ class SyncClient:
 
 
 class AsyncClient(SyncClient):
-    """The async face."""
+    """The async client."""
 
     mode = "async"
 
@@ -376,7 +379,7 @@ class AsyncClient(SyncClient):
 
 @contextlib.contextmanager
 def _variables_of(context: contextvars.Context) -> Iterator[None]:
-    """Make what was set in that context visible here, as if the code in between ran there."""
+    """Make the variables of that context visible here, as if the code in between ran there."""
     changed = [(variable, variable.set(value)) for variable, value in context.items()]
     try:
         yield
@@ -392,12 +395,12 @@ def clock() -> FakeClock:
 
 @pytest.fixture(params=["memory", "sqlite", *os.environ.get("ONCEWARD_TEST_BACKENDS", "").split()])
 def backend(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Backend:
-    """The data, on each store; ONCEWARD_TEST_BACKENDS="postgres valkey firestore" adds servers (the soak does)."""
+    """Each store; ONCEWARD_TEST_BACKENDS="postgres valkey firestore" adds servers (the soak does)."""
     return make_backend(request, tmp_path, clock)
 
 
 def make_backend(request: pytest.FixtureRequest, folder: Path, clock: FakeClock) -> Backend:
-    """For a fixture of a module's own, with the stores that it wants."""
+    """Make the backend for a module's own fixture, which chooses the stores."""
     if request.param == "postgres":
         request.getfixturevalue("postgres")
     return Backend(request.param, folder, clock)
@@ -411,7 +414,7 @@ def mode(request: pytest.FixtureRequest) -> Mode:
 
 @pytest.fixture
 def client(backend: Backend, mode: Mode) -> Iterator[SyncClient]:
-    """A client of each colour on each store."""
+    """A sync and an async client on each store."""
     client = SyncClient(backend) if mode == "blocking" else AsyncClient(backend)
     yield client
     client.close()
@@ -419,7 +422,7 @@ def client(backend: Backend, mode: Mode) -> Iterator[SyncClient]:
 
 @pytest.fixture
 def sqlite_client(tmp_path: Path, clock: FakeClock, mode: Mode) -> Iterator[SyncClient]:
-    """A client of each colour on a SQLite file, for what memory cannot do."""
+    """A sync and an async client on a SQLite file, for tests that the memory store cannot run."""
     backend = Backend("sqlite", tmp_path, clock)
     client = SyncClient(backend) if mode == "blocking" else AsyncClient(backend)
     yield client

@@ -1,7 +1,7 @@
-"""The garbage collector at rest, where a test looks at single steps.
+"""Switch off the garbage collector where a test traces single steps.
 
-It runs in the middle of any of them, and what other tests left behind ends there: `__del__` is called, and coroutines
-are closed.
+Otherwise it may run in the middle of any step and finish objects that other tests left behind: it calls `__del__` and
+closes coroutines.
 """
 
 from __future__ import annotations

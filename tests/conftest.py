@@ -1,4 +1,4 @@
-"""How the tests run: which random examples Hypothesis draws, and what drives an `async def` test."""
+"""How the tests run: which random examples Hypothesis draws, and which loop runs an `async def` test."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
     "postgres_template",
     "schema",
     "sqlite_client",
-]  # fixtures of every test, told here so that pytest finds them
+]  # fixtures of every test, listed here so that pytest finds them
 
 # The same examples on every machine: a red build can be repeated, a green one was not luck.
 settings.register_profile("ci", max_examples=60, derandomize=True, database=None, deadline=None, print_blob=True)
@@ -50,7 +50,7 @@ def _on_a_fresh_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
-    """Gives each `async def` test an event loop of its own; under `@given`, each example."""
+    """Give each `async def` test its own event loop; under `@given`, each example."""
     given = getattr(pyfuncitem.obj, "hypothesis", None)
     if given is not None and inspect.iscoroutinefunction(given.inner_test):
         given.inner_test = _on_a_fresh_loop(given.inner_test)
@@ -59,16 +59,16 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What was collected, thousands of tests, stays to the end: a search for garbage need not walk through it again."""
+    """Freeze the collected tests: they stay to the end, so the garbage collector need not scan them again."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(autouse=True)
 def _no_claim_is_left_behind() -> Iterator[None]:
-    """A call that has ended, however it ended, is not the current claim of what its thread does next."""
+    """Check that a finished call, however it ended, does not stay the current claim of its thread."""
     yield
     left = current()
     if left is not None:
-        _current.set(None)  # the next test shall not suffer for it
+        _current.set(None)  # so that the next test is not affected
     assert left is None, f"{left.key.text} is still the current claim"

@@ -1,4 +1,4 @@
-"""A store behind a wire that fails when told: requests get lost, replies get lost, calls get stuck."""
+"""A store behind a network that fails on request: requests are lost, replies are lost, calls hang."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.clients import Backend
 
 Verb = Literal["claim", "renew", "settle", "read"]
 DOWN = 1_000_000
-"""Times that nobody will try: the store is down until `heal`."""
+"""More calls than any test makes: the store is down until `heal`."""
 
 
 class FaultyNetwork:
-    """What goes wrong on the way, and what was seen there. Shared by a store and its twins."""
+    """The planned failures between client and store, and the calls seen there. Shared by a store and its clones."""
 
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
@@ -34,11 +34,11 @@ class FaultyNetwork:
         self._lock = threading.Lock()
 
     def lose_requests(self, verb: Verb, times: int = DOWN) -> None:
-        """The store never hears of the next calls."""
+        """The next calls never reach the store."""
         self._plan(verb, "request", times)
 
     def lose_replies(self, verb: Verb, times: int = 1) -> None:
-        """The store does what it is told, but its answers to the next calls are not heard."""
+        """The store executes the next calls, but its replies are lost."""
         self._plan(verb, "reply", times)
 
     def heal(self) -> None:
@@ -59,7 +59,7 @@ class FaultyNetwork:
 
 
 class FaultyStore:
-    """Another store, seen through the wire."""
+    """Another store, reached through the faulty network."""
 
     def __init__(self, store: Store, network: FaultyNetwork) -> None:
         self.inner: Any = store
@@ -68,8 +68,8 @@ class FaultyStore:
         self.inline = store.inline
 
     def clone(self) -> Store:
-        twin = self.inner.clone()
-        return self if twin is self.inner else FaultyStore(twin, self.network)
+        clone = self.inner.clone()
+        return self if clone is self.inner else FaultyStore(clone, self.network)
 
     async def open(self, runtime: Runtime) -> None:
         await self.inner.open(runtime)
@@ -137,7 +137,7 @@ class FaultyStore:
 
 
 class FaultyBackend(Backend):
-    """A place that is reached by the wire."""
+    """A backend that is reached through the faulty network."""
 
     def __init__(self, backend: Backend, network: FaultyNetwork) -> None:
         self.__dict__.update(backend.__dict__)
@@ -146,6 +146,6 @@ class FaultyBackend(Backend):
     def open(self) -> Store:
         return FaultyStore(super().open(), self.network)
 
-    def open_unharmed(self) -> Store:
-        """As seen by somebody whose wire is whole."""
+    def open_without_faults(self) -> Store:
+        """Open the store as a client with a working network sees it."""
         return super().open()

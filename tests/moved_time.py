@@ -20,7 +20,7 @@ TOO_LONG = 20.0
 
 
 class RealClock(FakeClock):
-    """Real time, for the few tests whose point it is."""
+    """Real time, for the few tests that need it."""
 
     def now(self) -> int:
         return time.time_ns() // 1_000
@@ -48,7 +48,7 @@ class MovedLoop(AsyncioRuntime):
 
 
 def in_thread(call: Callable[..., Any], *args: Any) -> Future[Any]:
-    """Call it in a daemon thread: one that a failed test leaves behind must not hold up the end of the process."""
+    """Call it in a daemon thread: a thread left behind by a failed test must not delay the end of the process."""
     done: Future[Any] = Future()
 
     def work() -> None:
@@ -62,7 +62,7 @@ def in_thread(call: Callable[..., Any], *args: Any) -> Future[Any]:
 
 
 class LoopThread:
-    """An event loop in a thread of its own, to which calls are handed."""
+    """An event loop in its own thread, to which tests submit calls."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()

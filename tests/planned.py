@@ -1,4 +1,4 @@
-"""A runner of schedules for tests: the test says when it looks, and what was started runs one after another."""
+"""A schedule runner for tests: the test decides when it checks, and runs execute one after another."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def start_at(clock: FakeClock, at: datetime) -> None:
 
 
 def freeze_time(client: SyncClient) -> None:
-    """Time moves with the test's clock alone, so that a runner wakes up at a slot and not a moment before it."""
+    """Let time move only with the test's clock, so that a runner wakes up exactly at a slot."""
     client.once.engine.runtime.monotonic = client.heartbeat._monotonic = lambda: client.clock.elapsed / 1_000_000
 
 
 class ManualPool:
-    """A crew that keeps what it was given until the test lets it be done."""
+    """A worker pool that keeps started work until the test executes it."""
 
     def __init__(self) -> None:
         self.works: list[Work] = []
@@ -40,7 +40,7 @@ class ManualPool:
 
 
 class Runner:
-    """One machine that looks after one schedule, on the test's clock."""
+    """One machine that runs one schedule, on the test's clock."""
 
     def __init__(self, client: SyncClient, fn: Callable[..., Any], pattern: str, **choices: Any) -> None:
         self.client = client
@@ -51,24 +51,24 @@ class Runner:
         self.runner: ScheduleRunner = self.planned.runner(self.reports.append)
 
     def look(self) -> None:
-        """One look; what is due waits in the crew."""
+        """Check the schedule once; due runs wait in the pool."""
         self.client.drive(self.runner.check(self.pool))
 
     def work(self) -> None:
-        """Do what was started, one after another."""
+        """Execute the started runs, one after another."""
         works, self.pool.works = self.pool.works, []
         for work in works:
             self.client.drive(work())
 
     def run_due(self) -> None:
-        """Look and work until nothing is left to do now."""
+        """Check and execute until nothing is due."""
         self.look()
         while self.pool.works:
             self.work()
             self.look()
 
     def sleep_until(self, at: datetime) -> None:
-        """Live on until then, working whenever the watch wants to look."""
+        """Let time pass until then, and execute runs whenever the runner wants to check."""
         end = instant_of(at)
         clock = self.client.clock
         while True:

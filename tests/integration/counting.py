@@ -9,7 +9,7 @@ from tests.clients import SyncClient
 
 
 def counted(client: SyncClient) -> dict[str, int]:
-    """All that is in the store, after this client has written its part."""
+    """Return all counters in the store, after this client has written its own."""
     assert client.once.counters.write()
     return sums(client)
 

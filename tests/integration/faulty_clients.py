@@ -1,4 +1,4 @@
-"""Clients on a store that fails as a test wants it, and an effect that counts."""
+"""Clients on a store that fails on request, and an effect that counts its calls."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ def network() -> FaultyNetwork:
 
 @pytest.fixture
 def store(backend: Backend, network: FaultyNetwork) -> Store:
-    """Each store, reached by the wire."""
+    """Each store, reached through the faulty network."""
     return FaultyBackend(backend, network).open()
 
 
 @pytest.fixture
 def faulty(backend: Backend, mode: Mode, network: FaultyNetwork) -> Iterator[SyncClient]:
-    """A client of each colour on each store, reached by the wire."""
-    behind = FaultyBackend(backend, network)
-    client = SyncClient(behind) if mode == "blocking" else AsyncClient(behind)
+    """A sync and an async client on each store, reached through the faulty network."""
+    faulty_backend = FaultyBackend(backend, network)
+    client = SyncClient(faulty_backend) if mode == "blocking" else AsyncClient(faulty_backend)
     yield client
     network.heal()
     client.close()
 
 
 class Effect:
-    """Work that counts how often it really happened."""
+    """Work that counts how often it was executed."""
 
     def __init__(self, result: Any = "sent") -> None:
         self.times = 0

@@ -1,4 +1,4 @@
-"""A schedule that runs every hour, and notes each slot."""
+"""A schedule that runs every hour and records each slot."""
 
 from __future__ import annotations
 

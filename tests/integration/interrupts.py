@@ -1,4 +1,4 @@
-"""Interrupts at any step of our own code, and the ways of working that they may hit."""
+"""Interrupt Onceward's own code at any step, and the kinds of calls that an interrupt may hit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OURS = {str(path) for folder in ("engine", "runtime") for path in (HOME / folder
     str(HOME / "operations" / "function.py")
 }
 LAST = ("__del__", _abandon.__name__)
-"""What Python calls when an object is gone. What is raised there gets no further."""
+"""What Python calls when an object is finalized. Exceptions raised there do not propagate."""
 
 
 class Alarm(BaseException):
@@ -31,7 +31,7 @@ class Alarm(BaseException):
 
 
 class AlarmError(Exception):
-    """The same, of a kind that `except Exception` catches."""
+    """The same, but `except Exception` catches it."""
 
 
 def interrupted_at(
@@ -43,10 +43,10 @@ def interrupted_at(
     *,
     ends: bool = False,
 ) -> bool:
-    """Call it, and raise at that step of our own code, as a signal handler would; tells whether it got that far.
+    """Call it, and raise at that step of Onceward's code, as a signal handler would. Return whether it got that far.
 
-    `behind`: count the steps from the first line of that function on. `ends`: also in what is called when an object is
-    gone, of which nothing gets out. The collector rests meanwhile: what it finds was left behind by others.
+    `behind`: count the steps from the first line of that function on. `ends`: count steps in finalizers, too, although
+    no exception propagates from there. The garbage collector is off: it would finalize objects of other tests.
     """
     steps = -1 if behind else 0
 
@@ -77,7 +77,7 @@ def interrupted_at(
 
 
 def is_last(frame: FrameType | None) -> bool:
-    """Whether it is called because an object is gone."""
+    """Return whether it is called because an object is finalized."""
     while frame is not None and frame.f_code.co_name not in LAST:
         frame = frame.f_back
     return frame is not None
@@ -85,7 +85,7 @@ def is_last(frame: FrameType | None) -> bool:
 
 @pytest.fixture
 def ignore_unawaited() -> Iterator[None]:
-    """A coroutine whose first step was interrupted is never awaited, and says so."""
+    """Ignore the warning of a coroutine that was interrupted at its first step and is never awaited."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         yield

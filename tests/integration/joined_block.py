@@ -1,4 +1,4 @@
-"""`within` of either colour, called as blocking code, and connections of the user's to the store's own file."""
+"""`within` of the sync and async client, called as blocking code, and user connections to the store's file."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def within(client: SyncClient, connection: sqlite3.Connection) -> Iterator[Block
 
 
 def users_connection(client: SyncClient) -> sqlite3.Connection:
-    """Handlers of the async face run on another thread, one at a time."""
+    """Connect for any thread: handlers of the async client run on another thread, one at a time."""
     client.read("open the store")
     connection = sqlite3.connect(client.backend.path, check_same_thread=False, timeout=0.05)
     connection.execute("CREATE TABLE IF NOT EXISTS effects (word TEXT)")
@@ -56,7 +56,7 @@ def users_connection(client: SyncClient) -> sqlite3.Connection:
 
 
 def rows(client: SyncClient) -> list[str]:
-    """What is committed."""
+    """Return the committed effects."""
     with contextlib.closing(sqlite3.connect(client.backend.path)) as connection:
         return [word for (word,) in connection.execute("SELECT word FROM effects ORDER BY rowid")]
 
@@ -78,7 +78,7 @@ def write(connection: sqlite3.Connection) -> Write:
 
 @pytest.fixture
 def always_open(sqlite_client: SyncClient) -> Iterator[sqlite3.Connection]:
-    """With `autocommit=False`, where the end of a transaction is the begin of the next."""
+    """A connection with `autocommit=False`, where the end of a transaction begins the next."""
     users_connection(sqlite_client).close()
     connect: Callable[..., sqlite3.Connection] = sqlite3.connect
     theirs = connect(sqlite_client.backend.path, check_same_thread=False, autocommit=False)

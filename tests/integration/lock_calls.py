@@ -1,4 +1,4 @@
-"""Locks of either colour, called as blocking code."""
+"""Locks of the sync and async client, called as blocking code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.clients import SyncClient
 
 
 class BlockingLock:
-    """A lock of either colour that is held, called as blocking code."""
+    """An acquired lock of the sync or async client, called as blocking code."""
 
     def __init__(self, client: SyncClient, lock: Any) -> None:
         self._client = client
@@ -27,7 +27,7 @@ class BlockingLock:
 
 
 def acquire(client: SyncClient, name: Any = "sync", **settings: Any) -> BlockingLock:
-    """Held by whoever calls this, in a context of its own: as another process would."""
+    """Acquire the lock in a separate context, as another process would."""
     lock = client.once.lock(name, **settings)
     if client.mode == "blocking":
         return BlockingLock(client, contextvars.Context().run(lock.acquire))
@@ -41,7 +41,7 @@ def try_lock(client: SyncClient, name: Any = "sync", **settings: Any) -> Blockin
 
 @contextlib.contextmanager
 def locked(client: SyncClient, name: Any = "sync", *, block: Any = None, **settings: Any) -> Iterator[Any]:
-    """The block of a lock."""
+    """Hold the lock for the duration of a `with` block."""
     block = block or client.once.lock(name, **settings)
     context = contextvars.copy_context()
     lock = client._enter(block, context)

@@ -1,4 +1,4 @@
-"""What the cases of examples/outreach share: a world of their own, mails, and several who work at once."""
+"""What the tests of examples/outreach share: their own environment, mails, and concurrent workers."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def env(tmp_path: Path) -> Iterator[Environment]:
 
 
 def together(work: list[Callable[[], Any]]) -> list[Any]:
-    line, answers = threading.Barrier(len(work)), []
+    barrier, answers = threading.Barrier(len(work)), []
 
     def run(one: Callable[[], Any]) -> None:
-        line.wait(20)
+        barrier.wait(20)
         answers.append(one())
 
     threads = [threading.Thread(target=run, args=(one,)) for one in work]

@@ -1,4 +1,4 @@
-"""The outside and any number of workers of examples/outreach, on one file and one clock."""
+"""The external services and any number of workers of examples/outreach, on one file and one clock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BORIS = {"name": "Boris Wrona", "email": "boris@wrona.example", "city": "Gdansk"
 
 
 class Environment:
-    """`outside` may be told to misbehave; `worker()` is one more process, as far as the others can tell."""
+    """`outside` can be made to misbehave; each `worker()` behaves like another process."""
 
     def __init__(self, folder: Path, outside: Outside, clock: FakeClock) -> None:
         self.folder = folder
@@ -33,22 +33,22 @@ class Environment:
 
     def worker(self) -> Outreach:
         store = SQLiteStore(self.folder / "outreach.db", clock=self.clock, synchronous="NORMAL")
-        made = Outreach(
+        worker = Outreach(
             self.database, smtp=self.outside.smtp, api=self.outside.api, store=store, clock=self.clock, wait="20s"
         )
-        self._workers.append(made)
-        return made
+        self._workers.append(worker)
+        return worker
 
     @property
     def data(self) -> AuditData:
         return AuditData(self.database, self.folder / "outside.db")
 
     def rows(self, statement: str) -> list[Any]:
-        """Of the system's own tables; single values where there is one column."""
+        """Query the system's own tables; return single values where there is one column."""
         return [row[0] if len(row) == 1 else row for row in self.data.rows(statement)]
 
     def kept(self, statement: str) -> list[Any]:
-        """Of what the outside has kept."""
+        """Query what the external services have stored."""
         return [row[0] if len(row) == 1 else row for row in self.outside.execute(statement)]
 
     def close(self) -> None:
@@ -68,7 +68,7 @@ def opened(folder: Path, kind: Callable[..., Outside] = Outside) -> Iterator[Env
 
 
 class Paused(Outside):
-    """Stops in the middle of each mail until it is told to go on."""
+    """Stops in the middle of each mail until the test lets it continue."""
 
     def __init__(self, *args: Any, **choices: Any) -> None:
         super().__init__(*args, **choices)
@@ -79,35 +79,35 @@ class Paused(Outside):
         return await super().handle_DATA(server, session, envelope)
 
 
-class Deaf(Outside):
-    """Hangs up instead of taking a mail, as long as it is deaf."""
+class AbortsConnections(Outside):
+    """Aborts the connection instead of accepting a mail, as long as `aborts` is set."""
 
-    deaf = True
+    aborts = True
 
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802 (aiosmtpd's name)
-        if self.deaf:
+        if self.aborts:
             assert isinstance(server.transport, asyncio.Transport)
             server.transport.abort()
-            return "451 not heard by anybody"
+            return "451 never sent"
         return await super().handle_DATA(server, session, envelope)
 
 
-class Dying(Outside):
-    """Takes a mail, and dies in the middle of its answer, as long as it has one."""
+class DiesWhileReplying(Outside):
+    """Accepts a mail and closes the connection in the middle of its reply, as long as `partial_reply` is set."""
 
-    last_words = b""
+    partial_reply = b""
 
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802 (aiosmtpd's name)
         answer = await super().handle_DATA(server, session, envelope)
-        if self.last_words:
+        if self.partial_reply:
             assert isinstance(server.transport, asyncio.Transport)
-            server.transport.write(self.last_words)
-            server.transport.close()  # after what was written
+            server.transport.write(self.partial_reply)
+            server.transport.close()  # after sending what was written
         return answer
 
 
-class Rude(Outside):
-    """Takes mails, and is rude when the client says goodbye."""
+class RejectsQuit(Outside):
+    """Accepts mails, and rejects the client's QUIT."""
 
     async def handle_QUIT(self, _server: SMTP, _session: Session, _envelope: Envelope) -> str:  # noqa: N802 (aiosmtpd's name)
         return "421 go away"

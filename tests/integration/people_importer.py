@@ -1,4 +1,4 @@
-"""An importer of its own: `python -m tests.integration.people_importer URL NAME SEED AT_ONCE FOLDER`."""
+"""An importer in its own process: `python -m tests.integration.people_importer URL NAME SEED BATCH_SIZE FOLDER`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIZE = len(GIVEN) * len(SURNAMES)
 
 
 def rows(source: str) -> list[SourceRecord]:
-    """A hundred rows about fifty people: each once by its address, once by name and place."""
+    """Return a hundred rows about fifty people: each person once by email address, once by name and city."""
     found = []
     for number, (given, surname) in enumerate((one, other) for one in GIVEN for other in SURNAMES):
         place = {"name": f"{given} {surname}", "city": "Berlin", "country": "DE"}
@@ -24,15 +24,15 @@ def rows(source: str) -> list[SourceRecord]:
     return found
 
 
-def main(url: str, name: str, seed: str, at_once: str, folder: str) -> None:
+def main(url: str, name: str, seed: str, batch_size: str, folder: str) -> None:
     mine = rows(name)
     random.Random(int(seed)).shuffle(mine)
     with People(url) as people:
         (Path(folder) / f"{name} is ready").touch()
         while not (Path(folder) / "go").exists():
             time.sleep(0.001)
-        for start in range(0, len(mine), int(at_once)):
-            people.add_many(mine[start : start + int(at_once)])
+        for start in range(0, len(mine), int(batch_size)):
+            people.add_many(mine[start : start + int(batch_size)])
 
 
 if __name__ == "__main__":

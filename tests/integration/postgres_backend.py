@@ -1,4 +1,4 @@
-"""Where tests of the PostgreSQL store work: a store in a schema of each test's own, and a proxy before the server."""
+"""PostgreSQL for tests: a store in a separate schema for each test, and a proxy in front of the server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections of all kinds to the tests' PostgreSQL, used alike: begin, write a word, commit or roll back."""
+"""Connections of all drivers to the tests' PostgreSQL, used alike: begin, write a word, commit or roll back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEVELS = ("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")
 
 
 def effects(schema: str) -> list[str]:
-    """What was really done."""
+    """Return the effects that were executed."""
     return sorted(word for (word,) in execute(f'SELECT word FROM "{schema}".effects'))
 
 
@@ -67,7 +67,7 @@ def write(connection: Any, schema: str, word: str) -> None:
 
 
 def writing(connection: Any, schema: str, word: str) -> Callable[[], str]:
-    """A handler without arguments: a connection is no part of what makes two deliveries the same work."""
+    """Return a handler without arguments, so that the connection is not part of the fingerprint."""
 
     def effect() -> str:
         write(connection, schema, word)

@@ -1,4 +1,4 @@
-"""Threads and children of a test's own process."""
+"""Other callers, and forked children of a test's own process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def work() -> str:
 
 
 def elsewhere(call: Callable[[], Any]) -> Any:
-    """As another caller would: not inside the claim that is held here."""
+    """Call it as another caller would: outside the claim that is current here."""
     return contextvars.Context().run(call)
 
 
@@ -34,9 +34,9 @@ def store(backend: Backend) -> Store:
 
 
 def in_a_forked_child(check: Callable[[], None]) -> None:
-    """Run the check in a fork of this very process; whatever it raises there fails the test here."""
+    """Run the check in a fork of this process; an exception there fails the test here."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python warns that forking beside threads is brave
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python warns about forking a process with threads
         pid = os.fork()
     if pid == 0:
         status = 1
@@ -52,7 +52,7 @@ def in_a_forked_child(check: Callable[[], None]) -> None:
     while time.monotonic() < deadline:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
-            assert os.waitstatus_to_exitcode(status) == 0, "what the child found is above"
+            assert os.waitstatus_to_exitcode(status) == 0, "the child printed its error above"
             return
         time.sleep(0.01)
     os.kill(pid, signal.SIGKILL)

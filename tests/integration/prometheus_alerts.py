@@ -1,4 +1,4 @@
-"""promtool, and what it is given: series, and which alerts they shall raise."""
+"""Run promtool with series and the alerts that they must raise."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.servers.process import missing
 
 
 def promtool(*words: str, folder: Path) -> str:
-    """Run it; what it says. Skipped at home where it is missing, and failed in CI."""
+    """Run promtool and return its output. If it is missing, skip the test; in CI, fail it."""
     found = shutil.which("promtool")
     if found is None:
         missing("promtool", "apt-get install prometheus (its server need not run)")
@@ -30,9 +30,9 @@ Case = tuple[str, dict[str, str], str, str, list[dict[str, str]]]
 
 
 def raised(folder: Path, cases: list[Case], *, every: str = "1h") -> None:
-    """Let promtool play the cases: interval, series, when to look, for which alert, and with which labels it is raised.
+    """Let promtool check the cases: interval, series, time of evaluation, alert, and the labels that it is raised with.
 
-    Only labels are compared: what the texts say is looked at elsewhere.
+    Only labels are compared; other tests check the texts.
     """
     tests: list[Any] = []
     for interval, values, at, alert, labels in cases:

@@ -1,4 +1,4 @@
-"""Where the tests of the Redis store work: a private server, a prefix of each test's own, and a proxy in between."""
+"""Redis for tests: a private server, a separate prefix for each test, and a proxy in between."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TIMEOUT = 10.0
 
 
 class RedisBackend(Backend):
-    """Real time, by way of the proxy. `raw` is a client that goes past both."""
+    """A store on real time, reached through the proxy. `raw` is a client that bypasses both."""
 
     def __init__(self, folder: Path, server: RedisServer, proxy: Proxy) -> None:
         super().__init__("redis", folder, RealClock())
@@ -44,7 +44,7 @@ class RedisBackend(Backend):
 
 @contextmanager
 def opened(store: RedisStore) -> Iterator[RedisStore]:
-    """For blocking calls of the store itself."""
+    """Open the store for blocking calls."""
     run(store.open(ThreadRuntime()))
     try:
         yield store

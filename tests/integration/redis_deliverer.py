@@ -1,7 +1,7 @@
-"""Delivers one history in an order of its own: `python -m tests.integration.redis_deliverer URL COLOUR NUMBER`.
+"""Deliver one history in random order: `python -m tests.integration.redis_deliverer URL MODE NUMBER`.
 
-What the store cannot answer is delivered again, as a broker would. Tells each batch that got an answer, and in the end
-how many messages were new to it.
+If the store fails, the batch is delivered again, as a broker would. Prints a line for each batch that got an answer,
+and at the end how many messages were new.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def batches(number: int) -> Iterator[list[StateEvent[Any]]]:
         yield mine[start : start + SIZE]
 
 
-def tell(outcomes: list[Any]) -> int:
+def report(outcomes: list[Any]) -> int:
     print("answered", flush=True)
     return sum(not outcome.replayed for outcome in outcomes)
 
@@ -49,7 +49,7 @@ def deliver(url: str, number: int) -> int:
         for batch in batches(number):
             while True:
                 try:
-                    new += tell(once.state("trucks").apply_many(batch))
+                    new += report(once.state("trucks").apply_many(batch))
                     break
                 except StoreError:
                     time.sleep(PAUSE)
@@ -62,7 +62,7 @@ async def deliver_on_a_loop(url: str, number: int) -> int:
         for batch in batches(number):
             while True:
                 try:
-                    new += tell(await once.state("trucks").apply_many(batch))
+                    new += report(await once.state("trucks").apply_many(batch))
                     break
                 except StoreError:
                     await asyncio.sleep(PAUSE)

@@ -1,4 +1,4 @@
-"""A shop whose orders are sagas, in either colour: what its steps did, and the trouble that they have."""
+"""A shop whose orders are sagas, sync or async: what its steps did, and which errors they raise."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from tests.clients import Backend, SyncClient, make_backend
 
 
 class Refused(Exception):
-    """The remote's last word."""
+    """The remote's final answer."""
 
 
 @pytest.fixture(params=["memory", *os.environ.get("ONCEWARD_TEST_BACKENDS", "").split()])
 def backend(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Backend:
-    """Memory is enough for what no store decides; the soak adds servers."""
+    """The memory store is enough where the store makes no difference; the soak adds servers."""
     return make_backend(request, tmp_path, clock)
 
 
 on_every_store = pytest.mark.parametrize("backend", ["memory", "sqlite", "postgres", "valkey"], indirect=True)
-"""What depends on what a store keeps of a note, across claims, renewals, settlements and resolutions."""
+"""For tests that depend on how a store keeps a note across claims, renewals, settlements and resolutions."""
 
 
 class Saga:
-    """A saga of either colour, called as blocking code."""
+    """A saga, sync or async, called as blocking code."""
 
     def __init__(self, client: SyncClient, saga: Any) -> None:
         self._client = client
@@ -53,7 +53,7 @@ class Saga:
 
 
 class Shop:
-    """What the steps do, in the order in which they did it. `trouble` is raised by the act of that name, in turn."""
+    """Logs what the steps do, in order. The action of that name raises the errors in `trouble`, one per call."""
 
     def __init__(self, client: SyncClient) -> None:
         self.client = client

@@ -1,4 +1,4 @@
-"""A SQLite store, and a user's connection to the same file that it has joined, in either colour."""
+"""A SQLite store that has joined a user's connection to the same file, sync and async."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def effects(path: Path) -> list[str]:
 
 
 def do(joined: SQLiteJoined, connection: sqlite3.Connection, word: str = "order 7") -> Answer:
-    """Claim, effect and result, all in the open transaction."""
+    """Claim, write the effect and complete, all in the open transaction."""
     answer = ask(joined, word)
     if answer.verdict is Verdict.ACQUIRED:
         assert answer.record is not None

@@ -1,6 +1,6 @@
 """What other processes do in the tests of the SQLite store: `python -m tests.integration.sqlite_workers verb …`.
 
-Each verb prints one line of JSON for the test to judge.
+Each verb prints one line of JSON for the test to check.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def say(**facts: Any) -> None:
 
 
 def at_the_same_time(start: str) -> None:
-    """The test writes a file when every worker is there."""
+    """Wait until the test writes a file, which it does when every worker is ready."""
     say(ready=True)
     while not Path(start).exists():
         time.sleep(0.001)
@@ -70,7 +70,7 @@ def open_new(path: str, start: str) -> None:
 
 
 def claim_all(path: str, start: str, number: str, order: str, size: str) -> None:
-    """Claim 0 … number - 1 in batches, up or down; tell which were acquired."""
+    """Claim 0 … number - 1 in batches, up or down; print which were acquired."""
     store = opened(path)
     at_the_same_time(start)
     words = list(range(int(number)))[:: 1 if order == "up" else -1]
@@ -86,7 +86,7 @@ def claim_all(path: str, start: str, number: str, order: str, size: str) -> None
 
 
 def die_in_a_transaction(path: str) -> None:
-    """Claim and write within the user's own transaction, then be killed before the commit."""
+    """Claim and write in the user's own transaction, then be killed before the commit."""
     store = opened(path)
     connection = sqlite3.connect(path)
     joined = store.join(connection, ThreadRuntime())
@@ -112,7 +112,7 @@ def die_in_a_write(path: str) -> None:
 
 
 def late_owner(path: str, lease: str) -> None:
-    """Claim, stop as if the machine slept, and complete on waking."""
+    """Claim, stop as if the machine were suspended, and complete after it resumes."""
     store = opened(path)
     mine = claim(store, "order 7", int(lease))
     assert mine is not None
@@ -124,32 +124,32 @@ def late_owner(path: str, lease: str) -> None:
 
 
 def in_a_child(work: Callable[[], Any]) -> Callable[[], Any]:
-    """Fork, do the work there; the result, or the error's name, comes back when it is asked for."""
+    """Fork and do the work in the child. Return a function that waits for the result, or the error's name."""
     here, there = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            told = work()
+            answer = work()
         except OncewardError as error:
-            told = type(error).__name__
-        os.write(there, json.dumps(told).encode())
+            answer = type(error).__name__
+        os.write(there, json.dumps(answer).encode())
         os._exit(0)
     os.close(there)
 
     def result() -> Any:
         with os.fdopen(here) as pipe:
-            told = json.loads(pipe.read())
+            answer = json.loads(pipe.read())
         os.waitpid(child, 0)
-        return told
+        return answer
 
     return result
 
 
 def fork_and_close(path: str) -> None:
-    """The parent closes while the child works: nothing that the child wrote may get lost."""
+    """Close in the parent while the child works: no write of the child may be lost."""
     store = opened(path)
-    twin = store.clone()
-    run(twin.open(ThreadRuntime()))
+    clone = store.clone()
+    run(clone.open(ThreadRuntime()))
     woken: list[str] = []
     store.watch(ident("child 1"), lambda: woken.append("woken"))
     claim(store, "parent 1")
@@ -167,13 +167,13 @@ def fork_and_close(path: str) -> None:
     os.read(begun[0], 1)
     also = claim(store, "parent 2") is not None
     run(store.close())
-    run(twin.close())
+    run(clone.close())
     os.write(may_go[1], b"x")
     say(parent=also, child=result())
 
 
 def fork_with_a_user_connection(path: str) -> None:
-    """A connection of the user's that crosses the fork spoils the child's locks: it must be told, not lose writes."""
+    """Fork with an open user connection, which breaks the child's locks: the child must raise, not lose writes."""
     link.FILE_CHECK_INTERVAL_WRITING = -1.0
     store = opened(path)
     theirs = sqlite3.connect(path)
@@ -216,7 +216,7 @@ def fork_during_a_call(path: str) -> None:
 
 
 def fork_after_a_loop(path: str) -> None:
-    """The store was opened in the world of an event loop; the child has a loop of its own."""
+    """Open the store on an event loop, then fork; the child has its own loop."""
     store = SQLiteStore(path, synchronous="NORMAL")
 
     async def use(word: str, runtime: AsyncioRuntime) -> bool:
@@ -247,7 +247,7 @@ def unpickled(path: str, pickled: str) -> None:
 
 
 def without_rights(path: str, uid: str) -> None:
-    """Open and claim as somebody who may only read."""
+    """Open and claim as a user with read permission only."""
     if os.getuid() == 0:
         os.setgroups([])
         os.setgid(int(uid))
@@ -265,16 +265,16 @@ def with_a_small_file_limit(path: str) -> None:
     store = opened(path)
     claim(store, "small")
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
-    told = None
+    failure = None
     for word in range(1_000):
         try:
             mine = claim(store, word)
             assert mine is not None
             run(store.settle([Complete(mine.id, mine.token, mine.nonce, result=b"x" * 20_000)], timeout=5))
         except OncewardError as error:
-            told = [type(error).__name__, str(error)]
+            failure = [type(error).__name__, str(error)]
             break
-    say(error=told)
+    say(error=failure)
 
 
 if __name__ == "__main__":

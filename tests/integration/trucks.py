@@ -1,4 +1,4 @@
-"""A state of trucks on every store, in both colours, and histories of it."""
+"""A `LatestState` of trucks on every store, sync and async, and histories of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.servers.redis import shared
 
 
 class BlockingState:
-    """A state of either colour, called as blocking code."""
+    """A `LatestState`, sync or async, called as blocking code."""
 
     def __init__(self, client: SyncClient, *what: Any, **choices: Any) -> None:
         self._client = client
@@ -34,7 +34,7 @@ class BlockingState:
 
 @pytest.fixture(params=["memory", "sqlite", "postgres", "valkey"])
 def backend(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Backend:
-    """Every store that keeps the newest: the rule is written once in Python and once in Lua."""
+    """Every store that keeps the latest state: the rule is written once in Python and once in Lua."""
     return make_backend(request, tmp_path, clock)
 
 
@@ -44,7 +44,7 @@ def trucks(client: SyncClient) -> BlockingState:
 
 
 def at(minute: int, **more: Any) -> Ordering:
-    """On the last day of 2025, which is yesterday for the clock of these tests."""
+    """Return a position on the last day of 2025, which is yesterday for the clock of these tests."""
     return Ordering(dt.datetime(2025, 12, 31, 12, minute, tzinfo=dt.UTC), **more)
 
 

@@ -1,4 +1,4 @@
-"""A state on PostgreSQL, and others that look at it."""
+"""A `LatestState` on PostgreSQL, and other clients that use it."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def deliver_concurrently(
     turns: Sequence[int],
     client: Callable[[], Once],
     batch: Callable[[int, int, Random], list[Event]],
-    crowd: int,
+    lock_first_batches: int,
 ) -> list[tuple[Event, Any]]:
-    """Each of a crew brings a batch a turn, all at the same moment: every event, and what was told of it."""
-    line = threading.Barrier(pool)
+    """Let each worker of a pool deliver one batch per turn, simultaneously. Return every event and its outcome."""
+    barrier = threading.Barrier(pool)
     errors: list[BaseException] = []
-    told: list[tuple[Event, Any]] = []
+    outcomes: list[tuple[Event, Any]] = []
 
     def deliver(number: int) -> None:
         dice = Random(number)
@@ -70,13 +70,13 @@ def deliver_concurrently(
                 state, store = mine.state("trucks"), mine.store
                 state.get("open the store")
                 for turn in turns:
-                    store._lock_first_batches = crowd  # type: ignore[attr-defined]  # a PostgresStore has it
+                    store._lock_first_batches = lock_first_batches  # type: ignore[attr-defined]  # PostgresStore
                     events = batch(number, turn, dice)
-                    line.wait(60)
-                    told.extend(zip(events, state.apply_many(events), strict=True))
+                    barrier.wait(60)
+                    outcomes.extend(zip(events, state.apply_many(events), strict=True))
         except BaseException as error:
             errors.append(error)
-            line.abort()
+            barrier.abort()
 
     threads = [threading.Thread(target=deliver, args=(number,)) for number in range(pool)]
     for one in threads:
@@ -84,7 +84,7 @@ def deliver_concurrently(
     for one in threads:
         one.join(120)
     assert errors == []
-    return told
+    return outcomes
 
 
 @pytest.fixture(autouse=True)
