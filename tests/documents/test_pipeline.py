@@ -292,7 +292,7 @@ def test_a_row_that_the_warehouse_refuses_undoes_the_file(stage: Stage, caplog: 
     outcome = stage.deliver(content)
     record = stage.record(outcome.key)
     assert (outcome.kind, record["status"], record["gcs_output_path"]) == ("failed", "FAILED", None)
-    assert "documents refuses a row" in record["error_message"]
+    assert "documents rejects a row" in record["error_message"]
     assert (stage.files(), stage.rows()) == ({}, [])
     assert [one.message.split()[0] for one in caplog.records if one.name == "onceward"].count("step_undone") == 2
 

@@ -64,7 +64,7 @@ def test_without_an_id_of_its_own_a_job_whose_answer_is_lost_would_be_done_twice
         asked(self, done, job_id)
         return True, None
 
-    monkeypatch.setattr(Jobs, "_ended", ended_anew)
+    monkeypatch.setattr(Jobs, "_finish", ended_anew)
     front.lose("staging")
     house.load("batch 1", USERS, [{"user_id": "anna"}])
     assert asking(house, dataset)("SELECT COUNT(*) FROM users") == [(2,)]
@@ -204,9 +204,9 @@ def die(*args):
 
 asked = []
 if sys.argv[2] == "before the merge":
-    BigQueryWarehouse._merged = die
+    BigQueryWarehouse._merge_staged = die
 else:
-    BigQueryWarehouse._answer = lambda *args: die() if asked else asked.append(1)
+    BigQueryWarehouse._find_load = lambda *args: die() if asked else asked.append(1)
 house = open_warehouse(sys.argv[1])
 users = Table(name="users", columns={"user_id": "text", "name": "text", "seen": "integer"}, key=("user_id",))
 house.load("1", users, [{"user_id": f"u{n}"} for n in range(10)])

@@ -82,7 +82,7 @@ class ComparesRows(Warehouse, Protocol):
     def merge(self, table: Table, rows: Iterable[Mapping[str, Any]], *, whole: bool = False) -> MergeResult:
         """Insert rows with new keys. For the others, return whether they equal the existing row (`same_by`).
 
-        There is no load id: a repeated row is recognised by its key, in any batch. `whole`: all or nothing; a row that
+        No load id is needed: a repeated row is recognised by its key, in any batch. `whole`: all or nothing; a row that
         differs then raises a `PayloadMismatch` that names the keys, and nothing is inserted.
         """
         ...

@@ -33,7 +33,7 @@ GROW_PAUSE = 10.0
 
 
 class Slot:
-    """Stands for one connection of the pool. It counts as long as the object lives, whoever holds it."""
+    """Stands for one connection of the pool. It counts as long as the object exists, in use or idle."""
 
     __slots__ = ("__weakref__",)
 
