@@ -23,7 +23,7 @@ from examples.documents.stand_in import stand_in
 from examples.documents.text import text_of
 from onceward import Once, content_key
 from onceward.objects import open_objects
-from onceward.testing.storm import HandlerResult, Audit, Effect, Event, Setting
+from onceward.testing.storm import Audit, Effect, Event, HandlerResult, Setting
 from onceward.warehouse import open_warehouse
 
 COLUMNS: Final = "id text, company text CHECK (company <> '{blocked}'), date text, cents bigint, file text"

@@ -11,7 +11,7 @@ from onceward.engine.engine import Engine
 from onceward.errors import NotAcquired, ResultNotStored, StoreError
 from onceward.keys.key import Key
 from onceward.protocol.audit import AuditSignature
-from onceward.protocol.hints import resolve_hint, cli_command
+from onceward.protocol.hints import cli_command, resolve_hint
 from onceward.protocol.note import SAGA
 from onceward.protocol.policy import Finding, Policy, applied
 from onceward.protocol.ports import Store

@@ -13,7 +13,7 @@ from onceward.protocol.outcome import Executed, Failed, Outcome, Parked, Unknown
 from onceward.protocol.policy import SECOND
 from onceward.protocol.record import RecordState
 from onceward.protocol.requests import Answer, Fail, Park, Renewal, Verdict
-from onceward.results.stored_input import DROPPED
+from onceward.results.stored_input import INPUT_REMOVED
 
 from .journal import Journal, ParkSaga, journal_from, note_of, without_results
 
@@ -97,7 +97,7 @@ class SagaClaim:
         attempt = self.attempt
         if isinstance(attempt, Unclaimed):
             return Executed(key=attempt.key.text, value=results, reason=attempt.why)
-        attempt.at_end = {**note_of(without_results(self.journal)), **DROPPED}
+        attempt.at_end = {**note_of(without_results(self.journal)), **INPUT_REMOVED}
         return await settle_returned(attempt, results)
 
     async def fail(self) -> Outcome[Any]:

@@ -12,7 +12,7 @@ from onceward.protocol.audit import AuditSignature
 from onceward.protocol.note import SAGA
 from onceward.protocol.policy import Finding, Policy, applied
 from onceward.protocol.record import Record, RecordState
-from onceward.protocol.requests import Resolution, ExpectedRecord
+from onceward.protocol.requests import ExpectedRecord, Resolution
 from onceward.results.codec import Codec
 
 from .admin import may_be_abandoned, refuse_to_forget, requeue, resolution_request
