@@ -1,8 +1,8 @@
 """The demo: `python -m examples.demo [--quick] [--unguarded] [--system fleet] [--seconds 20] [--store URL]`.
 
-Every system of the mission in a storm, one after the other: each event is delivered about two and a half times, out of
-order, to several worker processes, which are killed with SIGKILL, or stopped for longer than their lease, wherever they
-happen to be. Then the audits.
+Runs a storm on every example system, one after the other. Each event is delivered about two and a half times, out of
+order, to several worker processes. Workers are killed with SIGKILL, or stopped for longer than their lease, at random
+points. Then the effects are audited.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import time
 from functools import partial
 
 from examples.demo.ending import ending, opening
-from examples.demo.systems import SYSTEMS, Listed
+from examples.demo.systems import SYSTEMS, DemoSystem
 from onceward.errors import ConfigurationError, OncewardError
 from onceward.testing.storm import Plan, Run, Trouble, storm
-from onceward.testing.storm.program import INTERRUPTED, ended_like_ctrl_c, store_away
+from onceward.testing.storm.program import INTERRUPTED, sigterm_as_interrupt, store_error
 from onceward.testing.storm.report import report
 from onceward.testing.storm.scoreboard import Scoreboard
 
-FULL, QUICK = 42.0, 5.0  # seconds of new events, shared by the systems; each begins and ends besides
+FULL, QUICK = 42.0, 5.0  # seconds of new events, divided among the systems; starting and finishing take extra time
 
 
-class Chosen(argparse.Namespace):
-    """What was asked for."""
+class Options(argparse.Namespace):
+    """The parsed command line."""
 
     quick: bool
     unguarded: bool
@@ -35,76 +35,80 @@ class Chosen(argparse.Namespace):
     seed: int
 
 
-def parse(arguments: list[str]) -> Chosen:
-    parser = argparse.ArgumentParser(prog="python -m examples.demo", description="Storms of all systems, then audits.")
+def parse(arguments: list[str]) -> Options:
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.demo", description="Run a storm on every example system, then audit the effects."
+    )
     parser.add_argument("--quick", action="store_true", help=f"{QUICK:g} seconds of new events instead of {FULL:g}")
     parser.add_argument("--unguarded", action="store_true", help="the same work without Onceward: the audits fail")
-    names = [listed.name for listed in SYSTEMS]
-    parser.add_argument("--system", action="append", choices=names, default=[], help="only this one (may be repeated)")
-    parser.add_argument("--seconds", type=float, help="of new events, for each system")
-    parser.add_argument("--store", default="", help="URL of a store; default: embedded ones")
-    parser.add_argument("--seed", type=int, default=1, help="of the traffic, the kills and the pauses, default 1")
-    return parser.parse_args(arguments, Chosen())
+    names = [entry.name for entry in SYSTEMS]
+    parser.add_argument(
+        "--system", action="append", choices=names, default=[], help="run only this system (may be repeated)"
+    )
+    parser.add_argument("--seconds", type=float, help="seconds of new events per system")
+    parser.add_argument("--store", default="", help="URL of a store (default: embedded stores)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the traffic, the kills and the pauses (default 1)")
+    return parser.parse_args(arguments, Options())
 
 
-def planned(chosen: Chosen, listed: Listed, systems: int) -> Plan:
-    """What one of so many systems has to stand."""
-    seconds = (QUICK if chosen.quick else FULL) / systems if chosen.seconds is None else chosen.seconds
+def make_plan(options: Options, entry: DemoSystem, systems: int) -> Plan:
+    """Return the plan for one of this many systems."""
+    seconds = (QUICK if options.quick else FULL) / systems if options.seconds is None else options.seconds
     return Plan(
         seconds=seconds,
-        workers=3 if chosen.quick else 4,
-        kills=max(1, round(seconds * listed.kills)),
-        seed=chosen.seed,
-        store=chosen.store,
-        guarded=not chosen.unguarded,
+        workers=3 if options.quick else 4,
+        kills=max(1, round(seconds * entry.kills)),
+        seed=options.seed,
+        store=options.store,
+        guarded=not options.unguarded,
     )
 
 
 def main(arguments: list[str]) -> int:
-    chosen = parse(arguments)
-    wanted = [listed for listed in SYSTEMS if not chosen.system or listed.name in chosen.system]
-    missing = {listed.name: why for listed in wanted if (why := listed.missing())}
-    systems = [listed for listed in wanted if listed.name not in missing]
+    options = parse(arguments)
+    selected = [entry for entry in SYSTEMS if not options.system or entry.name in options.system]
+    missing = {entry.name: why for entry in selected if (why := entry.missing())}
+    systems = [entry for entry in selected if entry.name not in missing]
     for name, why in missing.items():
-        print(f"{name} is left out: {why}")
+        print(f"{name} is skipped: {why}")
     if not systems:
         print("there is no system to run", file=sys.stderr)
         return 1
-    away = store_away(chosen.store)
-    if away is not None:
-        print(f"there is no storm: {away}", file=sys.stderr)
+    unavailable = store_error(options.store)
+    if unavailable is not None:
+        print(f"cannot start the storm: {unavailable}", file=sys.stderr)
         return 1
     try:
-        plans = {listed: planned(chosen, listed, len(systems)) for listed in systems}
+        plans = {entry: make_plan(options, entry, len(systems)) for entry in systems}
     except ConfigurationError as error:
         print(error, file=sys.stderr)
         return 2
     plan = plans[systems[0]]
-    board = Scoreboard([listed.name for listed in systems])
-    print(opening(systems, plan, board.paint), flush=True)
+    board = Scoreboard([entry.name for entry in systems])
+    print(opening(systems, plan, board.style), flush=True)
     started = time.monotonic()
-    with ended_like_ctrl_c():
-        runs, gave_up = run_all(plans, board)
-    print("\nAudits, counted by plain means:")
+    with sigterm_as_interrupt():
+        runs, is_incomplete = run_all(plans, board)
+    print("\nAudits (effects counted without Onceward):")
     for run in runs:
-        print(*(f"  {line}" for line in report(run, board.paint)), sep="\n")
-    print(ending(runs, plan, time.monotonic() - started, board.paint))
-    left_out = bool(missing) and bool(chosen.system or os.environ.get("CI"))
-    return 0 if not gave_up and not left_out and all(run.audit.passed for run in runs) else 1
+        print(*(f"  {line}" for line in report(run, board.style)), sep="\n")
+    print(ending(runs, plan, time.monotonic() - started, board.style))
+    is_missing_system = bool(missing) and bool(options.system or os.environ.get("CI"))
+    return 0 if not is_incomplete and not is_missing_system and all(run.audit.passed for run in runs) else 1
 
 
-def run_all(plans: dict[Listed, Plan], board: Scoreboard) -> tuple[list[Run], bool]:
-    """The runs that could be finished, and whether one could not."""
+def run_all(plans: dict[DemoSystem, Plan], board: Scoreboard) -> tuple[list[Run], bool]:
+    """Return the finished runs, and whether a run could not be finished."""
     runs: list[Run] = []
     troubles: list[str] = []
-    for listed, plan in plans.items():
+    for entry, plan in plans.items():
         try:
-            run = storm(listed.place, plan, partial(board.show, listed.name))
+            run = storm(entry.path, plan, partial(board.show, entry.name))
         except (Trouble, OncewardError) as trouble:
-            board.give_up(listed.name, str(trouble))
-            troubles.append(f"{listed.name} could not be finished: {trouble}")
+            board.give_up(entry.name, str(trouble))
+            troubles.append(f"{entry.name} could not be finished: {trouble}")
         else:
-            board.finish(listed.name, run)
+            board.finish(entry.name, run)
             runs.append(run)
     print(*troubles, sep="\n", file=sys.stderr, end="\n" if troubles else "")
     return runs, bool(troubles)

@@ -1,42 +1,46 @@
-"""What the demo says before and after."""
+"""The texts that the demo prints before and after the storms."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-from examples.demo.systems import Listed
+from examples.demo.systems import DemoSystem
 from onceward.testing.storm import Plan, Run
-from onceward.testing.storm.colors import BOLD, DIM, RED, Paint
+from onceward.testing.storm.terminal import BOLD, DIM, RED, TerminalStyle
 
 SECRET = re.compile(r"(?<=://).*@|\?.*")
-"""What of a URL is for nobody's screen: who it is and the password, and settings, which may have one, too."""
+"""The parts of a URL that are not shown: user, password, and settings, which may contain a password, too."""
 
 
-def opening(systems: Sequence[Listed], plan: Plan, paint: Paint) -> str:
+def opening(systems: Sequence[DemoSystem], plan: Plan, style: TerminalStyle) -> str:
     where = SECRET.sub("", plan.store) or "embedded stores"
-    how = f"guarded by Onceward, on {where}" if plan.guarded else "WITHOUT Onceward: written as it often is by hand"
-    names = max(len(listed.name) for listed in systems)
-    shape = f"{plan.workers} processes, SIGKILL and pauses at random; {plan.seconds:.3g} s of events a system"
+    how = (
+        f"guarded by Onceward, on {where}"
+        if plan.guarded
+        else "WITHOUT Onceward, as such code is often written by hand"
+    )
+    names = max(len(entry.name) for entry in systems)
+    shape = f"{plan.workers} processes, SIGKILL and pauses at random; {plan.seconds:.3g} s of events per system"
     return "\n".join(
         [
-            paint("Work that is delivered at least once, to workers that die in the middle of it.", BOLD),
-            f"Each event comes about {1 + plan.duplicates:g} times, out of order, often to two workers at once;",
+            style("At-least-once delivery, to workers that die in the middle of their work.", BOLD),
+            f"Each event is delivered about {1 + plan.duplicates:g} times, out of order, often to two workers at once;",
             f"{shape}, seed {plan.seed};",
             f"{how}.",
             "",
-            *(f"  {listed.name:<{names}}  {paint(listed.does, DIM)}" for listed in systems),
+            *(f"  {entry.name:<{names}}  {style(entry.description, DIM)}" for entry in systems),
             "",
         ]
     )
 
 
-def ending(runs: Sequence[Run], plan: Plan, took: float, paint: Paint) -> str:
+def ending(runs: Sequence[Run], plan: Plan, took: float, style: TerminalStyle) -> str:
     if not runs:
-        return "\nNo storm could be finished, so nothing is shown."
+        return "\nNo storm could be finished, so the demo shows nothing."
     failed = [run.system for run in runs if not run.audit.passed]
     if plan.guarded and failed:
-        return "\n" + paint(
+        return "\n" + style(
             f"This must not happen: {', '.join(failed)}. Please report it, with the seed and the red lines.", RED, BOLD
         )
     return "\n".join(["", *(_guarded(runs, took) if plan.guarded else _unguarded(runs, failed))])
@@ -51,21 +55,21 @@ def _guarded(runs: Sequence[Run], took: float) -> list[str]:
     return [
         f"In {took:.0f} s: {events} events, {total('delivered')} deliveries, {effects} effects: none twice, none lost.",
         f"Workers killed: {total('killed')}, {total('redelivered')} of them in the middle of a delivery.",
-        f"Workers paused until others could take over, and then continued: {total('paused')}.",
-        f"Work finished by whoever took over: {total('taken_over')}.",
-        "What is counted and not promised, nobody can have once: a worker may die or sleep between the",
-        "call and the note of it. Which promise holds where: docs/explain/promises.md.",
+        f"Workers paused until others could take over, and then resumed: {total('paused')}.",
+        f"Work finished by a worker that took over: {total('taken_over')}.",
+        'Effects that are "counted, not promised" cannot be exactly once: a worker may die or pause between',
+        "the call and its record. Guarantees per kind of effect: docs/explain/promises.md.",
         "",
         "Next: make demo ARGS=--unguarded                the same events without Onceward",
         "      make demo ARGS=--seed=2                   other kills",
-        f"      {longer:<40}  one for longer; STORE=postgresql://…",
-        "      docs/howto/storm.md                       a storm for a handler of your own",
+        f"      {longer:<40}  one system for longer; STORE=postgresql://…",
+        "      docs/howto/storm.md                       a storm for your own handler",
     ]
 
 
 def _unguarded(runs: Sequence[Run], failed: Sequence[str]) -> list[str]:
     if not failed:
-        return ["Nothing went wrong this time, by luck. Try another --seed, or more --seconds."]
+        return ["Nothing went wrong this time, by chance. Try another --seed, or more --seconds."]
     twice = sum(len(run.audit.duplicates) for run in runs)
     missing = sum(len(run.audit.lost) for run in runs)
     wrong = sum(len(run.audit.wrong) for run in runs)
@@ -73,7 +77,7 @@ def _unguarded(runs: Sequence[Run], failed: Sequence[str]) -> list[str]:
     found += [f"{missing} were lost"] if missing else []
     found += [f"{wrong} ended up wrong"] if wrong else []
     return [
-        f"This is the point: without Onceward {', '.join(found)}, although the work looks first.",
-        "Two workers can look at the same time, and a dead one leaves no note.",
+        f"Without Onceward, {', '.join(found)}, although the handler checks first whether the work is done.",
+        "Two workers can check at the same time, and a dead worker leaves no record.",
         "Next: make demo            the same events with Onceward",
     ]

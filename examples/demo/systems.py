@@ -1,4 +1,4 @@
-"""The systems that have a storm, in the order in which the demo shows them."""
+"""The systems of the demo, in the order in which it runs them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from onceward.testing.storm.find_system import find_system
 EXAMPLES = Path(__file__).resolve().parents[1]
 
 
-class Listed(NamedTuple):
-    """A system of the mission. `does` is told to people; `kills` a second leave its workers time for their work."""
+class DemoSystem(NamedTuple):
+    """One example system. `kills` is the number of kills per second, low enough that the workers finish their work."""
 
     name: str
-    does: str
+    description: str
     kills: float = 1.2
 
     @property
-    def place(self) -> str:
+    def path(self) -> str:
         return f"examples.{self.name}.storm:SYSTEM"
 
     @property
@@ -27,9 +27,9 @@ class Listed(NamedTuple):
         return (EXAMPLES / self.name / "storm.py").exists()
 
     def missing(self) -> str:
-        """Why it cannot be run here; "" if it can."""
+        """Return why the system cannot run here, or an empty string if it can."""
         try:
-            find_system(self.place)
+            find_system(self.path)
         except ConfigurationError as error:
             return str(error)
         return ""
@@ -38,11 +38,11 @@ class Listed(NamedTuple):
 SYSTEMS = tuple(
     listed
     for listed in (
-        Listed("documents", "files are read by models, stored and booked", kills=0.5),
-        Listed("submissions", "risks are triaged, enriched by a paid API, and priced"),
-        Listed("fleet", "health events become the newest state of each service"),
-        Listed("outreach", "mails are sent, replies and imports are taken in"),
-        Listed("learning", "statements and users go into a warehouse"),
+        DemoSystem("documents", "files are read by models, stored and booked", kills=0.5),
+        DemoSystem("submissions", "risks are triaged, enriched by a paid API, and priced"),
+        DemoSystem("fleet", "health events become the latest state of each service"),
+        DemoSystem("outreach", "mails are sent, replies and imports are processed"),
+        DemoSystem("learning", "statements and users are loaded into a warehouse"),
     )
     if listed.exists
 )

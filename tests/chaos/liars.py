@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any, cast
 
-from onceward.testing.storm import Answer, Audit, Event, Setting
+from onceward.testing.storm import Audit, Event, HandlerResult, Setting
 from tests.chaos.orders import Orders
 
 
@@ -17,8 +17,8 @@ class Instant(Orders):
 
     name = "instant"
 
-    def worker(self, setting: Setting) -> Callable[[Event], Answer]:
-        return lambda event: Answer("executed")
+    def worker(self, setting: Setting) -> Callable[[Event], HandlerResult]:
+        return lambda event: HandlerResult("executed")
 
     def audit(self, setting: Setting, events: Sequence[Event]) -> Audit:
         return Audit(expected=0, effects=0)
@@ -39,7 +39,7 @@ class Mute(Instant):
     name = "mute"
     says: Any = None
 
-    def worker(self, setting: Setting) -> Callable[[Event], Answer]:
+    def worker(self, setting: Setting) -> Callable[[Event], HandlerResult]:
         return lambda event: cast("Answer", self.says)
 
 
@@ -47,7 +47,7 @@ class Misspelt(Mute):
     """Its handler says what nobody knows."""
 
     name = "misspelt"
-    says = Answer(cast("Any", "exectued"))
+    says = HandlerResult(cast("Any", "exectued"))
 
 
 class Unaudited(Instant):

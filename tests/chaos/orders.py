@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from onceward import AlreadyDone, AlreadyRunning, Once
-from onceward.testing.storm import Answer, Audit, Effect, Event, Setting
+from onceward.testing.storm import Audit, Effect, Event, HandlerResult, Setting
 
 WAIT = "50ms"  # for a duplicate of what another worker is at; most are done by then
 BUSY = 10.0  # seconds to wait for SQLite's one writer before giving the delivery back
@@ -48,15 +48,15 @@ class Orders:
             number += 1
             yield Event(f"order-{number}", {"cents": dice.randrange(100, 50_000)})
 
-    def worker(self, setting: Setting) -> Callable[[Event], Answer]:
+    def worker(self, setting: Setting) -> Callable[[Event], HandlerResult]:
         return self._guarded(setting) if setting.guarded else self._unguarded(setting)
 
-    def _guarded(self, setting: Setting) -> Callable[[Event], Answer]:
+    def _guarded(self, setting: Setting) -> Callable[[Event], HandlerResult]:
         path = database(setting)
         once = Once(f"sqlite:///{path}", app="orders", lease=setting.lease, wait=WAIT, window="forever")
         connection = sqlite3.connect(path, timeout=BUSY, isolation_level=None)
 
-        def charge(event: Event) -> Answer:
+        def charge(event: Event) -> HandlerResult:
             try:
                 with once.claim(event.id, name="charge", payload=event.body) as claim:
                     call_the_bank()
@@ -64,23 +64,23 @@ class Orders:
                         connection.execute("BEGIN IMMEDIATE")
                         connection.execute("INSERT INTO charges VALUES (?, ?)", (event.id, event.body["cents"]))
                         claim.complete_in(connection, {"charged": event.body["cents"]})
-                    return Answer("executed", claim.attempt)
+                    return HandlerResult("executed", claim.attempt)
             except AlreadyDone:
-                return Answer("replayed")
+                return HandlerResult("replayed")
             except AlreadyRunning:
-                return Answer("running")
+                return HandlerResult("running")
 
         return charge
 
-    def _unguarded(self, setting: Setting) -> Callable[[Event], Answer]:
+    def _unguarded(self, setting: Setting) -> Callable[[Event], HandlerResult]:
         connection = sqlite3.connect(database(setting), timeout=BUSY, isolation_level=None)
 
-        def charge(event: Event) -> Answer:
+        def charge(event: Event) -> HandlerResult:
             if connection.execute("SELECT 1 FROM charges WHERE order_id = ?", (event.id,)).fetchall():
-                return Answer("replayed")
+                return HandlerResult("replayed")
             call_the_bank()
             connection.execute("INSERT INTO charges VALUES (?, ?)", (event.id, event.body["cents"]))
-            return Answer("executed", 1)
+            return HandlerResult("executed", 1)
 
         return charge
 
@@ -97,10 +97,10 @@ class Impatient(Orders):
 
     name = "impatient"
 
-    def worker(self, setting: Setting) -> Callable[[Event], Answer]:
+    def worker(self, setting: Setting) -> Callable[[Event], HandlerResult]:
         charge = super().worker(setting)
 
-        def leave(event: Event) -> Answer:
+        def leave(event: Event) -> HandlerResult:
             if event.id == "order-10":
                 os.write(2, b"I have had enough\n")
                 os._exit(3)
@@ -114,8 +114,8 @@ class Hopeless(Orders):
 
     name = "hopeless"
 
-    def worker(self, setting: Setting) -> Callable[[Event], Answer]:
-        def fail(event: Event) -> Answer:
+    def worker(self, setting: Setting) -> Callable[[Event], HandlerResult]:
+        def fail(event: Event) -> HandlerResult:
             raise ValueError(f"{event.id} cannot be done")
 
         return fail
@@ -126,10 +126,10 @@ class Loud(Orders):
 
     name = "loud"
 
-    def worker(self, setting: Setting) -> Callable[[Event], Answer]:
+    def worker(self, setting: Setting) -> Callable[[Event], HandlerResult]:
         charge = super().worker(setting)
 
-        def shout(event: Event) -> Answer:
+        def shout(event: Event) -> HandlerResult:
             print("charging", event.id, flush=True)
             os.read(0, 1)
             return charge(event)

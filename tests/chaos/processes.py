@@ -17,12 +17,12 @@ def await_that(condition: Callable[[], bool], what: str) -> None:
 
 
 def family(of: int) -> list[int]:
-    """The nursery of a supervisor and its workers, whichever of the two has started them, as far as they are alive."""
+    """The fork server of a supervisor and its workers, whichever of the two has started them, as far as they are alive."""
     parents = dict(map(_stat, Path("/proc").glob("[0-9]*/stat")))
     alive = {pid: parent for pid, (parent, _) in parents.items() if is_alive(pid)}
-    nurseries = [pid for pid, parent in alive.items() if parent == of and _is_ours(pid, "nursery")]
+    fork_servers = [pid for pid, parent in alive.items() if parent == of and _is_ours(pid, "fork_server")]
     fresh = [pid for pid, parent in alive.items() if parent == of and _is_ours(pid, "worker")]
-    return nurseries + fresh + [pid for pid, parent in alive.items() if parent in nurseries]
+    return fork_servers + fresh + [pid for pid, parent in alive.items() if parent in fork_servers]
 
 
 def is_alive(pid: int) -> bool:

@@ -39,10 +39,10 @@ def test_without_onceward_it_fails_on_purpose_and_names_the_duplicates(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     certain = Plan(deliveries=80, seconds=60, workers=4, kills=0, pauses=0, duplicates=3, together=1.0, guarded=False)
-    monkeypatch.setattr(demo, "planned", lambda *_: certain)
+    monkeypatch.setattr(demo, "make_plan", lambda *_: certain)
     assert demo.main([*ONE, "--unguarded"]) == 1
     said = capfd.readouterr().out
-    assert "This is the point: " in said
+    assert "Without Onceward, " in said
     assert re.search(r"duplicate: (row|charge) of Company", said)
 
 
@@ -52,7 +52,7 @@ def test_a_system_that_cannot_be_imported_is_a_line_and_not_a_success(
     monkeypatch.setitem(sys.modules, "examples.submissions.storm", None)
     assert demo.main([*ONE]) == 1
     said = capfd.readouterr()
-    assert "submissions is left out: " in said.out
+    assert "submissions is skipped: " in said.out
     assert "there is no system to run" in said.err
 
 
@@ -60,7 +60,7 @@ def test_a_store_that_cannot_be_reached_is_a_line_before_anything_is_run(capfd: 
     assert demo.main(["--system", "fleet", "--store", "redis://127.0.0.1:1"]) == 1
     out, err = capfd.readouterr()
     assert out == ""
-    assert err.startswith("there is no storm: redis://127.0.0.1:1")
+    assert err.startswith("cannot start the storm: redis://127.0.0.1:1")
     assert err.count("\n") == 1
 
 

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from onceward import Executed, Failed, Mismatch, Parked, Replayed, Running, Stale, Unknown
-from onceward.testing.storm import Answer, Audit, Event, Plan, Trouble, main, storm
+from onceward.testing.storm import Audit, Event, HandlerResult, Plan, Trouble, main, storm
 from onceward.testing.storm.contract import ACKNOWLEDGED
 from onceward.testing.storm.plan import planned_kills
 from onceward.testing.storm.traffic import Delivery, Traffic
@@ -117,19 +117,23 @@ def test_an_audit_passes_only_without_findings() -> None:
 def test_an_audit_counts_what_was_found_by_the_events_that_were_meant() -> None:
     audit = Audit.of([Event("a"), Event("b"), Event("c")], ["a", "c", "c", "x"], counted={"calls": 9})
     assert (audit.expected, audit.effects) == (3, 4)
-    assert (audit.duplicates, audit.lost, audit.wrong) == (["c"], ["b"], ["x: nobody meant this"])
+    assert (audit.duplicates, audit.lost, audit.wrong) == (["c"], ["b"], ["x: no event caused this effect"])
     assert audit.counted == {"calls": 9}
     both = audit + Audit.of([Event("a"), Event("b")], ["a", "a"], what="charge", wrong=["late"])
     assert (both.expected, both.effects) == (5, 6)
     assert both.duplicates == ["c", "charge of a"]
     assert both.lost == ["b", "charge of b"]
-    assert both.wrong == ["x: nobody meant this", "late"]
+    assert both.wrong == ["x: no event caused this effect", "late"]
 
 
 def test_an_outcome_means_for_a_delivery_what_it_means_for_a_consumer() -> None:
-    assert Answer.of(Executed(key="k", attempt=2)) == Answer("executed", 2)
-    assert Answer.of(Replayed(key="k", attempt=2)) == Answer("replayed"), "it was taken over once, not at every replay"
-    assert Answer.of(Failed(key="k", error_type="OSError", error="closed")) == Answer("failed", why="OSError: closed")
+    assert HandlerResult.of(Executed(key="k", attempt=2)) == HandlerResult("executed", 2)
+    assert HandlerResult.of(Replayed(key="k", attempt=2)) == HandlerResult("replayed"), (
+        "it was taken over once, not at every replay"
+    )
+    assert HandlerResult.of(Failed(key="k", error_type="OSError", error="closed")) == HandlerResult(
+        "failed", why="OSError: closed"
+    )
     for outcome, acknowledged in (
         (Failed(key="k", final=True), True),
         (Mismatch(key="k"), True),
@@ -138,14 +142,14 @@ def test_an_outcome_means_for_a_delivery_what_it_means_for_a_consumer() -> None:
         (Running(key="k"), False),
         (Unknown(key="k"), False),
     ):
-        assert (Answer.of(outcome).said in ACKNOWLEDGED) is acknowledged
+        assert (HandlerResult.of(outcome).kind in ACKNOWLEDGED) is acknowledged
 
 
 # ── Trouble ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_worker_that_ends_by_itself_is_trouble_with_its_last_words() -> None:
-    with pytest.raises(Trouble, match=r"status 3 while it had order-10(.|\n)*I have had enough"):
+    with pytest.raises(Trouble, match=r"status 3 while it processed order-10(.|\n)*I have had enough"):
         storm("tests.chaos.orders:IMPATIENT", Plan(deliveries=100, workers=2, kills=0))
     assert family(os.getpid()) == []
 
@@ -153,7 +157,7 @@ def test_a_worker_that_ends_by_itself_is_trouble_with_its_last_words() -> None:
 def test_a_system_that_cannot_be_imported_is_said_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "only_here.py").write_text(ONLY_HERE)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(Trouble, match=r"cannot be imported in a process of its own(.|\n)*not in a worker"):
+    with pytest.raises(Trouble, match=r"cannot be imported in a separate process(.|\n)*not in a worker"):
         storm("only_here:SYSTEM", Plan(deliveries=10))
 
 
@@ -181,7 +185,9 @@ threading.Thread(target=threading.Event().wait, daemon=True).start()
 
 
 def test_work_that_never_succeeds_is_given_up_with_its_reason() -> None:
-    with pytest.raises(Trouble, match=r"no delivery was acknowledged for 1 s; left: order-\d(.|\n)*cannot be done"):
+    with pytest.raises(
+        Trouble, match=r"no delivery was acknowledged for 1 s; unfinished: order-\d(.|\n)*cannot be done"
+    ):
         storm("tests.chaos.orders:HOPELESS", Plan(deliveries=20, workers=1, kills=0, patience=1))
     assert family(os.getpid()) == []
 
@@ -213,7 +219,7 @@ def supervisor(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def under_way(supervisor: subprocess.Popen[str]) -> list[int]:
-    """The nursery and both workers, once they are there."""
+    """The fork server and both workers, once they are there."""
     await_that(lambda: len(family(supervisor.pid)) == 3, "they start")
     return family(supervisor.pid)
 
@@ -229,7 +235,7 @@ def test_ctrl_c_leaves_no_process_behind(supervisor: subprocess.Popen[str], numb
 
 
 def test_ctrl_c_while_workers_are_started_leaves_no_process_behind(supervisor: subprocess.Popen[str]) -> None:
-    await_that(lambda: bool(family(supervisor.pid)), "the nursery is begun")
+    await_that(lambda: bool(family(supervisor.pid)), "the fork server starts")
     begun = family(supervisor.pid)
     supervisor.send_signal(signal.SIGINT)
     supervisor.communicate(timeout=TOO_LONG)
@@ -275,27 +281,27 @@ def test_the_command_tells_all_of_it_as_json_without_passwords(capsys: pytest.Ca
     [
         ("tests.chaos.orders:NOPE", "tests.chaos.orders has no NOPE"),
         ("tests.chaos.nope:SYSTEM", "tests.chaos.nope cannot be imported"),
-        ("tests.chaos.orders", "'tests.chaos.orders' names no object"),
-        ("tests.chaos.orders:TABLE", "tests.chaos.orders:TABLE is no System: it has no name"),
+        ("tests.chaos.orders", "'tests.chaos.orders' is not the path of an object"),
+        ("tests.chaos.orders:TABLE", "tests.chaos.orders:TABLE is not a System: it lacks name"),
         ("tests.chaos.orders:Orders", "tests.chaos.orders:Orders is a class"),
     ],
 )
 def test_a_system_that_is_none_is_one_line(place: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(place) == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"there is no storm: {why}")
+    assert said.startswith(f"cannot start the storm: {why}")
     assert said.count("\n") == 1
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     assert main(ORDERS, ["--folder", str(tmp_path / "file")]) == 1
-    assert f"the folder {tmp_path / 'file'} cannot be made" in capsys.readouterr().err
+    assert f"the folder {tmp_path / 'file'} cannot be created" in capsys.readouterr().err
 
 
 def test_the_module_is_the_same_command() -> None:
     for asked, code, said in (
-        (["tests.chaos.orders:NOPE"], 2, "there is no storm"),
+        (["tests.chaos.orders:NOPE"], 2, "cannot start the storm"),
         (["--help"], 0, "usage: "),
         ([], 2, "usage: "),
     ):
@@ -313,7 +319,7 @@ def test_a_store_that_is_away_is_one_line(capsys: pytest.CaptureFixture[str]) ->
     assert main(ORDERS, ["--store", "redis://127.0.0.1:1"]) == 1
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith("there is no storm: redis://127.0.0.1:1")
+    assert said.err.startswith("cannot start the storm: redis://127.0.0.1:1")
 
 
 def test_the_command_tells_why_it_could_not_finish(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,9 +12,9 @@ from examples.demo.ending import opening
 from examples.demo.systems import SYSTEMS
 from onceward import ConfigurationError
 from onceward.testing.storm import Plan, Trouble, main, storm
-from onceward.testing.storm.colors import Paint
 from onceward.testing.storm.plan import Kill
 from onceward.testing.storm.process import Worker
+from onceward.testing.storm.terminal import TerminalStyle
 from onceward.testing.storm.traffic import Delivery
 
 LIARS = "tests.chaos.liars:"
@@ -23,10 +23,10 @@ LIARS = "tests.chaos.liars:"
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("ENDING", r"events\(\) ended after \d+ events were delivered; it has to go on without end"),
-        ("MUTE", r'a worker said {"number":\d+,"answer":null}: a handler has to return an Answer'),
+        ("ENDING", r"events\(\) ended after \d+ events were delivered; it must yield events without end"),
+        ("MUTE", r'a worker sent {"number":\d+,"result":null}: a handler must return a HandlerResult'),
         ("MISSPELT", r"Invalid enum value 'exectued'"),
-        ("UNAUDITED", r"the audit of unaudited could not be made: RuntimeError\('the tables are gone'\)"),
+        ("UNAUDITED", r"the audit of unaudited failed: RuntimeError\('the tables are gone'\)"),
         ("CLOSED", r"closed could not be opened: ConnectionRefusedError"),
     ],
 )
@@ -37,7 +37,7 @@ def test_who_does_not_keep_the_contract_is_told_so(name: str, why: str) -> None:
 
 def test_an_audit_that_breaks_is_a_sentence_and_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(LIARS + "UNAUDITED", ["--deliveries", "5", "--workers", "1"]) == 1
-    assert "the audit of unaudited could not be made" in capsys.readouterr().err
+    assert "the audit of unaudited failed" in capsys.readouterr().err
 
 
 def test_a_storm_without_a_delivery_has_shown_nothing() -> None:
@@ -86,13 +86,13 @@ def test_every_planned_kill_takes_place_however_quick_the_work_is(monkeypatch: p
 def test_who_was_killed_is_handed_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may have answered before; then its acknowledgement got lost. What it never got, it had not in hand."""
     handed: list[bool] = []
-    hand = Worker.hand
+    send = Worker.send
 
     def noted(self: Worker, delivery: Delivery) -> None:
         handed.append(self.killed)
-        hand(self, delivery)
+        send(self, delivery)
 
-    monkeypatch.setattr(Worker, "hand", noted)
+    monkeypatch.setattr(Worker, "send", noted)
     monkeypatch.setattr(Worker, "kill", lambda self: setattr(self, "killed", True))  # it dies late
     with pytest.raises(Trouble, match="no delivery was acknowledged"):
         storm(LIARS + "INSTANT", Plan(deliveries=50, workers=1, kills=1, patience=0.2))
@@ -102,5 +102,5 @@ def test_who_was_killed_is_handed_nothing_more(monkeypatch: pytest.MonkeyPatch) 
 
 def test_no_password_is_shown() -> None:
     plan = Plan(seconds=1, store="postgresql://me:se:c/r@et@host/db?password=secret")
-    said = opening(SYSTEMS, plan, Paint(StringIO()))
+    said = opening(SYSTEMS, plan, TerminalStyle(StringIO()))
     assert "on postgresql://host/db." in said

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from onceward.testing.storm import Audit, Plan, Run, storm
-from onceward.testing.storm.plan import BEYOND, LATEST_PAUSE, Kill, Pause, planned_kills, planned_pauses
+from onceward.testing.storm.plan import LATEST_PAUSE, PAUSE_BEYOND_LEASE, Kill, Pause, planned_kills, planned_pauses
 from onceward.testing.storm.process import Worker
 from tests.chaos.processes import await_that, family, is_alive, state_of
 from tests.chaos.sleepers import BEGUN, FIRST, is_charged
@@ -27,7 +27,10 @@ def test_the_same_seed_pauses_the_same_and_kills_as_it_does_without() -> None:
     pauses = planned_pauses(plan)
     assert pauses == planned_pauses(plan) != planned_pauses(Plan(deliveries=500, workers=4, pauses=24, seed=2))
     assert len(pauses) == 24
-    assert all(0 < pause.after < LATEST_PAUSE and BEYOND[0] <= pause.beyond <= BEYOND[1] for pause in pauses)
+    assert all(
+        0 < pause.after < LATEST_PAUSE and PAUSE_BEYOND_LEASE[0] <= pause.beyond <= PAUSE_BEYOND_LEASE[1]
+        for pause in pauses
+    )
     assert {pause.victim for pause in pauses} == {0, 1, 2, 3}
     assert planned_kills(plan) == planned_kills(Plan(deliveries=500, workers=4, pauses=0))
 
@@ -46,24 +49,24 @@ def struck(
 ) -> Run:
     """Whoever has the first order is hit in the middle of it; a paused one goes on when somebody else is through."""
     kills, pauses = ([Kill(0.1, 0, ANY)], []) if kill else ([], [Pause(0.1, 0, ANY, 0.1)])
-    time_is_over, can_be_hit = Worker.is_over, vars(Worker)["can_be_hit"].fget
+    time_is_over, is_eligible = Worker.pause_is_over, vars(Worker)["is_eligible"].fget
 
     def taken_over(worker: Worker, now: float) -> bool:
         return time_is_over(worker, now) and is_charged(folder / "orders.db")
 
     def has_begun(worker: Worker) -> bool:
-        return can_be_hit(worker) and (folder / BEGUN).exists()
+        return is_eligible(worker) and (folder / BEGUN).exists()
 
     def at_the_first(_place: int, workers: Sequence[Worker]) -> Worker | None:
         """Which worker that is depends on who was ready first."""
-        at_it = (worker for worker in workers if worker.in_hand is not None and worker.in_hand.event.id == FIRST)
-        return next((worker for worker in at_it if worker.can_be_hit), None)
+        at_it = (worker for worker in workers if worker.current is not None and worker.current.event.id == FIRST)
+        return next((worker for worker in at_it if worker.is_eligible), None)
 
     monkeypatch.setattr("onceward.testing.storm.faults.planned_kills", lambda _plan: kills)
     monkeypatch.setattr("onceward.testing.storm.faults.planned_pauses", lambda _plan: pauses)
     monkeypatch.setattr("onceward.testing.storm.faults._victim", at_the_first)
-    monkeypatch.setattr(Worker, "can_be_hit", property(has_begun))
-    monkeypatch.setattr(Worker, "is_over", is_over or taken_over)
+    monkeypatch.setattr(Worker, "is_eligible", property(has_begun))
+    monkeypatch.setattr(Worker, "pause_is_over", is_over or taken_over)
     plan = Plan(deliveries=30, workers=2, duplicates=0, reorder=0, folder=str(folder))
     return storm(f"tests.chaos.sleepers:{name}", plan)
 
@@ -78,7 +81,7 @@ def test_whoever_was_replaced_while_it_was_paused_writes_nothing_more(
     assert run.audit == Audit(expected=30, effects=30, duplicates=[], lost=[], wrong=[])
     assert (run.score.paused, run.score.killed, run.score.taken_over, run.score.acknowledged) == (1, 0, 1, 30)
     assert run.score.failed == 1, "the late one was told so"
-    assert run.score.complaint.startswith(told)
+    assert run.score.last_failure.startswith(told)
 
 
 @pytest.mark.parametrize("name", ["UNFENCED", "TOKENLESS"])
@@ -98,7 +101,7 @@ def test_kills_alone_would_not_have_shown_it(monkeypatch: pytest.MonkeyPatch, tm
 
 def test_every_planned_pause_takes_place_however_quick_the_work_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onceward.testing.storm.supervisor.LEASES", (0.05, 0.1))  # which this system does not need
-    monkeypatch.setattr("onceward.testing.storm.plan.BEYOND", (0.05, 0.1))
+    monkeypatch.setattr("onceward.testing.storm.plan.PAUSE_BEYOND_LEASE", (0.05, 0.1))
     run = storm("tests.chaos.liars:INSTANT", Plan(deliveries=20, workers=2, kills=3, pauses=5))
     assert (run.score.paused, run.score.killed, run.score.acknowledged) == (5, 3, 20)
 
@@ -112,7 +115,7 @@ def test_an_exception_while_somebody_is_paused_leaves_no_process_behind(
     begun: list[int] = []
 
     def broken(worker: Worker, _now: float) -> bool:
-        if worker.wakes_at is not None:
+        if worker.resumes_at is not None:
             begun.extend(family(os.getpid()))
             assert "T" in map(state_of, begun)
             raise RuntimeError("the supervisor has a bug")
@@ -126,10 +129,10 @@ def test_an_exception_while_somebody_is_paused_leaves_no_process_behind(
 
 FOR_LONG = """
 import signal, sys
-from onceward.testing.storm import main, strikes
+from onceward.testing.storm import faults, main
 from onceward.testing.storm.plan import Pause
 signal.signal(signal.SIGINT, signal.default_int_handler)  # who runs us may have it ignored
-strikes.planned_pauses = lambda plan: [Pause(0, 0, 0, 1000.0)]
+faults.planned_pauses = lambda plan: [Pause(0, 0, 0, 1000.0)]
 sys.exit(main(sys.argv[1], ["--seconds", "1000", "--workers", "2", "--kills", "0", "--folder", sys.argv[2]]))
 """
 WITH_A_THREAD = """

@@ -81,7 +81,7 @@ def test_a_file_that_a_replaced_owner_left_behind_is_counted_apart_and_any_other
     event = next(one for one in SYSTEM_ITSELF.events(Random(1)) if f"Company {BLOCKED}" in one.body)
     with SYSTEM_ITSELF.open(setting) as services:
         setting = replace(setting, services=services)
-        assert SYSTEM_ITSELF.worker(setting)(event).said == "rejected", "its file was taken back"
+        assert SYSTEM_ITSELF.worker(setting)(event).kind == "rejected", "its file was taken back"
         late = tmp_path / "bucket" / "late.pdf"
         late.write_bytes(pdf(event.body))
         os.utime(late, (time.time() + 1, time.time() + 1))  # files keep time more coarsely than records
@@ -91,4 +91,4 @@ def test_a_file_that_a_replaced_owner_left_behind_is_counted_apart_and_any_other
         with closing(sqlite3.connect(tmp_path / "once.db")) as records, records:
             records.execute("UPDATE onceward_records SET updated_at = updated_at + 3600000000")
         audit = SYSTEM_ITSELF.audit(setting, [event])
-        assert list(audit.wrong) == [f"{event.id}: file: nobody meant this"], "it was there before it was settled"
+        assert list(audit.wrong) == [f"{event.id}: file: no event caused this effect"], "it was there before it was settled"

@@ -129,14 +129,14 @@ def token_from_the_clock_alone(record: Record | None, request: ClaimRequest, now
 MUTANTS: dict[str, tuple[Rules, str]] = {
     "complete without token": (Rules(settle=complete_without_token), "a replaced owner changes nothing"),
     "renew without nonce": (Rules(renew=renew_without_nonce), "a replaced owner changes nothing"),
-    "late owner refused": (Rules(settle=complete_by_token_age), "an owner whom nobody replaced may still settle"),
-    "release still counts": (Rules(settle=release_still_counts), "attempts fall by release only"),
+    "late owner refused": (Rules(settle=complete_by_token_age), "an owner that was not replaced may still settle"),
+    "release still counts": (Rules(settle=release_still_counts), "only release decrements attempts"),
     "failure deletes the record": (Rules(settle=failure_deletes), "only purge deletes"),
     "blind take-over": (Rules(claim=claim_as(blind_take_over)), "at most one live owner"),
     "missing lease = free": (Rules(claim=claim_as(missing_lease_is_free)), "at most one live owner"),
     "stricter side ignored": (
         Rules(claim=claim_as(only_the_claimant_decides)),
-        "what lapsed under verify is asked for first",
+        "an expired lease under verify is verified first",
     ),
     "PARKED = free": (Rules(claim=claim_as(parked_is_free)), "PARKED is never lost inside its window"),
     "window forgotten early": (
@@ -149,7 +149,7 @@ MUTANTS: dict[str, tuple[Rules, str]] = {
     "attempts not counted on claim": (Rules(claim=attempts_not_counted), "attempts count on claim"),
     "fingerprint compared before window over": (
         Rules(claim=fingerprint_before_window),
-        "what is over answers for nothing",
+        "a record after its window can be claimed",
     ),
     "regrant gives a second grant": (Rules(claim=regrant_grants_again), "one claim, one grant"),
     "sliding never written": (Rules(claim=sliding_never_written), "COMPLETED is never lost inside its window"),

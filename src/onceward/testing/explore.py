@@ -1,12 +1,12 @@
-"""Every history of one key, two clients and a hostile world, up to a length: a breadth-first search.
+"""Explores every history of one key with two clients and many faults, up to a length, by breadth-first search.
 
     assert explore().violation is None
 
-Clients claim, renew and settle. They crash, their replies get lost, the network delivers requests twice, leases
-lapse, windows end, the clock is set back, an operator forgets and resolves. After each step the promises of the state
-table are checked against what the clients themselves know. The shortest history that breaks one is reported.
+Clients claim, renew and settle. They crash, their replies are lost, the network delivers requests twice, leases
+expire, windows end, the clock is set back, an operator forgets and resolves. After each step the promises of the state
+table are checked against what the clients themselves know. The shortest history that breaks a promise is reported.
 
-`Rules` holds the functions under test, so that whoever changes or reimplements one can see whether it still holds.
+`Rules` has the functions under test, so that a changed or new implementation can be checked as well.
 """
 
 from __future__ import annotations
@@ -17,12 +17,37 @@ from typing import Any, NamedTuple
 
 from onceward.protocol import transitions
 from onceward.protocol.record import AfterCrash, Record, RecordState
-from onceward.protocol.requests import ClaimRequest, Complete, Fail, Park, Release, Renewal, Resolution, Resolve, Validity, Verdict
+from onceward.protocol.requests import (
+    ClaimRequest,
+    Complete,
+    Fail,
+    Park,
+    Release,
+    Renewal,
+    Resolution,
+    Resolve,
+    Validity,
+    Verdict,
+)
 
-from .promises import CHANGES, Broken, Client, Grant, Step, SystemState, after_claim, after_owner_verb, cut_off, identity, one_live_owner, require, seen
+from .promises import (
+    CHANGES,
+    Broken,
+    Client,
+    Grant,
+    Step,
+    SystemState,
+    after_claim,
+    after_owner_verb,
+    check_one_live_owner,
+    end_grant,
+    identity,
+    observe,
+    require,
+)
 
 ID = b"one key"
-TICK = 8  # the lease, and how far time moves at once: a lease lapses in one move, a window ends in two
+TICK = 8  # the lease, and how far time moves in one step: a lease expires after one step, a window ends after two
 WINDOW = 2 * TICK
 START = 1_000
 OWNER_VERBS = ("complete", "fail", "refuse", "park", "release")
@@ -38,7 +63,7 @@ class Rules(NamedTuple):
 
 
 class Scenario(NamedTuple):
-    """What the two clients declare, and how much may go wrong."""
+    """The policies of the two clients, and how many calls, faults and interventions there may be."""
 
     name: str
     after_crash: tuple[AfterCrash, AfterCrash] = (AfterCrash.RERUN, AfterCrash.RERUN)
@@ -52,8 +77,8 @@ class Scenario(NamedTuple):
     depth: int = 6
 
     @property
-    def alike(self) -> bool:
-        """Nothing tells the clients apart, so it does not matter which is the first."""
+    def is_symmetric(self) -> bool:
+        """Whether both clients have the same policies, so that it does not matter which one starts."""
         return self.after_crash[0] == self.after_crash[1] and self.fingerprints[0] == self.fingerprints[1]
 
 
@@ -69,7 +94,7 @@ SCENARIOS = (
 
 
 class Violation(NamedTuple):
-    """Which promise broke, in which scenario, and the shortest history that breaks it."""
+    """The broken promise, the scenario, and the shortest history that breaks it."""
 
     promise: str
     scenario: str
@@ -77,7 +102,7 @@ class Violation(NamedTuple):
 
 
 class Exploration(NamedTuple):
-    """How much was seen, and the first violation, if any."""
+    """How many system states and steps were explored, and the first violation, if any."""
 
     systems: int
     steps: int
@@ -109,7 +134,7 @@ class _Search:
         steps = 0
         while waiting:
             system, history = waiting.popleft()
-            last = len(history) + 1 == scenario.depth  # where nothing follows, a world need not be told from others
+            last = len(history) + 1 == scenario.depth  # after the last step, states need not be compared
             try:
                 for label, after in self.moves(system):
                     steps += 1
@@ -123,7 +148,7 @@ class _Search:
         return Exploration(len(known), steps, None)
 
     def moves(self, system: SystemState) -> Iterator[tuple[str, SystemState]]:
-        for who in (0, 1) if system.record is not None or not self.scenario.alike else (0,):
+        for who in (0, 1) if system.record is not None or not self.scenario.is_symmetric else (0,):
             yield from self.moves_of(system, who)
         yield "a lease's time passes", system._replace(now=system.now + TICK, elapsed=system.elapsed + TICK)
         if system.steady and system.record is not None:
@@ -151,17 +176,19 @@ class _Search:
             yield f"{who} crashes", _with(system, who, me._replace(grant=None, asking=False, settling=""))
         elif me.calls < self.scenario.calls:
             asking = _calling(me, who)._replace(asking=True)
-            yield self.claim(_with(system, who, asking), who, "claims, reply lost", heard=False)
+            yield self.claim(_with(system, who, asking), who, "claims, reply lost", reply_received=False)
         if me.grant is not None and not me.settling:
             for verb in OWNER_VERBS:
                 settling = _sending(me, verb)._replace(settling=verb)
-                yield self.settle(_with(system, who, settling), who, f"sends {verb}, reply lost", heard=False)
+                yield self.settle(_with(system, who, settling), who, f"sends {verb}, reply lost", reply_received=False)
         if me.nonce:
-            yield self.claim(system, who, "claimed; the request is delivered again", heard=False)
+            yield self.claim(system, who, "claimed; the request is delivered again", reply_received=False)
         if me.sent is not None:
-            yield self.settle(system, who, f"sent {me.sent[0]}; it is delivered again", heard=False)
+            yield self.settle(system, who, f"sent {me.sent[0]}; it is delivered again", reply_received=False)
 
-    def claim(self, system: SystemState, who: int, what: str, *, heard: bool = True) -> tuple[str, SystemState]:
+    def claim(
+        self, system: SystemState, who: int, what: str, *, reply_received: bool = True
+    ) -> tuple[str, SystemState]:
         self.label = f"{who} {what}"
         me, scenario = system.clients[who], self.scenario
         request = ClaimRequest(
@@ -176,12 +203,12 @@ class _Search:
         )
         record, verdict = self.rules.claim(system.record, request, system.now)
         after = after_claim(system, request, record, verdict)
-        if not heard:
+        if not reply_received:
             return self.label, after
         grant = None
         if verdict is Verdict.ACQUIRED and record is not None:
             grant = Grant(record.token, record.nonce, _local_end(system, record))
-        return self.label, one_live_owner(_with(after, who, me._replace(asking=False, grant=grant)))
+        return self.label, check_one_live_owner(_with(after, who, me._replace(asking=False, grant=grant)))
 
     def renew(self, system: SystemState, who: int, grant: Grant) -> tuple[str, SystemState]:
         self.label = f"{who} renews"
@@ -190,9 +217,11 @@ class _Search:
         record, verdict = self.rules.renew(system.record, renewal, system.now)
         after = after_owner_verb(system, "renew", (grant.token, grant.nonce), (record, verdict), self.scenario.validity)
         kept = grant._replace(ends=_local_end(system, record)) if verdict is Verdict.OK and record is not None else None
-        return self.label, one_live_owner(_with(after, who, me._replace(grant=kept)))
+        return self.label, check_one_live_owner(_with(after, who, me._replace(grant=kept)))
 
-    def settle(self, system: SystemState, who: int, what: str, *, heard: bool = True) -> tuple[str, SystemState]:
+    def settle(
+        self, system: SystemState, who: int, what: str, *, reply_received: bool = True
+    ) -> tuple[str, SystemState]:
         self.label = f"{who} {what}"
         me = system.clients[who]
         if me.sent is None:
@@ -201,32 +230,34 @@ class _Search:
         request = _settlement(verb, token, nonce, self.scenario)
         record, verdict = self.rules.settle(system.record, request, system.now)
         after = after_owner_verb(system, verb, (token, nonce), (record, verdict), self.scenario.validity)
-        if not heard:
+        if not reply_received:
             return self.label, after
         return self.label, _with(after, who, me._replace(grant=None, settling=""))
 
     def interventions(self, system: SystemState) -> Iterator[tuple[str, SystemState]]:
         for force in (False, True):
-            self.label = "somebody forgets the key" + (", forced" if force else "")
+            self.label = "an operator forgets the key" + (", forced" if force else "")
             record, verdict = self.rules.forget(system.record, system.now, force=force)
             require(verdict in CHANGES or record == system.record, "a refusal changes nothing")
             if record != system.record:
-                told = tuple(client._replace(grant=cut_off(client.grant, system.elapsed)) for client in system.clients)
-                yield self.label, seen(system._replace(clients=(told[0], told[1])), record)._replace(owner=None)
+                first, second = (
+                    client._replace(grant=end_grant(client.grant, system.elapsed)) for client in system.clients
+                )
+                yield self.label, observe(system._replace(clients=(first, second)), record)._replace(owner=None)
         if system.record is None or system.record.state is not RecordState.PARKED:
             return
         for resolution in Resolution:
-            self.label = f"somebody resolves it as {resolution}"
+            self.label = f"an operator resolves it as {resolution}"
             resolve = Resolve(
                 id=ID, token_seen=system.record.token, resolution=resolution, validity=self.scenario.validity
             )
             record, verdict = self.rules.settle(system.record, resolve, system.now)
-            require(verdict is Verdict.OK and record is not None, "who knows the outcome can say so")
+            require(verdict is Verdict.OK and record is not None, "an operator can resolve a parked record")
             until = system.now + (self.scenario.validity.lasting or 0)
-            yield self.label, seen(system, record)._replace(owner=None, answers_until=until)
+            yield self.label, observe(system, record)._replace(owner=None, answers_until=until)
 
 
-# ── the small parts ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── helpers ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _settlement(verb: str, token: int, nonce: bytes, scenario: Scenario) -> Complete | Fail | Park | Release:

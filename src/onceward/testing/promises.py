@@ -1,4 +1,4 @@
-"""The promises of the state table, as checks on one step of a history. `explore` takes the steps."""
+"""The promises of the state table, as checks on one step of a history. `explore.py` makes the steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Step = tuple[Record | None, Verdict]
 
 
 class Grant(NamedTuple):
-    """What a client believes that it owns. `ends` is on its own clock, None means for ever."""
+    """An ownership that a client believes to have. `ends` is on its own clock; None means without end."""
 
     token: int
     nonce: bytes
@@ -22,18 +22,18 @@ class Grant(NamedTuple):
 
 
 class Client(NamedTuple):
-    """What one caller knows, and what of it is still on the wire."""
+    """What one caller knows, and which of its requests the network may deliver again."""
 
     calls: int = 0
     nonce: bytes = NO_OWNER  # of its last claim: the network may deliver it again, even after a crash
-    asking: bool = False  # the reply was lost; it will ask again
+    asking: bool = False  # the reply was lost; it will repeat the claim
     grant: Grant | None = None
     settling: str = ""  # the reply was lost; it will send the same settlement again
     sent: tuple[str, int, bytes] | None = None  # its last settlement, which the network may deliver again
 
 
 class SystemState(NamedTuple):
-    """The record, the clients, both clocks, what may still go wrong, and what an all-knowing observer remembers."""
+    """The record, the clients, both clocks, the faults that are left, and what an omniscient observer remembers."""
 
     record: Record | None
     clients: tuple[Client, Client]
@@ -43,8 +43,8 @@ class SystemState(NamedTuple):
     interventions: int
     steady: bool = True
     owner: tuple[int, bytes] | None = None
-    highest: int = 0  # token ever seen
-    answers_until: int = 0  # until when a completed record must answer, by what the clients were told
+    highest: int = 0  # highest token so far
+    answers_until: int = 0  # until when a completed record must be replayed, according to the answers of the clients
 
 
 class Broken(Exception):
@@ -53,7 +53,7 @@ class Broken(Exception):
 
 def after_claim(system: SystemState, request: ClaimRequest, record: Record | None, verdict: Verdict) -> SystemState:
     before = system.record
-    after = seen(system, record)
+    after = observe(system, record)
     require(verdict in CHANGES or record == before, "a refusal changes nothing")
     if before is not None and before.nonce == request.nonce:
         require(record is not None and _ownership(record) == _ownership(before), "one claim, one grant")
@@ -61,63 +61,63 @@ def after_claim(system: SystemState, request: ClaimRequest, record: Record | Non
     if before is not None:
         _check_answer(system, before, request, verdict)
     if verdict is Verdict.REPLAY and record is not None and record.slide:
-        asked = system.now + record.slide - record.slide // 8
-        return after._replace(answers_until=max(system.answers_until, asked))
+        until = system.now + record.slide - record.slide // 8
+        return after._replace(answers_until=max(system.answers_until, until))
     if verdict is not Verdict.ACQUIRED:
         return after
     if record is None or record.state is not RecordState.PENDING or record.nonce != request.nonce:
-        raise Broken("whoever acquires is the owner")
+        raise Broken("the caller that acquires is the owner")
     require(record.token > system.highest, "tokens strictly grow per ownership")
     again = before is not None and before.cycle == record.cycle
     counted = before.attempt + 1 if before is not None and again else 1
     require(record.attempt == counted, "attempts count on claim")
     if before is not None and before.state is RecordState.PENDING:
         strictest = max(before.after_crash, request.after_crash)
-        require(strictest is not AfterCrash.PARK, "what lapsed under park never runs by itself")
-        require(strictest is AfterCrash.RERUN or record.ask_first, "what lapsed under verify is asked for first")
-        require(again, "a take-over stays in its cycle")
+        require(strictest is not AfterCrash.PARK, "an expired lease under park never runs again by itself")
+        require(strictest is AfterCrash.RERUN or record.ask_first, "an expired lease under verify is verified first")
+        require(again, "a takeover stays in its cycle")
     return after._replace(owner=(record.token, record.nonce))
 
 
 def _check_answer(system: SystemState, before: Record, request: ClaimRequest, verdict: Verdict) -> None:
-    """What an existing record must answer to a claim with a new nonce."""
+    """Check the answer of an existing record to a claim with a new nonce."""
     settled = before.state is RecordState.COMPLETED or (before.state is RecordState.FAILED and before.final)
     if settled and before.valid_until is not None and system.now >= before.valid_until:
         answers = before.state is RecordState.COMPLETED and system.now < system.answers_until
         require(not answers, "COMPLETED is never lost inside its window")
-        require(verdict is Verdict.ACQUIRED, "what is over answers for nothing")
+        require(verdict is Verdict.ACQUIRED, "a record after its window can be claimed")
     elif before.state is RecordState.PARKED or settled:
         require(verdict is not Verdict.ACQUIRED, f"{before.state} is never lost inside its window")
     if verdict is Verdict.MISMATCH:
-        require(before.fingerprint != request.fingerprint, "the same payload is no mismatch")
+        require(before.fingerprint != request.fingerprint, "the same payload is never a mismatch")
 
 
 def after_owner_verb(
     system: SystemState, verb: str, owner: tuple[int, bytes], step: Step, validity: Validity
 ) -> SystemState:
-    """Check what an owner's verb did; whose it is, is said by (token, nonce)."""
+    """Check the effect of an owner's request. `owner` is the token and nonce in the request."""
     record, verdict = step
     before = system.record
-    after = seen(system, record)
+    after = observe(system, record)
     require(verdict in CHANGES or record == before, "a refusal changes nothing")
     if before is None or record is None or owner != system.owner:
         require(record == before and verdict is Verdict.LOST, "a replaced owner changes nothing")
         return after
     if before.state is RecordState.PENDING and not before.released:
-        require(verdict is Verdict.OK, "an owner whom nobody replaced may still settle")
+        require(verdict is Verdict.OK, "an owner that was not replaced may still settle")
     if before.state is RecordState.PARKED and record.state is not RecordState.PARKED:
-        require(verb == "complete", "PARKED leaves only by resolve, forget or its owner's complete")
+        require(verb == "complete", "PARKED ends only by resolve, forget or its owner's complete")
     if before.state is RecordState.COMPLETED:
         require(record == before, "COMPLETED is never lost inside its window")
     require(record.cycle == before.cycle, "an owner stays in its cycle")
     uncounted = 1 if verb == "release" and record != before else 0
-    require(record.attempt == before.attempt - uncounted, "attempts fall by release only")
+    require(record.attempt == before.attempt - uncounted, "only release decrements attempts")
     if record.state is RecordState.COMPLETED and before.state is not RecordState.COMPLETED:
         return after._replace(answers_until=validity.end(system.now) or system.now)
     return after
 
 
-def one_live_owner(system: SystemState) -> SystemState:
+def check_one_live_owner(system: SystemState) -> SystemState:
     working = [one.grant for one in system.clients if one.grant is not None and not one.settling]
     alive = [grant for grant in working if grant.ends is None or system.elapsed < grant.ends]
     require(len(alive) < 2, "at most one live owner")
@@ -129,7 +129,7 @@ def require(holds: bool, promise: str) -> None:  # noqa: FBT001 (reads as a sent
         raise Broken(promise)
 
 
-def seen(system: SystemState, record: Record | None) -> SystemState:
+def observe(system: SystemState, record: Record | None) -> SystemState:
     require(record is not None or system.record is None, "only purge deletes")
     token = 0 if record is None else record.token
     require(token >= system.highest or record == system.record, "tokens strictly grow per ownership")
@@ -140,13 +140,13 @@ def _ownership(record: Record) -> tuple[int, bytes, int, int]:
     return record.token, record.nonce, record.cycle, record.attempt
 
 
-def cut_off(grant: Grant | None, elapsed: int) -> Grant | None:
-    """Whoever forces a forget answers for it; the owner's belief that it is alive counts no more."""
+def end_grant(grant: Grant | None, elapsed: int) -> Grant | None:
+    """End a grant after a forced forget: the operator is responsible, so the owner no longer counts as alive."""
     return None if grant is None else grant._replace(ends=elapsed)
 
 
 def identity(system: SystemState) -> tuple[object, ...]:
-    """Worlds that differ in absolute time alone are the same world."""
+    """Return what distinguishes this state from others. States that differ only in absolute time are the same."""
     now = system.now
     clients = tuple(
         (
@@ -154,7 +154,7 @@ def identity(system: SystemState) -> tuple[object, ...]:
             one.nonce,
             one.asking,
             one.settling,
-            _shifted(one.grant, now, system.elapsed),
+            _relative(one.grant, now, system.elapsed),
             one.sent and (one.sent[0], one.sent[1] - now),
         )
         for one in system.clients
@@ -179,7 +179,7 @@ def identity(system: SystemState) -> tuple[object, ...]:
     return clients, rest, times, facts, record.final, record.fingerprint, record.digest, record.max_attempts
 
 
-def _shifted(grant: Grant | None, now: int, elapsed: int) -> tuple[object, ...] | None:
+def _relative(grant: Grant | None, now: int, elapsed: int) -> tuple[object, ...] | None:
     if grant is None:
         return None
     return grant.token - now, grant.nonce, None if grant.ends is None else max(grant.ends - elapsed, 0)

@@ -9,7 +9,19 @@ from onceward.protocol.record import AfterCrash, Record, RecordState
 from onceward.protocol.requests import ExpectedRecord, Resolution, Validity, Verdict
 
 from .factory import StoreFactory, check
-from .harness import DAY, HOUR, LEASE, SECOND, SHORT_LEASE, Caller, Harness, altered_owner, assert_equal, assert_same, expect
+from .harness import (
+    DAY,
+    HOUR,
+    LEASE,
+    SECOND,
+    SHORT_LEASE,
+    Caller,
+    Harness,
+    altered_owner,
+    assert_equal,
+    assert_same,
+    expect,
+)
 
 
 class FencingChecks(StoreFactory):

@@ -13,7 +13,19 @@ from msgspec.structs import replace
 from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature
 from onceward.protocol.ports import Clock, Store
 from onceward.protocol.record import Record
-from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Complete, Fail, Park, Release, Renewal, Resolution, Resolve, Verdict
+from onceward.protocol.requests import (
+    Answer,
+    AnySettlement,
+    ClaimRequest,
+    Complete,
+    Fail,
+    Park,
+    Release,
+    Renewal,
+    Resolution,
+    Resolve,
+    Verdict,
+)
 from onceward.protocol.runtime import Runtime
 from onceward.runtime.nonce import nonce as new_nonce
 from onceward.stores.clock import WallClock

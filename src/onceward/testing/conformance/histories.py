@@ -13,7 +13,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from onceward.protocol.record import AfterCrash, RecordState
-from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Complete, ExpectedRecord, Fail, Park, Release, Renewal, Resolution, Resolve, Validity, Verdict
+from onceward.protocol.requests import (
+    Answer,
+    AnySettlement,
+    ClaimRequest,
+    Complete,
+    ExpectedRecord,
+    Fail,
+    Park,
+    Release,
+    Renewal,
+    Resolution,
+    Resolve,
+    Validity,
+    Verdict,
+)
 
 from .factory import StoreFactory, run_check
 from .harness import DAY, HOUR, LEASE, SECOND, SHORT_LEASE, Harness, id_of

@@ -8,12 +8,33 @@ from itertools import product
 from msgspec.structs import replace
 
 from onceward.protocol.record import READER, AfterCrash, RecordState
-from onceward.protocol.requests import AnySettlement, Complete, Fail, Park, Release, Renewal, Resolution, Resolve, Validity, Verdict
+from onceward.protocol.requests import (
+    AnySettlement,
+    Complete,
+    Fail,
+    Park,
+    Release,
+    Renewal,
+    Resolution,
+    Resolve,
+    Validity,
+    Verdict,
+)
 from onceward.protocol.transitions import Row, row_of
 
 from .factory import StoreFactory, check
 from .harness import DAY, LEASE, SECOND, Harness, assert_same, id_of
-from .histories import BASE_CLAIM, ClaimBatch, Expectation, Forget, HistoryRunner, MoveClock, OwnerRequest, RequestOwner, Step
+from .histories import (
+    BASE_CLAIM,
+    ClaimBatch,
+    Expectation,
+    Forget,
+    HistoryRunner,
+    MoveClock,
+    OwnerRequest,
+    RequestOwner,
+    Step,
+)
 from .model import ModelComparison
 
 MICROSECOND = 1

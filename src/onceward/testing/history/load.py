@@ -14,7 +14,21 @@ from onceward.errors import StoreUnavailable
 from onceward.protocol.capabilities import SupportsLookup
 from onceward.protocol.ports import Filter, Store
 from onceward.protocol.record import AfterCrash, Record, RecordState
-from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Complete, ExpectedRecord, Fail, Park, Release, Renewal, Resolution, Resolve, Validity, Verdict
+from onceward.protocol.requests import (
+    Answer,
+    AnySettlement,
+    ClaimRequest,
+    Complete,
+    ExpectedRecord,
+    Fail,
+    Park,
+    Release,
+    Renewal,
+    Resolution,
+    Resolve,
+    Validity,
+    Verdict,
+)
 from onceward.runtime.nonce import nonce as new_nonce
 
 T = TypeVar("T", ClaimRequest, Renewal, AnySettlement)

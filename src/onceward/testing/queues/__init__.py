@@ -14,7 +14,15 @@ sleeping. Only the test that work longer than the ack deadline is not redelivere
 
 from __future__ import annotations
 
-from .base import AckLosingQueue, HandlerLog, QueueTestBase, UnreliableStore, parked_records, recording_handler, wait_until
+from .base import (
+    AckLosingQueue,
+    HandlerLog,
+    QueueTestBase,
+    UnreliableStore,
+    parked_records,
+    recording_handler,
+    wait_until,
+)
 from .failures import FailureTests
 from .outcomes import SettlementTests
 

@@ -12,7 +12,17 @@ from onceward.operations.claim import current_async_claim
 from onceward.queues import Consumer, Message
 from onceward.stores.memory.store import MemoryStore
 
-from .base import FIRST_DELAY, LONGEST_DELAY, AckLosingQueue, HandlerLog, QueueTestBase, failing_handler, parked_records, recording_handler, wait_until
+from .base import (
+    FIRST_DELAY,
+    LONGEST_DELAY,
+    AckLosingQueue,
+    HandlerLog,
+    QueueTestBase,
+    failing_handler,
+    parked_records,
+    recording_handler,
+    wait_until,
+)
 
 
 class SettlementTests(QueueTestBase):

@@ -1,28 +1,29 @@
-"""Storms: your handler under duplicates, reordering, SIGKILL and pauses, then an audit of what it really did.
+"""Storms: test your handler with duplicates, reordering, SIGKILL and pauses, then audit what it really did.
 
-`System` is what you write, `storm(…)` runs it, `main(…)` is a command for it. Workers are processes of their own; they
-are killed, or stopped for longer than their lease, wherever they happen to be. For POSIX systems.
+You write a `System`; `storm(…)` runs it, and `main(…)` is a command for it. Workers are separate processes. The storm
+kills them, or stops them for longer than their lease, at random points. For POSIX systems. Read `contract.py` first,
+then `run.py` and `supervisor.py`.
 """
 
-from .contract import Answer, Audit, Effect, Event, Setting, System
+from .contract import Audit, Effect, Event, HandlerResult, Setting, System
 from .errors import Trouble
 from .plan import Plan
 from .program import main
-from .run import Run, nobody, storm
+from .run import Run, ignore_score, storm
 from .score import Score
 
 __all__ = [
-    "Answer",
     "Audit",
     "Effect",
     "Event",
+    "HandlerResult",
     "Plan",
     "Run",
     "Score",
     "Setting",
     "System",
     "Trouble",
+    "ignore_score",
     "main",
-    "nobody",
     "storm",
 ]

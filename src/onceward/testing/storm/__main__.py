@@ -6,11 +6,11 @@ import sys
 
 from .program import MISUSED, main
 
-USAGE = "usage: python -m onceward.testing.storm package.module:SYSTEM [--help | options of the storm]"
+USAGE = "usage: python -m onceward.testing.storm package.module:SYSTEM [--help | options]"
 
 if __name__ == "__main__":
     if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
-        asked = sys.argv[1:2] in (["-h"], ["--help"])
-        print(USAGE, file=sys.stdout if asked else sys.stderr)
-        sys.exit(0 if asked else MISUSED)
+        wants_help = sys.argv[1:2] in (["-h"], ["--help"])
+        print(USAGE, file=sys.stdout if wants_help else sys.stderr)
+        sys.exit(0 if wants_help else MISUSED)
     sys.exit(main(sys.argv[1], sys.argv[2:]))

@@ -1,4 +1,4 @@
-"""What a system brings to a storm, and what it gets. `System` first; the rest is what its methods speak about."""
+"""The interface between a storm and the system under test. Read `System` first; its methods use the other types."""
 
 from __future__ import annotations
 
@@ -12,73 +12,74 @@ from msgspec import Struct
 
 from onceward.protocol.outcome import Failed, Outcome
 
-Said = Literal["executed", "replayed", "stale", "parked", "rejected", "running", "failed"]
+ResultKind = Literal["executed", "replayed", "stale", "parked", "rejected", "running", "failed"]
 
-ACKNOWLEDGED: tuple[Said, ...] = ("executed", "replayed", "stale", "parked", "rejected")
-"""What is said of a delivery that has been dealt with. Everything else comes back."""
+ACKNOWLEDGED: tuple[ResultKind, ...] = ("executed", "replayed", "stale", "parked", "rejected")
+"""Results that acknowledge a delivery. After any other result it is delivered again."""
 
 
-_SAID: dict[str, Said] = {
+_RESULT_KINDS: dict[str, ResultKind] = {
     "executed": "executed",
     "replayed": "replayed",
     "stale": "stale",
     "parked": "parked",
     "mismatch": "rejected",
     "running": "running",
-    "unknown": "failed",  # the record will tell, at the next delivery
+    "unknown": "failed",  # the next delivery finds out from the record
 }
 
 
 class Event(Struct, frozen=True):
-    """What the outside world meant, once. The `id` names its effect in the audit; the `body` is JSON."""
+    """Something that should take effect once. The audit identifies the effect by `id`; the `body` is JSON."""
 
     id: str
     body: Any = None
 
 
-class Answer(Struct, frozen=True):
-    """What a worker says about one delivery. An `attempt` above 1: somebody tried before, and died or failed."""
+class HandlerResult(Struct, frozen=True):
+    """The result of one delivery. If `attempt` is above 1, an earlier attempt failed or its worker died."""
 
-    said: Said
+    kind: ResultKind
     attempt: int = 0
     why: str = ""
 
     @classmethod
-    def of(cls, outcome: Outcome[Any]) -> Answer:
-        """What an outcome of Onceward's means for the delivery, as it does for a consumer of a queue."""
+    def of(cls, outcome: Outcome[Any]) -> HandlerResult:
+        """Return the result for an outcome of Onceward, by the same rule as a queue consumer."""
         if isinstance(outcome, Failed):
             return cls("rejected" if outcome.final else "failed", why=f"{outcome.error_type}: {outcome.error}")
-        return cls(_SAID[outcome.kind], outcome.attempt if outcome.executed else 0)
+        return cls(_RESULT_KINDS[outcome.kind], outcome.attempt if outcome.executed else 0)
 
 
 class Setting(Struct, frozen=True):
-    """Where a run takes place. It goes to the worker processes as JSON."""
+    """The environment of a run. It is passed to the worker processes as JSON."""
 
     folder: str
-    """Of this run alone; temporary."""
+    """The folder of this run; temporary by default."""
     run: str
-    """A word of this run alone, for names on a server: runs with one seed have the same keys and must not meet."""
+    """A random id for names on a server: runs with the same seed have the same keys, and must not share data."""
     store: str = ""
-    """A URL; "" is the system's own embedded default, inside `folder`."""
+    """The URL of a store. If empty, the system uses its embedded default in `folder`."""
     lease: float = 1.5
-    """Seconds. Each worker has another one, between one and two."""
+    """Seconds. Each worker gets a different lease between one and two seconds."""
     guarded: bool = True
-    """False: the same work as it is often written by hand."""
+    """If False, the handler must do the same work without Onceward, as it is often written by hand."""
     services: dict[str, str] = {}
-    """What `open` started: names and addresses."""
+    """Names and addresses of the services that `open` started."""
 
 
 class Effect(Struct, frozen=True):
-    """A kind of effect that the system has, and its row in the table of promises."""
+    """A kind of effect of the system, and what is promised for it."""
 
     name: str
     promise: str
 
 
 class Audit(Struct, frozen=True):
-    """What was really done, counted by plain means. Nothing of Onceward is asked.
+    """The effects that really happened, counted without Onceward.
 
-    `duplicates` and `lost` are ids of events; `wrong` has sentences; `counted` is what cannot be exactly once.
+    `duplicates` and `lost` are ids of events; `wrong` contains sentences; `counted` has effects that cannot be exactly
+    once.
     """
 
     expected: int
@@ -98,20 +99,20 @@ class Audit(Struct, frozen=True):
         wrong: Sequence[str] = (),
         counted: dict[str, int] | None = None,
     ) -> Audit:
-        """Each of these events should have had one effect; `found` has the event's id for every effect there is.
+        """Audit events that should have one effect each. `found` has the id of the event for every effect that exists.
 
-        Audits of several kinds of effects are added up; then `what` each of them is goes in front of the ids.
+        To audit several kinds of effects, add up their audits, and pass the kind as `what`: it precedes the ids.
         """
         expected = [event.id for event in events]
         effects = Counter(found)
         kind = f"{what} of " if what else ""
-        strays = sorted(effects.keys() - set(expected))
+        unexpected = sorted(effects.keys() - set(expected))
         return cls(
             expected=len(expected),
             effects=effects.total(),
             duplicates=[kind + name for name in expected if effects[name] > 1],
             lost=[kind + name for name in expected if not effects[name]],
-            wrong=[*wrong, *(f"{kind}{name}: nobody meant this" for name in strays)],
+            wrong=[*wrong, *(f"{kind}{name}: no event caused this effect" for name in unexpected)],
             counted=counted or {},
         )
 
@@ -127,35 +128,35 @@ class Audit(Struct, frozen=True):
 
     @property
     def passed(self) -> bool:
-        """Nothing twice, nothing missing, nothing wrong."""
+        """True if there are no duplicate, lost or wrong effects."""
         return not (self.duplicates or self.lost or self.wrong)
 
 
 class System(Protocol):
-    """Something that handles events: an object in a module that worker processes can import."""
+    """The system under test: an object in a module that worker processes can import."""
 
     @property
     def name(self) -> str:
-        """One word, for the scoreboard."""
+        """One word for the scoreboard."""
         ...
 
     @property
     def effects(self) -> Sequence[Effect]:
-        """Every kind of effect that the work has, with what is promised for it."""
+        """Every kind of effect, with what is promised for it."""
         ...
 
     def open(self, setting: Setting) -> AbstractContextManager[dict[str, str]]:
-        """In the supervisor, around the whole run: tables, stand-in servers. Gives the `services`."""
+        """Prepare the run in the supervisor: create tables, start stand-in servers. Yield the `services`."""
         ...
 
-    def events(self, dice: random.Random) -> Iterator[Event]:
-        """What happens in the world, without end, all of it from these dice. The storm repeats and reorders it."""
+    def events(self, rng: random.Random) -> Iterator[Event]:
+        """Yield events without end, using only this random generator. The storm repeats and reorders them."""
         ...
 
-    def worker(self, setting: Setting) -> Callable[[Event], Answer]:
-        """Once in each worker process. What the handler raises is an answer, too: failed."""
+    def worker(self, setting: Setting) -> Callable[[Event], HandlerResult]:
+        """Return the handler. Called once in each worker process. An exception of the handler counts as `failed`."""
         ...
 
     def audit(self, setting: Setting, events: Sequence[Event]) -> Audit:
-        """In the supervisor, after the last acknowledgement: what these events did."""
+        """Count the effects of these events. Called in the supervisor after the last acknowledgement."""
         ...

@@ -1,7 +1,7 @@
-"""What ends a storm before its time."""
+"""The error that ends a storm early."""
 
 from __future__ import annotations
 
 
 class Trouble(Exception):
-    """The run cannot go on; nothing can be said about the promises."""
+    """The run cannot be finished, so it proves nothing about the promises."""

@@ -1,4 +1,4 @@
-"""A system, by where it stands: `package.module:NAME`."""
+"""Imports a system by its path, `package.module:NAME`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from onceward.errors import ConfigurationError
 
 from .contract import System
 
-PARTS = ("name", "effects", "open", "events", "worker", "audit")
+REQUIRED_ATTRIBUTES = ("name", "effects", "open", "events", "worker", "audit")
 
 
-def find_system(place: str) -> System:
-    """As the worker processes find it, too."""
-    found = load_object(place)
-    missing = [part for part in PARTS if not hasattr(found, part)]
+def find_system(path: str) -> System:
+    """Return the system at this path. Worker processes use this, too."""
+    found = load_object(path)
+    missing = [name for name in REQUIRED_ATTRIBUTES if not hasattr(found, name)]
     if missing:
-        raise ConfigurationError(f"{place} is no System: it has no {', no '.join(missing)}", hint="docs/howto/storm.md")
+        raise ConfigurationError(
+            f"{path} is not a System: it lacks {', '.join(missing)}", hint="see docs/howto/storm.md"
+        )
     if isinstance(found, type):
-        raise ConfigurationError(f"{place} is a class", hint=f"name an object of it: {found.__name__.upper()} = …()")
+        raise ConfigurationError(
+            f"{path} is a class", hint=f"pass an instance: {found.__name__.upper()} = {found.__name__}(…)"
+        )
     return cast("System", found)

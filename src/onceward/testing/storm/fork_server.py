@@ -1,14 +1,14 @@
-"""Where workers come from: a process that has imported the system forks one in a few milliseconds.
+"""The fork server: a process that has imported the system, and forks a worker in a few milliseconds.
 
-To start Python anew and import everything takes longer than most handlers, and a storm kills often. So the supervisor
-asks this process, over a socket, one request at a time:
+Starting Python and importing everything takes longer than most handlers, and a storm kills often. So the supervisor
+sends requests to this process over a socket, one at a time:
 
     start, with two pipes   → the process id of a new worker
-    bury PID SECONDS        → its exit status; it is killed if it has not ended by then
-    pause PID, wake PID     → the same again: it is stopped, and continued
+    wait PID SECONDS        → its exit status; it is killed if it has not ended by then
+    pause PID, resume PID   → the request itself; the process is stopped or continued
 
-Who is paused does not see that its supervisor is gone, so whoever still is when that hangs up is continued here.
-A worker that is dead stays unburied until it is asked for, so that no other process can get its number meanwhile.
+A paused worker does not notice that the supervisor is gone. So when the supervisor closes the socket, this process
+resumes all paused workers. A dead worker stays a zombie until `wait`, so that no other process can get its id.
 """
 
 from __future__ import annotations
@@ -22,22 +22,25 @@ import threading
 import time
 
 from .find_system import find_system
-from .pipes import BURY, LARGEST, PAUSE, START, THREADS, WAKE
-from .worker import own_pipes, work
+from .pipes import MAX_MESSAGE, PAUSE, RESUME, START, THREADS, WAIT
+from .worker import take_pipes, work
 
-BETWEEN_LOOKS = 0.005
+POLL_INTERVAL = 0.005
 
 
-def serve(line: socket.socket) -> bool:
-    """Answer until the supervisor hangs up. True: this is a worker now, its pipes are standard input and output."""
+def serve(connection: socket.socket) -> bool:
+    """Serve requests until the supervisor closes the socket.
+
+    Return True in a forked worker, whose pipes are standard input and output.
+    """
     paused: set[int] = set()
     while True:
-        request, pipes, _, _ = socket.recv_fds(line, LARGEST, 2)
+        request, pipes, _, _ = socket.recv_fds(connection, MAX_MESSAGE, 2)
         if not request:
             for worker in paused:
                 _send(worker, signal.SIGCONT)
             return False
-        word, *told = request.split()
+        word, *arguments = request.split()
         if word == START:
             worker = os.fork()
             if not worker:
@@ -45,20 +48,20 @@ def serve(line: socket.socket) -> bool:
                 return True
             for pipe in pipes:
                 os.close(pipe)
-            line.sendall(b"%d" % worker)
+            connection.sendall(b"%d" % worker)
             continue
-        worker = int(told[0])
-        if word == BURY:
+        worker = int(arguments[0])
+        if word == WAIT:
             paused.discard(worker)
-            line.sendall(b"%d" % _buried(worker, float(told[1])))
+            connection.sendall(b"%d" % _wait_for(worker, float(arguments[1])))
         elif word == PAUSE:
             paused.add(worker)
             _send(worker, signal.SIGSTOP)
-            line.sendall(request)
-        elif word == WAKE:
+            connection.sendall(request)
+        elif word == RESUME:
             paused.discard(worker)
             _send(worker, signal.SIGCONT)
-            line.sendall(request)
+            connection.sendall(request)
 
 
 def _send(worker: int, number: signal.Signals) -> None:
@@ -72,31 +75,31 @@ def _become_worker(pipes: list[int]) -> None:
         os.close(pipe)
 
 
-def _buried(worker: int, seconds: float) -> int:
+def _wait_for(worker: int, seconds: float) -> int:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         gone, status = os.waitpid(worker, os.WNOHANG)
         if gone:
             return os.waitstatus_to_exitcode(status)
-        time.sleep(BETWEEN_LOOKS)
+        time.sleep(POLL_INTERVAL)
     os.kill(worker, signal.SIGKILL)
     return os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
 
 
-def main(place: str, number: int) -> None:
-    """The socket is at that file descriptor. The first word says whether this process can fork at all."""
+def main(path: str, number: int) -> None:
+    """Serve on the socket with this file descriptor. The first message says whether this process can fork at all."""
     import logging
 
     logging.basicConfig(level=logging.WARNING)
-    find_system(place)
-    with socket.socket(fileno=number) as line:
-        if threading.active_count() > 1:  # they would be missing in a fork, and what they hold would be held for ever
-            line.sendall(THREADS)
+    find_system(path)
+    with socket.socket(fileno=number) as connection:
+        if threading.active_count() > 1:  # a fork has no other threads, and their locks would stay locked
+            connection.sendall(THREADS)
         else:
-            line.sendall(START)
-        if not serve(line):
+            connection.sendall(START)
+        if not serve(connection):
             return
-    work(place, *own_pipes())
+    work(path, *take_pipes())
 
 
 if __name__ == "__main__":

@@ -1,45 +1,46 @@
-"""What goes through the pipes between the supervisor and its workers: a line of JSON each."""
+"""Messages between the supervisor and its workers (one line of JSON each), and to the fork server."""
 
 from __future__ import annotations
 
 from msgspec import MsgspecError, Struct, json
 
-from .contract import Answer, Setting
+from .contract import HandlerResult, Setting
 from .errors import Trouble
 from .traffic import Delivery
 
-READY = 0  # the number of the answer that a worker gives unasked, once it has opened everything
+READY = 0  # the delivery number of the message that a worker sends when it has opened everything
 
-
-START, BURY, PAUSE, WAKE = b"start", b"bury", b"pause", b"wake"
-"""What a nursery is asked. The first is also its greeting; after the other greeting it is not asked for that."""
+START, WAIT, PAUSE, RESUME = b"start", b"wait", b"pause", b"resume"
+"""Requests to the fork server. START is also its greeting if it can fork."""
 THREADS = b"threads"
-"""The other greeting: it must not fork."""
-LARGEST = 100  # bytes of such a message
+"""Its greeting if it has threads and must not fork."""
+MAX_MESSAGE = 100  # bytes of such a message
 
 
-class Answered(Struct, frozen=True):
-    """An answer, and the number of the delivery that it is about."""
+class DeliveryResult(Struct, frozen=True):
+    """A handler result with the number of its delivery."""
 
     number: int
-    answer: Answer
+    result: HandlerResult
 
 
-def line(thing: Setting | Delivery | Answered) -> bytes:
+def encode_line(thing: Setting | Delivery | DeliveryResult) -> bytes:
     return json.encode(thing) + b"\n"
 
 
-def setting(text: bytes) -> Setting:
+def decode_setting(text: bytes) -> Setting:
     return json.decode(text, type=Setting)
 
 
-def delivery(text: bytes) -> Delivery:
+def decode_delivery(text: bytes) -> Delivery:
     return json.decode(text, type=Delivery)
 
 
-def answered(text: bytes) -> Answered:
+def decode_result(text: bytes) -> DeliveryResult:
     try:
-        return json.decode(text, type=Answered)
+        return json.decode(text, type=DeliveryResult)
     except MsgspecError as error:
-        said = text.decode(errors="replace")
-        raise Trouble(f"a worker said {said}: a handler has to return an Answer, of a known kind ({error})") from error
+        shown = text.decode(errors="replace")
+        raise Trouble(
+            f"a worker sent {shown}: a handler must return a HandlerResult with a known kind ({error})"
+        ) from error

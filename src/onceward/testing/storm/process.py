@@ -1,4 +1,4 @@
-"""Worker processes as the supervisor sees them, and the two ways to start one: forked by a nursery, or Python anew."""
+"""Worker processes in the view of the supervisor. A fork server forks them, or each starts a new Python."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ import sys
 from collections.abc import Sequence
 from typing import IO, Protocol, Self
 
-from . import pipes as wire
+from . import pipes as messages
 from .contract import Setting
 from .errors import Trouble
 from .traffic import Delivery
 
-FAREWELL = 10.0  # seconds for a worker that has nothing to do any more to end by itself
-PROMPT = 5.0  # seconds for one that was killed
+EXIT_TIMEOUT = 10.0  # seconds for an idle worker to exit by itself
+KILL_TIMEOUT = 5.0  # seconds for a killed worker to be gone
 
 
-class Life(Protocol):
+class ProcessHandle(Protocol):
     """A process that was started."""
 
     @property
     def number(self) -> int:
-        """Of the process."""
+        """The process id."""
         ...
 
     def kill(self) -> None:
-        """By SIGKILL."""
+        """Send SIGKILL."""
         ...
 
-    def end(self, patience: float) -> int:
-        """Its exit status, when it has ended; it is killed if it has not by then. May be asked again."""
+    def wait(self, timeout: float) -> int:
+        """Wait for the process and return its exit status; kill it after the timeout. May be called again."""
         ...
 
 
-class Fresh:
-    """A Python of its own."""
+class SpawnedProcess:
+    """A process with its own Python interpreter."""
 
     def __init__(self, system: str, inbox: int, outbox: int, log: IO[bytes]) -> None:
         self._process = subprocess.Popen(  # noqa: S603 (our own worker)
@@ -47,7 +47,7 @@ class Fresh:
             stdin=inbox,
             stdout=outbox,
             stderr=log,
-            start_new_session=True,  # as the nursery
+            start_new_session=True,  # as for the fork server
         )
 
     @property
@@ -57,20 +57,20 @@ class Fresh:
     def kill(self) -> None:
         self._process.kill()
 
-    def end(self, patience: float) -> int:
+    def wait(self, timeout: float) -> int:
         try:
-            return self._process.wait(patience)
+            return self._process.wait(timeout)
         except subprocess.TimeoutExpired:
             self.kill()
             return self._process.wait()
 
 
-class Forked:
-    """A child of the nursery."""
+class ForkedProcess:
+    """A child of the fork server."""
 
-    def __init__(self, number: int, home: ForkServer) -> None:
+    def __init__(self, number: int, fork_server: ForkServer) -> None:
         self.number = number
-        self._home = home
+        self._fork_server = fork_server
         self._status: int | None = None
 
     def kill(self) -> None:
@@ -78,177 +78,190 @@ class Forked:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.number, signal.SIGKILL)
 
-    def end(self, patience: float) -> int:
+    def wait(self, timeout: float) -> int:
         if self._status is None:
-            self._status = self._home.bury(self.number, patience)
+            self._status = self._fork_server.wait(self.number, timeout)
         return self._status
 
 
 class ForkServer:
-    """The process that forks workers, if it can; else each of them is started anew. A context manager."""
+    """Starts workers: with a process that forks them, if it can fork, otherwise one by one. A context manager."""
 
     def __init__(self, system: str, log: IO[bytes]) -> None:
         self._system = system
         self._log = log
-        self._line, self._theirs = socket.socketpair()
-        self._asked = False  # and not answered yet: an interrupt came in between
+        self._socket, self._child_socket = socket.socketpair()
+        self._awaiting_reply = False  # True after an interrupt between a request and its reply
         self._forks = False
 
     def __enter__(self) -> Self:
-        with self._theirs:
-            self._process = subprocess.Popen(  # noqa: S603 (our own nursery)
-                [sys.executable, "-m", "onceward.testing.storm.fork_server", self._system, str(self._theirs.fileno())],
+        with self._child_socket:
+            self._process = subprocess.Popen(  # noqa: S603 (our own fork server)
+                [
+                    sys.executable,
+                    "-m",
+                    "onceward.testing.storm.fork_server",
+                    self._system,
+                    str(self._child_socket.fileno()),
+                ],
                 env=environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
-                pass_fds=[self._theirs.fileno()],
-                start_new_session=True,  # a Ctrl-C is for the supervisor, which then ends the others
+                pass_fds=[self._child_socket.fileno()],
+                start_new_session=True,  # a Ctrl-C reaches only the supervisor, which then ends the others
             )
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Whoever is left of the whole family ends here."""
-        self._line.close()
+        """Kill the fork server and all workers that are left."""
+        self._socket.close()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
-    def open(self, patience: float) -> bool:
-        """Wait until it has imported the system. False: it could not, and the log says why."""
-        self._line.settimeout(patience)
+    def open(self, timeout: float) -> bool:
+        """Wait until the fork server has imported the system. Return False if it could not; see the log."""
+        self._socket.settimeout(timeout)
         try:
-            said = self._line.recv(wire.LARGEST)
+            greeting = self._socket.recv(messages.MAX_MESSAGE)
         except TimeoutError:
             return False
-        self._forks = said == wire.START and sys.platform != "darwin"  # there, not even unused libraries may fork
-        return bool(said)
+        self._forks = (
+            greeting == messages.START and sys.platform != "darwin"
+        )  # on macOS even unused libraries may break a fork
+        return bool(greeting)
 
     def start(self, setting: Setting) -> Worker:
-        """A worker that is about to open everything."""
+        """Start a worker. It is not ready yet."""
         their_inbox, our_outbox = os.pipe()
         our_inbox, their_outbox = os.pipe()
         try:
-            life: Life = (
-                Forked(int(self._ask(wire.START, [their_inbox, their_outbox])), self)
+            process: ProcessHandle = (
+                ForkedProcess(int(self._request(messages.START, [their_inbox, their_outbox])), self)
                 if self._forks
-                else Fresh(self._system, their_inbox, their_outbox, self._log)
+                else SpawnedProcess(self._system, their_inbox, their_outbox, self._log)
             )
         finally:
             os.close(their_inbox)
             os.close(their_outbox)
-        return Worker(life, self, os.fdopen(our_outbox, "wb"), our_inbox, setting)
+        return Worker(process, self, os.fdopen(our_outbox, "wb"), our_inbox, setting)
 
-    def bury(self, number: int, patience: float) -> int:
-        """The exit status of a worker. After an interrupt nobody asks: all of them are ended together."""
-        if self._asked:
+    def wait(self, number: int, timeout: float) -> int:
+        """Return the exit status of a worker. After an interrupt, do not ask: all workers are killed together."""
+        if self._awaiting_reply:
             return -signal.SIGKILL
-        return int(self._ask(b"%s %d %f" % (wire.BURY, number, patience)))
+        return int(self._request(b"%s %d %f" % (messages.WAIT, number, timeout)))
 
     def pause(self, number: int) -> None:
-        """Stop that process. Not sent by ourselves: if we are killed, somebody has to know who is to be continued."""
-        self._ask(b"%s %d" % (wire.PAUSE, number))
+        """Stop this process through the fork server: if we are killed, it knows which processes to resume."""
+        self._request(b"%s %d" % (messages.PAUSE, number))
 
-    def wake(self, number: int) -> None:
-        self._ask(b"%s %d" % (wire.WAKE, number))
+    def resume(self, number: int) -> None:
+        self._request(b"%s %d" % (messages.RESUME, number))
 
-    def _ask(self, request: bytes, pipes: Sequence[int] = ()) -> bytes:
-        self._asked = True
+    def _request(self, request: bytes, pipes: Sequence[int] = ()) -> bytes:
+        self._awaiting_reply = True
         try:
-            socket.send_fds(self._line, [request], pipes)
-            answer = self._line.recv(wire.LARGEST)
+            socket.send_fds(self._socket, [request], pipes)
+            answer = self._socket.recv(messages.MAX_MESSAGE)
         except OSError as error:
-            raise Trouble(f"the process that starts the workers does not answer: {error!r}") from error
+            raise Trouble(f"the process that starts the workers does not reply: {error!r}") from error
         if not answer:
-            raise Trouble("the process that starts the workers is gone")
-        self._asked = False
+            raise Trouble("the process that starts the workers has ended")
+        self._awaiting_reply = False
         return answer
 
 
 class Worker:
-    """One process, and the delivery that it has in hand."""
+    """One worker process, and the delivery that it is processing."""
 
-    def __init__(self, life: Life, home: ForkServer, inbox: IO[bytes], outbox: int, setting: Setting) -> None:
-        self._life = life
-        self._home = home
+    def __init__(
+        self, process: ProcessHandle, fork_server: ForkServer, inbox: IO[bytes], outbox: int, setting: Setting
+    ) -> None:
+        self._process = process
+        self._fork_server = fork_server
         self._lease = setting.lease
         self._inbox = inbox
         self.outbox = outbox
-        self.in_hand: Delivery | None = None
+        self.current: Delivery | None = None
         self.ready = False
         self.killed = False
-        self.wakes_at: float | None = None
-        """It is paused, until then."""
+        self.resumes_at: float | None = None
+        """The end of its pause; None if it is not paused."""
         self.is_late = False
-        """It was paused, and what it has in hand is in other hands, too."""
-        self._heard = b""
-        self._buried: int | None = None
-        self._write(wire.line(setting))
+        """It was paused, and its current delivery was given to another worker, too."""
+        self._buffer = b""
+        self._status: int | None = None
+        self._write(messages.encode_line(setting))
 
-    def hand(self, delivery: Delivery) -> None:
-        self.in_hand = delivery
-        self._write(wire.line(delivery))
+    def send(self, delivery: Delivery) -> None:
+        self.current = delivery
+        self._write(messages.encode_line(delivery))
 
     def _write(self, text: bytes) -> None:
-        with contextlib.suppress(BrokenPipeError):  # it is dead already: its outbox will say so
+        with contextlib.suppress(BrokenPipeError):  # it is dead: reading its outbox will show that
             self._inbox.write(text)
             self._inbox.flush()
 
-    def hear(self) -> list[wire.Answered] | None:
-        """What it answered since; None if it is gone."""
+    def receive(self) -> list[messages.DeliveryResult] | None:
+        """Return the results since the last call, or None if the worker is gone."""
         piece = os.read(self.outbox, 65536)
         if not piece:
             return None
-        *lines, self._heard = (self._heard + piece).split(b"\n")
-        return [wire.answered(text) for text in lines]
+        *lines, self._buffer = (self._buffer + piece).split(b"\n")
+        return [messages.decode_result(text) for text in lines]
 
     def kill(self) -> None:
         self.killed = True
-        self._life.kill()
+        self._process.kill()
 
     def pause(self, now: float, beyond: float) -> None:
-        """For so much longer than its lease that others have taken over when it goes on, and it does not know."""
-        self.wakes_at = now + self._lease + beyond
+        """Stop the worker for longer than its lease, so that others have taken over when it resumes."""
+        self.resumes_at = now + self._lease + beyond
         self.is_late = True
-        self._home.pause(self._life.number)
+        self._fork_server.pause(self._process.number)
 
-    def is_over(self, now: float) -> bool:
-        """Its pause."""
-        return self.wakes_at is not None and self.wakes_at <= now
+    def pause_is_over(self, now: float) -> bool:
+        """Return whether its pause has ended."""
+        return self.resumes_at is not None and self.resumes_at <= now
 
-    def wake(self) -> None:
-        self.wakes_at = None
-        self._home.wake(self._life.number)
+    def resume(self) -> None:
+        self.resumes_at = None
+        self._fork_server.resume(self._process.number)
 
     @property
     def is_free(self) -> bool:
-        """For a delivery."""
-        return self.ready and self.in_hand is None and self.wakes_at is None
+        """Whether it can take a delivery."""
+        return self.ready and self.current is None and self.resumes_at is None
 
     @property
     def is_busy(self) -> bool:
-        """Also if it answered right before it was paused."""
-        return self.in_hand is not None or self.wakes_at is not None
+        """Whether it has a delivery or is paused. It may have sent its result right before the pause."""
+        return self.current is not None or self.resumes_at is not None
 
     @property
-    def can_be_hit(self) -> bool:
-        """A worker that comes back from a pause is let go on: that is what the pause was for."""
-        return self.ready and not self.killed and not self.is_late and self.wakes_at is None
+    def is_eligible(self) -> bool:
+        """Whether it may be killed or paused.
 
-    def dismiss(self) -> None:
-        """Nothing comes any more: it ends by itself."""
+        A worker that resumes from a pause may not: it must finish its delivery.
+        """
+        return self.ready and not self.killed and not self.is_late and self.resumes_at is None
+
+    def close_input(self) -> None:
+        """Close the pipe to the worker, so that it exits by itself."""
         with contextlib.suppress(BrokenPipeError):
             self._inbox.close()
 
-    def bury(self, patience: float = PROMPT) -> int:
-        """Its exit status."""
-        if self._buried is None:
-            self.dismiss()
-            self._buried = self._life.end(patience)
+    def wait(self, timeout: float = KILL_TIMEOUT) -> int:
+        """Wait for the worker and return its exit status."""
+        if self._status is None:
+            self.close_input()
+            self._status = self._process.wait(timeout)
             os.close(self.outbox)
-        return self._buried
+        return self._status
 
 
 def environment() -> dict[str, str]:
-    """What we can import, our workers can."""
+    """Return an environment in which workers can import everything that we can."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

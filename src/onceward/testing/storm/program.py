@@ -1,4 +1,4 @@
-"""A command for a storm: `main("shop.storm:SYSTEM", sys.argv[1:])`."""
+"""The command for a storm: `main("shop.storm:SYSTEM", sys.argv[1:])`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .errors import Trouble
 from .find_system import find_system
 from .plan import Plan
 from .report import report
-from .run import Run, nobody, storm
+from .run import Run, ignore_score, storm
 from .scoreboard import Scoreboard
 
 SECONDS = 10.0
@@ -30,24 +30,24 @@ MISUSED = 2  # as argparse has it
 
 
 def main(system: str, arguments: Sequence[str] = (), plan: Plan | None = None) -> int:
-    """Storm the system at `module:NAME`, show it live, tell what the audit found.
+    """Run a storm on the system at `module:NAME`, show it live, and print the result of the audit.
 
-    The exit status: 1 if it failed or could not be finished, 2 if there is no such system.
+    Return the exit status: 1 if the audit failed or the storm could not be finished, 2 if there is no such system.
     """
     try:
         found = find_system(system)
     except ConfigurationError as error:
-        print(f"there is no storm: {error}", file=sys.stderr)
+        print(f"cannot start the storm: {error}", file=sys.stderr)
         return MISUSED
-    wanted, as_json = _parsed(found, arguments, Plan(seconds=SECONDS) if plan is None else plan)
+    wanted, as_json = _parse(found, arguments, Plan(seconds=SECONDS) if plan is None else plan)
     board = Scoreboard([found.name], sys.stderr if as_json else None)
-    away = store_away(wanted.store)
-    if away is not None:
-        print(f"there is no storm: {away}", file=sys.stderr)
+    unavailable = store_error(wanted.store)
+    if unavailable is not None:
+        print(f"cannot start the storm: {unavailable}", file=sys.stderr)
         return 1
     try:
-        with ended_like_ctrl_c():
-            run = storm(system, wanted, nobody if as_json else lambda score: board.show(found.name, score))
+        with sigterm_as_interrupt():
+            run = storm(system, wanted, ignore_score if as_json else lambda score: board.show(found.name, score))
     except (Trouble, OncewardError) as trouble:
         board.give_up(found.name, str(trouble))
         print(f"the storm could not be finished: {trouble}", file=sys.stderr)
@@ -56,17 +56,17 @@ def main(system: str, arguments: Sequence[str] = (), plan: Plan | None = None) -
         print("\ninterrupted: nothing was audited", file=sys.stderr)
         return INTERRUPTED
     if as_json:
-        shown = replace(run, plan=replace(run.plan, store=mask_secrets(run.plan.store)))
-        print(json.encode(shown).decode())
+        masked = replace(run, plan=replace(run.plan, store=mask_secrets(run.plan.store)))
+        print(json.encode(masked).decode())
     else:
         board.finish(found.name, run)
         print()
-        print(*report(run, board.paint), _summary(run), sep="\n")
+        print(*report(run, board.style), _summary(run), sep="\n")
     return 0 if run.audit.passed else 1
 
 
-def store_away(url: str) -> str | None:
-    """Why nothing can be run there; else the system itself would meet it, with a traceback."""
+def store_error(url: str) -> str | None:
+    """Return why the store is unavailable, or None. Checked first, because the system would fail with a traceback."""
     if not url:
         return None
     try:
@@ -80,8 +80,8 @@ def store_away(url: str) -> str | None:
 
 
 @contextmanager
-def ended_like_ctrl_c() -> Iterator[None]:
-    """A SIGTERM ends the storm in order, too: workers and stand-in servers end with it."""
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Treat SIGTERM like Ctrl-C, so that workers and stand-in servers end with the storm."""
 
     def end(_signal: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -98,26 +98,28 @@ def _summary(run: Run) -> str:
     how = "" if plan.guarded else ", UNGUARDED"
     return (
         f"{run.events} events, delivered {score.delivered} times to {plan.workers} workers in {run.took:.1f} s{how}; "
-        f"{score.killed} workers were killed, {score.redelivered} of them with a delivery in hand; "
+        f"{score.killed} workers were killed, {score.redelivered} of them during a delivery; "
         f"{score.paused} were paused for longer than their lease; seed {plan.seed}"
     )
 
 
-def _parsed(system: System, arguments: Sequence[str], plan: Plan) -> tuple[Plan, bool]:
+def _parse(system: System, arguments: Sequence[str], plan: Plan) -> tuple[Plan, bool]:
     parser = argparse.ArgumentParser(
         prog=f"storm of {system.name}",
-        description="Duplicates, disorder, kills and pauses; then the real effects are counted.",
+        description="Deliver events twice and out of order, kill and pause workers, then count the real effects.",
     )
-    parser.add_argument("--seconds", type=float, help=f"new events for so long, then the rest (default {SECONDS:g})")
-    parser.add_argument("--deliveries", type=int, help="so many, instead of a time")
+    parser.add_argument(
+        "--seconds", type=float, help=f"how long to deliver new events before finishing (default {SECONDS:g})"
+    )
+    parser.add_argument("--deliveries", type=int, help="number of deliveries, instead of --seconds")
     parser.add_argument("--workers", type=int, help=f"processes (default {plan.workers})")
-    parser.add_argument("--kills", type=int, help="default: one a second, or one for 50 deliveries")
-    parser.add_argument("--pauses", type=int, help="default: one in five seconds, or one for 200 deliveries")
-    parser.add_argument("--seed", type=int, help=f"of the traffic, the kills and the pauses (default {plan.seed})")
+    parser.add_argument("--kills", type=int, help="default: one per second, or one per 50 deliveries")
+    parser.add_argument("--pauses", type=int, help="default: one per five seconds, or one per 200 deliveries")
+    parser.add_argument("--seed", type=int, help=f"seed of the traffic, the kills and the pauses (default {plan.seed})")
     parser.add_argument("--store", help="URL of a store (default: embedded)")
     parser.add_argument("--folder", help="keep the files of the run here")
     parser.add_argument("--unguarded", action="store_true", help="without Onceward: the audit is expected to fail")
-    parser.add_argument("--json", action="store_true", help="print the plan, the score and the audit as JSON instead")
+    parser.add_argument("--json", action="store_true", help="print the plan, the score and the audit as JSON")
     chosen = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
     as_json = chosen.pop("json")
     if chosen.pop("unguarded"):

@@ -1,4 +1,4 @@
-"""One run from the traffic to the audit."""
+"""One run, from the traffic to the audit."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from onceward.errors import OncewardError
 
-from .backlog import Backlog
 from .contract import Audit, Effect, Setting
+from .delivery_queue import DeliveryQueue
 from .errors import Trouble
 from .find_system import find_system
 from .plan import Plan
@@ -26,7 +26,7 @@ from .traffic import Traffic
 
 
 class Run(Struct, frozen=True):
-    """What the audit found, what the workers said, and how many seconds it took."""
+    """The result of a run: the audit, the results of the workers, and the duration in seconds."""
 
     system: str
     effects: list[Effect]
@@ -37,33 +37,33 @@ class Run(Struct, frozen=True):
     took: float
 
 
-def nobody(_score: Score) -> None:
-    """Looks at no scoreboard."""
+def ignore_score(_score: Score) -> None:
+    """Show no scoreboard."""
 
 
-def storm(system: str, plan: Plan, show: Callable[[Score], None] = nobody) -> Run:
-    """The system at `module:NAME` in a storm, then its audit. Raises `Trouble` if the run cannot be finished."""
+def storm(system: str, plan: Plan, show: Callable[[Score], None] = ignore_score) -> Run:
+    """Run a storm on the system at `module:NAME`, then its audit. Raise `Trouble` if the run cannot be finished."""
     found = find_system(system)
     started = time.monotonic()
-    with _folder(plan.folder) as folder:
+    with _open_folder(plan.folder) as folder:
         setting = Setting(folder=folder, run=secrets.token_hex(4), store=plan.store, guarded=plan.guarded)
         with ExitStack() as opened:
-            with _as_trouble(f"{found.name} could not be opened"):
+            with _trouble_on_error(f"{found.name} could not be opened"):
                 setting = replace(setting, services=dict(opened.enter_context(found.open(setting))))
             traffic = Traffic(found.events(random.Random(f"{plan.seed} events")), plan)
-            supervisor = Supervisor(system, plan, setting, Backlog(traffic))
+            supervisor = Supervisor(system, plan, setting, DeliveryQueue(traffic))
             supervisor.run(show)
             events = traffic.events
             if not events:
-                raise Trouble("nothing was delivered, so nothing is shown: let it run for longer")
-            with _as_trouble(f"the audit of {found.name} could not be made"):
+                raise Trouble("nothing was delivered, so the run proves nothing: let it run for longer")
+            with _trouble_on_error(f"the audit of {found.name} failed"):
                 audit = found.audit(setting, events)
     took = time.monotonic() - started
     return Run(found.name, list(found.effects), plan, len(events), supervisor.score, audit, took)
 
 
 @contextmanager
-def _as_trouble(what: str) -> Iterator[None]:
+def _trouble_on_error(what: str) -> Iterator[None]:
     try:
         yield
     except (Trouble, OncewardError):
@@ -73,11 +73,11 @@ def _as_trouble(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def _folder(wanted: str) -> Iterator[str]:
-    if wanted:
-        with _as_trouble(f"the folder {wanted} cannot be made"):
-            Path(wanted).mkdir(parents=True, exist_ok=True)
-        yield wanted
+def _open_folder(path: str) -> Iterator[str]:
+    if path:
+        with _trouble_on_error(f"the folder {path} cannot be created"):
+            Path(path).mkdir(parents=True, exist_ok=True)
+        yield path
     else:
         with tempfile.TemporaryDirectory(prefix="onceward-storm-") as name:
             yield name

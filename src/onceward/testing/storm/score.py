@@ -1,17 +1,17 @@
-"""What happened so far, as the workers told it."""
+"""The figures of a run, counted from the results of the workers."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-from .contract import ACKNOWLEDGED, Answer
+from .contract import ACKNOWLEDGED, HandlerResult
 
 
 class Score(Struct):
-    """Deliveries and what was said about them; kills and pauses; and how much of the run is over."""
+    """Deliveries and their results, kills, pauses, and the progress of the run."""
 
     delivered: int = 0
-    """Handed to a worker, each time anew."""
+    """Sent to a worker; redeliveries count again."""
     acknowledged: int = 0
     executed: int = 0
     replayed: int = 0
@@ -23,22 +23,23 @@ class Score(Struct):
     taken_over: int = 0
     killed: int = 0
     redelivered: int = 0
-    """In the hands of a worker that was killed."""
+    """Deliveries whose worker was killed."""
     paused: int = 0
-    """Stopped for longer than its lease, with a delivery in hand, and continued."""
+    """Workers that were stopped during a delivery for longer than their lease, and resumed."""
     seconds: float = 0.0
     progress: float = 0.0
     """From 0 to 1."""
-    complaint: str = ""
-    """The last reason for a delivery that failed."""
+    last_failure: str = ""
+    """The reason of the last failed delivery."""
 
-    def count(self, answer: Answer, *, orphaned: bool, again: bool = False) -> None:
-        """`orphaned`: a worker was killed or paused with that event in hand. Second attempts may also follow failures.
+    def count(self, result: HandlerResult, *, orphaned: bool, again: bool = False) -> None:
+        """Count a result.
 
-        `again`: somebody else has acknowledged the same delivery.
+        `orphaned`: a worker was killed or paused while it processed the event. It distinguishes takeovers from second
+        attempts after failures. `again`: another worker has already acknowledged the same delivery.
         """
-        setattr(self, answer.said, getattr(self, answer.said) + 1)
-        self.acknowledged += answer.said in ACKNOWLEDGED and not again
-        self.taken_over += orphaned and answer.said == "executed" and answer.attempt > 1
-        if answer.said == "failed":
-            self.complaint = answer.why
+        setattr(self, result.kind, getattr(self, result.kind) + 1)
+        self.acknowledged += result.kind in ACKNOWLEDGED and not again
+        self.taken_over += orphaned and result.kind == "executed" and result.attempt > 1
+        if result.kind == "failed":
+            self.last_failure = result.why

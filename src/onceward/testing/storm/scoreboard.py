@@ -1,4 +1,4 @@
-"""The scoreboard: a table with a row a system, rewritten in place on a terminal; a line now and then elsewhere."""
+"""The scoreboard: a table with one row per system, updated in place on a terminal; elsewhere, lines at intervals."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple, TextIO
 
-from .colors import BOLD, DIM, GREEN, RED, YELLOW, Paint
 from .run import Run
 from .score import Score
+from .terminal import BOLD, DIM, GREEN, RED, YELLOW, TerminalStyle
 
-REDRAWN = 0.1  # seconds
-REPEATED = 2.0  # seconds between plain lines, where nothing can be rewritten
+REDRAW_INTERVAL = 0.1  # seconds
+LINE_INTERVAL = 2.0  # seconds between lines, if the output is not a terminal
 BAR = 30
 INDENT = "  "
 
 
 class Column(NamedTuple):
-    """A figure: what is above it, and where it comes from."""
+    """One column: its titles, and the field it shows."""
 
     title: str
     short: tuple[str, str]
@@ -43,7 +43,7 @@ COLUMNS = (
 
 
 class Row:
-    """A system's figures so far; those of the audit are not there before its end."""
+    """The figures of one system. Those of the audit are missing until the run has ended."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -61,21 +61,21 @@ class Row:
 
     @property
     def passed(self) -> bool | None:
-        """None as long as nobody knows."""
+        """None until the audit is done."""
         if self.trouble:
             return False
         return None if self.run is None else self.run.audit.passed
 
 
 class Scoreboard:
-    """Colours and rewriting only on a terminal that is wide enough; NO_COLOR is honoured."""
+    """Uses colors and updates in place only on a terminal that is wide enough. Respects NO_COLOR."""
 
     def __init__(self, systems: Sequence[str], out: TextIO | None = None) -> None:
         self._out = sys.stdout if out is None else out
-        self.paint = Paint(self._out)
+        self.style = TerminalStyle(self._out)
         self._rows = {name: Row(name) for name in systems}
         self._names = max([len("submissions"), *map(len, systems)])
-        self._shown = 0.0
+        self._drawn_at = 0.0
         self._lines = 0
         width = shutil.get_terminal_size().columns
         self._wide = width > self._width([len(column.title) for column in COLUMNS])
@@ -86,24 +86,26 @@ class Scoreboard:
         return len(INDENT) + 2 + self._names + sum(columns) + len(columns)
 
     def show(self, name: str, score: Score) -> None:
-        """What happened so far; drawn if it is time to."""
+        """Update the figures, and draw them if the interval has passed."""
         self._rows[name].score = score
         now = time.monotonic()
-        if (self._rewrites or score.delivered) and now - self._shown >= (REDRAWN if self._rewrites else REPEATED):
+        if (self._rewrites or score.delivered) and now - self._drawn_at >= (
+            REDRAW_INTERVAL if self._rewrites else LINE_INTERVAL
+        ):
             self._draw(self._rows[name])
 
     def finish(self, name: str, run: Run) -> None:
-        """What the audit found."""
+        """Show the result of the audit."""
         self._rows[name].score, self._rows[name].run = run.score, run
         self._draw(self._rows[name])
 
     def give_up(self, name: str, why: str) -> None:
-        """The run could not be finished."""
+        """Show that the run could not be finished."""
         self._rows[name].trouble = why.splitlines()[0]
         self._draw(self._rows[name])
 
     def _draw(self, current: Row) -> None:
-        self._shown = time.monotonic()
+        self._drawn_at = time.monotonic()
         if self._rewrites:
             block = self._block(current)
             up = f"\x1b[{self._lines}F" if self._lines else ""
@@ -127,7 +129,7 @@ class Scoreboard:
             for cells in zip(*head, strict=True)
         ]
         return [
-            *(self.paint(title, DIM) for title in titles),
+            *(self.style(title, DIM) for title in titles),
             *(self._table_row(row, widths, current) for row in self._rows.values()),
             self._progress(current),
         ]
@@ -141,27 +143,27 @@ class Scoreboard:
             for column, width in zip(COLUMNS, widths, strict=True)
         )
         name = f"{row.name:<{self._names}}"
-        return f"{INDENT}{self.paint(mark, mode)} {self.paint(name, BOLD if row.score else DIM)}{cells}"
+        return f"{INDENT}{self.style(mark, mode)} {self.style(name, BOLD if row.score else DIM)}{cells}"
 
     def _cell(self, row: Row, column: Column, text: str) -> str:
         if not row.figure(column) or (row.figure(column) == "0" and not column.audited):
-            return self.paint(text, DIM)
+            return self.style(text, DIM)
         if column.field in ("duplicates", "lost"):
-            return self.paint(text, GREEN if row.figure(column) == "0" else RED)
-        return self.paint(text, BOLD) if column.audited else text
+            return self.style(text, GREEN if row.figure(column) == "0" else RED)
+        return self.style(text, BOLD) if column.audited else text
 
     def _progress(self, row: Row) -> str:
         score = row.score
         if row.passed is not None or score is None:
             return ""
         full = int(BAR * score.progress)
-        bar = self.paint("█" * full, GREEN) + self.paint("░" * (BAR - full), DIM)
-        return f"{INDENT}{bar} {score.progress:4.0%} {self.paint(f'{row.name}: {_phase(score)}', DIM)}"
+        bar = self.style("█" * full, GREEN) + self.style("░" * (BAR - full), DIM)
+        return f"{INDENT}{bar} {score.progress:4.0%} {self.style(f'{row.name}: {_phase(score)}', DIM)}"
 
 
 def _phase(score: Score) -> str:
     if not score.delivered:
         return "workers are starting"
     if score.progress >= 1:
-        return "what is still out is finished"
+        return "finishing unacknowledged deliveries"
     return f"{score.acknowledged / max(score.seconds, 0.001):.0f} deliveries/s"

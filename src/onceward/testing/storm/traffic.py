@@ -1,4 +1,4 @@
-"""What a queue with at-least-once delivery sends: some events once, many several times, none in order."""
+"""Simulates a queue with at-least-once delivery: some events come once, many several times, all out of order."""
 
 from __future__ import annotations
 
@@ -13,71 +13,74 @@ from .contract import Event
 from .errors import Trouble
 from .plan import Plan
 
-BEHIND = 1e-6  # of a place: nothing comes between an original and a copy that is right behind it
+DIRECTLY_AFTER = 1e-6  # positions: nothing comes between the original and a copy that directly follows it
 
 
 class Delivery(Struct, frozen=True):
-    """One message. Copies of an event have numbers of their own, as the copies that a queue makes have."""
+    """One message. Each copy of an event has its own number, as in a real queue."""
 
     number: int
     event: Event
 
 
 class Traffic(Iterator[Delivery]):
-    """The deliveries in the order of their coming. An event comes into the world when its first copy is delivered."""
+    """Yields the deliveries in order. An event exists as soon as its first copy is delivered."""
 
     def __init__(self, events: Iterator[Event], plan: Plan) -> None:
         self._events = enumerate(events)
         self._plan = plan
-        self._dice = random.Random(f"{plan.seed} traffic")
-        self._left = math.inf if plan.size is None else plan.size  # to be planned
-        self._coming: list[tuple[float, int, int, Event]] = []
-        self._horizon = 0  # whatever is planned from now on comes behind this place
+        self._rng = random.Random(f"{plan.seed} traffic")
+        self._left = math.inf if plan.size is None else plan.size  # still to be planned
+        self._scheduled: list[tuple[float, int, int, Event]] = []
+        self._horizon = 0  # all deliveries planned from now on come after this position
         self._planned = 0
         self._delivered = 0
-        self._met: dict[int, Event] = {}
+        self._delivered_events: dict[int, Event] = {}
 
     @property
     def events(self) -> list[Event]:
-        """Those that were delivered so far, in the order in which they happened."""
-        return [self._met[index] for index in sorted(self._met)]
+        """The events delivered so far, in their original order."""
+        return [self._delivered_events[index] for index in sorted(self._delivered_events)]
 
     def stop(self) -> None:
-        """Nothing new any more, and no copies of what is old."""
+        """Deliver no new events and no more copies."""
         self._left = 0
-        self._coming.clear()
+        self._scheduled.clear()
 
     def __next__(self) -> Delivery:
-        while self._left and (not self._coming or self._coming[0][0] >= self._horizon):
+        while self._left and (not self._scheduled or self._scheduled[0][0] >= self._horizon):
             self._take_event()
-        if not self._coming:
+        if not self._scheduled:
             raise StopIteration
-        _, _, index, event = heapq.heappop(self._coming)
-        self._met[index] = event
+        _, _, index, event = heapq.heappop(self._scheduled)
+        self._delivered_events[index] = event
         self._delivered += 1
         return Delivery(self._delivered, event)
 
     def _take_event(self) -> None:
         index, event = next(self._events, (None, None))
         if index is None or event is None:
-            raise Trouble(f"events() ended after {len(self._met)} events were delivered; it has to go on without end")
-        first = index + self._dice.random() * self._plan.reorder
-        places = [first]
+            raise Trouble(
+                f"events() ended after {len(self._delivered_events)} events were delivered; "
+                "it must yield events without end"
+            )
+        first = index + self._rng.random() * self._plan.reorder
+        positions = [first]
         for _ in range(self._copies()):
-            together = self._dice.random() < self._plan.together
-            places.append(first + (BEHIND if together else self._dice.random() * self._plan.late))
-        for place in places[: int(min(self._left, len(places)))]:
-            heapq.heappush(self._coming, (place, self._planned, index, event))
+            together = self._rng.random() < self._plan.together
+            positions.append(first + (DIRECTLY_AFTER if together else self._rng.random() * self._plan.late))
+        for position in positions[: int(min(self._left, len(positions)))]:
+            heapq.heappush(self._scheduled, (position, self._planned, index, event))
             self._planned += 1
             self._left -= 1
         self._horizon = index + 1
 
     def _copies(self) -> int:
-        """Poisson's: many have none or one, some have five."""
-        enough = math.exp(-self._plan.duplicates)
+        """Return a number of copies with a Poisson distribution: many events have none or one, some have five."""
+        limit = math.exp(-self._plan.duplicates)
         copies = 0
-        product = self._dice.random()
-        while product > enough:
-            product *= self._dice.random()
+        product = self._rng.random()
+        while product > limit:
+            product *= self._rng.random()
             copies += 1
         return copies

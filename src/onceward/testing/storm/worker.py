@@ -1,6 +1,7 @@
-"""A worker: `python -m onceward.testing.storm.worker module:SYSTEM`, the setting and then deliveries on standard input.
+"""A worker process: `python -m onceward.testing.storm.worker module:SYSTEM`.
 
-It may die anywhere in here. The answer, which acknowledges the delivery, is only sent after the handler returned.
+It reads the setting and then deliveries from standard input.
+It may be killed at any point. The result, which acknowledges the delivery, is sent only after the handler has returned.
 """
 
 from __future__ import annotations
@@ -10,42 +11,42 @@ import os
 import sys
 from typing import IO
 
-from . import pipes as wire
-from .contract import Answer
+from . import pipes as messages
+from .contract import HandlerResult
 from .find_system import find_system
 
 log = logging.getLogger(__name__)
 
 
-def work(place: str, inbox: IO[bytes], outbox: IO[bytes]) -> None:
-    """Until the supervisor closes the pipe, or is gone."""
-    handle = find_system(place).worker(wire.setting(inbox.readline()))
-    say(outbox, wire.Answered(wire.READY, Answer("executed")))
+def work(path: str, inbox: IO[bytes], outbox: IO[bytes]) -> None:
+    """Process deliveries until the supervisor closes the pipe, or is gone."""
+    handle = find_system(path).worker(messages.decode_setting(inbox.readline()))
+    send_result(outbox, messages.DeliveryResult(messages.READY, HandlerResult("executed")))
     for text in inbox:
-        delivery = wire.delivery(text)
+        delivery = messages.decode_delivery(text)
         try:
-            answer = handle(delivery.event)
+            result = handle(delivery.event)
         except Exception as error:
             log.exception("delivery %s of %s", delivery.number, delivery.event.id)
-            answer = Answer("failed", why=repr(error))
-        say(outbox, wire.Answered(delivery.number, answer))
+            result = HandlerResult("failed", why=repr(error))
+        send_result(outbox, messages.DeliveryResult(delivery.number, result))
 
 
-def say(outbox: IO[bytes], answered: wire.Answered) -> None:
-    outbox.write(wire.line(answered))
+def send_result(outbox: IO[bytes], result: messages.DeliveryResult) -> None:
+    outbox.write(messages.encode_line(result))
     outbox.flush()
 
 
-def own_pipes() -> tuple[IO[bytes], IO[bytes]]:
-    """The pipes to the supervisor, out of reach of the system: what it prints goes to the log instead."""
+def take_pipes() -> tuple[IO[bytes], IO[bytes]]:
+    """Return the pipes to the supervisor, and redirect standard output to the log: the system may print."""
     inbox, outbox = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
     os.dup2(2, 1)
     return inbox, outbox
 
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.WARNING)
-    work(sys.argv[1], *own_pipes())
+    work(sys.argv[1], *take_pipes())

@@ -1,0 +1,70 @@
+"""An in-memory queue with at-least-once delivery."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Container
+
+from .traffic import Delivery, Traffic
+
+
+class DeliveryQueue:
+    """Delivers each message again until it is acknowledged."""
+
+    def __init__(self, traffic: Traffic) -> None:
+        self._traffic = traffic
+        self._scheduled: list[tuple[float, int, Delivery]] = []
+        self._unacknowledged: dict[int, Delivery] = {}
+        self._exhausted = False
+
+    def take(self, now: float) -> Delivery | None:
+        """Return the next delivery, or None if there is none at this time."""
+        while self._scheduled and self._scheduled[0][0] <= now:
+            _, _, again = heapq.heappop(self._scheduled)
+            if self.is_unacknowledged(again):
+                return again
+        delivery = next(self._traffic, None)
+        if delivery is None:
+            self._exhausted = True
+        else:
+            self._unacknowledged[delivery.number] = delivery
+        return delivery
+
+    def take_scheduled(self, now: float, among: Container[int]) -> Delivery | None:
+        """Return the next delivery that was put back and has one of these numbers, or None."""
+        due = (
+            entry
+            for entry in self._scheduled
+            if entry[0] <= now and entry[1] in among and self.is_unacknowledged(entry[2])
+        )
+        entry = min(due, default=None)
+        if entry is None:
+            return None
+        self._scheduled.remove(entry)
+        heapq.heapify(self._scheduled)
+        return entry[2]
+
+    def is_unacknowledged(self, delivery: Delivery) -> bool:
+        """Return whether it was delivered at least once and is not acknowledged."""
+        return delivery.number in self._unacknowledged
+
+    def acknowledge(self, delivery: Delivery) -> None:
+        """Acknowledge a delivery. Two workers may acknowledge the same one, if one of them was paused."""
+        self._unacknowledged.pop(delivery.number, None)
+
+    def put_back(self, delivery: Delivery, at: float) -> None:
+        """Schedule a delivery to be delivered again, not before this time."""
+        heapq.heappush(self._scheduled, (at, delivery.number, delivery))
+
+    def stop(self) -> None:
+        """Deliver nothing new from now on."""
+        self._traffic.stop()
+        self._exhausted = True
+
+    @property
+    def unacknowledged(self) -> list[Delivery]:
+        return list(self._unacknowledged.values())
+
+    @property
+    def empty(self) -> bool:
+        return self._exhausted and not self._unacknowledged
