@@ -32,8 +32,8 @@ from .journal import (
 ABANDONED_BY_OPERATOR: Final = "an operator abandoned it"
 
 REQUEUED_LEASE: Final = 0
-"""The lease of a saga that an operator leaves to the next worker. Its lease has expired at once, so it waits without a
-time limit, like a saga whose worker crashed. A retryable failure would be purged after 30 days, together with the
+"""The lease of a saga that an operator leaves to the next worker. It expires immediately, so the saga waits without a
+time limit, like one whose worker crashed. A retryable failure would be purged after 30 days, together with the
 journal of what the saga has done."""
 
 
