@@ -170,6 +170,6 @@ def test_what_cannot_work_is_refused_while_declaring() -> None:
 
     with pytest.raises(ConfigurationError, match="async"):
         Batch(once, coroutine, name="rows")  # type: ignore[arg-type]  # what is refused
-    with pytest.raises(ConfigurationError, match="a batch of 0 events"):
+    with pytest.raises(ConfigurationError, match="largest=0"):
         Batch(once, lambda _: [], name="rows", largest=0)
     assert Consumer(Batch(once, lambda _: [], name="rows", largest=50), MemoryQueue()).concurrency == 100

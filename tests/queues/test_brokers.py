@@ -133,7 +133,7 @@ class TestNats(OnBroker):
         asyncio.run(story())
 
     def test_a_server_that_falls_silent_is_told_and_found_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("onceward.queues.nats.ANSWER", 1.0)
+        monkeypatch.setattr("onceward.queues.nats.RESPONSE_TIMEOUT", 1.0)
         server = NatsServer().begin()
         self.broker = OnNats(server)
 
@@ -158,7 +158,7 @@ class TestNats(OnBroker):
 
     def test_a_server_that_is_not_there_at_the_start_is_an_error(self) -> None:
         queue = NatsQueue(f"nats://127.0.0.1:{free_port()}", stream="orders", durable="shop")
-        with pytest.raises(ConnectionError, match="no NATS server answers for nats/orders/shop"):
+        with pytest.raises(ConnectionError, match="no NATS server responds for nats/orders/shop"):
             asyncio.run(queue.open())
 
 

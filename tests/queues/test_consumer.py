@@ -296,10 +296,10 @@ def test_what_cannot_work_is_refused_where_it_is_declared() -> None:
     def one(event: Any) -> None: ...
 
     for handler, at_once, why in [
-        (plain, 1, "no decorated function"),
-        (two, 1, "parameters that a consumer does not know"),
-        (one, 0, "would take no message"),
-        (once.state("trucks"), 1, "no state with a decode="),
+        (plain, 1, "neither a decorated function"),
+        (two, 1, "parameters that a consumer cannot fill"),
+        (one, 0, "would receive no messages"),
+        (once.state("trucks"), 1, "nor a state with a decode="),
     ]:
         with pytest.raises(ConfigurationError, match=why):
             Consumer(handler, MemoryQueue(), concurrency=at_once)
