@@ -271,7 +271,7 @@ def test_a_block_whose_session_was_given_back_touches_nothing_more(
         tx.run("k", effect_of(session, table, "mine"))
         session.rollback()
         with made.connect() as other:
-            with pytest.raises(ConfigurationError, match="a block of within"):
+            with pytest.raises(ConfigurationError, match=r"a new within\(\) block"):
                 tx.run("k", effect_of(session, table, "mine"))
             assert not is_in_transaction(other)
     assert once.read("k") is None

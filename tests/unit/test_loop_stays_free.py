@@ -116,14 +116,14 @@ async def test_every_call_to_a_file_is_made_on_another_thread(tmp_path: Path, wa
         ]
         for call in calls:
             await call()
-            assert "Link.turn" in watch.heavy()
+            assert "SQLiteConnection.run" in watch.heavy()
         async with once.claim("k") as claim:
-            assert "Link.turn" in watch.heavy()
+            assert "SQLiteConnection.run" in watch.heavy()
             await claim.annotate(a="b")
-            assert "Link.turn" in watch.heavy()
+            assert "SQLiteConnection.run" in watch.heavy()
             await claim.complete(1)
-            assert "Link.turn" in watch.heavy()
-    assert watch.heavy() >= {"Link.close"}
+            assert "SQLiteConnection.run" in watch.heavy()
+    assert watch.heavy() >= {"SQLiteConnection.close"}
 
 
 class OtherWriter:
@@ -165,7 +165,7 @@ async def test_the_loop_runs_on_while_another_process_holds_the_write_lock(
 ) -> None:
     """The loop sees a call that waits for the lock, which no loop can that has to make the call itself."""
     inside = 0
-    turn = SQLiteConnection.turn
+    turn = SQLiteConnection.run
 
     def counting(*args: Any) -> Any:
         nonlocal inside
@@ -177,7 +177,7 @@ async def test_the_loop_runs_on_while_another_process_holds_the_write_lock(
 
     async with AsyncOnce(f"sqlite:///{tmp_path}/a.db") as once:
         await once.run("warm", number, 0)
-        monkeypatch.setattr(SQLiteConnection, "turn", counting)
+        monkeypatch.setattr(SQLiteConnection, "run", counting)
         with locked(tmp_path / "a.db") as other:
             calls = [asyncio.ensure_future(once.run(("k", x), number, x)) for x in range(20)]
             async with asyncio.timeout(TOO_LONG):

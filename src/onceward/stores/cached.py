@@ -11,7 +11,17 @@ from msgspec.structs import replace
 from onceward.errors import ConfigurationError
 from onceward.protocol import transitions
 from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature
-from onceward.protocol.capabilities import NO_SIZE_LIMIT, JoinedStore, JoinsTransaction, KeepsCounters, KeepsLatest, LimitsResultSize, ListsLatest, NotifiesChanges, OverlapsCalls
+from onceward.protocol.capabilities import (
+    NO_SIZE_LIMIT,
+    JoinedStore,
+    JoinsTransaction,
+    KeepsCounters,
+    KeepsLatest,
+    LimitsResultSize,
+    ListsLatest,
+    NotifiesChanges,
+    OverlapsCalls,
+)
 from onceward.protocol.counters import CounterRow, StoredCounts
 from onceward.protocol.latest import DedupMark, EntityState, EventDelivery, LatestResult, Retention
 from onceward.protocol.ports import Clock, Filter, Page, Store

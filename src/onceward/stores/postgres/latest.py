@@ -19,7 +19,17 @@ from functools import partial
 from typing import Any, Final
 
 from onceward.errors import StoreUnavailable
-from onceward.protocol.latest import NO_MARK, DedupMark, EntityState, EventDelivery, LatestDecisions, LatestResult, Retention, decide, page_of
+from onceward.protocol.latest import (
+    NO_MARK,
+    DedupMark,
+    EntityState,
+    EventDelivery,
+    LatestDecisions,
+    LatestResult,
+    Retention,
+    decide,
+    page_of,
+)
 from onceward.protocol.ordering import content_of
 
 from .connection import Call
