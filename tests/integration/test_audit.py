@@ -1,4 +1,4 @@
-"""Who changed a record by hand, when and why: from Python, in both colours, on both stores."""
+"""The audit of changes by hand: which user, when and why. From Python, sync and async, on both stores."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from onceward import NotAcquired, abandon, applied
-from onceward.client.audit_identity import who
+from onceward.client.audit_identity import user_and_host
 from onceward.testing import FakeClock
 from tests.clients import SyncClient
 
@@ -18,7 +18,7 @@ def park(client: SyncClient, key: str) -> None:
         raise TimeoutError("no answer")
 
 
-def test_a_reason_makes_a_change_by_hand_that_can_be_looked_up(client: SyncClient, clock: FakeClock) -> None:
+def test_a_change_with_a_reason_can_be_looked_up_in_the_audit(client: SyncClient, clock: FakeClock) -> None:
     park(client, "wire:1")
     client.resolve("wire:1", applied("sent"), why="the bank says so")
     clock.advance("1h")
@@ -29,15 +29,15 @@ def test_a_reason_makes_a_change_by_hand_that_can_be_looked_up(client: SyncClien
         ("resolve", "the bank says so", "applied"),
     ]
     assert [(one.state_before, one.state_after) for one in entries] == [("COMPLETED", "FREE"), ("PARKED", "COMPLETED")]
-    assert {one.who for one in entries} == {who()}
+    assert {one.who for one in entries} == {user_and_host()}
     assert (entries[0].when - entries[1].when).total_seconds() == 3600
-    assert "sent" not in repr(entries), "a result is nobody's business"
+    assert "sent" not in repr(entries), "results do not appear in the audit"
     assert client.audit("wire:1", within="30m") == entries[:1]
     assert client.audit(limit=1) == entries[:1]
     assert client.audit("wire:2") == []
 
 
-def test_a_program_that_gives_no_reason_is_no_person(client: SyncClient) -> None:
+def test_a_change_without_a_reason_is_not_audited(client: SyncClient) -> None:
     park(client, "wire:1")
     client.resolve("wire:1", abandon)
     client.forget("wire:1")
@@ -52,22 +52,22 @@ def test_a_purge_with_a_reason_is_counted(client: SyncClient, clock: FakeClock) 
     assert [(one.verb, one.why, one.count) for one in client.audit()] == [("purge", "the disk is full", 2)]
 
 
-def test_what_was_read_is_forgotten_and_nothing_else(client: SyncClient) -> None:
+def test_forget_with_seen_forgets_only_the_record_that_was_read(client: SyncClient) -> None:
     client.run("k", str)
     seen = client.read("k")
     client.forget("k")
     client.run("k", str)
-    with pytest.raises(NotAcquired, match="changed since it was seen"):
+    with pytest.raises(NotAcquired, match="changed since it was read"):
         client.forget("k", seen=seen, why="looked at it")
     assert client.audit() == []
     assert client.forget("k", seen=client.read("k"))
-    assert not client.forget("k", seen=seen), "free already, which is what was wanted"
+    assert not client.forget("k", seen=seen), "the key is already free"
 
 
-@pytest.mark.skipif(os.name != "posix", reason="a variable decides there")
-def test_who_is_the_user_of_the_process_and_not_of_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(os.name != "posix", reason="there, the user name comes from an environment variable")
+def test_the_audit_names_the_user_of_the_process_and_not_of_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     import pwd
 
-    monkeypatch.setenv("LOGNAME", "somebody-else")
-    monkeypatch.setenv("USER", "somebody-else")
-    assert who() == f"{pwd.getpwuid(os.geteuid()).pw_name}@{socket.gethostname()}"
+    monkeypatch.setenv("LOGNAME", "another-user")
+    monkeypatch.setenv("USER", "another-user")
+    assert user_and_host() == f"{pwd.getpwuid(os.geteuid()).pw_name}@{socket.gethostname()}"

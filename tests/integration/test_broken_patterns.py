@@ -1,4 +1,4 @@
-"""A check that cannot fail is no check: locks and operations that are broken on purpose, each caught by its test."""
+"""A check that cannot fail proves nothing: locks and operations broken on purpose, each caught by its test."""
 
 from __future__ import annotations
 
@@ -26,103 +26,103 @@ from tests.integration import test_operations as declared
 Broken = Callable[[pytest.MonkeyPatch], None]
 
 
-def frees_for_anybody(patch: pytest.MonkeyPatch) -> None:
+def releases_without_owner_check(patch: pytest.MonkeyPatch) -> None:
     """Releases without an owner check, as get-then-delete does."""
 
-    async def give_up(held: Attempt) -> None:
-        await held.engine.store.forget([held.key.id], force=True, timeout=5)
-        held.abandon()
+    async def release(attempt: Attempt) -> None:
+        await attempt.engine.store.forget([attempt.key.id], force=True, timeout=5)
+        attempt.abandon()
 
-    patch.setattr(lock, "release_lock", give_up)
+    patch.setattr(lock, "release_lock", release)
 
 
-def says_that_nothing_was_begun(patch: pytest.MonkeyPatch) -> None:
-    """Releases by the verb `release`: after a take-over, the crash goes on counting."""
+def releases_with_the_release_verb(patch: pytest.MonkeyPatch) -> None:
+    """Releases with the verb `release`: after a takeover, the crashed attempt keeps counting."""
 
-    def given_up(record: Record) -> Release:
+    def release_request(record: Record) -> Release:
         return Release(record.id, record.token, record.nonce)
 
-    patch.setattr(lock, "lock_release", given_up)
+    patch.setattr(lock, "lock_release", release_request)
 
 
-def keeps_what_it_gives_up(patch: pytest.MonkeyPatch) -> None:
-    """Leaves the lock to its lease."""
+def never_releases(patch: pytest.MonkeyPatch) -> None:
+    """Leaves the lock until its lease expires."""
 
-    async def give_up(held: Attempt) -> None:
-        held.abandon()
+    async def release(attempt: Attempt) -> None:
+        attempt.abandon()
 
-    patch.setattr(lock, "release_lock", give_up)
+    patch.setattr(lock, "release_lock", release)
 
 
-def fails_what_failed(patch: pytest.MonkeyPatch) -> None:
+def records_a_failure(patch: pytest.MonkeyPatch) -> None:
     """Records a block that raised as a failed attempt."""
-    sound = lock.leave
+    original = lock.leave
 
-    async def leave(held: Attempt, error: BaseException | None) -> None:
+    async def leave(attempt: Attempt, error: BaseException | None) -> None:
         if error is None:
-            return await sound(held, error)
-        await held.fail(error, final=False, known=False)
+            return await original(attempt, error)
+        await attempt.fail(error, final=False, known=False)
         return None
 
     patch.setattr("onceward.locks.api.leave", leave)
 
 
 def believes_the_clock(patch: pytest.MonkeyPatch) -> None:
-    """Takes a lock that was given up for work that is done, as long as the clock says so."""
+    """Treats a released lock as completed work, as long as the clock says so."""
     patch.setattr(lock, "claim_lock", acquire)
 
 
-def forgets_what_was_unanswered(patch: pytest.MonkeyPatch) -> None:
-    """Takes its own release, whose reply was lost, for a loss."""
+def forgets_lost_replies(patch: pytest.MonkeyPatch) -> None:
+    """Treats its own release, whose reply was lost, as a lost lease."""
     patch.setattr(lock, "_released_before", lambda *_: False)
 
 
 def counts_only_success(patch: pytest.MonkeyPatch) -> None:
-    """A window from the attempt, but a failed attempt does not count: the seed's own trap."""
-    patch.setattr(operations, "TRIED", ())
+    """Opens a window from the attempt, but does not count failed attempts: the bug of the original system."""
+    patch.setattr(operations, "ANY_FAILURE", ())
 
 
 def counts_from_completion(patch: pytest.MonkeyPatch) -> None:
-    """Reads window_from, and does not do it."""
+    """Reads window_from, and ignores it."""
     patch.setattr(operations, "replace", lambda window, since: window)
 
 
-def has_words_of_its_own(patch: pytest.MonkeyPatch) -> None:
-    """Replays under the word of the library instead of the operation's."""
-    sound = lookup.replayed_outcome
+def uses_the_library_reason(patch: pytest.MonkeyPatch) -> None:
+    """Replays with the library's reason instead of the operation's."""
+    original = lookup.replayed_outcome
 
     def replayed(job: Any, *details: Any) -> Any:
-        outcome = sound(job, *details)
+        outcome = original(job, *details)
         return type(outcome)(key=outcome.key, value=outcome.value)
 
-    for place in (lookup, execute, function):  # each has it by its name
-        patch.setattr(place, "replayed", replayed)
+    for module in (lookup, execute, function):  # each imports it by name
+        patch.setattr(module, "replayed_outcome", replayed)
 
 
 CASES: list[tuple[Broken, Callable[[SyncClient], None]]] = [
     (
-        frees_for_anybody,
+        releases_without_owner_check,
         test_lock_leases.test_a_silent_owner_is_replaced_after_its_lease_and_its_late_release_frees_nobody_elses,
     ),
     (
-        says_that_nothing_was_begun,
+        releases_with_the_release_verb,
         test_lock_leases.test_a_silent_owner_is_replaced_after_its_lease_and_its_late_release_frees_nobody_elses,
     ),
-    (keeps_what_it_gives_up, test_locks.test_a_lock_is_taken_by_one_and_free_at_once_when_that_one_releases_it),
-    (fails_what_failed, test_locks.test_a_failed_block_is_no_failed_attempt_and_leaves_nothing_but_a_free_lock),
+    (never_releases, test_locks.test_a_lock_is_taken_by_one_and_free_at_once_when_that_one_releases_it),
+    (records_a_failure, test_locks.test_a_failed_block_is_no_failed_attempt_and_leaves_nothing_but_a_free_lock),
     (believes_the_clock, test_lock_leases.test_a_free_lock_is_free_whatever_the_clock_says),
     (
-        forgets_what_was_unanswered,
+        forgets_lost_replies,
         test_lock_trouble.test_a_release_whose_reply_was_lost_is_no_loss_though_another_has_it_by_now,
     ),
     (counts_only_success, declared.test_an_enrichment_that_failed_was_tried_and_is_not_tried_again_for_a_day),
     (counts_from_completion, declared.test_from_the_attempt_means_from_its_claim_and_not_from_its_end),
-    (has_words_of_its_own, declared.test_every_outcome_has_the_reason_that_the_operation_declares),
+    (uses_the_library_reason, declared.test_every_outcome_has_the_reason_that_the_operation_declares),
 ]
 
 
 @contextlib.contextmanager
-def stage(folder: Path) -> Iterator[SyncClient]:
+def memory_client(folder: Path) -> Iterator[SyncClient]:
     client = SyncClient(Backend("memory", folder, FakeClock()), operations=declared.OPERATIONS)
     try:
         yield client
@@ -132,20 +132,23 @@ def stage(folder: Path) -> Iterator[SyncClient]:
 
 @pytest.mark.mission("C2", "C6", "C9")
 @pytest.mark.parametrize(("broken", "caught_by"), CASES, ids=lambda one: one.__name__)
-def test_it_is_caught(
+def test_the_broken_variant_is_caught(
     broken: Broken, caught_by: Callable[[SyncClient], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with stage(tmp_path) as client:
+    with memory_client(tmp_path) as client:
         caught_by(client)
     broken(monkeypatch)
-    with stage(tmp_path) as client, pytest.raises((AssertionError, OncewardError, pytest.fail.Exception)) as caught:
+    with (
+        memory_client(tmp_path) as client,
+        pytest.raises((AssertionError, OncewardError, pytest.fail.Exception)) as caught,
+    ):
         caught_by(client)
     print(f"{broken.__doc__} Caught: {caught.value!r:.200}")
 
 
 def test_a_lock_that_was_given_up_is_completed_and_over(tmp_path: Path) -> None:
-    """What the variants above do otherwise, seen in the record."""
-    with stage(tmp_path) as client:
+    """What the variants above do differently, as seen in the record."""
+    with memory_client(tmp_path) as client:
         with lock_calls.locked(client):
             pass
         record = lock_calls.record_of(client)

@@ -1,4 +1,4 @@
-"""What users give us to call: delays, looks and completions that make no sense."""
+"""Functions that users pass to Onceward: invalid retry delays, `find` functions and completions."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_attempts_used_up_under_verify_are_recorded_under_that_name(client: Sync
     assert (record.state, record.error_type, record.final) == (RecordState.FAILED, "AttemptsUsedUp", True)
 
 
-def test_completed_and_then_raised_is_told_as_completed(client: SyncClient) -> None:
+def test_a_block_that_raises_after_completing_is_reported_as_completed(client: SyncClient) -> None:
     with pytest.raises(ValueError, match="afterwards"), client.claim("order 7") as claim:
         claim.complete("done")
         raise ValueError("afterwards")
@@ -92,7 +92,7 @@ def test_a_completion_that_was_not_confirmed_is_not_overwritten_by_a_failure(cli
 
 @pytest.mark.fault("F51")
 def test_complete_in_is_refused_once_the_lease_is_overdue(sqlite_client: SyncClient) -> None:
-    """The record is still ours, but somebody may own it before the caller commits."""
+    """This attempt still owns the record, but another worker may own it before the caller commits."""
     connection = sqlite3.connect(sqlite_client.backend.path, isolation_level=None)
     with pytest.raises(LeaseOverdue), sqlite_client.claim("order 7", lease="10m") as claim:
         sqlite_client.clock.advance("11m")

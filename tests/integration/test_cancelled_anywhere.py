@@ -18,14 +18,14 @@ from tests.clients import Backend
 from tests.faulty import FaultyNetwork, FaultyStore
 from tests.integration.interrupts import store
 
-__all__ = ["store"]  # fixtures, told here so that pytest finds them
+__all__ = ["store"]  # fixtures, listed here so that pytest finds them
 
 
 # ── cancelled twice, or while the store is in trouble ──
 
 
 class SlowStore(FaultyStore):
-    """Every call takes a few turns of the loop, as over a network."""
+    """Every call takes a few iterations of the loop, as over a network."""
 
     def __init__(self, store: Store, network: FaultyNetwork) -> None:
         super().__init__(store, network)
@@ -104,10 +104,10 @@ async def test_a_release_that_fails_does_not_hide_the_cancellation(on_store_down
 
 
 @pytest.mark.fault("F28")
-async def test_a_settlement_is_told_even_if_its_caller_was_cancelled(backend: Backend) -> None:
+async def test_a_settlement_is_reported_even_if_its_caller_was_cancelled(backend: Backend) -> None:
     once = AsyncOnce(SlowStore(backend.open(), FaultyNetwork()))
-    told: list[str] = []
-    once.subscribe(lambda event: told.append(event.name))
+    event_names: list[str] = []
+    once.subscribe(lambda event: event_names.append(event.name))
     done = asyncio.Event()
 
     async def work() -> None:
@@ -118,7 +118,7 @@ async def test_a_settlement_is_told_even_if_its_caller_was_cancelled(backend: Ba
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert told == ["acquired", "completed"]
+    assert event_names == ["acquired", "completed"]
     await once.close()
 
 
@@ -126,7 +126,7 @@ async def test_a_settlement_is_told_even_if_its_caller_was_cancelled(backend: Ba
 
 
 @pytest.mark.fault("F51")
-def test_work_that_ends_after_the_client_was_closed_is_unknown_at_once(tmp_path: Path) -> None:
+def test_work_that_ends_after_the_client_was_closed_is_unknown_immediately(tmp_path: Path) -> None:
     once = Once(f"sqlite:///{tmp_path}/once.db", lease="1h")
     begun, go = threading.Event(), threading.Event()
 
@@ -147,7 +147,7 @@ def test_work_that_ends_after_the_client_was_closed_is_unknown_at_once(tmp_path:
 
 
 class Broken(MemoryStore):
-    """Settles nothing, in a way that does not pass."""
+    """Fails every settlement permanently."""
 
     asked = 0
 

@@ -1,4 +1,4 @@
-"""`once.check()`: rules on what is really in the store; and an alert that nobody gets twice."""
+"""`once.check()`: rules on the content of the store; and no alert is sent twice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.clients import AsyncClient, SyncClient
 
 
 def plant(client: SyncClient, **numbers: int) -> None:
-    """As if another process had counted this in the current hour."""
+    """Store these counts, as if another process had counted them in the current hour."""
     counter_row = CounterRow(b"another", client.clock.now() // HOUR, 1, {"shop/charge": numbers})
     client.drive(client.once.store.save_counts([counter_row], timeout=5))
 
@@ -88,7 +88,7 @@ def test_an_alert_is_sent_once_although_the_figure_has_grown(opened: SyncClient)
 
 
 @pytest.mark.mission("C10")
-def test_trouble_that_stays_is_told_again_after_a_day(opened: SyncClient) -> None:
+def test_a_rule_that_stays_broken_is_alerted_again_after_a_day(opened: SyncClient) -> None:
     sent: list[str] = []
     for _ in range(2):
         plant_again(opened)
@@ -107,7 +107,7 @@ def plant_again(client: SyncClient) -> None:
 
 
 @pytest.mark.mission("C10")
-def test_scopes_are_told_apart(opened: SyncClient) -> None:
+def test_each_scope_gets_its_own_alert(opened: SyncClient) -> None:
     counts = {name: {"replayed": 50, "executed": 50} for name in ("shop/a", "shop/b")}
     counter_row = CounterRow(b"another", opened.clock.now() // HOUR, 1, counts)
     opened.drive(opened.once.store.save_counts([counter_row], timeout=5))
@@ -121,7 +121,7 @@ def test_scopes_are_told_apart(opened: SyncClient) -> None:
 def test_an_alert_that_could_not_be_sent_is_tried_by_the_next_check(opened: SyncClient) -> None:
     plant(opened, claim_errors=11)
     sent: list[str] = []
-    well = sender(opened, sent)
+    send = sender(opened, sent)
 
     def refuse(broken: Broken) -> None:
         raise ConnectionError("no mail today")
@@ -131,8 +131,8 @@ def test_an_alert_that_could_not_be_sent_is_tried_by_the_next_check(opened: Sync
 
     check(opened, alert=refuse_async if isinstance(opened, AsyncClient) else refuse)
     assert opened.events_named("failed")[-1].error == "ConnectionError"
-    check(opened, alert=well)
-    check(opened, alert=well)
+    check(opened, alert=send)
+    check(opened, alert=send)
     assert len(sent) == 1
 
 
@@ -165,17 +165,17 @@ def test_an_operation_of_the_users_that_is_called_alert_is_watched_like_any_othe
 
 
 @pytest.mark.mission("C10")
-def test_of_many_who_check_at_once_one_sends(tmp_path: Any) -> None:
+def test_only_one_of_many_concurrent_checks_sends_the_alert(tmp_path: Any) -> None:
     url = f"sqlite:///{tmp_path}/once.db"
     clients = [Once(url) for _ in range(6)]
     clients[0].run("any", int)
     hour = time.time_ns() // 1_000 // HOUR
     store: Any = clients[0].store
     run(store.save_counts([CounterRow(b"another", hour, 1, {"shop/charge": {"claim_errors": 11}})], timeout=5))
-    line, sent = threading.Barrier(len(clients)), []
+    barrier, sent = threading.Barrier(len(clients)), []
 
     def look(once: Once) -> None:
-        line.wait(30)
+        barrier.wait(30)
         once.check(alert=lambda broken: sent.append(broken.rule))
 
     threads = [threading.Thread(target=look, args=(once,)) for once in clients]

@@ -1,4 +1,4 @@
-"""Counters, from both faces: what counts as what, and that the store has it once."""
+"""Counters of the sync and async client: what each one counts, and that the store has every count once."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from tests.integration.counting import break_down, counted, counting, work
 from tests.integration.joined_block import users_connection, within
 from tests.integration.processes import in_a_forked_child
 
-__all__ = ["counting"]  # fixtures, told here so that pytest finds them
+__all__ = ["counting"]  # fixtures, listed here so that pytest finds them
 
 
-# ── what counts as what ──
+# ── what each counter counts ──
 
 
 @pytest.mark.mission("B8")
@@ -55,7 +55,7 @@ def test_failures_and_their_replays_parked_work_and_other_payloads_are_counted(c
 
 
 @pytest.mark.mission("A8")
-def test_somebody_elses_work_is_no_claim_error_unless_it_was_waited_for_in_vain(counting: SyncClient) -> None:
+def test_work_of_another_worker_is_not_a_claim_error_unless_the_wait_times_out(counting: SyncClient) -> None:
     counting.silent_owner("held")
     with pytest.raises(AlreadyRunning), counting.claim("held", on_running="raise"):
         pass
@@ -65,23 +65,23 @@ def test_somebody_elses_work_is_no_claim_error_unless_it_was_waited_for_in_vain(
     assert counted(counting) == {"claim_errors": 1, "running": 2}
     other = counting.another(app="shop")
     assert other._wait(other.once.try_lock("turn")) is not None
-    assert counting._wait(counting.once.try_lock("turn")) is None, "to try is not to wait"
+    assert counting._wait(counting.once.try_lock("turn")) is None, "try_lock does not wait"
     with pytest.raises(StillRunning), counting.claim("held", on_running="wait", wait=0):
         pass
     assert counted(counting)["claim_errors"] == 1
 
 
 @pytest.mark.mission("A8")
-def test_whoever_stops_waiting_because_the_process_is_told_to_stop_is_no_claim_error(
+def test_a_caller_that_stops_waiting_because_the_process_stops_is_not_a_claim_error(
     counting: SyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counting.silent_owner("held")
     kind: Any = type(counting.once.store)
-    sound = kind.claim
+    original = kind.claim
 
     async def stopping(store: Any, *args: Any, **kwargs: Any) -> Any:
         counting.once.stop()
-        return await sound(store, *args, **kwargs)
+        return await original(store, *args, **kwargs)
 
     monkeypatch.setattr(kind, "claim", stopping)
     with pytest.raises(StillRunning), counting.claim("held", on_running="wait", wait="10m"):
@@ -90,7 +90,7 @@ def test_whoever_stops_waiting_because_the_process_is_told_to_stop_is_no_claim_e
 
 
 @pytest.mark.mission("A8", "A9")
-def test_a_store_that_does_not_answer_is_a_claim_error_and_what_runs_all_the_same_is_unprotected(
+def test_a_store_that_does_not_answer_is_a_claim_error_and_work_that_runs_anyway_is_unprotected(
     counting: SyncClient,
 ) -> None:
     bold = counting.once.using(on_store_down="run")
@@ -193,7 +193,7 @@ def test_a_claim_within_a_transaction_that_gets_no_answer_is_a_claim_error(joini
     assert counted(joining) == {"claim_errors": 1}
 
 
-def test_both_faces_of_a_client_count_together(tmp_path: Path) -> None:
+def test_the_sync_and_async_client_count_together(tmp_path: Path) -> None:
     async def awork() -> int:
         return 1
 
@@ -205,7 +205,7 @@ def test_both_faces_of_a_client_count_together(tmp_path: Path) -> None:
         assert once.stats().total("executed") == 2
 
 
-def test_a_client_can_be_made_to_count_later_on_with_both_of_its_faces(tmp_path: Path) -> None:
+def test_counters_can_be_enabled_later_for_the_sync_and_async_client(tmp_path: Path) -> None:
     with Once(f"sqlite:///{tmp_path}/once.db") as once:
 
         @once(key="{n}")
@@ -250,11 +250,11 @@ def test_a_program_that_ends_without_closing_its_client_writes_what_it_has(tmp_p
         assert once.stats().total("executed") == 1
 
 
-# ── what cannot be ──
+# ── stores without counters, and old files ──
 
 
 class WithoutCounters(FaultyStore):
-    """As a store of somebody else's, who does not keep counters."""
+    """A third-party store without counters."""
 
 
 def test_a_store_that_keeps_no_counters_is_refused_by_name() -> None:
@@ -265,7 +265,7 @@ def test_a_store_that_keeps_no_counters_is_refused_by_name() -> None:
         once.stats()
 
 
-def test_a_cache_in_front_of_a_store_is_no_hindrance(tmp_path: Path) -> None:
+def test_counters_work_with_a_cache_in_front_of_the_store(tmp_path: Path) -> None:
     with Once(f"sqlite:///{tmp_path}/once.db", counters=True, cache=10) as once:
         once.run("a", work)
         once.run("a", work)
@@ -275,7 +275,7 @@ def test_a_cache_in_front_of_a_store_is_no_hindrance(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("F67")
-def test_a_file_without_counters_gets_them_and_those_who_do_not_know_them_go_on_beside(tmp_path: Path) -> None:
+def test_a_file_without_counters_gets_them_and_older_clients_still_work(tmp_path: Path) -> None:
     path = tmp_path / "once.db"
     before = schema.MIGRATIONS.index(schema.COUNTERS)
     with contextlib.closing(sqlite3.connect(path)) as raw, raw:
@@ -293,7 +293,7 @@ def test_a_file_without_counters_gets_them_and_those_who_do_not_know_them_go_on_
         assert raw.execute("SELECT value FROM onceward_meta WHERE name = 'min_reader'").fetchall() == [(1,)]
 
 
-def test_a_counter_that_was_edited_by_hand_is_told_as_what_it_is(tmp_path: Path) -> None:
+def test_a_counter_that_was_edited_by_hand_is_reported_as_such(tmp_path: Path) -> None:
     path = tmp_path / "once.db"
     with Once(f"sqlite:///{path}", counters=True) as once:
         once.run("a", work)

@@ -18,7 +18,7 @@ from onceward.stores.sqlite import SQLiteStore
 from tests.clients import SyncClient
 from tests.integration.counting import counted, counting, sums, work
 
-__all__ = ["counting"]  # fixtures, told here so that pytest finds them
+__all__ = ["counting"]  # fixtures, listed here so that pytest finds them
 
 
 def test_what_is_left_is_written_at_close(counting: SyncClient, client: SyncClient) -> None:
@@ -27,7 +27,7 @@ def test_what_is_left_is_written_at_close(counting: SyncClient, client: SyncClie
     assert sums(client) == {"executed": 1}
 
 
-def test_where_no_thread_could_be_had_it_is_written_at_close(counting: SyncClient, client: SyncClient) -> None:
+def test_without_a_thread_the_counters_are_written_at_close(counting: SyncClient, client: SyncClient) -> None:
     counting.once.counters.totals._begin = lambda: None
     counting.run("a", work)
     assert counting.once.counters._thread is None
@@ -54,24 +54,24 @@ def test_a_client_that_does_not_count_writes_nothing(client: SyncClient) -> None
 
 @contextlib.contextmanager
 def lost_replies(client: SyncClient, *, applied: bool, times: int = 1) -> Iterator[list[int]]:
-    """The store gets the sheets, or not; we never hear of it."""
+    """Lose the replies of `save_counts`, whether or not the store applied the call."""
     kind: Any = type(client.once.store)
-    sound = kind.save_counts
+    original = kind.save_counts
     lost: list[int] = []
 
-    async def troubled(store: Any, counter_rows: Any, *, timeout: float) -> int:
+    async def failing(store: Any, counter_rows: Any, *, timeout: float) -> int:
         if not counter_rows or len(lost) >= times:
-            return int(await sound(store, counter_rows, timeout=timeout))
+            return int(await original(store, counter_rows, timeout=timeout))
         lost.append(len(counter_rows))
         if applied:
-            await sound(store, counter_rows, timeout=timeout)
+            await original(store, counter_rows, timeout=timeout)
         raise StoreUnavailable("lost on the way")
 
-    kind.save_counts = troubled
+    kind.save_counts = failing
     try:
         yield lost
     finally:
-        kind.save_counts = sound
+        kind.save_counts = original
 
 
 @pytest.mark.parametrize("applied", [True, False])
@@ -80,14 +80,14 @@ def test_what_was_not_confirmed_is_written_again_and_counts_once(counting: SyncC
     with lost_replies(counting, applied=applied) as lost:
         assert not counting.once.counters.write()
         assert lost == [1]
-        [told] = counting.events_named("counting_failed")
-        assert "lost on the way" in told.error
+        [event] = counting.events_named("counting_failed")
+        assert "lost on the way" in event.error
         counting.run("b", work)
         assert counted(counting) == {"executed": 2}
     assert counted(counting) == {"executed": 2}
 
 
-def test_each_hour_has_its_own(counting: SyncClient) -> None:
+def test_each_hour_has_its_own_counters(counting: SyncClient) -> None:
     counting.run("a", work)
     counted(counting)
     counting.clock.advance("1h")
@@ -99,7 +99,7 @@ def test_each_hour_has_its_own(counting: SyncClient) -> None:
     assert counting._wait(counting.once.stats("1h")).total("executed") == 2
 
 
-def test_less_than_an_hour_is_the_hour_that_is_going_on_and_more_than_is_kept_is_all_of_it(
+def test_stats_round_up_to_the_current_hour_and_stop_at_the_retention(
     counting: SyncClient,
 ) -> None:
     counting.run("a", work)
@@ -139,40 +139,40 @@ def test_one_call_of_the_store_writes_everything(counting: SyncClient) -> None:
             pass
     with lost_replies(counting, applied=True, times=0) as lost, counted_calls(counting) as calls:
         assert counting.once.counters.write()
-        assert counting.once.counters.write(), "and nothing, if there is nothing new"
+        assert counting.once.counters.write(), "writes nothing if there is nothing new"
     assert lost == []
-    assert calls == [0, 1], "the time, and one sheet for all scopes"
+    assert calls == [0, 1], "one call for the time, and one row for all scopes"
 
 
 @contextlib.contextmanager
 def counted_calls(client: SyncClient) -> Iterator[list[int]]:
     kind: Any = type(client.once.store)
-    sound = kind.save_counts
+    original = kind.save_counts
     calls: list[int] = []
 
     async def watched(store: Any, counter_rows: Any, *, timeout: float) -> int:
         calls.append(len(counter_rows))
-        return int(await sound(store, counter_rows, timeout=timeout))
+        return int(await original(store, counter_rows, timeout=timeout))
 
     kind.save_counts = watched
     try:
         yield calls
     finally:
-        kind.save_counts = sound
+        kind.save_counts = original
 
 
-def test_it_is_written_by_itself_once_in_a_while(counting: SyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert writing.WRITE_INTERVAL == 60, "a minute is what a kill may cost"
-    monkeypatch.setattr(writing, "EVERY", 0.005)
+def test_counters_are_written_periodically(counting: SyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert writing.WRITE_INTERVAL == 60, "a killed process may lose a minute of counts"
+    monkeypatch.setattr(writing, "WRITE_INTERVAL", 0.005)
     written = threading.Event()
     book = counting.once.counters._book
-    sound = book.written
+    original = book.written
 
-    def tell() -> None:
-        sound()
+    def notify() -> None:
+        original()
         written.set()
 
-    book.written = tell
+    book.written = notify
     counting.run("a", work)
     assert written.wait(30)
     assert sums(counting) == {"executed": 1}
@@ -187,7 +187,7 @@ def test_old_counters_are_purged(counting: SyncClient, client: SyncClient) -> No
     assert client._wait(client.once.stats("1000h")).hours == {}
 
 
-def test_old_counters_go_by_the_way_of_new_ones(tmp_path: Path, clock: Any) -> None:
+def test_old_counters_are_purged_when_new_ones_are_written(tmp_path: Path, clock: Any) -> None:
     store = SQLiteStore(tmp_path / "once.db", clock=clock)
     with Once(store, counters=True) as once:
         assert once.counters is not None

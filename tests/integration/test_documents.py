@@ -1,4 +1,4 @@
-"""Mission A, as far as the core goes: a document is processed once, whoever delivers it and however long it takes."""
+"""Mission A, as far as the core goes: each document is processed once, however often it is delivered."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_bytes_a_path_and_a_stream_of_the_same_content_are_the_same_document(
 
     @client(key=Content("document"))
     def process(document: Any) -> str:
-        read.append(document.read())  # the stream was put back to where it stood
+        read.append(document.read())  # the stream was rewound to its position
         return "processed"
 
     assert process(io.BytesIO(b"test")) == "processed"
@@ -109,7 +109,7 @@ def test_a_pending_document_is_skipped_inside_the_lease_and_taken_over_after_it(
     born = client.read(LOCK).created_at
     client.clock.advance("599s")
     with pytest.raises(AlreadyRunning) as running, client.claim(LOCK, on_running="raise"):
-        pytest.fail("ran beside the owner")
+        pytest.fail("ran while the owner was running")
     assert running.value.retry_after == pytest.approx(1, abs=0.01)
     client.clock.advance("1s")
     with client.claim(LOCK, on_running="raise", note={"gcs_output_path": "gs://out/a.pdf"}) as claim:
@@ -132,7 +132,7 @@ def test_a_failed_document_may_run_again_and_remembers_when_it_first_came(client
 
 
 @pytest.mark.mission("A3")
-def test_of_ten_workers_that_acquire_at_once_one_gets_the_document(client: SyncClient) -> None:
+def test_one_of_ten_concurrent_workers_acquires_the_document(client: SyncClient) -> None:
     workers = [client, *(client.another() for _ in range(3))]
 
     def acquire() -> Any:
@@ -143,7 +143,7 @@ def test_of_ten_workers_that_acquire_at_once_one_gets_the_document(client: SyncC
         refused = [answer for answer in answers if isinstance(answer, AlreadyRunning)]
         assert len(refused) == 9, answers
         workers.append(workers.pop(0))
-        client.clock.advance("601s")  # the winner fell silent: the next round is a race to take over
+        client.clock.advance("601s")  # the winner stopped renewing: the next round is a race to take over
 
 
 # ── A4: the lease and its heartbeat ─────────────────────────────────────────────────────────────────────────────────
@@ -188,7 +188,7 @@ def test_a_failed_heartbeat_is_logged_and_retried_and_never_crashes_the_work(
 
 
 @pytest.mark.mission("A4", "A7")
-def test_the_heartbeat_of_a_replaced_owner_does_not_extend_somebody_elses_lock(client: SyncClient) -> None:
+def test_the_heartbeat_of_a_replaced_owner_does_not_extend_another_owners_lock(client: SyncClient) -> None:
     client.silent_owner(LOCK)
     client.clock.advance("601s")
     client.another().silent_owner(LOCK)
@@ -216,7 +216,7 @@ def test_a_block_that_ends_well_is_completed_and_one_that_raises_is_failed_with_
 
 
 @pytest.mark.mission("A5")
-def test_who_does_not_get_the_lock_is_told_why_and_all_of_it_is_not_acquired(client: SyncClient) -> None:
+def test_every_refused_claim_raises_its_own_subclass_of_not_acquired(client: SyncClient) -> None:
     client.silent_owner("held")
     with client.claim("done"):
         pass
@@ -296,8 +296,8 @@ def test_while_the_store_is_down_nothing_runs_unless_that_was_chosen(
         outcome = opened.outcome("a.pdf")
     assert (type(outcome), outcome.reason, outcome.value) == (Executed, "unprotected", "processed")
     assert ran == ["open"]
-    told = [record for record in caplog.records if record.message.startswith("unprotected")]
-    assert [(record.levelno, "doc:a.pdf" in record.message) for record in told] == [(logging.ERROR, True)]
+    logged = [record for record in caplog.records if record.message.startswith("unprotected")]
+    assert [(record.levelno, "doc:a.pdf" in record.message) for record in logged] == [(logging.ERROR, True)]
     closed("a.pdf")
     assert ran == ["open", "closed"]
 
@@ -315,7 +315,7 @@ CRASHING_WORKER = """
 
 @pytest.mark.mission("A7", "A3")
 def test_a_worker_that_is_killed_is_replaced_once_its_lease_has_lapsed_and_not_before(tmp_path: Path) -> None:
-    """A real process, killed without a chance to say goodbye, in real time."""
+    """A real process, killed without a chance to clean up, in real time."""
     url = f"sqlite:///{tmp_path / 'once.db'}"
     worker = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(CRASHING_WORKER), url], stdout=subprocess.PIPE, text=True
@@ -323,9 +323,9 @@ def test_a_worker_that_is_killed_is_replaced_once_its_lease_has_lapsed_and_not_b
     with worker, Once(url, lease="300ms") as once:
         assert worker.stdout is not None
         assert worker.stdout.readline() == "claimed\n"
-        time.sleep(0.7)  # more than two leases: its keeper is alive
+        time.sleep(0.7)  # more than two leases: its heartbeat is alive
         with pytest.raises(AlreadyRunning), once.claim("doc", on_running="raise"):
-            pytest.fail("ran beside a living owner")
+            pytest.fail("ran while the owner was alive")
         os.kill(worker.pid, signal.SIGKILL)
         worker.wait()
         killed = time.monotonic()

@@ -19,7 +19,7 @@ from onceward.engine.events import LEVELS
 from onceward.engine.totals import OTHERS
 from onceward.errors import MissingExtra
 from onceward.observe import Event, opentelemetry, prometheus
-from onceward.protocol.counters import COUNTED
+from onceward.protocol.counters import COUNTER_NAMES
 from onceward.stores import MemoryStore
 from onceward.testing.clock import FakeClock
 
@@ -27,8 +27,8 @@ SECRET = "jane@example.com"
 
 
 def play(once: Once) -> None:
-    """Something of everything."""
-    submit = once(key="{who}", name="submission")(lambda who: who)
+    """Emit events of every kind."""
+    submit = once(key="{user}", name="submission")(lambda user: user)
     submit(SECRET)
     submit(SECRET)
     submit("another")
@@ -55,7 +55,7 @@ def test_prometheus_has_a_counter_for_every_name_and_one_with_replay() -> None:
         play(once)
         found = samples(registry)
     assert {name for name, _, _ in found} == {
-        *(f"onceward_{name}_total" for name in COUNTED),
+        *(f"onceward_{name}_total" for name in COUNTER_NAMES),
         "onceward_processed_total",
         "onceward_old_pending",
     }
@@ -88,7 +88,7 @@ def test_keys_and_tenants_are_never_labels() -> None:
 
 
 def test_operations_that_are_made_of_data_do_not_flood_the_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onceward.engine.totals.MOST_SCOPES", 3)
+    monkeypatch.setattr("onceward.engine.totals.MAX_SCOPES", 3)
     registry, reader = CollectorRegistry(), InMemoryMetricReader()
     provider = MeterProvider([reader])
     with Once(MemoryStore()) as once:
@@ -104,18 +104,18 @@ def test_operations_that_are_made_of_data_do_not_flood_the_labels(monkeypatch: p
     assert len([name for name, _, _ in measured if name == "onceward.executed"]) == 4
 
 
-def test_every_counter_of_a_scope_begins_at_nothing() -> None:
-    """Else the first one of its kind is no step, and no alert sees it."""
+def test_every_counter_of_a_scope_begins_at_zero() -> None:
+    """Otherwise the first count of a scope is not an increase, and no alert sees it."""
     registry = CollectorRegistry()
     with Once(MemoryStore()) as once:
         prometheus.export(once, registry)
         once.run("a", int)
         found = samples(registry)
     assert found["onceward_unprotected_total", "default/shared", ""] == 0
-    assert len([name for name, scope, _ in found if scope == "default/shared"]) == len(COUNTED) + 2
+    assert len([name for name, scope, _ in found if scope == "default/shared"]) == len(COUNTER_NAMES) + 2
 
 
-def test_old_pending_is_asked_of_the_store_at_each_scrape() -> None:
+def test_old_pending_queries_the_store_at_each_scrape() -> None:
     registry, clock = CollectorRegistry(), FakeClock()
     with Once(MemoryStore(clock=clock)) as once:
         prometheus.export(once, registry, rules={"old_pending_age": "10m"})
@@ -136,7 +136,7 @@ def test_a_store_that_is_down_does_not_stop_the_other_figures(tmp_path: Any) -> 
         once.store.scan = down  # type: ignore[method-assign]
         found = samples(registry)
     assert found["onceward_executed_total", "default/shared", ""] == 1
-    assert "onceward_old_pending" not in {name for name, _, _ in found}, "nobody knows, so it is not 0"
+    assert "onceward_old_pending" not in {name for name, _, _ in found}, "unknown, so not exported as 0"
 
 
 async def down(*_: object, **__: object) -> Any:
@@ -159,14 +159,14 @@ def test_several_clients_share_a_registry_and_each_can_stop() -> None:
 
 
 def test_two_clients_are_exported_side_by_side_to_the_usual_registry() -> None:
-    """It looks at what it is given: a name that comes twice is refused, and to look must not ask the store."""
+    """The registry collects what is registered: duplicate names are refused, and this must not query the store."""
     registry = CollectorRegistry(auto_describe=True)
     clock = FakeClock()
     store = MemoryStore(clock=clock)
     with Once(store, app="one") as one, Once(store, app="two") as two:
-        store.scan, sound = down, store.scan  # type: ignore[method-assign]
+        store.scan, original = down, store.scan  # type: ignore[method-assign]
         stops = [prometheus.export(once, registry) for once in (one, two)]
-        store.scan = sound  # type: ignore[method-assign]
+        store.scan = original  # type: ignore[method-assign]
         with two.claim("a", name="charge"):
             clock.advance("31m")
             text = generate_latest(registry).decode()
@@ -195,7 +195,7 @@ def test_clients_of_one_registry_can_have_the_counter_with_replay_under_names_of
     ("module", "driver", "extra"),
     [(prometheus, "prometheus_client", "prometheus"), (opentelemetry, "opentelemetry", "opentelemetry")],
 )
-def test_a_library_that_is_missing_is_told_with_the_extra_that_brings_it(
+def test_the_error_for_a_missing_library_names_its_extra(
     module: Any, driver: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, driver, None)
@@ -203,7 +203,7 @@ def test_a_library_that_is_missing_is_told_with_the_extra_that_brings_it(
         module.export(once)
 
 
-def test_thresholds_that_cannot_be_are_refused_at_once() -> None:
+def test_invalid_thresholds_are_refused_immediately() -> None:
     with Once(MemoryStore()) as once, pytest.raises(ConfigurationError, match="threshold"):
         prometheus.export(once, CollectorRegistry(), rules={"age": 1})
 
@@ -232,7 +232,7 @@ def test_opentelemetry_has_the_same_names_and_the_metric_of_the_mission() -> Non
         play(once)
         found = points(reader)
     names = {name for name, _, _ in found}
-    assert names == {*(f"onceward.{name}" for name in COUNTED), "submission.processed", "onceward.old_pending"}
+    assert names == {*(f"onceward.{name}" for name in COUNTER_NAMES), "submission.processed", "onceward.old_pending"}
     assert found["submission.processed", "default/submission", True] == 1
     assert found["submission.processed", "default/submission", False] == 2
     assert not [scope for _, scope, _ in found if SECRET in scope or "acme" in scope]
@@ -253,7 +253,7 @@ def test_prometheus_opentelemetry_and_the_store_agree() -> None:
         assert once.counters.write()
         stats = once.stats()
     scope = "default/shared"
-    in_store = {name: stats.total(name, scope) for name in COUNTED if stats.total(name, scope)}
+    in_store = {name: stats.total(name, scope) for name in COUNTER_NAMES if stats.total(name, scope)}
     assert in_store == {"executed": 1, "replayed": 2, "failed": 1}
     found = samples(registry)
     assert {name: found[f"onceward_{name}_total", scope, ""] for name in in_store} == in_store

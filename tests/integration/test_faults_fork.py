@@ -62,22 +62,22 @@ def test_leaving_the_block_in_a_forked_child_does_not_settle_the_parents_claim(t
 
 
 @pytest.mark.fault("F34")
-def test_a_forked_child_works_with_the_client_it_inherited_and_has_a_keeper_of_its_own(tmp_path: Path) -> None:
+def test_a_forked_child_works_with_the_client_it_inherited_and_has_its_own_heartbeat(tmp_path: Path) -> None:
     path = tmp_path / "once.db"
     once = Once(SQLiteStore(path), lease="300ms")
     once.run("before the fork", work)
-    held = elsewhere(once.claim("held by the parent").__enter__)
+    parents_claim = elsewhere(once.claim("held by the parent").__enter__)
 
     def child() -> None:
         assert once.outcome("before the fork", work).replayed
         with once.using(on_running="raise").claim("of the child") as claim:
-            time.sleep(0.5)  # longer than the lease: somebody must renew it
+            time.sleep(0.5)  # longer than the lease: the child's heartbeat must renew it
             claim.check()
         with pytest.raises(AlreadyRunning), once.claim("held by the parent", on_running="raise"):
             pass
 
     in_a_forked_child(child)
-    held.complete("still mine")
+    parents_claim.complete("still mine")
     owner = [once.read(key) for key in ("of the child", "held by the parent")]
     assert [entry.state for entry in owner if entry] == [RecordState.COMPLETED] * 2
     assert {entry.owner for entry in owner if entry} != {owner[1].owner if owner[1] else ""}
@@ -101,7 +101,7 @@ def test_the_nonces_of_parent_and_child_never_meet(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("F34")
-def test_a_memory_store_refuses_to_pretend_in_a_forked_child() -> None:
+def test_a_memory_store_raises_in_a_forked_child() -> None:
     once = Once("memory://")
     once.run("order 7", work)
 
@@ -114,7 +114,7 @@ def test_a_memory_store_refuses_to_pretend_in_a_forked_child() -> None:
 
 
 @pytest.mark.fault("F34")
-def test_an_async_client_works_on_in_a_forked_child(tmp_path: Path) -> None:
+def test_an_async_client_still_works_in_a_forked_child(tmp_path: Path) -> None:
     once = AsyncOnce(SQLiteStore(tmp_path / "once.db"))
     asyncio.run(once.run("before the fork", async_work))
 
@@ -162,7 +162,7 @@ def test_a_pickled_client_works_in_a_spawned_process_with_the_same_keys_and_choi
 
 
 @pytest.mark.fault("F34")
-@pytest.mark.parametrize("face_type", [Once, AsyncOnce])
-def test_a_client_on_a_store_object_says_why_it_cannot_be_pickled(face_type: Any) -> None:
+@pytest.mark.parametrize("client_type", [Once, AsyncOnce])
+def test_a_client_on_a_store_object_says_why_it_cannot_be_pickled(client_type: Any) -> None:
     with pytest.raises(TypeError, match="create it from a URL"):
-        pickle.dumps(face_type(MemoryStore()))
+        pickle.dumps(client_type(MemoryStore()))

@@ -1,4 +1,4 @@
-"""Handlers that are interrupted, cancelled, or out of time: settled by policy, and the interrupt goes on."""
+"""Handlers that are interrupted, cancelled, or out of time: settled by policy, and the interrupt propagates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.clients import Backend, SyncClient
 from tests.faulty import FaultyNetwork, FaultyStore
 from tests.integration.processes import INTERRUPTS, store, work
 
-__all__ = ["store"]  # a fixture, told here so that pytest finds it
+__all__ = ["store"]  # a fixture, listed here so that pytest finds it
 
 # ── F27: interrupts ──
 
@@ -42,13 +42,15 @@ def test_an_interrupt_is_settled_as_a_failure_that_may_be_repeated_and_raised_ag
 
 
 def settled(client: SyncClient, interrupt: type[BaseException]) -> RecordState:
-    """A coroutine that is being closed cannot wait for the store any more: there the lease has to lapse."""
+    """Return the expected state. A coroutine that is being closed cannot wait for the store: its lease must expire."""
     return RecordState.PENDING if client.mode == "async" and interrupt is GeneratorExit else RecordState.FAILED
 
 
 @pytest.mark.fault("F27")
 @pytest.mark.parametrize("interrupt", INTERRUPTS)
-def test_under_park_an_interrupt_parks_because_nobody_knows(client: SyncClient, interrupt: type[BaseException]) -> None:
+def test_under_park_an_interrupt_parks_because_the_outcome_is_unknown(
+    client: SyncClient, interrupt: type[BaseException]
+) -> None:
     careful = client.another(after_crash="park")
 
     def interrupted() -> None:
@@ -154,8 +156,8 @@ async def test_an_async_generator_that_is_closed_inside_its_claim_settles_it(sto
 
 
 @pytest.mark.fault("F27")
-def test_work_whose_loop_was_torn_down_is_not_kept_alive_for_ever(backend: Backend) -> None:
-    """Nobody can settle it any more, so its lease must lapse: after that `after_crash` decides."""
+def test_work_whose_loop_was_torn_down_is_not_kept_alive_forever(backend: Backend) -> None:
+    """No task can settle it any more, so its lease must expire; after that `after_crash` decides."""
     once = AsyncOnce(backend.open(), fingerprint="none")
 
     async def begin() -> None:
@@ -191,7 +193,7 @@ class Interrupting(MemoryStore):
 
 
 @pytest.mark.fault("F27")
-def test_an_interrupt_while_completing_leaves_no_lease_that_is_renewed_for_ever() -> None:
+def test_an_interrupt_while_completing_leaves_no_lease_that_is_renewed_forever() -> None:
     once = Once(Interrupting())
     with pytest.raises(KeyboardInterrupt):
         once.run("order 7", work)
@@ -217,7 +219,7 @@ async def cancelled_at(begun: asyncio.Event, call: Any) -> None:
 
 @pytest.mark.fault("F28")
 @pytest.mark.parametrize(("after_crash", "state"), [("rerun", RecordState.FAILED), ("park", RecordState.PARKED)])
-async def test_work_that_is_cancelled_is_settled_by_policy_and_the_cancellation_goes_on(
+async def test_work_that_is_cancelled_is_settled_by_policy_and_the_cancellation_propagates(
     store: Store, after_crash: Any, state: RecordState
 ) -> None:
     async with AsyncOnce(store, after_crash=after_crash) as once:
@@ -235,7 +237,7 @@ async def test_work_that_is_cancelled_is_settled_by_policy_and_the_cancellation_
 
 
 @pytest.mark.fault("F28")
-async def test_a_block_that_is_cancelled_is_settled_and_the_cancellation_goes_on(store: Store) -> None:
+async def test_a_block_that_is_cancelled_is_settled_and_the_cancellation_propagates(store: Store) -> None:
     async with AsyncOnce(store) as once:
         begun = asyncio.Event()
 
@@ -251,7 +253,7 @@ async def test_a_block_that_is_cancelled_is_settled_and_the_cancellation_goes_on
 
 
 class Slow(FaultyStore):
-    """Calls of one verb wait until they are let go. Waits on the loop, as a network store does."""
+    """Calls of one verb wait until the test releases them. Waits on the loop, as a network store does."""
 
     def __init__(self, store: Store, verb: str, network: FaultyNetwork | None = None) -> None:
         super().__init__(store, network or FaultyNetwork())
@@ -333,15 +335,15 @@ async def test_a_cancellation_while_completing_is_not_swallowed_by_a_store_that_
     network.lose_requests("settle")
     slow = Slow(store, "settle", network)
     async with AsyncOnce(slow, settle_timeout="50ms") as once:
-        told: list[str] = []
-        once.subscribe(lambda event: told.append(event.name))
+        event_names: list[str] = []
+        once.subscribe(lambda event: event_names.append(event.name))
 
         async def quick() -> str:
             return "done"
 
         await cancel_and_let_go(slow, once.run("order 7", quick))
-        assert not once.heartbeat._holds, "it must not be renewed: its outcome is unknown, so it has to lapse"
-        assert told[-1] == "unknown"
+        assert not once.heartbeat._holds, "it must not be renewed: its outcome is unknown, so its lease must expire"
+        assert event_names[-1] == "unknown"
 
 
 @pytest.mark.fault("F28")
@@ -355,7 +357,7 @@ async def test_a_timeout_around_the_call_is_still_a_timeout_when_it_hits_the_com
         async def time_is_up(limit: asyncio.Timeout) -> None:
             await slow.reached.wait()
             limit.reschedule(asyncio.get_running_loop().time())
-            while not limit.expired():  # noqa: ASYNC110 (nobody tells when it strikes)
+            while not limit.expired():  # noqa: ASYNC110 (there is no event to wait for)
                 await asyncio.sleep(0)
             slow.go.set()
 

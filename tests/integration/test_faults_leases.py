@@ -1,4 +1,4 @@
-"""Leases that lapse, are taken over, are late, or are counted by a clock that jumps."""
+"""Leases that expire, are taken over, are late, or are measured by a clock that jumps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.faulty import FaultyNetwork
 from tests.integration.faulty_clients import network, store
 from tests.integration.processes import elsewhere
 
-__all__ = ["network", "store"]  # fixtures, told here so that pytest finds them
+__all__ = ["network", "store"]  # fixtures, listed here so that pytest finds them
 
 
 def work() -> str:
@@ -34,14 +34,14 @@ async def async_work() -> str:
 
 
 @pytest.mark.fault("F40")
-def test_of_many_who_take_over_one_lapsed_lease_one_wins(client: SyncClient) -> None:
+def test_one_of_many_workers_wins_the_takeover_of_an_expired_lease(client: SyncClient) -> None:
     client.silent_owner("order 7")
     client.clock.advance("1h")
     workers = [client.another(on_running="raise") for _ in range(6)]
-    line = threading.Barrier(len(workers))
+    barrier = threading.Barrier(len(workers))
 
     def take_over(worker: SyncClient) -> int:
-        line.wait(10)
+        barrier.wait(10)
         return int(worker.silent_owner("order 7").attempt)
 
     answers = [worker.start(take_over, worker) for worker in workers]
@@ -69,7 +69,7 @@ def test_a_replaced_owner_is_refused_with_whatever_it_tries_and_changes_nothing(
 
 
 @pytest.mark.fault("F41")
-def test_a_handler_that_was_replaced_is_told_that_its_result_does_not_count(client: SyncClient) -> None:
+def test_a_handler_that_was_replaced_learns_that_its_result_does_not_count(client: SyncClient) -> None:
     other = client.another()
 
     def slow() -> str:
@@ -111,7 +111,7 @@ def test_a_handler_that_was_replaced_cannot_fail_the_winners_work(client: SyncCl
 
 
 @pytest.mark.fault("F32", "F41")
-def test_a_late_owner_whom_nobody_replaced_still_counts(client: SyncClient) -> None:
+def test_the_result_of_a_late_owner_that_was_not_replaced_still_counts(client: SyncClient) -> None:
     """Refusing it would only cause a second effect."""
     late = client.silent_owner("order 7", lease="10m")
     client.clock.advance("5h")
@@ -124,7 +124,7 @@ def test_a_late_owner_whom_nobody_replaced_still_counts(client: SyncClient) -> N
 
 @pytest.mark.fault("F42")
 @pytest.mark.rival(11)
-def test_a_record_without_a_lease_is_held_for_ever(client: SyncClient) -> None:
+def test_a_record_without_a_lease_stays_pending_forever(client: SyncClient) -> None:
     client.silent_owner("order 7")
     id = client.read("order 7").record.id
     if client.backend.kind == "memory":
@@ -151,7 +151,7 @@ def test_a_caller_whose_own_clock_is_hours_off_neither_steals_nor_loses_anything
 ) -> None:
     """Only the store's clock decides; the caller counts durations."""
     right = Once(backend.open(), lease="10m")
-    held = elsewhere(right.claim("order 7").__enter__)
+    first_claim = elsewhere(right.claim("order 7").__enter__)
     wrong = Once(backend.open(), on_running="raise", lease="10m")
     monkeypatch.setattr(wrong.engine.runtime, "monotonic", lambda: time.monotonic() + hours * 3600)
     wrong.heartbeat._monotonic = wrong.engine.runtime.monotonic
@@ -162,13 +162,13 @@ def test_a_caller_whose_own_clock_is_hours_off_neither_steals_nor_loses_anything
         wrong.heartbeat.tick()
         claim.check()
     assert wrong.outcome("order 9", work).executed
-    held.complete("done")
+    first_claim.complete("done")
     right.close(timeout=0)
     wrong.close()
 
 
 @pytest.mark.fault("F44")
-def test_a_wall_clock_that_jumps_back_frees_nobody_and_tokens_still_grow(client: SyncClient) -> None:
+def test_a_wall_clock_that_jumps_back_frees_no_key_and_tokens_still_grow(client: SyncClient) -> None:
     with client.claim("order 7", lease="10m") as claim:
         first = claim.token
         client.clock.set_back("30m")
@@ -222,14 +222,14 @@ def test_work_survives_renewals_that_fail_for_most_of_its_lease(
 
 
 @pytest.mark.fault("F46")
-@pytest.mark.parametrize("face_type", [Once, AsyncOnce])
+@pytest.mark.parametrize("client_type", [Once, AsyncOnce])
 @pytest.mark.parametrize("lease", [0, -1, "0s", "1ms", "49ms", "8d", 10**9, float("inf")])
-def test_a_lease_that_cannot_work_is_refused_before_anything_runs(face_type: Any, lease: Any) -> None:
+def test_a_lease_that_cannot_work_is_refused_before_anything_runs(client_type: Any, lease: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"[Ll]ease"):
-        face_type("memory://", lease=lease)
-    once = face_type("memory://")
+        client_type("memory://", lease=lease)
+    once = client_type("memory://")
     with pytest.raises(ConfigurationError, match=r"[Ll]ease"):
-        once(lease=lease)(async_work if face_type is AsyncOnce else work)
+        once(lease=lease)(async_work if client_type is AsyncOnce else work)
     with pytest.raises(ConfigurationError, match=r"[Ll]ease"):
         once.claim("order 7", lease=lease)
     with pytest.raises(ConfigurationError, match=r"[Ll]ease"):
@@ -241,7 +241,7 @@ def test_a_lease_that_cannot_work_is_refused_before_anything_runs(face_type: Any
 
 @pytest.mark.fault("F33")
 def test_a_key_that_its_owner_holds_for_ten_leases_is_never_free(backend: Backend) -> None:
-    """Real time, a lease of 100 ms: one that looks all the time never finds a gap."""
+    """Real time, a lease of 100 ms: a caller that polls all the time never finds the key free."""
     with Once(backend.open(), lease="100ms") as once, Once(backend.open(), on_running="raise") as other:
         kinds: set[str] = set()
         with once.claim("order 7"):

@@ -1,4 +1,4 @@
-"""Work whose lease is overdue or lost, told of it or cancelled; and never whatever comes behind it."""
+"""Work whose lease is overdue or lost is notified or cancelled; the code that follows it never is."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.faulty import FaultyNetwork, FaultyStore
 from tests.integration.faulty_clients import network, store
 from tests.integration.processes import elsewhere
 
-__all__ = ["network", "store"]  # fixtures, told here so that pytest finds them
+__all__ = ["network", "store"]  # fixtures, listed here so that pytest finds them
 
 
 @pytest.mark.fault("F45", "F32")
@@ -27,8 +27,8 @@ def test_a_store_that_is_silent_beyond_the_lease_makes_the_claim_overdue_and_it_
     store: Store, network: FaultyNetwork
 ) -> None:
     with Once(store, lease="300ms") as once:
-        told: list[str] = []
-        once.subscribe(lambda event: told.append(event.name))
+        event_names: list[str] = []
+        once.subscribe(lambda event: event_names.append(event.name))
         network.lose_requests("renew")
         with once.claim("order 7") as claim:
             claim.check()
@@ -37,16 +37,16 @@ def test_a_store_that_is_silent_beyond_the_lease_makes_the_claim_overdue_and_it_
                 claim.check()
             network.heal()
             until = time.monotonic() + 2
-            while time.monotonic() < until and "renewed" not in told:
+            while time.monotonic() < until and "renewed" not in event_names:
                 time.sleep(0.01)
             claim.check()
             claim.complete("done")
-        assert "overdue" in told
-        assert "lost" not in told
+        assert "overdue" in event_names
+        assert "lost" not in event_names
 
 
 @pytest.mark.fault("F41")
-def test_work_that_was_taken_over_is_told_at_once_by_the_next_heartbeat(client: SyncClient) -> None:
+def test_the_next_heartbeat_notifies_work_that_was_taken_over(client: SyncClient) -> None:
     claim = client.silent_owner("order 7", lease="10m")
     client.clock.advance("11m")
     with pytest.raises(LeaseOverdue):
@@ -60,7 +60,7 @@ def test_work_that_was_taken_over_is_told_at_once_by_the_next_heartbeat(client: 
 
 
 async def lose(once: AsyncOnce, clock: FakeClock, store: Store, key: Any) -> None:
-    """Somebody else takes the key over, and the keeper hears of it."""
+    """Let another worker take the key over, and let the heartbeat notice it."""
     clock.advance("11m")
     other = AsyncOnce(store)
     await asyncio.create_task(other.claim(key).__aenter__(), context=contextvars.Context())
@@ -75,7 +75,9 @@ def tick_late(once: AsyncOnce) -> None:
 
 @pytest.mark.fault("F41")
 @pytest.mark.rival(8)
-async def test_with_on_lost_cancel_the_task_is_cancelled_and_told_that_it_lost(store: Store, clock: FakeClock) -> None:
+async def test_with_on_lost_cancel_the_task_is_cancelled_and_its_outcome_is_lost(
+    store: Store, clock: FakeClock
+) -> None:
     async with AsyncOnce(store, on_lost="cancel") as once:
         begun = asyncio.Event()
         steps: list[str] = []
@@ -92,7 +94,7 @@ async def test_with_on_lost_cancel_the_task_is_cancelled_and_told_that_it_lost(s
 
         async def call() -> Any:
             outcome = await once.outcome("order 7", slow)
-            await asyncio.sleep(0)  # a cancellation that was left over would strike here
+            await asyncio.sleep(0)  # a pending cancellation would be raised here
             return outcome
 
         task = asyncio.create_task(call())
@@ -158,7 +160,7 @@ async def test_a_cancellation_of_the_users_own_is_not_swallowed_with_the_one_for
 async def test_a_task_that_lost_its_lease_after_its_work_was_done_is_not_cancelled(
     store: Store, clock: FakeClock
 ) -> None:
-    """The keeper's word may come a moment too late; it must not strike whatever the task does next."""
+    """The heartbeat may notice it a moment too late; it must not cancel whatever the task does next."""
     async with AsyncOnce(store, on_lost="cancel") as once:
 
         async def blocking() -> str:
@@ -166,7 +168,7 @@ async def test_a_task_that_lost_its_lease_after_its_work_was_done_is_not_cancell
             clock.advance("11m")
             worker = threading.Thread(target=elsewhere, args=(lambda: takes_over(key),))
             worker.start()
-            worker.join(10)  # the loop is blocked: the cancellation is on its way, but cannot arrive yet
+            worker.join(10)  # the loop is blocked: the cancellation is scheduled, but cannot be delivered yet
             assert not once.heartbeat._holds
             return "late"
 
@@ -184,7 +186,7 @@ async def test_a_task_that_lost_its_lease_after_its_work_was_done_is_not_cancell
 
 
 @pytest.mark.fault("F41")
-async def test_without_on_lost_cancel_the_work_goes_on_and_asks_for_itself(store: Store, clock: FakeClock) -> None:
+async def test_without_on_lost_cancel_the_work_continues_and_checks_for_itself(store: Store, clock: FakeClock) -> None:
     async with AsyncOnce(store) as once:
         begun, go = asyncio.Event(), asyncio.Event()
 
@@ -204,5 +206,5 @@ async def test_without_on_lost_cancel_the_work_goes_on_and_asks_for_itself(store
         assert (outcome.lost, outcome.value) == (True, "late")
 
 
-def test_the_wire_of_these_tests_is_in_use(store: Store) -> None:
+def test_these_tests_use_the_faulty_network(store: Store) -> None:
     assert isinstance(store, FaultyStore)

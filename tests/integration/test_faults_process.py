@@ -76,7 +76,7 @@ STOPPED = """
 
 
 @pytest.mark.fault("F37")
-def test_sigterm_stops_claiming_finishes_what_runs_and_joins_the_keeper(tmp_path: Path) -> None:
+def test_sigterm_stops_claiming_finishes_what_runs_and_joins_the_heartbeat(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'once.db'}"
     child = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(STOPPED), url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -101,7 +101,7 @@ def test_a_stopped_client_claims_nothing_but_lets_running_work_record_its_result
 
 
 @pytest.mark.fault("F37")
-def test_whoever_waits_for_somebody_else_stops_waiting(client: SyncClient) -> None:
+def test_a_caller_that_waits_for_another_worker_stops_waiting(client: SyncClient) -> None:
     client.silent_owner("order 7")
     waiting = client.another(wait="1m")
     answer = waiting.start(lambda: waiting.claim("order 7").__enter__())
@@ -114,7 +114,7 @@ def test_whoever_waits_for_somebody_else_stops_waiting(client: SyncClient) -> No
 
 
 @pytest.mark.fault("F37")
-def test_closing_waits_for_running_work_and_then_joins_the_keeper(backend: Backend) -> None:
+def test_closing_waits_for_running_work_and_then_joins_the_heartbeat(backend: Backend) -> None:
     once = Once(backend.open(), lease="300ms")
     begun = threading.Event()
     kinds: list[str] = []

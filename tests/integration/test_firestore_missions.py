@@ -27,7 +27,7 @@ from tests.integration.test_documents import (
     test_a_failed_document_may_run_again_and_remembers_when_it_first_came,
     test_a_pending_document_is_skipped_inside_the_lease_and_taken_over_after_it,
     test_a_renamed_file_is_the_same_file_and_is_processed_once,
-    test_of_ten_workers_that_acquire_at_once_one_gets_the_document,
+    test_one_of_ten_concurrent_workers_acquires_the_document,
 )
 from tests.integration.test_state import (
     test_a_deleted_entity_stays_deleted_until_something_newer,
@@ -55,7 +55,7 @@ __all__ = [
     "test_an_event_of_the_future_is_parked_until_its_time_comes",
     "test_every_event_has_an_outcome_with_a_reason",
     "test_messages_are_known_for_a_week_and_purged_after_it",
-    "test_of_ten_workers_that_acquire_at_once_one_gets_the_document",
+    "test_one_of_ten_concurrent_workers_acquires_the_document",
     "test_outcomes_are_counted_and_emitted_as_events",
     "test_threads_that_deliver_one_history_end_in_its_state",
     "trucks",

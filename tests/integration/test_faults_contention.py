@@ -1,4 +1,4 @@
-"""Writers that do not let go of a file, and crowds that wait for one key."""
+"""Writers that keep a file locked, and many callers that wait for one key."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.clients import Backend, SyncClient
 from tests.faulty import FaultyNetwork, FaultyStore
 from tests.integration.faulty_clients import Effect, faulty, network
 
-__all__ = ["faulty", "network"]  # fixtures, told here so that pytest finds them
+__all__ = ["faulty", "network"]  # fixtures, listed here so that pytest finds them
 
 
-# ── F52, F56: a writer that does not let go ──
+# ── F52, F56: a writer that keeps the file locked ──
 
 
 @pytest.mark.fault("F52", "F56")
-def test_an_open_transaction_of_somebody_else_ends_in_a_typed_error_within_the_deadline(tmp_path: Path) -> None:
+def test_an_open_transaction_of_another_writer_ends_in_a_typed_error_within_the_deadline(tmp_path: Path) -> None:
     path = tmp_path / "once.db"
     with Once(SQLiteStore(path), lease="300ms") as once, closing(sqlite3.connect(path, isolation_level=None)) as theirs:
         assert once.run("before", Effect()) == "sent"
@@ -42,7 +42,7 @@ def test_an_open_transaction_of_somebody_else_ends_in_a_typed_error_within_the_d
 
 
 @pytest.mark.fault("F52", "F56")
-async def test_an_open_transaction_of_somebody_else_does_not_block_the_event_loop(tmp_path: Path) -> None:
+async def test_an_open_transaction_of_another_writer_does_not_block_the_event_loop(tmp_path: Path) -> None:
     path = tmp_path / "once.db"
     async with AsyncOnce(SQLiteStore(path), lease="600ms") as once:
         assert await once.read("before") is None
@@ -64,28 +64,28 @@ async def test_an_open_transaction_of_somebody_else_does_not_block_the_event_loo
                 await once.run("order 7", effect)
             beating.cancel()
             theirs.execute("ROLLBACK")
-        assert len(ticks) > 20, "the loop went on while the store was asked three times"
+        assert len(ticks) > 20, "the loop kept running while the store was called three times"
 
 
 @pytest.mark.fault("F56", "F45")
-def test_a_long_transaction_of_somebody_else_makes_leases_overdue_but_not_lost(tmp_path: Path) -> None:
+def test_a_long_transaction_of_another_writer_makes_leases_overdue_but_not_lost(tmp_path: Path) -> None:
     path = tmp_path / "once.db"
     with Once(SQLiteStore(path), lease="300ms", settle_timeout="5s") as once:
-        told: list[str] = []
-        once.subscribe(lambda event: told.append(event.name))
+        event_names: list[str] = []
+        once.subscribe(lambda event: event_names.append(event.name))
         with once.claim("order 7") as claim, closing(sqlite3.connect(path, isolation_level=None)) as theirs:
             theirs.execute("BEGIN IMMEDIATE")
             time.sleep(0.6)
             theirs.execute("COMMIT")
             claim.complete("done")
-        assert "overdue" in told
-        assert "lost" not in told
+        assert "overdue" in event_names
+        assert "lost" not in event_names
         entry = once.read("order 7")
         assert entry is not None
         assert entry.value == "done"
 
 
-# ── F69: a crowd ──
+# ── F69: many callers ──
 
 
 @pytest.mark.fault("F69")
@@ -94,10 +94,10 @@ def test_two_hundred_threads_that_wait_for_one_key_all_get_the_one_result(
     kind: str, tmp_path: Path, network: FaultyNetwork, clock: Any
 ) -> None:
     inner = Backend(kind, tmp_path, clock).open()
-    crowd = 200
+    callers = 200
     with Once(FaultyStore(inner, network), wait="30s") as once:
         runs: list[int] = []
-        line = threading.Barrier(crowd)
+        barrier = threading.Barrier(callers)
         answers: list[Any] = []
 
         def slow() -> str:
@@ -106,24 +106,24 @@ def test_two_hundred_threads_that_wait_for_one_key_all_get_the_one_result(
             return "sent"
 
         def one() -> None:
-            line.wait(30)
+            barrier.wait(30)
             try:
                 answers.append(once.outcome("order 7", slow))
             except Exception as error:
                 answers.append(error)
 
-        threads = [threading.Thread(target=one) for _ in range(crowd)]
+        threads = [threading.Thread(target=one) for _ in range(callers)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(60)
         assert len(runs) == 1
         assert sorted({getattr(answer, "kind", repr(answer)) for answer in answers}) == ["executed", "replayed"]
-        assert [answer.value for answer in answers] == ["sent"] * crowd
-        assert network.calls["claim"] <= crowd * 16, "waiters ask again with growing pauses, not in a spin"
-        assert not getattr(inner, "_waiting", {}), "nobody is left on the list of those to wake"
+        assert [answer.value for answer in answers] == ["sent"] * callers
+        assert network.calls["claim"] <= callers * 16, "waiters poll with growing pauses, not in a busy loop"
+        assert not getattr(inner, "_waiting", {}), "no waiter is left in the list of callers to wake"
     if isinstance(inner, SQLiteStore):
-        assert not inner._connection.is_open, "opened by many at once, and still closed by one"
+        assert not inner._connection.is_open, "opened by many threads concurrently, and still closed by one"
 
 
 @pytest.mark.fault("F69")
@@ -132,7 +132,7 @@ async def test_a_thousand_tasks_that_wait_for_one_key_all_get_the_one_result(
     kind: str, tmp_path: Path, network: FaultyNetwork, clock: Any
 ) -> None:
     inner = Backend(kind, tmp_path, clock).open()
-    crowd = 1000
+    callers = 1000
     async with AsyncOnce(FaultyStore(inner, network), wait="60s") as once:
         runs: list[int] = []
 
@@ -141,20 +141,20 @@ async def test_a_thousand_tasks_that_wait_for_one_key_all_get_the_one_result(
             await asyncio.sleep(0.3)
             return "sent"
 
-        outcomes = await asyncio.gather(*(once.outcome("order 7", slow) for _ in range(crowd)))
+        outcomes = await asyncio.gather(*(once.outcome("order 7", slow) for _ in range(callers)))
         assert len(runs) == 1
-        assert [outcome.value for outcome in outcomes] == ["sent"] * crowd
+        assert [outcome.value for outcome in outcomes] == ["sent"] * callers
         assert sum(outcome.executed for outcome in outcomes) == 1
-        assert network.calls["claim"] <= crowd * 16
+        assert network.calls["claim"] <= callers * 16
         assert not getattr(inner, "_waiting", {})
     if isinstance(inner, SQLiteStore):
         assert not inner._connection.is_open
 
 
 @pytest.mark.fault("F69")
-def test_waiters_are_woken_by_the_result_and_not_by_their_next_look(faulty: SyncClient, network: FaultyNetwork) -> None:
+def test_waiters_are_woken_by_the_result_and_not_by_their_next_poll(faulty: SyncClient, network: FaultyNetwork) -> None:
     """The pauses have grown to half a second by then; being woken takes a few milliseconds."""
-    worker = faulty.another(wait="30s")  # waits on the very store that settles, so that it can be woken
+    worker = faulty.another(wait="30s")  # waits on the same store object that settles, so that it can be woken
     go = threading.Event()
 
     def slow() -> str:
