@@ -44,7 +44,10 @@ def test_the_answer_is_remembered_and_merging_goes_by_the_policies_that_were_dec
     )
     assert "Ana Schmi" in unasked.stderr, "what would be merged is shown"
     assert len(as_json("review", "--people", url)) == 1
-    assert call("review", "p2", "p1", "--same", "--yes", "--people", url).stderr.splitlines()[-1] == "p2 was merged into p1."
+    assert (
+        call("review", "p2", "p1", "--same", "--yes", "--people", url).stderr.splitlines()[-1]
+        == "p2 was merged into p1."
+    )
     assert as_json("review", "--people", url) == []
     with People(url, policies={"Room": FIRST}) as people:
         [anna] = people

@@ -212,7 +212,7 @@ async def test_two_at_once_need_names(remote: Remote) -> None:
         async with once.claim("order:7"), httpx.AsyncClient(transport=transport, auth=IdempotencyKeys()) as http:
             first = asyncio.create_task(http.post(URL, json={"n": 1}))
             await arrived.wait()
-            with pytest.raises(Reentrant, match="under way"):
+            with pytest.raises(Reentrant, match="in flight"):
                 await http.post(URL, json={"n": 2})
             go.set()
             await first

@@ -133,7 +133,7 @@ async def test_an_application_that_begins_two_answers_is_told_so_and_none_is_kep
         sent.append(message)
 
     async with guarded(app) as middleware:
-        with pytest.raises(RuntimeError, match="begun before"):
+        with pytest.raises(RuntimeError, match="already started"):
             await middleware(scope_of(), replaying(*messages_of()), send)
     assert sent == []
 

@@ -162,7 +162,7 @@ def test_an_application_that_takes_its_time_for_a_part_is_not_taken_for_a_stalle
     middleware = guarded(app, once, stall_timeout="20ms")
     looks: list[float] = []
     answer: Any = iter(middleware(environ_of(), Server().start))
-    watch_over = answer._watch_over
+    watch_over = answer._start_stall_timer
 
     def looked(seconds: float) -> None:
         looks.append(seconds)
@@ -170,7 +170,7 @@ def test_an_application_that_takes_its_time_for_a_part_is_not_taken_for_a_stalle
             go.set()
         watch_over(seconds)
 
-    answer._watch_over = looked
+    answer._start_stall_timer = looked
     assert [*answer] == [b"a", b"b", b"c"]
     answer.close()
     server = Server()
@@ -260,7 +260,7 @@ def test_an_answer_that_the_server_refuses_leaves_no_key_locked(once: Once, part
 
 
 def test_an_application_without_a_status_has_failed(once: Once) -> None:
-    with pytest.raises(Exception, match="no status"):
+    with pytest.raises(Exception, match="did not call start_response"):
         Server().read(guarded(lambda environ, start_response: [b"?"], once))
 
 

@@ -27,7 +27,14 @@ from onceward.protocol.window import parse_window
 from onceward.results.codec import PLAIN, is_encrypted
 from onceward.results.stored_input import stored_input_bytes
 from onceward.runtime.bridge import run
-from onceward.sagas.admin import compensation_request, may_be_abandoned, refuse_to_forget, requeue, resolve_request, retry_request
+from onceward.sagas.admin import (
+    compensation_request,
+    may_be_abandoned,
+    refuse_to_forget,
+    requeue,
+    resolve_request,
+    retry_request,
+)
 from onceward.sagas.decisions import SagaDecision, resolve_open_step
 from onceward.sagas.journal import journal_from
 from onceward.sagas.step_context import associated_data
@@ -38,7 +45,18 @@ from .exit_codes import Exit
 from .find import find_one, iter_records
 from .inspect import KEY, state_text
 from .open_store import SEARCH_TIMEOUT, TIMEOUT, opened_store
-from .program import POSITIVE_COUNT, SCOPE, CommandError, common_options, current_settings, program, scope, setting_option, store_url, wants_json
+from .program import (
+    POSITIVE_COUNT,
+    SCOPE,
+    CommandError,
+    common_options,
+    current_settings,
+    program,
+    scope,
+    setting_option,
+    store_url,
+    wants_json,
+)
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -25,7 +25,19 @@ from .errors import scope_hint
 from .explain import sentences
 from .find import WORK_STATES, find_one, first_records
 from .open_store import SEARCH_TIMEOUT, opened_store
-from .program import APP, POSITIVE_COUNT, SCOPE, TENANT, common_options, current_settings, print_error, program, scope, store_url, wants_json
+from .program import (
+    APP,
+    POSITIVE_COUNT,
+    SCOPE,
+    TENANT,
+    common_options,
+    current_settings,
+    print_error,
+    program,
+    scope,
+    store_url,
+    wants_json,
+)
 from .retry_spans import unversioned
 from .settings import mask_secrets, operations_from_file, retry_spans
 

@@ -199,7 +199,22 @@ def program() -> None: ...
 
 def load_commands() -> None:
     """Import the modules of all commands: each module adds its commands when it is imported."""
-    from . import audit, change, check, consume, doctor, import_file, inspect, migrate, operations, recover, review, run, sagas, schedule  # noqa: F401 (imported to add their commands)
+    from . import (  # noqa: F401 (imported to add their commands)
+        audit,
+        change,
+        check,
+        consume,
+        doctor,
+        import_file,
+        inspect,
+        migrate,
+        operations,
+        recover,
+        review,
+        run,
+        sagas,
+        schedule,
+    )
 
 
 def start(arguments: Sequence[str] | None = None) -> NoReturn:

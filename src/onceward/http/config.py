@@ -19,7 +19,20 @@ from onceward.protocol.window import Window
 
 from .http_settlement import RequestRefused
 from .routes import Routes
-from .semantics import NO_PRINCIPAL, REPLAYED_HEADER, IdempotentRequest, Problem, RawResponse, decode_response, error_response, fingerprint_request, outcome_response, parse_key, problem_response, window_header
+from .semantics import (
+    NO_PRINCIPAL,
+    REPLAYED_HEADER,
+    IdempotentRequest,
+    Problem,
+    RawResponse,
+    decode_response,
+    error_response,
+    fingerprint_request,
+    outcome_response,
+    parse_key,
+    problem_response,
+    window_header,
+)
 
 MAX_BODY: Final = 10_000_000
 MAX_RESPONSE: Final = 1_000_000

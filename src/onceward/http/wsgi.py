@@ -13,7 +13,16 @@ from typing import Any, Unpack
 from onceward.client.sync import Once
 from onceward.engine.execute import lookup_outcome
 from onceward.engine.job import Job
-from onceward.errors import NOT_DOWN, AlreadyDone, ClaimError, ConfigurationError, InvalidKey, NotAcquired, ResultError, StoreError
+from onceward.errors import (
+    NOT_DOWN,
+    AlreadyDone,
+    ClaimError,
+    ConfigurationError,
+    InvalidKey,
+    NotAcquired,
+    ResultError,
+    StoreError,
+)
 from onceward.operations.block import ClaimBlock
 
 from .body import CHUNK_SIZE, MAX_LENGTH_DIGITS, Body, BodyTooLarge
