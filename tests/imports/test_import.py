@@ -157,7 +157,7 @@ def test_an_import_goes_into_people_and_its_rejects_into_a_file_of_their_own(fil
         import_file(file, 5)  # type: ignore[arg-type]  # the subject
     with pytest.raises(ConfigurationError, match="the file to import itself"):
         import_file(file, people, rejects=file)
-    with pytest.raises(ConfigurationError, match="batch of 0"):
+    with pytest.raises(ConfigurationError, match="batch is 0"):
         import_file(file, people, batch=0)
 
 

@@ -44,7 +44,7 @@ class Counted:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        rows, many, near = SQLiteTables.rows, SQLiteTables.many, SQLiteTables.near
+        rows, many, near = SQLiteTables.run, SQLiteTables.run_many, SQLiteTables.candidates
 
         def counted_rows(tables: SQLiteTables, statement: str, *values: object) -> object:
             self.count += 1
@@ -58,9 +58,9 @@ class Counted:
             self.count += len(blocks)
             return near(tables, blocks, most)
 
-        monkeypatch.setattr(SQLiteTables, "rows", counted_rows)
-        monkeypatch.setattr(SQLiteTables, "many", counted_many)
-        monkeypatch.setattr(SQLiteTables, "near", counted_near)
+        monkeypatch.setattr(SQLiteTables, "run", counted_rows)
+        monkeypatch.setattr(SQLiteTables, "run_many", counted_many)
+        monkeypatch.setattr(SQLiteTables, "candidates", counted_near)
 
     def since(self, before: int) -> int:
         return self.count - before

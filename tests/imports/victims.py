@@ -108,8 +108,8 @@ def count_down(left: int) -> None:
 
         setattr(SQLiteTables, verb, call)
 
-    counted("rows")
-    counted("many")
+    counted("run")
+    counted("run_many")
 
 
 if __name__ == "__main__":
