@@ -1,4 +1,4 @@
-"""Measure: `python -m bench [--quick] [-o json] [--only WORDS]`. Not in pairs: `--only import`, `loop`, `identity`."""
+"""The benchmark: `python -m bench [--quick] [-o json] [--only WORDS]`. `STANDALONE` benchmarks run only by name."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import tempfile
 from pathlib import Path
 
 from bench import (
+    cases_concurrent,
     cases_counting,
-    cases_crowd,
     cases_keys,
     cases_many,
     cases_memory,
@@ -19,13 +19,13 @@ from bench import (
     cases_sqlite,
     files,
     http,
-    identity,
     imports,
     instructions,
+    latest,
+    latest_postgres,
+    latest_redis,
     loop,
-    newest,
-    newest_postgres,
-    newest_redis,
+    people,
     queues,
     statements,
     steps,
@@ -37,12 +37,12 @@ from bench.report import HEADER, LEGEND, Finding, document, row
 SUBJECTS = (
     cases_memory,
     cases_sqlite,
-    cases_crowd,
+    cases_concurrent,
     cases_keys,
     cases_many,
-    newest,
-    newest_postgres,
-    newest_redis,
+    latest,
+    latest_postgres,
+    latest_redis,
     cases_postgres,
     cases_redis,
     queues,
@@ -50,63 +50,67 @@ SUBJECTS = (
     cases_counting,
 )
 
-ALONE = {
+STANDALONE = {
     "import": imports.main,
     "loop": loop.main,
-    "identity": identity.main,
+    "people": people.main,
     "files": files.main,
     "statements": statements.main,
     "steps": steps.main,
     "instructions": instructions.main,
 }
-"""What is compared with nothing: run by its name only."""
+"""Benchmarks that compare with nothing else. They run only by their exact name."""
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m bench", description="Onceward beside its peers and the bare storage, in pairs, with its bars."
+        prog="python -m bench",
+        description="Compare Onceward with other libraries and the bare storage, in pairs, and with its targets.",
     )
-    parser.add_argument("--quick", action="store_true", help="a few rounds: to see that it works, not to quote")
+    parser.add_argument(
+        "--quick", action="store_true", help="only a few rounds, to check that it works; do not quote the figures"
+    )
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     parser.add_argument(
         "--only",
         default="",
         metavar="WORDS",
-        help="cases whose names contain these words, such as 'sqlite fresh'; 'loop' and 'import' are run only this way",
+        help="run cases whose names contain these words, such as 'sqlite fresh', or a standalone benchmark: "
+        + ", ".join(STANDALONE),
     )
-    parser.add_argument("--rounds", type=int, help="of A B B A, for every case")
+    parser.add_argument("--rounds", type=int, help="number of A B B A rounds for every case")
     return parser.parse_args(arguments)
 
 
 def main(arguments: list[str]) -> int:
-    chosen = parse(arguments)
-    if chosen.only in ALONE:
-        return ALONE[chosen.only](quick=chosen.quick, as_json=chosen.output == "json")
-    effort = QUICK if chosen.quick else THOROUGH
-    table = chosen.output == "table"
+    options = parse(arguments)
+    if options.only in STANDALONE:
+        return STANDALONE[options.only](quick=options.quick, as_json=options.output == "json")
+    effort = QUICK if options.quick else THOROUGH
+    table = options.output == "table"
     found: dict[str, Finding] = {}
     with tempfile.TemporaryDirectory(prefix="onceward-bench-") as folder:
-        for case in cases(Plan(effort, Path(folder), tuple(chosen.only.split()))):
+        for case in cases(Plan(effort, Path(folder), tuple(options.only.split()))):
             if table and not found:
                 print(HEADER)
-            found[case.name] = case if not isinstance(case, Case) else measured(case, chosen.rounds)
+            found[case.name] = case if not isinstance(case, Case) else measure_case(case, options.rounds)
             if table:
                 print(row(case.name, found[case.name]), flush=True)
     if not found:
-        print(f"no case is named like {chosen.only!r}", file=sys.stderr)
+        print(f"no case matches {options.only!r}", file=sys.stderr)
         return 1
-    print(LEGEND if table else json.dumps(document(found, effort, quick=chosen.quick), indent=2))
-    if table and chosen.quick:
-        print(f"quick: not to be quoted; {effort.many:,} keys stand for a million")
+    print(LEGEND if table else json.dumps(document(found, effort, quick=options.quick), indent=2))
+    if table and options.quick:
+        print(f"quick: do not quote these figures; {effort.many:,} keys instead of a million")
     return 0
 
 
 def cases(plan: Plan) -> Cases:
-    """Each with its storage open for as long as the caller looks at it."""
+    """Yield the cases. The storage of each is open until the caller asks for the next one."""
     return (case for subject in SUBJECTS for case in subject.cases(plan))
 
 
-def measured(case: Case, rounds: int | None) -> Finding:
+def measure_case(case: Case, rounds: int | None) -> Finding:
     return compare(case.ours, case.theirs, case.pace._replace(rounds=rounds) if rounds else case.pace)
 
 

@@ -1,7 +1,7 @@
-"""The least that one could reasonably write by hand on the same storage.
+"""The minimum that one could reasonably write by hand on the same storage.
 
-A floor, not an alternative: no fingerprint, no types of results, no renewals, no attempts, no answer to a crash or to a
-lost reply. But each has what keeps it from being wrong in plain sight: an owner, a lease, and a check of both.
+A lower bound, not an alternative: no fingerprints, result types, renewals or attempts, and no handling of crashes or
+lost replies. But each has what prevents obvious errors: an owner, a lease, and a check of both.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 
 LEASE = 600.0  # seconds, as ours
-BUSY_MS = 60_000  # how long a connection waits for the others' transactions: longer than any block takes
+BUSY_MS = 60_000  # how long a connection waits for other transactions: longer than any block takes
 
 SETTINGS = (
     "PRAGMA journal_mode = WAL",
@@ -24,11 +24,11 @@ SETTINGS = (
     "PRAGMA temp_store = MEMORY",
     f"PRAGMA busy_timeout = {BUSY_MS}",
 )
-"""The same as our own store's, so that the difference is the statements and what is around them."""
+"""The same as in our own store, so that only the statements and the code around them differ."""
 
 CREATE = (
     "CREATE TABLE IF NOT EXISTS done (key TEXT NOT NULL PRIMARY KEY, state TEXT NOT NULL, token INTEGER NOT NULL,"
-    " lease_until REAL, valid_until REAL, result TEXT) WITHOUT ROWID"  # measured: quicker here than with a rowid
+    " lease_until REAL, valid_until REAL, result TEXT) WITHOUT ROWID"  # measured: faster here than with a rowid
 )
 CLAIM = "INSERT INTO done (key, state, token, lease_until) VALUES (?, 'PENDING', ?, ?) ON CONFLICT DO NOTHING"
 COMPLETE = (
@@ -43,11 +43,11 @@ Work = Callable[[str], str]
 
 
 class Busy(Exception):
-    """Somebody else is at it, or was faster: no benchmark gets here."""
+    """Another caller is processing this key, or was faster. No benchmark raises this."""
 
 
 class Entry:
-    """What the dict holds under a key."""
+    """The value of a key in the dict."""
 
     __slots__ = ("lease_until", "result", "state", "token", "valid_until")
 
@@ -76,7 +76,7 @@ class Memory:
         return result
 
     def claim(self, key: str) -> Entry:
-        """The entry: done already, or ours from now on."""
+        """Return the entry: either completed, or owned by this caller from now on."""
         with self._lock:
             now = time.time()
             entry = self._entries.get(key)
@@ -90,7 +90,7 @@ class Memory:
             return entry
 
     def complete(self, key: str, token: int, result: object) -> None:
-        """Only for the owner: whoever was replaced meanwhile must not overwrite the winner."""
+        """Complete the entry if the caller is the owner: a replaced owner must not overwrite the new one."""
         with self._lock:
             entry = self._entries[key]
             if entry.token != token:
@@ -107,7 +107,7 @@ def connect(path: Path, durability: str) -> sqlite3.Connection:
 
 
 def fresh_on(cursor: sqlite3.Cursor, work: Work) -> Work:
-    """Claim and complete, each a statement that commits by itself, on one cursor that keeps them prepared."""
+    """Claim and complete, each with an auto-committed statement, on one cursor that keeps them prepared."""
 
     def call(key: str) -> str:
         token = next(tokens)
@@ -122,7 +122,7 @@ def fresh_on(cursor: sqlite3.Cursor, work: Work) -> Work:
 
 
 def replay_on(cursor: sqlite3.Cursor, work: Work) -> Work:
-    """One SELECT and a look at what it found; done before is what all calls but the first of a key find."""
+    """Read the key with one SELECT. All calls except the first one of a key find a completed row."""
     do = fresh_on(cursor, work)
 
     def call(key: str) -> str:
@@ -139,7 +139,7 @@ def replay_on(cursor: sqlite3.Cursor, work: Work) -> Work:
 
 @contextmanager
 def shared_connection(path: Path, work: Work) -> Iterator[Work]:
-    """Threads share one connection, and each statement has it to itself."""
+    """Share one connection among threads, with a lock around each statement."""
     lock = threading.Lock()
     with closing(connect(path, "FULL")) as connection:
         cursor = connection.cursor()
@@ -162,9 +162,11 @@ def shared_connection(path: Path, work: Work) -> Iterator[Work]:
 
 @contextmanager
 def connection_per_thread(path: Path, work: Work) -> Iterator[Work]:
-    """Each thread has a connection, and writes in transactions that take the write lock before anything else."""
+    """Use one connection per thread, and transactions that acquire the write lock first."""
     own = threading.local()
-    connections = [connect(path, "FULL")]  # first, alone: several at once cannot switch a new file to WAL
+    connections = [
+        connect(path, "FULL")
+    ]  # opened first: several connections cannot switch a new file to WAL at the same time
 
     def write(cursor: sqlite3.Cursor, statement: str, *values: object) -> bool:
         cursor.execute("BEGIN IMMEDIATE")

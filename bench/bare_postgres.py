@@ -1,7 +1,7 @@
-"""The bare statements on PostgreSQL: what Onceward's own store needs, on its own table, by nothing but the driver.
+"""The bare statements on PostgreSQL: those that Onceward's store needs, on its own table, with only the driver.
 
-What is left out is everything around them: keys, judging, leases, results, lost replies. So the ratio is what Onceward
-adds to the database.
+Everything around them is omitted: keys, decisions, leases, results, lost replies. So the ratio is what Onceward adds to
+the database.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import psycopg
 from bench.bare import Busy, Work
 from onceward.stores.postgres.statements import NOW
 
-Looks = Literal["never", "first", "second"]
-"""Whether a record is looked for before it is inserted, or, as most people write it, when nothing could be."""
+Select = Literal["never", "first", "second"]
+"""When to SELECT the record: never, before the INSERT, or (as most people write it) after the INSERT had a conflict."""
 
 LEASE = 600_000_000  # µs
 NONCE = bytes(16)
@@ -36,37 +36,37 @@ _COMPLETE = """
 UPDATE "{schema}".onceward_records SET state = 'COMPLETED', updated_at = {now}, lease_until = NULL, result = {result},
     digest = {digest} WHERE id = {id} AND token = {token} AND nonce = {nonce} AND state = 'PENDING' RETURNING attempt
 """
-_LOOK = """
+_SELECT = """
 SELECT token, attempt, fingerprint, result, stored, valid_until, slide, owner, min_reader, {now}
 FROM "{schema}".onceward_records WHERE id = {id} AND state = 'COMPLETED'
 """
 
 
 class Texts:
-    """The statements as a driver wants its parameters: %s for psycopg, $1 for asyncpg."""
+    """The statements with the parameter style of the driver: %b for psycopg, $1 for asyncpg."""
 
     def __init__(self, schema: str, *, numbered: bool) -> None:
         def text(template: str, *names: str) -> str:
-            places = {name: f"${n}" if numbered else "%b" for n, name in enumerate(names, 1)}
-            return template.format(schema=schema, now=NOW, **places)
+            placeholders = {name: f"${n}" if numbered else "%b" for n, name in enumerate(names, 1)}
+            return template.format(schema=schema, now=NOW, **placeholders)
 
         self.claim = text(_CLAIM, "id", "key", "nonce", "lease")
         self.complete = text(_COMPLETE, "result", "digest", "id", "token", "nonce")
-        self.look = text(_LOOK, "id")
+        self.select = text(_SELECT, "id")
 
 
-def by_psycopg(cursor: psycopg.Cursor[Any], texts: Texts, work: Work, *, looks: bool) -> Work:
+def by_psycopg(cursor: psycopg.Cursor[Any], texts: Texts, work: Work, *, select: bool) -> Work:
     def call(key: str) -> str:
         id = hashlib.sha256(key.encode()).digest()
-        if looks:
-            found = cursor.execute(texts.look, (id,), prepare=True, binary=True).fetchone()
+        if select:
+            found = cursor.execute(texts.select, (id,), prepare=True, binary=True).fetchone()
             if found is not None:
                 return str(found[3].decode())
-        made = cursor.execute(texts.claim, (id, key, NONCE, LEASE), prepare=True, binary=True).fetchone()
-        if made is None:
+        inserted = cursor.execute(texts.claim, (id, key, NONCE, LEASE), prepare=True, binary=True).fetchone()
+        if inserted is None:
             raise Busy(key)
         result = work(key)
-        values = (result.encode(), NONCE, id, made[0], NONCE)
+        values = (result.encode(), NONCE, id, inserted[0], NONCE)
         if cursor.execute(texts.complete, values, prepare=True, binary=True).fetchone() is None:
             raise Busy(key)
         return result
@@ -75,8 +75,8 @@ def by_psycopg(cursor: psycopg.Cursor[Any], texts: Texts, work: Work, *, looks: 
 
 
 @contextmanager
-def connection_per_thread(url: str, schema: str, work: Work, *, looks: bool) -> Iterator[Work]:
-    """Each thread has a connection of its own."""
+def connection_per_thread(url: str, schema: str, work: Work, *, select: bool) -> Iterator[Work]:
+    """Use one connection per thread."""
     own = threading.local()
     connections: list[psycopg.Connection[Any]] = []
     texts = Texts(schema, numbered=False)
@@ -85,7 +85,7 @@ def connection_per_thread(url: str, schema: str, work: Work, *, looks: bool) -> 
         do: Work | None = getattr(own, "call", None)
         if do is None:
             connections.append(psycopg.connect(url, autocommit=True))
-            do = own.call = by_psycopg(connections[-1].cursor(), texts, work, looks=looks)
+            do = own.call = by_psycopg(connections[-1].cursor(), texts, work, select=select)
         return do(key)
 
     try:
@@ -96,9 +96,9 @@ def connection_per_thread(url: str, schema: str, work: Work, *, looks: bool) -> 
 
 
 async def by_asyncpg(
-    url: str, schema: str, work: Work, connections: int, *, looks: Looks
+    url: str, schema: str, work: Work, connections: int, *, select: Select
 ) -> tuple[Callable[[str], Awaitable[str]], Callable[[], Coroutine[Any, Any, None]]]:
-    """A call for each of so many tasks at once, each with a connection; and how to end it."""
+    """Return the call, for this many concurrent tasks and connections, and a function that closes everything."""
     texts = Texts(schema, numbered=True)
     pool = await asyncpg.create_pool(url, min_size=connections, max_size=connections)
     free: asyncio.Queue[Any] = asyncio.Queue()
@@ -109,13 +109,13 @@ async def by_asyncpg(
         connection = await free.get()
         try:
             id = hashlib.sha256(key.encode()).digest()
-            if looks == "first":
-                found = await connection.fetchrow(texts.look, id)
+            if select == "first":
+                found = await connection.fetchrow(texts.select, id)
                 if found is not None:
                     return str(found[3].decode())
             token = await connection.fetchval(texts.claim, id, key, NONCE, LEASE)
             if token is None:
-                found = await connection.fetchrow(texts.look, id) if looks == "second" else None
+                found = await connection.fetchrow(texts.select, id) if select == "second" else None
                 if found is None:
                     raise Busy(key)
                 return str(found[3].decode())

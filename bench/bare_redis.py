@@ -1,7 +1,7 @@
-"""The least that one could reasonably write by hand on Redis: two scripts, called by redis-py as its own docs do it.
+"""The minimum that one could reasonably write by hand on Redis: two scripts, called as in the docs of redis-py.
 
-A floor, not an alternative: no fingerprint, no types of results, no renewals, no attempts, no answer to a crash or to a
-lost reply, and the lease is the key's time to live. But it has an owner, and looks at it before it writes.
+A lower bound, not an alternative: no fingerprints, result types, renewals or attempts, and no handling of crashes or
+lost replies; the lease is the key's time to live. But it has an owner, and checks it before it writes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ tokens = count(1)
 
 
 def calling(client: Any, prefix: str, work: Work) -> Work:
-    """Claim and complete, each one EVALSHA."""
+    """Claim and complete, with one EVALSHA each."""
     claim, complete = client.script_load(CLAIM), client.script_load(COMPLETE)
 
     def call(key: str) -> str:
@@ -43,7 +43,7 @@ def calling(client: Any, prefix: str, work: Work) -> Work:
 
 
 async def awaiting(client: Any, prefix: str, work: Work) -> Callable[[str], Awaitable[str]]:
-    """The same with `redis.asyncio`."""
+    """Do the same with `redis.asyncio`."""
     claim, complete = await client.script_load(CLAIM), await client.script_load(COMPLETE)
 
     async def call(key: str) -> str:

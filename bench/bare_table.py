@@ -1,7 +1,7 @@
-"""The bare statements: those that Onceward's own store needs, on its own table, by nothing but the driver.
+"""The bare statements on SQLite: those that Onceward's store needs, on its own table, with only the driver.
 
-What is left out is everything around them: keys, judging, leases, results, locks. So the ratio is what Onceward adds to
-the database. `bare.py` has the least that somebody would write by hand instead, on a table of six columns.
+Everything around them is omitted: keys, decisions, leases, results, locks. So the ratio is what Onceward adds to the
+database. `bare.py` has the minimum that one would write by hand instead, on a table of six columns.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from onceward.stores.sqlite.rows import CLAIM_FIELD_COUNT, SELECT_COMPLETED
 LEASE = 600_000_000  # µs
 
 CLAIM = (
-    f"INSERT INTO onceward_records ({', '.join(FIELDS[:CLAIM_FIELD_COUNT])}) VALUES ({', '.join('?' * CLAIM_FIELD_COUNT)})"
-    " ON CONFLICT (id) DO NOTHING"
+    f"INSERT INTO onceward_records ({', '.join(FIELDS[:CLAIM_FIELD_COUNT])})"
+    f" VALUES ({', '.join('?' * CLAIM_FIELD_COUNT)}) ON CONFLICT (id) DO NOTHING"
 )
 COMPLETE = (
     "UPDATE onceward_records SET state = 'COMPLETED', updated_at = ?, lease_until = NULL, result = ?, digest = ?"
@@ -40,7 +40,7 @@ def connect(path: Path, durability: str) -> sqlite3.Connection:
 
 
 def on(cursor: sqlite3.Cursor, work: Work) -> Work:
-    """Look, claim, complete: each a statement that commits by itself, on one cursor that keeps them prepared."""
+    """Select, claim, complete: each with an auto-committed statement, on one cursor that keeps them prepared."""
 
     def call(key: str) -> str:
         id = hashlib.sha256(key.encode()).digest()

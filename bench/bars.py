@@ -1,4 +1,4 @@
-"""The bars: how fast Onceward must be, as data, and what a measurement says about one."""
+"""The bars (performance targets) as data, and the verdict of a measurement about a bar."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Literal, NamedTuple
 from bench.paired import Comparison, Ratio
 
 FAR = 1.3
-"""A bar missed by more than this is not met by any stretch; a smaller miss is explained by a profile."""
+"""A miss by more than this factor is a clear failure. A smaller miss must be explained by a profile."""
 
 
 class Bar(NamedTuple):
-    """`at least`: times as fast as the other side. `at most`: times as long as the other side takes.
+    """`at least`: Onceward is this many times as fast as the other side. `at most`: it takes this many times as long.
 
-    `of`: on the wall, or the CPU of this process.
+    `of`: wall-clock time, or the CPU time of this process.
     """
 
     sense: Literal["at least", "at most"]
@@ -25,7 +25,7 @@ class Bar(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """`ratio` is in the sense of the bar. `miss`: by how many times it was missed; 1 or less means met."""
+    """`ratio` is in the sense of the bar. `miss` is the factor by which it was missed; 1 or less means met."""
 
     ratio: Ratio
     miss: float
@@ -40,8 +40,8 @@ class Verdict(NamedTuple):
         return self.miss > FAR
 
     def __str__(self) -> str:
-        told = "met" if self.met else f"missed by {self.miss:.2f} ×"
-        return told if self.certain else f"{told}, but the interval reaches across"
+        text = "met" if self.met else f"missed by {self.miss:.2f} ×"
+        return text if self.certain else f"{text}, but the interval includes the bar"
 
 
 def at_least(limit: float) -> Bar:
@@ -93,9 +93,9 @@ BARS: dict[str, Bar] = {
     "nats, batches of 100, against no guard": at_least(0.7),
     "redis streams, batches of 100, against no guard": at_least(0.7),
     **{
-        f"{place}{crowd}, {kind}, against {peer}": at_least(1)
+        f"{storage}{callers}, {kind}, against {peer}": at_least(1)
         for kind in ("fresh", "replay")
-        for place, crowd, peers in (
+        for storage, callers, peers in (
             ("redis", "", ("idemkit", "powertools", "dogpile redis", "exactly_once")),
             ("redis", " 64 threads", ("powertools", "dogpile redis", "exactly_once")),
             ("redis", " 64 tasks", ("idemkit",)),
@@ -136,11 +136,11 @@ WITHOUT_BAR = (
     "memory with counters, fresh, against without",
     "memory with counters, replay, against without",
 )
-"""Measured and shown all the same: a replay takes no lease, and a table of six columns keeps none of our promises."""
+"""Measured without a target: a replay takes no lease, and a table of six columns keeps none of our promises."""
 
 
 def judge(bar: Bar, found: Comparison) -> Verdict:
-    """By the median; certain if the whole interval lies on the same side of the bar."""
+    """Judge by the median. The verdict is certain if the whole interval is on the same side of the bar."""
     measured = found.wall if bar.of == "wall" else found.cpu
     if bar.sense == "at least":
         ratio = measured.inverse()

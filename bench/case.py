@@ -1,4 +1,4 @@
-"""What a case is: two ways to do the same work, and how much effort goes into comparing them."""
+"""Cases: two ways to do the same work, and the effort to compare them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 from bench.paired import Block, Pace, Run
 
 KNOWN = 200
-"""Keys that are done already in the replay cases."""
+"""Number of completed keys in the replay cases."""
 
 Call = Callable[[str], object]
 Loop = Callable[[Callable[..., object], Sequence[Any]], Run]
-"""What calls a function with each of the keys."""
+"""Calls a function with each of the keys."""
 
 
 class Case(NamedTuple):
-    """`ours` is measured, `theirs` is what it is measured against."""
+    """Compares `ours` with `theirs`."""
 
     name: str
     ours: Block
@@ -34,25 +34,25 @@ class Missing(NamedTuple):
 
 
 class Effort(NamedTuple):
-    """How long to measure each sort of case."""
+    """How long to measure each kind of case."""
 
     calls: Pace
-    """Microseconds each."""
+    """Calls that take microseconds."""
 
     disk: Pace
     """Calls that write to a file."""
 
     log: Pace
-    """The same on a large file: each block is long enough to pay for its share of the checkpoints."""
+    """Calls that write to a large file: each block is long enough to include its share of the checkpoints."""
 
-    crowd: Pace
-    """Many callers at once."""
+    concurrent: Pace
+    """Many concurrent callers."""
 
-    struggle: Pace
-    """Callers that stand in each other's way. In short blocks most of the time is the wait of the last few."""
+    contended: Pace
+    """Callers that block each other. In short blocks, most of the time is the wait of the last few callers."""
 
     stream: Pace
-    """Events in batches of a thousand: a million in all."""
+    """Events in batches of a thousand: one million in total."""
 
     callers: int
     few: int
@@ -63,8 +63,8 @@ THOROUGH = Effort(
     calls=Pace(40, 0.02),
     disk=Pace(30, 0.1),
     log=Pace(6, 0.1, 4096),
-    crowd=Pace(10, 0.4, 256),
-    struggle=Pace(4, 0.4, 1024),
+    concurrent=Pace(10, 0.4, 256),
+    contended=Pace(4, 0.4, 1024),
     stream=Pace(10, 0.1, 50_000),
     callers=64,
     few=1_000,
@@ -74,8 +74,8 @@ QUICK = Effort(
     calls=Pace(5, 0.005),
     disk=Pace(3, 0.01),
     log=Pace(2, 0.01, 256),
-    crowd=Pace(2, 0.02, 64),
-    struggle=Pace(1, 0.02, 64),
+    concurrent=Pace(2, 0.02, 64),
+    contended=Pace(1, 0.02, 64),
     stream=Pace(1, 0.02, 2_000),
     callers=64,
     few=1_000,
@@ -91,7 +91,7 @@ class Plan(NamedTuple):
     words: tuple[str, ...] = ()
 
     def wants(self, *names: str) -> bool:
-        """Whether any of these cases was asked for: its name contains all the words."""
+        """Return whether any of these cases was selected: its name contains all the words."""
         return any(all(word in name for word in self.words) for name in names)
 
 
@@ -99,7 +99,7 @@ Cases = Iterator[Case | Missing]
 
 
 def work(key: str) -> str:
-    """What is done once per key: nothing, so that only the doing once is measured."""
+    """The work per key: it does nothing, so that only the overhead is measured."""
     return key
 
 
@@ -112,13 +112,13 @@ def calling(call: Callable[[Any], object], arguments: Sequence[Any]) -> Run:
 
 
 def fresh(call: Callable[..., object], make: Callable[[str], Any] = str, loop: Loop = calling) -> Block:
-    """Calls with a new key each; `make` makes it beforehand."""
+    """Return a block of calls with a new key each. `make` prepares the keys outside of the measurement."""
     numbers = count()
     return lambda times: loop(call, [make(f"fresh:{next(numbers)}") for _ in range(times)])
 
 
 def replay(call: Callable[..., object], make: Callable[[str], Any] = str, loop: Loop = calling) -> Block:
-    """Calls with keys that were done before."""
+    """Return a block of calls with completed keys."""
     keys = [make(f"known:{number}") for number in range(KNOWN)]
     loop(call, keys)()
     return lambda times: loop(call, [keys[number % KNOWN] for number in range(times)])

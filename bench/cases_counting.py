@@ -1,4 +1,4 @@
-"""What counting by scope costs: one event on the hot path, and whole calls, with counters and without."""
+"""The cost of counters per scope: one event on the hot path, and whole calls, with and without counters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EVENT = "an event, counted by scope, against not counted"
 def cases(plan: Plan) -> Cases:
     if plan.wants(EVENT):
         with client(counters=True) as ours, client(counters=False) as theirs:
-            yield Case(EVENT, telling(ours), telling(theirs), plan.effort.calls)
+            yield Case(EVENT, emitting(ours), emitting(theirs), plan.effort.calls)
     for kind, block in KINDS.items():
         name = f"memory with counters, {kind}, against without"
         if plan.wants(name):
@@ -35,8 +35,8 @@ def decorated(once: Once) -> Call:
     return guarded
 
 
-def telling(once: Once) -> Block:
-    """As the hot paths do it."""
+def emitting(once: Once) -> Block:
+    """Emit an event as the hot paths do."""
     engine, key = once.engine, once.key("bench")
 
     def block(times: int) -> Run:

@@ -1,4 +1,4 @@
-"""The key of a payload: all of a form, less nothing, hashed. Beside what most people write for that."""
+"""The key of a payload: a whole form, hashed. Compared with what most people write for that."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onceward.stores import MemoryStore
 
 NAME = "payload key of 1 KB, against json.dumps + sha256"
 FORMS = 64
-"""Different ones, so that nothing can be remembered from the call before."""
+"""Number of different forms, so that no cache can help."""
 
 Form = dict[str, Any]
 
@@ -26,13 +26,13 @@ def cases(plan: Plan) -> Cases:
 
         @once(key=Payload(), name="bench")
         def submit(form: Form) -> None:
-            """Never called: only its key is made."""
+            """Never called: only its key is computed."""
 
         assert is_type_exact(submit.key), "1, 1.0, True, '1' and Decimal(1) must have different keys"
-        yield Case(NAME, over_forms(submit.key), over_forms(usual_key), plan.effort.calls)
+        yield Case(NAME, over_forms(submit.key), over_forms(json_key), plan.effort.calls)
 
 
-def usual_key(form: Form) -> str:
+def json_key(form: Form) -> str:
     return hashlib.sha256(json.dumps(form, sort_keys=True, default=str).encode()).hexdigest()
 
 
@@ -47,7 +47,7 @@ def over_forms(key: Any) -> Block:
 
 
 def form(number: int) -> Form:
-    """An order of 1 KB as JSON: texts, numbers, a list of items, nesting."""
+    """Return an order of 1 KB as JSON, with texts, numbers, a list of items and nesting."""
     return {
         "order_id": f"2026-{number:06}",
         "customer": {

@@ -1,7 +1,7 @@
-"""What a call costs at a million keys against what it costs at a thousand, fresh and replayed, in both stores.
+"""The cost of a call in a store with a million keys, compared with a thousand keys, fresh and replayed, in both stores.
 
-The small store is made anew for each block of fresh calls, so that it stays small; replays take keys at random from
-all of the store. SQLite is measured with synchronous=NORMAL: waiting for the disk would hide what size costs.
+Each block of fresh calls gets a new small store, so that it stays small; replays use random keys of the whole store.
+SQLite is measured with synchronous=NORMAL: waiting for the disk would hide the cost of size.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ def _both(storage: str, plan: Plan, make: MakeStore, pace: Pace) -> Cases:
     if not wanted:
         return
     effort = plan.effort
-    with filled(make(), effort.many, told=storage) as large, set_apart():
+    with filled(make(), effort.many, label=storage) as large, frozen_objects():
         if "replay" in wanted:  # first: fresh calls add keys
             with filled(make(), effort.few) as small:
                 yield Case(names["replay"], at_random(large, effort.many), at_random(small, effort.few), effort.calls)
         if "fresh" in wanted:
             with ExitStack() as smalls:
-                yield Case(names["fresh"], fresh(large), anew(make, effort.few, smalls), pace)
+                yield Case(names["fresh"], fresh(large), new_store_per_block(make, effort.few, smalls), pace)
 
 
 def at_random(call: Call, size: int) -> Block:
-    dice = random.Random(size)
-    return lambda times: calling(call, [text(number) for number in dice.choices(range(size), k=times)])
+    rng = random.Random(size)
+    return lambda times: calling(call, [text(number) for number in rng.choices(range(size), k=times)])
 
 
-def anew(make: MakeStore, size: int, open_now: ExitStack) -> Block:
-    """Fresh calls on a small store that no block has used before; the one of the block before is closed."""
+def new_store_per_block(make: MakeStore, size: int, open_now: ExitStack) -> Block:
+    """Make fresh calls on a new small store for each block. The previous store is closed."""
 
     def block(times: int) -> Run:
         open_now.close()
@@ -70,21 +70,21 @@ def anew(make: MakeStore, size: int, open_now: ExitStack) -> Block:
 
 
 @contextmanager
-def filled(store: Store, size: int, told: str = "") -> Iterator[Function[[str], str]]:
-    """A function whose keys 0 to size are done."""
+def filled(store: Store, size: int, label: str = "") -> Iterator[Function[[str], str]]:
+    """Yield a function whose keys 0 to size are completed."""
     with Once(store, window="forever", fingerprint="none") as once:
 
         @once(key="{key}", name="bench")
         def call(key: str) -> str:  # noqa: ARG001 (the key is all that matters)
             return DONE
 
-        fill(store, call, size, told)
+        fill(store, call, size, label)
         yield call
 
 
 @contextmanager
-def set_apart() -> Iterator[None]:
-    """Not looked through by the collection before each block, which would take longer than the blocks."""
+def frozen_objects() -> Iterator[None]:
+    """Exclude existing objects from garbage collection, which would take longer than the blocks."""
     gc.freeze()
     try:
         yield
@@ -92,8 +92,8 @@ def set_apart() -> Iterator[None]:
         gc.unfreeze()
 
 
-def fill(store: Store, call: Function[[str], str], size: int, told: str = "") -> None:
-    """Claimed and completed through the store itself in large batches: a million calls would take minutes."""
+def fill(store: Store, call: Function[[str], str], size: int, label: str = "") -> None:
+    """Claim and complete keys directly in the store, in large batches: a million calls would take minutes."""
     call(text(0))
     model = run(store.read([call.key(text(0)).id], timeout=TIMEOUT))[0].record
     assert model is not None
@@ -105,8 +105,8 @@ def fill(store: Store, call: Function[[str], str], size: int, told: str = "") ->
             Complete(record.id, record.token, record.nonce, model.result, model.digest) for record in granted if record
         ]
         run(store.settle(settlements, timeout=TIMEOUT))
-        if told:
-            tell(told, start + len(keys), size)
+        if label:
+            print_progress(label, start + len(keys), size)
     assert call.outcome(text(size - 1)).reason == "replayed"
 
 
@@ -114,7 +114,7 @@ def text(number: int) -> str:
     return f"key:{number}"
 
 
-def tell(storage: str, done: int, size: int) -> None:
-    """A line for every tenth: filling takes a minute or more."""
+def print_progress(storage: str, done: int, size: int) -> None:
+    """Print a line after every tenth: filling takes a minute or more."""
     if done * 10 // size > (done - BATCH) * 10 // size:
         print(f"filling {storage}: {done:,} of {size:,} keys", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""In memory: through the decorator beside its peers, and with a ready key beside a dict and a lock."""
+"""In memory: the decorator compared with other libraries, and a prepared key compared with a dict and a lock."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ def cases(plan: Plan) -> Cases:
             with ready() as ours:
                 yield Case(
                     name,
-                    block(ours.call, ours.make, doing_nothing),
-                    block(bare.Memory().run, loop=doing_nothing),
+                    block(ours.call, ours.make, calling_nothing),
+                    block(bare.Memory().run, loop=calling_nothing),
                     plan.effort.calls,
                 )
 
 
 @contextmanager
 def decorated() -> Iterator[Call]:
-    """As most people use it."""
+    """Use the decorator, as most people do."""
     with Once(MemoryStore(), window="forever") as once:
         yield once(key="{key}", name="bench")(work)
 
 
 class Ready(NamedTuple):
-    """`make` turns a text into what a call needs; that is done beforehand. `call(made, fn)` is measured."""
+    """`make` converts a text into a key, outside of the measurement. `call(key, fn)` is measured."""
 
     make: Callable[[str], Any]
     call: Callable[[Any, Callable[[], object]], object]
@@ -55,16 +55,16 @@ class Ready(NamedTuple):
 
 @contextmanager
 def ready() -> Iterator[Ready]:
-    """The quickest way that the API offers to those who have their key at hand. The one place to change it."""
+    """The fastest way to call if the key is already known. Change it here only."""
     with Once(MemoryStore(), window="forever", fingerprint="none") as once:
         yield Ready(once.key, once.run)
 
 
 def nothing() -> None:
-    """The work under a ready key."""
+    """The work for a prepared key."""
 
 
-def doing_nothing(call: Callable[..., object], keys: Sequence[Any]) -> Run:
+def calling_nothing(call: Callable[..., object], keys: Sequence[Any]) -> Run:
     def run() -> None:
         for key in keys:
             call(key, nothing)

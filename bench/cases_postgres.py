@@ -1,4 +1,4 @@
-"""PostgreSQL (a private one, synchronous_commit on) beside the bare drivers. Two schemas a side, in turn."""
+"""PostgreSQL (private server, synchronous_commit on) compared with the bare drivers. Two schemas per side alternate."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 from bench import bare_postgres, peers_postgres
 from bench.case import KINDS, Call, Case, Cases, Missing, Plan, work
-from bench.cases_crowd import threads
-from bench.paired import TURNS_OF_A, TURNS_OF_B, Block, Pace, Run, in_turn
+from bench.cases_concurrent import threads
+from bench.paired import ORDER_OF_A, ORDER_OF_B, Block, Pace, Run, alternate
 from bench.peers import NotInstalled
 from onceward import AsyncOnce, Once
 from onceward.runtime.bridge import run
@@ -24,7 +24,7 @@ FEW, MANY = 8, 64
 ALONE = {kind: f"postgres, {kind}, against bare psycopg" for kind in KINDS}
 TASKS = {kind: f"postgres {MANY} tasks, {kind}, against bare asyncpg" for kind in KINDS}
 PAIRS = f"postgres {MANY} tasks, replay, against asyncpg insert + select"
-"""What people write by hand, and two statements; beside `TASKS`, where the other side knows that one will do."""
+"""What people write by hand, with two statements. In `TASKS`, the other side knows that one statement is enough."""
 
 PEERS = {(kind, peer): f"postgres, {kind}, against {peer}" for kind in KINDS for peer in peers_postgres.PEERS}
 PEERS_IN_THREADS = {
@@ -58,13 +58,13 @@ def cases(plan: Plan) -> Cases:
         callers = plan.effort.callers
         for kind, name in TASKS.items():
             ours, theirs = (partial(side, server.url, kind, callers) for side in (by_tasks, by_asyncpg))
-            yield from _case(name, plan, plan.effort.crowd, ours, theirs)
+            yield from _case(name, plan, plan.effort.concurrent, ours, theirs)
         replays, pairs = partial(by_tasks, server.url, "replay", callers), partial(by_pairs, server.url, callers)
-        yield from _case(PAIRS, plan, plan.effort.crowd, replays, pairs)
+        yield from _case(PAIRS, plan, plan.effort.concurrent, replays, pairs)
         for most, name in THREADS.items():
             number = min(most, plan.effort.callers)
-            crowd, bares = partial(by_threads, server.url, number), partial(by_bare_threads, server.url, number)
-            yield from _case(name, plan, plan.effort.crowd, crowd, bares)
+            guarded, bares = partial(by_threads, server.url, number), partial(by_bare_threads, server.url, number)
+            yield from _case(name, plan, plan.effort.concurrent, guarded, bares)
         yield from _peers(plan, server.url)
     finally:
         server.remove()
@@ -76,24 +76,24 @@ def _case(name: str, plan: Plan, pace: Pace, ours: Opened, theirs: Opened) -> Ca
     with ExitStack() as stack:
         a = [stack.enter_context(ours()) for _ in (0, 1)]
         b = [stack.enter_context(theirs()) for _ in (0, 1)]
-        yield Case(name, in_turn(TURNS_OF_A, *a), in_turn(TURNS_OF_B, *b), pace)
+        yield Case(name, alternate(ORDER_OF_A, *a), alternate(ORDER_OF_B, *b), pace)
 
 
 def _peers(plan: Plan, url: str) -> Cases:
     for (kind, peer), name in PEERS.items():
-        yield from _beside(name, plan, plan.effort.disk, partial(alone, url, kind), partial(by_peer, url, kind, peer))
+        yield from _vs_peer(name, plan, plan.effort.disk, partial(alone, url, kind), partial(by_peer, url, kind, peer))
     callers = plan.effort.callers
     for (kind, peer), name in PEERS_IN_THREADS.items():
         ours = partial(by_threads, url, callers, kind)
         theirs = partial(by_peer_threads, url, callers, kind, peer)
-        yield from _beside(name, plan, plan.effort.crowd, ours, theirs)
+        yield from _vs_peer(name, plan, plan.effort.concurrent, ours, theirs)
     for kind, name in IDEMKIT_TASKS.items():
         ours, others = partial(by_tasks, url, kind, callers), partial(by_idemkit_tasks, url, kind, callers)
-        yield from _beside(name, plan, plan.effort.crowd, ours, others)
+        yield from _vs_peer(name, plan, plan.effort.concurrent, ours, others)
 
 
-def _beside(name: str, plan: Plan, pace: Pace, ours: Opened, theirs: Opened) -> Cases:
-    """A peer has one place in the database, and some have one in the process: no turns."""
+def _vs_peer(name: str, plan: Plan, pace: Pace, ours: Opened, theirs: Opened) -> Cases:
+    """Compare with a peer. It has one schema, and some have one instance per process, so schemas do not alternate."""
     if not plan.wants(name):
         return
     with ExitStack() as stack:
@@ -128,7 +128,7 @@ def decorated(url: str) -> Iterator[Call]:
 
 @contextmanager
 def bare(url: str, kind: str) -> Iterator[Block]:
-    with bare_postgres.connection_per_thread(url, new_schema(url), work, looks=kind == "replay") as call:
+    with bare_postgres.connection_per_thread(url, new_schema(url), work, select=kind == "replay") as call:
         yield KINDS[kind](call)
 
 
@@ -144,7 +144,7 @@ def by_threads(url: str, number: int, kind: str = "fresh") -> Iterator[Block]:
 @contextmanager
 def by_bare_threads(url: str, number: int) -> Iterator[Block]:
     with (
-        bare_postgres.connection_per_thread(url, new_schema(url), work, looks=False) as call,
+        bare_postgres.connection_per_thread(url, new_schema(url), work, select=False) as call,
         threads(call, number) as block,
     ):
         yield block
@@ -199,9 +199,9 @@ def by_pairs(url: str, callers: int) -> AbstractContextManager[Block]:
 
 
 @contextmanager
-def _by_asyncpg(url: str, kind: str, callers: int, looks: bare_postgres.Looks) -> Iterator[Block]:
+def _by_asyncpg(url: str, kind: str, callers: int, select: bare_postgres.Select) -> Iterator[Block]:
     with asyncio.Runner() as runner:
-        call, end = runner.run(bare_postgres.by_asyncpg(url, new_schema(url), work, callers, looks=looks))
+        call, end = runner.run(bare_postgres.by_asyncpg(url, new_schema(url), work, callers, select=select))
         try:
             yield KINDS[kind](call, loop=partial(together, runner, callers))
         finally:
@@ -209,7 +209,7 @@ def _by_asyncpg(url: str, kind: str, callers: int, looks: bare_postgres.Looks) -
 
 
 def together(runner: asyncio.Runner, callers: int, call: Callable[..., Any], keys: Sequence[str]) -> Run:
-    """So many tasks take the next key each as soon as they are done with one."""
+    """Run this many tasks. Each takes the next key as soon as it has finished one."""
 
     async def caller(left: Iterator[str]) -> None:
         for key in left:

@@ -1,4 +1,4 @@
-"""Redis, alone and in a crowd: beside two scripts by hand on redis-py, and beside peers. A private server, no disk."""
+"""Redis with one and many callers, compared with two handwritten scripts and with peers. Private server, no disk."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ IN_THREADS = ("powertools", "dogpile redis", "exactly_once")
 
 Awaited = Callable[[str], Awaitable[object]]
 
-places = count()
+prefixes = count()
 
 
 def cases(plan: Plan) -> Cases:
@@ -39,7 +39,7 @@ def cases(plan: Plan) -> Cases:
     try:
         for kind in KINDS:
             yield from _alone(plan, server, kind)
-            yield from _crowds(plan, server, kind)
+            yield from _concurrent(plan, server, kind)
     finally:
         server.end()
 
@@ -64,8 +64,8 @@ def _alone(plan: Plan, server: RedisServer, kind: str) -> Cases:
                 yield Missing(name, other) if isinstance(other, str) else Case(name, block(call), block(other), pace)
 
 
-def _crowds(plan: Plan, server: RedisServer, kind: str) -> Cases:
-    block, pace = KINDS[kind], plan.effort.crowd
+def _concurrent(plan: Plan, server: RedisServer, kind: str) -> Cases:
+    block, pace = KINDS[kind], plan.effort.concurrent
     for callers, against in ((THREADS, BARE), *((64, peer) for peer in IN_THREADS)):
         name = f"redis {callers} threads, {kind}, against {against}"
         if plan.wants(name):
@@ -83,7 +83,7 @@ def _crowds(plan: Plan, server: RedisServer, kind: str) -> Cases:
 
 def _tasks(plan: Plan, server: RedisServer, kind: str, name: str, against: str) -> Cases:
     with asyncio.Runner() as runner, ExitStack() as stack:
-        once = AsyncOnce(f"{server.url()}&prefix=bench-{next(places)}", window="24h")
+        once = AsyncOnce(f"{server.url()}&prefix=bench-{next(prefixes)}", window="24h")
         stack.callback(lambda: runner.run(once.close()))
 
         @once(key="{key}", name="bench")
@@ -97,7 +97,7 @@ def _tasks(plan: Plan, server: RedisServer, kind: str, name: str, against: str) 
             return
         yield Case(
             name, by_tasks(runner, plan.effort.callers, call, kind), by_tasks(runner, plan.effort.callers, other, kind),
-            plan.effort.crowd,
+            plan.effort.concurrent,
         )  # fmt: skip
 
 
@@ -106,24 +106,24 @@ async def _other(server: RedisServer, against: str, stack: ExitStack, runner: as
         return peers_redis.idemkit_awaited(server.port, stack, runner)
     client: Any = redis.asyncio.Redis(port=server.port)
     stack.callback(lambda: runner.run(client.aclose()))
-    return await bare_redis.awaiting(client, f"bare-{next(places)}:", work)
+    return await bare_redis.awaiting(client, f"bare-{next(prefixes)}:", work)
 
 
 @contextmanager
 def ours(server: RedisServer) -> Iterator[Call]:
-    with Once(f"{server.url()}&prefix=bench-{next(places)}", window="24h") as once:
+    with Once(f"{server.url()}&prefix=bench-{next(prefixes)}", window="24h") as once:
         yield once(key="{key}", name="bench")(work)
 
 
 @contextmanager
 def theirs(server: RedisServer, against: str) -> Iterator[Call | str]:
-    """The other side, or the name of the package that is missing."""
+    """Yield the other side, or the name of the missing package."""
     if against == BARE:
         with redis.Redis(port=server.port) as client:
-            yield bare_redis.calling(client, f"bare-{next(places)}:", work)
+            yield bare_redis.calling(client, f"bare-{next(prefixes)}:", work)
         return
     with redis.Redis(port=server.port) as client:
-        client.flushdb()  # a peer knows the keys of the case before
+        client.flushdb()  # a peer would know the keys of the previous case
     with ExitStack() as closing:
         try:
             call: Call | str = peers_redis.PEERS[against](server.port, closing)

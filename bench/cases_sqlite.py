@@ -1,4 +1,4 @@
-"""SQLite with one caller, beside the same statements without us, and beside a lean table. Two files a side, in turn."""
+"""SQLite with one caller, compared with the bare statements and with a lean table. Two files per side, alternating."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench import bare, bare_table
 from bench.case import KINDS, Call, Case, Cases, Plan, work
-from bench.paired import TURNS_OF_A, TURNS_OF_B, in_turn
+from bench.paired import ORDER_OF_A, ORDER_OF_B, alternate
 from onceward import Once
 
 LEAN = {"fresh": bare.fresh_on, "replay": bare.replay_on}
@@ -27,7 +27,7 @@ def cases(plan: Plan) -> Cases:
                 bares = [by_hand(Path(folder) / f"bare-{n}.db", durability, kind) for n in (0, 1)]
                 a, b = ([block(stack.enter_context(one)) for one in side] for side in (ours, bares))
                 pace = plan.effort.disk if kind == "fresh" else plan.effort.calls
-                yield Case(name, in_turn(TURNS_OF_A, *a), in_turn(TURNS_OF_B, *b), pace)
+                yield Case(name, alternate(ORDER_OF_A, *a), alternate(ORDER_OF_B, *b), pace)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
-"""HTTP on Redis: what the middleware costs a server, beside the bare application and beside peers.
+"""HTTP on Redis: the cost of the middleware, compared with the bare application and with peers.
 
-The applications are served by uvicorn in this process, and the clients are in another: the CPU of this process is the
-server's, all of it, and that is what the bars are about. A private Redis without a disk; 64 connections.
+uvicorn serves the applications in this process; the clients are in another process. So the CPU time of this process is
+that of the server, which the bars are about. A private Redis server without a disk; 64 connections.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def cases(plan: Plan) -> Cases:
                 yield Missing(name, missing.package)
                 continue
             ours = site.port("onceward", http_apps.onceward)
-            yield Case(name, site.block(ours, kind), site.block(theirs, kind), plan.effort.crowd)
+            yield Case(name, site.block(ours, kind), site.block(theirs, kind), plan.effort.concurrent)
 
 
 def name_of(kind: str, against: str) -> str:
@@ -60,7 +60,7 @@ def exists(kind: str, against: str) -> bool:
 
 
 class Site:
-    """All applications, each on a port of its own, and the clients."""
+    """All applications, each on its own port, and the clients."""
 
     def __init__(self, runner: asyncio.Runner, url: str, clients: subprocess.Popen[str]) -> None:
         self._runner = runner
@@ -86,7 +86,7 @@ class Site:
                     runner.run(close())
 
     def port(self, name: str, make: Make) -> int:
-        """Where the application of this name is served; started when it is first asked for."""
+        """Return the port of the application with this name. It is started on first use."""
         if name not in self._ports:
             self._ports[name] = self._runner.run(self._serve(make))
         return self._ports[name]
@@ -107,7 +107,7 @@ class Site:
         return port
 
     def block(self, port: int, kind: str) -> Block:
-        """So many requests, by all clients together."""
+        """Return a block of requests that all clients send together."""
         known = [f"known-{next(_numbers)}" for _ in range(KNOWN)]
         if kind == "replay":
             self._run(port, known)
@@ -122,19 +122,21 @@ class Site:
         return block
 
     def _run(self, port: int, keys: list[str]) -> None:
-        told = self._runner.run(self._asked(f"{port} {' '.join(keys)}\n"))
-        assert told == f"200:{len(keys)}", f"{next(name for name, one in self._ports.items() if one == port)}: {told}"
+        statuses = self._runner.run(self._send_job(f"{port} {' '.join(keys)}\n"))
+        assert statuses == f"200:{len(keys)}", (
+            f"{next(name for name, one in self._ports.items() if one == port)}: {statuses}"
+        )
 
-    async def _asked(self, job: str) -> str:
+    async def _send_job(self, job: str) -> str:
         clients = self._clients
         assert clients.stdin is not None
         assert clients.stdout is not None
         clients.stdin.write(job)
         clients.stdin.flush()
-        loop, told = asyncio.get_running_loop(), asyncio.Event()
-        loop.add_reader(clients.stdout, told.set)
+        loop, readable = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(clients.stdout, readable.set)
         try:
-            await told.wait()
+            await readable.wait()
         finally:
             loop.remove_reader(clients.stdout)
         return clients.stdout.readline().strip()

@@ -1,4 +1,4 @@
-"""One small FastAPI application: bare, behind our middleware, and behind each peer as its own documentation has it."""
+"""One small FastAPI application: bare, with our middleware, and with each peer as its documentation shows."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from onceward.http.asgi import IdempotencyMiddleware
 
 Close = Callable[[], Awaitable[object]]
 Make = Callable[[str], tuple[Any, Close]]
-"""From the URL of the server to the application, and how to close what it has opened."""
+"""Takes the URL of the Redis server. Returns the application, and a function that closes what it has opened."""
 
-places = count()
+prefixes = count()
 
-MOST = 1_000
-"""Connections of a peer: some still use one while the next request comes, and the driver's default is 100."""
+MAX_CONNECTIONS = 1_000
+"""For peers: some still use a connection when the next request arrives, and the driver's default is 100."""
 
 
 def application(decorate: Callable[[Any], Any] = lambda handler: handler) -> Any:
@@ -32,17 +32,17 @@ def application(decorate: Callable[[Any], Any] = lambda handler: handler) -> Any
         cents: int
         note: str
 
-    async def order(request: Request, order: Order) -> JSONResponse:  # noqa: ARG001 (a peer wants it)
+    async def order(request: Request, order: Order) -> JSONResponse:  # noqa: ARG001 (a peer needs it)
         return JSONResponse({"id": 7, "item": order.item, "cents": order.cents})
 
-    order.__annotations__.update(request=Request, order=Order)  # names of a function's own are not found by name
+    order.__annotations__.update(request=Request, order=Order)  # local names cannot be resolved from annotations
     app = FastAPI()
     app.post("/orders", response_model=None)(decorate(order))
     return app
 
 
 async def nothing() -> None:
-    """There is nothing to close."""
+    """Close nothing."""
 
 
 def bare(_: str) -> tuple[Any, Close]:
@@ -50,7 +50,7 @@ def bare(_: str) -> tuple[Any, Close]:
 
 
 def onceward(url: str) -> tuple[Any, Close]:
-    once = AsyncOnce(f"{url}?unsafe_persistence=allow&prefix=bench-{next(places)}", window="24h")
+    once = AsyncOnce(f"{url}?unsafe_persistence=allow&prefix=bench-{next(prefixes)}", window="24h")
     app = application()
     app.add_middleware(IdempotencyMiddleware, once, principal=lambda scope: "bench", optional=["/orders"])  # noqa: ARG005
     return app, once.close
@@ -58,7 +58,7 @@ def onceward(url: str) -> tuple[Any, Close]:
 
 def idemkit(url: str) -> tuple[Any, Close]:
     library = module("idemkit", "idemkit")
-    backend = library.RedisBackend.from_url(url, namespace=f"bench-{next(places)}", max_connections=MOST)
+    backend = library.RedisBackend.from_url(url, namespace=f"bench-{next(prefixes)}", max_connections=MAX_CONNECTIONS)
     app = application()
     app.add_middleware(
         library.IdempotencyMiddleware,
@@ -71,9 +71,9 @@ def idemkit(url: str) -> tuple[Any, Close]:
 def asgi_idempotency_header(url: str) -> tuple[Any, Close]:
     library = module("idempotency_header_middleware", "asgi-idempotency-header")
     backends = module("idempotency_header_middleware.backends.redis", "asgi-idempotency-header")
-    client: Any = redis.asyncio.Redis.from_url(url, max_connections=MOST)
-    place = f"bench-{next(places)}"
-    backend = backends.RedisBackend(client, keys_key=f"{place}-keys", response_key=f"{place}-responses")
+    client: Any = redis.asyncio.Redis.from_url(url, max_connections=MAX_CONNECTIONS)
+    prefix = f"bench-{next(prefixes)}"
+    backend = backends.RedisBackend(client, keys_key=f"{prefix}-keys", response_key=f"{prefix}-responses")
     app = application()
     app.add_middleware(library.IdempotencyHeaderMiddleware, backend=backend)
     return app, client.aclose
@@ -81,17 +81,17 @@ def asgi_idempotency_header(url: str) -> tuple[Any, Close]:
 
 def fastapi_idempotency_key(url: str) -> tuple[Any, Close]:
     library = module("fastapi_idempotency_key", "fastapi-idempotency-key")
-    client: Any = redis.asyncio.Redis.from_url(url, max_connections=MOST)
+    client: Any = redis.asyncio.Redis.from_url(url, max_connections=MAX_CONNECTIONS)
     app = application()
-    backend = library.RedisBackend(redis=client, prefix=f"bench-{next(places)}:")
+    backend = library.RedisBackend(redis=client, prefix=f"bench-{next(prefixes)}:")
     app.add_middleware(library.IdempotencyMiddleware, backend=backend)
     return app, client.aclose
 
 
 def idemptx(url: str) -> tuple[Any, Close]:
     library, backends = module("idemptx", "idemptx"), module("idemptx.backend", "idemptx")
-    client: Any = redis.asyncio.Redis.from_url(url, max_connections=MOST)
-    backend = backends.AsyncRedisBackend(client, prefix=f"bench-{next(places)}:")
+    client: Any = redis.asyncio.Redis.from_url(url, max_connections=MAX_CONNECTIONS)
+    backend = backends.AsyncRedisBackend(client, prefix=f"bench-{next(prefixes)}:")
     return application(library.idempotent(storage_backend=backend, key_ttl=86_400)), client.aclose
 
 

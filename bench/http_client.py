@@ -1,8 +1,8 @@
-"""The clients of `bench.http`, in a process of their own: `python -m bench.http_client CLIENTS`.
+"""The clients of `bench.http`, in a separate process: `python -m bench.http_client CLIENTS`.
 
-Each line on the standard input is a job, `PORT KEYS`, where KEYS are the keys to send, one a request, `-` for none;
-they are sent over as many connections as there are clients, each waiting for its answer. When all are answered, a line
-says with which statuses.
+Each line on standard input is a job, `PORT KEYS`. KEYS are the idempotency keys, one per request; `-` means none. There
+is one connection per client, and each waits for its response. When all responses have arrived, a line with the statuses
+is printed.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ def request_with(key: str) -> bytes:
 
 
 class Client(asyncio.Protocol):
-    """One connection that asks, waits, and asks again."""
+    """One connection that sends a request, waits for the response, and sends the next one."""
 
     _transport: asyncio.Transport
 
     def __init__(self) -> None:
-        self._heard = b""
+        self._buffer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def work(self, keys: Iterator[str], statuses: Counter[str]) -> asyncio.Future[None]:
-        """Ask for one after the other, until none are left."""
+        """Send one request after the other until no keys are left."""
         self._keys = keys
         self._statuses = statuses
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._ask()
+        self._send_next()
         return self._done
 
-    def _ask(self) -> None:
+    def _send_next(self) -> None:
         key = next(self._keys, None)
         if key is None:
             self._done.set_result(None)
@@ -54,27 +54,27 @@ class Client(asyncio.Protocol):
             self._transport.write(request_with(key))
 
     def data_received(self, data: bytes) -> None:
-        self._heard += data
-        head, found, body = self._heard.partition(b"\r\n\r\n")
+        self._buffer += data
+        head, found, body = self._buffer.partition(b"\r\n\r\n")
         if not found:
             return
         length = head.lower().partition(_LENGTH)[2].partition(b"\r\n")[0]
         if len(body) >= int(length) if length else body.endswith(_LAST_CHUNK):
             self._statuses[head[9:12].decode()] += 1
-            self._heard = b""
-            self._ask()
+            self._buffer = b""
+            self._send_next()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._done.done():
-            self._done.set_exception(exc or ConnectionError("the server has hung up"))
+            self._done.set_exception(exc or ConnectionError("the server closed the connection"))
 
 
 async def work(port: int, keys: list[str], clients: int, known: dict[int, list[Client]]) -> str:
-    """Connections stay open, so that what is measured is not how they are made."""
+    """Run a job. Connections stay open, so that connecting is not measured."""
     loop, left, statuses = asyncio.get_running_loop(), iter(keys), Counter[str]()
     if port not in known:
-        links = [await loop.create_connection(Client, "127.0.0.1", port) for _ in range(clients)]
-        known[port] = [client for _, client in links]
+        connections = [await loop.create_connection(Client, "127.0.0.1", port) for _ in range(clients)]
+        known[port] = [client for _, client in connections]
     await asyncio.gather(*(client.work(left, statuses) for client in known[port]))
     return " ".join(f"{status}:{number}" for status, number in sorted(statuses.items()))
 

@@ -1,8 +1,8 @@
-"""What `import onceward` costs: `python -m bench --only import`.
+"""The cost of `import onceward`: `python -m bench --only import`.
 
-In a virtual environment that holds nothing but Onceward: other packages slow every import of a new interpreter by
-what they add to its start. Bytecode is compiled first, as in an installed package. The rows take turns, so that
-whatever slows the machine for a while slows all of them.
+Run it in a virtual environment with nothing but Onceward: other packages slow down the start of every interpreter.
+Bytecode is compiled first, as in an installed package. The statements alternate, so that a temporary slowdown of the
+machine affects all of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from statistics import median
 from typing import NamedTuple
 
 STATEMENTS = (
-    "import msgspec, ormsgpack",  # our dependencies: the floor
+    "import msgspec, ormsgpack",  # our dependencies: the lower bound
     "import onceward",
     "from onceward import AsyncOnce",
 )
@@ -31,7 +31,7 @@ print(took, len(sys.modules))
 
 
 class Cost(NamedTuple):
-    """Of one statement in a new interpreter: milliseconds, and how many modules it has in the end."""
+    """The cost of one statement in a new interpreter: milliseconds, and the number of modules loaded in the end."""
 
     statement: str
     least: float
@@ -66,5 +66,5 @@ def fresh(statement: str, compiled: str) -> tuple[float, int]:
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": compiled}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-c", PROBE.format(statement=statement)]
-    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split()
-    return float(said[0]) * 1000, int(said[1])
+    output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split()
+    return float(output[0]) * 1000, int(output[1])

@@ -1,8 +1,8 @@
-"""What a cycle takes of the client's processor, in instructions: `python -m bench --only instructions`.
+"""The CPU instructions of one cycle in the client: `python -m bench --only instructions`.
 
-Times of small things drown in the noise of a shared machine; how many instructions were needed for them does not.
-valgrind counts them (user space only: what the kernel does for a call is not in it), in a run of few and in one of many
-cycles, so that what it takes to begin cancels out. What varies is how many requests happen to share a call.
+Short times disappear in the noise of a shared machine; instruction counts do not. valgrind counts them (user space
+only, without the kernel) in one run with few cycles and one with many, so that the cost of starting cancels out. The
+count still varies with how many requests happen to share a batch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _COUNTED = re.compile(r"I\s+refs:\s+([\d,]+)")
 
 
 class Way(NamedTuple):
-    """One way to call, and what it takes."""
+    """One way to call, and its instructions per cycle."""
 
     name: str
     instructions: int
@@ -40,23 +40,23 @@ class Way(NamedTuple):
 def main(*, quick: bool, as_json: bool) -> int:
     valgrind = shutil.which("valgrind")
     if valgrind is None:
-        print(f"valgrind counts the instructions, and is not here: {HOW}", file=sys.stderr)
+        print(f"valgrind is not installed: {HOW}", file=sys.stderr)
         return 1
     server = RedisServer().begin()
     try:
         many = QUICKLY if quick else MANY
-        found = [Way(name, counted(valgrind, name, server.port, many)) for name in WAYS]
+        found = [Way(name, count_instructions(valgrind, name, server.port, many)) for name in WAYS]
     finally:
         server.end()
     if as_json:
         print(json.dumps([one._asdict() for one in found], indent=2))
         return 0
     for one in found:
-        print(f"{one.name:<40}{one.instructions:>12,} instructions a cycle")
+        print(f"{one.name:<40}{one.instructions:>12,} instructions per cycle")
     return 0
 
 
-def counted(valgrind: str, name: str, port: int, many: int) -> int:
+def count_instructions(valgrind: str, name: str, port: int, many: int) -> int:
     runs = [
         subprocess.Popen(
             [
@@ -68,18 +68,18 @@ def counted(valgrind: str, name: str, port: int, many: int) -> int:
         )
         for cycles in (FEW, many)
     ]
-    few, all_of_them = (_told(run.communicate()[1], run.returncode) for run in runs)
-    return (all_of_them - few) // (many - FEW)
+    few_count, many_count = (_parse_count(run.communicate()[1], run.returncode) for run in runs)
+    return (many_count - few_count) // (many - FEW)
 
 
-def _told(text: str, code: int) -> int:
+def _parse_count(text: str, code: int) -> int:
     found = _COUNTED.search(text)
     if code or found is None:
         raise RuntimeError(f"valgrind ended with {code}: {text[-400:]}")
     return int(found[1].replace(",", ""))
 
 
-async def by_all(call: Callable[[str], Awaitable[object]], cycles: int) -> None:
+async def run_cycles(call: Callable[[str], Awaitable[object]], cycles: int) -> None:
     left = iter([f"order:{number}" for number in range(cycles)])
 
     async def caller() -> None:
@@ -97,12 +97,12 @@ async def on_redis(port: int, cycles: int) -> None:
         async def call(key: str) -> str:
             return work(key)
 
-        await by_all(call, cycles)
+        await run_cycles(call, cycles)
 
 
 async def on_redis_by_hand(port: int, cycles: int) -> None:
     async with redis.asyncio.Redis(port=port) as client:
-        await by_all(await bare_redis.awaiting(client, f"{time.time_ns()}:", work), cycles)
+        await run_cycles(await bare_redis.awaiting(client, f"{time.time_ns()}:", work), cycles)
 
 
 def in_memory(_port: int, cycles: int) -> None:

@@ -1,9 +1,9 @@
-"""How long an event loop waits for us: `python -m bench --only loop`.
+"""How long calls block an event loop: `python -m bench --only loop`.
 
-A task that only wants to tick each millisecond runs beside the calls; told is the longest time that it was late, and
-how much of that the loop's own thread was computing (its CPU time, which other programs cannot lengthen). The rest it
-waited: for the interpreter, which another thread of ours held, or for the machine. The first row does nothing at all:
-that much is the machine's own.
+A task that ticks every millisecond runs beside the calls. Reported are its longest delay, and how much of that the
+loop's own thread was computing (its CPU time, which other programs cannot increase). For the rest it waited: for the
+interpreter lock, which another thread of ours held, or for the machine. The first row does nothing at all: it shows the
+noise of the machine.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from typing import Any, NamedTuple
 
 from onceward import AsyncOnce, Content
 
-PAUSE = 0.001  # not 0: a loop that never rests keeps every other thread from the interpreter
+PAUSE = 0.001  # not 0: a loop that never sleeps keeps other threads from running
 MB = 1_000_000
 
 Call = Callable[[AsyncOnce, int], Coroutine[Any, Any, object]]
 
 
 class Gap(NamedTuple):
-    """The longest gap of a round in milliseconds, in the best and in the middle one, and the longest computation."""
+    """The longest gap in milliseconds: the best and the median of all rounds, and the longest computation."""
 
     case: str
     least: float
@@ -38,55 +38,55 @@ class Gap(NamedTuple):
 
 def main(*, quick: bool, as_json: bool) -> int:
     if as_json:
-        found = [gap._asdict() for gap in measure(quick=quick, tell=lambda _: None)]
+        found = [gap._asdict() for gap in measure(quick=quick, report=lambda _: None)]
         print(json.dumps({"python": platform.python_version(), "gaps": found}, indent=2))
         return 0
     print(f"{'longest gap of the loop':<40}{'least':>10}{'median':>10}{'computing':>12}")
-    measure(quick=quick, tell=_print_row)
+    measure(quick=quick, report=_print_row)
     return 0
 
 
-def measure(*, quick: bool, tell: Callable[[Gap], None]) -> list[Gap]:
+def measure(*, quick: bool, report: Callable[[Gap], None]) -> list[Gap]:
     with tempfile.TemporaryDirectory(prefix="onceward-bench-") as folder:
-        return asyncio.run(_measure(Path(folder), tell, rounds=1 if quick else 15, quick=quick))
+        return asyncio.run(_measure(Path(folder), report, rounds=1 if quick else 15, quick=quick))
 
 
 def _print_row(gap: Gap) -> None:
     print(f"{gap.case:<40}{gap.least:>7.1f} ms{gap.median:>7.1f} ms{gap.computing:>9.1f} ms", flush=True)
 
 
-async def _measure(folder: Path, tell: Callable[[Gap], None], *, rounds: int, quick: bool) -> list[Gap]:
+async def _measure(folder: Path, report: Callable[[Gap], None], *, rounds: int, quick: bool) -> list[Gap]:
     found = []
     async with AsyncOnce(f"sqlite:///{folder}/loop.db", window="forever", max_result_bytes=200 * MB) as once:
         await once.run("warm", number, 0)
         for name, call in cases(folder, quick=quick).items():
-            late, computed = zip(*[await longest_gap(call, once, each) for each in range(rounds)], strict=True)
-            found.append(Gap(name, min(late), median(late), median(computed)))
-            tell(found[-1])
+            delays, computed = zip(*[await longest_gap(call, once, each) for each in range(rounds)], strict=True)
+            found.append(Gap(name, min(delays), median(delays), median(computed)))
+            report(found[-1])
     return found
 
 
 async def longest_gap(call: Call, once: AsyncOnce, each: int) -> tuple[float, float]:
-    """In milliseconds: how late the latest tick was, and how long the loop's own thread computed between two."""
-    late, computed = [0.0], [0.0]
+    """Return, in milliseconds, the longest delay of a tick, and the longest computation of the loop's own thread."""
+    delays, computed = [0.0], [0.0]
 
     async def tick() -> None:
         while True:
             wall, cpu = time.perf_counter(), time.thread_time()
             await asyncio.sleep(PAUSE)
-            late.append(time.perf_counter() - wall - PAUSE)
+            delays.append(time.perf_counter() - wall - PAUSE)
             computed.append(time.thread_time() - cpu)
 
     task = asyncio.create_task(tick())
     await asyncio.sleep(2 * PAUSE)
-    value = await call(once, each)  # noqa: F841 (kept until after the last tick: to drop it is not our doing)
+    value = await call(once, each)  # noqa: F841 (kept until after the last tick: freeing it is not our cost)
     await asyncio.sleep(2 * PAUSE)
     task.cancel()
-    return max(late) * 1000, max(computed) * 1000
+    return max(delays) * 1000, max(computed) * 1000
 
 
 def cases(folder: Path, *, quick: bool) -> dict[str, Call]:
-    """By name. Each makes its keys anew from the number of the round, unless it is to replay."""
+    """Return the cases by name. Each uses new keys per round, except for replays."""
     found: dict[str, Call] = {
         "nothing": lambda once, each: asyncio.sleep(0.05),  # noqa: ARG005 (the others need them)
         "200 claims by ten workers": ten_workers,
@@ -98,20 +98,20 @@ def cases(folder: Path, *, quick: bool) -> dict[str, Call]:
         found |= of_value(f"{size} MB of bytes", incompressible(size * MB))
     for items in (10_000,) if quick else (10_000, 50_000, 200_000):
         found |= of_value(f"{items:,} dicts", [{"id": x, "name": f"n{x}", "price": x / 4} for x in range(items)])
-    for items in (2_000,) if quick else (2_000, 20_000):  # which JSON does not know, so that all is done in Python
+    for items in (2_000,) if quick else (2_000, 20_000):  # tuples are not a JSON type, so they are encoded in Python
         found |= of_value(f"{items:,} tuples", [(x, f"n{x}", Decimal(x) / 4) for x in range(items)])
     return found
 
 
 def incompressible(size: int) -> bytes:
-    """As files are: what compresses well is smaller by the time that anybody has to hold it."""
+    """Return random bytes: results that compress well would be smaller when they are stored."""
     import random
 
     return random.Random(1).randbytes(size)
 
 
 def of_value(what: str, value: object) -> dict[str, Call]:
-    """The same value as a result, as a stored result, and as an argument."""
+    """Return cases with the same value as a result, as a replayed result, and as an argument."""
 
     async def give() -> object:
         return value

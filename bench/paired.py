@@ -1,8 +1,8 @@
-"""The method: only paired figures hold on a noisy machine.
+"""The method of measurement: on a noisy machine, only paired figures are reliable.
 
-Small blocks run in the order A B B A, again and again; each is compared with its neighbour, so that whatever slows the
-machine for a while slows both. Told are the median of the ratios and a bootstrap interval around it. A pair of the same
-work, B against itself, shows how far from 1 a ratio can get by chance alone.
+Small blocks run in the order A B B A, again and again. Each is compared with its neighbour, so that a temporary
+slowdown affects both. The results are the median of the ratios and a bootstrap interval around it. Pairs of the same
+work, B against itself, show how far from 1 a ratio can be by chance.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from statistics import median
 from typing import NamedTuple
 
 Run = Callable[[], object]
-"""Does the work; what is timed."""
+"""Does the work. This is timed."""
 
 Block = Callable[[int], Run]
-"""Prepares the work, so many times, and returns what does it. The preparation is not timed."""
+"""Prepares this many operations and returns a function that runs them. The preparation is not timed."""
 
 RESAMPLES = 2_000
 CONFIDENCE = 0.95
 LARGEST_BLOCK = 1 << 20
 
-TURNS_OF_A = (0, 1, 1, 0)
-TURNS_OF_B = (0, 1)
-"""Of two files a side: in two rounds of A B B A each file of A meets each file of B once, wherever the turns begin."""
+ORDER_OF_A = (0, 1, 1, 0)
+ORDER_OF_B = (0, 1)
+"""The order of two files per side. In two rounds of A B B A, each file of A is compared with each file of B once."""
 
 
 class Pace(NamedTuple):
-    """How often A B B A, and about how many seconds and at least how many operations a block."""
+    """The number of A B B A rounds, and the approximate seconds and minimum operations of a block."""
 
     rounds: int
     seconds: float
@@ -39,14 +39,14 @@ class Pace(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """Seconds an operation: on the wall, and of this process's CPU."""
+    """Seconds per operation: wall-clock time, and CPU time of this process."""
 
     wall: float
     cpu: float
 
 
 class Ratio(NamedTuple):
-    """How many times as long A takes as B: the median, and where it lies with 95 % confidence."""
+    """How many times as long A takes as B: the median and its 95 % confidence interval."""
 
     median: float
     low: float
@@ -57,7 +57,10 @@ class Ratio(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """`blocks`: operations in a block of A, of B. `noise` is B against B: a ratio inside its interval says nothing."""
+    """`blocks`: operations per block of A and B.
+
+    `noise` compares B with B: a ratio inside its interval means nothing.
+    """
 
     blocks: tuple[int, int]
     pairs: int
@@ -76,19 +79,19 @@ def measure(block: Block, times: int) -> Reading:
 
 
 def block_size(block: Block, seconds: float, smallest: int = 1) -> int:
-    """How often it takes place in a block of about that length: `smallest` times a power of two."""
+    """Return the number of operations in a block of about that length: `smallest` times a power of two."""
     times = smallest
     while times < LARGEST_BLOCK and measure(block, times).wall * times < seconds:
         times *= 2
     return times
 
 
-def in_turn(turns: Sequence[int], *blocks: Block) -> Block:
-    """One block after the other, as the turns say: two files on one disk differ, so no side has only one."""
-    order = cycle(turns)
+def alternate(order: Sequence[int], *blocks: Block) -> Block:
+    """Alternate between blocks in this order. Two files on one disk differ, so each side has two."""
+    indexes = cycle(order)
 
     def block(times: int) -> Run:
-        return blocks[next(order)](times)
+        return blocks[next(indexes)](times)
 
     return block
 
@@ -110,7 +113,7 @@ def compare(a: Block, b: Block, pace: Pace, *, seed: int = 1) -> Comparison:
 
 
 def _pairs(a: tuple[Block, int], b: tuple[Block, int], rounds: int) -> list[tuple[Reading, Reading]]:
-    """A B B A: each round gives two pairs of neighbours, one in either order."""
+    """Run A B B A. Each round gives two pairs of neighbours, one in each order."""
     pairs = []
     for _ in range(rounds):
         gc.collect()
@@ -124,7 +127,7 @@ def _typical(readings: list[Reading]) -> Reading:
 
 
 def ratio(values: list[float], seed: int) -> Ratio:
-    dice = random.Random(seed)
-    medians = sorted(median(dice.choices(values, k=len(values))) for _ in range(RESAMPLES))
+    rng = random.Random(seed)
+    medians = sorted(median(rng.choices(values, k=len(values))) for _ in range(RESAMPLES))
     tail = int(RESAMPLES * (1 - CONFIDENCE) / 2)
     return Ratio(median(values), medians[tail], medians[-tail - 1])

@@ -1,4 +1,4 @@
-"""Other libraries, each used as its own documentation uses it, on the same function."""
+"""Other libraries, each used as in its documentation, on the same function."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from bench.case import Call, work
 
 EXPIRES = 86_400
-"""Seconds; beyond any run, like our window, but the time is looked at as it is with any real setting."""
+"""Seconds. Longer than any run, like our window, but the expiry is checked as with any real setting."""
 
 LEASE = 30.0
-"""Seconds, as the README of exactly-once has it."""
+"""Seconds, as in the README of exactly-once."""
 
 
 class NotInstalled(Exception):
-    """The peer is not here; `make bench` installs it."""
+    """The peer is not installed; `make bench` installs it."""
 
     def __init__(self, package: str) -> None:
         super().__init__(f"{package} is not installed: make bench installs it")
@@ -38,7 +38,7 @@ def dogpile_memory() -> Call:
 
 
 def dogpile_memory_pickle() -> Call:
-    """Keeps results as bytes, as we do: what a caller does to a result changes no other caller's."""
+    """Stores results as bytes, as Onceward does: a caller that changes its result does not affect other callers."""
     return _dogpile("dogpile.cache.memory_pickle")
 
 
@@ -50,7 +50,7 @@ def _dogpile(backend: str) -> Call:
 
 
 def exactly_once() -> Call:
-    """With a lease: without one, its key is never taken over after a crash, nor kept while the work runs."""
+    """Uses a lease: without one, a key is never taken over after a crash, nor protected while the work runs."""
     library = module("exactly_once", "exactly-once")
     guarded: Call = library.once(library.Store.memory(), key=lambda key: key, lease_ttl=LEASE)(work)
     return guarded

@@ -1,4 +1,4 @@
-"""Other libraries on PostgreSQL, each used as its own documentation uses it, on the same function."""
+"""Other libraries on PostgreSQL, each used as in its documentation, on the same function."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.case import Call, work
 from bench.peers import LEASE, module
-from bench.peers_redis import by_name, nobody
+from bench.peers_redis import bench_scope, by_name
 
 Awaited = Callable[[str], Awaitable[object]]
 Peer = Callable[[str, ExitStack], Call]
@@ -23,7 +23,7 @@ def idemkit(url: str, closing: ExitStack) -> Call:
     library, bridge = module("idemkit", "idemkit"), module("idemkit.core.sync_bridge", "idemkit")
     backend = bridge.run_sync(_prepared(library, url))
     closing.callback(lambda: bridge.run_sync(backend.aclose()))
-    choices = library.MethodConfig(key_fields=["key"], scope=nobody)
+    choices = library.MethodConfig(key_fields=["key"], scope=bench_scope)
     guarded = library.idempotent_sync(backend=backend, config=choices)(by_name)
     return lambda key: guarded(key=key)
 
@@ -32,7 +32,7 @@ def idemkit_awaited(url: str, closing: ExitStack, runner: Runner) -> Awaited:
     library = module("idemkit", "idemkit")
     backend = runner.run(_prepared(library, url))
     closing.callback(lambda: runner.run(backend.aclose()))
-    choices = library.MethodConfig(key_fields=["key"], scope=nobody)
+    choices = library.MethodConfig(key_fields=["key"], scope=bench_scope)
 
     async def named(*, key: str) -> str:
         return work(key)
@@ -48,25 +48,25 @@ async def _prepared(library: Any, url: str) -> Any:
 
 
 def exactly_once(url: str, closing: ExitStack) -> Call:
-    """With a lease, as in memory. Its one table is emptied: it knows the keys of the case before."""
+    """Uses a lease, as in memory. Its only table is emptied, because it contains the keys of the previous case."""
     library = module("exactly_once", "exactly-once")
     store = library.Store.postgres(url)
     closing.callback(store.close)
     store.claim("a first call makes the table")
-    _emptied(url, "effects")
+    _truncate(url, "effects")
     guarded: Call = library.once(store, key=lambda key: key, lease_ttl=LEASE)(work)
     return guarded
 
 
 def dbos(url: str, closing: ExitStack) -> Call:
-    """A workflow under an id of the caller's. There is one DBOS a process."""
+    """Runs a workflow with the caller's id. There is one DBOS instance per process."""
     library = module("dbos", "dbos")
     logging.getLogger("dbos").setLevel(logging.ERROR)
     library.DBOS(config={"name": "bench", "system_database_url": url, "log_level": "ERROR", "run_admin_server": False})
     closing.callback(lambda: library.DBOS.destroy(destroy_registry=True))
     flow = library.DBOS.workflow(name="bench")(_flow)
     library.DBOS.launch()
-    _emptied(url, "dbos.workflow_status")
+    _truncate(url, "dbos.workflow_status")
 
     def call(key: str) -> object:
         with library.SetWorkflowID(key):
@@ -79,7 +79,7 @@ def _flow(key: str) -> str:
     return work(key)
 
 
-def _emptied(url: str, table: str) -> None:
+def _truncate(url: str, table: str) -> None:
     psycopg = module("psycopg", "psycopg")
     with psycopg.connect(url) as connection:
         connection.execute(f"TRUNCATE {table} CASCADE")

@@ -1,4 +1,4 @@
-"""Other libraries on Redis, each used as its own documentation uses it, on the same function."""
+"""Other libraries on Redis, each used as in its documentation, on the same function."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def idemkit(port: int, closing: ExitStack) -> Call:
     library, bridge = module("idemkit", "idemkit"), module("idemkit.core.sync_bridge", "idemkit")
     backend = library.RedisBackend.from_url(f"redis://127.0.0.1:{port}")
     closing.callback(lambda: bridge.run_sync(backend.aclose()))
-    choices = library.MethodConfig(key_fields=["key"], scope=nobody)
+    choices = library.MethodConfig(key_fields=["key"], scope=bench_scope)
     guarded = library.idempotent_sync(backend=backend, config=choices)(by_name)
     return lambda key: guarded(key=key)
 
@@ -26,7 +26,7 @@ def idemkit_awaited(port: int, closing: ExitStack, runner: Runner) -> Callable[[
     library = module("idemkit", "idemkit")
     backend = library.RedisBackend.from_url(f"redis://127.0.0.1:{port}")
     closing.callback(lambda: runner.run(backend.aclose()))
-    choices = library.MethodConfig(key_fields=["key"], scope=nobody)
+    choices = library.MethodConfig(key_fields=["key"], scope=bench_scope)
 
     async def named(*, key: str) -> str:
         return work(key)
@@ -39,7 +39,7 @@ def powertools(port: int, closing: ExitStack) -> Call:
     library = module("aws_lambda_powertools.utilities.idempotency", "aws-lambda-powertools")
     layer = module("aws_lambda_powertools.utilities.idempotency.persistence.cache", "aws-lambda-powertools")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the class under its new name says that its old name will go
+        warnings.simplefilter("ignore")  # a deprecation warning about the old name of the class
         store = layer.CachePersistenceLayer(client=closing.enter_context(redis.Redis(port=port)))
     choices = library.IdempotencyConfig(expires_after_seconds=EXPIRES)
     choices.register_lambda_context(TenMinutes())  # without it, a crashed call is never taken over
@@ -49,7 +49,7 @@ def powertools(port: int, closing: ExitStack) -> Call:
 
 
 def dogpile(port: int, closing: ExitStack) -> Call:
-    """With its lock on the server: without one, two processes both run."""
+    """Uses its lock on the server: without it, two processes would both run the function."""
     cache = module("dogpile.cache", "dogpile.cache")
     region = cache.make_region().configure(
         "dogpile.cache.redis",
@@ -62,7 +62,7 @@ def dogpile(port: int, closing: ExitStack) -> Call:
 
 
 def exactly_once(port: int, closing: ExitStack) -> Call:
-    """With a lease, as in memory."""
+    """Uses a lease, as in memory."""
     library = module("exactly_once", "exactly-once")
     store = library.Store.redis(f"redis://127.0.0.1:{port}/0")
     closing.callback(store.close)
@@ -71,7 +71,7 @@ def exactly_once(port: int, closing: ExitStack) -> Call:
 
 
 class TenMinutes:
-    """What a Lambda tells about itself: how long it may still run. This is its lease."""
+    """A stand-in for the Lambda context: the remaining time is used as the lease."""
 
     def get_remaining_time_in_millis(self) -> int:
         return 600_000
@@ -81,7 +81,7 @@ def by_name(*, key: str) -> str:
     return work(key)
 
 
-def nobody(*_: object, **__: object) -> str:
+def bench_scope(*_: object, **__: object) -> str:
     return "bench"
 
 

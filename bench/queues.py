@@ -1,8 +1,8 @@
-"""Messages through NATS JetStream and Redis Streams, in batches of 100: guarded beside the same without a guard.
+"""Messages through NATS JetStream and Redis Streams in batches of 100, with and without Onceward.
 
-Without: the client library by hand, a batch received and decoded, its handlers side by side, acknowledged. The handler
-writes the order to a Redis server, one command, which stands for the effect; records are on the same server. "Nothing
-but the queue": the handler does nothing, so that the guard's own cost is all there is to see.
+Without it, code with the client library receives and decodes a batch, runs its handlers concurrently, and acknowledges
+it. The handler writes the order to a Redis server with one command, as the effect; records are on the same server. In
+the cases "nothing but the queue", the handler does nothing, so that they show the cost of Onceward alone.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ def cases(plan: Plan) -> Cases:
         return
     store = RedisServer().begin()
     nats = nats_server.NatsServer().begin()
-    stream = plan.effort.stream  # of events that cost less than messages do
+    stream = plan.effort.stream  # for events, which cost less than messages
     pace = Pace(stream.rounds, 5 * stream.seconds, max(BATCH, stream.smallest // 12))
     try:
         for name, (broker, effect) in names.items():
             if plan.wants(name):
-                side: Side = OnNats(nats.url) if broker == "nats" else OnStreams(store.port)
+                side: Broker = OnNats(nats.url) if broker == "nats" else OnStreams(store.port)
                 with asyncio.Runner() as runner, working(runner, store, effect=effect) as work:
                     yield Case(name, guarded(runner, store, side, work), bare(runner, side, work), pace)
     finally:
@@ -60,7 +60,7 @@ def cases(plan: Plan) -> Cases:
 
 @contextmanager
 def working(runner: asyncio.Runner, server: RedisServer, *, effect: bool) -> Iterator[Handler]:
-    """What is done with an event."""
+    """Yield the handler of an event."""
     client: Any = redis.asyncio.Redis(port=server.port, max_connections=BATCH)
 
     async def nothing(event: dict[str, Any]) -> None: ...
@@ -72,8 +72,8 @@ def working(runner: asyncio.Runner, server: RedisServer, *, effect: bool) -> Ite
     runner.run(client.aclose())
 
 
-class Side:
-    """A broker: a queue with messages in it, and a consumer by hand."""
+class Broker:
+    """A broker: a queue with messages, and a handwritten consumer."""
 
     async def fill(self, name: str, bodies: list[bytes]) -> None:
         raise NotImplementedError
@@ -85,7 +85,7 @@ class Side:
         raise NotImplementedError
 
 
-class OnNats(Side):
+class OnNats(Broker):
     """A stream with a durable consumer."""
 
     def __init__(self, url: str) -> None:
@@ -122,8 +122,8 @@ class OnNats(Side):
         await client.close()
 
 
-class OnStreams(Side):
-    """A stream with a group."""
+class OnStreams(Broker):
+    """A stream with a consumer group."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -150,13 +150,13 @@ class OnStreams(Side):
                 done += len(entries)
 
 
-def filled(runner: asyncio.Runner, side: Side, times: int) -> str:
+def filled(runner: asyncio.Runner, side: Broker, times: int) -> str:
     name = f"s{next(numbers)}"
     runner.run(side.fill(name, [json.dumps({"id": f"{name}-{n}", "cents": 500}).encode() for n in range(times)]))
     return name
 
 
-def bare(runner: asyncio.Runner, side: Side, work: Handler) -> Block:
+def bare(runner: asyncio.Runner, side: Broker, work: Handler) -> Block:
     def block(times: int) -> Run:
         name = filled(runner, side, times)
         return lambda: runner.run(side.by_hand(name, times, work))
@@ -164,7 +164,7 @@ def bare(runner: asyncio.Runner, side: Side, work: Handler) -> Block:
     return block
 
 
-def guarded(runner: asyncio.Runner, server: RedisServer, side: Side, work: Handler) -> Block:
+def guarded(runner: asyncio.Runner, server: RedisServer, side: Broker, work: Handler) -> Block:
     def block(times: int) -> Run:
         name = filled(runner, side, times)
         return lambda: runner.run(consumed(server, side.queue(name), times, work))
@@ -173,7 +173,7 @@ def guarded(runner: asyncio.Runner, server: RedisServer, side: Side, work: Handl
 
 
 async def consumed(server: RedisServer, queue: Queue, times: int, work: Handler) -> None:
-    """All of them, acknowledged."""
+    """Consume until all messages are acknowledged."""
     async with AsyncOnce(server.url()) as once:
         done = asyncio.Event()
         left = times
@@ -182,29 +182,29 @@ async def consumed(server: RedisServer, queue: Queue, times: int, work: Handler)
         async def book(event: dict[str, Any]) -> None:
             await work(event)
 
-        def heard(number: int) -> None:
+        def on_ack(number: int) -> None:
             nonlocal left
             left -= number
             if not left:
                 done.set()
 
-        consumer = Consumer(book, Counted(queue, heard), concurrency=BATCH)
+        consumer = Consumer(book, CountingQueue(queue, on_ack), concurrency=BATCH)
         consuming = asyncio.create_task(consumer.consume())
         await done.wait()
         consuming.cancel()
         await asyncio.wait([consuming])
 
 
-class Counted:
-    """A queue that tells how many were acknowledged."""
+class CountingQueue:
+    """A queue that reports how many messages were acknowledged."""
 
-    def __init__(self, queue: Queue, heard: Callable[[int], None]) -> None:
+    def __init__(self, queue: Queue, on_ack: Callable[[int], None]) -> None:
         self._queue = queue
-        self._heard = heard
+        self._on_ack = on_ack
 
     async def ack(self, deliveries: Any) -> None:
         await self._queue.ack(deliveries)
-        self._heard(len(deliveries))
+        self._on_ack(len(deliveries))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._queue, name)

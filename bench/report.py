@@ -1,4 +1,4 @@
-"""How the figures are shown: a table for people, JSON for programs."""
+"""Output of the figures: a table for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Finding = Comparison | Missing
 HEADER = f"{'':<{WIDTH}}{'Onceward':>11}{'against':>12}  {'ratio':<21}{'noise':<19}{'bar':<8}"
 
 LEGEND = """
-Times are microseconds an operation (of http: the server's CPU). ratio: for a bar with ≥ how many times as fast Onceward
-is, else how many times as long it takes; median [95 %]. noise: the other side against itself by the same method, on the
-wall; what lies inside says nothing."""
+Times are microseconds per operation (for http: CPU time of the server). ratio: for a bar with ≥, how many times as
+fast Onceward is; otherwise, how many times as long it takes; median [95 %]. noise: the other side compared with itself
+by the same method, in wall-clock time; a ratio inside this interval means nothing."""
 
 
 def row(name: str, found: Finding) -> str:

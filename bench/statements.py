@@ -1,6 +1,6 @@
 """Statements from a queue into DuckDB, 20 % of them duplicates: `python -m bench --only statements`.
 
-200,000 messages in a stream of Valkey, one consumer, by batches of 2,000. Compared with nothing: the bar is a number.
+200,000 messages in a Valkey stream, one consumer, in batches of 2,000. Not a comparison: the bar is a fixed number.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.learning.large import large
 MESSAGES: Final = 200_000
 QUICK: Final = 5_000
 BAR: Final = 5_000
-"""Statements a second, of all that come, the duplicates included."""
+"""Statements per second, including duplicates."""
 
 
 def main(*, quick: bool, as_json: bool) -> int:
@@ -22,15 +22,17 @@ def main(*, quick: bool, as_json: bool) -> int:
     rate = found.messages_of_the_last_run / found.seconds_of_the_last_run if found.seconds_of_the_last_run else 0.0
     of_cpu = found.messages_of_the_last_run / (found.cpu_seconds_of_the_last_run or 1)
     if as_json:
-        told = {**found._asdict(), "per_second": round(rate), "bar": BAR}
-        print(json.dumps({"python": platform.python_version(), "statements": told}, indent=2))
+        result = {**found._asdict(), "per_second": round(rate), "bar": BAR}
+        print(json.dumps({"python": platform.python_version(), "statements": result}, indent=2))
     else:
         print(f"{found.messages:,} statements, {found.duplicates:,} of them duplicates: {found.statements:,} rows")
-        print(f"{rate:,.0f} a second (bar: {BAR:,}), start and last look included; {found.seconds_of_the_last_run} s")
-        print(f"{of_cpu:,.0f} a second of CPU, all threads")
-        print(f"most memory at each quarter of the way: {', '.join(f'{one} MiB' for one in found.peak_mib)}")
-        print(f"what it mostly was in each: {', '.join(f'{one} MiB' for one in found.resident_mib)}")
+        print(
+            f"{rate:,.0f} per second (bar: {BAR:,}), including start and final check; {found.seconds_of_the_last_run} s"
+        )
+        print(f"{of_cpu:,.0f} per CPU second, all threads")
+        print(f"peak memory in each quarter of the run: {', '.join(f'{one} MiB' for one in found.peak_mib)}")
+        print(f"typical memory in each quarter: {', '.join(f'{one} MiB' for one in found.resident_mib)}")
         print(*found.wrong, sep="\n", end="\n" if found.wrong else "")
     if quick:
-        return 1 if found.wrong else 0  # too short to be quoted
+        return 1 if found.wrong else 0  # too short to be meaningful
     return 0 if not found.wrong and rate >= BAR else 1

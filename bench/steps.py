@@ -1,8 +1,8 @@
-"""Where the time of a call goes: `python -m bench --only steps`.
+"""Where the time of a call is spent: `python -m bench --only steps`.
 
-Each way is first timed as it is. Then it is run under the profiler of the standard library, and what that found is
-scaled to the first figure and added up by step. A profiler makes small functions look dearer than they are; which step
-takes how large a share is told well enough.
+Each case is first timed without a profiler. Then it runs under the profiler of the standard library, whose result is
+scaled to the first figure and added up by step. A profiler makes small functions look more expensive than they are, but
+the share of each step is accurate enough.
 """
 
 from __future__ import annotations
@@ -25,36 +25,35 @@ from bench.cases_sqlite import decorated as in_sqlite
 STEPS = {
     "sqlite3": "the database",
     "time.": "clocks",
-    "_contextvars": "which claim is the current one",
-    "model/key": "the key and its hash",
-    "model/canonical": "the key and its hash",
+    "_contextvars": "the current claim",
+    "keys/key": "the key and its hash",
+    "keys/canonical": "the key and its hash",
     "_hashlib": "the key and its hash",
     "ormsgpack": "the key and its hash",
-    "operation": "from the arguments to a job",
-    "binding": "from the arguments to a job",
-    "model/results": "the result as bytes",
-    "model/codec": "the result as bytes",
-    "model/weight": "the result as bytes",
-    "zlib": "the result as bytes",
-    "model/cells": "records",
-    "model/transitions": "records",
+    "operation": "building the job from the arguments",
+    "binding": "building the job from the arguments",
+    "results/": "encoding the result",
+    "keys/weight": "encoding the result",
+    "zlib": "encoding the result",
+    "protocol/cells": "records",
+    "protocol/transitions": "records",
     "stores/": "the store",
     "_thread": "locks",
-    "worlds/keeper": "the lease's keeper",
-    "worlds/nonce": "the nonce",
-    "observe/": "events, counted and offered",
-    "logging": "events, counted and offered",
-    "core/": "claim, run, record",
-    "function": "claim, run, record",
+    "heartbeat": "the heartbeat of the lease",
+    "runtime/nonce": "the nonce",
+    "observe/": "events and counters",
+    "logging": "events and counters",
+    "engine/": "claim, run, settle",
+    "function": "claim, run, settle",
     "bench/": "the work itself",
 }
-"""What stands in the name of a function, and the step that it belongs to: the first that fits."""
+"""Maps a part of a function's file and name to its step. The first match counts."""
 
-REST = "else"
+REST = "other"
 
 
-class Way(NamedTuple):
-    """One way to call, and what it takes: microseconds a call in all, and by step."""
+class StepTimes(NamedTuple):
+    """Microseconds per call of one case: in total, and by step."""
 
     name: str
     total: float
@@ -64,20 +63,20 @@ class Way(NamedTuple):
 def main(*, quick: bool, as_json: bool) -> int:
     calls = 300 if quick else 6_000
     with tempfile.TemporaryDirectory(prefix="onceward-bench-") as folder:
-        found = [examined(name, call, keys) for name, call, keys in ways(Path(folder), calls)]
+        found = [measure_steps(name, call, keys) for name, call, keys in cases(Path(folder), calls)]
     if as_json:
         print(json.dumps([one._asdict() for one in found], indent=2))
         return 0
     for one in found:
-        print(f"{one.name}: {one.total:.1f} µs a call")
+        print(f"{one.name}: {one.total:.1f} µs per call")
         for step, took in sorted(one.steps.items(), key=lambda item: -item[1]):
             print(f"  {took:6.2f} µs  {took / one.total:4.0%}  {step}")
     return 0
 
 
-def ways(folder: Path, calls: int) -> Iterator[tuple[str, Call, list[list[str]]]]:
-    """Their names, the call, and the keys of each round: the last is for the profiler."""
-    fresh = [[f"order:{turn}:{number}" for number in range(calls)] for turn in range(6)]
+def cases(folder: Path, calls: int) -> Iterator[tuple[str, Call, list[list[str]]]]:
+    """Yield the name, the call, and the keys of each round. The last round is for the profiler."""
+    fresh = [[f"order:{round_}:{number}" for number in range(calls)] for round_ in range(6)]
     known = [[f"order:{number % 200}" for number in range(calls)]] * 6
     with in_memory() as call:
         yield "memory @once, fresh", call, fresh
@@ -94,7 +93,7 @@ def opened(folder: Path, durability: str) -> Iterator[Call]:
         yield call
 
 
-def examined(name: str, call: Call, rounds: list[list[str]]) -> Way:
+def measure_steps(name: str, call: Call, rounds: list[list[str]]) -> StepTimes:
     *timed, profiled = rounds
     total = min(microseconds(call, keys) for keys in timed)
     profiler = cProfile.Profile()
@@ -102,20 +101,20 @@ def examined(name: str, call: Call, rounds: list[list[str]]) -> Way:
     for key in profiled:
         call(key)
     profiler.disable()
-    shares = shared_out(pstats.Stats(profiler))
-    return Way(name, total, {step: share * total for step, share in shares.items()})
+    shares = share_by_step(pstats.Stats(profiler))
+    return StepTimes(name, total, {step: share * total for step, share in shares.items()})
 
 
 def microseconds(call: Call, keys: list[str]) -> float:
-    """A call, on the wall."""
-    began = time.perf_counter()
+    """Return the wall-clock time per call."""
+    start = time.perf_counter()
     for key in keys:
         call(key)
-    return (time.perf_counter() - began) / len(keys) * 1e6
+    return (time.perf_counter() - start) / len(keys) * 1e6
 
 
-def shared_out(stats: pstats.Stats) -> dict[str, float]:
-    """Which step takes which share of the time."""
+def share_by_step(stats: pstats.Stats) -> dict[str, float]:
+    """Return the share of the time of each step."""
     took: Counter[str] = Counter()
     for (file, _, function), (_, _, own, *_) in stats.stats.items():  # type: ignore[attr-defined]  # not in its stub
         took[step_of(f"{file} {function}")] += own

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.identity import measured
-from bench.identity_company import Directory
+from bench.people import measured
+from bench.people_company import Directory
 from onceward.people import People
 from tests.people_places import actions, record
 

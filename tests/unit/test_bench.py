@@ -30,8 +30,8 @@ TINY = Effort(
     calls=ONE_ROUND,
     disk=ONE_ROUND,
     log=Pace(1, 0, 8),
-    crowd=Pace(1, 0, 8),
-    struggle=Pace(1, 0, 8),
+    concurrent=Pace(1, 0, 8),
+    contended=Pace(1, 0, 8),
     stream=Pace(1, 0, 8),
     callers=4,
     few=10,
@@ -109,8 +109,8 @@ def test_each_file_of_one_side_meets_each_of_the_other_wherever_the_turns_begin(
     def on(file: str) -> paired.Block:
         return lambda _: lambda: used.append(file)
 
-    a = paired.in_turn(paired.TURNS_OF_A, on("a0"), on("a1"))
-    b = paired.in_turn(paired.TURNS_OF_B, on("b0"), on("b1"))
+    a = paired.alternate(paired.ORDER_OF_A, on("a0"), on("a1"))
+    b = paired.alternate(paired.ORDER_OF_B, on("b0"), on("b1"))
     for side, late in ((a, late_a), (b, late_b)):
         for _ in range(late):
             side(1)
@@ -147,13 +147,13 @@ def found(median: float, low: float, high: float) -> Comparison:
     [
         (bars.at_most(1.5), found(1.4, 1.3, 1.45), "met", True, False),
         (bars.at_most(1.5), found(1.5, 1.4, 1.5), "met", True, False),
-        (bars.at_most(1.5), found(1.4, 1.3, 1.6), "met, but the interval reaches across", True, False),
+        (bars.at_most(1.5), found(1.4, 1.3, 1.6), "met, but the interval includes the bar", True, False),
         (bars.at_most(1.5), found(1.8, 1.7, 1.9), "missed by 1.20 ×", False, False),
-        (bars.at_most(1.5), found(1.8, 1.4, 1.9), "missed by 1.20 ×, but the interval reaches across", False, False),
+        (bars.at_most(1.5), found(1.8, 1.4, 1.9), "missed by 1.20 ×, but the interval includes the bar", False, False),
         (bars.at_most(1.5), found(3.0, 2.9, 3.1), "missed by 2.00 ×", False, True),
         (bars.at_least(2), found(0.25, 0.2, 0.4), "met", True, False),
         (bars.at_least(2), found(0.5, 0.4, 0.5), "met", True, False),
-        (bars.at_least(2), found(0.4, 0.3, 0.6), "met, but the interval reaches across", True, False),
+        (bars.at_least(2), found(0.4, 0.3, 0.6), "met, but the interval includes the bar", True, False),
         (bars.at_least(2), found(0.625, 0.6, 0.7), "missed by 1.25 ×", False, False),
         (bars.at_least(2), found(2.0, 1.9, 2.1), "missed by 4.00 ×", False, True),
     ],
@@ -237,7 +237,7 @@ def test_what_is_called_fresh_is_fresh_on_both_sides_and_what_is_called_replay_r
         calls.append(key)
         return key
 
-    for module in ("cases_memory", "cases_sqlite", "cases_crowd", "peers"):
+    for module in ("cases_memory", "cases_sqlite", "cases_concurrent", "peers"):
         monkeypatch.setattr(sys.modules[f"bench.{module}"], "work", noted)
     for case in command.cases(Plan(TINY, tmp_path, tuple(words.split()))):
         if isinstance(case, Missing):
@@ -266,7 +266,7 @@ def test_a_peer_that_is_not_installed_is_said_to_be_so_in_table_and_json(
 
 def test_a_key_of_ours_is_type_exact_and_the_usual_one_is_not(tmp_path: Path) -> None:
     assert len(list(command.cases(Plan(TINY, tmp_path, ("payload",))))) == 1, "it checks itself before it measures"
-    assert not cases_keys.is_type_exact(cases_keys.usual_key)
+    assert not cases_keys.is_type_exact(cases_keys.json_key)
     sizes = [len(json.dumps(cases_keys.form(number), separators=(",", ":"))) for number in range(cases_keys.FORMS)]
     assert all(1000 <= size <= 1050 for size in sizes)
 
@@ -282,7 +282,7 @@ def test_a_filled_store_holds_all_its_keys_as_done(url: str, tmp_path: Path, mon
 
 def test_filling_is_told_tenth_by_tenth(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cases_many, "BATCH", 7)
-    with cases_many.filled(MemoryStore(), 100, told="memory"):
+    with cases_many.filled(MemoryStore(), 100, label="memory"):
         told = capsys.readouterr()
     assert told.out == ""
     assert len(told.err.splitlines()) == 10
@@ -377,7 +377,7 @@ def test_the_command_works_from_a_shell_and_takes_words() -> None:
 
 def test_words_that_name_no_case_are_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--only", "sqlite dogpile"]) == 1
-    assert "no case is named like 'sqlite dogpile'" in capsys.readouterr().err
+    assert "no case matches 'sqlite dogpile'" in capsys.readouterr().err
 
 
 def test_the_cost_of_the_import_is_told_beside_that_of_what_it_needs() -> None:

