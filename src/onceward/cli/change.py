@@ -258,8 +258,8 @@ def _saga_decision(record: Record, resolution: Resolution, value: Any) -> SagaDe
         )
     if resolution is not Resolution.APPLIED:
         return resolve_open_step(journal, resolution)
-    kept = [one.result for one in journal.entries if one.result is not None]
-    if any(map(is_encrypted, [*kept, stored_input_bytes(record.note)])):
+    results = [one.result for one in journal.entries if one.result is not None]
+    if any(map(is_encrypted, [*results, stored_input_bytes(record.note)])):
         raise CommandError(
             "the results of this saga are encrypted → resolve it in Python: saga.resolve(applied(…), …)", Exit.USAGE
         )

@@ -44,9 +44,7 @@ def show(url: str, span: int, scope: str | None) -> None:
     display.print_table(titles, [[*row, drawn] for row, drawn in zip(rows, charts, strict=True)], elastic=(0,))
     hours = found.latest - found.since + 1
     step = hours_per_bar(hours, most)
-    click.echo(
-        f"{display.moment(found.since * HOUR)} to now: {hours} h, {step} h per bar; the last is incomplete."
-    )
+    click.echo(f"{display.moment(found.since * HOUR)} to now: {hours} h, {step} h per bar; the last is incomplete.")
 
 
 def chart_width(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> int:

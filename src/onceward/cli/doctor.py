@@ -120,9 +120,9 @@ def _records(store: Store, spans: Mapping[str, str]) -> list[Check]:
     counts = run(store.counts(timeout=SEARCH_TIMEOUT))
     total = sum(counts.values())
     parked = sum(number for (_, state), number in counts.items() if state is RecordState.PARKED)
-    silent = [is_lock(record) for record, now in _pending(store) if row_of(record, now) is Row.PENDING_LAPSED]
-    locks = sum(silent)
-    lapsed = len(silent) - locks
+    lapsed_is_lock = [is_lock(record) for record, now in _pending(store) if row_of(record, now) is Row.PENDING_LAPSED]
+    locks = sum(lapsed_is_lock)
+    lapsed = len(lapsed_is_lock) - locks
     look = "see onceward ls --state"
     free = [Check("lapsed locks", NOTE, f"{locks}; the next caller can acquire them")] if locks else []
     where = f"; {look} PENDING, where their state is PENDING lapsed"

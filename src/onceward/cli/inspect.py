@@ -46,7 +46,7 @@ KEY = click.argument("key", metavar="KEY")
 SHORT_ID = 12
 _STATE_TEXTS = {
     Row.PENDING_LAPSED: "PENDING lapsed",
-    Row.RELEASED_UNVERIFIED: "PENDING back",
+    Row.RELEASED_UNVERIFIED: "PENDING released",
     Row.FAILED_FINAL: "FAILED final",
 }
 
@@ -63,7 +63,7 @@ def state_text(record: Record, now: int) -> str:
     """Return the state, and whether its lease or window has expired."""
     row = row_of(record, now)
     if row in (Row.COMPLETED_EXPIRED, Row.FAILED_FINAL_EXPIRED, Row.FAILED_RETRYABLE_EXPIRED):
-        return f"{record.state} over"
+        return f"{record.state} expired"
     return _STATE_TEXTS.get(row, record.state.value)
 
 
