@@ -102,9 +102,7 @@ class RequestRun(ResponseBuffer):
             if error is not None and not attempt.begun:  # interrupted by a signal or cancelled: release the key
                 raise error  # noqa: TRY301 (handled below)
             try:
-                if self._final_message is not None and not isinstance(
-                    error, GeneratorExit
-                ):  # then nothing can be waited for
+                if self._final_message is not None and not isinstance(error, GeneratorExit):  # which forbids awaiting
                     await self._complete_response()
                 if error is None:
                     error = self._response_error(attempt)
