@@ -116,7 +116,7 @@ SLIPS = {
         "tokens_grow_while_the_clock_is_set_back_by_days",
     ),
     "a lost reply looks like somebody else": Slip(
-        "cells", "if r.nonce == q.nonce then return regrant(r, q) end", "",
+        "cells", "if r.nonce == q.nonce then return repeat_answer(r, q) end", "",
         "a_claim_repeated_with_its_nonce_gives_the_same_grant",
     ),
     "what is over answers on": Slip(
@@ -131,7 +131,7 @@ SLIPS = {
         "of_many_takeovers_of_an_expired_lease_exactly_one_wins",
     ),
     "another result replaces the first": Slip(
-        "cells", "if r.digest == q.digest then return 'OK' end", "if true then return completed(r, q) end",
+        "cells", "if r.digest == q.digest then return 'OK' end", "if true then return complete_record(r, q) end",
         "a_repeated_completion_succeeds_or_conflicts_by_content",
     ),
     "notes are replaced": Slip(
@@ -166,7 +166,7 @@ SLIPS = {
         "a_signed_change_is_in_the_audit_trail",
     ),
     "forget ends the living": Slip(
-        "cells", "then return 'REFUSED' end\n  free(r)", "and false then return 'REFUSED' end\n  free(r)",
+        "cells", "then return 'REFUSED' end\n  free_record(r)", "and false then return 'REFUSED' end\n  free_record(r)",
         "forget_refuses_a_live_owner_unless_forced",
     ),
     "forgets what nobody saw": Slip(

@@ -260,7 +260,7 @@ def test_a_key_that_holds_something_else_stops_no_other_entity(backend: RedisBac
     [key] = keys(backend, "n")
     backend.raw.delete(key)
     backend.raw.hset(key, "a", "b")
-    with pytest.raises(StoreBroken, match="holds something else"):
+    with pytest.raises(StoreBroken, match="holds another type"):
         trucks.apply_many([("a", at(1), 1), ("spoilt", at(2, message_id="m"), 2), ("b", at(1), 1)])
     assert (trucks.get("a"), trucks.get("b")) == (1, 1)
     assert keys(backend, "m") == [], "no mark without its state"

@@ -127,7 +127,7 @@ async def test_of_parked_work_that_came_by_a_queue_it_is_said_that_no_broker_bri
     [record] = page.records
     story = " ".join(sentences(record, page.now))
     assert "it is unknown whether attempt 1" in story
-    assert "It came as message m1 of" in story
+    assert "It was message m1 of" in story
     assert "it runs when the message is sent again, or by a recovery worker" in story
 
 

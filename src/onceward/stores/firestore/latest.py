@@ -169,17 +169,20 @@ class FirestoreLatest:
     async def read(self, ids: Sequence[bytes], deadline: float) -> list[EntityState | None]:
         """Read states by the hash of the entity, or by a query if documents are named after entities."""
         states = self.states
-        held: dict[bytes, EntityState] = {}
+        current_states: dict[bytes, EntityState] = {}
         now = 0
         for start in range(0, len(ids), READS_PER_CALL):
             places = {(states.states_in, hash_name(id)): id for id in ids[start : start + READS_PER_CALL]}
             found, now = await self._calls.get(places, deadline)
-            held |= {places[place]: states.state(one.fields) for place, one in found.items()}
+            current_states |= {places[place]: states.state(one.fields) for place, one in found.items()}
         now = self._clock() or now
         if self._calls.address.entity_ids:
-            hits = await states.search([id for id in ids if id not in held], deadline)
-            held |= {one.id: one for one in (states.state(hit.fields) for hit in hits)}
-        return [one if one and (one.expires_at is None or one.expires_at > now) else None for one in map(held.get, ids)]
+            hits = await states.search([id for id in ids if id not in current_states], deadline)
+            current_states |= {one.id: one for one in (states.state(hit.fields) for hit in hits)}
+        return [
+            one if one and (one.expires_at is None or one.expires_at > now) else None
+            for one in map(current_states.get, ids)
+        ]
 
     async def expire(self, limit: int, deadline: float) -> int:
         """Delete expired documents, for databases without a TTL policy, if they still have the version read."""

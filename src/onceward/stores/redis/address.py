@@ -57,8 +57,8 @@ def parse(url: str) -> tuple[RedisAddress, dict[str, Any]]:
     try:
         parts = urlsplit(url)
         pairs = parse_qsl(parts.query, keep_blank_values=True)
-        theirs = urlencode([pair for pair in pairs if pair[0] not in OWN_SETTINGS])
-        settings = dict(_parse_url(f"{url.partition('?')[0]}?{theirs}"))
+        driver_query = urlencode([pair for pair in pairs if pair[0] not in OWN_SETTINGS])
+        settings = dict(_parse_url(f"{url.partition('?')[0]}?{driver_query}"))
     except (ValueError, TypeError) as error:
         raise ConfigurationError(f"{_masked(url)} is not a Redis URL ({error})", hint=EXAMPLES) from error
     if parts.scheme not in SCHEMES or parts.fragment:

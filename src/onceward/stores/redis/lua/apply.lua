@@ -29,7 +29,7 @@ local function read_request(s)
 end
 
 local function put(key, r, s)
-  local at = is_real and ending(r)
+  local at = is_real and deletable_at(r)
   if at then
     at = math.max(at, r.token) + CLOCK_MARGIN
   end

@@ -8,7 +8,7 @@ local number_of_entry = tonumber(ARGV[6])
 
 local function is_purgeable(r)
   if r.min_reader > READER or r.token >= now - CLOCK_MARGIN then return false end
-  local at = ending(r)
+  local at = deletable_at(r)
   return at ~= nil and now >= at
 end
 

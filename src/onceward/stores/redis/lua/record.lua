@@ -96,7 +96,7 @@ local function write_texts(r)
 end
 
 -- A limit of 0 means unlimited attempts.
-local function used_up(attempt, max_attempts)
+local function attempts_used_up(attempt, max_attempts)
   return max_attempts > 0 and attempt >= max_attempts
 end
 
@@ -105,10 +105,10 @@ local function is_over(r, now)
 end
 
 -- Returns the time from which the record may be deleted, or nil if that is not known yet.
-local function ending(r)
+local function deletable_at(r)
   if r.state == FREE then return 0 end
   if r.state == PENDING then
-    if r.after_crash ~= RERUN or r.released or not r.lease_until or used_up(r.attempt, r.max_attempts) then
+    if r.after_crash ~= RERUN or r.released or not r.lease_until or attempts_used_up(r.attempt, r.max_attempts) then
       return nil
     end
     return r.lease_until + KEEP_UNFINISHED
