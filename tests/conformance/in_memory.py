@@ -15,26 +15,26 @@ from onceward.testing.conformance import StoreConformance
 
 
 class InMemory(StoreConformance):
-    """Two stores on one place are the same object: that is what sharing means in memory."""
+    """Two stores on one directory are the same object: that is what sharing means in memory."""
 
     shared = False
     durable = False
     kind: ClassVar[type[MemoryStore]] = MemoryStore
     stores: ClassVar[WeakValueDictionary[Path, MemoryStore]] = WeakValueDictionary()
 
-    def open(self, place: Path, clock: Clock) -> MemoryStore:
-        store = self.stores.get(place)
+    def open(self, directory: Path, clock: Clock) -> MemoryStore:
+        store = self.stores.get(directory)
         if store is None:
-            store = self.stores[place] = self.kind(clock=clock)
+            store = self.stores[directory] = self.kind(clock=clock)
         return store
 
-    def raw(self, place: Path, id: bytes) -> Mapping[str, object] | None:
-        record = self.stores[place]._records.get(id)
+    def raw(self, directory: Path, id: bytes) -> Mapping[str, object] | None:
+        record = self.stores[directory]._records.get(id)
         return None if record is None else asdict(record)
 
-    def writes(self, place: Path) -> int:
-        return hash(tuple(id(record) for record in self.stores[place]._records.values()))
+    def writes(self, directory: Path) -> int:
+        return hash(tuple(id(record) for record in self.stores[directory]._records.values()))
 
-    def overwrite(self, place: Path, id: bytes, **fields: Any) -> None:
-        records = self.stores[place]._records
+    def overwrite(self, directory: Path, id: bytes, **fields: Any) -> None:
+        records = self.stores[directory]._records
         records[id] = replace(records[id], **fields)

@@ -20,18 +20,18 @@ SHOWN = ("scope", "key", "state", "owner", "attempt", "error_type", "error")
 
 
 class Hooks(StoreFactory):
-    """A collection for each place. Children of a test find the server by the environment."""
+    """A collection for each directory. Children of a test find the server by the environment."""
 
     expires_data = False  # the emulator has no expiry policy, unlike Firestore
     max_result_size = FirestoreStore.max_result_bytes
 
-    def open(self, place: Path, clock: Clock) -> FirestoreStore:
+    def open(self, directory: Path, clock: Clock) -> FirestoreStore:
         shared()
         own_time = isinstance(clock, WallClock)
-        return FirestoreStore(f"firestore://{PROJECT}/{collection(place)}", clock=None if own_time else clock)
+        return FirestoreStore(f"firestore://{PROJECT}/{collection(directory)}", clock=None if own_time else clock)
 
-    def raw(self, place: Path, id: bytes) -> Mapping[str, object] | None:
-        snapshot = firestore_client().collection(collection(place)).document(id.hex()).get()
+    def raw(self, directory: Path, id: bytes) -> Mapping[str, object] | None:
+        snapshot = firestore_client().collection(collection(directory)).document(id.hex()).get()
         data = snapshot.to_dict()
         if data is None:
             return None
@@ -41,17 +41,17 @@ class Hooks(StoreFactory):
             name: _micros(rest[name]) for name in ("claimed_at", "renewed_at")
         }
 
-    def writes(self, place: Path) -> int:
-        """Of all collections of this place: which documents there are, and their versions."""
+    def writes(self, directory: Path) -> int:
+        """Of all collections of this directory: which documents there are, and their versions."""
         seen = hashlib.sha256()
         for suffix in ("", "_audit"):
-            for one in firestore_client().collection(collection(place) + suffix).stream():
+            for one in firestore_client().collection(collection(directory) + suffix).stream():
                 seen.update(f"{one.id} {one.update_time}".encode())
         return int.from_bytes(seen.digest()[:8], "big")
 
-    def overwrite(self, place: Path, id: bytes, **fields: Any) -> None:
+    def overwrite(self, directory: Path, id: bytes, **fields: Any) -> None:
         assert list(fields) == ["min_reader"], f"{fields}: only the version can be planted"
-        document = firestore_client().collection(collection(place)).document(id.hex())
+        document = firestore_client().collection(collection(directory)).document(id.hex())
         document.update({"onceward.min_reader": fields["min_reader"]})
 
 
@@ -62,8 +62,8 @@ class OnFirestore(Hooks, StoreConformance):
     max_batch_size = 2_100 if LONG else 300
 
 
-def collection(place: Path) -> str:
-    return f"{place.parent.parent.name}-{place.parent.name}-{place.name}"[-200:]
+def collection(directory: Path) -> str:
+    return f"{directory.parent.parent.name}-{directory.parent.name}-{directory.name}"[-200:]
 
 
 def _micros(value: Any) -> int | None:

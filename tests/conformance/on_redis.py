@@ -20,40 +20,40 @@ MIN_READER = 0  # where in a record that byte lies
 
 
 class OnRedis(StoreConformance):
-    """A prefix for each place. Children of a test find the server by its port."""
+    """A prefix for each directory. Children of a test find the server by its port."""
 
     kind: ClassVar[str] = "valkey"
 
-    def open(self, place: Path, clock: Clock) -> RedisStore:
+    def open(self, directory: Path, clock: Clock) -> RedisStore:
         own_time = isinstance(clock, WallClock)
-        return RedisStore(url(self.kind), prefix=prefix(place), clock=None if own_time else clock)
+        return RedisStore(url(self.kind), prefix=prefix(directory), clock=None if own_time else clock)
 
-    def raw(self, place: Path, id: bytes) -> Mapping[str, object] | None:
+    def raw(self, directory: Path, id: bytes) -> Mapping[str, object] | None:
         with client(self.kind) as raw:
-            data: Any = raw.get(name(place, id))
+            data: Any = raw.get(name(directory, id))
         if data is None:
             return None
         found = decode_record(id, data)
         return {name: getattr(found, name) for name in found.__struct_fields__}
 
-    def writes(self, place: Path) -> int:
+    def writes(self, directory: Path) -> int:
         with client(self.kind) as raw:
             info: Any = raw.info("persistence")
         changes: int = info["rdb_changes_since_last_save"]
         return changes
 
-    def overwrite(self, place: Path, id: bytes, **fields: Any) -> None:
+    def overwrite(self, directory: Path, id: bytes, **fields: Any) -> None:
         assert list(fields) == ["min_reader"], f"{fields}: only the version can be planted"
         with client(self.kind) as raw:
-            raw.setrange(name(place, id), MIN_READER, bytes([fields["min_reader"]]))
+            raw.setrange(name(directory, id), MIN_READER, bytes([fields["min_reader"]]))
 
 
-def prefix(place: Path) -> str:
-    return f"{place.parent.name}/{place.name}"
+def prefix(directory: Path) -> str:
+    return f"{directory.parent.name}/{directory.name}"
 
 
-def name(place: Path, id: bytes) -> bytes:
-    return b"{%b}:r:%b" % (prefix(place).encode(), id)
+def name(directory: Path, id: bytes) -> bytes:
+    return b"{%b}:r:%b" % (prefix(directory).encode(), id)
 
 
 def url(kind: str) -> str:

@@ -48,30 +48,30 @@ class Hooks(StoreFactory):
     url = postgres.URL
     table: type[PostgresTable] = PostgresTable
 
-    def open(self, place: Path, clock: Clock) -> PostgresStore:
+    def open(self, directory: Path, clock: Clock) -> PostgresStore:
         theirs = clock if isinstance(clock, FakeClock) else None  # else the server's own decides
-        store = PostgresStore(os.environ[self.url], schema=schema_of(place), migrate=True, clock=theirs)
+        store = PostgresStore(os.environ[self.url], schema=schema_of(directory), migrate=True, clock=theirs)
         store._table = self.table(store._table.statements, store._table._salt)
         return store
 
-    def raw(self, place: Path, id: bytes) -> Mapping[str, object] | None:
+    def raw(self, directory: Path, id: bytes) -> Mapping[str, object] | None:
         cursor = past_the_store().cursor(row_factory=dict_row)
-        row = cursor.execute(f"SELECT * FROM {table(place)} WHERE id = %s", (id,)).fetchone()
+        row = cursor.execute(f"SELECT * FROM {table(directory)} WHERE id = %s", (id,)).fetchone()
         return None if row is None else {name: row[name] for name in row if name not in IN_ANOTHER_SHAPE}
 
-    def writes(self, place: Path) -> int:
+    def writes(self, directory: Path) -> int:
         """Where each row lies, who wrote it, and who has locked it."""
         versions = "SELECT coalesce(string_agg(concat(ctid, xmin, xmax), ',' ORDER BY ctid), '') FROM"
-        tables = [f'"{schema_of(place)}".onceward_{name}' for name in postgres.TABLES]
+        tables = [f'"{schema_of(directory)}".onceward_{name}' for name in postgres.TABLES]
         return hash(tuple(execute(f"{versions} {table}")[0][0] for table in tables))
 
-    def overwrite(self, place: Path, id: bytes, **fields: Any) -> None:
+    def overwrite(self, directory: Path, id: bytes, **fields: Any) -> None:
         for name, value in fields.items():
-            execute(f"UPDATE {table(place)} SET {name} = %s WHERE id = %s", value, id)
+            execute(f"UPDATE {table(directory)} SET {name} = %s WHERE id = %s", value, id)
 
 
-def table(place: Path) -> str:
-    return f'"{schema_of(place)}".onceward_records'
+def table(directory: Path) -> str:
+    return f'"{schema_of(directory)}".onceward_records'
 
 
 @pytest.mark.usefixtures("postgres")

@@ -14,27 +14,27 @@ IN_ANOTHER_SHAPE = {"arguments", "note"}
 
 
 class TestSQLiteStore(StoreConformance):
-    def open(self, place: Path, clock: Clock) -> SQLiteStore:
-        return SQLiteStore(place / "once.db", clock=clock)
+    def open(self, directory: Path, clock: Clock) -> SQLiteStore:
+        return SQLiteStore(directory / "once.db", clock=clock)
 
-    def raw(self, place: Path, id: bytes) -> Mapping[str, object] | None:
-        with connected(place) as raw:
+    def raw(self, directory: Path, id: bytes) -> Mapping[str, object] | None:
+        with connected(directory) as raw:
             raw.row_factory = sqlite3.Row
             row = raw.execute("SELECT * FROM onceward_records WHERE id = ?", (id,)).fetchone()
         return None if row is None else {name: row[name] for name in row.keys() if name not in IN_ANOTHER_SHAPE}  # noqa: SIM118 (a Row is no dict)
 
-    def writes(self, place: Path) -> int:
+    def writes(self, directory: Path) -> int:
         """Looked at from outside: to open the file in this process would drop the store's locks."""
-        files = [file.stat() for file in sorted(place.glob("once.db*")) if not file.name.endswith("-shm")]
+        files = [file.stat() for file in sorted(directory.glob("once.db*")) if not file.name.endswith("-shm")]
         return hash(tuple((file.st_size, file.st_mtime_ns) for file in files))
 
-    def overwrite(self, place: Path, id: bytes, **fields: Any) -> None:
-        with connected(place) as raw, raw:
+    def overwrite(self, directory: Path, id: bytes, **fields: Any) -> None:
+        with connected(directory) as raw, raw:
             for name, value in fields.items():
                 raw.execute(f"UPDATE onceward_records SET {name} = ? WHERE id = ?", (value, id))
 
 
 @contextmanager
-def connected(place: Path) -> Iterator[sqlite3.Connection]:
-    with closing(sqlite3.connect(place / "once.db")) as connection:
+def connected(directory: Path) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(directory / "once.db")) as connection:
         yield connection
