@@ -43,7 +43,7 @@ def emitting(once: Once) -> Block:
         def run() -> None:
             for _ in range(times):
                 if engine.wants("completed"):
-                    engine.emit("completed", key)
+                    engine.emit_wanted("completed", key)
 
         return run
 

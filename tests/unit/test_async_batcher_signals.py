@@ -33,7 +33,10 @@ FLYING = (
     LoopQueue._finish_batch,
 )
 STRUCK = {function.__code__ for function in (*FLYING, LoopQueue._schedule_flush, CallbackTask.step, deliver_results)}
-ASKING = {function.__code__ for function in (AsyncBatcher.ask, LoopQueue.on_new_request, LoopQueue._flush, LoopQueue.set_alarm)}
+ASKING = {
+    function.__code__
+    for function in (AsyncBatcher.ask, LoopQueue.on_new_request, LoopQueue._flush, LoopQueue.set_alarm)
+}
 
 
 class Alarm(Exception):

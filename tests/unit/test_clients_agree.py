@@ -42,7 +42,13 @@ STORE_VERBS = {"run", "outcome", "map", "read", "forget", "resolve", "purge", "a
 STORE_VERBS |= {"call", "complete", "complete_in", "annotate", "acquire", "release", "try_lock"}
 STORE_VERBS |= {"apply", "apply_in", "apply_many", "apply_many_in", "delete", "get", "entities", "known"}
 STORE_VERBS |= {"call", "complete", "complete_in", "annotate", "acquire", "release", "try_lock", "run_schedules"}
-INTERNAL = {"claim_job", "codec", "compile_operation", "job", "job_maker"}  # without a leading underscore, for our own modules
+INTERNAL = {
+    "claim_job",
+    "codec",
+    "compile_operation",
+    "job",
+    "job_maker",
+}  # without a leading underscore, for our own modules
 INTERNAL |= {"engine", "operation", "state_scope"}
 STORE_VERBS |= {"recover", "retry", "migrate"}
 SPECIAL = {"__call__", "__enter__", "__exit__", "__get__", "__init__"}

@@ -124,7 +124,9 @@ def test_every_byte_and_every_length_of_one_envelope(compress_from: int | None) 
 )
 def test_a_codec_version_or_flag_from_the_future_is_refused(codec: int, version: int, flags: int) -> None:
     data = envelope(flags, b"\x01", codec=codec, version=version)
-    with pytest.raises(UnknownCodec, match=f"codec {codec}, version {version}, flags {flags}.*newer version of Onceward"):
+    with pytest.raises(
+        UnknownCodec, match=f"codec {codec}, version {version}, flags {flags}.*newer version of Onceward"
+    ):
         PLAIN.decode(data, RECORD)
 
 

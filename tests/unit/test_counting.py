@@ -164,7 +164,11 @@ def test_hours_that_the_store_did_not_get_are_sent_until_it_has_them() -> None:
     book.enter(counts(executed=3), 7)
     book.enter(counts(executed=4), 8)
     counter_rows = book.enter(counts(executed=9), 9)
-    assert [(counter_row.hour, counter_row.counts["shop/charge"]["executed"]) for counter_row in counter_rows] == [(7, 3), (8, 1), (9, 5)]
+    assert [(counter_row.hour, counter_row.counts["shop/charge"]["executed"]) for counter_row in counter_rows] == [
+        (7, 3),
+        (8, 1),
+        (9, 5),
+    ]
     book.written()
     assert book.enter(counts(executed=9), 9) == []
     assert not book.lacks(counts(executed=9))
@@ -177,7 +181,9 @@ def test_a_clock_that_is_set_back_loses_nothing_that_was_written() -> None:
     book.written()
     book.enter(counts(executed=5), 8)
     book.written()
-    assert [(counter_row.hour, counter_row.counts) for counter_row in book.enter(counts(executed=6), 7)] == [(8, counts(executed=3))]
+    assert [(counter_row.hour, counter_row.counts) for counter_row in book.enter(counts(executed=6), 7)] == [
+        (8, counts(executed=3))
+    ]
 
 
 def test_a_clock_that_was_a_day_ahead_does_not_take_the_next_day_along() -> None:
@@ -258,7 +264,7 @@ def emitting(*, counters: bool) -> tuple[Once, Any]:
 
     def tell() -> None:
         if engine.wants("completed"):
-            engine.emit("completed", key, record)
+            engine.emit_wanted("completed", key, record)
 
     tell()  # the scope is new the first time only
     return once, tell

@@ -52,11 +52,11 @@ def test_async_once_outside_of_an_event_loop_names_once() -> None:
     async def work() -> int:
         pytest.fail("nothing may run")
 
-    with pytest.raises(WrongRuntime, match="use Once"):
+    with pytest.raises(WrongRuntime, match="use the sync client Once"):
         run(once.run("k", work))
-    with pytest.raises(WrongRuntime, match="use Once"):
+    with pytest.raises(WrongRuntime, match="use the sync client Once"):
         run(once.claim("k").__aenter__())
-    with pytest.raises(WrongRuntime, match="use Once"):
+    with pytest.raises(WrongRuntime, match="use the sync client Once"):
         run(once.try_lock("k"))
-    with pytest.raises(WrongRuntime, match="use Once"):
+    with pytest.raises(WrongRuntime, match="use the sync client Once"):
         run(once.read("k"))

@@ -46,8 +46,14 @@ def test_only_fingerprints_of_one_encoder_version_are_compared() -> None:
 def test_the_arguments_that_differ_are_named() -> None:
     stored = hash_arguments({"to": "ada", "amount": 10, "note": None}, b"id")
     assert differing_arguments(stored, hash_arguments({"to": "ada", "amount": 10, "note": None}, b"id")) == ()
-    assert differing_arguments(stored, hash_arguments({"to": "ada", "amount": "10", "note": None}, b"id")) == ("amount",)
-    assert differing_arguments(stored, hash_arguments({"to": "bob", "amount": 10, "copy": 1}, b"id")) == ("to", "copy", "note")
+    assert differing_arguments(stored, hash_arguments({"to": "ada", "amount": "10", "note": None}, b"id")) == (
+        "amount",
+    )
+    assert differing_arguments(stored, hash_arguments({"to": "bob", "amount": 10, "copy": 1}, b"id")) == (
+        "to",
+        "copy",
+        "note",
+    )
 
 
 def test_short_hashes_of_two_records_do_not_show_that_arguments_are_equal() -> None:

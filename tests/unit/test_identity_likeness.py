@@ -10,7 +10,7 @@ from onceward.people import PERSON, Field, SourceRecord, kinds
 from onceward.people.blocking import skeleton
 from onceward.people.fields import Preset, preset
 from onceward.people.kinds import FieldKind
-from onceward.people.preparation import NormalForm, prepare_record, encode_record
+from onceward.people.preparation import NormalForm, encode_record, prepare_record
 from onceward.people.similarity import Similarity
 
 FIELDS = preset(PERSON)

@@ -233,13 +233,13 @@ def test_a_person_gives_up_between_two_steps_and_what_was_done_is_undone() -> No
     assert next_move(PLAN, ruling.journal) == Undo(0)
     back = compensating(between, "E", "")
     assert resolve_open_step(back, Resolution.ABANDON) == SagaDecision(back), "it is being undone"
-    pivoted = replace(between, lines=(*between.lines, JournalEntry("p", Progress.DONE, 1, StepKind.PIVOT)))
+    pivoted = replace(between, entries=(*between.entries, JournalEntry("p", Progress.DONE, 1, StepKind.PIVOT)))
     assert resolve_open_step(pivoted, Resolution.ABANDON).over, "there is no way back any more"
 
 
 def test_retry_gives_all_attempts_again_and_lets_what_was_undone_begin_anew() -> None:
     used_up = replace(
-        step_begun(Journal(cycle=1), PLAN[0], 1), lines=(JournalEntry("a", Progress.BEGUN, 1, attempts=2),)
+        step_begun(Journal(cycle=1), PLAN[0], 1), entries=(JournalEntry("a", Progress.BEGUN, 1, attempts=2),)
     )
     assert isinstance(next_move(PLAN, used_up), ParkSaga)
     again = retry_open_step(used_up).journal
@@ -271,7 +271,7 @@ LINES = st.builds(
 
 @given(
     st.builds(
-        Journal, cycle=st.integers(0, 2**60), direction=st.sampled_from(Direction), lines=st.lists(LINES).map(tuple)
+        Journal, cycle=st.integers(0, 2**60), direction=st.sampled_from(Direction), entries=st.lists(LINES).map(tuple)
     )
 )
 def test_a_journal_comes_back_as_it_was(journal: Journal) -> None:

@@ -124,7 +124,7 @@ def spy(monkeypatch: pytest.MonkeyPatch) -> Spy:
     spy.over(monkeypatch, canonical, "_perhaps_not_finite", searched)
     for owner, step in ((tagged, "_block"), (writer.Writer, "rewrite"), (reader.Reader, "_build")):
         spy.over(monkeypatch, owner, step, lambda *_: 10)  # no single call, but a step in Python, and that takes longer
-    monkeypatch.setattr(aio, "Breath", lambda: spy.pause)
+    monkeypatch.setattr(aio, "YieldPoint", lambda: spy.pause)
     return spy
 
 

@@ -85,7 +85,7 @@ def test_the_windows_of_the_seed_documents_are_declared_in_one_table(tmp_path: P
     }
     assert len(operations) == 5
     assert "reply" in operations
-    assert operations["email"].policy().reasons.chosen() == {
+    assert operations["email"].policy().reasons.customised() == {
         "done": "already_emailed_today",
         "running": "send_in_progress",
     }
@@ -256,7 +256,7 @@ def test_both_colours_decorate_by_name() -> None:
         ({"on_done": "skip"}, "email: skip makes calls return None"),
         ({"on_running": "queue"}, "email: on_running cannot be 'queue'"),
         ({"after_crash": "verify"}, "email: after_crash cannot be 'verify'"),
-        ({"key": "email:{prospect"}, "email: the key template .* cannot be read"),
+        ({"key": "email:{prospect"}, "email: the key template .* is invalid"),
         ({"key": ""}, "email: the template of a key is empty"),
         ({"key": []}, "email: a list of key templates is empty"),
         ({"fingerprint": 5}, "email: fingerprint cannot be 5"),

@@ -100,7 +100,9 @@ def test_the_columns_are_the_fields_of_the_record_and_so_are_their_defaults() ->
     least = Record(id=b"\1", scope="s", key="k", state=RecordState.FREE, token=7)
     assert table.SELECT_RECORDS.fetch(cursor, [b"\1"]) == {b"\1": least}
     claimed, _ = transitions.claim(None, ClaimRequest(id=b"\2", scope="s", key="k", nonce=b"n", lease=1_000), 5)
-    assert len(rows.claim_values(claimed) or ()) == rows.CLAIM_FIELD_COUNT < len(columns) - 10, "a claim leaves most out"
+    assert len(rows.claim_values(claimed) or ()) == rows.CLAIM_FIELD_COUNT < len(columns) - 10, (
+        "a claim leaves most out"
+    )
     cursor.connection.close()
 
 
