@@ -293,8 +293,8 @@ class ListsAsWritten(MemoryStore):
 class ShowsWhatHasExpired(MemoryStore):
     """A mark is shown until somebody sweeps it away."""
 
-    def _known(self, ids: Sequence[bytes], now: int) -> list[DedupMark | None]:
-        return super()._known(ids, 0)
+    def _find_marks(self, ids: Sequence[bytes], now: int) -> list[DedupMark | None]:
+        return super()._find_marks(ids, 0)
 
 
 class LooksThenWrites(Hesitant):

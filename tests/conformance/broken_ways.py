@@ -119,7 +119,7 @@ class PurgesByAnEarlierLife(MemoryStore):
     """Remembers when a key is over, and does not look again whether it came back."""
 
     def _purge(self, limit: int, signed: AuditSignature | None) -> int:
-        self._sort_in()
+        self._merge_expiries()
         gone = {
             id
             for end, _, id in self._expiry_heap
