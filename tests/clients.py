@@ -300,15 +300,15 @@ class SyncClient:
         `applied`: the call takes effect, but its reply is lost.
         """
         kind: Any = type(self.once.store)
-        sound = getattr(kind, verb)
+        original = getattr(kind, verb)
         failed: list[str] = []
 
         async def failing(store: Any, *args: Any, **kwargs: Any) -> Any:
             if len(failed) >= times:
-                return await sound(store, *args, **kwargs)
+                return await original(store, *args, **kwargs)
             failed.append(verb)
             if applied:
-                await sound(store, *args, **kwargs)
+                await original(store, *args, **kwargs)
             raise StoreUnavailable("the store fails, as the test wants it")
 
         with inline_answers_disabled():
@@ -316,7 +316,7 @@ class SyncClient:
             try:
                 yield failed
             finally:
-                setattr(kind, verb, sound)
+                setattr(kind, verb, original)
 
     def events_named(self, name: str) -> list[Event]:
         """Return the events of that name so far."""

@@ -102,13 +102,13 @@ def uses_the_library_reason(patch: pytest.MonkeyPatch) -> None:
 CASES: list[tuple[Broken, Callable[[SyncClient], None]]] = [
     (
         releases_without_owner_check,
-        test_lock_leases.test_a_silent_owner_is_replaced_after_its_lease_and_its_late_release_frees_nobody_elses,
+        test_lock_leases.test_a_silent_owner_is_replaced_after_its_lease_and_its_late_release_frees_no_other_lock,
     ),
     (
         releases_with_the_release_verb,
-        test_lock_leases.test_a_silent_owner_is_replaced_after_its_lease_and_its_late_release_frees_nobody_elses,
+        test_lock_leases.test_a_silent_owner_is_replaced_after_its_lease_and_its_late_release_frees_no_other_lock,
     ),
-    (never_releases, test_locks.test_a_lock_is_taken_by_one_and_free_at_once_when_that_one_releases_it),
+    (never_releases, test_locks.test_a_lock_has_one_owner_and_is_free_immediately_after_its_release),
     (records_a_failure, test_locks.test_a_failed_block_is_no_failed_attempt_and_leaves_nothing_but_a_free_lock),
     (believes_the_clock, test_lock_leases.test_a_free_lock_is_free_whatever_the_clock_says),
     (

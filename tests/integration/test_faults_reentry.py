@@ -25,7 +25,9 @@ from tests.integration.processes import work
 
 @pytest.mark.fault("F35")
 @pytest.mark.timeout(30)
-def test_work_that_calls_itself_under_the_same_key_is_told_instead_of_waiting_for_itself(client: SyncClient) -> None:
+def test_work_that_calls_itself_under_the_same_key_gets_an_error_instead_of_waiting_for_itself(
+    client: SyncClient,
+) -> None:
     def outer() -> str:
         with pytest.raises(Reentrant, match="already holds this key"):
             client.run("order 7", outer)
@@ -45,7 +47,7 @@ def test_work_that_calls_itself_under_the_same_key_is_told_instead_of_waiting_fo
 
 @pytest.mark.fault("F35")
 @pytest.mark.timeout(30)
-def test_a_block_inside_a_block_of_the_same_key_is_told_also_through_one_in_between(client: SyncClient) -> None:
+def test_a_block_inside_a_block_of_the_same_key_gets_an_error_even_with_one_in_between(client: SyncClient) -> None:
     with client.claim("order 7"), client.claim("order 8"):
         with pytest.raises(Reentrant), client.claim("order 7"):
             pass
@@ -61,7 +63,7 @@ def test_a_key_that_was_completed_inside_its_block_may_be_asked_for_again_there(
 
 
 class Interrupter:
-    """A clock that, asked inside of a store call, makes another call on the same thread, as a signal handler would."""
+    """A clock that makes another call when a store call reads it, on the same thread, as a signal handler would."""
 
     def __init__(self) -> None:
         self.call: Callable[[], Any] | None = None
@@ -103,7 +105,7 @@ def test_a_call_from_a_signal_handler_inside_a_store_call_is_refused_and_the_out
 @pytest.mark.fault("F35")
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("cache", [0, 10])
-def test_in_memory_it_is_answered_and_each_key_is_done_once(cache: int) -> None:
+def test_the_memory_store_answers_a_call_inside_a_call_and_each_key_is_done_once(cache: int) -> None:
     clock = Interrupter()
     once = Once(MemoryStore(clock=clock), cache=cache)
     runs: list[str] = []

@@ -9,7 +9,7 @@ from tests.clients import SyncClient
 from tests.faulty import FaultyNetwork
 from tests.integration.faulty_clients import Effect, faulty, network
 
-__all__ = ["faulty", "network"]  # fixtures, told here so that pytest finds them
+__all__ = ["faulty", "network"]  # fixtures, listed here so that pytest finds them
 
 
 @pytest.mark.fault("F53")

@@ -1,4 +1,4 @@
-"""Results that are odd, too large, damaged or changed behind our back: the effect is done and stays done."""
+"""Results that are unusual, too large, damaged or changed in the database: the effect stays completed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Counted:
 
 
 def overwrite_result(client: SyncClient, id: bytes, change: Callable[[bytes], bytes]) -> None:
-    """Damage the stored bytes behind the store's back."""
+    """Damage the stored bytes directly in the database."""
     if client.backend.kind == "memory":
         records = client.backend._memory._records
         stored = records[id]
@@ -39,7 +39,7 @@ def overwrite_result(client: SyncClient, id: bytes, change: Callable[[bytes], by
         records[id] = replace(stored, result=change(stored.result))
         return
     if client.backend.kind != "sqlite":
-        pytest.skip("a result is bytes like any other, whatever holds them")
+        pytest.skip("every store keeps a result as bytes; two stores are enough")
     with closing(sqlite3.connect(client.backend.path)) as connection, connection:
         (before,) = connection.execute("SELECT result FROM onceward_records WHERE id = ?", (id,)).fetchone()
         connection.execute("UPDATE onceward_records SET result = ? WHERE id = ?", (change(before), id))
@@ -63,7 +63,7 @@ class Unencodable:
 
 
 class Unbound:
-    """As a lazy proxy does that has lost what it stands for: whoever looks at it gets an error."""
+    """Like a lazy proxy that has lost its target: every inspection raises an error."""
 
     @property
     def __dict__(self) -> dict[str, Any]:  # type: ignore[override]  # it is not meant to be useful
@@ -86,19 +86,19 @@ async def _coroutine() -> int:
         Unbound,
         lambda: {"in": [Unbound()]},
     ],
-    ids=["object", "generator", "coroutine", "nested", "function", "cannot be looked at", "nor what it is in"],
+    ids=["object", "generator", "coroutine", "nested", "function", "not inspectable", "container of it"],
 )
-def test_a_result_that_cannot_be_stored_is_done_all_the_same_and_never_run_again(
+def test_work_whose_result_cannot_be_stored_is_completed_and_never_run_again(
     client: SyncClient, make: Callable[[], Any]
 ) -> None:
     fn = Counted(make)
     if make is _coroutine and client.mode == "blocking":
-        with pytest.raises(ConfigurationError, match="coroutine"):  # not begun, and nobody here could await it
+        with pytest.raises(ConfigurationError, match="coroutine"):  # not started: sync code cannot await it
             client.run("order 7", fn)
         return
     first = client.outcome("order 7", fn)
     assert isinstance(first, Executed), "the caller of the effect gets its result"
-    getattr(first.value, "close", int)()  # a coroutine that nobody awaits would warn
+    getattr(first.value, "close", int)()  # a coroutine that is never awaited would warn
     second = client.outcome("order 7", fn)
     assert isinstance(second, Replayed)
     assert not second.stored
@@ -130,7 +130,7 @@ def test_a_large_result_that_compresses_below_the_limit_is_stored(client: SyncCl
 
 
 @pytest.mark.fault("F22", "F21")
-def test_a_result_that_was_declared_away_replays_as_none_without_complaint(client: SyncClient) -> None:
+def test_with_store_result_false_a_replay_returns_none_without_a_warning(client: SyncClient) -> None:
     quiet = client.another(store_result=False)
     fn = Counted(Unencodable)
     quiet.run("order 7", fn)
@@ -202,7 +202,7 @@ def test_attempts_that_run_out_make_the_failure_final(client: SyncClient) -> Non
 
 @pytest.mark.fault("F23")
 @pytest.mark.parametrize("error", [StopIteration("over"), StopAsyncIteration("over")], ids=repr)
-def test_even_an_error_that_python_gives_a_meaning_of_its_own_arrives_as_it_was(
+def test_exceptions_with_a_special_meaning_in_python_reach_the_caller_unchanged(
     client: SyncClient, error: Exception
 ) -> None:
     if client.mode == "async" and isinstance(error, StopIteration):
@@ -280,7 +280,7 @@ def test_one_damaged_result_in_a_batch_stops_no_other(client: SyncClient) -> Non
 
 @pytest.mark.fault("F26")
 @pytest.mark.parametrize("byte", [0, 1, 2], ids=["codec", "version", "flags"])
-def test_a_result_of_a_codec_from_the_future_is_closed(client: SyncClient, byte: int) -> None:
+def test_a_result_of_an_unknown_codec_raises_and_never_runs_again(client: SyncClient, byte: int) -> None:
     fn = Counted(lambda: {"total": 12})
     client.run("order 7", fn)
     id = client.read("order 7").record.id
@@ -298,7 +298,7 @@ class Receipt:
 
 @pytest.mark.fault("F21")
 @pytest.mark.parametrize(
-    ("make", "reason", "cure"),
+    ("make", "reason", "fix"),
     [
         (lambda: Receipt(1), "Receipt is not named in the return annotation", "annotate the function"),
         (lambda: "x" * 100, "it takes 109 bytes, and the limit is 100", "raise max_result_bytes"),
@@ -306,8 +306,8 @@ class Receipt:
     ],
     ids=["not annotated", "too large", "not storable"],
 )
-def test_a_result_that_was_not_kept_says_why_whoever_asks_and_whenever(
-    client: SyncClient, make: Callable[[], Any], reason: str, cure: str
+def test_every_later_caller_learns_why_a_result_was_not_stored(
+    client: SyncClient, make: Callable[[], Any], reason: str, fix: str
 ) -> None:
     """The log of the first call may be gone, or on another machine."""
     fn = Counted(make)
@@ -315,7 +315,7 @@ def test_a_result_that_was_not_kept_says_why_whoever_asks_and_whenever(
     with pytest.raises(ResultNotStored) as missed:
         client.another(max_result_bytes=100).run("order 7", fn)
     assert reason in str(missed.value)
-    assert cure in str(missed.value)
+    assert fix in str(missed.value)
     entry = client.read("order 7")
     assert (reason in entry.unstored, entry.note) == (True, {})
     assert "secret" not in entry.unstored, "keys of a dict are the user's own data"

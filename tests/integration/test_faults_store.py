@@ -17,14 +17,14 @@ from tests.clients import Backend, SyncClient
 from tests.faulty import FaultyBackend, FaultyNetwork
 from tests.integration.faulty_clients import Effect, faulty, network
 
-__all__ = ["faulty", "network"]  # fixtures, told here so that pytest finds them
+__all__ = ["faulty", "network"]  # fixtures, listed here so that pytest finds them
 
 
 # ── F50: down at claim ──
 
 
 @pytest.mark.fault("F50")
-def test_a_store_that_is_down_closes_the_door_by_default(faulty: SyncClient, network: FaultyNetwork) -> None:
+def test_when_the_store_is_down_nothing_runs_by_default(faulty: SyncClient, network: FaultyNetwork) -> None:
     effect = Effect()
     network.lose_requests("claim")
     with pytest.raises(StoreUnavailable):
@@ -45,7 +45,7 @@ def effect_of_item(item: str) -> None:
 
 
 @pytest.mark.fault("F50")
-def test_failing_quickly_a_store_that_is_down_is_asked_three_times_and_no_more(
+def test_a_store_that_is_down_is_called_three_times_before_the_claim_fails(
     faulty: SyncClient, network: FaultyNetwork
 ) -> None:
     network.lose_requests("claim")
@@ -58,7 +58,7 @@ def test_failing_quickly_a_store_that_is_down_is_asked_three_times_and_no_more(
 
 
 @pytest.mark.fault("F50")
-def test_running_without_protection_must_be_declared_and_is_loud(
+def test_running_without_protection_must_be_declared_and_is_logged_as_an_error(
     faulty: SyncClient, network: FaultyNetwork, caplog: pytest.LogCaptureFixture
 ) -> None:
     effect = Effect()
@@ -68,9 +68,9 @@ def test_running_without_protection_must_be_declared_and_is_loud(
     assert isinstance(outcome, Executed)
     assert (outcome.value, outcome.reason, effect.times) == ("sent", "unprotected", 1)
     assert [event.key for event in reckless.events_named("unprotected")] == ["order 7"]
-    loud = [record for record in caplog.records if "unprotected" in record.getMessage()]
-    assert [record.levelno for record in loud] == [logging.ERROR]
-    assert "order 7" in loud[0].getMessage()
+    logged = [record for record in caplog.records if "unprotected" in record.getMessage()]
+    assert [record.levelno for record in logged] == [logging.ERROR]
+    assert "order 7" in logged[0].getMessage()
     network.heal()
     assert reckless.outcome("order 7", effect).executed, "nothing was recorded, so nothing protects it now"
 
@@ -89,7 +89,7 @@ def test_a_failure_of_unprotected_work_is_the_callers(faulty: SyncClient, networ
 
 @pytest.mark.fault("F50")
 @pytest.mark.parametrize("error", [StoreFull, StoreBroken])
-def test_a_store_that_is_full_or_broken_closes_the_door_too(faulty: SyncClient, error: type[StoreError]) -> None:
+def test_when_the_store_is_full_or_broken_nothing_runs(faulty: SyncClient, error: type[StoreError]) -> None:
     store = faulty.once.store
 
     async def refuse(*_: object, **__: object) -> Any:
@@ -106,7 +106,7 @@ def test_a_store_that_is_full_or_broken_closes_the_door_too(faulty: SyncClient, 
 
 @pytest.mark.fault("F50", "F67")
 def test_a_record_of_a_newer_version_is_never_run_unprotected(sqlite_client: SyncClient) -> None:
-    """The store is not down: it holds something that we must not touch."""
+    """The store is not down: it holds a record that this version must not change."""
     effect = Effect()
     reckless = sqlite_client.another(on_store_down="run")
     reckless.run("order 7", effect)
@@ -152,7 +152,7 @@ def test_a_completion_that_is_never_answered_is_unknown_with_the_value_and_no_fa
     assert len(worker.events_named("unknown")) == 1
     assert worker.events_named("completed") == []
     assert [record.levelno for record in caplog.records if record.getMessage().startswith("unknown")] == [logging.ERROR]
-    assert not worker.heartbeat._holds, "it must lapse: only then `after_crash` can decide"
+    assert not worker.heartbeat._holds, "its lease must expire: only then can `after_crash` decide"
     network.heal()
     entry = worker.read("order 7")
     assert entry.state is RecordState.PENDING
@@ -162,7 +162,7 @@ def test_a_completion_that_is_never_answered_is_unknown_with_the_value_and_no_fa
 
 
 @pytest.mark.fault("F51")
-def test_the_patience_for_a_completion_is_one_lease_unless_declared(faulty: SyncClient, network: FaultyNetwork) -> None:
+def test_the_default_settle_timeout_is_one_lease(faulty: SyncClient, network: FaultyNetwork) -> None:
     worker = faulty.another(lease="200ms")
     network.lose_requests("settle")
     began = time.monotonic()
@@ -202,7 +202,7 @@ def test_a_failure_that_cannot_be_recorded_still_reaches_the_caller(faulty: Sync
 def test_a_store_that_is_down_for_the_whole_work_does_not_lose_its_result(
     network: FaultyNetwork, backend: Backend
 ) -> None:
-    """Neither renewals nor the first completions get through; then it comes back, and nobody has taken over."""
+    """Renewals and the first completions fail; then the store comes back, and no other worker has taken over."""
     with Once(FaultyBackend(backend, network).open(), lease="300ms", settle_timeout="5s") as once:
 
         def slow() -> str:

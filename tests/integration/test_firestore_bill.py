@@ -44,7 +44,7 @@ def store(tap: Tap, tmp_path: Path) -> FirestoreStore:
 
 
 class OpenedBackend(Backend):
-    """On the server's own clock, as in real life."""
+    """Clones of one store, on the server's own clock."""
 
     def __init__(self, store: FirestoreStore) -> None:
         self.kind = "firestore"
@@ -118,13 +118,13 @@ def test_the_two_tiers_of_the_fleet_are_three_reads_and_three_writes_in_one_comm
         assert applied(5, "m1", "e1") == "applied"
     assert bill() == (3, 3, {"BatchGetDocuments": 1, "Commit": 1})
     bills = {}
-    for reason, told in {
+    for reason, delivery in {
         "duplicate_message_noop": (5, "m1", "e1"),
         "duplicate_event_noop": (5, "m2", "e1"),
         "stale_event_ignored": (4, "m3", "e3"),
     }.items():
         with tap.billed() as bill:
-            assert applied(*told) == reason
+            assert applied(*delivery) == reason
         bills[reason] = bill()[:2]
     assert bills["duplicate_message_noop"] == (3, 0)
     assert bills["stale_event_ignored"] == (3, 2), "its message and its event are known from then on"
@@ -151,7 +151,7 @@ def test_a_claim_whose_answer_is_lost_is_found_by_its_nonce(tap: Tap, client: Sy
 def test_a_claim_whose_answer_never_comes_does_not_keep_its_own_caller_out(
     tap: Tap, store: FirestoreStore, mode: Mode, on_running: str
 ) -> None:
-    """Told that somebody is at it, nobody has begun: not even `park` may wait for a lease, or for a person."""
+    """The store answers that the key is running, but no work has started: even `park` must not wait for a lease."""
     runs: list[int] = []
     client = (SyncClient if mode == "blocking" else AsyncClient)(
         OpenedBackend(store), lease="6s", on_running=on_running, after_crash="park"
@@ -190,12 +190,12 @@ def test_a_batch_whose_answer_is_lost_is_found_by_its_nonces(tap: Tap, client: S
 
 @pytest.mark.fault("F53")
 def test_a_resolution_whose_answer_is_lost_is_an_unknown_and_is_not_sent_twice(tap: Tap, store: FirestoreStore) -> None:
-    """Sent again it would find its own work, and say that somebody else was quicker."""
+    """Sent again, it would find its own write and report that another client was faster."""
     run(store.open(ThreadRuntime()))
-    [held] = run(store.claim([ClaimRequest(ID, "s", "k", b"n" * 16, 10_000_000)], timeout=20))
-    assert held.record is not None
+    [claimed] = run(store.claim([ClaimRequest(ID, "s", "k", b"n" * 16, 10_000_000)], timeout=20))
+    assert claimed.record is not None
     tap.lose("Commit")
-    request = Resolve(ID, held.record.token, Resolution.APPLIED, state_seen=held.record.state, force=True)
+    request = Resolve(ID, claimed.record.token, Resolution.APPLIED, state_seen=claimed.record.state, force=True)
     with tap.billed() as bill, pytest.raises(StoreUnavailable):
         run(store.settle([request], timeout=20))
     assert bill().calls["Commit"] == 1, "nor by the driver"
@@ -206,7 +206,7 @@ def test_a_resolution_whose_answer_is_lost_is_an_unknown_and_is_not_sent_twice(t
 
 
 @pytest.mark.fault("F51", "F52")
-def test_what_stays_unanswered_is_an_unknown_when_its_time_is_over(tap: Tap, store: FirestoreStore) -> None:
+def test_a_call_that_gets_no_answer_fails_when_its_timeout_is_over(tap: Tap, store: FirestoreStore) -> None:
     run(store.open(ThreadRuntime()))
     tap.lose("BatchGetDocuments", 1_000)
     with pytest.raises(StoreUnavailable, match="cannot be reached"):
@@ -216,8 +216,10 @@ def test_what_stays_unanswered_is_an_unknown_when_its_time_is_over(tap: Tap, sto
 
 @pytest.mark.rival(1)
 @pytest.mark.fault("F41")
-def test_who_was_replaced_while_it_remembered_its_claim_is_told_by_the_write(tap: Tap, store: FirestoreStore) -> None:
-    """The settlement reads nothing: its condition fails, and only then it looks."""
+def test_a_replaced_owner_that_still_caches_its_claim_learns_of_it_from_the_write(
+    tap: Tap, store: FirestoreStore
+) -> None:
+    """The settlement reads nothing: its condition fails, and only then it reads the record."""
     other = FirestoreStore(store._address)
     for one in (store, other):
         run(one.open(ThreadRuntime()))
@@ -236,21 +238,21 @@ def test_who_was_replaced_while_it_remembered_its_claim_is_told_by_the_write(tap
 
 
 @pytest.mark.fault("F43", "F44")
-def test_a_renewal_after_a_sleep_of_the_machine_goes_by_the_servers_time(tap: Tap, store: FirestoreStore) -> None:
-    """The time is told from the last answer, and meanwhile our own clock has stood still."""
+def test_a_renewal_after_a_sleep_of_the_machine_uses_the_servers_time(tap: Tap, store: FirestoreStore) -> None:
+    """The store estimates the time from the last answer, and meanwhile the machine's clock has stopped."""
     run(store.open(ThreadRuntime()))
-    [held] = run(store.claim([ClaimRequest(ID, "s", "k", b"n" * 16, 600_000_000)], timeout=20))
-    assert held.record is not None
-    sight = store._cache.get_owned(ID, held.record.token, held.record.nonce)
-    assert sight is not None
-    an_hour_ago = replace(held.record, updated_at=held.now - 3_600_000_000)
-    store._cache.put(sight._replace(record=an_hour_ago))
-    store._cache.sync_clock(held.now - 3_600_000_000)
+    [claimed] = run(store.claim([ClaimRequest(ID, "s", "k", b"n" * 16, 600_000_000)], timeout=20))
+    assert claimed.record is not None
+    snapshot = store._cache.get_owned(ID, claimed.record.token, claimed.record.nonce)
+    assert snapshot is not None
+    an_hour_ago = replace(claimed.record, updated_at=claimed.now - 3_600_000_000)
+    store._cache.put(snapshot._replace(record=an_hour_ago))
+    store._cache.sync_clock(claimed.now - 3_600_000_000)
     with tap.billed() as bill:
-        [renewed] = run(store.renew([Renewal(ID, held.record.token, held.record.nonce, 600_000_000)], timeout=20))
+        [renewed] = run(store.renew([Renewal(ID, claimed.record.token, claimed.record.nonce, 600_000_000)], timeout=20))
     assert renewed.record is not None
-    assert (renewed.record.lease_until or 0) >= (held.record.lease_until or 0)
-    assert bill()[:2] == (0, 2), "the first told the time"
+    assert (renewed.record.lease_until or 0) >= (claimed.record.lease_until or 0)
+    assert bill()[:2] == (0, 2), "the first write returned the server's time"
     run(store.close())
 
 
@@ -258,21 +260,21 @@ def test_the_time_between_two_answers_is_never_ahead_of_the_servers(store: Fires
     run(store.open(ThreadRuntime()))
     for _ in range(20):
         [before] = run(store.read([ID], timeout=20))
-        told = store._cache.now()
+        estimate = store._cache.now()
         [after] = run(store.read([ID], timeout=20))
-        assert told is not None
-        assert before.now <= told <= after.now
+        assert estimate is not None
+        assert before.now <= estimate <= after.now
     run(store.close())
 
 
 @pytest.mark.fault("F50")
 @pytest.mark.parametrize("mode", ["blocking", "asyncio"])
-def test_a_server_that_is_back_is_asked_within_a_second(mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
-    """gRPC by itself waits for up to two minutes before it looks again, and refuses every call until then."""
-    told: list[dict[str, int]] = []
+def test_a_server_that_is_back_is_called_within_a_second(mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default gRPC waits up to two minutes before it reconnects, and refuses every call until then."""
+    channel_options: list[dict[str, int]] = []
 
     def opened(_address: str, options: Iterable[tuple[str, int]]) -> None:
-        told.append(dict(options))
+        channel_options.append(dict(options))
         raise ConnectionError
 
     monkeypatch.setattr(grpc if mode == "blocking" else grpc.aio, "insecure_channel", opened)
@@ -285,16 +287,16 @@ def test_a_server_that_is_back_is_asked_within_a_second(mode: Mode, monkeypatch:
 
     with pytest.raises(ConnectionError):
         run(ask()) if mode == "blocking" else asyncio.run(ask())
-    assert told[0]["grpc.max_reconnect_backoff_ms"] <= 1_000
+    assert channel_options[0]["grpc.max_reconnect_backoff_ms"] <= 1_000
 
 
-def test_what_the_keeper_renews_is_remembered_by_the_store_that_claimed(tap: Tap, store: FirestoreStore) -> None:
+def test_the_store_that_claimed_caches_what_the_heartbeat_renews(tap: Tap, store: FirestoreStore) -> None:
     heartbeat = store.clone()
     for one in (store, heartbeat):
         run(one.open(ThreadRuntime()))
-    [held] = run(store.claim([ClaimRequest(ID, "s", "k", b"n" * 16, 600_000_000)], timeout=20))
-    assert held.record is not None
-    token, nonce = held.record.token, held.record.nonce
+    [claimed] = run(store.claim([ClaimRequest(ID, "s", "k", b"n" * 16, 600_000_000)], timeout=20))
+    assert claimed.record is not None
+    token, nonce = claimed.record.token, claimed.record.nonce
     with tap.billed() as bill:
         [renewed] = run(heartbeat.renew([Renewal(ID, token, nonce, 600_000_000)], timeout=20))
         [done] = run(store.settle([Complete(ID, token, nonce, b"done")], timeout=20))
@@ -307,10 +309,10 @@ def test_what_the_keeper_renews_is_remembered_by_the_store_that_claimed(tap: Tap
 @pytest.mark.rival(21)
 @pytest.mark.fault("F52")
 @pytest.mark.parametrize("method", ["BatchGetDocuments", "Commit"])
-def test_a_server_that_falls_silent_keeps_nobody_beyond_the_deadline(
+def test_a_server_that_stops_responding_keeps_no_caller_beyond_the_deadline(
     tap: Tap, store: FirestoreStore, method: str
 ) -> None:
-    """Silent at the read, it is unknown; silent at the write, somebody's transaction may be in the way."""
+    """No answer to the read: unknown. No answer to the write: another transaction may hold the document."""
     wakes = threading.Event()
     tap.before = lambda name: None if name != method else (wakes.wait(TOO_LONG), None)[1]
     run(store.open(ThreadRuntime()))

@@ -37,11 +37,11 @@ class CollectionBackend(Backend):
         return FirestoreStore(f"firestore://{PROJECT}/{self.collection}")
 
 
-TRIES = 30  # the client's own five are soon used up where two meet on a slow emulator
+TRIES = 30  # the client's default of five is soon used up when two conflict on a slow emulator
 
 
 class Bank:
-    """A caller with transactions of their own, of either colour, called as blocking code."""
+    """A caller with its own transactions, sync or async, called as blocking code."""
 
     def __init__(self, client: SyncClient, collection: str) -> None:
         self.client = client
@@ -58,11 +58,11 @@ class Bank:
         return 0 if found is None else int(found["balance"])
 
     def run(self, key: str, work: Callable[[Any], Any], after: Callable[[Any], Any] = lambda _: None) -> Any:
-        """One transaction in which `work` runs once under this key, and then `after`."""
+        """Run `work` once under this key, and then `after`, in one transaction."""
         return self.transact(lambda tx: self._once(tx, key, work, after))
 
     def transact(self, body: Callable[[Any], Any]) -> Any:
-        """The body gives what is to be awaited, if anything is."""
+        """Run the body in a transaction. With an async client, it returns an awaitable."""
         if self.client.mode == "blocking":
             return firestore.transactional(self._counted(body))(self.firestore_client.transaction(max_attempts=TRIES))
 
@@ -118,7 +118,7 @@ def bank(tap: Tap, tmp_path: Path, mode: Mode) -> Iterator[Bank]:
 
 
 def pays(bank: Bank, amount: int = 100) -> Callable[[Any], int]:
-    """Adds to the account: seen as twice the amount if it ever happens twice."""
+    """Return a handler that adds to the account, so that the balance shows whether it ran twice."""
 
     def pay(tx: Any) -> int:
         tx.set(bank.account(), {"balance": firestore.Increment(amount)}, merge=True)
@@ -176,7 +176,7 @@ def test_the_client_may_run_the_body_again_and_the_effect_is_one(tap: Tap, bank:
 
 @pytest.mark.fault("F54")
 def test_a_commit_whose_answer_is_lost_is_not_applied_twice(tap: Tap, bank: Bank) -> None:
-    """Whatever its client makes of that: whoever calls again finds the record."""
+    """However the Firestore client handles that, the next call finds the record."""
     tap.lose("Commit")
     try:
         bank.run("payment 1", pays(bank))
@@ -187,7 +187,7 @@ def test_a_commit_whose_answer_is_lost_is_not_applied_twice(tap: Tap, bank: Bank
 
 @pytest.mark.rival(18)
 @pytest.mark.mission("E2")
-def test_of_two_transactions_at_once_one_has_the_effect(bank: Bank) -> None:
+def test_one_of_two_concurrent_transactions_has_the_effect(bank: Bank) -> None:
     outcomes = bank.client.together(2, lambda: bank.run("payment 1", pays(bank)))
     assert sorted(type(one).__name__ for one in outcomes) == ["Executed", "Replayed"], outcomes
     assert bank.balance() == 100
@@ -230,7 +230,7 @@ def test_the_handler_may_read_because_nothing_is_written_before_it_is_done(tmp_p
 
 
 @pytest.mark.fault("F56")
-def test_a_key_in_an_open_transaction_is_running_for_everybody_else(tmp_path: Path) -> None:
+def test_a_key_in_an_open_transaction_is_running_for_every_other_client(tmp_path: Path) -> None:
     backend = CollectionBackend(tmp_path)
     shared()
     other = backend.open()
@@ -268,7 +268,7 @@ def test_a_leased_claim_is_completed_in_the_transaction_of_its_effect(bank: Bank
 
 @pytest.mark.rival(1)
 @pytest.mark.fault("F41")
-def test_who_was_replaced_cannot_complete_in_a_transaction(bank: Bank) -> None:
+def test_a_replaced_owner_cannot_complete_in_a_transaction(bank: Bank) -> None:
     late = bank.client.silent_owner("payment 1", lease="1s")
     stolen = threading.Event()
 
@@ -302,13 +302,13 @@ def test_a_job_that_failed_is_not_written_down_with_the_next_one(tmp_path: Path)
                 assert here.outcome("two", lambda: 2).executed
 
         body(firestore_client().transaction())
-        assert once.read("one") is None, "or it would be held by nobody"
+        assert once.read("one") is None, "otherwise a pending record would have no owner"
         assert once.read("two") is not None
 
 
 @pytest.mark.fault("F31")
-def test_a_claim_that_is_no_longer_remembered_is_found_by_its_transaction(tmp_path: Path) -> None:
-    """Its document is called after the content, which a settlement does not tell."""
+def test_a_claim_that_is_no_longer_cached_is_found_by_its_transaction(tmp_path: Path) -> None:
+    """Its document is named after the content, which a settlement does not contain."""
     shared()
     with Once(CollectionBackend(tmp_path).open()) as once:
         key = content_key(b"a file")

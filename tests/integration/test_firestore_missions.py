@@ -69,7 +69,7 @@ def backend(tmp_path: Path, clock: FakeClock) -> Backend:
 
 @pytest.fixture
 def locks(tmp_path: Path) -> Iterator[Once]:
-    """On the server's own clock."""
+    """A client on the server's own clock."""
     with Once(documents(tmp_path), window="forever") as once:
         yield once
 
@@ -78,18 +78,20 @@ def locks(tmp_path: Path) -> Iterator[Once]:
 
 
 @pytest.mark.mission("A2")
-def test_the_lock_of_a_document_looks_as_the_seed_wants_it(locks: Once, tmp_path: Path) -> None:
+def test_the_lock_of_a_document_has_the_layout_of_the_mission(locks: Once, tmp_path: Path) -> None:
     collection = named(tmp_path)
     with locks.claim(LOCK, note={"gcs_source_path": "gs://in/a.pdf"}, lease="600s") as claim:
-        held = document(collection, LOCK)
-        assert held is not None, "the document is called by the hash"
+        pending = document(collection, LOCK)
+        assert pending is not None, "the document is named by the hash"
         claim.annotate(gcs_output_path="gs://out/ID_Company_Date.pdf")
         claim.complete({"rows": 3})
-    assert held.pop("onceward").keys() >= {"token", "nonce", "cycle"}, "what the seed's lock lacks, in one field"
-    held.pop("expire_at")
-    created, expires = held.pop("created_at"), held.pop("lock_expires_at")
-    assert expires - held.pop("updated_at") == expires - created == dt.timedelta(seconds=600)
-    assert held == {
+    assert pending.pop("onceward").keys() >= {"token", "nonce", "cycle"}, (
+        "what the lock of the mission lacks, in one field"
+    )
+    pending.pop("expire_at")
+    created, expires = pending.pop("created_at"), pending.pop("lock_expires_at")
+    assert expires - pending.pop("updated_at") == expires - created == dt.timedelta(seconds=600)
+    assert pending == {
         "hash": LOCK,
         "status": "PENDING",
         "gcs_source_path": "gs://in/a.pdf",
@@ -118,7 +120,7 @@ def test_a_failure_is_shown_with_its_message_and_is_gone_after_the_next_attempt(
 
 @pytest.mark.mission("A2")
 def test_what_others_keep_in_the_document_stays_there(locks: Once, tmp_path: Path) -> None:
-    """As the seed's own code does it: it writes to the document while it holds the lock."""
+    """As the mission's own code does: it writes to the document while it holds the lock."""
     with locks.claim(LOCK) as claim:
         firestore_client().collection(named(tmp_path)).document(LOCK).update(
             {"gcs_output_path": "gs://out/a.pdf", "pages": 7}
@@ -154,7 +156,7 @@ def test_locks_that_were_written_by_hand_before_are_taken_over_as_they_are(locks
         pytest.fail("processed again")
     for key in (live, timeless):
         with pytest.raises(AlreadyRunning), locks.claim(key, on_running="raise"):
-            pytest.fail("ran beside the owner")
+            pytest.fail("ran while the owner was running")
     for key in (lapsed, failed):
         with locks.claim(key) as claim:
             claim.complete("now")
@@ -178,10 +180,10 @@ def test_every_other_key_is_its_hash(locks: Once, tmp_path: Path) -> None:
 
 
 def test_two_operations_on_the_same_content_want_two_collections(locks: Once) -> None:
-    """One document has room for one record: closed, and never the other's answer."""
+    """One document has room for one record: the second operation is refused, and never gets the other's result."""
     assert locks.outcome(LOCK, str, "x").executed
     with pytest.raises(ConfigurationError, match="a separate collection"), locks.claim(LOCK, name="thumbnails"):
-        pytest.fail("ran under somebody else's record")
+        pytest.fail("ran under another operation's record")
 
 
 def test_tenants_with_the_same_content_do_not_meet(tmp_path: Path) -> None:
@@ -213,36 +215,36 @@ def test_a_result_that_a_document_has_no_room_for_is_not_kept_and_the_work_is_do
 
 
 @pytest.mark.mission("E7")
-def test_the_field_for_the_expiry_policy_is_set_where_nothing_is_left_to_answer_for(
+def test_the_field_for_the_expiry_policy_is_set_on_records_that_may_be_deleted(
     tmp_path: Path, clock: FakeClock
 ) -> None:
     with Once(documents(tmp_path, clock=clock)) as once:
         once.run("a day", str, "x")
-        once.using(window="forever").run("for ever", str, "x")
+        once.using(window="forever").run("forever key", str, "x")
         with pytest.raises(ValueError, match="no"), once.using(after_crash="park").claim("parked"):
             raise ValueError("no")
         ends = {one.to_dict()["hash"]: one.to_dict()["expire_at"] for one in _all(named(tmp_path))}
         now = dt.datetime.fromtimestamp(clock.now() / 1e6, dt.UTC)
-        assert ends == {"a day": now + dt.timedelta(days=1), "for ever": None, "parked": None}
+        assert ends == {"a day": now + dt.timedelta(days=1), "forever key": None, "parked": None}
         clock.advance("25h")
         assert once.purge() == 1
-        assert {one.to_dict()["hash"] for one in _all(named(tmp_path))} == {"for ever", "parked"}
+        assert {one.to_dict()["hash"] for one in _all(named(tmp_path))} == {"forever key", "parked"}
 
 
 # ── E2: the state in the console ────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.mission("E2", "E4", "E5", "E7")
-def test_states_and_marks_look_as_the_seed_wants_them(tmp_path: Path) -> None:
+def test_states_and_marks_have_the_layout_of_the_mission(tmp_path: Path) -> None:
     shared()
     dedupe, services = named(tmp_path, "ops_dedupe"), named(tmp_path, "ops_services")
     where = f"firestore://{PROJECT}/{named(tmp_path, 'ops')}{SERVICES_URL}&marks={dedupe}&states={services}"
     with Once(where) as once:
         state = once.state("services")
-        told = dt.datetime(2026, 3, 1, 8, 5, tzinfo=dt.UTC)
+        start = dt.datetime(2026, 3, 1, 8, 5, tzinfo=dt.UTC)
 
         def heartbeat(status: str, minute: int, message: str, **more: Any) -> str:
-            at = told.replace(minute=minute)
+            at = start.replace(minute=minute)
             value = {
                 "serviceId": "api",
                 "env": "prod",
@@ -264,7 +266,7 @@ def test_states_and_marks_look_as_the_seed_wants_them(tmp_path: Path) -> None:
     found = document(services, "prod__api")
     assert found is not None
     found.pop("onceward")
-    at = told.replace(minute=6)
+    at = start.replace(minute=6)
     assert found == {
         "serviceId": "api", "env": "prod", "status": "down", "lastHeartbeatAt": at, "version": "1.2",
         "updatedAt": at, "source": {"topic": "ops", "messageId": "m2", "publishedAt": at}, "expireAt": None,
@@ -306,7 +308,7 @@ def test_a_state_that_a_newer_version_wrote_is_left_alone(tmp_path: Path) -> Non
 def test_a_state_called_after_its_entity_is_found_in_a_transaction_too(tmp_path: Path) -> None:
     shared()
     where = f"firestore://{PROJECT}/{named(tmp_path, 'ops')}{SERVICES_URL}"
-    entities = ("prod__api", "prod/api", "nobody")
+    entities = ("prod__api", "prod/api", "unknown")
     with Once(where) as once:
         state = once.state("services")
         for entity in entities[:2]:
@@ -323,7 +325,7 @@ def test_a_state_called_after_its_entity_is_found_in_a_transaction_too(tmp_path:
 
 
 @pytest.mark.fault("F66", "F67")
-def test_what_no_purge_may_delete_does_not_stand_in_its_way(tmp_path: Path, clock: FakeClock) -> None:
+def test_documents_that_no_purge_may_delete_do_not_block_it(tmp_path: Path, clock: FakeClock) -> None:
     """Others' documents, and those of a newer version, may have expired as well."""
     old = dt.datetime(2001, 1, 1, tzinfo=dt.UTC)
     with Once(FirestoreStore(f"firestore://{PROJECT}/{named(tmp_path)}", clock=clock), window="1h") as once:
@@ -346,18 +348,18 @@ def test_a_layout_in_the_url_is_the_layout() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        "firestore://p", "firestore:///c", "firestore://p/c?colour=red", "firestore://p/c?fields=colour:red",
+        "firestore://p", "firestore:///c", "firestore://p/c?color=red", "firestore://p/c?fields=color:red",
         "firestore://p/c?fields=state:__x__", "firestore://p/c?fields=state:key,key:key", "firestore://p/a/b",
         "firestore://p/c?marks=c", "firestore://p/c?values=perhaps", "firestore://p/c?expiry=state",
         "firestore://p/c?fields=state:onceward", "firestore://p/c?fields=id:id",
     ],
 )  # fmt: skip
-def test_a_url_that_cannot_be_meant_says_so(wrong: str) -> None:
+def test_an_invalid_url_is_refused(wrong: str) -> None:
     with pytest.raises(ConfigurationError):
         FirestoreStore(wrong)
 
 
-def test_a_client_of_the_users_own_says_where_and_who(tmp_path: Path) -> None:
+def test_a_firestore_client_of_the_user_provides_project_and_credentials(tmp_path: Path) -> None:
     with Once(FirestoreStore(firestore_client(), named(tmp_path), layout=Layout())) as once:
         assert once.outcome("k", str, "x").executed
     assert len(list(_all(named(tmp_path)))) == 1

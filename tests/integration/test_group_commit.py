@@ -1,4 +1,4 @@
-"""Group commit as callers see it: many calls on one SQLite file that somebody else keeps locked for a while."""
+"""Group commit as callers see it: many calls on one SQLite file that another writer keeps locked for a while."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from tests.unit.batcher_calls import until
 WORDS = [f"order {number}" for number in range(12)]
 
 
-class Watched(SQLiteStore):
-    """Tells which calls were begun, and may lose the replies to those that carry several requests."""
+class RecordingStore(SQLiteStore):
+    """Records which calls were begun, and may lose the replies to those that carry several requests."""
 
     loses_replies = False
 
@@ -50,12 +50,12 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(path: Path) -> Watched:
-    return Watched(path, synchronous="NORMAL")
+def store(path: Path) -> RecordingStore:
+    return RecordingStore(path, synchronous="NORMAL")
 
 
 class Writer:
-    """Somebody else's write transaction on the file."""
+    """Another writer's transaction on the file."""
 
     def __init__(self, path: Path) -> None:
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -99,12 +99,12 @@ def counting(effects: Counter[str]) -> Callable[[str], Coroutine[Any, Any, str]]
 
 async def soon(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(TOO_LONG):
-        while not condition():  # noqa: ASYNC110 (what is waited for happens in the store)
+        while not condition():  # noqa: ASYNC110 (the store has no event to wait for)
             await asyncio.sleep(0)
 
 
-async def behind_a_writer(once: AsyncOnce, store: Watched, path: Path, effects: Counter[str]) -> Any:
-    """A call under way that waits for the writer, and all others queued behind it."""
+async def behind_a_writer(once: AsyncOnce, store: RecordingStore, path: Path, effects: Counter[str]) -> Any:
+    """Start a call that waits for the writer, and queue all others behind it."""
 
     work = counting(effects)
     await once.run("warm", work, "warm")
@@ -119,8 +119,8 @@ async def behind_a_writer(once: AsyncOnce, store: Watched, path: Path, effects: 
 
 
 @pytest.mark.fault("F28")
-async def test_cancelled_tasks_leave_no_key_locked_and_disturb_nobody(
-    store: Watched, path: Path, effects: Counter[str]
+async def test_cancelled_tasks_leave_no_key_locked_and_affect_no_other_caller(
+    store: RecordingStore, path: Path, effects: Counter[str]
 ) -> None:
     async with AsyncOnce(store) as once:
         writer, first, others = await behind_a_writer(once, store, path, effects)
@@ -136,33 +136,31 @@ async def test_cancelled_tasks_leave_no_key_locked_and_disturb_nobody(
         assert effects == Counter(word for word in ["warm", *WORDS] if word != WORDS[3])
         for word in ("first", WORDS[3]):
             assert await once.run(word, counting(effects), word) == word
-        assert set(effects.values()) == {1}, "a key that was given back can be had at once"
+        assert set(effects.values()) == {1}, "a released key can be claimed immediately"
 
 
 @pytest.mark.fault("F28")
-async def test_of_many_that_fly_together_any_may_be_cancelled(
-    store: Watched, path: Path, effects: Counter[str]
-) -> None:
+async def test_any_caller_of_a_batch_may_be_cancelled(store: RecordingStore, path: Path, effects: Counter[str]) -> None:
     async with AsyncOnce(store) as once:
         writer, first, others = await behind_a_writer(once, store, path, effects)
         begun = len(store.begun)
         writer.end()
-        await soon(lambda: len(store.begun) > begun)  # the batch has taken off
+        await soon(lambda: len(store.begun) > begun)  # the batch was sent
         for one in others[::2]:
             one.cancel()
         outcomes = await asyncio.wait_for(asyncio.gather(first, *others, return_exceptions=True), TOO_LONG)
         done = {one.key for one in outcomes if isinstance(one, Executed)}
         assert done >= {"first", *WORDS[1::2]}
-        assert store.begun[begun] == len(WORDS) + 1, "and the completion of the first, who was woken before"
+        assert store.begun[begun] == len(WORDS) + 1, "and the completion of the first call, which was woken before"
         assert {word for word, state in states(path).items() if state == "PENDING"} == set()
         for word in set(WORDS) - done:
             assert isinstance(await once.outcome(word, counting(effects), word), Executed)
-        assert effects == Counter(["warm", "first", *WORDS]), "a key that was given back can be had at once"
+        assert effects == Counter(["warm", "first", *WORDS]), "a released key can be claimed immediately"
 
 
 @pytest.mark.fault("F53")
 async def test_replies_lost_for_whole_batches_are_resolved_by_nonce_for_tasks(
-    store: Watched, path: Path, effects: Counter[str]
+    store: RecordingStore, path: Path, effects: Counter[str]
 ) -> None:
     store.loses_replies = True
     async with AsyncOnce(store) as once:
@@ -178,7 +176,7 @@ async def test_replies_lost_for_whole_batches_are_resolved_by_nonce_for_tasks(
 
 @pytest.mark.fault("F53")
 def test_replies_lost_for_whole_batches_are_resolved_by_nonce_for_threads(
-    store: Watched, path: Path, effects: Counter[str]
+    store: RecordingStore, path: Path, effects: Counter[str]
 ) -> None:
     store.loses_replies = True
     with Once(store) as once:
@@ -198,18 +196,18 @@ def test_replies_lost_for_whole_batches_are_resolved_by_nonce_for_threads(
     assert store.lost >= 1
 
 
-class Struck(BaseException):
+class Interrupted(BaseException):
     """What a signal handler raises."""
 
 
-def strike() -> None:
-    raise Struck
+def interrupt() -> None:
+    raise Interrupted
 
 
 @pytest.mark.fault("F27")
 @pytest.mark.parametrize("when", ["it waits", "it is under way"])
-def test_an_interrupted_thread_leaves_no_key_locked_and_disturbs_nobody(
-    store: Watched, path: Path, effects: Counter[str], on_signal: Callable[[Any], None], when: str
+def test_an_interrupted_thread_leaves_no_key_locked_and_affects_no_other_caller(
+    store: RecordingStore, path: Path, effects: Counter[str], on_signal: Callable[[Any], None], when: str
 ) -> None:
     with Once(store) as once:
         once.run("warm", effects.update, ["warm"])
@@ -221,7 +219,7 @@ def test_an_interrupted_thread_leaves_no_key_locked_and_disturbs_nobody(
         queue = store._batcher._queue._waiting  # type: ignore[union-attr]
         until(lambda: len(queue) == len(WORDS) - 1)
 
-        def come_between() -> None:
+        def send_signal() -> None:
             until(lambda: len(queue) == len(WORDS))
             if when == "it is under way":
                 writer.end()
@@ -233,27 +231,27 @@ def test_an_interrupted_thread_leaves_no_key_locked_and_disturbs_nobody(
                 writer.end()
 
         main = threading.get_ident()
-        on_signal(strike)
-        striker = in_thread(come_between)
-        with pytest.raises(Struck):
-            once.run("struck", hang_on, effects)
-        striker.result(TOO_LONG)
+        on_signal(interrupt)
+        interrupter = in_thread(send_signal)
+        with pytest.raises(Interrupted):
+            once.run("interrupted", hang_on, effects)
+        interrupter.result(TOO_LONG)
         assert all(isinstance(one.result(TOO_LONG), Executed) for one in others)
         assert "PENDING" not in states(path).values()
         assert set(effects.values()) == {1}
 
 
 def hang_on(effects: Counter[str]) -> None:
-    """If the grant came before the signal: the effect is struck instead."""
+    """Wait, so that the signal interrupts the effect if the claim was granted before it."""
     threading.Event().wait(TOO_LONG)
-    effects["struck"] += 1
+    effects["interrupted"] += 1
 
 
 @pytest.mark.fault("F35")
 def test_a_signal_handler_that_claims_inside_of_a_store_call_is_refused_instead_of_deadlocked(
     path: Path, on_signal: Callable[[Any], None]
 ) -> None:
-    class Striking(WallClock):
+    class SignallingClock(WallClock):
         armed = False
 
         def now(self) -> int:
@@ -262,7 +260,7 @@ def test_a_signal_handler_that_claims_inside_of_a_store_call_is_refused_instead_
                 signal.raise_signal(signal.SIGUSR1)
             return super().now()
 
-    clock = Striking()
+    clock = SignallingClock()
     refused: list[OncewardError] = []
 
     def claim() -> None:
@@ -280,7 +278,7 @@ def test_a_signal_handler_that_claims_inside_of_a_store_call_is_refused_instead_
         assert once.run("inner", int) == 0
 
 
-def test_each_caller_has_a_deadline_of_its_own(store: Watched, path: Path, effects: Counter[str]) -> None:
+def test_each_caller_has_a_deadline_of_its_own(store: RecordingStore, path: Path, effects: Counter[str]) -> None:
     with Once(store, lease="60s") as once:
         once.run("warm", effects.update, ["warm"])
         hurried = once.using(lease="300ms")
@@ -297,7 +295,9 @@ def test_each_caller_has_a_deadline_of_its_own(store: Watched, path: Path, effec
         assert "hurried" not in states(path)
 
 
-def test_loops_one_after_the_other_and_two_at_a_time_share_a_client(store: Watched, effects: Counter[str]) -> None:
+def test_loops_one_after_the_other_and_two_at_a_time_share_a_client(
+    store: RecordingStore, effects: Counter[str]
+) -> None:
     once = AsyncOnce(store)
 
     async def several(name: str) -> list[Any]:
@@ -307,10 +307,10 @@ def test_loops_one_after_the_other_and_two_at_a_time_share_a_client(store: Watch
 
     for name in ("one", "two"):
         asyncio.run(several(name))
-    line = threading.Barrier(2)
+    barrier = threading.Barrier(2)
 
     def together(name: str) -> None:
-        line.wait(TOO_LONG)
+        barrier.wait(TOO_LONG)
         asyncio.run(several(name))
 
     for both in [in_thread(together, name) for name in ("three", "four")]:
@@ -321,10 +321,10 @@ def test_loops_one_after_the_other_and_two_at_a_time_share_a_client(store: Watch
 
 
 @pytest.mark.parametrize("mode", ["threads", "tasks"])
-def test_closing_while_others_wait_leaves_nobody_waiting(
-    store: Watched, path: Path, effects: Counter[str], mode: str
+def test_closing_while_others_wait_leaves_no_caller_waiting(
+    store: RecordingStore, path: Path, effects: Counter[str], mode: str
 ) -> None:
-    """Each is told whether its work ran; that a result could not be recorded any more is an outcome, too."""
+    """Each caller learns whether its work ran; a result that could not be recorded any more is an outcome, too."""
     outcomes = (
         closed_in_threads(store, path, effects)
         if mode == "threads"
@@ -338,7 +338,7 @@ def test_closing_while_others_wait_leaves_nobody_waiting(
     assert done >= {outcome.key for outcome in outcomes if isinstance(outcome, Executed)}
 
 
-def closed_in_threads(store: Watched, path: Path, effects: Counter[str]) -> list[Any]:
+def closed_in_threads(store: RecordingStore, path: Path, effects: Counter[str]) -> list[Any]:
     once = Once(store)
     once.run("warm", effects.update, ["warm"])
     writer = Writer(path)
@@ -353,7 +353,7 @@ def closed_in_threads(store: Watched, path: Path, effects: Counter[str]) -> list
     return [one.result(TOO_LONG) for one in [first, *others]]
 
 
-async def closed_in_tasks(store: Watched, path: Path, effects: Counter[str]) -> list[Any]:
+async def closed_in_tasks(store: RecordingStore, path: Path, effects: Counter[str]) -> list[Any]:
     once = AsyncOnce(store)
     writer, first, others = await behind_a_writer(once, store, path, effects)
     closing = asyncio.ensure_future(once.close(timeout=0))
@@ -374,7 +374,7 @@ def caught(call: Callable[..., Any], *arguments: Any) -> Any:
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.fault("F34")
 def test_a_child_that_was_forked_while_calls_waited_groups_by_itself(
-    store: Watched, path: Path, effects: Counter[str]
+    store: RecordingStore, path: Path, effects: Counter[str]
 ) -> None:
     with Once(store) as once:
         once.run("warm", effects.update, ["warm"])
@@ -384,11 +384,11 @@ def test_a_child_that_was_forked_while_calls_waited_groups_by_itself(
         until(lambda: len(store.begun) > begun)
         second = in_thread(once.outcome, "second", effects.update, ["second"])
         until(lambda: len(store._batcher._queue._waiting) == 1)  # type: ignore[union-attr]
-        letting_go = in_thread(writer.end)
+        ending = in_thread(writer.end)
         child = os.fork()
         if child == 0:
             os._exit(0 if once.run("child", int) == 0 else 1)
-        letting_go.result(TOO_LONG)
+        ending.result(TOO_LONG)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert all(isinstance(one.result(TOO_LONG), Executed) for one in (first, second))
         assert set(states(path).values()) == {"COMPLETED"}

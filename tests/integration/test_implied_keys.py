@@ -1,4 +1,4 @@
-"""A strong key that implies another: who is known by the one is known by the other, in whichever order they come."""
+"""A strong key that implies another: a person known by one is known by the other, in whichever order they arrive."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ FIELDS = {
 }
 BY_ADDRESS = SourceRecord("csv", {"email": "Anna@Example.com"}, "1")
 BY_HASH = SourceRecord("xapi", {"sha1": sha1_of("anna@example.com")}, "2")
-SOMEBODY_ELSE = SourceRecord("xapi", {"sha1": sha1_of("bo@example.com")}, "3")
+ANOTHER_PERSON = SourceRecord("xapi", {"sha1": sha1_of("bo@example.com")}, "3")
 
 
 @pytest.mark.mission("D2")
-@pytest.mark.parametrize("order", [*permutations((BY_ADDRESS, BY_HASH, SOMEBODY_ELSE))])
+@pytest.mark.parametrize("order", [*permutations((BY_ADDRESS, BY_HASH, ANOTHER_PERSON))])
 def test_an_address_and_its_hash_are_one_person(tmp_path: Path, order: tuple[SourceRecord, ...]) -> None:
     with People(f"sqlite:///{tmp_path}/people.db?synchronous=NORMAL", fields=FIELDS) as people:
         for record in order:
@@ -38,7 +38,7 @@ def test_an_address_and_its_hash_are_one_person(tmp_path: Path, order: tuple[Sou
         assert sorted(anna.sources) == ["csv", "xapi"]
 
 
-def test_an_index_that_was_made_without_it_is_noticed(tmp_path: Path) -> None:
+def test_an_index_that_was_made_without_implied_keys_is_noticed(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/people.db"
     plain = FIELDS | {"email": Field(kinds.EMAIL, strong=True)}
     with People(url, fields=plain) as people:

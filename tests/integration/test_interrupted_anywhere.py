@@ -1,4 +1,4 @@
-"""An interrupt may come between any two steps of our own code. Whenever it does, it locks no key and keeps no lease."""
+"""An interrupt may come between any two steps of Onceward's code. It never leaves a key locked or a lease renewed."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from onceward.stores import MemoryStore
 from tests.faulty import FaultyNetwork, FaultyStore
 from tests.integration.interrupts import HOME, WAYS, Alarm, AlarmError, block, ignore_unawaited, interrupted_at, store
 
-__all__ = ["ignore_unawaited", "store"]  # fixtures, told here so that pytest finds them
+__all__ = ["ignore_unawaited", "store"]  # fixtures, listed here so that pytest finds them
 
 
 class Refused(Exception):
-    """The last word of a remote."""
+    """The final refusal of a remote."""
 
 
 @pytest.mark.fault("F27", "F74")
 @pytest.mark.usefixtures("ignore_unawaited")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("refused", [False, True])
-def test_a_saga_that_is_interrupted_anywhere_goes_on_to_its_end_without_a_person(refused: bool) -> None:
+def test_a_saga_that_is_interrupted_anywhere_continues_to_its_end_without_a_person(refused: bool) -> None:
     """What is done or undone is so under one key, and the next delivery finds nothing locked or parked."""
     acts: dict[str, str] = {}
 
@@ -71,7 +71,7 @@ def test_a_saga_that_is_interrupted_anywhere_goes_on_to_its_end_without_a_person
 @pytest.mark.parametrize("way", WAYS)
 def test_an_interrupt_at_any_step_leaves_no_key_locked(store: Store, way: str, alarm: type[BaseException]) -> None:
     once = Once(store, lease="1h", fingerprint="none")
-    once.run("first", int)  # connected, and the keeper's thread is there
+    once.run("first", int)  # connected, and the heartbeat thread is running
     done: list[str] = []
     step = 1
     while True:
@@ -95,7 +95,7 @@ def test_an_interrupt_at_any_step_leaves_no_key_locked(store: Store, way: str, a
     once.close()
 
 
-BLOCKS = {str(HOME / name) for name in ("blocks.py", "claims.py", "locks.py")}
+BLOCKS = {str(HOME / name) for name in ("operations/block.py", "operations/claim.py", "locks/api.py")}
 
 
 def locked(once: Once, key: str, work: Callable[[], None]) -> None:
@@ -109,7 +109,7 @@ def locked(once: Once, key: str, work: Callable[[], None]) -> None:
 def test_an_interrupt_at_any_step_of_a_block_itself_keeps_no_lease(
     store: Store, way: Callable[[Once, str, Callable[[], None]], None]
 ) -> None:
-    """Before the work the key is given back. What strikes the end before it begins is as a crash: the lease lapses."""
+    """Before the work, the key is released. An interrupt before the end begins is like a crash: the lease expires."""
     once = Once(store, lease="1h", fingerprint="none")
     once.run("first", int)
     step, begun, lapsed = 1, set(), 0
@@ -136,7 +136,7 @@ def test_an_interrupt_at_any_step_of_a_block_itself_keeps_no_lease(
 @pytest.mark.fault("F27")
 @pytest.mark.usefixtures("ignore_unawaited")
 def test_work_that_returned_before_the_interrupt_is_not_done_again(store: Store) -> None:
-    """Once the result is ours to record, an interrupt at any step still records it."""
+    """Once the work has returned, an interrupt at any step still records its result."""
     once = Once(store, lease="1h")
     once.run("first", int)
     step = 1
@@ -165,7 +165,7 @@ STORM = """
 
     work(-1)
     signal.signal(signal.SIGALRM, interrupt)
-    heard = 0
+    interrupts = 0
     for order in range(1500):
         try:
             try:
@@ -174,14 +174,14 @@ STORM = """
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
         except KeyboardInterrupt:
-            heard += 1
+            interrupts += 1
     states = {}
     for order in range(1500):
         entry = work.read(order)
         state = "none" if entry is None else entry.state.value
         states[state] = states.get(state, 0) + 1
-    assert heard > 20, heard
-    assert not once.keeper._holds
+    assert interrupts > 20, interrupts
+    assert not once.heartbeat._holds
     assert "PENDING" not in states, states
     assert work(10**6) == 10**6
     once.close()
@@ -191,7 +191,7 @@ STORM = """
 @pytest.mark.fault("F27")
 @pytest.mark.usefixtures("ignore_unawaited")
 def test_async_work_that_returned_before_the_interrupt_is_not_done_again(store: Store) -> None:
-    """Wherever it strikes behind the last line of the work: its result is in our hands by then."""
+    """Wherever the interrupt comes after the last line of the work, the result is recorded."""
     once = AsyncOnce(store, lease="1h")
 
     async def work() -> str:
@@ -243,30 +243,30 @@ def test_a_storm_of_signals_leaves_no_key_locked(tmp_path: Path) -> None:
 
 
 class InterruptedOnce(FaultyStore):
-    """The first settlement is interrupted, before or after the store has heard of it."""
+    """The first settlement is interrupted, before or after the store has applied it."""
 
-    def __init__(self, store: Store, *, heard: bool) -> None:
+    def __init__(self, store: Store, *, applied: bool) -> None:
         super().__init__(store, FaultyNetwork())
-        self.heard = heard
+        self.applied = applied
         self.sent: list[Any] = []
 
     async def settle(self, settlements: Any, **how: Any) -> Any:
         self.sent.append(settlements[0])
         if len(self.sent) > 1:
             return await super().settle(settlements, **how)
-        if self.heard:
+        if self.applied:
             await super().settle(settlements, **how)
         raise KeyboardInterrupt
 
 
 @pytest.mark.fault("F27")
-@pytest.mark.parametrize("heard", [True, False])
+@pytest.mark.parametrize("applied", [True, False])
 @pytest.mark.parametrize("way", ["returns", "raises", "completes"])
-def test_a_settlement_that_is_interrupted_is_sent_once_more_as_it_was(store: Store, way: str, heard: bool) -> None:
-    network = InterruptedOnce(store, heard=heard)
+def test_a_settlement_that_is_interrupted_is_sent_once_more_as_it_was(store: Store, way: str, applied: bool) -> None:
+    network = InterruptedOnce(store, applied=applied)
     once = Once(network)
-    told: list[str] = []
-    once.subscribe(lambda event: told.append(event.name))
+    event_names: list[str] = []
+    once.subscribe(lambda event: event_names.append(event.name))
 
     def work() -> str:
         if way == "raises":
@@ -284,5 +284,5 @@ def test_a_settlement_that_is_interrupted_is_sent_once_more_as_it_was(store: Sto
     assert entry.state is (RecordState.FAILED if way == "raises" else RecordState.COMPLETED)
     assert len(network.sent) == 2
     assert network.sent[0] is network.sent[1]
-    assert told.count("failed" if way == "raises" else "completed") == 1
+    assert event_names.count("failed" if way == "raises" else "completed") == 1
     once.close()

@@ -1,4 +1,4 @@
-"""What nobody holds any more ends in the middle of other calls: it is no step of theirs, and its own end is kept."""
+"""Finalizers run in the middle of other calls: they are not steps of those calls, and they still clean up."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from tests.collector import resting
 from tests.integration.interrupts import HOME, OURS, WAYS, Alarm, ignore_unawaited, interrupted_at, store
 from tests.unit.batcher_calls import request
 
-__all__ = ["ignore_unawaited", "store"]  # fixtures, told here so that pytest finds them
+__all__ = ["ignore_unawaited", "store"]  # fixtures, listed here so that pytest finds them
 
 
-def forsaken_claim(once: Once, key: str) -> object:
+def abandoned_claim(once: Once, key: str) -> object:
     block = once.claim(key)
     contextvars.Context().run(block.__enter__)
     return block
 
 
-def forsaken_lock(once: Once, key: str) -> object:
+def abandoned_lock(once: Once, key: str) -> object:
     lock = once.lock(key)
     contextvars.Context().run(lock.__enter__)
     return lock
@@ -39,7 +39,7 @@ def forsaken_lock(once: Once, key: str) -> object:
 
 @pytest.fixture
 def collector_waits() -> Iterator[None]:
-    """Nothing is collected until a test says so."""
+    """Collect no garbage until the test asks for it."""
     before = gc.get_threshold()
     gc.collect()
     gc.set_threshold(0)
@@ -65,9 +65,9 @@ async def waited_for(one: PendingRequest) -> None:
 
 
 @pytest.mark.usefixtures("collector_waits")
-@pytest.mark.parametrize("left_behind", [forsaken_claim, waiting])
+@pytest.mark.parametrize("left_behind", [abandoned_claim, waiting])
 def test_what_others_left_behind_is_no_step_of_a_call(left_behind: Callable[[Once, str], object]) -> None:
-    """Else an interrupt that is meant for the call strikes the end of somebody else's claim, and is lost there."""
+    """Otherwise an interrupt meant for the call hits the finalizer of another claim, and is lost there."""
 
     def call() -> None:
         gc.set_threshold(1, 1, 1)  # from here on the collector is as eager as it gets
@@ -81,16 +81,16 @@ def test_what_others_left_behind_is_no_step_of_a_call(left_behind: Callable[[Onc
         assert not interrupted_at(1, call, Alarm)
         call()
         gc.collect()
-        assert not once.heartbeat._holds, "its turn came afterwards"
+        assert not once.heartbeat._holds, "it was collected afterwards"
 
 
 @pytest.mark.fault("F27")
 @pytest.mark.usefixtures("ignore_unawaited")
-@pytest.mark.parametrize("forsaken", [forsaken_claim, forsaken_lock])
-def test_an_interrupt_at_any_step_while_a_forsaken_block_ends_keeps_no_lease(
-    store: Store, forsaken: Callable[[Once, str], object], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("abandoned", [abandoned_claim, abandoned_lock])
+def test_an_interrupt_at_any_step_while_an_abandoned_block_ends_keeps_no_lease(
+    store: Store, abandoned: Callable[[Once, str], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Python lets no exception out of there, and calls it once: who stops half-way has the lease renewed for ever."""
+    """Python calls a finalizer once and lets no exception out: if it stops half-way, the lease is renewed forever."""
     lost: list[object] = []
     monkeypatch.setattr("sys.unraisablehook", lambda unraisable: lost.append(unraisable.exc_type))
     once = Once(store, lease="1h", fingerprint="none")
@@ -98,16 +98,16 @@ def test_an_interrupt_at_any_step_while_a_forsaken_block_ends_keeps_no_lease(
     step = 1
 
     def call(key: str) -> None:
-        forsaken(once, key)
+        abandoned(once, key)
 
-    ours = OURS | {str(HOME / "locks.py")}
+    ours = OURS | {str(HOME / "locks" / "api.py")}
     while interrupted_at(step, functools.partial(call, f"order {step}"), Alarm, ours=ours, ends=True):
         assert not once.heartbeat._holds, f"step {step}"
         step += 1
     assert lost.count(Alarm) > 3
-    entry = once.read(f"order {step}", name=LOCK if forsaken is forsaken_lock else None)
+    entry = once.read(f"order {step}", name=LOCK if abandoned is abandoned_lock else None)
     assert entry is not None
-    assert entry.state is RecordState.PENDING, "as after a crash: whether it was done, nobody can tell"
+    assert entry.state is RecordState.PENDING, "as after a crash: whether it was done is unknown"
     once.close()
 
 
@@ -149,7 +149,7 @@ def nothing() -> None: ...
 @pytest.mark.usefixtures("ignore_unawaited")
 @pytest.mark.parametrize("way", WAYS)
 def test_a_call_that_is_interrupted_leaves_nothing_to_the_collector(store: Store, way: str) -> None:
-    """Else its arguments live on, and a coroutine that was never awaited says so in the middle of another call."""
+    """Otherwise its arguments live on, and a coroutine that was never awaited says so in the middle of another call."""
     once = Once(store, lease="1h", fingerprint="none")
     once.run("first", int)
     gc.collect()
@@ -157,7 +157,7 @@ def test_a_call_that_is_interrupted_leaves_nothing_to_the_collector(store: Store
         step = 1
         while interrupted_at(step, functools.partial(WAYS[way], once, f"order {step}", nothing), Alarm):
             step += 1
-        said.clear()  # at once, which is as it should be
+        said.clear()  # raised immediately, as they should be
         warnings.simplefilter("always")
         gc.collect()
         assert [str(one.message) for one in said] == []

@@ -1,4 +1,4 @@
-"""Interrupts while `find` looks."""
+"""Interrupts while `find` runs."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ async def test_a_cancellation_while_verify_looks_gives_the_key_back_unverified(b
         pytest.fail("must not run")
 
     once = AsyncOnce(backend.open(), after_crash=verify(find), lease="1h")
-    await asyncio.create_task(once.claim("order 7").__aenter__())  # in a context of its own
-    once.heartbeat._holds.clear()  # it is not heard of again
+    await asyncio.create_task(once.claim("order 7").__aenter__())  # in a separate context
+    once.heartbeat._holds.clear()  # its owner never renews it again
     backend.clock.advance("2h")
     task = asyncio.create_task(once.run("order 7", never))
     await begun.wait()
@@ -70,7 +70,7 @@ async def test_a_cancellation_while_verify_looks_gives_the_key_back_unverified(b
 
 
 @pytest.mark.fault("F27")
-def test_an_interrupt_while_a_failure_is_looked_up_lets_the_next_claimant_ask_at_once(client: SyncClient) -> None:
+def test_an_interrupt_while_a_failure_is_looked_up_lets_the_next_claimant_ask_immediately(client: SyncClient) -> None:
     answers: list[Any] = [KeyboardInterrupt(), not_applied]
     done: list[str] = []
 
@@ -89,7 +89,7 @@ def test_an_interrupt_while_a_failure_is_looked_up_lets_the_next_claimant_ask_at
     sure = client.another(after_crash=verify(find), lease="1h", on_running="raise")
     with pytest.raises(KeyboardInterrupt):
         sure.run("order 7", work)
-    assert answers == [not_applied], "it is the next claimant who asks again"
+    assert answers == [not_applied], "the next claimant asks again"
     assert not sure.heartbeat._holds
     assert sure.run("order 7", work) == "done"
     assert answers == []

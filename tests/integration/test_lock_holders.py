@@ -1,4 +1,4 @@
-"""Who holds a lock: a task, a thread, a forked child, a client that closes. What only one colour or store can show."""
+"""Holders of a lock: a task, a thread, a forked child, a client that closes. For one kind of client or store each."""
 
 from __future__ import annotations
 
@@ -85,10 +85,10 @@ async def test_a_task_started_inside_a_block_may_wait_for_the_lock_in_a_context_
 
         async with once.lock("sync"):
             inside = asyncio.create_task(later())
-            apart = asyncio.create_task(later(), context=contextvars.Context())
+            separate = asyncio.create_task(later(), context=contextvars.Context())
             with pytest.raises(Reentrant):
                 await inside
-        await apart
+        await separate
 
 
 @pytest.mark.fault("F34")
@@ -98,10 +98,10 @@ def test_a_fork_does_not_inherit_a_lock(tmp_path: Path) -> None:
     child = os.fork()
     if child == 0:
         try:
-            told = [_raises_lease_lost(lock.check), once.try_lock("sync") is None, _raises_lease_lost(lock.release)]
+            checks = [_raises_lease_lost(lock.check), once.try_lock("sync") is None, _raises_lease_lost(lock.release)]
         except BaseException:
-            told = [False]
-        os._exit(0 if all(told) else 1)
+            checks = [False]
+        os._exit(0 if all(checks) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     lock.check()
     lock.release()
@@ -139,12 +139,12 @@ def test_a_close_neither_waits_for_a_lock_of_its_own_thread_nor_is_silent_about_
     lock = once.try_lock("sync", lease="5s")
     assert lock is not None
     once.close()
-    [told] = [record for record in caplog.records if "still_held" in record.message]
-    assert (told.levelname, "sync" in told.message) == ("WARNING", True)
-    assert "free when its lease expires" in told.message
+    [warning] = [record for record in caplog.records if "still_held" in record.message]
+    assert (warning.levelname, "sync" in warning.message) == ("WARNING", True)
+    assert "free when its lease expires" in warning.message
 
 
-def test_a_close_tells_what_it_waits_for_and_goes_on_when_that_is_released(caplog: pytest.LogCaptureFixture) -> None:
+def test_close_logs_what_it_waits_for_and_finishes_when_that_is_released(caplog: pytest.LogCaptureFixture) -> None:
     once = Once(MemoryStore())
     lock = contextvars.Context().run(once.try_lock, "sync")
     assert lock is not None
@@ -158,12 +158,12 @@ def test_a_close_tells_what_it_waits_for_and_goes_on_when_that_is_released(caplo
 
 
 def test_two_holders_of_one_lock_object_are_not_mistaken_for_each_other() -> None:
-    """Whoever leaves a block that they did not enter cannot be told which of two is meant."""
+    """If a caller leaves a block that it did not enter, it is unclear which of the two holders is meant."""
     stores = [MemoryStore(), MemoryStore()]
     onces = [Once(store) for store in stores]
     shared = onces[0].lock("a")
     contextvars.Context().run(shared.__enter__)
-    shared._engine = onces[1].engine  # two at once, as in two tenants of one program
+    shared._engine = onces[1].engine  # two holders at the same time, as in two tenants of one program
     contextvars.Context().run(shared.__enter__)
     with pytest.raises(ConfigurationError, match="not entered here"):
         contextvars.Context().run(shared.__exit__, None, None, None)
@@ -171,17 +171,17 @@ def test_two_holders_of_one_lock_object_are_not_mistaken_for_each_other() -> Non
         once.close(timeout=0)
 
 
-def test_an_interrupt_while_the_store_is_down_keeps_nobody_for_the_rest_of_the_lease(
+def test_an_interrupt_while_the_store_is_down_keeps_no_caller_for_the_rest_of_the_lease(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = FakeClock()
     client = SyncClient(Backend("memory", tmp_path, clock))
-    held = acquire(client, lease="1h")
+    lock = acquire(client, lease="1h")
     calls: list[int] = []
 
     async def down(*_: Any, **__: Any) -> Any:
         calls.append(len(calls))
-        assert len(calls) < 20, "it goes on for the whole lease"
+        assert len(calls) < 20, "it retries for the whole lease"
         if len(calls) == 1:
             raise KeyboardInterrupt
         clock.advance("4s")
@@ -189,12 +189,12 @@ def test_an_interrupt_while_the_store_is_down_keeps_nobody_for_the_rest_of_the_l
 
     with inline_answers_disabled(), monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(MemoryStore, "settle", down)
-        held.release()
+        lock.release()
     assert client.leases() == 0
     client.close()
 
 
-def test_what_is_unwise_for_the_work_of_a_client_says_nothing_about_its_locks() -> None:
+def test_a_warning_about_the_settings_of_a_client_does_not_apply_to_its_locks() -> None:
     with pytest.warns(OncewardWarning, match="retry span"):
         once = Once(MemoryStore(), window="1h", retry_span="3d")
     with once.lock("sync"):

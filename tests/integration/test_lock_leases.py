@@ -1,4 +1,4 @@
-"""Locks and their leases, on every store and in both colours: what a lease lock can and cannot promise."""
+"""Locks and their leases, on every store, sync and async: what a lock with a lease can and cannot guarantee."""
 
 from __future__ import annotations
 
@@ -15,20 +15,22 @@ pytestmark = pytest.mark.mission("C2")
 
 
 @pytest.mark.rival(27)
-def test_the_keeper_renews_a_lock_while_its_block_runs_and_nothing_reaps_it(client: SyncClient) -> None:
-    held = acquire(client, lease="30s")
+def test_the_heartbeat_renews_a_lock_while_its_block_runs_and_nothing_reaps_it(client: SyncClient) -> None:
+    lock = acquire(client, lease="30s")
     other = client.another()
     for _ in range(20):
         client.clock.advance("10s")
         client.renew_leases()
         assert try_lock(other) is None
         assert other.purge() == 0
-    held.check()
-    held.release()
+    lock.check()
+    lock.release()
 
 
 @pytest.mark.fault("F40", "F41")
-def test_a_silent_owner_is_replaced_after_its_lease_and_its_late_release_frees_nobody_elses(client: SyncClient) -> None:
+def test_a_silent_owner_is_replaced_after_its_lease_and_its_late_release_frees_no_other_lock(
+    client: SyncClient,
+) -> None:
     late = acquire(client, lease="30s")
     client.clock.advance("31s")
     owner = acquire(client.another(), lease="30s")
@@ -53,7 +55,7 @@ def test_an_owner_that_was_silent_but_not_replaced_was_alone_and_may_release(cli
     assert try_lock(client.another()) is not None
 
 
-def test_check_raises_once_the_keeper_has_seen_another_owner(client: SyncClient) -> None:
+def test_check_raises_once_the_heartbeat_has_seen_another_owner(client: SyncClient) -> None:
     late = acquire(client, lease="30s")
     client.clock.advance("31s")
     acquire(client.another())
@@ -78,12 +80,12 @@ def test_a_resource_that_remembers_the_highest_token_refuses_the_late_owner(clie
     assert not write(late.token)
 
 
-def test_the_error_of_a_block_goes_on_and_says_that_the_lock_was_lost_too(client: SyncClient) -> None:
-    with pytest.raises(ValueError, match="half written") as told, locked(client, lease="30s"):
+def test_the_error_of_a_block_propagates_and_says_that_the_lock_was_lost_too(client: SyncClient) -> None:
+    with pytest.raises(ValueError, match="half written") as caught, locked(client, lease="30s"):
         client.clock.advance("31s")
         acquire(client.another())
         raise ValueError("half written")
-    assert any("another owner" in note for note in told.value.__notes__)
+    assert any("another owner" in note for note in caught.value.__notes__)
 
 
 def test_a_client_that_parks_after_crashes_still_takes_over_its_locks(client: SyncClient) -> None:
@@ -94,7 +96,7 @@ def test_a_client_that_parks_after_crashes_still_takes_over_its_locks(client: Sy
 
 
 def test_a_free_lock_is_free_whatever_the_clock_says(client: SyncClient) -> None:
-    """The record's window was over at once. On a clock that was set back it seems to lie ahead."""
+    """The record's window ended immediately. On a clock that was set back, its end is in the future."""
     with locked(client) as lock:
         before = lock.token
     client.clock.set_back("30m")
@@ -118,14 +120,14 @@ def test_a_lock_given_back_after_a_takeover_is_free_whatever_the_clock_says(clie
 
 
 def interrupted(client: SyncClient) -> None:
-    """A signal comes when the grant is there, but its holder does not know yet."""
+    """Acquire the lock, interrupted by a signal after the grant but before the holder knows about it."""
     heartbeat = client.heartbeat
     take = heartbeat.take
 
-    def struck(*args: Any) -> Any:
+    def interrupt(*args: Any) -> Any:
         raise KeyboardInterrupt
 
-    heartbeat.take = struck
+    heartbeat.take = interrupt
     try:
         acquire(client)
     finally:

@@ -1,4 +1,4 @@
-"""Locks whose store gives out, and calls that make no sense: on every store and in both colours."""
+"""Locks whose store fails, and invalid calls: on every store, sync and async."""
 
 from __future__ import annotations
 
@@ -20,74 +20,74 @@ pytestmark = pytest.mark.mission("C2")
 @pytest.mark.fault("F53")
 def test_a_claim_whose_reply_was_lost_is_recognised_as_ours(client: SyncClient) -> None:
     with client.store_trouble("claim", times=1, applied=True):
-        held = acquire(client)
-    held.release()
+        lock = acquire(client)
+    lock.release()
 
 
 @pytest.mark.fault("F53")
 def test_a_release_whose_reply_was_lost_is_repeated(client: SyncClient) -> None:
-    held = acquire(client)
+    lock = acquire(client)
     with client.store_trouble("settle", times=2, applied=True) as failed:
-        held.release()
+        lock.release()
     assert len(failed) == 2
     assert try_lock(client.another()) is not None
 
 
 @pytest.mark.fault("F53")
 def test_a_release_whose_reply_was_lost_is_no_loss_though_another_has_it_by_now(client: SyncClient) -> None:
-    """The repeated release meets the next owner. That one came after us, as the cycle shows, not over us."""
-    held = acquire(client)
+    """The repeated release finds the next owner, which acquired the free lock, as the cycle shows: no takeover."""
+    lock = acquire(client)
     other = client.another()
     taken: list[BlockingLock] = []
     kind: Any = type(client.once.store)
-    sound = kind.settle
+    original = kind.settle
 
     async def lost_and_overtaken(store: Any, *args: Any, **kwargs: Any) -> Any:
-        kind.settle = sound
-        await sound(store, *args, **kwargs)
+        kind.settle = original
+        await original(store, *args, **kwargs)
         taken.append(client.start(acquire, other).result())
         raise StoreUnavailable("the reply was lost")
 
     kind.settle = lost_and_overtaken
     try:
         with inline_answers_disabled():
-            held.release()
+            lock.release()
     finally:
-        kind.settle = sound
+        kind.settle = original
     taken[0].check()
     taken[0].release()
 
 
 @pytest.mark.fault("F43")
-def test_an_unanswered_release_that_then_finds_another_owner_is_a_loss_if_that_one_came_over_us(
+def test_an_unanswered_release_that_then_finds_another_owner_is_a_loss_if_that_owner_took_over(
     client: SyncClient,
 ) -> None:
-    """By our own clock the lease is not over, by the store's it is: the same cycle tells that we were replaced."""
-    held = acquire(client, lease="30s")
+    """The lease is over by the store's clock but not by the caller's: the same cycle shows the takeover."""
+    lock = acquire(client, lease="30s")
     client.clock._now += 31_000_000
     acquire(client.another())
     with client.store_trouble("settle", times=1), pytest.raises(LeaseLost):
-        held.release()
+        lock.release()
 
 
-def test_an_unanswered_release_after_the_lease_is_a_loss_though_the_lock_has_had_other_lives_since(
+def test_an_unanswered_release_after_the_lease_is_a_loss_though_the_lock_was_acquired_again_since(
     client: SyncClient,
 ) -> None:
-    held = acquire(client, lease="30s")
+    lock = acquire(client, lease="30s")
     client.clock.advance("31s")
     for _ in range(2):
         acquire(client.another()).release()
     acquire(client.another())
     with client.store_trouble("settle", times=1), pytest.raises(LeaseLost):
-        held.release()
+        lock.release()
 
 
-def test_a_store_that_is_down_at_the_release_is_told_and_the_lock_frees_itself(client: SyncClient) -> None:
-    """Nobody is kept for longer than the lease: from then on the lock is free anyway."""
+def test_a_store_that_is_down_at_the_release_is_reported_and_the_lock_expires(client: SyncClient) -> None:
+    """The caller retries no longer than the lease: after that, the lock is free anyway."""
     patient = client.another(settle_timeout="1h")
-    held = acquire(patient, lease="200ms")
+    lock = acquire(patient, lease="200ms")
     with client.store_trouble("settle"), pytest.raises(StoreUnavailable):
-        held.release()
+        lock.release()
     assert patient.leases() == 0
     assert patient.events_named("unknown")
     client.clock.advance("1s")
@@ -95,7 +95,7 @@ def test_a_store_that_is_down_at_the_release_is_told_and_the_lock_frees_itself(c
 
 
 @pytest.mark.fault("F50")
-def test_without_a_store_nobody_has_the_lock(client: SyncClient) -> None:
+def test_without_a_store_no_caller_gets_the_lock(client: SyncClient) -> None:
     lenient = client.another(on_store_down="run")
     with client.store_trouble("claim"), pytest.raises(StoreUnavailable):
         acquire(lenient)
@@ -105,7 +105,7 @@ def test_without_a_store_nobody_has_the_lock(client: SyncClient) -> None:
 def test_a_lock_taken_again_inside_its_own_block_is_an_error_and_no_deadlock(client: SyncClient) -> None:
     with locked(client) as outer:
         with pytest.raises(Reentrant, match="already held by the caller"), locked(client):
-            pytest.fail("nobody gets here")
+            pytest.fail("must not enter")
         with pytest.raises(Reentrant):
             try_lock(client)
         with locked(client, "another"):
@@ -124,7 +124,7 @@ def test_locks_may_be_released_in_any_order(client: SyncClient) -> None:
 
 
 def test_a_lock_inside_of_work_is_not_its_claim() -> None:
-    """What completes or annotates the current claim must not meet the lock around it."""
+    """`current_claim` must return the claim of the work, not the lock inside it."""
     once = Once(MemoryStore())
 
     @once(key="work:{x}")
@@ -143,12 +143,12 @@ def test_a_key_is_a_lock_or_work_but_never_both(client: SyncClient) -> None:
     with client.claim("sync", name=LOCK, payload="work"), pytest.raises(PayloadMismatch, match="is not a lock"):
         acquire(client.another(), wait=0)
     with locked(client, "other"), pytest.raises(PayloadMismatch), client.claim("other", name=LOCK, payload="work"):
-        pytest.fail("nobody gets here")
+        pytest.fail("must not enter")
 
 
 @pytest.mark.parametrize("fails", [0, 1], ids=["done", "failed"])
 def test_a_lock_never_wipes_out_work_without_a_payload_that_has_its_name(client: SyncClient, fails: int) -> None:
-    """Nothing tells the two apart but the mark of a lock: here no clock was set back, the work is in its way."""
+    """Only the mark of a lock distinguishes the two: no clock was set back here, the work uses the key."""
     with contextlib.suppress(ZeroDivisionError), client.claim("sync", name=LOCK, final=(ZeroDivisionError,)):
         assert 1 // (1 - fails)
     before = client.read("sync", name=LOCK).record
@@ -173,8 +173,8 @@ def test_while_onceward_is_disabled_a_lock_locks_nothing(client: SyncClient) -> 
         assert client.read("sync", name=LOCK) is None
 
 
-def test_events_tell_who_took_and_gave_up_a_lock(client: SyncClient) -> None:
+def test_events_report_which_lock_was_acquired_and_released(client: SyncClient) -> None:
     with locked(client):
         try_lock(client.another())
-    told = [(event.name, event.key, event.scope) for event in client.events]
-    assert told == [("acquired", "sync", "default/lock"), ("released", "sync", "default/lock")]
+    events = [(event.name, event.key, event.scope) for event in client.events]
+    assert events == [("acquired", "sync", "default/lock"), ("released", "sync", "default/lock")]

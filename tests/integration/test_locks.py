@@ -1,4 +1,4 @@
-"""Locks, on every store and in both colours: Mission C2. Taking, giving up, waiting."""
+"""Locks on every store, sync and async: Mission C2. Acquire, release, wait."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.integration.lock_calls import acquire, locked, record_of, try_lock
 pytestmark = pytest.mark.mission("C2")
 
 
-# ── taking and giving up ──
+# ── acquire and release ──
 
 
-def test_a_lock_is_taken_by_one_and_free_at_once_when_that_one_releases_it(client: SyncClient) -> None:
+def test_a_lock_has_one_owner_and_is_free_immediately_after_its_release(client: SyncClient) -> None:
     other = client.another()
-    held = acquire(client)
+    lock = acquire(client)
     assert try_lock(other) is None
-    held.release()
+    lock.release()
     taken = try_lock(other)
     assert taken is not None
     taken.release()
@@ -62,25 +62,25 @@ def test_a_failed_block_is_no_failed_attempt_and_leaves_nothing_but_a_free_lock(
 
 
 def test_many_acquisitions_leave_one_record_and_a_token_that_strictly_grows(client: SyncClient) -> None:
-    """Also on a clock that stands still, where only the token before can make the next one larger."""
+    """Also on a clock that does not move, where only the previous token makes the next one larger."""
     tokens, cycles = [], []
     for _ in range(60):
         with locked(client) as lock:
             tokens.append(lock.token)
             cycles.append(record_of(client).cycle)
     assert tokens == sorted(set(tokens))
-    assert cycles == tokens  # nobody's derived keys are anybody else's
+    assert cycles == tokens  # so no two acquisitions share derived keys
     page = client.drive(client.once.store.scan(Filter(), cursor=None, limit=10, timeout=5))
     (record,) = page.records
     assert len(record.note) == len(record.arguments) == 0
     assert record.result is None
     if client.backend.kind == "memory":
-        assert len(client.backend._memory._expiry_heap) <= 2 + 64  # what it remembers of the past is bounded
+        assert len(client.backend._memory._expiry_heap) <= 2 + 64  # the expiry heap is bounded
     client.clock.advance("2h")
     assert client.purge() == 1
 
 
-def test_a_lock_that_nobody_else_wants_costs_one_claim_and_one_settlement(
+def test_an_uncontended_lock_costs_one_claim_and_one_settlement(
     client: SyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with locked(client):
@@ -88,11 +88,11 @@ def test_a_lock_that_nobody_else_wants_costs_one_claim_and_one_settlement(
     asked: list[str] = []
     kind: Any = type(client.once.store)
     for verb in ("claim", "settle", "read", "forget", "renew"):
-        sound = getattr(kind, verb)
+        original = getattr(kind, verb)
 
-        def counted(store: Any, *args: Any, verb: str = verb, sound: Any = sound, **how: Any) -> Any:
+        def counted(store: Any, *args: Any, verb: str = verb, original: Any = original, **how: Any) -> Any:
             asked.append(verb)
-            return sound(store, *args, **how)
+            return original(store, *args, **how)
 
         monkeypatch.setattr(kind, verb, counted)
     with inline_answers_disabled(), locked(client) as lock:
@@ -100,7 +100,7 @@ def test_a_lock_that_nobody_else_wants_costs_one_claim_and_one_settlement(
     assert asked == ["claim", "settle"]
 
 
-def test_a_client_that_keeps_results_at_hand_keeps_no_locks(client: SyncClient) -> None:
+def test_a_client_with_a_cache_does_not_cache_locks(client: SyncClient) -> None:
     cached = client.another(cache=10)
     for _ in range(3):
         with locked(cached):
@@ -109,7 +109,7 @@ def test_a_client_that_keeps_results_at_hand_keeps_no_locks(client: SyncClient) 
             assert try_lock(cached) is None
 
 
-def test_names_are_apart_and_so_are_apps_and_tenants(client: SyncClient) -> None:
+def test_locks_of_different_names_apps_and_tenants_are_independent(client: SyncClient) -> None:
     acquire(client)
     assert try_lock(client, "other") is not None
     assert try_lock(client, ("sync", 1)) is not None
@@ -119,49 +119,49 @@ def test_names_are_apart_and_so_are_apps_and_tenants(client: SyncClient) -> None
 
 
 def test_release_may_be_called_again(client: SyncClient) -> None:
-    held = acquire(client)
-    held.release()
+    lock = acquire(client)
+    lock.release()
     other = acquire(client.another())
-    held.release()
+    lock.release()
     other.check()
     other.release()
 
 
 def test_a_lock_that_was_released_is_not_checked_and_not_entered(client: SyncClient) -> None:
-    held = acquire(client)
-    held.release()
-    assert not held.held
+    lock = acquire(client)
+    lock.release()
+    assert not lock.held
     with pytest.raises(ClaimError, match="was released"):
-        held.check()
+        lock.check()
     with pytest.raises(ClaimError, match="no longer held"):
-        client._enter(held._lock, contextvars.copy_context())
+        client._enter(lock._lock, contextvars.copy_context())
 
 
-# ── waiting ──
+# ── wait ──
 
 
-def test_whoever_waits_gets_the_lock_as_soon_as_it_is_free(client: SyncClient) -> None:
-    held = acquire(client)
+def test_a_waiting_caller_gets_the_lock_as_soon_as_it_is_free(client: SyncClient) -> None:
+    lock = acquire(client)
     waiting = client.start(acquire, client.another(), "sync")
     time.sleep(0.05)
     assert not waiting.done()
-    held.release()
+    lock.release()
     waiting.result().release()
 
 
 def test_a_wait_ends_at_its_deadline_with_an_error_that_names_the_owner_and_the_time_left(client: SyncClient) -> None:
     acquire(client, lease="30s")
     other = client.another()
-    with pytest.raises(StillRunning) as told:
+    with pytest.raises(StillRunning) as caught:
         acquire(other, wait="20ms")
-    assert told.value.key == "sync"
-    assert told.value.retry_after == pytest.approx(30, abs=1)
-    with pytest.raises(AlreadyRunning) as at_once:
+    assert caught.value.key == "sync"
+    assert caught.value.retry_after == pytest.approx(30, abs=1)
+    with pytest.raises(AlreadyRunning) as immediate:
         acquire(other, wait=0)
-    assert not isinstance(at_once.value, StillRunning)
+    assert not isinstance(immediate.value, StillRunning)
 
 
-def test_the_wait_of_the_client_holds_unless_the_lock_has_its_own(client: SyncClient) -> None:
+def test_the_wait_of_the_client_applies_unless_the_lock_has_its_own(client: SyncClient) -> None:
     acquire(client)
     impatient = client.another(on_running="raise")
     with pytest.raises(AlreadyRunning):
@@ -172,7 +172,7 @@ def test_the_wait_of_the_client_holds_unless_the_lock_has_its_own(client: SyncCl
         acquire(client.another(wait="20ms"))
 
 
-def test_of_eight_that_want_it_each_has_it_alone(client: SyncClient) -> None:
+def test_each_of_eight_callers_holds_the_lock_alone(client: SyncClient) -> None:
     """The counter that the lock protects is deliberately not atomic."""
     counter = [0]
     workers = [client, client.another()]
@@ -190,7 +190,7 @@ def test_of_eight_that_want_it_each_has_it_alone(client: SyncClient) -> None:
 
 
 def test_one_lock_object_serves_many_threads_and_tasks(client: SyncClient) -> None:
-    """As people know it from threading.Lock: made once for a module, entered by whoever comes."""
+    """As with threading.Lock: created once for a module, entered by any thread or task."""
     shared = client.once.lock("sync")
     counter = [0]
 

@@ -46,7 +46,7 @@ def test_an_interrupt_at_any_step_leaves_no_lock_taken(
     backend: Backend, way: Callable[[Once, str], None], alarm: type[BaseException]
 ) -> None:
     once = Once(backend.open(), lease="1h")
-    in_a_block(once, "first")  # connected, and the keeper's thread is there
+    in_a_block(once, "first")  # connected, and the heartbeat thread is running
     step = 1
     while True:
         name, here = f"lock {step}", contextvars.Context()
@@ -92,7 +92,7 @@ def worker(folder: Path, times: int, url: str, manner: str = "works") -> subproc
 @pytest.mark.fault("F30")
 @pytest.mark.rival(18, 27)
 @pytest.mark.parametrize("kind", ["sqlite", "valkey"])
-def test_processes_count_behind_a_lock_and_a_killed_owner_blocks_nobody_for_longer_than_its_lease(
+def test_processes_count_behind_a_lock_and_a_killed_owner_blocks_them_no_longer_than_its_lease(
     kind: str, tmp_path: Path
 ) -> None:
     url = f"sqlite:///{tmp_path}/locks.db?synchronous=NORMAL"

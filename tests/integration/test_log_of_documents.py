@@ -1,4 +1,4 @@
-"""What a log tells about the processing of a document: each step with its hash and state, as loud as it deserves."""
+"""What the log shows about the processing of a document: each step with its hash and state, at the right level."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tests.clients import SyncClient
 PDF = b"%PDF-1.7 an invoice"
 HASH = content_key(PDF)
 
-Line = tuple[str, str, str, str]
+LogLine = tuple[str, str, str, str]
 """Event, level, key and state."""
 
 
-def lines(caplog: pytest.LogCaptureFixture) -> list[Line]:
-    told = [
+def lines(caplog: pytest.LogCaptureFixture) -> list[LogLine]:
+    logged = [
         (vars(one)["onceward_name"], one.levelname, vars(one)["onceward_key"], vars(one)["onceward_state"])
         for one in caplog.records
         if one.name == "onceward"
     ]
     caplog.clear()
-    return told
+    return logged
 
 
 @pytest.mark.mission("A9")
@@ -70,7 +70,7 @@ def test_a_document_whose_renewal_fails_and_one_that_is_given_up(
 
 @pytest.mark.mission("A9")
 def test_a_document_that_is_processed_without_protection(client: SyncClient, caplog: pytest.LogCaptureFixture) -> None:
-    """Loud, with the hash of each, so that a person can look at what came of it; and counted, if anybody counts."""
+    """Logged as an error with the hash, so that a person can check the result; and counted, if counters are on."""
     bold = client.another(on_store_down="run", counters=True)
     with bold.store_trouble("claim"):
         bold.run(HASH, str)

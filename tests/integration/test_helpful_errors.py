@@ -1,4 +1,4 @@
-"""Mistakes that everybody makes once: refused early, with the cure in the message."""
+"""Common mistakes: refused early, with the fix in the message."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def state_of(once: Once, key: str) -> RecordState | None:
     return None if entry is None else entry.state
 
 
-def test_a_transaction_that_outlives_its_claim_is_refused_at_once(shop: tuple[Once, sqlite3.Connection]) -> None:
-    """Waiting for it would mean waiting for ourselves, for a whole lease."""
+def test_a_transaction_that_outlives_its_claim_is_refused_immediately(shop: tuple[Once, sqlite3.Connection]) -> None:
+    """Waiting for it would mean that the caller waits for itself, for a whole lease."""
     once, connection = shop
     began = time.monotonic()
     with (
@@ -137,7 +137,7 @@ def test_a_text_that_two_keys_share_is_not_guessed(client: SyncClient) -> None:
 
 
 @pytest.mark.parametrize("store", [Path("x.db"), 5, "", object()])
-def test_what_is_no_store_is_refused_when_the_client_is_made(store: Any) -> None:
+def test_an_invalid_store_is_refused_when_the_client_is_created(store: Any) -> None:
     with pytest.raises(ConfigurationError, match="sqlite:///"):
         Once(store)
 
@@ -156,7 +156,7 @@ def test_a_closed_client_says_that_it_is_closed() -> None:
         once.run("k", str)
 
 
-def test_an_argument_without_stable_content_names_the_function_and_the_cure() -> None:
+def test_the_error_for_an_argument_without_stable_content_names_the_function_and_the_fix() -> None:
     @Once(MemoryStore())(key="m:{number}")
     def mail(number: int, session: object) -> None: ...
 
@@ -164,12 +164,12 @@ def test_an_argument_without_stable_content_names_the_function_and_the_cure() ->
         mail(1, object())
 
 
-def test_a_bare_string_for_the_fingerprint_is_told_about_lists() -> None:
+def test_the_error_for_a_bare_string_as_fingerprint_asks_for_a_list() -> None:
     with pytest.raises(ConfigurationError, match="list of parameter names"):
         Once(MemoryStore(), fingerprint="number")  # a str is a collection of str, so no checker minds
 
 
-def test_a_template_without_its_keyword_is_told_about_it() -> None:
+def test_the_error_for_a_template_without_its_keyword_names_it() -> None:
     with pytest.raises(ConfigurationError, match="key="):
         Once(MemoryStore())("charge:{order}")  # type: ignore[call-overload]  # the mistake
 
