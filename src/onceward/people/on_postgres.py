@@ -22,7 +22,7 @@ from psycopg.pq import TransactionStatus
 from onceward.errors import ConfigurationError, RetryTransaction, StoreBroken, StoreUnavailable
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.caller_connection import driver_connection
-from onceward.stores.postgres.errors import RETRIED, PostgresRefused, explain
+from onceward.stores.postgres.errors import RETRYABLE, PostgresRefused, explain
 from onceward.stores.postgres.url import parse
 
 from . import schema
@@ -214,7 +214,7 @@ class PostgresDatabase:
             yield
         except psycopg.Error as error:
             code = error.sqlstate
-            if code in RETRIED or code == UNIQUE_VIOLATION:
+            if code in RETRYABLE or code == UNIQUE_VIOLATION:
                 raise RetryTransaction(
                     f"{self.name}: another transaction changed the same people ({code})",
                     hint="roll back and retry",
