@@ -59,7 +59,7 @@ class Backend:
         if self.kind == "valkey":
             return RedisStore(shared().url(), prefix=f"clients/{self.path.parent.name}", clock=self.clock)
         if self.kind == "firestore":
-            from tests.firestore_places import documents  # here, because its driver takes a second to import
+            from tests.firestore_backends import documents  # here, because its driver takes a second to import
 
             return documents(self.path.parent, clock=self.clock)
         return self._memory if self.kind == "memory" else SQLiteStore(self.path, clock=self.clock)

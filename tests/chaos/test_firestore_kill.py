@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from onceward import Once
-from tests.firestore_places import documents
+from tests.firestore_backends import documents
 from tests.servers.firestore import shared
 
 VICTIM = """
 import os, signal, sys
 from pathlib import Path
 from onceward import Once
-from tests.firestore_places import documents
+from tests.firestore_backends import documents
 
 folder = Path(sys.argv[1])
 with Once(documents(folder)) as once, once.claim("charge 7", lease="3s") as claim:
@@ -47,7 +47,7 @@ FORKED = """
 import os, signal, sys
 from pathlib import Path
 from onceward import Once
-from tests.firestore_places import documents
+from tests.firestore_backends import documents
 
 signal.alarm(40)
 with Once(documents(Path(sys.argv[1]))) as once:

@@ -53,7 +53,7 @@ DEEDS: dict[str, tuple[tuple[str, ...], str, str, str]] = {
 
 
 @pytest.mark.parametrize("deed", DEEDS)
-def test_every_change_by_hand_tells_who_when_why_and_what(deed: str) -> None:
+def test_every_change_by_hand_records_who_when_why_and_what(deed: str) -> None:
     words, detail, before, after = DEEDS[deed]
     key, old = words[1], tokens()[words[1]]
     assert call(*words, "--why", "ticket 7", "--yes").exit_code == 0
@@ -103,7 +103,7 @@ def test_a_purge_is_one_entry_with_its_count() -> None:
     ],
     ids=" ".join,
 )
-def test_what_is_refused_or_not_confirmed_leaves_no_entry(words: tuple[str, ...]) -> None:
+def test_a_refused_or_unconfirmed_change_leaves_no_entry(words: tuple[str, ...]) -> None:
     assert call(*words).exit_code == Exit.REFUSED
     assert as_json("audit") == []
     assert "No entries." in call("audit", "-o", "table").stderr
@@ -138,7 +138,7 @@ def test_a_long_key_is_found_in_the_trail_by_itself() -> None:
     assert [one["id"] for one in as_json("audit", key)] == [once.key(key).id.hex()]
 
 
-def test_show_and_explain_tell_what_was_done_to_the_record() -> None:
+def test_show_and_explain_say_what_was_done_to_the_record() -> None:
     call("resolve", "parked", "--not-applied", "--why", "no such transfer", "--yes")
     assert [one["why"] for one in as_json("show", "parked")["audit"]] == ["no such transfer"]
     shown = call("show", "parked", "-o", "table").stdout
@@ -174,7 +174,7 @@ def test_neither_payloads_nor_results_enter_the_trail() -> None:
 @pytest.mark.parametrize(
     "verb", ["release lapsed", "retry refused", "resolve parked --abandon", "forget done", "purge"]
 )
-def test_a_reason_that_is_a_book_is_refused_before_anything_is_changed(verb: str) -> None:
+def test_a_reason_that_is_too_long_is_refused_before_anything_is_changed(verb: str) -> None:
     before = as_json("ls")
     result = call(*verb.split(), "--why", "x" * 1001, "--yes")
     assert result.exit_code == Exit.USAGE
@@ -204,7 +204,7 @@ def changed_meanwhile(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
 
 @pytest.mark.fault("F66")
 @pytest.mark.parametrize("words", [("forget", "lapsed"), ("forget", "lapsed", "--force"), ("release", "lapsed")])
-def test_what_is_completed_while_a_person_thinks_is_left_alone_and_leaves_no_entry(
+def test_a_record_completed_before_the_person_confirms_is_left_alone_and_leaves_no_entry(
     monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
     """The late owner's completion has the very token that the person was shown."""
@@ -224,7 +224,9 @@ def test_what_is_completed_while_a_person_thinks_is_left_alone_and_leaves_no_ent
 
 
 @pytest.mark.parametrize("verb", ["release", "forget"])
-def test_an_owner_that_comes_back_while_a_person_thinks_is_spared(monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
+def test_an_owner_that_comes_back_before_the_person_confirms_is_spared(
+    monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
     def renewed() -> None:
         raw = sqlite3.connect("onceward.db")
         raw.execute("UPDATE onceward_records SET lease_until = lease_until + 60000000 WHERE key = 'lapsed'")
@@ -239,7 +241,9 @@ def test_an_owner_that_comes_back_while_a_person_thinks_is_spared(monkeypatch: p
     assert as_json("audit") == []
 
 
-def test_of_several_keys_those_that_changed_are_told_and_the_others_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_several_keys_those_that_changed_are_reported_and_the_others_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def claimed() -> None:
         with Once(STORE, app="shop", fingerprint="none") as once:
             once.outcome("lapsed", str)
@@ -253,7 +257,7 @@ def test_of_several_keys_those_that_changed_are_told_and_the_others_forgotten(mo
 
 
 @pytest.mark.skipif(os.name != "posix", reason="a variable decides there")
-def test_a_variable_does_not_sign_for_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_variable_does_not_set_the_actor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("USER", "mallory")
     monkeypatch.setenv("LOGNAME", "mallory")
     call("forget", "done", "--yes")

@@ -74,7 +74,7 @@ def test_a_sliding_window_is_as_long_as_it_slides_however_far_it_has_moved() -> 
     assert diagnosis("--retry-span", "charge=3d")[0] == Exit.ATTENTION
 
 
-def test_the_newest_records_decide_because_they_show_what_is_declared_now() -> None:
+def test_the_latest_records_decide_because_they_show_what_is_declared_now() -> None:
     for number in range(100):
         work("3d", f"new {number}")
     assert diagnosis("--retry-span", "charge=3d")[0] == Exit.OK
@@ -144,7 +144,7 @@ def test_a_flag_that_cannot_be_meant_is_refused(flag: str) -> None:
     assert "retry span" in line(result).replace("-", " ")
 
 
-def test_a_lock_that_nobody_released_needs_no_person() -> None:
+def test_a_lock_that_was_never_released_needs_no_attention() -> None:
     with Once(STORE) as once:
         lock = once.try_lock("sync", lease="50ms")
         assert lock is not None

@@ -80,7 +80,7 @@ def test_a_key_that_begins_like_an_id_is_found(key: str) -> None:
     assert not is_there(key)
 
 
-def test_who_means_an_id_is_told_how_it_is_written() -> None:
+def test_a_malformed_id_gets_a_hint_how_to_write_one() -> None:
     made("order")
     result = call("show", "--store", STORE, "id:order")
     assert result.exit_code == Exit.ABSENT

@@ -11,7 +11,7 @@ import pytest
 from onceward.cli.exit_codes import Exit
 from tests.cli.calls import as_json, call, line
 from tests.cli.three_records import standings, test_records_are_listed_shown_explained_and_counted, three_records
-from tests.firestore_places import PROJECT, named
+from tests.firestore_backends import PROJECT, named
 from tests.servers.firestore import EMULATOR, shared
 
 __all__ = ["test_records_are_listed_shown_explained_and_counted"]  # told here so that pytest finds it
@@ -28,7 +28,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield url
 
 
-def test_the_doctor_says_which_server_and_who_expires_what(store: str) -> None:
+def test_the_doctor_names_the_server_and_what_expires_records(store: str) -> None:
     result = call("doctor")
     said = {one["name"]: (one["status"], one["detail"]) for one in json.loads(result.stdout)}
     assert result.exit_code == Exit.ATTENTION

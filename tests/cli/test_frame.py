@@ -130,7 +130,7 @@ def test_a_missing_store_is_one_line_and_no_file_is_made(folder: Path, words: tu
 
 
 @pytest.mark.parametrize("words", READING + ACTING, ids=lambda words: words[0])
-def test_a_database_of_somebody_else_is_left_as_it_was(folder: Path, words: tuple[str, ...]) -> None:
+def test_another_programs_database_is_left_as_it_was(folder: Path, words: tuple[str, ...]) -> None:
     other = sqlite3.connect("onceward.db")
     other.execute("CREATE TABLE theirs (x)")
     other.commit()
@@ -305,7 +305,7 @@ def test_a_text_is_cut_to_columns_not_to_characters() -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")
-def test_a_person_sees_a_table_in_colour_unless_no_color_forbids(filled: Path) -> None:
+def test_a_terminal_gets_a_coloured_table_unless_no_color_is_set(filled: Path) -> None:
     code, seen = on_a_terminal(filled, "ls", TERM="xterm")
     assert code == 0
     assert b"STATE" in seen

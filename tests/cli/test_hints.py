@@ -88,7 +88,7 @@ def _cut_off() -> None:
 
 
 @KEYS
-def test_what_is_held_without_a_lease_says_how_to_free_it(key: str) -> None:
+def test_a_claim_without_a_lease_says_how_to_free_it(key: str) -> None:
     with Once(STORE) as once:
         silent_claims(once, {key: "300s"}, lapse=0)
         entry = once.read(key)

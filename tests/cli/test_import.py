@@ -33,7 +33,7 @@ def count(folder: Path) -> int:
 
 
 @pytest.mark.mission("C5", "D3")
-def test_a_file_goes_in_and_the_summary_is_told(folder: Path) -> None:
+def test_a_file_is_imported_and_the_summary_printed(folder: Path) -> None:
     write(folder / "users.csv", [("anna@example.com", "Anna Berg", "A"), ("bo@example.com", "Bo Falk", "B")])
     words = ("import", "users.csv", "--into", "sqlite:///people.db", "--map", "Name=name", "--ignore", "Team")
     dry = call(*words, "--dry-run", "-o", "table")
@@ -47,7 +47,7 @@ def test_a_file_goes_in_and_the_summary_is_told(folder: Path) -> None:
     assert count(folder) == 2
 
 
-def test_a_dry_run_and_the_same_file_again_tell_of_rejected_rows_like_the_run_itself(folder: Path) -> None:
+def test_a_dry_run_and_a_repeated_import_report_rejected_rows_like_the_run_itself(folder: Path) -> None:
     write(folder / "users.csv", [*users(2), ("bad", "", "")])
     words = ("import", "users.csv", "--people", "sqlite:///people.db", "-o", "table")
     dry, real, again = call(*words, "--dry-run"), call(*words), call(*words)
@@ -63,7 +63,7 @@ def test_a_dry_run_and_the_same_file_again_tell_of_rejected_rows_like_the_run_it
 
 
 @pytest.mark.parametrize(("words", "people"), [((), 2), (("--accept", "0.6"), 1), (("--no-similarity",), 3)])
-def test_how_sure_it_must_be_is_a_choice_and_so_is_likeness(folder: Path, words: tuple[str, ...], people: int) -> None:
+def test_the_threshold_and_the_similarity_match_are_options(folder: Path, words: tuple[str, ...], people: int) -> None:
     rows = 'Name,City,Country\nAnna Schmidt,Berlin,DE\nAna Schmidt,Berlin,DE\n"Schmidt, Anna",berlin,Germany\n'
     (folder / "users.csv").write_text(rows)
     told = as_json("import", "users.csv", "--people", "sqlite:///people.db", *words)
@@ -72,7 +72,7 @@ def test_how_sure_it_must_be_is_a_choice_and_so_is_likeness(folder: Path, words:
     assert call("import", "users.csv", "--accept", "0", "--people", "sqlite:///people.db").exit_code == Exit.USAGE
 
 
-def test_rejected_rows_are_told_and_the_exit_code_is_one(folder: Path) -> None:
+def test_rejected_rows_are_reported_and_the_exit_code_is_one(folder: Path) -> None:
     write(folder / "users.csv", [*users(2), ("bad", "", "")])
     done = call("import", "users.csv", "--into", "sqlite:///people.db", "--rejects", "bad.csv", "-o", "table")
     assert done.exit_code == Exit.ATTENTION
@@ -108,7 +108,7 @@ def test_what_cannot_work_is_one_line(folder: Path, words: tuple[str, ...], comp
     assert line(done).startswith(f"onceward: {complaint}")
 
 
-def test_a_column_that_is_probably_a_known_field_is_told_and_not_taken_for_it(folder: Path) -> None:
+def test_a_column_that_is_probably_a_known_field_is_reported_and_not_mapped(folder: Path) -> None:
     (folder / "users.csv").write_text("Email,Birthday,Last name,Surname,Team\na@example.com,1980-02-01,Berg,Berg,UVM\n")
     done = call("import", "users.csv", "--into", "sqlite:///people.db", "-o", "table")
     told = 'Birthday was stored under its own name: use --map "Birthday=date_of_birth" to match people by it'
@@ -119,7 +119,7 @@ def test_a_column_that_is_probably_a_known_field_is_told_and_not_taken_for_it(fo
     assert as_json(*words, "--map", "Birthday=date_of_birth")["overlooked"] == {}
 
 
-def test_a_guess_is_told(folder: Path) -> None:
+def test_a_guessed_encoding_is_reported(folder: Path) -> None:
     (folder / "users.csv").write_bytes("Email,City\nanna@example.com,Zürich\n".encode("cp1252"))
     done = call("import", "users.csv", "--into", "sqlite:///people.db", "-o", "table")
     assert done.stdout.startswith("read as cp1252 (detected): use --encoding if names look wrong\n")
@@ -165,7 +165,7 @@ def struck(folder: Path, number: int, *words: str) -> tuple[int, bytes]:
 
 @pytest.mark.fault("F30", "F75")
 @pytest.mark.mission("D3")
-def test_killed_in_the_middle_the_same_command_goes_on(folder: Path) -> None:
+def test_killed_in_the_middle_the_same_command_resumes(folder: Path) -> None:
     file = write(folder / "users.csv", [*users(10), ("bad", "", "")])
     words = ("import", "users.csv", "--into", "sqlite:///people.db", "--batch", "1")
     assert struck(folder, signal.SIGKILL, *words)[0] == -signal.SIGKILL
@@ -183,7 +183,7 @@ def test_killed_in_the_middle_the_same_command_goes_on(folder: Path) -> None:
     assert count(folder) == 10
 
 
-def test_interrupted_by_hand_it_says_how_to_go_on(folder: Path) -> None:
+def test_interrupted_by_hand_it_says_how_to_resume(folder: Path) -> None:
     write(folder / "users.csv", users(10))
     words = ("import", "users.csv", "--into", "sqlite:///people.db", "--batch", "1")
     code, err = struck(folder, signal.SIGINT, *words)
@@ -192,7 +192,7 @@ def test_interrupted_by_hand_it_says_how_to_go_on(folder: Path) -> None:
     assert as_json(*words)["resumed_at"] == 5
 
 
-def test_what_is_said_twice_is_said_the_same() -> None:
+def test_texts_that_appear_twice_are_equal() -> None:
     assert imports.FORMATS == FORMATS
     assert imports.BATCH == BATCH
     assert (imports.ACCEPT, imports.ASK) == (ACCEPTED, REVIEWED)

@@ -61,7 +61,7 @@ def test_a_dry_run_shows_the_versions_and_the_statements_and_changes_nothing(old
     assert (fingerprint(old), version()) == (before, 1)
 
 
-def test_the_sql_is_for_somebody_else_and_does_what_migrate_would(old: Path) -> None:
+def test_the_printed_sql_does_what_migrate_would(old: Path) -> None:
     before = fingerprint(old)
     for shape in ("auto", "json", "table"):
         script = call("migrate", "--sql", "-o", shape).stdout
@@ -112,7 +112,7 @@ def test_other_commands_never_migrate_but_say_what_does(old: Path, words: tuple[
     assert fingerprint(old) == before
 
 
-def test_a_missing_file_is_not_made_by_a_look_but_by_migrate(folder: Path) -> None:
+def test_a_missing_file_is_created_by_migrate_and_not_by_a_read(folder: Path) -> None:
     assert "no tables yet" in call("migrate", "--dry-run", "-o", "table").stdout
     assert call("migrate", "--sql").stdout.count("CREATE TABLE") == 7
     assert call("migrate").exit_code == Exit.REFUSED
@@ -153,11 +153,11 @@ def test_what_lives_in_one_process_has_nothing_to_migrate(store: str) -> None:
         assert "here is nothing to do." in result.stdout
 
 
-def test_to_be_told_and_to_be_printed_are_two_things() -> None:
+def test_dry_run_and_sql_exclude_each_other() -> None:
     assert call("migrate", "--dry-run", "--sql").exit_code == Exit.USAGE
 
 
-def test_a_database_of_somebody_else_gets_our_tables_beside_theirs_only_when_it_is_said(folder: Path) -> None:
+def test_another_programs_database_gets_our_tables_only_on_request(folder: Path) -> None:
     with closing(sqlite3.connect("onceward.db")) as raw, raw:
         raw.execute("CREATE TABLE theirs (x)")
     before = fingerprint(folder)

@@ -144,7 +144,7 @@ def test_a_mistake_in_the_file_is_named(folder: Path, text: str, told: str) -> N
 
 
 @pytest.mark.fault("F47")
-def test_a_window_that_is_too_short_is_told_with_the_reason_and_by_the_exit_code(folder: Path) -> None:
+def test_a_window_that_is_too_short_is_reported_with_the_reason_and_by_the_exit_code(folder: Path) -> None:
     filed(folder, '[operations.email]\nwindow = "24h"\nretry_span = "3d"\n')
     result = call("operations")
     assert result.exit_code == Exit.ATTENTION
@@ -173,7 +173,7 @@ def test_the_doctor_compares_the_declared_retry_span_with_the_records(folder: Pa
     assert as_json("config")["retry_spans.email"] == {"value": "2h", "source": "onceward.toml"}
 
 
-def test_explain_tells_what_callers_are_told(folder: Path) -> None:
+def test_explain_says_what_callers_get(folder: Path) -> None:
     filed(folder)
     with Once(STORE, operations="onceward.toml") as once:
 
@@ -187,7 +187,7 @@ def test_explain_tells_what_callers_are_told(folder: Path) -> None:
     assert "already_emailed_today" not in str(as_json("explain", "email:1"))
 
 
-def test_explain_tells_of_a_lock_what_a_lock_is(folder: Path) -> None:
+def test_explain_describes_a_lock_as_a_lock(folder: Path) -> None:
     with Once(STORE) as once:
         lock = once.lock("sync", lease="1h").acquire()
         (held, left) = as_json("explain", "sync")["explanation"]
@@ -199,7 +199,7 @@ def test_explain_tells_of_a_lock_what_a_lock_is(folder: Path) -> None:
     assert free.startswith("It is a lock, and free. ")
 
 
-def test_explain_tells_of_a_lock_whose_owner_died(folder: Path) -> None:
+def test_explain_describes_a_lock_whose_owner_died(folder: Path) -> None:
     once = Once(STORE)
     once.lock("sync", lease="50ms").acquire()
     silent_claims(once, {})

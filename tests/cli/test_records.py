@@ -95,7 +95,7 @@ def test_a_table_is_not_cut_where_there_is_no_terminal_to_fit_into(monkeypatch: 
     assert max(map(len, shown.splitlines())) <= 80
 
 
-def test_ls_shows_the_newest_whichever_they_are_among_many() -> None:
+def test_ls_shows_the_latest_whichever_they_are_among_many() -> None:
     with Once(STORE, app="many") as once:
         for number in range(300):
             once.run(f"key {number:03}", str)
@@ -114,7 +114,7 @@ def test_a_store_that_cannot_sort_is_sorted_here(monkeypatch: pytest.MonkeyPatch
     assert wanted == [as_json("ls", "--limit", 4, "--sort", order) for order in ("updated", "created", "key")]
 
 
-def test_show_tells_every_field_and_the_value_on_demand() -> None:
+def test_show_prints_every_field_and_the_value_on_demand() -> None:
     shown = as_json("show", "done")
     assert (shown["state"], shown["stored"], "value" in shown) == ("COMPLETED", True, False)
     assert as_json("show", "done", "--value")["value"] == {"paid": 5}
@@ -122,7 +122,7 @@ def test_show_tells_every_field_and_the_value_on_demand() -> None:
     assert as_json("show", f"id:{shown['id'].upper()}")["key"] == "done"
 
 
-def test_show_and_explain_tell_why_a_result_was_not_kept() -> None:
+def test_show_and_explain_say_why_a_result_was_not_kept() -> None:
     with Once(STORE, app="shop", max_result_bytes=100) as once:
         once.run("large", lambda: "x" * 100)
     reason = "it takes 109 bytes, and the limit is 100"
@@ -141,7 +141,7 @@ class Invoice(pydantic.BaseModel):
     number: int
 
 
-def test_show_tells_the_plain_fields_of_what_was_an_instance() -> None:
+def test_show_prints_the_plain_fields_of_what_was_an_instance() -> None:
     with Once(STORE, app="shop") as once:
 
         @once(key="receipt")
@@ -205,7 +205,7 @@ def test_explain_says_in_sentences_what_happened_and_what_would_happen(key: str,
     assert all(one.endswith(".") for one in told)
 
 
-def test_what_explain_tells_to_type_works_for_a_key_that_begins_like_an_option() -> None:
+def test_the_command_that_explain_suggests_works_for_a_key_that_begins_like_an_option() -> None:
     with Once(STORE, app="shop") as once, pytest.raises(ValueError, match="invalid literal"):
         once.using(final=ValueError).run("-x", int, "no number")
     told = " ".join(as_json("explain", "--", "-x")["explanation"])
@@ -382,7 +382,7 @@ def test_forget_frees_several_keys_but_spares_a_live_owner() -> None:
     assert call("forget", "live", "--yes", "--force").exit_code == 0
 
 
-def test_a_record_that_changes_while_a_person_thinks_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_that_changes_before_the_person_confirms_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     from onceward.cli import change as acting
 
     def meanwhile(*_: object, **__: object) -> None:
@@ -396,7 +396,9 @@ def test_a_record_that_changes_while_a_person_thinks_is_left_alone(monkeypatch: 
     assert read("failed").state is RecordState.COMPLETED
 
 
-def test_a_late_owner_that_completes_while_a_person_thinks_keeps_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_owner_that_completes_before_the_person_confirms_keeps_its_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from onceward.cli import change as acting
 
     record = read("lapsed")
@@ -413,7 +415,7 @@ def test_a_late_owner_that_completes_while_a_person_thinks_keeps_its_result(monk
     assert read("lapsed").state is RecordState.COMPLETED
 
 
-def test_purge_deletes_only_what_answers_for_nothing(folder: Path) -> None:
+def test_purge_deletes_only_expired_records(folder: Path) -> None:
     import sqlite3
 
     raw = sqlite3.connect("onceward.db")

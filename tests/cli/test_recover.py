@@ -110,7 +110,7 @@ def test_what_died_with_its_process_is_finished_and_the_rest_listed(folder: Path
     assert "needs a redelivery: plain:1 in shop/plain (FAILED)" in out.decode()
 
 
-def test_two_workers_run_until_they_are_told_to_stop(folder: Path) -> None:
+def test_two_workers_run_until_they_are_stopped(folder: Path) -> None:
     for number in (1, 2, 3):
         die(folder, f"app.work({number})")
     workers = [start(folder, "recover", "app:once", "--every", "50ms") for _ in range(2)]

@@ -89,7 +89,7 @@ def test_a_risk_that_was_taken_by_name_is_noted_and_no_alarm(private: RedisServe
     assert (code, said["eviction"][0], said["persistence"][0]) == (Exit.ATTENTION, "attention", "note")
 
 
-def test_the_doctor_says_what_a_server_does_not_tell(private: RedisServer) -> None:
+def test_the_doctor_names_the_permissions_that_it_lacks(private: RedisServer) -> None:
     with redis.Redis(port=private.port) as raw:
         raw.execute_command("ACL", "SETUSER", "app", "on", ">pw", "~{onceward}*", "&{onceward}*", "+@read", "+@write",
                             "+@scripting", "+@connection", "+time", "+publish")  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 from onceward.cli.exit_codes import Exit
 from onceward.people import FIRST, People
 from tests.cli.calls import as_json, call, line, on_a_terminal
-from tests.people_places import record
+from tests.people_backends import record
 
 ANNA = {"name": "Anna Schmidt", "city": "Berlin", "country": "DE"}
 
@@ -72,7 +72,7 @@ def test_a_wrong_merge_is_split_and_the_next_import_leaves_it_so(url: str) -> No
         assert people.reviews() == []
 
 
-def test_just_one_record_leaves_and_who_has_none_any_more_is_told(url: str) -> None:
+def test_one_record_can_be_split_off_and_a_person_without_records_is_reported(url: str) -> None:
     with People(url, policies={"Room": FIRST}) as people:
         people.add(record("hr", "1", email="office@example.com", name="Carl Dorn"))
         people.add(record("hr", "2", email="office@example.com", name="Dora Ernst"))
@@ -115,7 +115,7 @@ def test_what_cannot_be_done_says_why(url: str, words: tuple[str, ...], complain
     assert complaint in line(result)
 
 
-def test_to_look_makes_no_file(tmp_path: Path) -> None:
+def test_a_read_creates_no_file(tmp_path: Path) -> None:
     result = call("review", "--people", f"sqlite:///{tmp_path}/nobody.db")
     assert result.exit_code != 0
     assert "does not exist" in line(result)

@@ -35,7 +35,7 @@ def state(folder: Path, key: str = "k") -> RecordState:
 
 
 @pytest.mark.mission("A1")
-def test_twenty_at_once_run_it_one_time_and_all_get_the_same_bytes(tmp_path: Path) -> None:
+def test_twenty_concurrent_calls_run_it_one_time_and_all_get_the_same_bytes(tmp_path: Path) -> None:
     callers = [start(tmp_path, "run", "--key", "k", "--", "sh", "-c", COUNTING) for _ in range(20)]
     answers = [finish(caller) for caller in callers]
     assert answers == [(0, b"out\0\xff", b"err")] * 20
@@ -217,7 +217,7 @@ def test_a_caller_that_waits_can_be_stopped_and_nothing_is_run(tmp_path: Path, d
     assert finish(owner)[0] == 0
 
 
-def test_a_signal_before_the_store_is_even_opened_is_told_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_before_the_store_is_opened_is_reported_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
     def signalled(*_: object, **__: object) -> Once:
         os.kill(os.getpid(), signal.SIGTERM)
         return Once("memory://")
@@ -228,7 +228,7 @@ def test_a_signal_before_the_store_is_even_opened_is_told_like_any_other(monkeyp
     assert line(result) == "onceward: stopped by SIGTERM; nothing was run"
 
 
-def test_a_store_that_is_silent_when_the_command_ends_is_told_and_the_record_left_to_lapse(tmp_path: Path) -> None:
+def test_a_store_that_is_silent_when_the_command_ends_is_reported_and_the_record_left_to_expire(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "gate")
     words = ("run", "--key", "k", "--lease", "600ms", "--", "sh", "-c", "echo begun; read x < gate; echo done")
     caller = start(tmp_path, *words)
@@ -245,7 +245,7 @@ def test_a_store_that_is_silent_when_the_command_ends_is_told_and_the_record_lef
     assert state(tmp_path) is RecordState.PENDING
 
 
-def test_whoever_does_not_want_to_wait_for_a_silent_store_stops_it_by_a_second_signal(tmp_path: Path) -> None:
+def test_a_second_signal_stops_waiting_for_a_silent_store(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "gate")
     words = ("run", "--key", "k", "--lease", "6s", "--", "sh", "-c", "echo begun; read x < gate; echo done")
     caller = start(tmp_path, *words)
@@ -276,7 +276,7 @@ def test_standard_input_reaches_the_command(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, b"some\0bytes")
 
 
-def test_when_nobody_reads_on_the_command_still_ends_and_its_output_is_kept(tmp_path: Path) -> None:
+def test_when_the_reader_stops_the_command_still_ends_and_its_output_is_kept(tmp_path: Path) -> None:
     words = ("run", "--key", "k", "--", "sh", "-c", "echo first; read x < gate; echo second")
     os.mkfifo(tmp_path / "gate")
     caller = start(tmp_path, *words)
@@ -317,7 +317,7 @@ def test_a_store_that_dies_with_this_process_is_refused(store: str) -> None:
     assert "exists only inside one process" in line(result)
 
 
-def test_a_duration_that_is_none_is_refused_before_anything_runs(tmp_path: Path) -> None:
+def test_an_invalid_duration_is_refused_before_anything_runs(tmp_path: Path) -> None:
     code, _, err = process(tmp_path, "run", "--key", "k", "--lease", "soon", "--", "touch", "ran")
     assert code == 2
     assert b"lease is not a duration: 'soon'" in err

@@ -87,12 +87,12 @@ def test_sagas_are_listed_with_how_far_they_have_come(shop: Shop) -> None:
     assert "more than these 1" in limited.stderr
 
 
-def test_none_is_no_error(shop: Shop) -> None:
+def test_no_sagas_is_not_an_error(shop: Shop) -> None:
     shop.once.run("no saga", len, [1])
     assert "No sagas." in shop.call("sagas", "-o", "table").stderr
 
 
-def test_explain_and_show_tell_of_the_steps(shop: Shop) -> None:
+def test_explain_and_show_list_the_steps(shop: Shop) -> None:
     shop.trouble["wire"] = [TimeoutError("no answer")]
     shop.order.outcome(number=1)
     told = " ".join(shop.json("explain", "order:1")["explanation"])
@@ -102,7 +102,7 @@ def test_explain_and_show_tell_of_the_steps(shop: Shop) -> None:
     assert "onceward:" not in json.dumps(shop.json("show", "order:1"))
 
 
-def test_resolve_is_about_the_step_and_the_saga_goes_on(shop: Shop) -> None:
+def test_resolve_is_about_the_step_and_the_saga_continues(shop: Shop) -> None:
     shop.trouble["wire"] = [TimeoutError("no answer")]
     shop.order.outcome(number=1)
     done = shop.call("resolve", "order:1", "--applied", "--result", '"by phone"', "--yes", "--why", "asked the bank")
@@ -132,7 +132,7 @@ def test_resolve_as_not_applied_tries_it_again_and_abandon_undoes_it(shop: Shop)
     assert shop.log == ["reserve", "wire", "wire", "undo wire", "undo reserve"]
 
 
-def test_retry_lets_a_saga_go_on_or_begin_anew(shop: Shop) -> None:
+def test_retry_lets_a_saga_continue_or_start_over(shop: Shop) -> None:
     shop.trouble["ship"] = [ValueError("no such address")]
     shop.trouble["undo reserve"] = [ConnectionError()]
     assert shop.order.outcome(number=1).kind == "parked"
@@ -148,7 +148,7 @@ def test_retry_lets_a_saga_go_on_or_begin_anew(shop: Shop) -> None:
     assert "nothing to retry" in line(refused)
 
 
-def test_retry_alone_is_no_answer_for_a_step_of_which_nobody_knows(shop: Shop) -> None:
+def test_retry_is_refused_for_a_step_with_an_unknown_outcome(shop: Shop) -> None:
     shop.trouble["wire"] = [TimeoutError()]
     shop.order.outcome(number=1)
     refused = shop.call("retry", "order:1", "--yes")
@@ -196,7 +196,7 @@ def test_a_parked_pivot_that_was_not_done_is_given_up_and_the_rest_undone(tmp_pa
 
 
 @pytest.mark.parametrize("words", [("--abandon",), ("--not-applied", "--undo")])
-def test_also_after_it_was_said_to_be_not_applied_and_nobody_has_come(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_a_parked_pivot_can_be_given_up_after_resolve_not_applied_too(tmp_path: Path, words: tuple[str, ...]) -> None:
     shop = parked_pivot(tmp_path)
     assert shop.call("resolve", "order:1", "--not-applied", "--yes").exit_code == 0
     assert shop.call("resolve", "order:1", "--applied", "--yes").exit_code == 71, "nobody asks that any more"
@@ -206,13 +206,13 @@ def test_also_after_it_was_said_to_be_not_applied_and_nobody_has_come(tmp_path: 
     shop.once.close(timeout=0)
 
 
-def test_what_undo_does_not_go_with(shop: Shop) -> None:
+def test_options_that_cannot_be_combined_with_undo(shop: Shop) -> None:
     shop.once.run("no saga", len, [1])
     for words in (("--applied", "--undo"), ("--abandon", "--undo")):
         assert "--undo requires --not-applied" in shop.call("resolve", "no saga", *words, "--yes").stderr
 
 
-def test_forget_refuses_a_half_done_saga_and_tells_what_would_stay(shop: Shop) -> None:
+def test_forget_refuses_a_half_done_saga_and_says_what_would_stay(shop: Shop) -> None:
     shop.trouble["wire"] = [TimeoutError("no answer")]
     shop.order.outcome(number=1)
     refused = shop.call("forget", "order:1", "--yes")
@@ -223,7 +223,7 @@ def test_forget_refuses_a_half_done_saga_and_tells_what_would_stay(shop: Shop) -
     assert shop.json("sagas") == []
 
 
-def test_a_released_saga_waits_like_any_other_that_was_let_go_on(shop: Shop) -> None:
+def test_a_released_saga_waits_like_any_other_that_may_continue(shop: Shop) -> None:
     shop.trouble["wire"] = [TimeoutError("no answer")]
     shop.order.outcome(number=1)
     shop.call("resolve", "order:1", "--not-applied", "--yes")
@@ -233,7 +233,7 @@ def test_a_released_saga_waits_like_any_other_that_was_let_go_on(shop: Shop) -> 
     assert shop.order.outcome(number=1).kind == "executed"
 
 
-def test_a_journal_that_cannot_be_read_is_told_and_the_rest_is_explained(shop: Shop, tmp_path: Path) -> None:
+def test_an_unreadable_journal_is_reported_and_the_rest_is_explained(shop: Shop, tmp_path: Path) -> None:
     shop.trouble["wire"] = [TimeoutError("no answer")]
     shop.order.outcome(number=1)
     with closing(sqlite3.connect(tmp_path / "shop.db")) as connection, connection:

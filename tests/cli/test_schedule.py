@@ -69,7 +69,7 @@ def test_a_signal_ends_it_when_what_is_running_has_ended(folder: Path) -> None:
         assert once.stats().total("executed", "default/schedule:long") == 1, "it counts, without being told to"
 
 
-def test_a_second_signal_ends_it_at_once(folder: Path) -> None:
+def test_a_second_signal_ends_it_immediately(folder: Path) -> None:
     runner = start(folder, "schedule", "app:once")
     until(lambda: any(folder.glob("begun-*")))
     runner.send_signal(signal.SIGINT)
@@ -96,7 +96,7 @@ def test_async_applications_and_lines_of_json(folder: Path) -> None:
         assert once.stats().total("executed", "awaited/schedule:quick") == len(told)
 
 
-def test_a_failure_is_told_with_its_traceback_and_ends_nothing(folder: Path) -> None:
+def test_a_failure_is_reported_with_its_traceback_and_the_runner_continues(folder: Path) -> None:
     runner = start(folder, "schedule", "app:failing")
     assert runner.stdout is not None
     lines = [runner.stdout.readline().decode() for _ in range(3)]

@@ -75,7 +75,7 @@ def test_stats_since_draws_a_chart_for_people() -> None:
     assert "6 h, 1 h per bar" in below
 
 
-def test_commands_are_counted_without_being_told_to(folder: Path) -> None:
+def test_commands_are_counted_by_default(folder: Path) -> None:
     for command, code in ((["true"], 0), (["true"], 0), (["false"], 1)):
         assert finish(start(folder, "run", "--key", command[0], "--", *command))[0] == code
     counted = as_json("stats", "--since", "1h")["scopes"]["default/command"]
@@ -151,7 +151,7 @@ def test_check_prints_each_broken_rule_with_its_figure_and_what_to_do_and_exits_
 
 
 @pytest.mark.mission("A8")
-def test_what_old_pending_tells_to_look_at_shows_workers_that_hang_and_go_on_renewing(folder: Path) -> None:
+def test_the_command_that_old_pending_suggests_shows_hanging_workers_that_keep_renewing(folder: Path) -> None:
     (folder / "onceward.toml").write_text("[rules]\nold_pending = 0\nold_pending_age = '5ms'\n")
     with Once(STORE) as once, once.claim("hangs", name="charge"):
         time.sleep(0.02)
@@ -177,7 +177,7 @@ def test_check_says_for_how_many_scopes_all_rules_hold_and_exits_0() -> None:
 
 
 @pytest.mark.mission("A8")
-def test_scopes_whose_programs_do_not_count_are_told_and_never_said_to_hold() -> None:
+def test_scopes_whose_programs_do_not_count_are_reported_and_never_said_to_hold() -> None:
     with Once(STORE, app="shop") as once, Once(STORE, app="shop", tenant="acme") as of_acme:
         for client, name in ((once, "charge"), (of_acme, "charge"), (once, "mail"), (of_acme, "pdf")):
             with client.claim("k", name=name):
@@ -199,7 +199,7 @@ def test_scopes_whose_programs_do_not_count_are_told_and_never_said_to_hold() ->
     assert "counters=True" in said["not_checked"]["todo"]
 
 
-def test_what_was_not_checked_is_told_beside_a_broken_rule_too() -> None:
+def test_unchecked_scopes_are_reported_next_to_a_broken_rule_too() -> None:
     with Once(STORE, app="shop") as once:
         once.run("any", int)
     plant((0, {f"shop/{name}": {"executed": 50, "replayed": 50} for name in "ab"}))
@@ -240,7 +240,7 @@ def test_a_store_with_too_many_records_to_look_through_is_still_checked(monkeypa
     assert "took too long" in json.loads(call("check").stdout)["not_checked"]["why"]
 
 
-def test_check_says_if_nobody_counts() -> None:
+def test_check_says_if_no_program_counts() -> None:
     with Once(STORE) as once:
         once.run("any", int)
     result = call("check")
@@ -320,7 +320,7 @@ def test_of_checks_at_the_same_time_and_later_one_sends_the_alert(folder: Path) 
 
 
 @pytest.mark.mission("C10")
-def test_an_alert_that_fails_is_told_and_tried_again(folder: Path) -> None:
+def test_an_alert_that_fails_is_reported_and_retried(folder: Path) -> None:
     plant((0, {"shop/charge": {"claim_errors": 11}}))
     result = call("check", "--alert", pager(folder, code=3))
     assert "claim_errors was not sent (CalledProcessError); the next check retries it" in line(result)
@@ -336,7 +336,7 @@ def test_what_the_alert_command_prints_does_not_mix_with_what_check_prints(folde
     assert [one["rule"] for one in json.loads(printed)["broken"]] == ["claim_errors"]
 
 
-def test_without_a_broken_rule_nobody_is_told(folder: Path) -> None:
+def test_without_a_broken_rule_no_alert_is_sent(folder: Path) -> None:
     plant((0, {"shop/charge": {"claim_errors": 10}}))
     assert call("check", "--alert", pager(folder)).exit_code == 0
     assert pages(folder) == []

@@ -12,7 +12,7 @@ from onceward.protocol.ports import Clock
 from onceward.stores.clock import WallClock
 from onceward.stores.firestore import FirestoreStore
 from onceward.testing.conformance import StoreConformance, StoreFactory
-from tests.firestore_places import PROJECT, firestore_client
+from tests.firestore_backends import PROJECT, firestore_client
 from tests.servers.firestore import shared
 
 LONG = os.environ.get("ONCEWARD_HYPOTHESIS_PROFILE") == "soak"

@@ -35,7 +35,7 @@ def _stage(tmp_path: Path) -> Iterator[Stage]:
 
 
 @pytest.mark.mission("A1", "A6")
-def test_files_in_a_folder_are_processed_once_however_often_somebody_looks(stage: Stage) -> None:
+def test_files_in_a_folder_are_processed_once_however_often_it_is_scanned(stage: Stage) -> None:
     for name in ("a.pdf", "b.pdf", "notes.txt"):
         stage.arrived(PDF, name)
     stage.arrived(invoice(id=""), "torn.pdf")
@@ -79,7 +79,7 @@ class Hook:
 
 
 @pytest.mark.mission("A1", "A7")
-def test_a_webhook_that_is_sent_again_or_tells_of_a_known_document_changes_nothing(
+def test_a_webhook_that_is_sent_again_or_names_a_known_document_changes_nothing(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "documents")

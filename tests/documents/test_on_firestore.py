@@ -10,7 +10,7 @@ import pytest
 
 from onceward import Once, content_key
 from tests.documents.stage import BLOCKED, CHEAP, FILE, HASH, PDF, Stage, invoice, staged
-from tests.firestore_places import PROJECT, document, named
+from tests.firestore_backends import PROJECT, document, named
 from tests.servers.firestore import shared
 
 README = Path(__file__).resolve().parents[2] / "examples" / "documents" / "README.md"

@@ -102,7 +102,9 @@ def test_while_a_document_is_processed_its_record_says_until_when(tmp_path: Path
 
 
 @pytest.mark.mission("A3", "A5", "A7")
-def test_a_duplicate_that_comes_while_the_first_one_is_processed_is_told_so(tmp_path: Path, once: Once) -> None:
+def test_a_duplicate_that_comes_while_the_first_one_is_processed_is_reported_as_running(
+    tmp_path: Path, once: Once
+) -> None:
     told: list[Any] = []
 
     def twice(model: str, turns: list[str]) -> str:
@@ -118,7 +120,7 @@ def test_a_duplicate_that_comes_while_the_first_one_is_processed_is_told_so(tmp_
 
 
 @pytest.mark.mission("A3", "A5")
-async def test_a_document_that_somebody_holds_by_hand_is_left_alone_until_that_failed(
+async def test_a_document_that_another_program_has_claimed_is_left_alone_until_that_failed(
     tmp_path: Path, once: Once
 ) -> None:
     """The same lock, as an async block: for whoever processes documents in another way beside the pipeline."""
@@ -187,7 +189,7 @@ class _Away:
     ],
     ids=["right at once", "corrects itself", "escalated", "escalated with two faults"],
 )
-def test_the_cheap_model_is_asked_first_told_what_is_wrong_and_replaced_by_the_strong_one(
+def test_the_cheap_model_is_asked_first_then_corrected_and_then_replaced_by_the_strong_one(
     stage: Stage, printed: dict[str, str], asked: list[str]
 ) -> None:
     outcome = stage.deliver(invoice(**printed))
@@ -207,7 +209,7 @@ def test_the_cheap_model_is_asked_first_told_what_is_wrong_and_replaced_by_the_s
     ],
     ids=["nobody finds its number", "no text", "damaged", "empty"],
 )
-def test_what_nobody_can_read_ends_failed_and_leaves_nothing(stage: Stage, content: bytes, said: str) -> None:
+def test_an_unreadable_document_ends_failed_and_leaves_nothing(stage: Stage, content: bytes, said: str) -> None:
     assert stage.deliver(content).kind == "failed"
     record = stage.record(content_key(content))
     assert record["status"] == "FAILED"
@@ -233,7 +235,7 @@ GOOD = {"id": "R-1", "company": "Acme Ltd", "date": "2026-03-01", "cents": 350}
     ],
     ids=["no JSON", "empty", "deep", "short date", "week", "too much", "half a cent", "blocked"],
 )
-def test_an_answer_that_cannot_be_true_is_corrected_by_whoever_is_asked_next(
+def test_an_answer_that_cannot_be_true_is_corrected_by_the_next_model(
     tmp_path: Path, once: Once, answer: str | None
 ) -> None:
     def at_first(_model: str, turns: list[str]) -> Any:
@@ -299,7 +301,7 @@ def test_a_row_that_the_warehouse_refuses_undoes_the_file(stage: Stage, caplog: 
 
 @pytest.mark.mission("A6", "A7")
 @pytest.mark.fault("F51")
-def test_while_the_warehouse_is_away_the_file_waits_for_its_row_and_nobody_asks_a_model_again(
+def test_while_the_warehouse_is_down_the_file_waits_for_its_row_and_no_model_is_asked_again(
     tmp_path: Path, once: Once, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_: object, **__: object) -> None:
@@ -389,7 +391,7 @@ def test_a_file_that_is_gone_before_it_is_published_may_come_again(tmp_path: Pat
 
 
 @pytest.mark.mission("A6", "A3")
-def test_of_many_deliveries_at_once_one_is_processed(tmp_path: Path, once: Once) -> None:
+def test_of_many_concurrent_deliveries_one_is_processed(tmp_path: Path, once: Once) -> None:
     arrived = threading.Barrier(6)
     kinds: list[str] = []
 

@@ -91,4 +91,6 @@ def test_a_file_that_a_replaced_owner_left_behind_is_counted_apart_and_any_other
         with closing(sqlite3.connect(tmp_path / "once.db")) as records, records:
             records.execute("UPDATE onceward_records SET updated_at = updated_at + 3600000000")
         audit = SYSTEM_ITSELF.audit(setting, [event])
-        assert list(audit.wrong) == [f"{event.id}: file: no event caused this effect"], "it was there before it was settled"
+        assert list(audit.wrong) == [f"{event.id}: file: no event caused this effect"], (
+            "it was there before it was settled"
+        )

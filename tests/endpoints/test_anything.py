@@ -153,7 +153,7 @@ async def test_no_body_and_no_header_makes_a_server_error_asgi(
 
 
 @pytest.mark.parametrize("length", ["-1", "x", "1e3", "٣", "99999999999999999999999999"])
-def test_a_length_that_is_none_is_refused(length: str) -> None:
+def test_an_invalid_content_length_is_refused(length: str) -> None:
     with Once("memory://") as once:
         environ = {"REQUEST_METHOD": "POST", "CONTENT_LENGTH": length, "wsgi.input": io.BytesIO(b"{}")}
         assert status_of(PubSubPush(once, "orders", check=None), environ)[:3] in {"400", "413"}

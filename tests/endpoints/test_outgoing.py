@@ -194,7 +194,7 @@ def test_a_stream_cannot_be_compared_so_its_retry_needs_a_name(client: SyncClien
             http.post(URL, content=iter([b"a", b"b"]))
 
 
-async def test_two_at_once_need_names(remote: Remote) -> None:
+async def test_two_concurrent_requests_need_names(remote: Remote) -> None:
     import asyncio
 
     from onceward import AsyncOnce
@@ -395,7 +395,7 @@ def test_a_step_that_is_done_again_posts_under_the_key_that_it_had(client: SyncC
     assert shop.charged() == ["charge", "ship"], "charged once"
 
 
-def test_another_worker_goes_on_and_its_first_post_is_not_taken_for_an_earlier_steps(
+def test_another_worker_resumes_and_its_first_post_is_not_taken_for_an_earlier_steps(
     client: SyncClient, remote: Remote
 ) -> None:
     shop = Shop(client, remote)

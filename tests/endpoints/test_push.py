@@ -201,7 +201,9 @@ UNSENDABLE: dict[str, Any] = {
 @pytest.mark.rival(13)
 @pytest.mark.fault("F21", "F77")
 @pytest.mark.parametrize("what", UNSENDABLE)
-def test_an_answer_that_no_server_could_send_is_told_and_the_work_counts_as_done(client: SyncClient, what: str) -> None:
+def test_an_answer_that_no_server_could_send_is_reported_and_the_work_counts_as_done(
+    client: SyncClient, what: str
+) -> None:
     """Else the sender would get a server error for work that is done, and deliver it for days."""
     stand = pubsub_of(client)
     ran: list[str] = []
@@ -226,7 +228,7 @@ def test_an_answer_that_settles_nothing_still_does_if_it_cannot_be_sent_as_it_is
 
 @pytest.mark.rival(24)
 @pytest.mark.parametrize("choices", [{"final": Exception}, {"not_applied": Exception}, {"retry": OSError}, {}])
-def test_an_answer_that_settles_nothing_is_no_error_of_which_anything_is_declared(
+def test_declared_exceptions_do_not_apply_to_an_answer_that_settles_nothing(
     client: SyncClient, choices: dict[str, Any]
 ) -> None:
     """Else `final=Exception` would acknowledge what the handler has asked to get once more."""

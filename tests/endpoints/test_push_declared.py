@@ -37,7 +37,7 @@ def test_a_token_may_be_in_the_url(client: SyncClient) -> None:
         assert stand.send(InboundRequest("POST", {}, body, query=query)).status == status
 
 
-def test_a_check_that_raises_lets_nobody_in(client: SyncClient) -> None:
+def test_a_check_that_raises_admits_no_request(client: SyncClient) -> None:
     raised: list[Exception] = []
 
     def check(request: InboundRequest) -> bool:
@@ -74,7 +74,7 @@ class Suspicious:
         return False
 
 
-def test_a_check_whose_answer_has_to_be_awaited_lets_nobody_in_by_accident(client: SyncClient) -> None:
+def test_a_check_that_returns_an_awaitable_does_not_admit_requests_by_accident(client: SyncClient) -> None:
     """The trap: a coroutine is true, whatever it would have said."""
     stand = pubsub_of(client, check=Suspicious())
     seen = counting(stand)
@@ -85,7 +85,7 @@ def test_a_check_whose_answer_has_to_be_awaited_lets_nobody_in_by_accident(clien
 # ── what cannot work is refused when it is declared ──
 
 
-def test_colours_and_shapes_that_cannot_work_are_refused() -> None:
+def test_sync_async_mixes_and_shapes_that_cannot_work_are_refused() -> None:
     async def coroutine(message: PushMessage[Any]) -> None: ...
 
     def plain(message: PushMessage[Any]) -> None: ...
@@ -138,7 +138,7 @@ def test_a_window_shorter_than_the_broker_tries_is_warned_about() -> None:
         assert (policy.window.length, policy.on_running) == (30 * 86_400_000_000, "raise")
 
 
-def test_the_words_of_the_client_hold_before_those_of_the_endpoint() -> None:
+def test_reasons_of_the_client_override_those_of_the_endpoint() -> None:
     with Once("memory://", reasons={"executed": "new", "done": "seen"}) as once:
         endpoint = PubSubPush(once, "orders", check=None)
         endpoint.on()(lambda message: None)

@@ -110,7 +110,7 @@ def test_a_failure_that_is_not_due_yet_says_when_it_is(client: SyncClient) -> No
         assert (answer.status, dict(answer.headers)["retry-after"]) == (500, "30")
 
 
-def test_what_nobody_knows_the_end_of_stays_with_the_broker(client: SyncClient) -> None:
+def test_work_with_an_unknown_outcome_stays_with_the_broker(client: SyncClient) -> None:
     stand = pubsub_of(client)
 
     @stand.on({"order"}, after_crash="park")
@@ -122,7 +122,7 @@ def test_what_nobody_knows_the_end_of_stays_with_the_broker(client: SyncClient) 
 
 
 @pytest.mark.fault("F18")
-def test_a_message_id_with_another_payload_is_told_and_not_repeated_for_days(client: SyncClient) -> None:
+def test_a_message_id_with_another_payload_is_recorded_and_not_redelivered_for_days(client: SyncClient) -> None:
     stand = pubsub_of(client)
     seen = counting(stand, {"order"})
     stand.post(push({"order": 7}))

@@ -309,7 +309,7 @@ def test_what_a_handler_raised_is_in_the_log_with_its_traceback_and_not_in_the_a
     assert "not g1" not in caplog.text, "a message may quote what was delivered"
 
 
-def test_a_handler_that_fails_is_delivered_again_and_one_that_answers_is_heard(client: SyncClient) -> None:
+def test_a_handler_that_fails_is_retried_and_the_answer_of_one_that_answers_is_sent(client: SyncClient) -> None:
     tries: list[int] = []
 
     def handle(event: WebhookEvent) -> Response:

@@ -64,7 +64,7 @@ def small(tmp_path: Path) -> Iterator[Served]:
 
 
 @pytest.mark.mission("E1")
-def test_what_has_no_message_id_is_rejected_and_what_nobody_can_read_comes_once(fleet: Served) -> None:
+def test_a_push_without_message_id_is_rejected_and_an_unreadable_one_is_delivered_once(fleet: Served) -> None:
     assert fleet.push(beat(1), "m1") == APPLIED
     assert fleet.post(envelope(b"{}", None)).status_code == 400
     assert fleet.post(b"no envelope").status_code == 400
@@ -126,7 +126,7 @@ def test_every_module_of_handlers_is_reached(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.mission("E1")
-def test_whoever_has_no_token_may_not_push(tmp_path: Path) -> None:
+def test_a_sender_without_a_token_may_not_push(tmp_path: Path) -> None:
     with served(f"sqlite:///{tmp_path / 'fleet.db'}", check=bearer_token("a long random text")) as fleet:
         assert fleet.push(beat(1), "m1") == (401, None, "refused")
         fleet.http.headers["authorization"] = "Bearer a long random text"
@@ -201,7 +201,7 @@ def test_on_firestore_the_console_shows_the_documents_of_the_mission(
 ) -> None:
     """Read by the official client, past Onceward."""
     url = store_url("firestore", tmp_path, request)
-    from tests.firestore_places import firestore_client  # which takes a second to import
+    from tests.firestore_backends import firestore_client  # which takes a second to import
 
     with served(url) as fleet:
         assert fleet.push(beat(5, version="1.2", region="eu", eventId="e5"), "m5") == APPLIED
@@ -240,7 +240,7 @@ def test_the_answers(fleet: Served) -> None:
 
 
 @pytest.mark.mission("E3")
-def test_many_duplicates_at_once_are_applied_once(fleet: Served) -> None:
+def test_many_concurrent_duplicates_are_applied_once(fleet: Served) -> None:
     with ThreadPoolExecutor(8) as pool:
         said = list(pool.map(lambda _: fleet.push(beat(5), "m5"), range(16)))
     assert sorted(said) == sorted([APPLIED, *[SAME_MESSAGE] * 15])
@@ -313,7 +313,7 @@ def test_the_event_time_is_the_best_that_is_known(small: Served) -> None:
 
 
 @pytest.mark.mission("E6")
-def test_nothing_older_than_the_last_heartbeat_that_was_told_is_applied(small: Served) -> None:
+def test_nothing_older_than_the_last_reported_heartbeat_is_applied(small: Served) -> None:
     """Stale is what is below the later one of `updatedAt` and `lastHeartbeatAt`."""
     assert small.push(beat(10, lastHeartbeatAt="2025-03-01T08:00:30Z"), "m1") == APPLIED
     assert small.push(beat(20, status="down"), "m2") == STALE

@@ -27,7 +27,7 @@ PLAN = Plan(deliveries=160, workers=3, kills=3)
 
 @pytest.mark.mission("E2", "E3", "E4", "E6")
 @pytest.mark.fault("F31")
-def test_on_sqlite_every_state_is_the_newest_and_nothing_was_written_twice() -> None:
+def test_on_sqlite_every_state_is_the_latest_and_nothing_was_written_twice() -> None:
     run = storm(PLACE, PLAN)
     assert run.audit.passed, run.audit
     assert (run.audit.expected, run.score.killed) == (run.audit.effects, 3)

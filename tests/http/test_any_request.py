@@ -69,7 +69,7 @@ LATIN = st.text(st.characters(max_codepoint=255), max_size=8)
 
 
 @pytest.mark.parametrize("kind", [AsgiSite, WsgiSite])
-def test_no_key_and_no_body_makes_a_500_in_either_colour(kind: type[AsgiSite | WsgiSite]) -> None:
+def test_no_key_and_no_body_makes_a_500_sync_or_async(kind: type[AsgiSite | WsgiSite]) -> None:
     site = kind(max_body=40)
 
     @given(LATIN, st.binary(max_size=50), st.binary(max_size=5), st.sampled_from(["alice", "bob", None]))

@@ -29,7 +29,7 @@ from tests.sites import JSON
     ],
     ids=["get", "head", "no key", "other route", "websocket", "lifespan"],
 )
-async def test_what_is_not_ours_gets_the_very_objects_of_the_server(scope: dict[str, Any]) -> None:
+async def test_unguarded_requests_get_the_very_objects_of_the_server(scope: dict[str, Any]) -> None:
     got: list[Any] = []
 
     async def app(*given: Any) -> None:

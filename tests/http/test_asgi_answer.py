@@ -121,7 +121,7 @@ async def test_a_buffer_that_the_application_uses_again_is_kept_as_it_was_when_i
         assert (reply.replayed, reply.body) == (True, b"abc")
 
 
-async def test_an_application_that_begins_two_answers_is_told_so_and_none_is_kept() -> None:
+async def test_an_application_that_begins_two_answers_gets_an_error_and_none_is_kept() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": [JSON]})
         await send({"type": "http.response.start", "status": 201, "headers": [JSON]})
@@ -166,7 +166,7 @@ async def test_an_application_that_ends_without_an_answer_has_failed() -> None:
                 await ask(middleware)
 
 
-async def test_ways_to_answer_that_would_go_past_us_are_hidden_and_others_are_not() -> None:
+async def test_extensions_that_bypass_the_middleware_are_hidden_and_others_are_not() -> None:
     seen: list[Any] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:

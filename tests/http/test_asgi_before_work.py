@@ -44,7 +44,7 @@ def raise_alarm(one: RequestRun) -> None:
 
 @pytest.mark.fault("F28")
 @pytest.mark.parametrize("strike", [cancel_work, cancel_both, raise_alarm])
-async def test_what_strikes_before_the_first_step_of_the_work_gives_the_key_back(
+async def test_an_interruption_before_the_first_step_of_the_work_gives_the_key_back(
     monkeypatch: pytest.MonkeyPatch, strike: Any
 ) -> None:
     sound = RequestRun.start_app
@@ -115,7 +115,7 @@ def test_a_signal_at_any_step_before_the_work_gives_the_key_back(
 
 
 @pytest.mark.fault("F28")
-async def test_whoever_waits_for_work_that_a_signal_tears_open_is_told_and_keeps_no_key() -> None:
+async def test_a_request_whose_work_a_signal_interrupts_is_cancelled_and_keeps_no_key() -> None:
     async def torn() -> None:
         raise Alarm
 
@@ -127,7 +127,7 @@ async def test_whoever_waits_for_work_that_a_signal_tears_open_is_told_and_keeps
 
 
 @pytest.mark.fault("F28", "F76")
-async def test_work_that_is_torn_open_behind_its_last_step_is_kept_though_nobody_waits(
+async def test_work_interrupted_after_its_last_step_is_recorded_without_a_waiting_caller(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begun, go = asyncio.Event(), asyncio.Event()

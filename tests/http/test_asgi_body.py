@@ -61,7 +61,9 @@ async def test_an_upload_is_handed_on_byte_for_byte_from_memory_or_from_a_file(s
 
 
 @pytest.mark.fault("F77")
-async def test_who_stops_waiting_for_a_part_of_the_body_gets_it_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_application_that_stops_waiting_for_a_part_of_the_body_gets_it_the_next_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     data = bytes(range(256)) * (MAX_IN_MEMORY // 128)
     reading, go_on = threading.Event(), threading.Event()
     read = Body.read

@@ -105,7 +105,7 @@ async def test_a_client_that_stalls_when_the_record_is_written_may_take_its_time
 
 
 @pytest.mark.fault("F76")
-async def test_the_application_is_not_told_that_the_client_has_left_until_it_has_answered() -> None:
+async def test_the_application_sees_the_disconnect_only_after_it_has_answered() -> None:
     told: list[str] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:

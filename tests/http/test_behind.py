@@ -116,7 +116,7 @@ async def test_an_answer_does_not_wait_for_what_comes_behind_it_even_if_its_clie
 # ── how it is seen that an application waits ──
 
 
-async def test_an_application_is_looked_at_when_it_waits_and_gets_what_is_thrown_at_it() -> None:
+async def test_the_hook_runs_when_the_application_waits_and_exceptions_reach_it() -> None:
     looks: list[str] = []
     caught: list[BaseException] = []
 

@@ -29,7 +29,7 @@ def test_another_key_is_other_work(site: Site) -> None:
     assert len(site.runs) == 2
 
 
-def test_how_long_a_key_is_known_is_told_with_every_answer(make_site: MakeSite) -> None:
+def test_every_answer_says_how_long_its_key_is_known(make_site: MakeSite) -> None:
     site = make_site(window="2h")
     assert [site.ask().header("idempotency-window") for _ in range(2)] == ["7200", "7200"]
 
@@ -256,7 +256,7 @@ def test_a_client_that_looks_up_every_effect_is_refused_as_the_choice_itself_wou
     make_site(client={"after_crash": verify(lambda: not_applied)}, after_crash="rerun")
 
 
-def test_a_client_of_the_other_colour_is_refused_or_shown_its_async_face() -> None:
+def test_a_client_of_the_other_kind_is_refused_or_replaced_by_its_async_client() -> None:
     chosen: Any = {"principal": lambda request: "a", "optional": ["*"]}
     app: Any = object()
     with Once(MemoryStore()) as once:
@@ -268,7 +268,7 @@ def test_a_client_of_the_other_colour_is_refused_or_shown_its_async_face() -> No
             middleware(app, "memory://", **chosen)  # type: ignore[arg-type]  # that is the point
 
 
-def test_a_principal_that_is_no_text_is_a_mistake_and_nobodys_name(make_site: MakeSite) -> None:
+def test_a_principal_that_is_not_a_string_is_an_error(make_site: MakeSite) -> None:
     site = make_site(principal=lambda request: 5)
     with pytest.raises(ConfigurationError, match="principal"):
         site.ask()

@@ -86,7 +86,7 @@ def test_where_a_crash_parks_a_server_error_parks_and_a_refusal_does_not(make_si
 
 @pytest.mark.rival(13)
 @pytest.mark.parametrize("body", [b"x" * 1001, [b"x" * 600] * 5], ids=["whole", "in parts"])
-def test_an_answer_that_is_too_large_is_given_once_and_then_told_to_be_gone(
+def test_an_answer_that_is_too_large_is_given_once_and_then_a_410(
     make_site: MakeSite, body: bytes | list[bytes]
 ) -> None:
     site = make_site(lambda asked: (200, [], body), max_response=1000)

@@ -22,7 +22,7 @@ def broken(site: Site, verb: str, monkeypatch: pytest.MonkeyPatch, error: StoreE
 
 
 @pytest.mark.fault("F50")
-def test_without_the_store_nothing_is_run_and_nothing_of_it_is_told(
+def test_without_the_store_nothing_runs_and_the_response_hides_the_reason(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken(site, "claim", monkeypatch)
@@ -77,7 +77,9 @@ def test_a_stream_whose_record_is_not_confirmed_is_visibly_not_whole(
 
 
 @pytest.mark.fault("F51")
-def test_a_failure_that_is_not_recorded_is_told_as_it_was(make_site: MakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_that_is_not_recorded_is_reported_unchanged(
+    make_site: MakeSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site = make_site(lambda asked: (503, [], b"later"), settle_timeout="10ms")
     broken(site, "settle", monkeypatch)
     assert site.ask()[::2] == (503, b"later")

@@ -91,7 +91,7 @@ async def crowd(port: int) -> list[Told]:
 
 @pytest.mark.fault("F78", "F69")
 @pytest.mark.rival(18)
-def test_of_500_duplicates_at_once_one_is_worked_on_and_all_who_wait_get_its_answer(
+def test_of_500_concurrent_duplicates_one_runs_and_all_waiting_clients_get_its_answer(
     serve: Serve, tmp_path: Path
 ) -> None:
     replies = asyncio.run(crowd(serve(wait="50s").port))
@@ -102,7 +102,7 @@ def test_of_500_duplicates_at_once_one_is_worked_on_and_all_who_wait_get_its_ans
 
 @pytest.mark.fault("F78")
 @pytest.mark.rival(18)
-def test_of_500_duplicates_at_once_that_do_not_wait_each_gets_the_answer_or_is_told_when_to_ask_again(
+def test_of_500_concurrent_duplicates_that_do_not_wait_each_gets_the_answer_or_a_retry_after(
     serve: Serve, tmp_path: Path
 ) -> None:
     replies = asyncio.run(crowd(serve().port))

@@ -229,7 +229,7 @@ def test_an_application_that_changes_its_mind_when_a_part_was_given_breaks_off_a
         Server().read(guarded(app, once))
 
 
-def test_an_application_that_answers_twice_is_told_so_and_its_first_answer_is_not_kept_under_the_second_status(
+def test_an_application_that_answers_twice_gets_an_error_and_its_first_answer_is_not_kept_under_the_second_status(
     once: Once,
 ) -> None:
     def app(environ: dict[str, Any], start_response: Any) -> Iterator[bytes]:

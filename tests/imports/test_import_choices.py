@@ -13,7 +13,7 @@ from tests.imports.files import person, users, write
 
 
 @pytest.mark.mission("D3")
-def test_after_a_wrong_guess_the_right_encoding_mends_what_was_read_wrongly(file: Path, people: People) -> None:
+def test_after_a_wrong_guess_the_right_encoding_corrects_what_was_read_wrongly(file: Path, people: People) -> None:
     file.write_bytes("email,Town\nanna@example.com,Łódź\n".encode("cp1250"))
     assert import_file(file, people).guessed
     mended = import_file(file, people, encoding="cp1250")
@@ -41,7 +41,7 @@ def test_the_same_content_from_another_source_is_said_by_that_one_too(file: Path
 
 
 @pytest.mark.fault("F75")
-def test_an_import_that_goes_on_in_another_encoding_is_noticed(file: Path, people: People) -> None:
+def test_an_import_resumed_in_another_encoding_is_noticed(file: Path, people: People) -> None:
     file.write_bytes(b"email,Town\n" + "".join(f"u{n}@example.com,Łódź\n" for n in range(6)).encode("cp1250"))
 
     def stop(progress: Progress) -> None:

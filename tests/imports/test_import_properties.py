@@ -24,7 +24,7 @@ def known(people: People) -> dict[tuple[str, ...], list[tuple[str, str]]]:
 
 @given(rows, st.integers(1, 5), st.randoms(use_true_random=False))
 @settings(max_examples=25)
-def test_order_batches_and_repeats_change_nobody(
+def test_order_batches_and_repeats_do_not_change_the_people(
     table: list[tuple[str, str, str]], batch: int, dice: random.Random
 ) -> None:
     with (

@@ -34,7 +34,7 @@ def test_good_rows_go_in_bad_rows_land_in_the_reject_file_and_nothing_is_lost(fi
     ]
 
 
-def test_the_reject_file_is_safe_to_open_and_can_be_mended_and_imported(file: Path, people: People) -> None:
+def test_the_reject_file_is_safe_to_open_and_can_be_corrected_and_imported(file: Path, people: People) -> None:
     header = ("Email", "Phone", "=cmd")
     write(file, [("broken", "+49 30 123456", "=1+1"), ("@SUM(A1)", "-1", "'=x")], header)
     summary = import_file(file, people, ignore=[])
@@ -88,7 +88,7 @@ def test_what_a_crash_left_in_the_reject_file_is_cut_off(file: Path, people: Peo
 
 
 @pytest.mark.fault("F55")
-def test_a_batch_that_others_were_in_the_way_of_is_repeated_and_its_rejects_are_not(
+def test_a_batch_that_conflicts_is_repeated_and_its_rejects_are_not(
     file: Path, people: People, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(file, [("bad 1", "", ""), *users(4), ("bad 2", "", "")])
@@ -108,7 +108,7 @@ def test_a_batch_that_others_were_in_the_way_of_is_repeated_and_its_rejects_are_
     assert [row[0] for row in rejected(Path(summary.rejects))] == ["2", "7"]
 
 
-def test_a_reject_file_that_is_gone_is_told_and_not_forgotten(file: Path, people: People) -> None:
+def test_a_missing_reject_file_is_reported_and_not_forgotten(file: Path, people: People) -> None:
     write(file, [("bad 1", "", ""), *users(4), ("bad 2", "", "")])
     with pytest.raises(Halt):
         import_file(file, people, batch=3, on_progress=crash_at_once)

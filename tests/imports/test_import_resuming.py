@@ -16,7 +16,7 @@ from tests.imports.crashes import Halt, crash_at_once
 from tests.imports.files import rejected, users, write
 
 
-def test_progress_is_told_after_every_batch(file: Path, people: People) -> None:
+def test_progress_is_reported_after_every_batch(file: Path, people: People) -> None:
     told: list[Progress] = []
     import_file(write(file, users(25)), people, batch=10, on_progress=told.append)
     assert [one.rows for one in told] == [10, 20, 25]
@@ -35,7 +35,7 @@ def test_the_bar_shows_rate_and_time_left() -> None:
 
 @pytest.mark.fault("F31")
 @pytest.mark.parametrize("at", [0, 1, 2, 3])
-def test_an_interrupted_import_goes_on_where_it_stopped(file: Path, people: People, database: Path, at: int) -> None:
+def test_an_interrupted_import_resumes_where_it_stopped(file: Path, people: People, database: Path, at: int) -> None:
     rows = [*users(9), ("bad", "", ""), *users(9, begin=9), ("bad too", "", "")]
     write(file, rows)
     told: list[Progress] = []
@@ -94,7 +94,7 @@ def test_other_columns_than_those_it_was_begun_with_are_noticed(file: Path, peop
         import_file(file, people, ignore=["Team"])
 
 
-def test_two_that_import_one_file_at_once_do_nothing_twice(file: Path, people: People, database: Path) -> None:
+def test_two_concurrent_imports_of_one_file_do_nothing_twice(file: Path, people: People, database: Path) -> None:
     """The other one comes while we are between two batches; we notice before we have changed anything."""
     rows = [*users(20), ("bad", "", "")]
     write(file, rows)
@@ -112,7 +112,7 @@ def test_two_that_import_one_file_at_once_do_nothing_twice(file: Path, people: P
     assert import_file(file, people).replayed
 
 
-def test_one_that_comes_back_while_another_is_still_at_it_stops_before_it_changes_anything(
+def test_an_importer_that_comes_back_while_another_is_running_stops_before_it_changes_anything(
     file: Path, people: People, database: Path
 ) -> None:
     write(file, [*users(19), ("bad", "", "")])
@@ -134,7 +134,7 @@ def test_one_that_comes_back_while_another_is_still_at_it_stops_before_it_change
     assert (done.resumed_at, done.counts) == (15, Counts(created=19, rejected=1))
 
 
-def test_of_two_that_claim_one_file_at_once_one_is_told(people: People, file: Path) -> None:
+def test_of_two_concurrent_claims_of_one_file_one_is_refused(people: People, file: Path) -> None:
     """Both have seen that nobody has it."""
     import_file(write(file, users(1)), people)  # makes the tables
     wanted = ledger.ImportClaim("csv/new.csv", "content", "columns")

@@ -42,7 +42,7 @@ def test_import_edit_and_import_again(url: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("F31")
-def test_an_interrupted_import_goes_on_where_it_stopped(url: str, tmp_path: Path) -> None:
+def test_an_interrupted_import_resumes_where_it_stopped(url: str, tmp_path: Path) -> None:
     file = write(tmp_path / "users.csv", [*users(7), ("bad", "", ""), *users(7, begin=7)])
 
     def crash(progress: Progress) -> None:
@@ -59,7 +59,7 @@ def test_an_interrupted_import_goes_on_where_it_stopped(url: str, tmp_path: Path
 
 
 @pytest.mark.mission("D2", "C5")
-def test_several_importers_at_once_create_nobody_twice(url: str, tmp_path: Path) -> None:
+def test_concurrent_importers_create_no_person_twice(url: str, tmp_path: Path) -> None:
     """Three files with the same people in another order, and one of them twice."""
     rows = users(60)
     files = [
@@ -93,9 +93,7 @@ def test_several_importers_at_once_create_nobody_twice(url: str, tmp_path: Path)
         assert all(len(one.of("csv")) == 3 for one in people)
 
 
-def test_dry_runs_at_once_wait_for_each_other_and_never_in_a_circle(
-    url: str, postgres: Postgres, tmp_path: Path
-) -> None:
+def test_concurrent_dry_runs_wait_for_each_other_without_deadlock(url: str, postgres: Postgres, tmp_path: Path) -> None:
     rows = users(2)
     files = [write(tmp_path / "a.csv", rows), write(tmp_path / "b.csv", rows[::-1])]
     import_file(write(tmp_path / "c.csv", users(1, begin=9)), url)  # makes the tables
@@ -124,7 +122,7 @@ def test_dry_runs_at_once_wait_for_each_other_and_never_in_a_circle(
 
 
 @pytest.mark.fault("F51", "F54")
-def test_a_server_that_dies_on_the_way_stops_the_import_which_then_goes_on(
+def test_a_server_that_dies_on_the_way_stops_the_import_which_then_resumes(
     own_postgres: Postgres, tmp_path: Path
 ) -> None:
     file = write(tmp_path / "users.csv", [*users(5), ("bad", "", ""), *users(5, begin=5), ("bad too", "", "")])

@@ -66,7 +66,7 @@ def test_encoding_delimiter_and_line_ends_are_found(
     assert rows(file) == [ANNA, {"Email": "bo@example.com", "City": "Malmö"}]
 
 
-def test_a_guessed_encoding_is_told_as_a_guess(file: Path) -> None:
+def test_a_guessed_encoding_is_reported_as_a_guess(file: Path) -> None:
     file.write_bytes("Email,City\nanna@example.com,Zürich\n".encode("cp1252"))
     assert (scan(file).encoding, scan(file).guessed) == ("cp1252", True)
     assert not scan(file, "cp1252").guessed
@@ -100,7 +100,7 @@ def test_a_few_bytes_of_another_encoding_reject_their_rows_only(file: Path) -> N
     assert bad.cells[1].encode("utf-8", "surrogateescape") == "Orléans".encode("cp1252"), "nothing of it is lost"
 
 
-def test_a_wrong_encoding_that_was_given_is_told_for_each_row(file: Path) -> None:
+def test_a_wrong_encoding_that_was_given_rejects_the_rows_it_cannot_decode(file: Path) -> None:
     file.write_bytes("Email,City\nanna@example.com,Zürich\nbo@example.com,Bonn\n".encode("cp1252"))
     found = reads(file, encoding="utf-8")
     assert [type(read) for read in found] == [BadRow, Row]
@@ -112,7 +112,7 @@ def test_an_unknown_encoding_is_refused(file: Path) -> None:
         scan(file, "klingon")
 
 
-def test_ragged_rows_are_told_and_the_others_read(file: Path) -> None:
+def test_ragged_rows_are_rejected_and_the_others_read(file: Path) -> None:
     file.write_text("a,b,c\n1,2,3\n1,2\n1,2,3,4\n1,2,3,,\n\n4,5,6\n")
     found = reads(file)
     assert [(read.line, read.reason) for read in found if isinstance(read, BadRow)] == [
@@ -130,13 +130,13 @@ def test_a_row_over_several_lines_has_the_line_where_it_begins(file: Path) -> No
     assert found[0].values["b"] == "x\ny\nz"
 
 
-def test_a_nul_is_told(file: Path) -> None:
+def test_a_nul_is_rejected(file: Path) -> None:
     file.write_bytes(b"a,b\n1,2\n1,\x00\n3,4\n")
     found = reads(file)
     assert [(read.line, type(read)) for read in found] == [(2, Row), (3, BadRow), (4, Row)]
 
 
-def test_a_field_of_ten_megabytes_is_told_and_not_kept_in_memory(file: Path) -> None:
+def test_a_field_of_ten_megabytes_is_rejected_and_not_kept_in_memory(file: Path) -> None:
     with file.open("w") as out:
         out.write("a,b\n1,2\n3,")
         for _ in range(10):
@@ -171,7 +171,7 @@ def test_what_stands_in_a_quoted_cell_is_never_read_as_rows(file: Path) -> None:
     assert "up to line 10002" in getattr(found[0], "reason", "")
 
 
-def test_a_quote_that_is_never_closed_is_told_with_what_was_not_read(file: Path) -> None:
+def test_a_quote_that_is_never_closed_is_rejected_with_what_was_not_read(file: Path) -> None:
     file.write_text('a,b\n1,2\n3,"open\n5,6\n7,8\n')
     found = reads(file)
     assert [(read.line, type(read)) for read in found] == [(2, Row), (3, BadRow)]
@@ -201,7 +201,7 @@ def test_a_header_alone_is_a_file_without_rows(file: Path) -> None:
     assert rows(file) == []
 
 
-def test_a_missing_file_and_a_folder_are_told(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="does not exist"):
         scan(tmp_path / "none.csv")
     with pytest.raises(SourceError, match="is a folder"):
@@ -210,7 +210,7 @@ def test_a_missing_file_and_a_folder_are_told(tmp_path: Path) -> None:
         format_of(tmp_path / "users.xlsx")
 
 
-def test_what_can_be_read_only_once_is_told_and_not_waited_for(tmp_path: Path) -> None:
+def test_a_source_that_can_be_read_only_once_is_refused_without_waiting(tmp_path: Path) -> None:
     pipe = tmp_path / "users.csv"
     os.mkfifo(pipe)
     with pytest.raises(SourceError, match="is not a regular file"):
@@ -225,7 +225,7 @@ def test_a_packed_file_is_to_be_unpacked_first(tmp_path: Path, begin: bytes, nam
         reads(tmp_path / name)
 
 
-def test_ndjson_is_read_as_text_and_bad_lines_are_told(tmp_path: Path) -> None:
+def test_ndjson_is_read_as_text_and_bad_lines_are_rejected(tmp_path: Path) -> None:
     file = tmp_path / "users.ndjson"
     file.write_bytes(
         b'\xef\xbb\xbf{"email": "anna@example.com", "age": 41, "tags": ["a"], "ok": true, "none": null}\n'
@@ -246,7 +246,7 @@ def test_ndjson_is_read_as_text_and_bad_lines_are_told(tmp_path: Path) -> None:
     assert "2,000,015 bytes" in getattr(found[4], "reason", "")
 
 
-def test_half_of_a_character_is_told(tmp_path: Path) -> None:
+def test_half_of_a_character_is_rejected(tmp_path: Path) -> None:
     file = tmp_path / "users.csv"
     file.write_bytes("a,b\n1,\ud800\n2,😀\n".encode("utf-16", "surrogatepass"))
     found = reads(file)
@@ -255,7 +255,7 @@ def test_half_of_a_character_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("F15", "F16", "F17")
-def test_json_keeps_its_numbers_and_what_has_no_meaning_is_told(tmp_path: Path) -> None:
+def test_json_keeps_its_numbers_and_meaningless_ones_are_rejected(tmp_path: Path) -> None:
     file = tmp_path / "users.ndjson"
     lines = [
         '{"a": 1.10, "b": 12345678901234567890123, "c": [1.10, {"d": true}]}',
@@ -288,7 +288,7 @@ def test_parquet_is_read_in_its_order(tmp_path: Path) -> None:
     assert [read.line for read in reads(file)][:3] == [1, 2, 3]
 
 
-def test_parquet_tells_what_csv_would_and_a_number_that_is_none_is_missing(tmp_path: Path) -> None:
+def test_parquet_gives_the_same_texts_as_csv_and_nan_is_a_missing_value(tmp_path: Path) -> None:
     import duckdb
 
     path = tmp_path / "users.parquet"

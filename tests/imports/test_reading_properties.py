@@ -43,7 +43,7 @@ def test_what_a_writer_wrote_is_read_as_it_was(
 
 
 @given(st.binary(max_size=300), st.sampled_from([b"", b"a,b\n", b'a;b\r\n"']))
-def test_bytes_that_nobody_wrote_are_rows_or_rejects_or_a_message(noise: bytes, begin: bytes) -> None:
+def test_random_bytes_are_rows_or_rejects_or_a_message(noise: bytes, begin: bytes) -> None:
     try:
         found = reads(begin + noise)
     except SourceError:

@@ -48,7 +48,7 @@ except SourceError as error:
 """
 
 
-def test_a_disk_without_room_for_it_is_told_in_a_sentence(tmp_path: Path) -> None:
+def test_a_disk_without_room_for_it_is_reported_in_one_line(tmp_path: Path) -> None:
     file = write(tmp_path / "users.csv", [("no address", "x" * 3_000, "") for _ in range(100)])
     done = subprocess.run(
         [sys.executable, "-c", FULL, str(file), str(tmp_path / "rejected.csv")],
@@ -60,9 +60,7 @@ def test_a_disk_without_room_for_it_is_told_in_a_sentence(tmp_path: Path) -> Non
     assert "File too large → free disk space: the file already holds earlier rows" in done.stdout
 
 
-def test_once_it_has_rows_an_import_goes_on_in_it_wherever_the_next_run_would_put_it(
-    file: Path, people: People, tmp_path: Path
-) -> None:
+def test_once_it_has_rows_a_resumed_import_keeps_using_it(file: Path, people: People, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         import_file(file, people, rejects=tmp_path / "one.csv", batch=2, on_progress=interrupt)
     summary = import_file(file, people, rejects=tmp_path / "other.csv", batch=2)

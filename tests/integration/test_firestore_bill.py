@@ -23,7 +23,7 @@ from onceward.stores.firestore.address import parse
 from onceward.stores.firestore.async_transport import FirestoreAsyncTransport
 from onceward.stores.firestore.transport import FirestoreThreadTransport
 from tests.clients import AsyncClient, Backend, Mode, SyncClient
-from tests.firestore_places import PROJECT, named
+from tests.firestore_backends import PROJECT, named
 from tests.moved_time import TOO_LONG, RealClock
 from tests.servers.firestore import EMULATOR, shared
 from tests.servers.firestore_tap import Tap, tapped

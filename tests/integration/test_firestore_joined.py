@@ -19,7 +19,7 @@ from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.firestore import FirestoreStore
 from tests.clients import AsyncClient, Backend, Mode, SyncClient
-from tests.firestore_places import PROJECT, document, firestore_client, named
+from tests.firestore_backends import PROJECT, document, firestore_client, named
 from tests.moved_time import RealClock
 from tests.servers.firestore import EMULATOR, shared
 from tests.servers.firestore_tap import Tap, tapped

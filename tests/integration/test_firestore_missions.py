@@ -20,7 +20,16 @@ from onceward.runtime.bridge import run
 from onceward.stores.firestore import FirestoreStore, Layout
 from onceward.testing import FakeClock
 from tests.clients import Backend
-from tests.firestore_places import LOCKS, PROJECT, SERVICES, SERVICES_URL, document, documents, firestore_client, named
+from tests.firestore_backends import (
+    LOCKS,
+    PROJECT,
+    SERVICES,
+    SERVICES_URL,
+    document,
+    documents,
+    firestore_client,
+    named,
+)
 from tests.integration.test_documents import (
     LOCK,
     test_a_completed_document_is_skipped,

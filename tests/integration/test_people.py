@@ -13,7 +13,7 @@ import pytest
 from onceward.errors import ConfigurationError, StoreBroken
 from onceward.people import FIRST, LONGEST, UNION, People, SourceRecord, prefer
 from onceward.testing import FakeClock
-from tests.people_places import BOTH, actions, everything, partition, people_url, record
+from tests.people_backends import BOTH, actions, everything, partition, people_url, record
 
 ANNA = {"name": "Anna Schmidt", "city": "Berlin", "country": "Germany"}
 

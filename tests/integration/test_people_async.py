@@ -10,7 +10,7 @@ import pytest
 
 from onceward.people import People
 from onceward.people.aio import AsyncPeople
-from tests.people_places import record
+from tests.people_backends import record
 
 
 @pytest.mark.mission("D2")

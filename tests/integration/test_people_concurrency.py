@@ -17,7 +17,7 @@ import pytest
 from onceward.people import Decision, People
 from onceward.people.on_postgres import PostgresTables
 from tests.integration.people_importer import SIZE
-from tests.people_places import BOTH, people_url, record
+from tests.people_backends import BOTH, people_url, record
 from tests.servers.postgres import execute
 
 PATIENCE = 60.0  # seconds to wait for a condition

@@ -9,7 +9,7 @@ import pytest
 from bench.people import measured
 from bench.people_company import Directory
 from onceward.people import People
-from tests.people_places import actions, record
+from tests.people_backends import actions, record
 
 PEOPLE = 400
 BERLIN = {"city": "Berlin", "country": "DE"}

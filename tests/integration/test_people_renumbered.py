@@ -9,7 +9,7 @@ import pytest
 
 from onceward.errors import ConfigurationError
 from onceward.people import People
-from tests.people_places import BOTH, actions, people_url, record
+from tests.people_backends import BOTH, actions, people_url, record
 
 ANNA = {"name": "Anna Schmidt", "city": "Berlin", "country": "DE"}
 BERND = {"name": "Bernd Krause", "city": "Hamburg", "country": "DE"}

@@ -11,7 +11,7 @@ from onceward.errors import ConfigurationError
 from onceward.people import People, Person
 from onceward.people import queries as reading
 from onceward.people.tables import Tables
-from tests.people_places import BOTH, people_url, record
+from tests.people_backends import BOTH, people_url, record
 
 ANNA = {"name": "Anna Schmidt", "city": "Berlin", "country": "DE"}
 ANA = ANNA | {"name": "Ana Schmidt"}

@@ -10,7 +10,7 @@ import pytest
 from onceward.errors import ConfigurationError
 from onceward.people import People, Person
 from onceward.people.aio import AsyncPeople
-from tests.people_places import BOTH, everything, partition, people_url, record
+from tests.people_backends import BOTH, everything, partition, people_url, record
 
 ANNA = {"name": "Anna Schmidt", "city": "Berlin", "country": "DE"}
 

@@ -12,7 +12,7 @@ import pytest
 from onceward import Once
 from onceward.errors import ConfigurationError, RetryTransaction
 from onceward.people import People
-from tests.people_places import BOTH, actions, people_url, record
+from tests.people_backends import BOTH, actions, people_url, record
 
 ROWS = [record("csv", email=f"{name}@example.com") for name in "abc"]
 

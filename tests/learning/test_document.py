@@ -23,7 +23,7 @@ from onceward.people import Person
 from onceward.queues import MemoryQueue
 from onceward.stores import MemoryStore
 from onceward.testing.queues import parked_records, wait_until
-from tests.learning.places import server_of
+from tests.learning.backends import server_of
 from tests.learning.samples import JOHN, statement, uuid
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -311,7 +311,7 @@ def failing(*_: Any, **__: Any) -> Any:
 
 
 @pytest.mark.mission("D5")
-def test_a_duplicate_check_that_fails_goes_on_and_the_merge_protects(
+def test_after_a_failed_duplicate_check_the_merge_still_prevents_duplicates(
     learning: Learning, bus: Bus, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     bus.publish(statement("s1"))
@@ -336,7 +336,9 @@ def test_a_merge_that_fails_is_not_acknowledged_and_the_redelivery_is_stored_onc
 
 
 @pytest.mark.mission("D5")
-def test_a_user_look_up_that_fails_goes_on(learning: Learning, bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_look_up_that_fails_does_not_stop_the_statement(
+    learning: Learning, bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(learning.users, "_find", failing)
     bus.publish(statement("s1"))
     assert rows(learning, "SELECT user_id, teams FROM statements") == [("email:john@example.com", None)]

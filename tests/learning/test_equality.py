@@ -128,7 +128,7 @@ def test_upper_case_of_hashes_and_references_and_the_spelling_of_numbers_do_not_
     assert told("ab" * 20, uuid("r"), 1) != told("ab" * 20, uuid("r"), 1.5)
 
 
-def test_whoever_is_named_in_the_context_is_compared_as_an_actor_is() -> None:
+def test_agents_in_the_context_are_compared_like_actors() -> None:
     def told(domain: str, turn: int) -> str:
         mary = {"mbox": f"mailto:mary@{domain}"}
         team = {"objectType": "Group", "member": [JOHN, mary][::turn]}

@@ -17,7 +17,7 @@ from examples.learning.storage import open_storage
 from onceward import StoreUnavailable
 from onceward.http.messages import InboundRequest, Response
 from onceward.warehouse import ComparesRows
-from tests.learning.places import server_of
+from tests.learning.backends import server_of
 from tests.learning.samples import JOHN, VERBS, statement, uuid, voiding
 from tests.learning.test_equality import FULL, SAME
 
@@ -150,7 +150,7 @@ def test_a_timestamp_is_set_if_none_was_given(client: Client) -> None:
     assert told["timestamp"] == told["stored"]
 
 
-def test_voiding_hides_a_statement_from_all_who_do_not_ask_for_voided_ones(client: Client) -> None:
+def test_voiding_hides_a_statement_from_queries_that_do_not_ask_for_voided_ones(client: Client) -> None:
     client.put(statement("s1"))
     client.put(statement("s2"))
     client.put(voiding("v", "s1"))
@@ -174,7 +174,7 @@ def test_a_statement_may_be_voided_before_it_comes(client: Client) -> None:
 @pytest.mark.parametrize(
     ("asked", "answered"), [("1.0.3", "1.0.3"), ("1.0", "1.0.3"), ("1.0.9", "1.0.3"), ("2.0.0", "2.0.0")]
 )
-def test_both_versions_are_answered_in_their_own_words(client: Client, asked: str, answered: str) -> None:
+def test_both_versions_get_answers_in_their_own_format(client: Client, asked: str, answered: str) -> None:
     answer = client.ask("GET", version=asked)
     assert (answer.status, headers(answer)["x-experience-api-version"]) == (200, answered)
 
@@ -188,14 +188,14 @@ def test_other_versions_are_refused(client: Client, version: str | None) -> None
 
 
 @pytest.mark.parametrize("who", ["lms:wrong", "somebody:secret", "lms:", ":", ""])
-def test_whoever_is_not_known_is_asked_for_a_password_and_nothing_is_stored(client: Client, who: str) -> None:
+def test_an_unknown_client_is_asked_for_a_password_and_nothing_is_stored(client: Client, who: str) -> None:
     answer = client.ask("PUT", statement(), statementId=uuid("s1"), who=who)
     assert answer.status == 401
     assert headers(answer)["www-authenticate"].startswith("Basic")
     assert client.ids() == []
 
 
-def test_about_is_for_everybody(client: Client) -> None:
+def test_about_needs_no_authentication(client: Client) -> None:
     answer = client.ask("GET", path="/xAPI/about", who="", version=None)
     assert json.loads(answer.body) == {"version": ["1.0.3", "2.0.0"]}
 
@@ -239,7 +239,7 @@ def test_a_single_statement_says_when_it_was_stored(client: Client) -> None:
     assert (head.status, head.body, headers(head)["last-modified"]) == (200, b"", headers(answer)["last-modified"])
 
 
-def test_every_answer_says_until_when_all_is_there(client: Client) -> None:
+def test_every_answer_says_until_when_statements_are_complete(client: Client) -> None:
     """Not until now: a statement that is being stored has its time already."""
     stored = client.ask("PUT", statement(), statementId=uuid("s1"))
     for answer in (client.ask("GET"), stored, client.ask("GET", statementId=uuid("s1")), client.ask("GET", limit="x")):

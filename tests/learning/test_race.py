@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from examples.learning.endpoint import PATH
-from tests.learning.places import server_of
+from tests.learning.backends import server_of
 from tests.learning.samples import statement, uuid
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -149,7 +149,7 @@ for one in crew: one.join()
 """
 
 
-def test_the_first_statements_may_come_at_once() -> None:
+def test_the_first_statements_may_come_concurrently() -> None:
     """The shapes are worked out before: if two threads are the first to use one, msgspec crashes the process."""
     for _ in range(2):
         done = subprocess.run([sys.executable, "-c", FIRST], capture_output=True, text=True, check=False, timeout=60)

@@ -15,8 +15,8 @@ from onceward import InvalidKey, PayloadMismatch, content_key
 from onceward.objects import Put, open_objects
 from onceward.objects.backend import PIECE
 from onceward.objects.cloud import MAX_SINGLE_UPLOAD
+from tests.objects.backends import opened
 from tests.objects.contents import LARGE, LARGE_KEY, OTHER, PDF, large
-from tests.objects.places import opened
 
 
 @pytest.mark.mission("A6")
@@ -88,7 +88,7 @@ def test_every_size_arrives(objects: Any, content: bytes) -> None:
 
 
 @pytest.mark.mission("A6")
-def test_an_undo_deletes_only_what_it_was_told(objects: Any) -> None:
+def test_an_undo_deletes_only_the_content_it_names(objects: Any) -> None:
     put = objects.put("a", PDF)
     assert objects.delete("a", content_key(OTHER)) == "other"
     assert objects.read("a") == PDF
@@ -134,7 +134,7 @@ async def test_a_body_that_arrives_piece_by_piece_on_a_loop(url: str) -> None:
 MEMORY = """
 import re, sys
 from pathlib import Path
-from tests.objects.places import opened
+from tests.objects.backends import opened
 
 def highest():
     return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) >> 10

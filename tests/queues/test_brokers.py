@@ -103,7 +103,7 @@ class TestNats(OnBroker):
 
         asyncio.run(story())
 
-    def test_a_message_that_looks_like_a_word_of_the_server_is_a_message(self) -> None:
+    def test_a_message_that_looks_like_a_status_of_the_server_is_a_message(self) -> None:
         async def publish(context: Any) -> None:
             for status in ("503", "404"):
                 await context.publish(f"{self.broker.name}.new", b"", headers={"Status": status})
@@ -132,7 +132,7 @@ class TestNats(OnBroker):
 
         asyncio.run(story())
 
-    def test_a_server_that_falls_silent_is_told_and_found_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_server_that_falls_silent_is_reported_and_found_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("onceward.queues.nats.RESPONSE_TIMEOUT", 1.0)
         server = NatsServer().begin()
         self.broker = OnNats(server)
@@ -203,7 +203,7 @@ class TestRedisStreams(OnBroker):
 
         self.goes_on_after(on, delete)
 
-    def test_a_large_batch_is_put_off_without_a_connection_for_each(self) -> None:
+    def test_a_large_batch_is_delayed_without_a_connection_for_each(self) -> None:
         """redis-py refuses the hundred and first; then the consumer would take its broker to be away."""
         once = AsyncOnce(MemoryStore())
 

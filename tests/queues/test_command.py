@@ -101,7 +101,7 @@ def test_sigterm_lets_it_finish_what_it_has_begun_and_begin_nothing_more(
         assert once.stats().total("executed", "default/book") == 1, "it counts, without being told to"
 
 
-def test_a_second_signal_leaves_at_once_and_the_work_is_not_acknowledged(
+def test_a_second_signal_exits_immediately_and_the_work_is_not_acknowledged(
     broker: OnRedisStreams, tmp_path: Path
 ) -> None:
     asyncio.run(broker.send([(b'{"id": "slow"}', "slow")]))

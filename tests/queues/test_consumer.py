@@ -234,7 +234,7 @@ async def test_a_handler_may_raise_what_no_future_takes() -> None:
     once.close()
 
 
-async def test_events_tell_what_became_of_a_message() -> None:
+async def test_events_report_the_outcome_of_a_message() -> None:
     once, queue = AsyncOnce(MemoryStore()), MemoryQueue("orders", dead_letters=True)
     told: list[Event] = []
     once.subscribe(told.append)
@@ -305,7 +305,7 @@ def test_what_cannot_work_is_refused_where_it_is_declared() -> None:
             Consumer(handler, MemoryQueue(), concurrency=at_once)
 
 
-def test_the_kits_own_broken_queue_would_be_noticed() -> None:
+def test_the_conformance_kit_notices_a_broken_queue() -> None:
     """A queue that acknowledges what it is asked to deliver later loses messages: the story fails on it."""
     from tests.queues.test_memory import TestMemory
 

@@ -147,7 +147,7 @@ class SlowToHear(MemoryQueue):
         await super().ack(deliveries)
 
 
-async def test_results_that_nobody_came_to_record_are_recorded_on_the_way_out(tmp_path: Path) -> None:
+async def test_unrecorded_results_are_recorded_when_the_consumer_ends(tmp_path: Path) -> None:
     """A task that is cancelled before its first step never takes it."""
     once = AsyncOnce(f"sqlite:///{tmp_path}/shop.db", lease="60s")
     book = recording_handler(once, HandlerLog())

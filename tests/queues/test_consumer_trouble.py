@@ -23,7 +23,7 @@ class Nameless(MemoryQueue):
 
 
 @pytest.mark.fault("F72")
-async def test_work_that_kills_its_process_again_and_again_is_set_aside() -> None:
+async def test_work_that_kills_its_process_again_and_again_is_dead_lettered() -> None:
     """Attempts count on claim: the last claimant finds the record parked."""
     once, queue = AsyncOnce(MemoryStore(), lease="50ms"), MemoryQueue(dead_letters=True)
 
@@ -95,7 +95,7 @@ class Interrupted(MemoryQueue):
 
 
 @pytest.mark.fault("F70")
-async def test_a_delivery_whose_claim_is_lost_is_not_held_on_to() -> None:
+async def test_a_delivery_whose_claim_is_lost_is_not_kept() -> None:
     """Else the broker would keep it from whoever could do it now."""
     once, queue = AsyncOnce(MemoryStore(), lease="300ms"), Watched(ack_deadline=0.3)
     begun, go_on = asyncio.Event(), asyncio.Event()

@@ -100,7 +100,7 @@ async def test_a_partition_whose_first_message_is_never_done_is_paused_in_the_en
 
 
 @pytest.mark.fault("F70")
-async def test_a_consumer_whose_hands_are_full_stays_in_its_group(kafka: KafkaServer) -> None:
+async def test_a_consumer_at_its_concurrency_limit_stays_in_its_group(kafka: KafkaServer) -> None:
     """It receives nothing meanwhile, and a member that does not poll is put out of its group."""
     topic = OnKafka(kafka.address)
     topic.produce([(b'{"id": "a"}', 0), (b'{"id": "b"}', 0)])

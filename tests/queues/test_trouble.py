@@ -51,7 +51,7 @@ async def test_work_that_ends_in_a_cancellation_of_its_own_comes_again(blocking:
 
 @pytest.mark.mission("D5")
 @pytest.mark.parametrize("error", [ClaimError("no thread can be had"), RuntimeError("a bug")])
-async def test_trouble_while_claiming_is_no_reason_to_set_a_message_aside(error: Exception) -> None:
+async def test_an_error_while_claiming_does_not_dead_letter_the_message(error: Exception) -> None:
     store, seen = Troubled(error), HandlerLog()
     once, queue = AsyncOnce(store), MemoryQueue(dead_letters=True)
     queue.put(b'{"id": "a"}')
@@ -91,7 +91,7 @@ async def refused(*_: Any, **__: Any) -> Any:
 
 
 @pytest.mark.fault("F72")
-async def test_two_unreadable_messages_under_one_id_are_two_to_look_at() -> None:
+async def test_two_unreadable_messages_under_one_id_have_two_records() -> None:
     once, queue = AsyncOnce(MemoryStore()), MemoryQueue()
     for body in (b"no JSON", b"no JSON either", b"no JSON"):
         queue.put(body, id="m1")
@@ -99,7 +99,7 @@ async def test_two_unreadable_messages_under_one_id_are_two_to_look_at() -> None
     assert await parked_records(once.store) == [("m1", "DecodeError")] * 2
 
 
-async def test_the_record_of_a_message_set_aside_is_explained_as_what_it_is() -> None:
+async def test_explain_describes_the_record_of_a_dead_lettered_message() -> None:
     """It is no work: nobody knows how it ended is not true of it, and to resolve it runs nothing."""
     once, queue = AsyncOnce(MemoryStore()), MemoryQueue()
     queue.put(b"no JSON", id="m1")
@@ -114,7 +114,7 @@ async def test_the_record_of_a_message_set_aside_is_explained_as_what_it_is() ->
     assert "it is unknown whether" not in story
 
 
-async def test_of_parked_work_that_came_by_a_queue_it_is_said_that_no_broker_brings_it_again() -> None:
+async def test_explain_says_that_no_broker_redelivers_parked_work() -> None:
     once, queue = AsyncOnce(MemoryStore()), MemoryQueue()
 
     @once(key="{event[id]}", name="book", after_crash="park")
@@ -145,7 +145,7 @@ async def test_what_a_body_says_is_not_in_the_events() -> None:
     assert not [event for event in told if "4111" in repr(event)]
 
 
-async def test_a_broker_that_cannot_put_off_is_not_asked_over_and_over() -> None:
+async def test_a_broker_that_cannot_delay_is_not_polled_in_a_tight_loop() -> None:
     """It gives back at once what it could not put off."""
     once, queue = AsyncOnce(MemoryStore()), NeverLater(ack_deadline=0.001)
 

@@ -19,7 +19,7 @@ from onceward.stores.firestore.latest import split_batches
 from onceward.stores.firestore.layout import Layout
 from onceward.stores.firestore.names import entity_name, is_valid_id, mark_name, name_of
 from onceward.stores.firestore.values import plain, size_of_fields, value_of
-from tests.firestore_places import LOCKS
+from tests.firestore_backends import LOCKS
 
 HOUR = 3_600_000_000
 TIMES = st.integers(0, 2**62)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceward.people import People, SourceRecord
-from tests.people_places import everything, partition
+from tests.people_backends import everything, partition
 
 EMAILS = st.lists(st.sampled_from("abcdef"), max_size=2, unique=True)
 NUMBERS = st.sampled_from(["", "", "1", "2", "3"])

@@ -28,12 +28,12 @@ def test_of_rows_that_replace_each_other_the_last_one_stays() -> None:
     assert batch_of(USERS, [{"id": "a", "n": 2}, {"id": "a", "n": 1}]).rows == [("a", 1)]
 
 
-def test_or_the_newest_one_whatever_its_place() -> None:
+def test_of_rows_with_an_order_column_the_latest_one_stays() -> None:
     rows: list[dict[str, Any]] = [{"id": "a", "n": 2}, {"id": "a", "n": 3}, {"id": "a", "n": 1}, {"id": "a"}]
     assert batch_of(NEWEST, rows).rows == [("a", 3)]
 
 
-def test_the_digest_tells_other_rows_apart_and_not_their_types_only() -> None:
+def test_the_digest_differs_for_other_rows() -> None:
     digests = {
         batch_of(STATEMENTS, rows).digest
         for rows in ([{"id": "a"}], [{"id": "b"}], [{"id": "a", "score": 1}], [{"id": "a"}, {"id": "a"}], [])

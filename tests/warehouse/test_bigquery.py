@@ -17,7 +17,7 @@ from onceward.warehouse.batch import batch_of
 from onceward.warehouse.bigquery import BigQueryWarehouse
 from tests.servers.bigquery import INSTALLING
 from tests.servers.bigquery_front import Front
-from tests.warehouse.bigquery_places import asking, dataset, emulator, front, house, prepared, query, url, url_of
+from tests.warehouse.bigquery_fixtures import asking, dataset, emulator, front, house, prepared, query, url, url_of
 from tests.warehouse.test_loads import (
     ONE,
     STATEMENTS,
@@ -29,7 +29,7 @@ from tests.warehouse.test_loads import (
     test_a_row_that_replaces_is_written_only_if_it_differs_and_is_not_older,
     test_a_statement_that_is_there_stays_as_it_is,
     test_if_the_id_alone_counts_other_rows_change_nothing,
-    test_one_load_sent_at_once_by_several_is_done_once,
+    test_one_load_sent_concurrently_by_several_is_done_once,
     test_the_same_load_id_with_other_rows_is_a_mismatch,
     test_which_are_known_is_one_question,
 )
@@ -47,7 +47,7 @@ __all__ = [  # told here so that pytest finds them: the fixtures, and the tests 
     "test_a_row_that_replaces_is_written_only_if_it_differs_and_is_not_older",
     "test_a_statement_that_is_there_stays_as_it_is",
     "test_if_the_id_alone_counts_other_rows_change_nothing",
-    "test_one_load_sent_at_once_by_several_is_done_once",
+    "test_one_load_sent_concurrently_by_several_is_done_once",
     "test_the_same_load_id_with_other_rows_is_a_mismatch",
     "test_which_are_known_is_one_question",
     "url",
@@ -136,7 +136,7 @@ def test_a_table_that_was_not_prepared_says_so(house: BigQueryWarehouse) -> None
 
 
 @pytest.mark.mission("D5")
-def test_a_load_that_is_refused_leaves_nothing_and_may_be_repeated_once_the_table_is_mended(
+def test_a_load_that_is_refused_leaves_nothing_and_may_be_repeated_once_the_table_is_fixed(
     house: BigQueryWarehouse, query: Query
 ) -> None:
     strict = Table(name="counted", columns={"id": "text", "n": "integer"}, key=("id",))

@@ -20,7 +20,7 @@ from onceward.warehouse.bigquery import BigQueryWarehouse
 from onceward.warehouse.bigquery_jobs import Jobs
 from tests.servers.bigquery import INSTALLING
 from tests.servers.bigquery_front import Front
-from tests.warehouse.bigquery_places import asking, dataset, emulator, front, prepared, url_of
+from tests.warehouse.bigquery_fixtures import asking, dataset, emulator, front, prepared, url_of
 from tests.warehouse.test_loads import STATEMENTS, USERS
 
 __all__ = ["dataset", "emulator", "front"]  # fixtures, told here so that pytest finds them
@@ -73,7 +73,7 @@ def test_without_an_id_of_its_own_a_job_whose_answer_is_lost_would_be_done_twice
 
 @pytest.mark.mission("D1")
 @pytest.mark.fault("F55")
-def test_a_transaction_in_whose_way_another_one_came_is_repeated_under_the_next_id(front: Front, dataset: str) -> None:
+def test_a_transaction_that_conflicts_is_repeated_under_the_next_id(front: Front, dataset: str) -> None:
     house = prepared(url_of(front, dataset))
     front.abort(3)
     assert house.load("batch 1", USERS, [{"user_id": "anna"}]).inserted == 1
@@ -110,7 +110,9 @@ def another_in_its_transaction(
 
 @pytest.mark.mission("D1")
 @pytest.mark.parametrize("whose", ["its own", "another"])
-def test_no_two_loads_into_a_table_are_in_their_transactions_at_once(front: Front, dataset: str, whose: str) -> None:
+def test_no_two_loads_into_a_table_run_their_transactions_at_the_same_time(
+    front: Front, dataset: str, whose: str
+) -> None:
     """Or both would insert what neither has found: on BigQuery, statements that only insert do not conflict.
 
     Also if one of them knows the table as another dataset's.
@@ -125,7 +127,9 @@ def test_no_two_loads_into_a_table_are_in_their_transactions_at_once(front: Fron
 
 
 @pytest.mark.fault("F18")
-def test_the_same_load_id_with_other_rows_at_once_is_a_mismatch_and_loads_nothing(front: Front, dataset: str) -> None:
+def test_the_same_load_id_with_other_rows_at_the_same_time_is_a_mismatch_and_loads_nothing(
+    front: Front, dataset: str
+) -> None:
     url = url_of(front, dataset)
     house = prepared(url)
     with (
@@ -137,7 +141,7 @@ def test_the_same_load_id_with_other_rows_at_once_is_a_mismatch_and_loads_nothin
     house.close()
 
 
-def test_one_that_never_gets_its_turn_says_so_and_may_be_repeated(
+def test_a_load_that_never_gets_its_turn_says_so_and_may_be_repeated(
     front: Front, dataset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bigquery_jobs, "MAX_CONFLICTS", 3)
@@ -160,7 +164,7 @@ def test_a_record_that_was_deleted_lets_the_load_run_again(front: Front, dataset
 
 @pytest.mark.mission("D1")
 @pytest.mark.parametrize("place", ["emulator", "front"])
-def test_overlapping_loads_at_once_insert_each_row_once(
+def test_overlapping_concurrent_loads_insert_each_row_once(
     request: pytest.FixtureRequest, dataset: str, place: str
 ) -> None:
     """Of transactions at once the front aborts all but one, as BigQuery does; the bare emulator lets them wait."""

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from examples.learning.storage import open_storage
 from examples.learning.records import parse_statement
 from examples.learning.search import Search
+from examples.learning.storage import open_storage
 from onceward import PayloadMismatch
 from onceward.warehouse import ComparesRows
 from tests.learning.samples import statement, uuid, voiding
 from tests.servers.bigquery import INSTALLING
 from tests.warehouse import test_merges
-from tests.warehouse.bigquery_places import dataset, emulator, front, url
+from tests.warehouse.bigquery_fixtures import dataset, emulator, front, url
 from tests.warehouse.test_merges import (
     FACTS,
     test_a_verdict_for_each_row_in_their_order,
@@ -49,7 +49,7 @@ def prepared(url: str) -> ComparesRows:
 
 
 @pytest.mark.mission("D1")
-def test_of_two_different_rows_at_once_one_is_put_in_and_the_other_is_told(url: str) -> None:
+def test_of_two_different_concurrent_rows_one_is_inserted_and_the_other_reported(url: str) -> None:
     """Merges that only insert do not conflict on BigQuery: the turn keeps them apart."""
     houses = [prepared(url) for _ in range(2)]
     together = threading.Barrier(2)

@@ -156,7 +156,7 @@ def test_a_row_without_its_key_is_refused_by_the_table_itself(house: DuckWarehou
         house.query("INSERT INTO facts VALUES (NULL, '1', '')")
 
 
-def test_of_two_who_merge_one_key_at_once_the_later_one_begins_again(house: DuckWarehouse, url: str) -> None:
+def test_of_two_concurrent_merges_of_one_key_the_later_one_starts_over(house: DuckWarehouse, url: str) -> None:
     """The other one is through after we have begun: in our snapshot, its row is not there."""
     with closing(opened(url)) as other:
         assert _merged_in_between(house, other) == ("different",)
@@ -191,7 +191,7 @@ def _merged_in_between(house: DuckWarehouse, other: DuckWarehouse) -> tuple[str,
 
 
 @pytest.mark.mission("D1")
-def test_six_connections_at_once_put_in_each_row_once(house: DuckWarehouse, url: str) -> None:
+def test_six_concurrent_connections_insert_each_row_once(house: DuckWarehouse, url: str) -> None:
     """Under all names of the table, and with loads among the merges."""
     named = [
         Table(name=name, columns=FACTS.columns, key=("id",), same_by=("digest",)) for name in ("main.facts", "FACTS")
@@ -223,7 +223,7 @@ def test_six_connections_at_once_put_in_each_row_once(house: DuckWarehouse, url:
 
 
 @pytest.mark.parametrize("settings", ["", "?primary_key=no"])
-def test_six_who_open_a_new_file_at_once_all_get_it(tmp_path: Path, settings: str) -> None:
+def test_six_threads_open_a_new_file_concurrently(tmp_path: Path, settings: str) -> None:
     """Each of them makes the tables, if they are not there yet."""
     errors: list[BaseException] = []
     line = threading.Barrier(6)

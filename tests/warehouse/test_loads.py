@@ -173,7 +173,7 @@ def test_a_load_that_fails_leaves_nothing_and_may_be_repeated(house: Warehouse, 
 
 
 @pytest.mark.mission("D1")
-def test_loads_at_once_insert_each_row_once(url: str, house: Warehouse, query: Query) -> None:
+def test_concurrent_loads_insert_each_row_once(url: str, house: Warehouse, query: Query) -> None:
     rows = [{"statement_id": f"s{n}"} for n in range(50)]
     inserted: list[int] = []
     errors: list[BaseException] = []
@@ -202,7 +202,7 @@ def test_loads_at_once_insert_each_row_once(url: str, house: Warehouse, query: Q
 
 
 @pytest.mark.mission("D1")
-def test_one_load_sent_at_once_by_several_is_done_once(url: str, house: Warehouse, query: Query) -> None:
+def test_one_load_sent_concurrently_by_several_is_done_once(url: str, house: Warehouse, query: Query) -> None:
     answers: list[Any] = []
     line = threading.Barrier(4)
 
@@ -266,7 +266,7 @@ def test_an_index_of_sqlite_that_does_not_make_all_rows_unique_is_no_key(tmp_pat
             house.prepare(Table(name="counted", columns={"id": "text", "value": "text"}, key=("value",)))
 
 
-def test_what_ails_a_file_of_sqlite_is_told(tmp_path: Path) -> None:
+def test_an_error_of_sqlite_is_reported(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no database " * 100)
     with pytest.raises(StoreBroken, match="not a SQLite database"):
         open_warehouse(f"sqlite:///{tmp_path}/text")

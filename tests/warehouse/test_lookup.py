@@ -49,7 +49,7 @@ def test_the_cache_is_bounded_and_the_least_used_goes_first() -> None:
     assert len(lookup) == 3
 
 
-def test_who_is_not_found_is_asked_for_again() -> None:
+def test_a_key_that_was_not_found_is_looked_up_again() -> None:
     users = Users()
     lookup = Lookup(users.find)
     assert lookup.get("nobody") is None
@@ -74,7 +74,7 @@ def test_an_answer_grows_old_and_can_be_forgotten() -> None:
 
 
 @pytest.mark.mission("D5")
-def test_a_failed_look_up_goes_on_if_that_is_declared(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_look_up_returns_nothing_if_that_is_declared(caplog: pytest.LogCaptureFixture) -> None:
     users = Users()
     lookup = Lookup(users.find, on_failure="go_on")
     lookup.get("a")
@@ -87,14 +87,14 @@ def test_a_failed_look_up_goes_on_if_that_is_declared(caplog: pytest.LogCaptureF
 
 
 @pytest.mark.mission("D5")
-def test_else_it_surfaces() -> None:
+def test_otherwise_a_failed_look_up_raises() -> None:
     users = Users()
     users.fails = True
     with pytest.raises(ConnectionError):
         Lookup(users.find).get("a")
 
 
-def test_an_answer_that_was_on_its_way_when_its_key_was_forgotten_is_not_kept() -> None:
+def test_an_answer_in_flight_when_its_key_was_forgotten_is_not_kept() -> None:
     teams = {"anna": "UVM"}
 
     def find(keys: Sequence[str]) -> dict[str, str]:

@@ -148,7 +148,7 @@ def test_a_table_says_what_makes_a_row_the_same(house: ComparesRows) -> None:
 
 
 @pytest.mark.mission("D1")
-def test_of_eight_at_once_one_is_put_in_and_the_others_are_told(house: ComparesRows, url: str) -> None:
+def test_of_eight_concurrent_merges_one_inserts_and_the_others_differ(house: ComparesRows, url: str) -> None:
     """On DuckDB as threads with one connection, elsewhere each with one of its own."""
     houses = [house] * 8 if url.startswith("duckdb") else [house, *(opened(url) for _ in range(7))]
     for number in range(20):

@@ -11,9 +11,9 @@ import pytest
 from onceward import ConfigurationError, StoreUnavailable
 from onceward.errors import StoreBroken, StoreNotSetUp
 from onceward.objects import Objects, folder, open_objects
+from tests.objects.backends import KEYS, opened, place_of, server
 from tests.objects.contents import OTHER, PDF, large
 from tests.objects.gcs_stand_in import Storage
-from tests.objects.places import KEYS, opened, place_of, server
 from tests.servers.proxy import LOSE_REPLY, Proxy
 
 # ── Google Cloud Storage: what is asked ──
@@ -104,7 +104,7 @@ def test_it_names_itself(tmp_path: Path) -> None:
     assert (tmp_path / "a b").is_dir()
 
 
-def test_what_is_told_to_be_there_is_as_durable_as_what_was_created(
+def test_an_object_reported_as_existing_is_as_durable_as_a_created_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever created it may have been killed between the link and the sync of its folder."""

@@ -14,13 +14,13 @@ import pytest
 from onceward import content_key
 from onceward.objects import Put
 from onceward.objects.backend import PIECE
+from tests.objects.backends import BUCKET, opened, place_of, s3
 from tests.objects.contents import OTHER, PDF, large
-from tests.objects.places import BUCKET, opened, place_of, s3
 
 
 @pytest.mark.mission("A6")
 @pytest.mark.parametrize("size", ["small", "large"])
-def test_of_many_threads_one_creates_and_the_others_are_told(url: str, size: str) -> None:
+def test_of_many_threads_one_creates_and_the_others_learn_that_it_exists(url: str, size: str) -> None:
     contents = [PDF, OTHER] if size == "small" else [b"".join(large()), b"".join(large()) + b"!"]
     answers: list[Put] = []
     errors: list[BaseException] = []
@@ -48,7 +48,7 @@ def test_of_many_threads_one_creates_and_the_others_are_told(url: str, size: str
 
 RACER = """
 import sys
-from tests.objects.places import opened
+from tests.objects.backends import opened
 
 url, number, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 objects = opened(url)
@@ -90,7 +90,7 @@ def test_of_several_processes_one_creates_each(url: str) -> None:
 KILLED = """
 import os, signal, sys
 from onceward.objects.backend import PIECE
-from tests.objects.places import opened
+from tests.objects.backends import opened
 
 def dying():
     for number in range(14):
@@ -137,7 +137,7 @@ def test_what_another_program_put_there_is_not_deleted_nor_overwritten(tmp_path:
     assert objects.read("a") == OTHER
 
 
-def test_one_that_is_replaced_while_an_undo_reads_it_stays(url: str) -> None:
+def test_an_object_that_is_replaced_while_an_undo_reads_it_stays(url: str) -> None:
     objects = opened(url)
     put = objects.put("a", PDF)
     find = objects._backend.find
@@ -155,7 +155,7 @@ def test_one_that_is_replaced_while_an_undo_reads_it_stays(url: str) -> None:
 
 FORKED = """
 import os, sys
-from tests.objects.places import opened
+from tests.objects.backends import opened
 
 objects = opened(sys.argv[1])
 objects.put("a", b"x")
@@ -171,7 +171,7 @@ os.waitpid(child, 0)
 
 
 @pytest.mark.fault("F34")
-def test_a_child_that_was_forked_is_told_instead_of_left_waiting(url: str) -> None:
+def test_a_forked_child_gets_an_error_instead_of_waiting_forever(url: str) -> None:
     command = [sys.executable, "-W", "ignore", "-c", FORKED, url]
     told = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True).stdout
     assert ("was forked" in told) if url.startswith("s3:") else (told == "created\n")

@@ -152,7 +152,7 @@ def test_while_the_store_is_away_nothing_runs_unless_that_was_chosen_and_then_it
 
 
 @pytest.mark.mission("A8")
-def test_the_rules_tell_of_claims_without_an_answer_failed_heartbeats_and_stale_locks(
+def test_the_rules_report_claims_without_an_answer_failed_heartbeats_and_stale_locks(
     tmp_path: Path, client: SyncClient
 ) -> None:
     """Each only beyond its threshold: 10 and 5 in an hour, 3 records."""

@@ -35,7 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("command", KEYED)
 @pytest.mark.parametrize("key", ["-dash", "--dash", "-order"])
-def test_a_key_like_an_option_is_told_to_be_written_behind_two_dashes(command: str, key: str) -> None:
+def test_a_key_like_an_option_gets_a_hint_to_put_it_after_two_dashes(command: str, key: str) -> None:
     result = call(command, key)
     assert result.exit_code == Exit.USAGE
     assert f"after -- and all options: onceward {command} -- {key}" in result.stderr
@@ -70,7 +70,7 @@ def waits() -> None:
 
 @pytest.mark.parametrize("scope", ["slow-wait", "shop/slow-wait", "slow-wait@acme"])
 @pytest.mark.usefixtures("waits")
-def test_a_scope_that_lacks_a_part_is_told_with_the_one_that_is_meant(scope: str) -> None:
+def test_a_scope_that_lacks_a_part_gets_a_hint_with_the_full_scope(scope: str) -> None:
     for words in (("show", "k"), ("explain", "k"), ("forget", "--yes", "k")):
         result = call(*words, "--scope", scope)
         assert result.exit_code == Exit.ABSENT
@@ -82,7 +82,7 @@ def test_a_scope_that_lacks_a_part_is_told_with_the_one_that_is_meant(scope: str
     assert line(listed).endswith("Did you mean shop/slow-wait@acme?")
 
 
-def test_a_scope_like_no_other_is_told_what_a_scope_is() -> None:
+def test_an_unknown_scope_gets_a_hint_what_a_scope_is() -> None:
     listed = call("ls", "--scope", "nosuch")
     assert (listed.exit_code, listed.stdout) == (Exit.OK, "[]\n")
     assert line(listed).startswith("onceward: there is no scope 'nosuch'; a scope is app/operation")
@@ -99,7 +99,7 @@ def test_a_scope_that_is_there_is_no_mistake() -> None:
 
 
 @pytest.mark.parametrize("words", [("ls", "--older-than"), ("ls", "--claimed-before"), ("stats", "--since")])
-def test_a_duration_for_the_shell_is_told_in_words_that_a_shell_can_give(words: tuple[str, ...]) -> None:
+def test_a_duration_error_in_the_shell_names_units_that_a_shell_accepts(words: tuple[str, ...]) -> None:
     said = line(call(*words, "banana"))
     assert said.endswith('write "24h", "1h30m", "90s" or "500ms"')
 
