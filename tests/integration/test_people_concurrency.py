@@ -127,7 +127,7 @@ def test_without_claims_the_same_person_would_be_created_twice(
 ) -> None:
     """Show that the test above would detect the error."""
     url = people_url("postgres", tmp_path, request)
-    monkeypatch.setattr(PostgresTables, "claim", lambda *_: None)
+    monkeypatch.setattr(PostgresTables, "lock_keys", lambda *_: None)
     with People(url) as people:
         people.add(record("warm", "1", email="warm@example.com"))
         with people.transaction() as tx:

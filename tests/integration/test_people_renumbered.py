@@ -48,7 +48,7 @@ def test_many_people_are_found_by_one_query_and_an_invalid_address_finds_no_one(
         "bo@example.com": "bo@example.com",
     }
     assert people.find(email="no address") is None
-    with pytest.raises(ConfigurationError, match="takes several"):
+    with pytest.raises(ConfigurationError, match="takes a list"):
         people.find_many(email="anna@example.com")
     with pytest.raises(ConfigurationError, match="no strong key"):
         people.find(name="Anna")
