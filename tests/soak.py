@@ -120,7 +120,7 @@ def recorded_histories(*, small: bool, minutes: float) -> Section:
 def modelled(*, deep: bool) -> Section:
     """The protocol as a model, with larger bounds."""
     started = time.monotonic()
-    done = model.run(deep=deep, tell=lambda line: print(f"  {line}", flush=True))
+    done = model.run(deep=deep, write_line=lambda line: print(f"  {line}", flush=True))
     command = "python -m tests.proof" + (" --deep" if deep else "")
     figures = [*done.figures, ("seconds", round(time.monotonic() - started))]
     return Section("The protocol as a model", command, done.holds, figures)

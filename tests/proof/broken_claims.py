@@ -10,11 +10,11 @@ from onceward.protocol import cells, transitions
 from onceward.protocol.record import NO_OWNER, READER, AfterCrash, Record, RecordState
 from onceward.protocol.requests import ClaimRequest, Verdict
 
-from .world import Rules, Step
+from .system import Rules, Step
 
 
 def seeing(change: Callable[[Record, ClaimRequest, int], Record]) -> Rules:
-    """A claim that sees somebody else's record otherwise than it is."""
+    """Return rules whose claim sees a changed version of another owner's record."""
 
     def claim(record: Record | None, request: ClaimRequest, now: int) -> Step:
         if record is None or record.nonce == request.nonce:
@@ -52,7 +52,7 @@ def window_forgotten_early(record: Record, request: ClaimRequest, now: int) -> R
     return replace(record, valid_until=now) if record.state is RecordState.COMPLETED else record
 
 
-def due_at_once(record: Record, request: ClaimRequest, now: int) -> Record:
+def due_immediately(record: Record, request: ClaimRequest, now: int) -> Record:
     return replace(record, retry_at=now) if record.state is RecordState.FAILED else record
 
 

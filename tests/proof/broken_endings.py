@@ -12,7 +12,7 @@ from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Complete, Fail, Release, Renewal, Resolution, Resolve, Verdict
 from onceward.protocol.transitions import Row, row_of
 
-from .world import Rules, Step
+from .system import Rules, Step
 
 
 def renew_without_token(record: Record | None, request: Renewal, now: int) -> Step:
@@ -35,7 +35,7 @@ def renew_revives_what_is_settled(record: Record | None, request: Renewal, now: 
 
 
 def settling(change: Callable[[Record, Any, int], Any]) -> Rules:
-    """The request is taken for another one."""
+    """Return rules whose settle receives a changed request."""
 
     def settle(record: Record | None, request: Any, now: int) -> Step:
         return transitions.settle(record, request if record is None else change(record, request, now), now)
@@ -87,7 +87,7 @@ def release_still_counts(record: Record | None, request: Any, now: int) -> Step:
     return after, verdict
 
 
-def release_answers_for_verify(record: Record | None, request: Any, now: int) -> Step:
+def release_skips_the_verification(record: Record | None, request: Any, now: int) -> Step:
     if record is not None and isinstance(request, Release):
         after, verdict = transitions.settle(replace(record, ask_first=False), request, now)
         return (after if verdict is Verdict.OK and record.state is RecordState.PENDING else record), verdict
@@ -95,7 +95,7 @@ def release_answers_for_verify(record: Record | None, request: Any, now: int) ->
 
 
 def release_begins_a_new_cycle(record: Record | None, request: Any, now: int) -> Step:
-    """Attempt 1 is taken for the first, though a person may have given it again."""
+    """Treats attempt 1 as the first of its cycle, although an operator may have granted it again."""
     if record is None or not isinstance(request, Release):
         return transitions.settle(record, request, now)
     first = replace(record, cycle=record.token if record.attempt <= 1 else record.cycle)
@@ -134,13 +134,13 @@ def forget_deletes(record: Record | None, now: int, *, force: bool = False) -> S
     return (after if after is record else None), verdict
 
 
-def forget_spares_nobody(record: Record | None, now: int, *, force: bool = False) -> Step:
-    """It answers as it should, but frees the key of a live owner anyway."""
+def forget_spares_no_owner(record: Record | None, now: int, *, force: bool = False) -> Step:
+    """Returns the right answer, but frees the key of a live owner anyway."""
     return transitions.forget(record, now, force=True)[0], transitions.forget(record, now, force=force)[1]
 
 
 def purge_of_young_tokens(record: Record, now: int) -> bool:
-    """As the next claim gets the clock's time for its token, this resets tokens when the clock is set back."""
+    """Resets tokens when the clock is set back, because the next claim takes its token from the clock."""
     return row_of(record, now) in transitions.STARTS_NEW_CYCLE or transitions.purgeable(record, now)
 
 

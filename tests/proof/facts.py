@@ -1,4 +1,4 @@
-"""Comparisons of records that hold for plain and for symbolic ones."""
+"""Comparisons of records that work for concrete and for symbolic records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FLAGS = ("ask_first", "released", "final")
 
 
 def alike(one: Record | None, other: Record | None) -> Any:
-    """Nothing changed that any verb looks at."""
+    """Whether all fields that any verb reads are equal."""
     if one is other:
         return True
     if one is None or other is None or one.state is not other.state or one.after_crash is not other.after_crash:
@@ -26,7 +26,7 @@ def alike(one: Record | None, other: Record | None) -> Any:
 
 
 def same_ownership(one: Record, other: Record) -> Any:
-    """Not a new grant: the same attempt of the same owner."""
+    """Whether both records are the same attempt of the same owner, not a new grant."""
     names = ("token", "nonce", "cycle", "attempt", "ask_first", "released")
     return all_of(*(getattr(one, name) == getattr(other, name) for name in names))
 
@@ -41,7 +41,7 @@ def used_up(attempt: Any, allowed: Any) -> Any:
 
 
 class Fingerprint:
-    """A symbolic one: whether there is any, the version of its encoder, and the rest."""
+    """A symbolic fingerprint: whether it exists, the version of its encoder, and the rest."""
 
     __slots__ = ("body", "encoder", "there")
     __hash__ = None  # type: ignore[assignment]  # two may turn out equal
@@ -62,7 +62,7 @@ class Fingerprint:
 
 
 def unlike(one: Any, other: Any) -> Any:
-    """Fingerprints that can be compared, and differ."""
+    """Whether two fingerprints are comparable and differ."""
     here, there = _parts(one), _parts(other)
     return all_of(here[0], there[0], here[1] == there[1], here[2] != there[2])
 
@@ -73,8 +73,8 @@ def _parts(one: Any) -> tuple[Any, Any, Any]:
     return bool(one), one[:1], one[1:]
 
 
-def answers_no_more(record: Record, now: Any) -> Any:
-    """FREE, or the record's own window is over."""
+def is_after_its_window(record: Record, now: Any) -> Any:
+    """Whether the record is FREE or its own window has ended."""
     if record.state is RecordState.FREE:
         return True
     if record.state not in (RecordState.COMPLETED, RecordState.FAILED) or record.valid_until is None:
@@ -83,7 +83,7 @@ def answers_no_more(record: Record, now: Any) -> Any:
 
 
 def still_answers(before: Record, after: Record) -> Any:
-    """The same result, for at least as long."""
+    """Whether the record still replays the same result, for at least as long."""
     if after.state is not RecordState.COMPLETED or (before.valid_until is None) != (after.valid_until is None):
         return False
     longer = before.valid_until is None or after.valid_until is None or after.valid_until >= before.valid_until

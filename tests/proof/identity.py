@@ -1,7 +1,7 @@
-"""When two worlds are one: what tells them apart can never matter again.
+"""Decides when two states of the system are the same: their differences can never matter again.
 
-Times count from now, and long past ones are equal; tokens count by their order and by how old they are; nonces and
-results by whom they belong to. A number of attempts counts up to where nothing depends on it any more.
+Times are relative to now, and times in the distant past are equal. Tokens are compared by their order and age, nonces
+and results by their owner. Attempts are counted only as far as any rule depends on the number.
 """
 
 from __future__ import annotations
@@ -15,23 +15,25 @@ from onceward.protocol.transitions import CLOCK_MARGIN
 from .invariant import alive
 from .observer import Observer
 from .scenarios import STEP, Scenario
-from .world import Grant, World
+from .system import Grant, SystemState
 
 REPLACED, GONE, ASKS, OWNED, OWNS = range(5)
 SOME_TIME = -1
-MANY = 2  # attempts: no scenario limits them to more, and above the limit and the first it does not matter how many
+MANY = 2  # attempts: no scenario has a higher limit, and beyond the limit the number does not matter
 LONG_PAST = -2 * CLOCK_MARGIN  # the clock cannot be set back to before it
 
 
-def identity(world: World, observer: Observer, scenario: Scenario) -> tuple[Any, ...]:
-    record, now = world.record, world.now
-    token = world.highest if record is None else record.token
+def identity(system: SystemState, observer: Observer, scenario: Scenario) -> tuple[Any, ...]:
+    record, now = system.record, system.now
+    token = system.highest if record is None else record.token
     return (
         None if record is None else facts(record, now),
-        tuple(sorted(client(world, one, number) for one, number in zip(world.grants, numbers(scenario), strict=True))),
+        tuple(
+            sorted(client(system, one, number) for one, number in zip(system.grants, numbers(scenario), strict=True))
+        ),
         token > now + LONG_PAST,
-        world.peak - now,
-        world.jumped,
+        system.peak - now,
+        system.jumped,
         observer.kept and left(observer.kept[1], now, 0),
         observer.doubted,
         observer.begun,
@@ -46,8 +48,8 @@ def facts(record: Record, now: int) -> tuple[Any, ...]:
         return shared
     if state is RecordState.COMPLETED:
         return *shared, left(record.valid_until, now, LONG_PAST)
-    held = state is RecordState.PENDING and not record.released
-    attempt = min(record.attempt, MANY + held)  # release takes one off again
+    owned = state is RecordState.PENDING and not record.released
+    attempt = min(record.attempt, MANY + owned)  # release decrements it again
     if state is RecordState.FAILED:
         return (
             *shared,
@@ -63,17 +65,19 @@ def facts(record: Record, now: int) -> tuple[Any, ...]:
     return *shared, attempt, first, record.max_attempts, record.after_crash, record.ask_first, lease
 
 
-def client(world: World, grant: Grant, number: int) -> tuple[int, ...]:
-    """What matters of a client: does the record bear its nonce, what can it still send, when does it stop to work."""
-    record = world.record
+def client(system: SystemState, grant: Grant, number: int) -> tuple[int, ...]:
+    """Return what matters about a client: whether the record has its nonce, what it can still send, when it stops."""
+    record = system.record
     if grant.nonce == NO_OWNER:
         return (number,)
     own = record is not None and grant.nonce == record.nonce
-    works = grant.heard and not world.jumped and alive(world, grant)  # must not be said of who owns nothing any more
-    if grant.heard and (record is None or grant.token != record.token):
+    works = (
+        grant.received and not system.jumped and alive(system, grant)
+    )  # must be False for a client that no longer owns the record
+    if grant.received and (record is None or grant.token != record.token):
         return (number, own, REPLACED, works)
-    ends = SOME_TIME if grant.unending or world.jumped else max(grant.ends - world.real, 0)
-    if not grant.heard:
+    ends = SOME_TIME if grant.unending or system.jumped else max(grant.ends - system.real, 0)
+    if not grant.received:
         return (number, own, GONE) if grant.ended else (number, own, ASKS, ends)
     if grant.ended or record is None or record.state is not RecordState.PENDING:
         return (number, own, OWNED, works)
@@ -86,5 +90,5 @@ def left(until: int | None, now: int, least: int) -> int | None:
 
 @cache
 def numbers(scenario: Scenario) -> tuple[int, ...]:
-    """Clients that ask alike have one number: it does not matter which is which."""
+    """Give clients with equal requests the same number: it does not matter which of them acts."""
     return tuple(scenario.callers.index(one) for one in scenario.callers)

@@ -1,7 +1,7 @@
-"""Conditions that are read twice: as plain truth by the search, as formulas by the proof.
+"""Conditions that the search evaluates as booleans and the proof as formulas.
 
-A promise is written once, with these. Whatever can differ between two records of the same shape (numbers, flags) is
-compared through them; what shapes a record (its state, which of its times are missing) is plain Python in both worlds.
+A promise is written once, with these functions. They compare everything that can differ between two records of the same
+shape (numbers, flags). The shape itself (the state, which times are missing) is plain Python in both.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Promise = tuple[str, Any]
 
 
 class Symbol:
-    """A value that is not known: arithmetic and comparisons build formulas instead of answers."""
+    """An unknown value: arithmetic and comparisons build formulas instead of results."""
 
     __slots__ = ("name", "term")
     __hash__ = None  # type: ignore[assignment]  # two symbols may turn out equal
@@ -64,7 +64,7 @@ class Symbol:
         if not z3.is_bool(self.term):
             return bool(self != 0)
         if fork is None:
-            raise TypeError(f"nobody knows whether {self.term} holds")
+            raise TypeError(f"the value of {self.term} is not known outside of `paths`")
         return fork(self)
 
     def __repr__(self) -> str:
@@ -72,13 +72,13 @@ class Symbol:
 
 
 fork: Callable[[Symbol], bool] | None = None
-"""Who decides, while product code runs on symbols, which way an `if` goes. See `paths`."""
+"""Decides which branch an `if` takes while product code runs on symbols. See `paths`."""
 
 _built: dict[tuple[Any, ...], Symbol] = {}
 
 
 def _build(make: Callable[..., Any], *parts: Any) -> Symbol:
-    """The formula, built once: the same few thousand come again and again, and z3 is slow to build them from Python."""
+    """Build each formula only once: the same few thousand recur, and building them in z3 from Python is slow."""
     key = (make, *[part.name if isinstance(part, Symbol) else (part,) for part in parts])
     found = _built.get(key)
     if found is None:
@@ -87,12 +87,12 @@ def _build(make: Callable[..., Any], *parts: Any) -> Symbol:
 
 
 def simplified(one: Symbol) -> Symbol:
-    """The same in z3's own words, so that what says the same is the same."""
+    """Return z3's normal form of the condition, so that equivalent conditions are equal."""
     return _build(z3.simplify, one)
 
 
-def plainly(one: Symbol) -> bool | None:
-    """Whether it holds whatever the values are; None if that depends on them."""
+def constant_value(one: Symbol) -> bool | None:
+    """Return whether the condition always or never holds; None if that depends on the values."""
     term = simplified(one).term
     return True if z3.is_true(term) else False if z3.is_false(term) else None
 
@@ -108,7 +108,7 @@ def flag(name: str) -> Any:
 
 
 def formula(value: Any) -> Any:
-    """What z3 makes of it. The nonce of nobody is 0."""
+    """Return the value as a z3 term. `NO_OWNER` is 0."""
     if isinstance(value, Symbol):
         return value.term
     if isinstance(value, bool):
@@ -149,7 +149,7 @@ def _or(*terms: Any) -> Any:
 
 
 def _joined(make: Callable[..., Any], terms: tuple[Any, ...]) -> Any:
-    """As z3.And and z3.Or, less their look at every part, which takes longer than the proof."""
+    """Like z3.And and z3.Or, without their check of every argument, which takes longer than the proof."""
     context = terms[0].ctx
     return z3.BoolRef(make(context.ref(), len(terms), (z3.Ast * len(terms))(*(one.as_ast() for one in terms))), context)
 
@@ -169,7 +169,7 @@ def larger(one: Any, other: Any) -> Any:
 
 
 def given(premise: Any, promises: Iterable[Promise]) -> Iterator[Promise]:
-    """The promises hold where the premise does. They are not even looked at where it plainly does not."""
+    """Yield the promises under a premise. They are not evaluated at all if the premise is False."""
     if premise is True:
         yield from promises
     elif premise is not False:

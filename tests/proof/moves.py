@@ -1,4 +1,4 @@
-"""Everything that can happen next to one key, its clients and its clock; each step is checked against the promises."""
+"""All possible next steps of one key, its clients and its clock. Each step is checked against the promises."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ from onceward.protocol.requests import (
 )
 from onceward.protocol.transitions import CLOCK_MARGIN, Row, row_of
 
-from .facts import answers_no_more
+from .facts import is_after_its_window
 from .logic import Promise
 from .observer import REPLAYED, Observer
 from .promises_to_callers import of_claim
 from .promises_to_owners import of_forget, of_owner, of_purge, of_resolve
 from .scenarios import LEASE, STEP, Scenario
-from .world import Broken, Grant, Rules, World
+from .system import Broken, Grant, Rules, SystemState
 
 ID = b"one key"
 START = 1_000 * STEP
 NAMES = "ABC"
 SETTLEMENTS = ("complete", "complete otherwise", "fail", "fail, effect unknown", "refuse", "park", "release")
-NOT_CALLED = Grant(0, NO_OWNER, 0, 0, unending=False, issued=False, heard=False, ended=True)
+NOT_CALLED = Grant(0, NO_OWNER, 0, 0, unending=False, issued=False, received=False, ended=True)
 
 ONE_COMPLETES = "the store lets at most one owner complete"
 
 
 class Moment(NamedTuple):
-    """A world, and what an observer of it expects. `calls` are counted to name nonces."""
+    """A state of the system, and what an observer expects. `calls` are counted to name nonces."""
 
-    world: World
+    system: SystemState
     observer: Observer
     calls: int = 0
 
 
 Move = tuple[str, Moment]
-"""What happened, and what came of it."""
+"""What happened, and the state after it."""
 
 
 class Moves:
     """The steps of one scenario under one set of rules. `cells` counts which cell of the table answered what.
 
-    `only` names the promises to look at, if not all.
+    `only` limits the checks to these promises.
     """
 
     def __init__(self, scenario: Scenario, rules: Rules, only: frozenset[str] | None = None) -> None:
@@ -65,19 +65,19 @@ class Moves:
         self.cells: Counter[tuple[Row, str, Verdict]] = Counter()
 
     def first(self) -> Moment:
-        nobody = (NOT_CALLED,) * len(self.scenario.callers)
-        return Moment(World(None, START, START, START, jumped=False, highest=0, grants=nobody), Observer())
+        no_grants = (NOT_CALLED,) * len(self.scenario.callers)
+        return Moment(SystemState(None, START, START, START, jumped=False, highest=0, grants=no_grants), Observer())
 
     def after(self, here: Moment) -> Iterator[Move]:
         accepted = 0
-        for who, grant in enumerate(here.world.grants):
-            yield from self.calls(here, who, grant)
-            if not grant.heard:
+        for client, grant in enumerate(here.system.grants):
+            yield from self.calls(here, client, grant)
+            if not grant.received:
                 continue
-            yield from self.renewals(here, who, grant)
+            yield from self.renewals(here, client, grant)
             for verb in SETTLEMENTS:
-                what, then = self.settle(here, who, grant, verb)
-                if verb == "complete" and then.world.record is not here.world.record:
+                what, then = self.settle(here, client, grant, verb)
+                if verb == "complete" and then.system.record is not here.system.record:
                     accepted += 1
                     self.check([(ONE_COMPLETES, accepted == 1)], what)
                 yield what, then
@@ -86,29 +86,29 @@ class Moves:
 
     # ── callers ──
 
-    def calls(self, here: Moment, who: int, grant: Grant) -> Iterator[Move]:
-        lease = self.scenario.callers[who].lease
+    def calls(self, here: Moment, client: int, grant: Grant) -> Iterator[Move]:
+        lease = self.scenario.callers[client].lease
         fresh = Grant(
             token=0,
             nonce=b"%d" % (here.calls + 1),
             lease=lease or 0,
-            ends=here.world.real + (lease or 0),
+            ends=here.system.real + (lease or 0),
             unending=lease is None,
             issued=False,
-            heard=False,
+            received=False,
             ended=False,
         )
         calling = here._replace(calls=here.calls + 1)
-        yield from self.claim(calling, who, fresh, ("claims", "claims, the reply is lost"))
+        yield from self.claim(calling, client, fresh, ("claims", "claims, the reply is lost"))
         if grant.nonce != NO_OWNER:
-            asks = not grant.heard and not grant.ended
+            asks = not grant.received and not grant.ended
             yield from self.claim(
-                here, who, grant, ("repeats its claim" if asks else "", "claimed; the request arrives again")
+                here, client, grant, ("repeats its claim" if asks else "", "claimed; the request arrives again")
             )
 
-    def claim(self, here: Moment, who: int, grant: Grant, whats: tuple[str, str]) -> Iterator[Move]:
-        """Twice: the reply is heard, or lost. The first has no name if nobody waits for it."""
-        world, caller = here.world, self.scenario.callers[who]
+    def claim(self, here: Moment, client: int, grant: Grant, whats: tuple[str, str]) -> Iterator[Move]:
+        """Yield two moves: the reply is received, or lost. The first has no name if no client waits for the reply."""
+        system, caller = here.system, self.scenario.callers[client]
         request = ClaimRequest(
             ID,
             "",
@@ -119,109 +119,109 @@ class Moves:
             after_crash=caller.after_crash,
             max_attempts=caller.max_attempts,
         )
-        record, verdict = self.rules.claim(world.record, request, world.now)
-        label = self.answered(world, "claim", f"{NAMES[who]} {whats[0] or whats[1]}", record, verdict)
+        record, verdict = self.rules.claim(system.record, request, system.now)
+        label = self.answered(system, "claim", f"{NAMES[client]} {whats[0] or whats[1]}", record, verdict)
         new = verdict is Verdict.ACQUIRED and (
-            world.record is None or record is None or record.token != world.record.token
+            system.record is None or record is None or record.token != system.record.token
         )
         over = (
-            world.record is not None
-            and world.record.state is not RecordState.FREE
-            and answers_no_more(world.record, world.now)
+            system.record is not None
+            and system.record.state is not RecordState.FREE
+            and is_after_its_window(system.record, system.now)
         )
         self.check(here.observer.expects_of_claim(record, verdict, new=new, over=over), label)
-        self.check(of_claim(world, request, record, verdict), label)
-        for what, heard in zip(whats, (True, False), strict=True):
+        self.check(of_claim(system, request, record, verdict), label)
+        for what, received in zip(whats, (True, False), strict=True):
             if what:
-                then = changed(here, record, who, granted(grant, record, verdict, heard=heard))
-                observer = here.observer.after_claim(record, verdict, new=new, over=over, heard=heard)
-                told = label if heard or not whats[0] else label.replace(whats[0], what)
-                yield told, then if observer == here.observer else then._replace(observer=observer)
+                then = changed(here, record, client, granted(grant, record, verdict, received=received))
+                observer = here.observer.after_claim(record, verdict, new=new, over=over, received=received)
+                description = label if received or not whats[0] else label.replace(whats[0], what)
+                yield description, then if observer == here.observer else then._replace(observer=observer)
 
-    # ── owners, or those who take themselves for one ──
+    # ── owners, and clients that believe to be owners ──
 
-    def renewals(self, here: Moment, who: int, grant: Grant) -> Iterator[Move]:
-        world = here.world
+    def renewals(self, here: Moment, client: int, grant: Grant) -> Iterator[Move]:
+        system = here.system
         for verb, lease in (("renew", grant.lease or LEASE), ("lapse", 0)):
             request = Renewal(ID, grant.token, grant.nonce, lease)
-            record, verdict = self.rules.renew(world.record, request, world.now)
-            label = self.answered(world, "renew", f"{NAMES[who]} sends {verb}", record, verdict)
-            self.check(of_owner(world, request, record, verdict), label)
+            record, verdict = self.rules.renew(system.record, request, system.now)
+            label = self.answered(system, "renew", f"{NAMES[client]} sends {verb}", record, verdict)
+            self.check(of_owner(system, request, record, verdict), label)
             if verb == "lapse" or (verdict is not Verdict.OK and not grant.ended):
-                yield label, changed(here, record, who, grant._replace(ended=True))
+                yield label, changed(here, record, client, grant._replace(ended=True))
             elif not grant.ended:
-                yield label, changed(here, record, who, grant._replace(ends=world.real + lease))
+                yield label, changed(here, record, client, grant._replace(ends=system.real + lease))
             if verb == "renew":
-                yield f"{label}, the reply is lost", changed(here, record, who, grant)
+                yield f"{label}, the reply is lost", changed(here, record, client, grant)
 
-    def settle(self, here: Moment, who: int, grant: Grant, verb: str) -> Move:
-        world = here.world
-        request = settlement(verb, grant, self.scenario, self.scenario.callers[who].max_attempts)
-        record, verdict = self.rules.settle(world.record, request, world.now)
-        label = self.answered(world, verb, f"{NAMES[who]} sends {verb}", record, verdict)
-        self.check(of_owner(world, request, record, verdict), label)
-        then = changed(here, record, who, grant if grant.ended else grant._replace(ended=True))
-        if record is not world.record:
+    def settle(self, here: Moment, client: int, grant: Grant, verb: str) -> Move:
+        system = here.system
+        request = settlement(verb, grant, self.scenario, self.scenario.callers[client].max_attempts)
+        record, verdict = self.rules.settle(system.record, request, system.now)
+        label = self.answered(system, verb, f"{NAMES[client]} sends {verb}", record, verdict)
+        self.check(of_owner(system, request, record, verdict), label)
+        then = changed(here, record, client, grant if grant.ended else grant._replace(ended=True))
+        if record is not system.record:
             self.check([(REPLAYED, here.observer.kept is None)], label)
-            then = then._replace(observer=here.observer.after_settlement(request, record, world.now))
+            then = then._replace(observer=here.observer.after_settlement(request, record, system.now))
         return label, then
 
     # ── operators and upkeep ──
 
     def operators(self, here: Moment) -> Iterator[Move]:
-        world = here.world
+        system = here.system
         for force in (False, True):
-            record, verdict = self.rules.forget(world.record, world.now, force=force)
-            what = "somebody forgets the key" + (", forced" if force else "")
-            label = self.answered(world, "forget", what, record, verdict)
-            self.check(of_forget(world, force, record, verdict), label)
-            if record is not world.record:  # whoever forces it answers for the owner's work
-                cut = tuple(one._replace(ended=True) for one in world.grants) if force else world.grants
-                yield label, here._replace(world=holding(world._replace(grants=cut), record), observer=Observer())
-        seen = {world.highest}
-        if world.record is not None and world.record.state is RecordState.PARKED:
-            seen.update(one.token for one in world.grants if one.issued)
+            record, verdict = self.rules.forget(system.record, system.now, force=force)
+            what = "an operator forgets the key" + (", forced" if force else "")
+            label = self.answered(system, "forget", what, record, verdict)
+            self.check(of_forget(system, force, record, verdict), label)
+            if record is not system.record:  # after a forced forget the operator is responsible for the owner's work
+                cut = tuple(one._replace(ended=True) for one in system.grants) if force else system.grants
+                yield label, here._replace(system=holding(system._replace(grants=cut), record), observer=Observer())
+        seen = {system.highest}
+        if system.record is not None and system.record.state is RecordState.PARKED:
+            seen.update(one.token for one in system.grants if one.issued)
         for resolution in Resolution:
             for token in sorted(seen):
                 yield self.resolve(here, token, resolution)
-        if world.record is None:
+        if system.record is None:
             return
-        gone = bool(self.rules.purgeable(world.record, world.now))
-        label = self.answered(world, "purge", "purge", world.record, Verdict.OK if gone else Verdict.REFUSED)
-        self.check(of_purge(world, gone, CLOCK_MARGIN, KEEP_UNFINISHED), label)
+        gone = bool(self.rules.purgeable(system.record, system.now))
+        label = self.answered(system, "purge", "purge", system.record, Verdict.OK if gone else Verdict.REFUSED)
+        self.check(of_purge(system, gone, CLOCK_MARGIN, KEEP_UNFINISHED), label)
         if gone:
             self.check([(REPLAYED, here.observer.kept is None)], label)
-            yield label, here._replace(world=world._replace(record=None), observer=here.observer._replace(cycle=None))
+            yield label, here._replace(system=system._replace(record=None), observer=here.observer._replace(cycle=None))
 
     def resolve(self, here: Moment, token: int, resolution: Resolution) -> Move:
-        world = here.world
+        system = here.system
         digest = b"resolved" if resolution is Resolution.APPLIED else b""
         request = Resolve(ID, token, resolution, digest=digest, validity=self.scenario.validity)
-        record, verdict = self.rules.settle(world.record, request, world.now)
-        label = self.answered(world, "resolve", f"somebody resolves it as {resolution}", record, verdict)
-        self.check(of_resolve(world, request, record, verdict), label)
-        if record is world.record:
+        record, verdict = self.rules.settle(system.record, request, system.now)
+        label = self.answered(system, "resolve", f"an operator resolves it as {resolution}", record, verdict)
+        self.check(of_resolve(system, request, record, verdict), label)
+        if record is system.record:
             return label, here
-        observer = here.observer.after_settlement(request, record, world.now)
-        return label, here._replace(world=holding(world, record), observer=observer)
+        observer = here.observer.after_settlement(request, record, system.now)
+        return label, here._replace(system=holding(system, record), observer=observer)
 
     def time(self, here: Moment) -> Iterator[Move]:
-        world = here.world
-        yield "half a lease passes", at(here, world.now + STEP, world.real + STEP)
-        if self.scenario.clock and world.now == world.peak:
-            yield "the store's clock is set back by an hour", at(here, world.now - CLOCK_MARGIN, world.real)
+        system = here.system
+        yield "half a lease passes", at(here, system.now + STEP, system.real + STEP)
+        if self.scenario.clock and system.now == system.peak:
+            yield "the store's clock is set back by an hour", at(here, system.now - CLOCK_MARGIN, system.real)
         elif self.scenario.clock:
-            yield "the store's clock is set right again", at(here, world.now + CLOCK_MARGIN, world.real)
-        if self.scenario.newer and world.record is not None:
-            reader = READER if world.record.min_reader > READER else READER + 1
-            rewritten = replace(world.record, min_reader=reader)
-            yield "a newer version rewrites the record", here._replace(world=world._replace(record=rewritten))
+            yield "the store's clock is set right again", at(here, system.now + CLOCK_MARGIN, system.real)
+        if self.scenario.newer and system.record is not None:
+            reader = READER if system.record.min_reader > READER else READER + 1
+            rewritten = replace(system.record, min_reader=reader)
+            yield "a newer version rewrites the record", here._replace(system=system._replace(record=rewritten))
 
-    # ── telling and checking ──
+    # ── labels and checks ──
 
-    def answered(self, world: World, verb: str, what: str, record: Record | None, verdict: Verdict) -> str:
-        self.cells[row_of(world.record, world.now), verb, verdict] += 1
-        if record is world.record or record is None:
+    def answered(self, system: SystemState, verb: str, what: str, record: Record | None, verdict: Verdict) -> str:
+        self.cells[row_of(system.record, system.now), verb, verdict] += 1
+        if record is system.record or record is None:
             return f"{what} → {verdict}"
         return f"{what} → {verdict}: {record.state}, attempt {record.attempt}, token {record.token}"
 
@@ -231,13 +231,13 @@ class Moves:
                 raise Broken(promise, label)
 
 
-def granted(grant: Grant, record: Record | None, verdict: Verdict, *, heard: bool) -> Grant:
-    """What a client has after a claim of its was answered, whether or not it heard of it."""
+def granted(grant: Grant, record: Record | None, verdict: Verdict, *, received: bool) -> Grant:
+    """Return the client's grant after the store answered its claim, whether or not the reply was received."""
     if verdict is not Verdict.ACQUIRED or record is None:
-        return grant if grant.issued else grant._replace(ended=True)  # told no: what follows is another call
-    if grant.heard:  # it has had its answer: this request came again on its own, and nobody waits for this grant
+        return grant if grant.issued else grant._replace(ended=True)  # refused: the client makes a new call next
+    if grant.received:  # already answered: the network delivered the request again, and no client waits for the reply
         return grant
-    return grant._replace(token=record.token, issued=True, heard=heard)
+    return grant._replace(token=record.token, issued=True, received=received)
 
 
 def settlement(verb: str, grant: Grant, scenario: Scenario, limit: int) -> Any:
@@ -262,21 +262,21 @@ def settlement(verb: str, grant: Grant, scenario: Scenario, limit: int) -> Any:
     )
 
 
-def changed(here: Moment, record: Record | None, who: int, grant: Grant) -> Moment:
-    world = here.world
-    if grant is world.grants[who]:
-        return here if record is world.record else here._replace(world=holding(world, record))
-    grants = (*world.grants[:who], grant, *world.grants[who + 1 :])
-    return here._replace(world=holding(world._replace(grants=grants), record))
+def changed(here: Moment, record: Record | None, client: int, grant: Grant) -> Moment:
+    system = here.system
+    if grant is system.grants[client]:
+        return here if record is system.record else here._replace(system=holding(system, record))
+    grants = (*system.grants[:client], grant, *system.grants[client + 1 :])
+    return here._replace(system=holding(system._replace(grants=grants), record))
 
 
-def holding(world: World, record: Record | None) -> World:
-    highest = world.highest if record is None else max(world.highest, record.token)
-    return world._replace(record=record, highest=highest)
+def holding(system: SystemState, record: Record | None) -> SystemState:
+    highest = system.highest if record is None else max(system.highest, record.token)
+    return system._replace(record=record, highest=highest)
 
 
 def at(here: Moment, now: int, real: int) -> Moment:
-    world = here.world
-    ahead = world.jumped or now - world.now > real - world.real
-    later = world._replace(now=now, real=real, peak=max(world.peak, now), jumped=ahead)
-    return here._replace(world=later, observer=here.observer.at(now))
+    system = here.system
+    ahead = system.jumped or now - system.now > real - system.real
+    later = system._replace(now=now, real=real, peak=max(system.peak, now), jumped=ahead)
+    return here._replace(system=later, observer=here.observer.at(now))

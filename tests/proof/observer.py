@@ -1,8 +1,8 @@
-"""What somebody who sees every grant and every settlement expects, without knowing the table or the record.
+"""What an observer that sees every grant and every settlement expects, without knowing the table or the record.
 
-`kept`: a result that was accepted, and until when it must be answered (None: for ever). `doubted`, `begun`: an earlier
-attempt, or the current one, may have had its effect, was claimed under park or verify, and nobody said how it ended.
-`cycle`: in which attempts may have called others under derived keys; `opened`: only the current attempt may have.
+`kept`: a result that was accepted, and until when it must be replayed (None: no expiry). `doubted`, `begun`: an earlier
+attempt, or the current one, was claimed under park or verify, may have had its effect, and did not report its outcome.
+`cycle`: the cycle whose attempts may have used derived keys; `opened`: only the current attempt may have used them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from onceward.protocol.requests import Complete, Fail, Release, Resolution, Reso
 
 from .logic import Promise
 
-REPLAYED = "what completed is replayed, never run again inside its window"
-ASKED = "what may have happened under park or verify is never silently run again"
-CYCLE = "derived keys stay the same until the window is over or somebody forgets the key"
+REPLAYED = "a completed call is replayed, never run again, inside its window"
+ASKED = "an effect that may have happened under park or verify is never silently repeated"
+CYCLE = "derived keys stay the same until the window ends or the key is forgotten"
 
 
 class Observer(NamedTuple):
@@ -35,23 +35,25 @@ class Observer(NamedTuple):
         if new and record is not None and not over and self.cycle is not None:
             yield CYCLE, record.cycle == self.cycle
 
-    def after_claim(self, record: Record | None, verdict: Verdict, *, new: bool, over: bool, heard: bool) -> Observer:
+    def after_claim(
+        self, record: Record | None, verdict: Verdict, *, new: bool, over: bool, received: bool
+    ) -> Observer:
         if record is None:
             return self
         if verdict is Verdict.REPLAY and record.slide and self.kept is not None:
             return self._replace(kept=(self.kept[0], record.valid_until))
         if verdict is not Verdict.ACQUIRED:
             return self
-        begins = heard and record.after_crash is not AfterCrash.RERUN
+        begins = received and record.after_crash is not AfterCrash.RERUN
         seen = self._replace(doubted=self.doubted or self.begun, begun=False, opened=False) if new else self
         if new and over:
             seen = seen._replace(cycle=None)
-        if heard and seen.cycle != record.cycle:
+        if received and seen.cycle != record.cycle:
             seen = seen._replace(cycle=record.cycle, opened=True)
         return seen._replace(begun=seen.begun or begins)
 
     def after_settlement(self, request: Any, record: Record | None, now: int) -> Observer:
-        """The store accepted it, and the record changed."""
+        """Update the expectations after the store accepted a settlement and the record changed."""
         if record is None:
             return self
         if isinstance(request, Complete) or (isinstance(request, Resolve) and request.resolution is Resolution.APPLIED):
@@ -62,6 +64,6 @@ class Observer(NamedTuple):
         return self._replace(doubted=False, begun=False, opened=False) if said else self
 
     def at(self, now: int) -> Observer:
-        """A window that the store's clock has once seen the end of is over."""
+        """Drop the kept result as soon as the store's clock has reached the end of its window."""
         over = self.kept is not None and self.kept[1] is not None and now >= self.kept[1]
         return self._replace(kept=None) if over else self

@@ -1,4 +1,4 @@
-"""Runs plain Python on symbols, once for each way through its `if`s.
+"""Runs plain Python on symbols, once for each path through its `if`s.
 
     for conditions, result in paths(lambda: claim(record, request, now)): ...
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def paths(call: Callable[[], T]) -> Iterator[tuple[list[logic.Symbol], T]]:
-    """Each way through the call: what must hold for it, and what it returns."""
+    """Yield each path through the call: the conditions for it, and what the call returns."""
     waiting: list[list[bool]] = [[]]
     while waiting:
         way = _Way(waiting.pop())
@@ -30,7 +30,7 @@ def paths(call: Callable[[], T]) -> Iterator[tuple[list[logic.Symbol], T]]:
 
 
 class _Way:
-    """One way: decisions that were set for it, and from there on always yes, with the no kept for later."""
+    """One path: it follows the decisions given, then always takes True and stores the False branch for later."""
 
     def __init__(self, decided: list[bool]) -> None:
         self.decided = decided
@@ -39,7 +39,7 @@ class _Way:
         self.asked: dict[int, bool] = {}
 
     def decide(self, condition: logic.Symbol) -> bool:
-        plain = logic.plainly(condition)
+        plain = logic.constant_value(condition)
         if plain is not None:
             return plain
         condition = logic.simplified(condition)

@@ -1,4 +1,4 @@
-"""Search, prove, and refute the mutants; tell a person what was found."""
+"""Runs the search and the proof, refutes the mutants, and prints the results."""
 
 from __future__ import annotations
 
@@ -12,61 +12,61 @@ from .scenarios import DEEP, SCENARIOS, Scenario, scenario
 from .search import HARMS, Violation, search
 from .swaps import EQUIVALENT, STATES, swapped, swaps
 
-Tell = Callable[[str], None]
+WriteLine = Callable[[str], None]
 
 
 class Part(NamedTuple):
-    """One part of the evidence: does it hold, and the figures that belong to it."""
+    """One part of the evidence: whether it holds, and its figures."""
 
     holds: bool
     figures: list[tuple[str, object]]
 
 
-def run(*, deep: bool, tell: Tell) -> Part:
-    """Everything. `deep`: three clients, the clock set back everywhere, denser samples: minutes instead of seconds."""
+def run(*, deep: bool, write_line: WriteLine) -> Part:
+    """Run everything. `deep`: three clients, the clock set back everywhere, denser samples: minutes, not seconds."""
     searches = [(one, DENSE if deep else SAMPLE) for one in SCENARIOS]
     if deep:
         searches += [(one, SAMPLE) for one in DEEP]
-    parts = [searched(searches, tell), proved(tell), exchanged(tell), refuted(tell)]
+    parts = [searched(searches, write_line), proved(write_line), exchanged(write_line), refuted(write_line)]
     return Part(all(part.holds for part in parts), [figure for part in parts for figure in part.figures])
 
 
-SAMPLE, DENSE = 100, 5  # of the worlds that are taken for one seen before, each so many-th is compared with that one
+SAMPLE, DENSE = 100, 5  # of the states that count as already seen, every so many-th is compared with the earlier state
 
 
-def searched(searches: list[tuple[Scenario, int]], tell: Tell) -> Part:
-    tell(f"{'Search: every world that can be reached':<52}{'worlds':>10}{'steps':>12}{'seconds':>9}")
-    worlds = steps = compared = 0
+def searched(searches: list[tuple[Scenario, int]], write_line: WriteLine) -> Part:
+    write_line(f"{'Search: every state that can be reached':<52}{'states':>10}{'steps':>12}{'seconds':>9}")
+    states = steps = compared = 0
     cells: set[tuple[object, ...]] = set()
     holds = True
     for one, sample in searches:
         began = time.perf_counter()
         found = search(one, sample=sample)
-        worlds, steps, compared = worlds + found.worlds, steps + found.steps, compared + found.compared
+        states, steps, compared = states + found.states, steps + found.steps, compared + found.compared
         cells |= set(found.cells)
-        tell(f"  {one.name:<50}{found.worlds:>10,}{found.steps:>12,}{time.perf_counter() - began:>9.1f}")
+        write_line(f"  {one.name:<50}{found.states:>10,}{found.steps:>12,}{time.perf_counter() - began:>9.1f}")
         if found.violation is not None:
             holds = False
-            tell("\n".join(story(found.violation)))
-    tell(f"  {'in all':<50}{worlds:>10,}{steps:>12,}")
-    tell(f"  {compared:,} worlds that were taken for one seen before were compared with it")
-    tell(f"  {len(cells)} different answers of the table were met")
+            write_line("\n".join(history_lines(found.violation)))
+    write_line(f"  {'in all':<50}{states:>10,}{steps:>12,}")
+    write_line(f"  {compared:,} states that counted as already seen were compared with the earlier state")
+    write_line(f"  {len(cells)} different answers of the table were seen")
     figures: list[tuple[str, object]] = [
-        ("worlds searched", worlds),
+        ("states searched", states),
         ("steps checked", steps),
-        ("worlds compared with the one that they were taken for", compared),
-        ("different answers of the table met", len(cells)),
+        ("states compared with an equivalent state", compared),
+        ("different answers of the table seen", len(cells)),
     ]
     return Part(holds, figures)
 
 
-def proved(tell: Tell) -> Part:
+def proved(write_line: WriteLine) -> Part:
     began = time.perf_counter()
     proof = prove()
-    tell("")
-    tell("Proof: any time, any tokens, any number of clients")
-    tell(
-        f"  {proof.worlds} shapes of a record, {proof.cases} kinds of step, {proof.ways:,} ways through the code, "
+    write_line("")
+    write_line("Proof: any time, any tokens, any number of clients")
+    write_line(
+        f"  {proof.shapes} shapes of a record, {proof.cases} kinds of step, {proof.ways:,} ways through the code, "
         f"{proof.promises:,} conditions: "
         f"{'hold' if proof.refutation is None else proof.refutation} ({time.perf_counter() - began:.1f} s)"
     )
@@ -74,8 +74,8 @@ def proved(tell: Tell) -> Part:
     return Part(proof.refutation is None, figures)
 
 
-def exchanged(tell: Tell) -> Part:
-    """Every cell of the table for every other cell of its column."""
+def exchanged(write_line: WriteLine) -> Part:
+    """Exchange every cell of the table for every other cell of its column."""
     unnoticed, tried = [], 0
     for swap in swaps():
         tried += 1
@@ -83,24 +83,24 @@ def exchanged(tell: Tell) -> Part:
             if prove(verbs={swap.verb}, states={STATES[swap.row]}).refutation is None:
                 unnoticed.append(str(swap))
     holds = set(unnoticed) == EQUIVALENT
-    tell(
+    write_line(
         f"  {tried} tables with one cell exchanged: {tried - len(unnoticed)} refuted, "
         f"{len(unnoticed)} {'equivalent' if holds else f'NOT ALL EQUIVALENT: {unnoticed}'}"
     )
     return Part(holds, [("tables with one cell exchanged, refuted", tried - len(unnoticed))])
 
 
-def refuted(tell: Tell) -> Part:
-    tell("")
-    tell("Mutants: one rule broken, refuted by a history and by z3")
+def refuted(write_line: WriteLine) -> Part:
+    write_line("")
+    write_line("Mutants: one rule broken, refuted by a history and by z3")
     caught = 0
     for name, mutant in MUTANTS.items():
         history, refutation = history_of(mutant), refute(mutant.rules)
         caught += history is not None and refutation is not None
-        tell("")
-        tell(f"  {name}")
-        tell("    NO HISTORY BREAKS IT" if history is None else "\n".join(story(history)))
-        tell(
+        write_line("")
+        write_line(f"  {name}")
+        write_line("    NO HISTORY BREAKS IT" if history is None else "\n".join(history_lines(history)))
+        write_line(
             "    Z3 DOES NOT REFUTE IT"
             if refutation is None
             else f"    z3: {refutation.verb} on {refutation.shape} ✗ {refutation.promise}"
@@ -109,11 +109,11 @@ def refuted(tell: Tell) -> Part:
 
 
 def history_of(mutant: Mutant) -> Violation | None:
-    """The shortest that ends in harm to a user, or at least in a broken promise."""
+    """Return the shortest history that harms a user, or at least breaks a promise."""
     return search(scenario(mutant.scenario), mutant.rules, only=HARMS if mutant.harm else None).violation
 
 
-def story(violation: Violation) -> Iterator[str]:
+def history_lines(violation: Violation) -> Iterator[str]:
     for number, line in enumerate(violation.history, start=1):
         yield f"    {number}. {line}"
     yield f"       ✗ {violation.promise} ({violation.scenario})"

@@ -1,4 +1,4 @@
-"""What the clients of a search declare. The clock is small: a step is half a lease, and windows end after two."""
+"""The settings of the clients of a search. Time is coarse: a step is half a lease, and windows last two steps."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from onceward.protocol.cells import KEEP_UNFINISHED
 from onceward.protocol.record import AfterCrash
 from onceward.protocol.requests import Validity
 
-STEP = KEEP_UNFINISHED  # so that one step more than a lapse is also "nobody came back for 30 days"
+STEP = KEEP_UNFINISHED  # so that one step after a lease expires is also 30 days without a retry
 LEASE = 2 * STEP
 WINDOW = 2 * STEP
 SAME, OTHER = b"\x01a", b"\x01b"
 
 
 class Caller(NamedTuple):
-    """What one client asks with."""
+    """The settings of one client's claims."""
 
     after_crash: AfterCrash = AfterCrash.RERUN
     fingerprint: bytes = SAME
@@ -24,9 +24,9 @@ class Caller(NamedTuple):
 
 
 class Scenario(NamedTuple):
-    """The clients, how long their results answer, and what may go wrong beside crashes and the network.
+    """The clients, how long their results are valid, and the faults besides crashes and the network.
 
-    `clock`: it is set back and right again. `newer`: a newer version of Onceward rewrites the record.
+    `clock`: the clock is set back and forward again. `newer`: a newer version of Onceward rewrites the record.
     """
 
     name: str
@@ -48,15 +48,15 @@ SCENARIOS = (
     Scenario("inside a transaction", (RERUN._replace(lease=None), RERUN)),
     Scenario("other payloads", (RERUN, RERUN._replace(fingerprint=OTHER))),
     Scenario("sliding window", (RERUN, RERUN), validity=Validity(lasting=WINDOW, slide=WINDOW)),
-    Scenario("for ever, beside a newer version", (RERUN, RERUN), validity=Validity(), newer=True),
+    Scenario("no expiry, with a newer version", (RERUN, RERUN), validity=Validity(), newer=True),
 )
-"""What CI searches."""
+"""The scenarios that CI searches."""
 
 DEEP = tuple(
     one._replace(name=f"{one.name}, three clients", callers=(*one.callers, one.callers[0]), clock=True)
     for one in SCENARIOS
 )
-"""What a soak searches: a third client comes along, and the clock is set back everywhere."""
+"""The scenarios that the soak searches: with a third client, and the clock set back in all of them."""
 
 
 def scenario(name: str) -> Scenario:

@@ -1,9 +1,9 @@
-"""Every world that can be reached, breadth first: one key, a few clients, and everything that can go wrong.
+"""Searches every reachable state, breadth first: one key, a few clients, and every possible fault.
 
 The functions searched are the shipped ones. Clients call any number of times; any request may arrive late, twice or
 never; any reply may be lost; an owner may send any verb at any time, also long after it was replaced; the clock is set
-back and right again; operators forget and resolve, upkeep purges. Nothing bounds the length of a history: `identity`
-says when two worlds are one, and of those there are finitely many.
+back and forward again; operators forget and resolve, maintenance purges. The length of a history has no bound:
+`identity` says when two states are the same, and there are finitely many different ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .logic import Promise
 from .moves import ONE_COMPLETES, Moment, Moves
 from .observer import ASKED, CYCLE, REPLAYED
 from .scenarios import Scenario
-from .world import SHIPPED, Broken, Rules
+from .system import SHIPPED, Broken, Rules
 
 HARMS = frozenset(
     {
@@ -35,7 +35,7 @@ HARMS = frozenset(
         "a replaced owner changes nothing",
     }
 )
-"""Promises that say what must never happen to a user, as opposed to how the table sees to it."""
+"""Promises whose violation a user would notice; the others are about how the table keeps these."""
 
 
 class Violation(NamedTuple):
@@ -47,12 +47,12 @@ class Violation(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a search saw: worlds, steps, which cells of the table answered what, and the first broken promise.
+    """The result of a search: states, steps, which cells of the table answered what, and the first broken promise.
 
-    `compared` counts the worlds that were taken for one seen before, and of which that was checked.
+    `compared` counts the states that counted as already seen and were compared with the earlier state.
     """
 
-    worlds: int
+    states: int
     steps: int
     compared: int
     cells: Counter[tuple[Row, str, Verdict]]
@@ -67,14 +67,14 @@ def search(
     sample: int = 0,
     behaviour: type[Moves] = Moves,
 ) -> Found:
-    """Until a promise breaks (one of `only`, if told) or there are no worlds left.
+    """Search until a promise breaks (one of `only`, if given) or no states are left.
 
-    `sample`: each so many-th world that is taken for another one is compared with it.
+    `sample`: every so many-th state that counts as already seen is compared with the earlier state.
     """
     moves = behaviour(scenario, rules, only)
     moments: list[Moment] = [moves.first()]
-    came: list[tuple[int, str]] = [(0, "")]  # from which world, and by what
-    known = {identity(moments[0].world, moments[0].observer, scenario): 0}
+    predecessors: list[tuple[int, str]] = [(0, "")]  # the previous state and the label of the step
+    known = {identity(moments[0].system, moments[0].observer, scenario): 0}
     steps = met = at = 0
     violation = None
     try:
@@ -84,42 +84,42 @@ def search(
                 steps += 1
                 if then is here:
                     continue
-                mark = identity(then.world, then.observer, scenario)
+                mark = identity(then.system, then.observer, scenario)
                 seen = known.setdefault(mark, len(moments))
                 if seen == len(moments):
-                    moves.check(invariant(then.world), label)
+                    moves.check(invariant(then.system), label)
                     moments.append(then)
-                    came.append((at, label))
-                elif sample and then.world != moments[seen].world:
+                    predecessors.append((at, label))
+                elif sample and then.system != moments[seen].system:
                     met += 1
                     if met % sample == 0:
-                        moves.check(goes_on_alike(moves, then, moments[seen]), label)
+                        moves.check(have_the_same_futures(moves, then, moments[seen]), label)
             at += 1
     except Broken as broken:
-        violation = Violation(broken.promise, scenario.name, readable([*told(came, at), broken.label]))
+        violation = Violation(broken.promise, scenario.name, readable([*history_to(predecessors, at), broken.label]))
     return Found(len(moments), steps, met // sample if sample else 0, moves.cells, violation)
 
 
-def goes_on_alike(moves: Moves, one: Moment, other: Moment) -> Iterator[Promise]:
-    """Were `identity` wrong, histories could be overlooked that begin in a world which was taken for another."""
-    yield from invariant(one.world)
-    yield "worlds that are taken for one go on alike", futures(moves, one) == futures(moves, other)
+def have_the_same_futures(moves: Moves, one: Moment, other: Moment) -> Iterator[Promise]:
+    """If `identity` were wrong, the search would miss histories that continue from a state it considers seen."""
+    yield from invariant(one.system)
+    yield "states with the same identity have the same futures", futures(moves, one) == futures(moves, other)
 
 
 def futures(moves: Moves, here: Moment) -> set[object]:
-    return {identity(then.world, then.observer, moves.scenario) for _, then in moves.after(here)}
+    return {identity(then.system, then.observer, moves.scenario) for _, then in moves.after(here)}
 
 
-def told(came: list[tuple[int, str]], at: int) -> list[str]:
+def history_to(predecessors: list[tuple[int, str]], at: int) -> list[str]:
     history: list[str] = []
     while at > 0:
-        at, label = came[at]
+        at, label = predecessors[at]
         history.append(label)
     return history[::-1]
 
 
 def readable(history: list[str]) -> tuple[str, ...]:
-    """Tokens are moments in µs; who reads a history needs their order alone."""
+    """Number the tokens: they are times in µs, and a reader needs only their order."""
     tokens = sorted({int(token) for label in history for token in re.findall(r"token (\d+)", label)})
     number = {str(token): f"token #{place}" for place, token in enumerate(tokens, start=1)}
     return tuple(re.sub(r"token (\d+)", lambda found: number[found[1]], label) for label in history)

@@ -1,4 +1,4 @@
-"""The table itself with one cell exchanged for each other cell of its column: is every single one noticed?"""
+"""Tables with one cell exchanged for another cell of its column. The proof must notice each of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records, requests and worlds of which only the shape is known: every number and every flag is a symbol."""
+"""Records, requests and system states of which only the shape is known: every number and every flag is a symbol."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from onceward.protocol.requests import (
 from .facts import Fingerprint
 from .invariant import record_is_well_formed
 from .logic import flag, number
-from .world import Grant, World
+from .system import Grant, SystemState
 
 ID = b"one key"
 
@@ -33,16 +33,16 @@ def fingerprint(of: str) -> Any:
     )
 
 
-# ── worlds ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── system states ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def worlds() -> Iterator[World]:
-    """Without a record, and with one of every shape that a record can have."""
-    yield _world(None)
+def system_states() -> Iterator[SystemState]:
+    """Yield the state without a record, then one state for each shape that a record can have."""
+    yield _system(None)
     for state, leased, due, ending, after_crash in product(RecordState, *((True, False),) * 3, AfterCrash):
         found = _record(state, leased=leased, due=due, ending=ending, after_crash=after_crash)
         if all(condition is not False for _, condition in record_is_well_formed(found)):
-            yield _world(found)
+            yield _system(found)
 
 
 def _record(state: RecordState, *, leased: bool, due: bool, ending: bool, after_crash: AfterCrash) -> Record:
@@ -70,9 +70,9 @@ def _record(state: RecordState, *, leased: bool, due: bool, ending: bool, after_
     )
 
 
-def _world(record: Record | None) -> World:
-    """Two grants, any two of all that were ever given: what holds for them holds for each pair."""
-    return World(
+def _system(record: Record | None) -> SystemState:
+    """Two grants stand for any two that were ever given: what holds for them holds for each pair."""
+    return SystemState(
         record,
         now=number("now"),
         peak=number("peak"),
@@ -87,7 +87,7 @@ def _world(record: Record | None) -> World:
                 ends=number(f"{name}.ends"),
                 unending=flag(f"{name}.unending"),
                 issued=flag(f"{name}.issued"),
-                heard=flag(f"{name}.heard"),
+                received=flag(f"{name}.received"),
                 ended=flag(f"{name}.ended"),
             )
             for name in ("one", "other")
@@ -95,9 +95,9 @@ def _world(record: Record | None) -> World:
     )
 
 
-def shape(world: World) -> str:
-    """For people."""
-    record = world.record
+def shape(system: SystemState) -> str:
+    """Describe the shape of the record, as a readable name."""
+    record = system.record
     if record is None:
         return "none"
     missing = [
@@ -150,7 +150,7 @@ def resolutions() -> Iterator[Resolve]:
 
 
 def sensible() -> list[Any]:
-    """What every request has: durations and limits that are not negative, and the nonce of somebody."""
+    """Return the assumptions about every request: non-negative durations and limits, and a nonce."""
     names = ("lease", "max_attempts", "retry_in", "lasting", "slide")
     counts = [number(f"request.{name}") >= 0 for name in names]
     return [*counts, number("request.nonce") > 0, number("slide") >= 0, number("max_attempts") >= 0]

@@ -1,5 +1,5 @@
-"""z3 finds nothing against the shipped table, for any time, any tokens and any number of clients; and something against
-each broken one.
+"""z3 finds no counterexample to the shipped table, for any time, any tokens and any number of clients; and it finds one
+for each broken table.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import z3
 from onceward.protocol.record import RecordState
 from onceward.protocol.requests import ClaimRequest, Release, Verdict
 from onceward.protocol.transitions import Cells, claim
-from tests.proof.induction import VERBS, broken, cases, knowing, passed, prove, refute
+from tests.proof.induction import VERBS, broken, cases, passed, prove, refute, solver_for
 from tests.proof.invariant import alive, invariant
 from tests.proof.logic import all_of, formula, negate
 from tests.proof.mutants import MUTANTS
 from tests.proof.paths import paths
 from tests.proof.swaps import EQUIVALENT, STATES, Swap, swapped, swaps
-from tests.proof.symbolic import shape, worlds
-from tests.proof.world import SHIPPED, World
+from tests.proof.symbolic import shape, system_states
+from tests.proof.system import SHIPPED, SystemState
 from tests.unit.key_history import HOUR, LEASE, Key
 
-WORLDS = {shape(world): world for world in worlds()}
+SYSTEMS = {shape(system): system for system in system_states()}
 
 
 @pytest.mark.mission("A3", "A7")
@@ -29,46 +29,46 @@ WORLDS = {shape(world): world for world in worlds()}
 def test_every_step_of_the_shipped_table_keeps_the_invariant_and_every_promise() -> None:
     proof = prove()
     assert proof.refutation is None
-    assert proof.worlds == len(WORLDS) > 20
+    assert proof.shapes == len(SYSTEMS) > 20
     assert proof.ways > 5_000
     assert proof.promises > 100_000
 
 
-@pytest.mark.parametrize("name", WORLDS)
-def test_the_proof_is_not_about_nothing(name: str) -> None:
-    """Each shape of a record can be, with two owners of the past or one alive, and each kind of step can be taken."""
-    world = WORLDS[name]
-    solver = knowing(world)
-    one, other = world.grants
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_the_premises_of_the_proof_can_be_satisfied(name: str) -> None:
+    """Each shape of a record is possible, with two past owners or a live one, and each kind of step can be taken."""
+    system = SYSTEMS[name]
+    solver = solver_for(system)
+    one, other = system.grants
     both = all_of(one.issued, other.issued, one.token != other.token)
     assert solver.check(formula(both)) == z3.sat
-    if world.record is not None and world.record.state is RecordState.PENDING:
-        assert solver.check(formula(all_of(both, alive(world, one), negate(world.jumped)))) == z3.sat
+    if system.record is not None and system.record.state is RecordState.PENDING:
+        assert solver.check(formula(all_of(both, alive(system, one), negate(system.jumped)))) == z3.sat
     taken = set()
-    for verb, call in cases(SHIPPED, world):
+    for verb, call in cases(SHIPPED, system):
         ways = [all_of(*conditions, *premises) for conditions, (premises, _, _) in paths(call)]
         if any(solver.check(formula(way)) == z3.sat for way in ways):
             taken.add(verb)
     verbs = {verb for steps in VERBS.values() for verb in steps}
-    assert verbs - taken <= {"purge"}, "purge deletes only what is over"
+    assert verbs - taken <= {"purge"}, "purge deletes only expired records"
 
 
 def test_the_exception_for_a_clock_that_runs_ahead_is_needed() -> None:
-    """Leases then end early for those who count on them; fencing, which is proved without it, is what remains."""
-    world = WORLDS["PENDING, rerun, no retry_at/end"]
+    """If the clock runs ahead, leases end before their owners expect it. Fencing is proved without this exception."""
+    system = SYSTEMS["PENDING, rerun, no retry_at/end"]
 
-    def unnoticed() -> tuple[list[object], World | None, list[tuple[str, object]]]:
-        premises, later, promises = passed(world)
+    def unnoticed() -> tuple[list[object], SystemState | None, list[tuple[str, object]]]:
+        premises, later, promises = passed(system)
         assert later is not None
-        return premises, later._replace(jumped=world.jumped), promises
+        return premises, later._replace(jumped=system.jumped), promises
 
-    found, _, _ = broken(knowing(world), unnoticed)
+    found, _, _ = broken(solver_for(system), unnoticed)
     assert found in {"no owner believes in a longer lease than the store's", "at most one live owner"}
 
 
 def test_the_invariant_is_about_every_shape() -> None:
-    for world in worlds():
-        assert all(condition is not False for _, condition in invariant(world))
+    for system in system_states():
+        assert all(condition is not False for _, condition in invariant(system))
 
 
 @pytest.mark.rival(1, 22)
@@ -92,7 +92,7 @@ def noticed(swap: Swap) -> bool:
 
 @pytest.mark.fault("F68")
 def test_after_a_restore_tokens_grow_once_the_clock_is_past_the_last_one_that_was_lost() -> None:
-    """It is proved that no token is below the store's time. A clock that is set back as well is beyond any promise."""
+    """The proof shows that no token is below the store's time. If the clock is also set back, nothing is promised."""
     key = Key()
     key.settle(Release, key.claim(b"a"))
     backup = key.is_

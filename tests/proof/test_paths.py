@@ -1,4 +1,4 @@
-"""Running the shipped functions on symbols gives formulas that say what the functions do, case by case."""
+"""Running the shipped functions on symbols gives formulas that describe what the functions do, case by case."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from onceward.protocol.requests import Validity, Verdict
 from tests.proof.facts import FLAGS, NUMBERS, TIMES, Fingerprint
 from tests.proof.logic import Symbol, flag, number
 from tests.proof.paths import paths
-from tests.proof.symbolic import claims, renewals, resolutions, settlements, worlds
+from tests.proof.symbolic import claims, renewals, resolutions, settlements, system_states
 
-RECORDS = [world.record for world in worlds()]
+RECORDS = [system.record for system in system_states()]
 REQUESTS: list[tuple[Callable[..., Any], Any]] = [
     *((transitions.claim, one) for one in claims()),
     *((transitions.renew, one) for one in renewals()),
     *((transitions.settle, one) for one in (*settlements(), *resolutions())),
 ]
-BYTES = ("nonce", "digest")  # numbers to z3, bytes to the table; nobody's nonce is 0 and b""
+BYTES = ("nonce", "digest")  # numbers for z3, bytes for the table; NO_OWNER is 0 and b""
 
 
 @cache
@@ -41,7 +41,7 @@ def ways(record: int, request: int) -> list[tuple[list[Symbol], tuple[Record | N
     values=st.lists(st.integers(0, 6), min_size=40, max_size=40),
     now=st.integers(0, 8),
 )
-def test_exactly_one_way_is_taken_and_it_ends_as_the_function_does(
+def test_exactly_one_path_is_taken_and_it_returns_what_the_function_returns(
     record: int, request: int, values: list[int], now: int
 ) -> None:
     apply, asked = REQUESTS[request]
@@ -60,7 +60,7 @@ def test_exactly_one_way_is_taken_and_it_ends_as_the_function_does(
 
 
 def concrete(struct: Any, drawn: Any, solver: Any) -> Any:
-    """The same record or request with values in place of its symbols; the solver is told which."""
+    """Return the record or request with values in place of its symbols, and add the values to the solver."""
     found = {}
     for name, value in asdict(struct).items():
         if isinstance(value, Symbol):
@@ -101,12 +101,12 @@ def plain(value: Any, model: Any) -> Any:
     return int.from_bytes(value) if isinstance(value, bytes) else value
 
 
-def test_a_symbol_has_no_answer_outside_of_a_run() -> None:
-    with pytest.raises(TypeError, match="nobody knows"):
+def test_a_symbol_has_no_truth_value_outside_of_paths() -> None:
+    with pytest.raises(TypeError, match="is not known"):
         bool(flag("anything"))
 
 
-def test_a_run_takes_each_way_once() -> None:
+def test_paths_takes_each_path_once() -> None:
     def call() -> str:
         if number("a") > 3:
             return "large"

@@ -1,4 +1,4 @@
-"""What the search and the proof reason about: one record, three clocks, and the grants that clients were given."""
+"""The model that the search and the proof reason about: one record, three clocks, and the clients' grants."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ SHIPPED = Rules()
 
 
 class Grant(NamedTuple):
-    """One call of a client, and what it was granted.
+    """One call of a client, and its grant.
 
-    `ends` is when the client's own clock says that its lease is over, counted from before it first asked; `unending`:
-    it asked for no lease. `heard`: the grant reached it. `ended`: it has settled, given up or died, and works no more.
+    `ends`: when the lease ends by the client's own clock, counted from before its first request; `unending`: it
+    requested no lease. `received`: the grant reached the client. `ended`: it has settled, given up or crashed.
     """
 
     token: Any
@@ -38,12 +38,12 @@ class Grant(NamedTuple):
     ends: Any
     unending: Any
     issued: Any
-    heard: Any
+    received: Any
     ended: Any
 
 
-class World(NamedTuple):
-    """`now` is the store's clock, `peak` the highest that it ever showed, `real` the time that clients count in.
+class SystemState(NamedTuple):
+    """`now` is the store's clock, `peak` its highest value so far, `real` the clock of the clients.
 
     `highest` is the largest token ever; `jumped` says that the store's clock once ran ahead of real time.
     """
