@@ -1,4 +1,4 @@
-"""Stores on Firestore's emulator whose documents look as the seeds want them: missions A2 and E2."""
+"""Stores on Firestore's emulator whose documents have the layouts of missions A2 and E2."""
 
 from __future__ import annotations
 
@@ -40,25 +40,25 @@ SERVICES_URL = (
 
 
 def documents(folder: Path, *, clock: Clock | None = None) -> FirestoreStore:
-    """The locks of documents, in a collection of this folder's own."""
+    """Return the store of the document locks, in a collection named after this folder."""
     shared()
     return FirestoreStore(f"firestore://{PROJECT}/{named(folder)}", layout=LOCKS, clock=clock)
 
 
 def named(folder: Path, what: str = "processed_documents") -> str:
-    """A collection of a test's own."""
+    """Return the name of a collection for this test only."""
     return f"{what}-{folder.parent.name}-{folder.name}"[-200:]
 
 
 @cache
 def firestore_client() -> firestore.Client:
-    """An official client, beside the store; on the emulator itself, whatever a test has put in between."""
+    """Return an official client, connected directly to the emulator even if a test uses a proxy."""
     found = firestore.Client(project=PROJECT, credentials=AnonymousCredentials())  # type: ignore[no-untyped-call]
     found._emulator_host = shared()
     return found
 
 
 def document(collection: str, name: str) -> dict[str, Any] | None:
-    """As the console shows it."""
+    """Return the document as the console shows it."""
     found: dict[str, Any] | None = firestore_client().collection(collection).document(name).get().to_dict()
     return found

@@ -1,4 +1,4 @@
-"""Calling the command: in this process where that is enough, as real processes where that is the point."""
+"""Call the command: in this process where that is enough, otherwise as real processes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ load_commands()
 
 
 def call(*words: object) -> Result:
-    """The command in this process, its output captured (and so piped: JSON unless asked otherwise)."""
+    """Run the command in this process. Its output is captured, so it is JSON unless a test asks for another format."""
     return CliRunner().invoke(program, [str(word) for word in words], prog_name="onceward")
 
 
 def as_json(*words: object) -> Any:
-    """What the command tells a program."""
+    """Return the JSON output of the command."""
     result = call(*words)
     assert result.exit_code == 0, (result.output, result.exception)
     return json.loads(result.stdout)
@@ -40,17 +40,17 @@ def raising(error: Exception) -> Callable[[], None]:
 
 
 def silent_claims(once: Once, leases: dict[str, str], lapse: float = 0.06) -> None:
-    """Owners elsewhere that are not heard of again, as if killed; those of less than `lapse` seconds have lapsed."""
+    """Claim keys as owners elsewhere that stop responding, as if killed. Leases below `lapse` seconds have expired."""
     for key, lease in leases.items():
         silent = once.claim(key, lease=lease, note={"page": "3"})
         contextvars.Context().run(silent.__enter__)
-    once.heartbeat.close()  # nobody renews any more
+    once.heartbeat.close()  # so that the leases are no longer renewed
     time.sleep(lapse)
     once.heartbeat._holds.clear()
 
 
 def line(result: Result) -> str:
-    """The one line on stderr."""
+    """Return the only line on stderr."""
     lines = result.stderr.splitlines()
     assert len(lines) == 1, result.stderr
     assert "Traceback" not in result.stderr
@@ -58,7 +58,7 @@ def line(result: Result) -> str:
 
 
 def environment() -> dict[str, str]:
-    """Ours, without what would decide instead of the command."""
+    """Return the environment without variables that would change what the command does."""
     ours = ("ONCEWARD_", "PYTHONUNBUFFERED", "NO_COLOR")
     return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
 
@@ -90,12 +90,12 @@ def process(folder: Path, *words: object) -> tuple[int, bytes, bytes]:
 def until(true: Callable[[], bool], seconds: float = 20.0) -> None:
     deadline = time.monotonic() + seconds
     while not true():
-        assert time.monotonic() < deadline, "it never came true"
+        assert time.monotonic() < deadline, "the condition was never met"
         time.sleep(0.01)
 
 
 def alive(pid: int) -> bool:
-    """A zombie is dead: only its parent has not looked yet."""
+    """Return whether the process is alive. A zombie counts as dead: its parent has not reaped it yet."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -103,7 +103,7 @@ def alive(pid: int) -> bool:
 
 
 def on_a_terminal(folder: Path, *words: str, typed: bytes = b"", **variables: str) -> tuple[int, bytes]:
-    """The command on a pseudo-terminal: what a person would see."""
+    """Run the command on a pseudo-terminal and return what a person would see."""
     import pty
 
     pid, terminal = pty.fork()

@@ -1,4 +1,4 @@
-"""Who changed records by hand: written by every command that does, told by audit, show and explain."""
+"""The audit trail: every command that changes records writes an entry; audit, show and explain print it."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_purge_is_one_entry_with_its_count() -> None:
     )  # fmt: skip
     assert "2 records" in call("audit", "-o", "table").stdout
     assert as_json("purge", "--yes")["count"] == 0
-    assert len(as_json("audit")) == 1, "what changes nothing is no deed"
+    assert len(as_json("audit")) == 1, "a command that changes nothing leaves no entry"
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_the_trail_is_narrowed_by_key_id_age_scope_and_number(monkeypatch: pytes
     call("resolve", "parked", "--abandon", "--yes")
     call("forget", "done", "lapsed", "--yes")
     everything = as_json("audit")
-    assert [one["key"] for one in everything[-1:]] == ["parked"], "the newest first"
+    assert [one["key"] for one in everything[-1:]] == ["parked"], "the latest first"
     assert {one["key"] for one in everything} == {"parked", "done", "lapsed"}
     for key in ("done", f"id:{identity}", f"id:{identity[:8]}"):
         assert [one["key"] for one in as_json("audit", key)] == ["done"]

@@ -1,4 +1,4 @@
-"""What newcomers stumble over is said where they stumble: keys like options, scopes, durations, values as JSON."""
+"""Common mistakes of new users get a hint: keys like options, scopes, durations, values as JSON."""
 
 from __future__ import annotations
 

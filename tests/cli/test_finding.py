@@ -1,4 +1,4 @@
-"""From what is typed to the record that is meant: never to another one."""
+"""Find the record that the typed key or id means, and never another one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command on Firestore, with documents that have other names for their fields: the same words, the same answers."""
+"""The command on Firestore, with other names for the documents' fields: the same options, the same output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.cli.three_records import standings, test_records_are_listed_shown_exp
 from tests.firestore_backends import PROJECT, named
 from tests.servers.firestore import EMULATOR, shared
 
-__all__ = ["test_records_are_listed_shown_explained_and_counted"]  # told here so that pytest finds it
+__all__ = ["test_records_are_listed_shown_explained_and_counted"]  # imported here so that pytest finds it
 
 FIELDS = "?fields=key:hash,state:status,lease_until:lock_expires_at,updated_at,created_at,error:error_message"
 

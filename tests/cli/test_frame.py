@@ -1,4 +1,4 @@
-"""The frame of the command: settings, output, and one clear line for whatever is wrong with the store."""
+"""What all commands share: settings, output, and one clear line for any problem with the store."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ NASTY = {
     "words", [("ls",), ("show",), ("explain",), ("stats",), ("audit",)], ids=lambda words: words[0]
 )
 def test_no_key_breaks_the_terminal(filled: Path, key: str, words: tuple[str, ...]) -> None:
-    raw = sqlite3.connect("onceward.db")  # past the library, which would have escaped it
+    raw = sqlite3.connect("onceward.db")  # written without the library, which would have escaped it
     raw.execute("UPDATE onceward_records SET key = ?, scope = ?, owner = ?, error_type = ?, error = ?", [key] * 5)
     identity = raw.execute("SELECT hex(id) FROM onceward_records").fetchone()[0]
     signed = "INSERT INTO onceward_audit (at, verb, who, why, detail, id, scope, key, state_before) SELECT token,"
@@ -272,7 +272,7 @@ def test_no_key_breaks_the_terminal(filled: Path, key: str, words: tuple[str, ..
 @pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")
 @pytest.mark.parametrize("key", [NASTY[name] for name in ("newline", "escape", "bidi", "emoji")] + ["x" * 100_000])
 def test_a_key_from_the_command_line_breaks_no_terminal_on_its_way(folder: Path, key: str) -> None:
-    """Through run, its replay, what changes the record, and what tells of it: on a terminal, as a person sees it."""
+    """On a terminal: run, its replay, the commands that change the record, and the commands that show it."""
     plain: Any = {"TERM": "xterm", "NO_COLOR": "1", "COLUMNS": "100", "PYTHONUTF8": "1"}
     done: list[tuple[int, bytes]] = [
         on_a_terminal(folder, *words, **plain)
@@ -331,7 +331,7 @@ def test_the_help_teaches_with_examples_and_the_exit_codes() -> None:
     for name in program.commands:
         told = call(name, "--help")
         assert told.exit_code == 0
-        assert "\\b" not in told.stdout, "the mark of click for lines that stay as they are"
+        assert "\\b" not in told.stdout, "click's marker for lines that are not rewrapped"
 
 
 def test_every_error_of_the_library_has_an_exit_code() -> None:

@@ -1,4 +1,4 @@
-"""A full store: one clear line, its exit code, nothing changed; and all is well again once there is room."""
+"""A full store: one clear line, its exit code, nothing changed. Once there is room, everything works again."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ WORDS = (
 
 @pytest.fixture
 def own_mounts() -> list[str]:
-    """How to start a process whose mounts are its own, and gone with it."""
+    """Return how to start a process with its own mounts, which disappear with it."""
     ways = (["unshare", "--mount"], ["unshare", "--user", "--map-root-user", "--mount"])
     for way in ways if shutil.which("unshare") and shutil.which("mount") else ():
         probe = [*way, "sh", "-c", "mount -t tmpfs -o size=16k tmpfs /mnt"]
         if subprocess.run(probe, capture_output=True, check=False).returncode == 0:
             return way
-    pytest.skip("needs a small disk: nobody here may mount a tmpfs, not even for itself")
+    pytest.skip("needs a small disk: this user may not mount a tmpfs, not even in its own namespace")
 
 
 def test_a_full_disk_is_one_line_for_every_command_and_nothing_is_run(own_mounts: list[str], tmp_path: Path) -> None:
@@ -95,14 +95,14 @@ def test_a_full_disk_is_one_line_for_every_command_and_nothing_is_run(own_mounts
     assert "did not confirm the result" in err
     assert told["ran"] is False
     assert told["replay"] == [0, "hi\n", ""], "what was acknowledged is there"
-    assert told["again"][0] == 0, "and all is well once there is room"
+    assert told["again"][0] == 0, "and it works once there is room"
     assert told["states"] == {"first": "COMPLETED", "meanwhile": "PENDING lapsed", "second": "COMPLETED"}
     assert told["trail"] == []
 
 
 @pytest.fixture
 def full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file that SQLite itself lets grow no further: the same error, where nobody may mount anything."""
+    """A file whose size SQLite itself limits: the same error, where no tmpfs can be mounted."""
     monkeypatch.chdir(tmp_path)
     for variable in VARIABLES.values():
         monkeypatch.delenv(variable, raising=False)

@@ -1,4 +1,4 @@
-"""What an error says to type can be typed as it stands, whatever the key looks like."""
+"""The commands that error messages suggest can be typed as they are, whatever the key looks like."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def type_in(said: str | None, *more: str) -> int:
-    """Type the command that stands between backticks, as a shell would take it apart; its exit code."""
+    """Run the command between backticks, split as a shell splits it, and return its exit code."""
     assert said is not None
     found = re.search(r"`(onceward .*)`", said)
     assert found, said

@@ -143,7 +143,7 @@ from onceward.imports.runner import Import
 
 sound = Import._import_batch
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs us behind may have it ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent that runs us in the background may have it ignored
 
 def struck(self, *args):
     entry = sound(self, *args)
@@ -157,7 +157,7 @@ start(sys.argv[2:])
 
 
 def struck(folder: Path, number: int, *words: str) -> tuple[int, bytes]:
-    """The command, which gets this signal when five rows are in."""
+    """Run the command and send it this signal after five rows."""
     command = [sys.executable, "-c", STRUCK, str(int(number)), *words]
     done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, check=False, timeout=60)
     return done.returncode, done.stderr

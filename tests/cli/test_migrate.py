@@ -1,4 +1,4 @@
-"""`onceward migrate`: shown, printed for somebody else, or done; and never by the way."""
+"""`onceward migrate`: shown, printed as SQL, or done. No other command migrates."""
 
 from __future__ import annotations
 

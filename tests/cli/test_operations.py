@@ -1,4 +1,4 @@
-"""`onceward operations`, and what the other commands know from the table."""
+"""`onceward operations`, and what the other commands read from the table."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def module(folder: Path) -> Iterator[str]:
-    """A program of the user's that declares operations in code."""
+    """A user's program that declares operations in code."""
     (folder / "shop_of_this_test.py").write_text(
         "from onceward import Once\nfrom onceward.operations import Operations\n"
         "from onceward.stores import MemoryStore\n"
@@ -98,7 +98,7 @@ def test_operations_declared_in_code_are_found_by_module_and_name(module: str) -
     (one,) = as_json("operations", f"{module}:operations")
     assert (one["name"], one["window"], one["lease"], one["from"]) == ("charge", "lasting 1h", "10m", "code")
     (one,) = as_json("operations", f"{module}:once")
-    assert one["lease"] == "5m", "what the client declares holds where the table is silent"
+    assert one["lease"] == "5m", "the client's declaration applies where the table has none"
 
 
 def test_it_works_as_a_process_of_its_own(folder: Path, module: str) -> None:
@@ -169,7 +169,7 @@ def test_the_doctor_compares_the_declared_retry_span_with_the_records(folder: Pa
     assert "but the sender redelivers for 3d" in checks["window email"]["detail"]
     filed(folder, '[retry_spans]\nemail = "2h"\n[operations.email]\nretry_span = "3d"\nwindow = "7d"\n')
     checks = {one["name"]: one for one in json.loads(call("doctor").stdout)}
-    assert checks["window email"]["status"] == "ok", "a word of its own wins"
+    assert checks["window email"]["status"] == "ok", "its own setting wins"
     assert as_json("config")["retry_spans.email"] == {"value": "2h", "source": "onceward.toml"}
 
 

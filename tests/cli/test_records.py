@@ -1,4 +1,4 @@
-"""Looking at records and changing them from the command line."""
+"""Show and change records from the command line."""
 
 from __future__ import annotations
 
@@ -272,14 +272,14 @@ def test_release_lets_a_lapsed_one_run_again_and_cuts_its_owner_off() -> None:
     after = read("lapsed")
     assert (after.state, after.cycle, after.attempt) == (RecordState.FAILED, before.cycle, before.attempt)
     assert after.token > before.token
-    assert after.note == before.note, "notes are those of the work"
-    assert late_words(before) == [Verdict.LOST, Verdict.LOST]
+    assert after.note == before.note, "the notes are those of the work"
+    assert late_verdicts(before) == [Verdict.LOST, Verdict.LOST]
     with Once(STORE, app="shop") as once:
         assert once.outcome("lapsed", str).attempt == 2
 
 
-def late_words(record: Record) -> list[Verdict]:
-    """What an owner hears who wakes up after somebody else decided."""
+def late_verdicts(record: Record) -> list[Verdict]:
+    """Return the verdicts that an owner gets if it wakes up after a person changed its record."""
     store = SQLiteStore("onceward.db")
     run(store.open(ThreadRuntime()))
     renewal = Renewal(record.id, record.token, record.nonce, 1_000_000)
@@ -298,7 +298,7 @@ def test_release_spares_a_live_owner_and_shows_who_it_is_unless_forced() -> None
     forced = call("release", "live", "--force", "--yes")
     assert forced.exit_code == 0
     assert f"owner {before.owner}, last renewed" in forced.stderr
-    assert late_words(before) == [Verdict.LOST, Verdict.LOST]
+    assert late_verdicts(before) == [Verdict.LOST, Verdict.LOST]
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ def test_resolve_applied_makes_deliveries_replay_the_result() -> None:
     with Once(STORE, app="shop") as once:
         outcome: Any = once.using(fingerprint="none").outcome("parked", str)
     assert (outcome.replayed, outcome.value) == (True, {"paid": 7})
-    assert read("parked").note == {}, "notes are those of the work"
+    assert read("parked").note == {}, "the notes are those of the work"
 
 
 def test_resolve_applied_says_that_there_is_no_result_if_none_was_given() -> None:

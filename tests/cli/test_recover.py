@@ -1,4 +1,4 @@
-"""`onceward recover`: real workers, side by side; the work of real processes that were killed."""
+"""`onceward recover`: concurrent real workers finish the work of real processes that were killed."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def die(folder: Path, code: str) -> None:
-    """A process that runs this, and is killed inside."""
+    """Run this code in a process that is killed in the middle."""
     done = subprocess.run(
         [sys.executable, "-c", f"import asyncio, app; {code}"],
         cwd=folder,
@@ -75,7 +75,7 @@ def die(folder: Path, code: str) -> None:
 
 
 def can_be_told_to_stop(pid: int) -> bool:
-    """Whether it handles SIGTERM by now."""
+    """Return whether the process handles SIGTERM by now."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt"))
     return bool(int(caught, 16) & 1 << (signal.SIGTERM - 1))
@@ -129,7 +129,7 @@ def test_two_workers_run_until_they_are_stopped(folder: Path) -> None:
     assert said.count("done, attempt 2") == 3
     assert sorted(log(folder)) == ["work 1", "work 1", "work 2", "work 2", "work 3", "work 3"]
     with Once(f"sqlite:///{folder}/jobs.db") as once:
-        assert once.stats().total("executed") == 3, "they count, without being told to"
+        assert once.stats().total("executed") == 3, "they count by default"
     assert all("SIGTERM: starting nothing more" in err.decode() for _, _, err in ends)
 
 

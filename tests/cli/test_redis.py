@@ -1,4 +1,4 @@
-"""The command on a Redis store: the same words, the same answers, and an audit trail."""
+"""The command on a Redis store: the same options, the same output, and an audit trail."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.cli.calls import as_json, call, line
 from tests.cli.three_records import standings, test_records_are_listed_shown_explained_and_counted, three_records
 from tests.servers.redis import RedisServer, shared
 
-__all__ = ["test_records_are_listed_shown_explained_and_counted"]  # told here so that pytest finds it
+__all__ = ["test_records_are_listed_shown_explained_and_counted"]  # imported here so that pytest finds it
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_the_doctor_looks_at_the_server_too(store: str) -> None:
 
 @pytest.fixture
 def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RedisServer]:
-    """A server that keeps nothing, with a record of which somebody knew that."""
+    """A server without persistence, with a record of an application that accepted this risk."""
     monkeypatch.chdir(tmp_path)
     for variable in VARIABLES.values():
         monkeypatch.delenv(variable, raising=False)
@@ -73,7 +73,7 @@ def test_the_doctor_examines_a_server_that_programs_refuse(private: RedisServer)
         assert "set it to noeviction" in call("doctor", "-o", "table").stdout
         refused = call("ls")
         assert refused.exit_code == Exit.USAGE
-        assert "allkeys-lru" in line(refused), "for all but the doctor it is as it was"
+        assert "allkeys-lru" in line(refused), "all other commands still refuse it"
         raw.config_set("maxmemory-policy", "noeviction")
         raw.config_set("appendonly", "yes")
         code, said = diagnosis()
@@ -110,7 +110,7 @@ def test_what_is_done_by_hand_is_done_and_signed(store: str) -> None:
     assert call("resolve", "parked", "--applied", "--yes", "--why", "the bank says so").exit_code == 0
     assert call("forget", "done", "--yes", "--why", "by mistake").exit_code == 0
     assert call("purge", "--yes").exit_code == 0
-    assert standings(as_json("ls")) == {"parked": "COMPLETED", "silent": "FAILED"}, "what is free is not listed"
+    assert standings(as_json("ls")) == {"parked": "COMPLETED", "silent": "FAILED"}, "released records are not listed"
     trail = as_json("audit")
     assert [(one["verb"], one["key"], one["why"]) for one in trail] == [
         ("forget", "done", "by mistake"),

@@ -42,7 +42,7 @@ def test_the_answer_is_remembered_and_merging_goes_by_the_policies_that_were_dec
         Exit.REFUSED,
         "onceward: Merge these two? There is no terminal for the confirmation → use --yes",
     )
-    assert "Ana Schmi" in unasked.stderr, "what would be merged is shown"
+    assert "Ana Schmi" in unasked.stderr, "the merge is shown first"
     assert len(as_json("review", "--people", url)) == 1
     assert (
         call("review", "p2", "p1", "--same", "--yes", "--people", url).stderr.splitlines()[-1]

@@ -1,4 +1,4 @@
-"""`onceward run`: a command once per key, its output for everybody."""
+"""`onceward run`: runs a command once per key; every caller gets its output."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ ORPHANS = "sh -c 'echo $$ > inner; exec sleep 60' & echo $$ > outer; echo ran >>
 
 
 def killed_owner(folder: Path, *settings: str) -> None:
-    """kill -9 of an owner whose command has a child of its own: none of the three is left."""
+    """Kill (-9) an owner whose command has a child process: none of the three survives."""
     owner = start(folder, "run", "--key", "k", "--lease", "1s", *settings, "--", "sh", "-c", ORPHANS)
     assert owner.stdout is not None
     assert owner.stdout.readline() == b"begun\n"
@@ -162,7 +162,7 @@ def test_a_command_that_outlives_its_lease_is_not_taken_over(tmp_path: Path) -> 
 
 
 def listens(pid: int, number: int) -> bool:
-    """Whether the process has a handler of its own for the signal."""
+    """Return whether the process has its own handler for the signal."""
     status = Path(f"/proc/{pid}/status").read_text()
     caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
     return bool(int(caught, 16) >> (number - 1) & 1)
@@ -255,7 +255,7 @@ def test_a_second_signal_stops_waiting_for_a_silent_store(tmp_path: Path) -> Non
     other.execute("BEGIN IMMEDIATE")
     (tmp_path / "gate").write_text("go\n")
     assert caller.stdout.readline() == b"done\n"
-    time.sleep(0.3)  # until it is seen that the command has ended: signals before that are for the command
+    time.sleep(0.3)  # until onceward has seen the command end: earlier signals are passed on to the command
 
     def stopped() -> bool:
         caller.terminate()

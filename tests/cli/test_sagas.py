@@ -18,7 +18,7 @@ from tests.cli.calls import as_json, call, line
 
 
 class Shop:
-    """A saga on a file, whose steps do as they are told."""
+    """A saga on a file, whose steps raise what the test plans."""
 
     def __init__(self, path: Path, **settings: Any) -> None:
         self.url = f"sqlite:///{path}"
@@ -109,7 +109,7 @@ def test_resolve_is_about_the_step_and_the_saga_continues(shop: Shop) -> None:
     assert done.exit_code == 0, done.output
     entry = shop.order.read(number=1)
     assert entry is not None
-    assert entry.state == "PENDING", "claimable at once, and not declared completed"
+    assert entry.state == "PENDING", "claimable immediately, and not marked as completed"
     told = " ".join(shop.json("explain", "order:1")["explanation"])
     assert "made it runnable again" in told
     assert "it was not delivered since" in told
@@ -125,7 +125,9 @@ def test_resolve_as_not_applied_tries_it_again_and_abandon_undoes_it(shop: Shop)
     assert shop.call("resolve", "order:1", "--not-applied", "--yes").exit_code == 0
     assert shop.order.outcome(number=1).kind == "parked"
     assert shop.call("resolve", "order:1", "--abandon", "--yes").exit_code == 0
-    assert shop.order.outcome(number=1).kind == "parked", "it is settled first, and this one cannot settle itself"
+    assert shop.order.outcome(number=1).kind == "parked", (
+        "its outcome must be known first, and this step has no check for it"
+    )
     assert shop.json("sagas")[0]["saga"]["direction"] == "compensating"
     assert shop.call("resolve", "order:1", "--applied", "--yes").exit_code == 0
     assert shop.order.outcome(number=1).kind == "failed"
@@ -158,7 +160,7 @@ def test_retry_is_refused_for_a_step_with_an_unknown_outcome(shop: Shop) -> None
 
 @pytest.mark.parametrize("step", ["reserve", "wire"])
 def test_a_plain_result_is_not_written_into_an_encrypted_journal(tmp_path: Path, step: str) -> None:
-    """Nobody could read it, and the saga would never end. Of the first step, only the input shows it."""
+    """No worker could read it, and the saga would never end. In the first step, only the input is encrypted."""
     shop = Shop(tmp_path / "sealed.db", cipher=AesGcm({"k": b"0" * 32}, current="k"))
     shop.trouble[step] = [TimeoutError() for _ in range(3)]
     shop.order.outcome(number=1)
@@ -171,7 +173,7 @@ def test_a_plain_result_is_not_written_into_an_encrypted_journal(tmp_path: Path,
     shop.once.close(timeout=0)
 
 
-# ── giving up, and forgetting ──
+# ── give up and forget ──
 
 
 def parked_pivot(tmp_path: Path) -> Shop:
@@ -199,7 +201,7 @@ def test_a_parked_pivot_that_was_not_done_is_given_up_and_the_rest_undone(tmp_pa
 def test_a_parked_pivot_can_be_given_up_after_resolve_not_applied_too(tmp_path: Path, words: tuple[str, ...]) -> None:
     shop = parked_pivot(tmp_path)
     assert shop.call("resolve", "order:1", "--not-applied", "--yes").exit_code == 0
-    assert shop.call("resolve", "order:1", "--applied", "--yes").exit_code == 71, "nobody asks that any more"
+    assert shop.call("resolve", "order:1", "--applied", "--yes").exit_code == 71, "the step is no longer in doubt"
     assert shop.call("resolve", "order:1", *words, "--yes").exit_code == 0
     assert shop.order.outcome(number=1).kind == "failed"
     assert shop.log[-2:] == ["undo wire", "undo reserve"]
@@ -229,7 +231,9 @@ def test_a_released_saga_waits_like_any_other_that_may_continue(shop: Shop) -> N
     shop.call("resolve", "order:1", "--not-applied", "--yes")
     assert shop.json("sagas")[0]["standing"] == "PENDING lapsed"
     assert shop.call("release", "order:1", "--yes").exit_code == 0
-    assert shop.json("sagas")[0]["standing"] == "PENDING lapsed", "and not a failure that is given up after 30 days"
+    assert shop.json("sagas")[0]["standing"] == "PENDING lapsed", (
+        "a failure would be given up after 30 days"
+    )
     assert shop.order.outcome(number=1).kind == "executed"
 
 

@@ -1,4 +1,4 @@
-"""`onceward schedule`: real runners in the foreground, side by side, stopped and killed."""
+"""`onceward schedule`: real concurrent runners in the foreground, stopped and killed."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_signal_ends_it_when_what_is_running_has_ended(folder: Path) -> None:
     assert lines[2:] == ["onceward schedule: stopped"]
     assert err.decode() == "onceward: SIGTERM: starting nothing more; waiting for what is running\n"
     with Once(f"sqlite:///{folder}/jobs.db") as once:
-        assert once.stats().total("executed", "default/schedule:long") == 1, "it counts, without being told to"
+        assert once.stats().total("executed", "default/schedule:long") == 1, "it counts by default"
 
 
 def test_a_second_signal_ends_it_immediately(folder: Path) -> None:

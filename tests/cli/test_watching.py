@@ -35,10 +35,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def plant(*counter_rows: tuple[int, dict[str, dict[str, int]]]) -> None:
-    """What another process counted, by how many hours ago."""
+    """Store counts as another process would, by how many hours ago."""
     hour = time.time_ns() // 1_000 // HOUR
     with Once(STORE) as once:
-        once.read("any")  # which opens it
+        once.read("any")  # opens the store
         store: Any = once.store
         made = [CounterRow(bytes([place]), hour - ago, 1, counts) for place, (ago, counts) in enumerate(counter_rows)]
         run(store.save_counts(made, timeout=5))
@@ -184,7 +184,7 @@ def test_scopes_whose_programs_do_not_count_are_reported_and_never_said_to_hold(
                 pass
     plant((0, {"shop/charge": {"claim_errors": 10}}))
     result = call("check", "-o", "table")
-    assert result.exit_code == 0, "what could not be checked is no failure"
+    assert result.exit_code == 0, "an unchecked scope is not a failure"
     holds, left_out, todo = result.stdout.splitlines()
     assert holds == "All 7 rules hold for 1 scope."
     assert left_out == (
@@ -291,7 +291,7 @@ def test_a_threshold_that_cannot_be_is_refused(folder: Path, written: str, said:
 
 
 def pager(folder: Path, *, code: int = 0) -> str:
-    """A command that writes down what it gets."""
+    """Return a command that writes its input to a file."""
     script = folder / "pager.py"
     script.write_text(
         "import os, sys\n"

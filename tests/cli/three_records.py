@@ -1,4 +1,4 @@
-"""Three records of a store on a server, and what the command says about them whatever the server is."""
+"""Three records in a store on a server, and what the command prints about them on every server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.cli.calls import as_json, raising, silent_claims
 def three_records(
     url: str, folder: Path, patch: pytest.MonkeyPatch, *, lease: str = "50ms", lapse: float = 0.06
 ) -> Iterator[str]:
-    """Done, parked, and of an owner who fell silent: in the store that the command finds by itself."""
+    """Make a completed, a parked and an expired record in the store that the command finds by default."""
     patch.chdir(folder)
     for variable in VARIABLES.values():
         patch.delenv(variable, raising=False)
@@ -37,7 +37,7 @@ def standings(said: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def test_records_are_listed_shown_explained_and_counted(store: str) -> None:
-    """For the modules of the servers, each of which has a `store`."""
+    """Imported by the test modules of the servers, each of which has a `store` fixture."""
     assert standings(as_json("ls")) == {"done": "COMPLETED", "parked": "PARKED", "silent": "PENDING lapsed"}
     assert standings(as_json("ls", "--state", "PARKED")) == {"parked": "PARKED"}
     assert as_json("show", "done")["state"] == "COMPLETED"

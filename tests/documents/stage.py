@@ -1,4 +1,4 @@
-"""The documents' pipeline on a stage: real files, a real warehouse, real HTTP to models that answer as a test wants."""
+"""The document pipeline for tests: real files, a real warehouse, and real HTTP to models that the test scripts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from onceward.warehouse.sqlite import SQLiteWarehouse
 def invoice(
     *more: str, id: str = "R-1", company: str = "Acme Ltd", date: str = "2026-03-01", total: str = "350"
 ) -> bytes:
-    """A PDF file with these lines; what is empty is not printed."""
+    """Return a PDF file with these lines; empty values are left out."""
     printed = (
         ("Invoice", id),
         ("Company", company),
@@ -40,7 +40,7 @@ __all__ = ["BLOCKED", "CHEAP", "FILE", "HASH", "PDF", "STRONG", "Stage", "api", 
 
 
 class Stage:
-    """One worker's pipeline; `deliver` is a file that comes."""
+    """One worker's pipeline; `deliver` processes an incoming file."""
 
     def __init__(self, folder: Path, once: Once, models: str, **choices: Any) -> None:
         self.folder = folder
@@ -57,7 +57,7 @@ class Stage:
         self.documents = Documents(once, objects, self.house, Models(models, pause=0.01), **choices)
 
     def another(self, once: Once, **choices: Any) -> Stage:
-        """Another worker, on the same files and rows."""
+        """Return another worker on the same files and rows."""
         return Stage(self.folder, once, self._models, **choices)
 
     def deliver(self, content: bytes = PDF, name: str = "scan.pdf", source: str = "") -> Outcome[dict[str, Any]]:
@@ -76,7 +76,7 @@ class Stage:
         return self.house.connection.execute("SELECT hash, file FROM documents ORDER BY file").fetchall()  # type: ignore[attr-defined, no-any-return]  # it is SQLite's
 
     def calls(self, status: str = "200") -> list[str]:
-        """Which models were asked and answered so."""
+        """Return the models that were asked and answered with this status."""
         log = self.folder / "calls"
         lines = [line.split() for line in log.read_text().splitlines()] if log.exists() else []
         return [model for answered, model, _ in lines if answered == status]

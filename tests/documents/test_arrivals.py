@@ -1,4 +1,4 @@
-"""How documents come: in a folder, by a webhook, and from the shell."""
+"""How documents arrive: in a folder, by a webhook, and from the shell."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_what_cannot_be_read_does_not_keep_others_waiting(stage: Stage, caplog: 
 
 
 class Hook:
-    """The endpoint, and who sends to it."""
+    """The endpoint and a sender."""
 
     def __init__(self, stage: Stage) -> None:
         self.endpoint = Inbox(stage.documents, stage.folder / "inbox").webhook(SECRET)
@@ -93,7 +93,7 @@ def test_a_webhook_that_is_sent_again_or_names_a_known_document_changes_nothing(
     assert hook.send("e3", "a.pdf", secret="whsec_" + "A" * 32)[0] == 403
     assert (stage.calls(), stage.files(), stage.rows()) == ([CHEAP], {FILE: PDF}, [(HASH, FILE)])
     logged = {vars(one)["doc_hash"] for one in caplog.records if one.name == "documents"}
-    assert logged == {HASH}, "of documents, not of events"
+    assert logged == {HASH}, "the log names documents, not events"
 
 
 @pytest.mark.mission("A7")

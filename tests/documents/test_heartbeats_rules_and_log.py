@@ -1,4 +1,4 @@
-"""Documents that take long, stores that are away, and what the log and the rules tell of it (mission A4, A7–A9)."""
+"""Slow documents, stores that are down, and what the log and the rules report about them (mission A4, A7–A9)."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from tests.moved_time import in_thread
 
 @pytest.fixture
 def backend(tmp_path: Path, clock: FakeClock) -> Backend:
-    """What no store decides: the others run the same in their own tests, in the storms and when killed."""
+    """One store: these tests do not depend on it. The other stores have their own tests, storms and kills."""
     return Backend("memory", tmp_path, clock)
 
 
 @pytest.fixture
 def client(backend: Backend) -> Iterator[SyncClient]:
-    """Fake time, and no heartbeat but those that a test asks for."""
+    """A client with fake time, whose heartbeat runs only when a test asks for it."""
     with closing(SyncClient(backend, app="documents", counters=True)) as client:
         yield client
 
 
 def during(work: Callable[[], object]) -> api.Rules:
-    """A model that answers rightly after this has happened."""
+    """Return a model that answers correctly after this call."""
 
     def rules(model: str, turns: list[str]) -> str:
         work()
@@ -70,7 +70,7 @@ def test_a_model_may_take_hours_because_the_lease_of_600_s_is_extended_every_120
 
 @pytest.mark.mission("A4", "A7")
 def test_a_model_that_really_blocks_for_longer_than_the_lease_is_asked_once(tmp_path: Path) -> None:
-    """Real time and a real heartbeat; the duplicate comes when more than a whole lease is over."""
+    """Real time and a real heartbeat; the duplicate comes after more than a whole lease."""
     answer, beats = threading.Event(), threading.Semaphore(0)
     url = f"sqlite:///{tmp_path}/once.db?synchronous=NORMAL"
     with (
@@ -104,7 +104,7 @@ def test_a_document_of_last_year_is_known(tmp_path: Path, client: SyncClient) ->
 def test_an_owner_that_comes_back_late_writes_nothing_more_and_asks_no_more(
     tmp_path: Path, client: SyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It fell silent at the model; another took the document over and finished it before the answer came."""
+    """It stopped renewing during the model call; another worker took over and finished before the answer came."""
     kinds: list[str] = []
     silent = threading.Event()
 
@@ -119,7 +119,7 @@ def test_an_owner_that_comes_back_late_writes_nothing_more_and_asks_no_more(
         beside = stage.another(client.another(app="documents").once)
         late = stage.deliver(printed)
         assert (kinds, late.kind) == (["executed"], "unknown")
-        assert stage.calls() == [CHEAP] * 3, "two by the winner, one by the late one"
+        assert stage.calls() == [CHEAP] * 3, "two by the new owner, one by the late owner"
         assert (list(stage.files().values()), len(stage.rows())) == ([printed], 1)
         assert stage.record(late.key)["status"] == "COMPLETED"
         assert ("lock_lost", "ERROR", late.key) in [line[:3] for line in logged(caplog)]
@@ -144,8 +144,8 @@ def test_while_the_store_is_away_nothing_runs_unless_that_was_chosen_and_then_it
         assert listed.read_text().startswith(f"{HASH} store down: ")
         loud = [one for one in caplog.records if one.name == "documents" and one.levelno == logging.ERROR]
         assert [(vars(one)["event"], vars(one)["doc_hash"]) for one in loud] == [("processed_unprotected", HASH)]
-        assert closed.deliver(name="again.pdf").executed, "nobody knows of the unprotected run"
-        assert (closed.files(), closed.rows()) == ({FILE: PDF}, [(HASH, FILE)]), "but file and row are the same ones"
+        assert closed.deliver(name="again.pdf").executed, "the unprotected run left no record"
+        assert (closed.files(), closed.rows()) == ({FILE: PDF}, [(HASH, FILE)]), "but the file and the row are the same"
 
 
 # ── A8: rules ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -155,7 +155,7 @@ def test_while_the_store_is_away_nothing_runs_unless_that_was_chosen_and_then_it
 def test_the_rules_report_claims_without_an_answer_failed_heartbeats_and_stale_locks(
     tmp_path: Path, client: SyncClient
 ) -> None:
-    """Each only beyond its threshold: 10 and 5 in an hour, 3 records."""
+    """Each rule fires only beyond its threshold: 10 and 5 in an hour, 3 records."""
 
     def broken() -> list[str]:
         client.once.counters.write()
@@ -195,7 +195,7 @@ Line = tuple[str, str, str, str]
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> list[Line]:
-    """Event, level, hash and status."""
+    """Return event, level, hash and status of each log line."""
     told = [one for one in caplog.records if one.name == "documents"]
     caplog.clear()
     return [(vars(one)["event"], one.levelname, vars(one)["doc_hash"], vars(one)["status"]) for one in told]

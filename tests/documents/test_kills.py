@@ -1,4 +1,4 @@
-"""A worker is killed at every step of a document; whoever gets it next finishes it, and nothing is there twice."""
+"""A worker is killed at every step of a document: the next worker finishes it, and nothing exists twice."""
 
 from __future__ import annotations
 
@@ -49,4 +49,6 @@ def test_killed_at_every_step_a_document_is_finished_by_the_next_delivery(
         assert (end["gcs_output_path"] is None) is (scene != "published"), end
     kept = [end["gcs_source_path"] for end in ends]
     assert any(name == "gs://in/{}.pdf".format(end["point"]) for name, end in zip(kept, ends, strict=True)), "annotated"
-    assert sum(end["asked"] == 2 for end in ends) > len(ends) / 2, "whoever comes next has the answers of the dead"
+    assert sum(end["asked"] == 2 for end in ends) > len(ends) / 2, (
+        "the next worker reuses earlier answers"
+    )

@@ -1,4 +1,4 @@
-"""Documents on Firestore: the collection looks as its operators know it, by the very URL that the README tells."""
+"""Documents on Firestore: with the URL of the README, the collection has the layout that its operators know."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_records_of_documents_are_what_the_collection_has_always_had(stage: 
     wanted = {"hash", "status", "gcs_source_path", "gcs_output_path", "created_at", "updated_at", "lock_expires_at"}
     for key, status in ((HASH, "COMPLETED"), (content_key(refused), "FAILED")):
         kept = document(named(stage.folder), key)
-        assert kept is not None, "the document is called by the hash"
+        assert kept is not None, "the document is named by the hash"
         told = stage.record(key)
         assert kept.keys() - {"onceward", "expire_at"} == wanted | {"error_message"} == told.keys()
         assert (kept["status"], told["status"]) == (status, status)

@@ -1,4 +1,4 @@
-"""Documents, end to end: each is processed once, its file and its row are both there or neither is (mission A1–A6)."""
+"""Documents, end to end: each is processed once; its file and its row both exist or neither does (mission A1–A6)."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_duplicate_that_comes_while_the_first_one_is_processed_is_reported_as_
 async def test_a_document_that_another_program_has_claimed_is_left_alone_until_that_failed(
     tmp_path: Path, once: Once
 ) -> None:
-    """The same lock, as an async block: for whoever processes documents in another way beside the pipeline."""
+    """The same lock as an async block, for programs that process documents outside the pipeline."""
     url = f"sqlite:///{tmp_path}/once.db"
     with staged(tmp_path, once) as stage:
         async with AsyncOnce(url, app="documents") as beside:
@@ -146,14 +146,16 @@ def test_a_document_that_failed_is_tried_again_unless_that_is_hopeless(tmp_path:
         stage.documents._models = _Away()  # type: ignore[assignment]  # the API cannot be reached
         assert stage.documents.process(path).kind == "failed"
         record = stage.record()
-        assert (record["status"], record["error_message"]) == ("FAILED", "ConnectionRefusedError: nobody there")
+        assert (record["status"], record["error_message"]) == ("FAILED", "ConnectionRefusedError: not listening")
         stage.documents._models = away
         assert stage.documents.process(path).executed
         assert stage.record()["created_at"] == record["created_at"]
         torn = invoice(id="")
         assert stage.deliver(torn).kind == "failed"
         asked = len(stage.calls())
-        assert (stage.deliver(torn).kind, len(stage.calls())) == ("failed", asked), "to ask again would only cost"
+        assert (stage.deliver(torn).kind, len(stage.calls())) == ("failed", asked), (
+            "a retry would only cost money"
+        )
 
 
 @pytest.mark.mission("A6")
@@ -172,7 +174,7 @@ def test_a_passing_trouble_of_the_api_is_waited_for(tmp_path: Path, once: Once) 
 
 class _Away:
     def ask(self, *_: object) -> str:
-        raise ConnectionRefusedError("nobody there")
+        raise ConnectionRefusedError("not listening")
 
 
 # ── A6: extraction ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -187,7 +189,7 @@ class _Away:
         ({"total": ""}, [CHEAP, CHEAP, STRONG]),
         ({"date": "01.03.2026", "total": ""}, [CHEAP, CHEAP, STRONG]),
     ],
-    ids=["right at once", "corrects itself", "escalated", "escalated with two faults"],
+    ids=["right immediately", "corrects itself", "escalated", "escalated with two faults"],
 )
 def test_the_cheap_model_is_asked_first_then_corrected_and_then_replaced_by_the_strong_one(
     stage: Stage, printed: dict[str, str], asked: list[str]
@@ -207,7 +209,7 @@ def test_the_cheap_model_is_asked_first_then_corrected_and_then_replaced_by_the_
         (b"%PDF-1.4 but no more", "not a readable PDF"),
         (b"", "not a readable PDF"),
     ],
-    ids=["nobody finds its number", "no text", "damaged", "empty"],
+    ids=["no model finds its number", "no text", "damaged", "empty"],
 )
 def test_an_unreadable_document_ends_failed_and_leaves_nothing(stage: Stage, content: bytes, said: str) -> None:
     assert stage.deliver(content).kind == "failed"
@@ -372,9 +374,9 @@ def test_a_file_that_is_changed_while_it_is_processed_is_not_published_as_what_i
         assert stage.documents.process(path).kind == "failed"
         assert (stage.files(), stage.rows()) == ({}, [])
         assert "the source is no longer sha256:" in stage.record()["error_message"]
-        assert stage.documents.process(path).executed, "what it is now"
+        assert stage.documents.process(path).executed, "its content now"
         assert stage.files() == {FILE: other}
-        assert stage.deliver(name="again.pdf").executed, "what it was, once it comes again"
+        assert stage.deliver(name="again.pdf").executed, "its former content, when it is delivered again"
         assert set(stage.files().values()) == {PDF, other}
 
 

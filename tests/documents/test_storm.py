@@ -81,10 +81,10 @@ def test_a_file_that_a_replaced_owner_left_behind_is_counted_apart_and_any_other
     event = next(one for one in SYSTEM_ITSELF.events(Random(1)) if f"Company {BLOCKED}" in one.body)
     with SYSTEM_ITSELF.open(setting) as services:
         setting = replace(setting, services=services)
-        assert SYSTEM_ITSELF.worker(setting)(event).kind == "rejected", "its file was taken back"
+        assert SYSTEM_ITSELF.worker(setting)(event).kind == "rejected", "its file was deleted again"
         late = tmp_path / "bucket" / "late.pdf"
         late.write_bytes(pdf(event.body))
-        os.utime(late, (time.time() + 1, time.time() + 1))  # files keep time more coarsely than records
+        os.utime(late, (time.time() + 1, time.time() + 1))  # file times are coarser than record times
         audit = SYSTEM_ITSELF.audit(setting, [event])
         assert audit.passed, audit
         assert audit.counted["files of owners that had been replaced"] == 1

@@ -1,8 +1,8 @@
 """Documents in processes that are killed: `python -m tests.documents.victims PLACE FOLDER SCENE`.
 
-One process for each point: it carries a document of its own as far as that point, and SIGKILLs itself there. Points are
+One process for each point: it processes its own document up to that point, and SIGKILLs itself there. Points are
 before and after every call to the store, every question to a model, every file and every row. The last process, an hour
-later by the store's clock, gets them all delivered again, renamed. One line of JSON tells how each ended.
+later by the store's clock, gets them all delivered again, renamed. One line of JSON says how each ended.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ SCENES = {"published": "Acme Ltd", "refused by the warehouse": BLOCKED}
 
 
 def document(scene: str, number: int) -> bytes:
-    """Its date takes the cheap model two questions."""
+    """Return a document whose date takes the cheap model two questions."""
     return invoice(id=f"R-{number}", company=SCENES[scene], date="01.03.2026")
 
 
 class Life:
-    """What one process does."""
+    """The work of one process."""
 
     def __init__(self, place: str, folder: Path, *, at: int | None = None, later: int = 0) -> None:
         self._points = Points(at, lambda: os.kill(os.getpid(), signal.SIGKILL))
         self._folder = folder
         self._once = Once(store_at(place, later), app="documents", lease="10m")
-        self.stage = Stage(folder, self._once, "http://nobody")
+        self.stage = Stage(folder, self._once, "http://unused")
         store: Any = self._once.engine.store
         for verb in ("claim", "renew", "settle"):
             setattr(store, verb, self._awaited(getattr(store, verb)))
@@ -77,12 +77,12 @@ class Life:
         return self.stage.deliver(content, name, source=f"gs://in/{name}").kind
 
     def work(self, content: bytes, name: str) -> None:
-        """As far as its point; or to the end, if there are not so many."""
+        """Process the document up to this process's kill point, or to the end if there are fewer points."""
         self.deliver(content, name)
         self.close()
 
     def again(self, scene: str, documents: int) -> None:
-        """All of them again, under other names; then what became of each."""
+        """Deliver all of them again under other names, and return how each ended."""
         kinds = [self.deliver(document(scene, number), f"{number} again.pdf") for number in range(1, documents + 1)]
         files = [content_key(content) for content in self.stage.files().values()]
         rows = [key for key, _ in self.stage.rows()]
@@ -104,15 +104,15 @@ class Life:
 
 def main(place: str, base: str, scene: str) -> int:
     folder = Path(base)
-    # What is imported when it is needed is imported here, and not by each of them.
+    # Import lazily imported modules once here instead of in each child.
     with tempfile.TemporaryDirectory() as rehearsal, Once(SQLiteStore(f"{rehearsal}/once.db")) as once:
-        stage = Stage(Path(rehearsal), once, "http://nobody")
+        stage = Stage(Path(rehearsal), once, "http://unused")
         stage.deliver(b"no document")
         stage.house.close()
     point = 0
     for point in count(1):
-        ended = in_a_process(lambda: Life(place, folder, at=point).work(document(scene, point), f"{point}.pdf"))  # noqa: B023 (run at once)
-        if ended == 0:  # it was not killed any more: that were all points
+        ended = in_a_process(lambda: Life(place, folder, at=point).work(document(scene, point), f"{point}.pdf"))  # noqa: B023 (called immediately)
+        if ended == 0:  # it was not killed, so there are no more points
             break
         if ended != -signal.SIGKILL:
             return 1

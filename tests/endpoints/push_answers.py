@@ -1,4 +1,4 @@
-"""What a broker is answered most of the time, and a handler that notes what it is given."""
+"""The usual responses to a broker, and a handler that records its messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DUPLICATE = (200, {"applied": False, "reason": "duplicate_message_noop"})
 
 
 def counting(stand: Stand, *args: Any, **kwargs: Any) -> list[PushMessage[Any]]:
-    """A handler that keeps what it gets."""
+    """Register a handler that records its messages."""
     seen: list[PushMessage[Any]] = []
     stand.on(*args, **kwargs)(seen.append)
     return seen

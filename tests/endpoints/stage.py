@@ -1,4 +1,4 @@
-"""The stage of the HTTP tests: requests as senders make them, endpoints of either colour, and real servers."""
+"""Helpers of the endpoint tests: requests as senders make them, sync and async endpoints, and real servers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATIENCE = 0.01
 
 
 class Stand:
-    """An endpoint of either colour, called as blocking code."""
+    """A sync or async endpoint, called as blocking code."""
 
     def __init__(self, client: SyncClient, endpoint: Any) -> None:
         self.client = client
@@ -41,7 +41,7 @@ class Stand:
         return answer
 
     def post(self, request: InboundRequest) -> tuple[int, Any]:
-        """The status and what the body says."""
+        """Return the status and the content of the body."""
         answer = self.send(request)
         return answer.status, json.loads(answer.body) if answer.body else None
 
@@ -62,7 +62,7 @@ def webhook_of(client: SyncClient, scheme: Any, handler: Callable[..., Any], **d
 
 
 def push(payload: Any, id: str = "m1", *, headers: dict[str, str] | None = None, **message: Any) -> InboundRequest:
-    """A Pub/Sub push with this payload; bytes are sent as they are."""
+    """Return a Pub/Sub push with this payload; bytes are sent as they are."""
     return InboundRequest("POST", headers or {"content-type": "application/json"}, enveloped(payload, id, **message))
 
 
@@ -74,7 +74,7 @@ def enveloped(payload: Any, id: str = "m1", **message: Any) -> bytes:
 
 
 def wait_until(condition: Callable[[], Any], what: str) -> Any:
-    """What the condition gives, as soon as it holds."""
+    """Wait until the condition is true, and return its value."""
     deadline = time.monotonic() + TOO_LONG
     while not (found := condition()):
         assert time.monotonic() < deadline, f"never happened: {what}"
@@ -84,7 +84,7 @@ def wait_until(condition: Callable[[], Any], what: str) -> Any:
 
 @contextmanager
 def asgi_served(app: Any) -> Iterator[str]:
-    """The address of a real uvicorn with this application."""
+    """Serve this application with a real uvicorn and return its address."""
     config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", ws="none", access_log=False)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, name="uvicorn", daemon=True)
@@ -108,7 +108,7 @@ class _Quiet(WSGIRequestHandler):
 
 @contextmanager
 def wsgi_served(app: Any) -> Iterator[str]:
-    """The address of the standard library's server, with a thread a request."""
+    """Serve this application with the standard library's server, one thread per request, and return its address."""
     server = make_server("127.0.0.1", 0, app, _Threads, _Quiet)
     thread = threading.Thread(target=server.serve_forever, args=(PATIENCE,), name="wsgiref", daemon=True)
     thread.start()

@@ -62,7 +62,7 @@ METHODS = st.sampled_from(["POST", "POST", "POST", "GET", "PUT"])
 
 
 def open_to_all(scheme: Scheme) -> Scheme:
-    """What comes behind the signature gets every body, too."""
+    """Skip the signature check, so that the code behind it gets every body too."""
 
     def read_signature(request: InboundRequest) -> SignatureData:
         return SignatureData(
@@ -88,7 +88,7 @@ async def handled_async(message: Any) -> None:
 
 @functools.cache
 def blocking_endpoints() -> list[Any]:
-    """Made once: what an example leaves in their store is met by the next."""
+    """Create the endpoints once: each example runs on the records of the previous ones."""
     once = Once("memory://")
     pubsub = PubSubPush(once, "pubsub", check=None)
     cloud = CloudEventsPush(once, "cloud", check=None)
@@ -160,10 +160,10 @@ def test_an_invalid_content_length_is_refused(length: str) -> None:
 
 
 class Endless(io.RawIOBase):
-    """A body that goes on for as long as it is read."""
+    """A body without an end."""
 
     def read(self, size: int = -1) -> bytes:
-        assert size >= 0, "all of it"
+        assert size >= 0, "read without a limit"
         self.total = getattr(self, "total", 0) + size
         assert self.total < 1_000_000, "far more than the limit was read"
         return b"x" * size
@@ -176,7 +176,7 @@ def test_a_length_behind_zeros_gets_no_further_than_any_other(length: str) -> No
         endpoint = PubSubPush(once, "orders", check=None, limit=100_000)
         assert status_of(endpoint, environ)[:3] == "413"
         environ = {"REQUEST_METHOD": "POST", "CONTENT_LENGTH": "0" * 5000 + "2", "wsgi.input": io.BytesIO(b"{}")}
-        assert status_of(endpoint, environ)[:3] == "400", "read, and no envelope"
+        assert status_of(endpoint, environ)[:3] == "400", "the body was read and is not an envelope"
 
 
 SURROGATE = "t=\ud800,v1=\ud800,v0=\ud800"
@@ -217,7 +217,7 @@ async def test_of_a_body_that_never_ends_no_more_is_kept_than_the_limit() -> Non
 
     async def endless() -> Any:
         chunks.append(1)
-        assert len(chunks) <= 11, "it goes on reading"
+        assert len(chunks) <= 11, "the endpoint keeps reading"
         return {"type": "http.request", "body": b"x" * 100, "more_body": True}
 
     async def send(message: Any) -> None:

@@ -24,7 +24,7 @@ ATTRIBUTES = {"id": "e1", "source": "/shops/ä b", "type": "order.paid", "time":
 
 @pytest.fixture(params=["memory"])
 def backend(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Backend:
-    """One store: what differs here comes before it, and test_push.py has both."""
+    """One store: these tests do not depend on it, and test_push.py covers both."""
     return make_backend(request, tmp_path, clock)
 
 
@@ -66,7 +66,7 @@ def test_an_id_belongs_to_its_source(client: SyncClient, mode: str) -> None:
     stand.on()(lambda message: None)
     assert stand.post(event({"order": 7}, mode)) == APPLIED
     assert stand.post(event({"order": 7}, mode, source="/other")) == APPLIED
-    assert stand.post(event({"order": 7}, mode, traceparent="00-1-2-3")) == DUPLICATE, "a hop may add what it likes"
+    assert stand.post(event({"order": 7}, mode, traceparent="00-1-2-3")) == DUPLICATE, "a proxy may add headers"
 
 
 def test_data_may_come_as_base64(client: SyncClient) -> None:

@@ -1,4 +1,4 @@
-"""The real thing: Google's Pub/Sub emulator pushes to an endpoint under uvicorn."""
+"""Google's Pub/Sub emulator pushes to an endpoint under uvicorn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mission E whole: Google's Pub/Sub emulator pushes, Google's Firestore emulator keeps, and nothing counts twice."""
+"""Mission E, end to end: Google's Pub/Sub emulator pushes, its Firestore emulator stores, nothing counts twice."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MINUTES = range(1, 6)
 
 
 class Troubled(AsyncEndpoint):
-    """The fleet on a bad day: it fails before, or only its answer is lost; then it works."""
+    """The fleet with failures: some requests fail before the work, some lose only the response; then it works."""
 
     def __init__(self, fleet: Fleet) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ def test_failures_duplicates_and_republished_events_leave_the_right_state_and_ar
     for service in SERVICES:
         found = document(services, document_id("prod", service))
         assert found is not None
-        assert found["status"] == f"{service} {MINUTES[-1]}", "the newest, whatever the order of arrival"
+        assert found["status"] == f"{service} {MINUTES[-1]}", "the latest, whatever the order of arrival"
     reasons = fleet.reasons
     assert reasons["duplicate_message_noop"] >= len(ids), "each was applied, then delivered again"
     assert reasons["duplicate_event_noop"] == len(republished)
@@ -81,4 +81,4 @@ def test_failures_duplicates_and_republished_events_leave_the_right_state_and_ar
     assert counted["applied"] == reasons["applied"]
     assert counted["stale"] == reasons["stale_event_ignored"]
     marks = list(firestore_client().collection(dedupe).stream())
-    assert len(marks) == len(ids) + len(events), "one a message, and one an event however often it is published"
+    assert len(marks) == len(ids) + len(events), "one per message, and one per event however often it is published"

@@ -1,4 +1,4 @@
-"""Outgoing calls: the key of a request is the same on every attempt, and another for every other request."""
+"""Outgoing calls: a request has the same key on every attempt; every other request has a different key."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ URL = "https://api.example/charges"
 
 @pytest.fixture(params=["memory"])
 def backend(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Backend:
-    """One store: what differs here comes before it, and test_push.py has both."""
+    """One store: these tests do not depend on it, and test_push.py covers both."""
     return make_backend(request, tmp_path, clock)
 
 
 class Remote:
-    """A payment API: it remembers what it did under a key, and answers as it is told to."""
+    """A payment API: it remembers what it did under a key; the test plans its answers."""
 
     def __init__(self) -> None:
         self.keys: list[str | None] = []
@@ -60,7 +60,7 @@ def http_client(remote: Remote, **choices: Any) -> httpx.Client:
 
 @pytest.mark.mission("C8")
 def test_every_attempt_of_a_charge_has_the_same_key(client: SyncClient, remote: Remote) -> None:
-    """The reply is lost after the charge; the next delivery asks again with the same key, and nothing is new."""
+    """The reply is lost after the charge; the next delivery asks again with the same key and is not charged."""
     remote.answers = [httpx.ReadTimeout("lost"), 503, 200]
 
     @client(key="order:{order}")
@@ -155,7 +155,7 @@ def test_safe_requests_have_no_key_and_a_key_of_your_own_is_kept(client: SyncCli
 def test_a_retry_inside_an_attempt_has_the_same_key(
     client: SyncClient, remote: Remote, failure: int | Exception
 ) -> None:
-    """The trap of counting: a loop that tries again must not become a second charge."""
+    """A retry loop inside the handler must not become a second charge."""
     remote.answers = [failure, failure, 200, 200]
     with client.claim("order:7"), http_client(remote) as http:
         for _ in range(3):
@@ -163,7 +163,7 @@ def test_a_retry_inside_an_attempt_has_the_same_key(
                 http.post(URL, json={"n": 1})
         assert len(set(remote.keys)) == 1
         http.post(URL, json={"n": 1})
-    assert len(set(remote.keys)) == 2, "after an answer it is the next charge, whatever its body"
+    assert len(set(remote.keys)) == 2, "after an answer, the next request is a new charge, whatever its body"
 
 
 @pytest.mark.parametrize("refused", [400, 402, 404, 422])
@@ -404,7 +404,7 @@ def test_another_worker_resumes_and_its_first_post_is_not_taken_for_an_earlier_s
         client._wait(shop.order()(number=1))
     other = client.another()
     other._wait(shop.order(other)(number=1))
-    assert shop.charged() == ["charge", "ship"], "each once, under a key of its own"
+    assert shop.charged() == ["charge", "ship"], "each once, under its own key"
 
 
 def test_an_undo_posts_under_a_key_of_its_own_and_a_saga_that_begins_anew_charges_anew(

@@ -53,7 +53,7 @@ asyncio.run(main())
 
 
 class Bank:
-    """Charges once a key, and lets the first caller wait for its answer."""
+    """Charges once per key, and lets the first caller wait for its answer."""
 
     def __init__(self) -> None:
         self.keys: list[str] = []
@@ -90,5 +90,5 @@ def test_a_caller_killed_behind_the_charge_leads_to_no_second_one(tmp_path: Path
             run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
             assert (run.returncode, run.stdout) == (0, "receipt 1 for 7\n"), run.stderr
         bank.closing.set()
-    assert len(bank.keys) == 2, "the third one is a replay, and asks nobody"
+    assert len(bank.keys) == 2, "the third call is a replay and sends no request"
     assert len(bank.charges) == 1

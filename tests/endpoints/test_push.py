@@ -1,4 +1,4 @@
-"""Push endpoints: what a broker is answered, in both colours and on both stores (the fifth seed, over HTTP)."""
+"""Push endpoints: the responses to a broker, sync and async, on both stores (the fifth seed, over HTTP)."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_an_unknown_shape_is_recorded_and_acknowledged_and_no_storm_follows(clie
     assert record.error == "Rejected: unknown_shape: its members are weather"
     told = client.events_named("rejected")
     assert {(event.reason, event.key, event.scope) for event in told} == {("unknown_shape", "m1", "default/orders")}
-    assert "weather" not in str(told), "what is in a message is on its record, and in no log"
+    assert "weather" not in str(told), "the content of a message is in its record and in no log"
     assert stand.post(push({"order": 1}, "m2")) == APPLIED
     assert len(seen) == 1
 
@@ -145,7 +145,7 @@ def test_messages_find_their_handler_by_shape_and_attribute(client: SyncClient) 
         ({"invoice": 7}, {}),
         ({"celsius": 21.5}, {}),
         ({"anything": 1}, {"kind": "other"}),
-        ({"service": "billing", "status": 7}, {}),  # no heartbeat: its status is no text
+        ({"service": "billing", "status": 7}, {}),  # not a heartbeat: its status is not a string
     ]
     statuses = [stand.send(push(payload, f"m{n}", attributes=given)).status for n, (payload, given) in enumerate(sent)]
     assert statuses == [200, 200, 200, 200, 200, 204]
@@ -158,7 +158,7 @@ def test_messages_find_their_handler_by_shape_and_attribute(client: SyncClient) 
 
 @pytest.mark.mission("E1")
 def test_a_message_without_data_finds_its_handler_by_its_attributes(client: SyncClient) -> None:
-    """Pub/Sub takes a message with attributes and nothing else. No object has no shape."""
+    """Pub/Sub accepts a message with attributes and without data. Without an object there is no shape to match."""
     stand = pubsub_of(client)
     anything = counting(stand, Whatever)
     closed = counting(stand, attributes={"kind": "closed"})
@@ -173,7 +173,7 @@ def test_a_message_without_data_finds_its_handler_by_its_attributes(client: Sync
     bodies = [json.dumps({"message": message}).encode() for message in sent]
     assert [stand.send(InboundRequest("POST", {}, body)).status for body in bodies] == [200, 200, 200, 204, 204, 200]
     assert [(one.id, one.payload, one.data) for one in closed] == [("m1", {}, b""), ("m2", {}, b"")]
-    assert [one.id for one in anything] == ["m5"], "an empty object has every shape whose members may be missing"
+    assert [one.id for one in anything] == ["m5"], "an empty object matches every shape whose members are all optional"
     assert client.read("m3", name="orders").error == "Rejected: unknown_shape: it has no data"
     assert client.read("m4", name="orders").error.startswith("Rejected: undecodable_data")
 
@@ -204,7 +204,7 @@ UNSENDABLE: dict[str, Any] = {
 def test_an_answer_that_no_server_could_send_is_reported_and_the_work_counts_as_done(
     client: SyncClient, what: str
 ) -> None:
-    """Else the sender would get a server error for work that is done, and deliver it for days."""
+    """Otherwise the sender would get a server error for completed work, and redeliver it for days."""
     stand = pubsub_of(client)
     ran: list[str] = []
 
@@ -231,7 +231,7 @@ def test_an_answer_that_settles_nothing_still_does_if_it_cannot_be_sent_as_it_is
 def test_declared_exceptions_do_not_apply_to_an_answer_that_settles_nothing(
     client: SyncClient, choices: dict[str, Any]
 ) -> None:
-    """Else `final=Exception` would acknowledge what the handler has asked to get once more."""
+    """Otherwise `final=Exception` would acknowledge a message that the handler asked to get again."""
     stand = pubsub_of(client, **choices)
     answers = [Response(503), Response(201)]
     stand.on({"order"})(lambda message: answers.pop(0))

@@ -1,4 +1,4 @@
-"""Who may push, and what is refused when an endpoint is declared."""
+"""Which senders may push, and which declarations of an endpoint are refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.clients import SyncClient
 from tests.endpoints.push_answers import APPLIED, counting
 from tests.endpoints.stage import enveloped, pubsub_of, push
 
-# ── who may push ──
+# ── which senders may push ──
 
 
 def test_a_token_that_does_not_hold_never_touches_the_store(client: SyncClient) -> None:
@@ -75,7 +75,7 @@ class Suspicious:
 
 
 def test_a_check_that_returns_an_awaitable_does_not_admit_requests_by_accident(client: SyncClient) -> None:
-    """The trap: a coroutine is true, whatever it would have said."""
+    """A coroutine is truthy, whatever it would return."""
     stand = pubsub_of(client, check=Suspicious())
     seen = counting(stand)
     assert stand.send(push({"order": 7})).status == (401 if client.mode == "async" else 503)

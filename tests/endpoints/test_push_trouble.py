@@ -1,4 +1,4 @@
-"""Push endpoints whose work fails, runs already or cannot be begun: both colours, both stores."""
+"""Push endpoints whose work fails, is already running or cannot start: sync and async, on both stores."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def test_a_handler_that_fails_makes_the_broker_deliver_again_and_then_succeeds(c
 
     answers = [stand.send(push({"order": 7})) for _ in range(4)]
     assert [answer.status for answer in answers] == [500, 500, 200, 200]
-    assert b"secret.internal" not in answers[0].body, "what it raised is nobody's business outside"
+    assert b"secret.internal" not in answers[0].body, "the error is not shown to the sender"
     assert len(tries) == 3
     assert client.read("m1", name="orders").attempt == 3
 
 
 def test_while_it_runs_a_second_delivery_is_not_acknowledged(client: SyncClient) -> None:
-    """Whoever has it may still die: if the duplicate were acknowledged, nobody would bring the message back."""
+    """The running worker may still crash: if the duplicate were acknowledged, the message would be lost."""
     stand = pubsub_of(client)
     pause = Pause()
     stand.on({"order"})(lambda message: pause.here())
@@ -88,7 +88,7 @@ def test_attempts_run_out_and_the_poison_is_acknowledged_but_stays_on_record(cli
 
 
 def test_attempts_that_are_fewer_now_have_run_out_too(client: SyncClient) -> None:
-    """Declared with a limit after it has failed more often: else it would be a server error for ever."""
+    """The limit was lowered below the failures so far: otherwise each delivery would be a server error forever."""
     before = pubsub_of(client)
     before.on()(raising := lambda _message: 1 / 0)
     assert [before.post(push({"order": 7}))[0] for _ in range(2)] == [500, 500]

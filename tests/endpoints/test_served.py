@@ -58,7 +58,7 @@ def test_concurrent_duplicates_under_a_threaded_wsgi_server_run_once(tmp_path: P
             posts = [pool.submit(http.post, url, content=enveloped({"order": 7})) for _ in range(16)]
             answers = [post.result(TOO_LONG) for post in posts]
     assert ran == ["m1"]
-    assert {answer.status_code for answer in answers} == {200}, "with waiting, everybody is answered"
+    assert {answer.status_code for answer in answers} == {200}, "with waiting, every sender gets the result"
     assert sum(answer.json()["applied"] for answer in answers) == 1
 
 
@@ -271,7 +271,7 @@ once.close()
 
 
 def test_as_a_view_of_django() -> None:
-    """In a process of its own: its settings are global."""
+    """Run in a separate process, because Django's settings are global."""
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     command = [sys.executable, "-c", DJANGO, enveloped({"order": 7}).decode()]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)

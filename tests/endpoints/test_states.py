@@ -1,4 +1,4 @@
-"""Pushes into the newest-wins states. The fifth seed as a whole, over real HTTP, is in tests/fleet."""
+"""Pushes into latest states. The whole fifth seed, over real HTTP, is in tests/fleet."""
 
 from __future__ import annotations
 

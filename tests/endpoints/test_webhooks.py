@@ -42,7 +42,7 @@ REPLAYED = (200, {"applied": False, "reason": "replayed"})
 
 @pytest.fixture(params=["memory"])
 def backend(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Backend:
-    """One store: what differs here comes before it, and test_push.py has both."""
+    """One store: these tests do not depend on it, and test_push.py covers both."""
     return make_backend(request, tmp_path, clock)
 
 
@@ -51,7 +51,7 @@ def mac(body: bytes, secret: str = SECRET) -> bytes:
 
 
 def by_stripe(body: bytes, *, id: str = "evt_1", at: float | None = None, secret: str = SECRET) -> InboundRequest:
-    """As the package itself computes it."""
+    """Sign as the sender's own package does."""
     timestamp = int(time.time() if at is None else at)
     signature = stripe_package.WebhookSignature._compute_signature(f"{timestamp}.{body.decode()}", secret)
     return InboundRequest("POST", {"Stripe-Signature": f"t={timestamp},v0=old,v1={signature}"}, body)
@@ -266,7 +266,7 @@ def test_one_event_of_shopify_under_two_topics_is_two_pieces_of_work(client: Syn
 
 @pytest.mark.mission("B6")
 def test_a_scheme_and_an_id_of_your_own(client: SyncClient) -> None:
-    """The composite business key: for only the body is signed, the id is best taken from there."""
+    """A composite business key: only the body is signed, so the id is best taken from the body."""
     scheme = signed(
         SECRET, name="partner", header="X-Sign", prefix="v2:", encoding="base64", digest="sha512",
         timestamp="X-Time", before="{timestamp}|", event_id="X-Id", event_type="X-Type",
@@ -333,7 +333,7 @@ def test_if_the_record_is_not_confirmed_nothing_is_acknowledged(client: SyncClie
     with client.store_trouble("settle"):
         status, told = stand.post(request)
     assert (status, told["code"]) == (503, "unknown")
-    assert stand.send(request).status == 409, "its lease has to lapse first"
+    assert stand.send(request).status == 409, "its lease has to expire first"
     client.clock.advance("61s")
     assert stand.post(request)[0] == 200
 
@@ -361,7 +361,7 @@ def test_what_cannot_work_is_refused_when_it_is_declared() -> None:
 
 
 def test_two_senders_with_schemes_of_your_own_do_not_share_their_ids_by_accident(client: SyncClient) -> None:
-    """Each counts its events from 1: the second sender's first would be taken for the first one's."""
+    """Each sender numbers its events from 1: without a prefix, their ids would collide."""
     nameless = signed(SECRET, header="x", event_id="y")
     with pytest.raises(ConfigurationError, match="name="):
         webhook_of(client, nameless, print)
@@ -373,7 +373,7 @@ def test_two_senders_with_schemes_of_your_own_do_not_share_their_ids_by_accident
 
 @pytest.mark.parametrize("secret", ["whsec_", " ", "whsec_ "])
 def test_a_secret_of_standard_webhooks_that_is_cut_off_is_refused(secret: str) -> None:
-    """As from an environment variable that lacks its half: under an empty secret everybody could sign."""
+    """For example a truncated environment variable. With an empty secret, any sender could sign."""
     with pytest.raises(ConfigurationError, match="secret"):
         standard(secret)
 
@@ -386,12 +386,12 @@ def test_no_secret_is_shown() -> None:
 
 @pytest.mark.parametrize("window", ["4m", "1s", lasting("4m", since="attempt"), sliding("4m")])
 def test_an_event_that_is_forgotten_while_its_signature_holds_is_refused_when_it_is_declared(window: Any) -> None:
-    """Whoever has recorded the request could send it once more."""
+    """Otherwise an attacker that recorded the request could replay it."""
     with Once("memory://", retry_span=None) as once:
         for scheme in (stripe(SECRET), slack(SECRET), standard(STANDARD_SECRET)):
             with pytest.raises(ConfigurationError, match="could be replayed"):
                 Webhook(once, scheme, print, window=window, retry_span=None)
         Webhook(once, stripe(SECRET, tolerance="1s"), print, window=window, retry_span=None)
-        Webhook(once, github(SECRET), print, window=window, retry_span=None)  # its signatures have no time at all
+        Webhook(once, github(SECRET), print, window=window, retry_span=None)  # its signatures have no timestamp
         Webhook(once, stripe(SECRET), print, window="5m", retry_span=None)
         Webhook(once, stripe(SECRET), print, window=forever, retry_span=None)

@@ -1,4 +1,4 @@
-"""The fleet of the examples under a real server, pushed to as Pub/Sub does."""
+"""The example fleet under a real server, with pushes as Pub/Sub sends them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STALE = (200, False, "stale_event_ignored")
 
 
 def store_url(kind: str, folder: Path, request: pytest.FixtureRequest) -> str:
-    """Of a store of this kind with nothing in it."""
+    """Return the URL of an empty store of this kind."""
     if kind == "sqlite":
         return f"sqlite:///{folder / 'fleet.db'}?synchronous=NORMAL"
     if kind == "firestore":
@@ -38,7 +38,7 @@ def store_url(kind: str, folder: Path, request: pytest.FixtureRequest) -> str:
 
 
 def firestore_url(folder: Path, name: str) -> str:
-    """Documents that look in the console as the mission wants them, in collections of a test's own."""
+    """Return the URL of a store with the mission's document layout, in collections for this test only."""
     own = f"{folder.parent.name}-{folder.name}"[-100:]
     names = f"marks={name}_dedupe-{own}&states={name}_states-{own}&ids=entity&values=shown&state_fields="
     looks = "mark_fields=trace:messageId,created_at:createdAt&expiry=expireAt"
@@ -57,13 +57,13 @@ class Served:
         return self.http.post(path, content=body)
 
     def push(self, payload: dict[str, Any], id: str, published: str = "2025-03-01T08:30:00Z") -> tuple[int, Any, Any]:
-        """The status, and what the answer says."""
+        """Push it and return the status and the reason of the response."""
         answer = self.post(envelope(json.dumps(payload).encode(), id, published))
         said = answer.json() if answer.content else {}
         return answer.status_code, said.get("applied"), said.get("reason", said.get("code"))
 
     def health(self) -> dict[str, Any]:
-        """What the page shows; counts are written once a minute, so that this one is not waited for."""
+        """Return what the page shows. Counts are written once a minute; write them now instead of waiting."""
         assert self.once.counters is not None
         assert self.once.counters.write()
         found: dict[str, Any] = self.http.get("/health").raise_for_status().json()
@@ -79,7 +79,7 @@ class Served:
 @contextmanager
 def served(store: Any, **choices: Any) -> Iterator[Served]:
     with Once(store, app="fleet", counters=True) as once, ExitStack() as more:
-        if isinstance(store, str) and store.startswith("firestore:"):  # where each kind has a collection of its own
+        if isinstance(store, str) and store.startswith("firestore:"):  # there, each kind has its own collection
             other = more.enter_context(Once(store.replace("fleet", "pipelines"), app="fleet"))
             choices["of_pipelines"] = other.aio
         fleet = Fleet(once.aio, **choices)
@@ -88,7 +88,7 @@ def served(store: Any, **choices: Any) -> Iterator[Served]:
 
 
 def beat(second: int, **more: Any) -> dict[str, Any]:
-    """A system event of billing."""
+    """Return a system event of billing."""
     told = {"service": "billing", "env": "prod", "status": "ok", "producedAt": f"2025-03-01T08:00:{second:02}Z"}
     return {**told, **more}
 

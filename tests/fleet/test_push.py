@@ -80,7 +80,7 @@ def test_a_push_without_message_id_is_rejected_and_an_unreadable_one_is_delivere
         entry = fleet.once.read(id, name="ops_dedupe")
         assert entry is not None
         assert entry.state is RecordState.FAILED
-    assert fleet.push(beat(2, producedAt="yesterday"), "w5")[0] == 204, "a time that is none can never be applied"
+    assert fleet.push(beat(2, producedAt="yesterday"), "w5")[0] == 204, "an invalid time can never be applied"
     assert fleet.health()["counts"]["rejected"] == 2 + 2 * len(unreadable) + 1
     assert list(fleet.services()) == [BILLING]
 
@@ -104,10 +104,10 @@ def test_two_shapes_have_two_kinds_of_documents(fleet: Served) -> None:
 
 
 def unreached(fleet: Fleet) -> set[str]:
-    """Modules of handlers that no route leads to."""
+    """Return the handler modules that no route leads to."""
     modules = {f"{handlers.__name__}.{one.name}" for one in pkgutil.iter_modules(handlers.__path__)}
     for module in modules:
-        importlib.import_module(module)  # one that refers to what is not there fails here
+        importlib.import_module(module)  # a module with a broken reference fails here
     return modules - {handler.__module__ for handler in fleet.push.handlers}
 
 
@@ -118,7 +118,7 @@ def test_every_module_of_handlers_is_reached(tmp_path: Path, monkeypatch: pytest
         assert unreached(fleet) == set()
         (tmp_path / "orphan.py").write_text("def handle(message): ...\n")
         monkeypatch.setattr(handlers, "__path__", [*handlers.__path__, str(tmp_path)])
-        assert unreached(fleet) == {"examples.fleet.handlers.orphan"}, "and this is how it is noticed"
+        assert unreached(fleet) == {"examples.fleet.handlers.orphan"}, "and the check notices it"
         (tmp_path / "orphan.py").write_text("from examples.fleet.events import SourceContext\n")
         sys.modules.pop("examples.fleet.handlers.orphan")
         with pytest.raises(ImportError, match="SourceContext"):
@@ -199,9 +199,9 @@ def test_the_same_on_postgresql(tmp_path: Path, request: pytest.FixtureRequest, 
 def test_on_firestore_the_console_shows_the_documents_of_the_mission(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Read by the official client, past Onceward."""
+    """Read by the official client, without Onceward."""
     url = store_url("firestore", tmp_path, request)
-    from tests.firestore_backends import firestore_client  # which takes a second to import
+    from tests.firestore_backends import firestore_client  # it takes a second to import
 
     with served(url) as fleet:
         assert fleet.push(beat(5, version="1.2", region="eu", eventId="e5"), "m5") == APPLIED
@@ -267,7 +267,7 @@ def test_an_event_without_an_id_is_known_by_what_identifies_it(fleet: Served) ->
     assert key == "QXPX5CEBVTRGVQOGMASLNSM6DE2KZMPMH5WD5UWDEMIM6CZNEUMQ"
     assert fleet.known(BILLING, event_id=f"prod__{key}").message_id == "m1", "kept for tracing"
     assert fleet.push(beat(5, version="1"), "m2") == SAME_EVENT
-    assert fleet.push(beat(5, version="1", eventId="own"), "m3")[2] == "applied", "another event by its own id"
+    assert fleet.push(beat(5, version="1", eventId="own"), "m3")[2] == "applied", "its own id makes it another event"
     assert fleet.push(beat(5, version="1", eventId="own"), "m4") == SAME_EVENT
 
 
@@ -291,10 +291,10 @@ def test_environments_regions_and_separators_never_meet(fleet: Served) -> None:
     assert sorted(one["status"] for one in found.values()) == [f"s{number}" for number in range(len(parts))]
     assert set(found) == {"prod__a__b", "prod__a%5F%5Fb", "prod%5F%5Fa__b", "staging__a__b", "prod__a"}
     assert fleet.push(beat(6, env=" PROD ", service="A"), "another") == APPLIED
-    assert len(fleet.services()) == len(parts), "spelled in another way, it is still the same"
+    assert len(fleet.services()) == len(parts), "spelled differently, it is still the same"
 
 
-# ── E6: which is the newest ──
+# ── E6: which is the latest ──
 
 
 @pytest.mark.mission("E6")
@@ -314,7 +314,7 @@ def test_the_event_time_is_the_best_that_is_known(small: Served) -> None:
 
 @pytest.mark.mission("E6")
 def test_nothing_older_than_the_last_reported_heartbeat_is_applied(small: Served) -> None:
-    """Stale is what is below the later one of `updatedAt` and `lastHeartbeatAt`."""
+    """An event is stale if it is older than the later one of `updatedAt` and `lastHeartbeatAt`."""
     assert small.push(beat(10, lastHeartbeatAt="2025-03-01T08:00:30Z"), "m1") == APPLIED
     assert small.push(beat(20, status="down"), "m2") == STALE
     assert small.push(beat(31, status="down"), "m3") == APPLIED
@@ -353,7 +353,7 @@ def test_messages_are_forgotten_after_seven_days_and_the_file_does_not_only_grow
         assert fleet.push(beat(9), "m9") == SAME_MESSAGE
         clock.advance("1d")
         assert fleet.known(BILLING, message_id="m9") is None
-        assert fleet.push(beat(8), "m8") == STALE, "forgotten, but the state still knows better"
+        assert fleet.push(beat(8), "m8") == STALE, "the mark is forgotten, but the state is still newer"
         for number in range(10):
             fleet.push(beat(number, service="other"), f"n{number}")
         assert marks() <= 22

@@ -45,11 +45,11 @@ def test_the_same_on_postgresql(postgres: Postgres) -> None:
 def test_without_the_guard_old_events_are_written_over_new_ones() -> None:
     run = storm(PLACE, replace(PLAN, kills=0, guarded=False))
     assert run.audit.duplicates, "an event was the state, was followed by another, and came back"
-    assert run.audit.wrong, "and some of these stayed"
+    assert run.audit.wrong, "and some of these remained"
 
 
 def test_the_audit_notices_a_state_that_is_missing(tmp_path: Path) -> None:
-    """It can fail: nothing was delivered, and everything is lost."""
+    """The audit can fail: nothing was delivered, so every state is missing."""
     setting = Setting(folder=str(tmp_path), run="r1")
     with SYSTEM.open(setting):
         events = list(islice(SYSTEM.events(Random(1)), 20))

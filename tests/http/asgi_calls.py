@@ -1,4 +1,4 @@
-"""Calls of an ASGI application as a server makes them, without a server."""
+"""Call an ASGI application as a server does, without a server."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def ask(app: Any, scope: dict[str, Any] | None = None, *chunks: bytes) -> 
 
 
 class Counting:
-    """Answers with how often it was asked. `steps` are taken in between."""
+    """An application that answers with its number of calls. It awaits `steps` in between."""
 
     def __init__(self, *steps: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         self.runs = 0

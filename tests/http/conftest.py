@@ -1,4 +1,4 @@
-"""Sites of both colours, closed at the end."""
+"""Sync and async sites, closed at the end."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """An application under uvicorn: `python -m tests.http.serving PORT FOLDER URL [SETTINGS]`.
 
-Below /bare it is the application itself, elsewhere the same one behind the middleware. What it does is written to the
-folder's `effects`, a line each.
+Below /bare it is the application itself, elsewhere the same one behind the middleware. Its effects are written to the
+folder's `effects`, one line each.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from onceward.http.asgi import IdempotencyMiddleware
 
 
 class Application:
-    """One coroutine a route."""
+    """An application with one coroutine per route."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -31,14 +31,14 @@ class Application:
         await getattr(self, f"at_{name}")(scope, receive, send)
 
     async def at_pay(self, scope: Any, receive: Any, send: Any) -> None:
-        """Takes a while, so that duplicates meet it at work."""
+        """Take a while, so that duplicates arrive while it runs."""
         await body_of(receive)
         effects = self._effect("paid")
         await asyncio.sleep(0.2)
         await answer(send, 201, b"payment %d" % effects)
 
     async def at_hang(self, scope: Any, receive: Any, send: Any) -> None:
-        """The first attempt has its effect and never ends."""
+        """Apply the effect; the first attempt never ends."""
         await body_of(receive)
         if self._effect(current_async_claim().derived_key("charge")) == 1:
             await asyncio.Event().wait()
@@ -55,7 +55,7 @@ class Application:
         await answer(send, 200, f"{size} {digest.hexdigest()}".encode())
 
     async def at_memory(self, scope: Any, receive: Any, send: Any) -> None:
-        """The most memory that this process ever had, in kB."""
+        """Return the peak memory of this process, in kB."""
         await answer(send, 200, b"%d" % most_memory())
 
     async def at_stream(self, scope: Any, receive: Any, send: Any) -> None:
@@ -65,7 +65,7 @@ class Application:
         await send({"type": "http.response.body", "body": b""})
 
     async def at_events(self, scope: Any, receive: Any, send: Any) -> None:
-        """Server-sent events until the client leaves, which is seen by `receive`."""
+        """Send server-sent events until `receive` reports that the client disconnected."""
         kind = [(b"content-type", b"text/event-stream")]
         await send({"type": "http.response.start", "status": 200, "headers": kind})
         await body_of(receive)
@@ -92,7 +92,7 @@ class Application:
 
 
 def most_memory() -> int:
-    """Not by `getrusage`: that also knows the process that this one was forked from."""
+    """Return the peak memory. `getrusage` would include the process that this one was forked from."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(status.partition("VmHWM:")[2].split()[0])
 

@@ -1,4 +1,4 @@
-"""Whatever headers and bodies come: no 500, and no answer of another request."""
+"""With any headers and bodies: no 500, and never the answer of another request."""
 
 from __future__ import annotations
 

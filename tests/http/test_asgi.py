@@ -1,4 +1,4 @@
-"""What only ASGI has: messages that are not of ours, paths below others, and what is left of a request."""
+"""Only in ASGI: messages that the middleware ignores, mounted paths, and what remains of a request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tests.http.asgi_calls import Counting, ask, guarded, scope_of
 from tests.sites import JSON
 
-# ── what is not ours ──
+# ── requests that the middleware ignores ──
 
 
 @pytest.mark.fault("F77")
@@ -38,7 +38,7 @@ async def test_unguarded_requests_get_the_very_objects_of_the_server(scope: dict
     before = dict(scope)
     receive, send = object(), object()
     async with guarded(app) as middleware:
-        await middleware(scope, receive, send)  # type: ignore[arg-type]  # nobody calls them
+        await middleware(scope, receive, send)  # type: ignore[arg-type]  # they are never called
     assert [one is other for one, other in zip(got, (scope, receive, send), strict=True)] == [True] * 3
     assert scope == before
 
@@ -69,7 +69,7 @@ async def test_a_principal_may_be_found_by_a_coroutine() -> None:
         assert [(await ask(middleware)).body for _ in range(2)] == [b"1", b"1"]
 
 
-# ── what is left ──
+# ── what remains of a request ──
 
 
 @pytest.mark.parametrize("status", [200, 503])

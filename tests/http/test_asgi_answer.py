@@ -44,7 +44,7 @@ async def test_the_parts_of_a_stream_go_out_as_they_come_but_the_last_waits_for_
 
 
 async def test_what_was_announced_by_its_length_is_recorded_before_its_last_byte_goes_out() -> None:
-    """Middlewares between us and the handler often make a stream of one part, and then an empty one, of any answer."""
+    """Middlewares between ours and the handler often turn any answer into a stream: one part, then an empty one."""
     counts: list[int] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -145,11 +145,11 @@ async def test_a_stream_whose_key_is_lost_on_the_way_is_visibly_not_whole() -> N
         held = current()
         assert held is not None
         assert held.on_lost is not None
-        held.on_lost()  # as the keeper does when the store shows another owner
+        held.on_lost()  # as the heartbeat does when the store shows another owner
         await asyncio.Event().wait()
 
     async def send(message: Any) -> None:
-        """Takes everything."""
+        """Accept every message."""
 
     async with guarded(app, on_lost="cancel") as middleware:
         with pytest.raises(LeaseLost):
@@ -184,7 +184,7 @@ async def test_extensions_that_bypass_the_middleware_are_hidden_and_others_are_n
 @pytest.mark.parametrize("extensions", [{}, {"http.response.pathsend": {}}])
 async def test_what_the_application_writes_into_its_scope_is_seen_in_front_of_us(extensions: dict[str, Any]) -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        scope["route"] = "/pay"  # as routers do, for tracing and metrics
+        scope["route"] = "/pay"  # as routers do for tracing and metrics
         await Counting()(scope, receive, send)
 
     async with guarded(app) as middleware:

@@ -1,4 +1,4 @@
-"""A key that was granted, and an ASGI application that never begins: nothing has happened, so the key is given back."""
+"""The key was acquired, but the ASGI application never starts: nothing happened, so the key is released."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from onceward.http.request_run import RequestRun
 from tests.http.asgi_calls import Counting, ask, guarded
 from tests.integration.interrupts import Alarm, AlarmError, ignore_unawaited, interrupted_at
 
-__all__ = ["ignore_unawaited"]  # a fixture, told here so that pytest finds it
+__all__ = ["ignore_unawaited"]  # a fixture, imported here so that pytest finds it
 
 OURS = {str(Path(module.__file__ or "")) for module in (apart, asgi, request_run)}
 
@@ -31,7 +31,7 @@ def cancel_work(one: RequestRun) -> None:
 
 
 def cancel_both(one: RequestRun) -> None:
-    """As a loop does that is being closed."""
+    """Cancel both tasks, as a closing event loop does."""
     server = asyncio.current_task()
     assert server is not None
     server.cancel()
@@ -60,7 +60,7 @@ async def test_an_interruption_before_the_first_step_of_the_work_gives_the_key_b
             patch.setattr(RequestRun, "start_app", start_app)
             request = asyncio.create_task(ask(middleware))
             done, _ = await asyncio.wait([request], timeout=30)
-        assert done, "whoever waits is told"
+        assert done, "waiting callers get the result"
         assert request.cancelled() or isinstance(request.exception(), Alarm)
         await given_back(middleware)
         reply = await ask(middleware)
@@ -69,10 +69,10 @@ async def test_an_interruption_before_the_first_step_of_the_work_gives_the_key_b
 
 
 async def given_back(middleware: IdempotencyMiddleware) -> None:
-    """Nobody renews its lease. The task of the application, if it was not cancelled, has had its turn."""
+    """Check that its lease is not renewed. The task of the application, if not cancelled, had time to run."""
     for _ in range(5):
         await asyncio.sleep(0)
-    assert middleware.config.engine.heartbeat._holds == {}  # type: ignore[attr-defined]  # a Keeper has them
+    assert middleware.config.engine.heartbeat._holds == {}  # type: ignore[attr-defined]  # only `Heartbeat` has them
 
 
 @pytest.mark.fault("F28")
@@ -90,7 +90,7 @@ def test_a_signal_at_any_step_before_the_work_gives_the_key_back(
 
     monkeypatch.setattr(Attempt, "begin", begin)
     loop = asyncio.new_event_loop()
-    loop.set_exception_handler(lambda _loop, _context: None)  # a task that was torn open
+    loop.set_exception_handler(lambda _loop, _context: None)  # the task that the signal interrupted
     released = 0
     for step in range(1, 1000):
         app = Counting()

@@ -1,4 +1,4 @@
-"""Clients that leave or stall, and servers that cancel: the work of an ASGI application finishes and is kept."""
+"""Clients that disconnect or stall, servers that cancel: the ASGI application finishes and its answer is kept."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.sites import JSON
 
 
 class Leaving:
-    """A client that sends its request and is gone."""
+    """A client that sends its request and disconnects."""
 
     def __init__(self) -> None:
         self._asked = False
@@ -50,7 +50,7 @@ async def test_when_the_client_leaves_the_work_finishes_and_is_kept() -> None:
 
 
 class Stalling:
-    """A client that takes the first part of an answer, then nothing more, and does not leave."""
+    """A client that reads the first part of an answer, then nothing more, and does not disconnect."""
 
     def __init__(self, takes: int = 2) -> None:
         self._asked = False
@@ -86,12 +86,12 @@ async def test_a_client_that_stalls_keeps_no_key_the_work_finishes_and_is_kept(t
         await middleware(scope_of(), client.receive, client.send)
         reply = await ask(middleware)
     assert (reply.body, reply.replayed) == (b"abc", True)
-    assert len(client.told) == takes, "what it did not take is not sent behind it"
+    assert len(client.told) == takes, "the parts that it did not read are not sent later"
 
 
 @pytest.mark.fault("F76")
 async def test_a_client_that_stalls_when_the_record_is_written_may_take_its_time() -> None:
-    """Nothing depends on it any more: how long it may take is the server's business."""
+    """Nothing depends on the client any more: the server decides how long it may take."""
     client = Stalling(takes=4)
     async with guarded(in_three_parts, stall_timeout="50ms") as middleware:
         task = asyncio.create_task(middleware(scope_of(), client.receive, client.send))
@@ -168,7 +168,7 @@ async def test_when_the_server_cancels_its_task_just_as_the_work_has_returned_it
 
 
 class Slow:
-    """The settlements of a store, from now on: each waits to be let through, and so many fail first."""
+    """Delay the settlements of a store: each waits until it is released, and the first `fail` of them fail."""
 
     def __init__(self, middleware: IdempotencyMiddleware, monkeypatch: pytest.MonkeyPatch, fail: int = 0) -> None:
         engine = middleware.config.engine
@@ -189,7 +189,7 @@ class Slow:
 
 
 async def cancelled_while_recorded(monkeypatch: pytest.MonkeyPatch, fail: int) -> tuple[bytes, bool, int]:
-    """What the next one is answered, whether that is a replay, and how often the work was done."""
+    """Return the next answer, whether it is a replay, and how often the work ran."""
     app = Counting()
     async with guarded(app, wait="30s") as middleware:
         store = Slow(middleware, monkeypatch, fail)
@@ -217,7 +217,7 @@ async def test_when_the_server_cancels_its_task_while_the_answer_is_recorded_it_
 async def test_a_server_that_cancels_its_task_while_the_store_is_down_does_not_shorten_the_work_s_patience(
     monkeypatch: pytest.MonkeyPatch, fail: int
 ) -> None:
-    """Who leaves is not kept for long; what was done is recorded all the same, as soon as the store is back."""
+    """The cancelled request ends soon; its result is still recorded as soon as the store is back."""
     monkeypatch.setattr(Attempt, "hurry", lambda held: setattr(held, "patience", 0.0))
     assert await cancelled_while_recorded(monkeypatch, fail) == (b"1", True, 1)
 
@@ -284,7 +284,7 @@ async def test_a_request_that_is_cancelled_while_it_waits_leaves_no_claim_behind
             await second
         go.set()
         assert (await first).body == b"1"
-        assert middleware.config.engine.heartbeat._holds == {}  # type: ignore[attr-defined]  # a Keeper has them
+        assert middleware.config.engine.heartbeat._holds == {}  # type: ignore[attr-defined]  # only `Heartbeat` has them
 
 
 @pytest.mark.fault("F28")
@@ -300,7 +300,7 @@ async def test_a_large_request_that_is_cancelled_while_it_waits_leaves_no_file_o
         first = asyncio.create_task(ask(middleware, None, *chunks))
         await begun.wait()
         second = asyncio.create_task(ask(middleware, None, *chunks))
-        while len(open_bodies()) < 2:  # noqa: ASYNC110 (nobody would ring for it)
+        while len(open_bodies()) < 2:  # noqa: ASYNC110 (nothing would set an event)
             await asyncio.sleep(0.01)
         second.cancel()
         with pytest.raises(asyncio.CancelledError):

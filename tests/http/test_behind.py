@@ -1,4 +1,4 @@
-"""What an application does behind its answer, and when that answer goes out."""
+"""What an application does after its answer, and when that answer is sent."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_whatever_comes_behind_an_answer_it_is_recorded_and_then_sent_once
             return messages_of()[0]
 
         async def send(message: Any) -> None:
-            assert (await ask(middleware)).replayed, "who has the answer can rely on it"
+            assert (await ask(middleware)).replayed, "a client that has the answer can rely on it"
             sent.append(message)
 
         request = asyncio.create_task(middleware(scope_of(), receive, send))
@@ -101,7 +101,7 @@ async def test_an_answer_does_not_wait_for_what_comes_behind_it_even_if_its_clie
 
         async def send(message: Any) -> None:
             answered.set()
-            await asyncio.Event().wait()  # takes nothing
+            await asyncio.Event().wait()  # reads nothing
 
         request = asyncio.create_task(middleware(scope_of(), receive, send))
         await answered.wait()
@@ -113,7 +113,7 @@ async def test_an_answer_does_not_wait_for_what_comes_behind_it_even_if_its_clie
         await over.wait()
 
 
-# ── how it is seen that an application waits ──
+# ── how the middleware notices that an application waits ──
 
 
 async def test_the_hook_runs_when_the_application_waits_and_exceptions_reach_it() -> None:

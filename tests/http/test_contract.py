@@ -1,4 +1,4 @@
-"""The contract of the middleware, the same in both colours: ASGI on `AsyncOnce`, WSGI on `Once`."""
+"""The contract of the middleware, the same for ASGI on `AsyncOnce` and WSGI on `Once`."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_without_a_principal_a_route_with_keys_is_a_401_and_never_anonymous(make
         assert (reply.status, reply.problem["code"]) == (401, "no_principal")
         assert reply.header("www-authenticate") == "Bearer"
     assert site.ask(user="").status == 401
-    assert site.ask(user=None, path="/notes/1").status == 401, "a key that belongs to nobody protects nothing"
+    assert site.ask(user=None, path="/notes/1").status == 401, "a key without a principal protects nothing"
     assert site.runs == []
 
 
@@ -201,7 +201,7 @@ def test_a_body_over_the_limit_is_a_413_and_nothing_is_claimed(make_site: MakeSi
     assert site.ask('"k2"', body=b"x").status == 201, "the key was not used"
 
 
-# ── what is not ours ──
+# ── requests that the middleware ignores ──
 
 
 @pytest.mark.fault("F77")

@@ -1,4 +1,4 @@
-"""Which answers the middleware keeps, in both colours: ASGI on `AsyncOnce`, WSGI on `Once`."""
+"""Which answers the middleware keeps, the same for ASGI on `AsyncOnce` and WSGI on `Once`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_an_answer_that_says_not_now_frees_the_key(make_site: MakeSite, status: 
     site.handler = lambda asked: (201, [], b"yes")
     assert site.ask().body == b"yes"
     assert site.ask().replayed
-    assert site.ask(body=b"other").status == 422, "what a key stands for does not change by a failure"
+    assert site.ask(body=b"other").status == 422, "a failure does not change the request that a key stands for"
     assert len(site.runs) == 2
 
 
@@ -141,7 +141,7 @@ def moved(status: int) -> Any:
 def test_a_redirect_that_repeats_the_request_elsewhere_gives_its_key_back(
     make_site: MakeSite, status: int, choices: dict[str, Any]
 ) -> None:
-    """Clients follow it with the same header, and the request has another path there."""
+    """Clients follow the redirect with the same header, and the new request has another path."""
     site = make_site(moved(status), required=["/pay", "/pay/"], **choices)
     assert [site.ask().status for _ in range(2)] == [status, status]
     assert "released" in site.events
@@ -178,4 +178,4 @@ def test_a_key_that_cannot_be_given_back_lapses(make_site: MakeSite, monkeypatch
     assert site.ask().status == 307
     assert "unknown" in site.events
     monkeypatch.undo()
-    assert site.ask().status == 409, "until its lease lapses"
+    assert site.ask().status == 409, "until its lease expires"

@@ -1,4 +1,4 @@
-"""The middleware while work is running or its process stops, in both colours: ASGI on `AsyncOnce`, WSGI on `Once`."""
+"""The middleware while work is running or its process stops: ASGI on `AsyncOnce`, WSGI on `Once`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_while_it_is_running_a_duplicate_is_a_409_with_retry_after(make_site: Ma
     assert slow.begun.wait(TOO_LONG)
     reply = site.ask()
     assert (reply.status, reply.problem["code"], reply.header("retry-after")) == (409, "already_running", "3")
-    assert site.ask(body=b"other").status == 422, "another request is told so also while the first is running"
+    assert site.ask(body=b"other").status == 422, "another request is a mismatch even while the first is running"
     slow.go.set()
     assert first.result(TOO_LONG).body == b"slow"
     assert site.ask().body == b"slow"

@@ -1,4 +1,4 @@
-"""The middleware while its store gives out, in both colours: ASGI on `AsyncOnce`, WSGI on `Once`."""
+"""The middleware while its store fails: ASGI on `AsyncOnce`, WSGI on `Once`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_work_whose_record_is_not_confirmed_is_no_success(make_site: MakeSite, m
     assert (reply.status, reply.problem["code"]) == (503, "outcome_unknown")
     assert "unknown" in site.events
     monkeypatch.undo()
-    assert site.ask().status == 409, "until its lease lapses, nobody knows"
+    assert site.ask().status == 409, "until its lease expires, the outcome is unknown"
     assert len(site.runs) == 1
 
 
@@ -86,8 +86,8 @@ def test_a_failure_that_is_not_recorded_is_reported_unchanged(
 
 
 def test_a_finished_answer_does_not_wait_for_the_store_as_long_as_for_a_lease(make_site: MakeSite) -> None:
-    """Nobody waits ten minutes for an answer. What was chosen counts, here or at the client; so does a short lease."""
+    """No client waits ten minutes for an answer. A timeout that is set counts; so does a short lease."""
     assert make_site().app.config.policy.settle_timeout == 20_000_000
     assert make_site(settle_timeout="5m").app.config.policy.settle_timeout == 300_000_000
     assert make_site(client={"settle_timeout": "2m"}).app.config.policy.settle_timeout == 120_000_000
-    assert make_site(lease="15s").app.config.policy.settle_timeout is None, "which means as long as the lease"
+    assert make_site(lease="15s").app.config.policy.settle_timeout is None, "None means as long as the lease"

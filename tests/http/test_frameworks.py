@@ -1,4 +1,4 @@
-"""The example of each framework: one payment, however often it is asked for, each by the framework's own way in."""
+"""The example of each framework: one payment, however often it is requested, through the framework's own entry."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def sent(key: str | None, token: str, body: bytes) -> Headers:
 
 
 class Awaited:
-    """An ASGI application on a loop of its own."""
+    """An ASGI application on its own event loop."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -132,7 +132,7 @@ def django_settings() -> Iterator[None]:
 @pytest.mark.parametrize("case", CASES)
 def test_a_payment_is_made_once_however_often_it_is_asked_for(case: str, request: pytest.FixtureRequest) -> None:
     module, name, kind = CASES[case]
-    if module == "django_app":  # other tests of this process may have configured it for themselves
+    if module == "django_app":  # other tests of this process may have configured Django differently
         request.getfixturevalue("django_settings")
     example = importlib.import_module(f"examples.http.{module}")
     ask = kind(getattr(example, name))
@@ -147,7 +147,7 @@ def test_a_payment_is_made_once_however_often_it_is_asked_for(case: str, request
         assert ask(key, token="Bearer bob-token").replayed is False
         assert ask(key, body=b'{"cents": 501}').status == 422
         assert ask(None).status == 400
-        assert ask(key, token="Bearer nobody").status == 401
+        assert ask(key, token="Bearer unknown").status == 401
     finally:
         ask.close()
     assert example.payments[before:] == [500, 500], "one of alice, one of bob"

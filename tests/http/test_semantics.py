@@ -1,4 +1,4 @@
-"""What HTTP makes of keys and requests, without any server: by examples, and for everything that can be thought of."""
+"""How keys and requests are read from HTTP, without a server: by examples and by properties."""
 
 from __future__ import annotations
 

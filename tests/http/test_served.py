@@ -1,4 +1,4 @@
-"""Under a real server, with real clients: crowds, kills, large uploads, and what has to pass through byte for byte."""
+"""A real server with real clients: many duplicates, kills, large uploads, and streams that pass byte for byte."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def until_effects(folder: Path) -> None:
 
 
 class Told(NamedTuple):
-    """One answer of the crowd's."""
+    """One of the answers."""
 
     status: int
     head: str
@@ -74,7 +74,7 @@ class Told(NamedTuple):
 
 
 async def crowd(port: int) -> list[Told]:
-    """So many clients, each with a connection of its own, asking for the same at once."""
+    """Send the same request from many clients concurrently, each on its own connection."""
     links = await asyncio.gather(*(asyncio.open_connection("127.0.0.1", port) for _ in range(CROWD)))
     request = (
         b'POST /pay HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nConnection: close\r\nIdempotency-Key: "k1"\r\n\r\n{}'
@@ -130,7 +130,7 @@ def test_a_server_that_is_killed_in_the_middle_of_a_request_leaves_a_retry_that_
         assert reply.headers.get("idempotency-replayed") == replayed
     keys = effects(tmp_path)
     assert len(keys) == 2
-    assert keys[0] == keys[1], "what both attempts ask of others has one key, so that those do it once"
+    assert keys[0] == keys[1], "the outgoing calls of both attempts have one key, so that the remote runs them once"
 
 
 @pytest.mark.fault("F76")
@@ -162,7 +162,7 @@ def test_an_upload_of_200_mb_takes_less_than_60_mb_of_memory(serve: Serve, tmp_p
 
 
 def raw(port: int, request: bytes) -> bytes:
-    """All that a server says to a request, as it is on the wire."""
+    """Return all bytes that the server sends in response to a request."""
     with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         connection.sendall(request)
         parts = []
@@ -208,7 +208,7 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def shared(shared_folder: Path) -> Iterator[Server]:
-    """For tests that leave nothing behind."""
+    """One server for tests that leave nothing behind."""
     port = free_port()
     command = [sys.executable, "-m", "tests.http.serving", str(port), str(shared_folder), "memory://"]
     server = Server(command, port, shared_folder / "log")
@@ -219,7 +219,7 @@ def shared(shared_folder: Path) -> Iterator[Server]:
 
 @pytest.mark.fault("F76")
 def test_a_client_that_takes_nothing_of_a_stream_does_not_keep_its_key() -> None:
-    """It stays connected and reads nothing: the buffers of both sides are full soon, and then everything waits."""
+    """It stays connected and reads nothing: soon the buffers of both sides are full, and then everything waits."""
 
     async def stream(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -235,4 +235,6 @@ def test_a_client_that_takes_nothing_of_a_stream_does_not_keep_its_key() -> None
                 line.sendall(b'POST / HTTP/1.1\r\nHost: x\r\nIdempotency-Key: "k1"\r\nContent-Length: 0\r\n\r\n')
                 wait_until(lambda: once.counts.get("completed"), "the work was finished and recorded")
             again = httpx.post(url, headers=KEY)
-    assert (again.status_code, again.json()["code"]) == (410, "result_not_stored"), "and so much is not kept"
+    assert (again.status_code, again.json()["code"]) == (410, "result_not_stored"), (
+        "and an answer of this size is not kept"
+    )

@@ -1,4 +1,4 @@
-"""What only WSGI has: iterables that servers stop reading, `write`, `exc_info`, bodies without a length."""
+"""Only in WSGI: iterables that servers stop reading, `write`, `exc_info`, bodies without a length."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def environ_of(body: bytes = b"{}", **more: Any) -> dict[str, Any]:
 
 
 class Server:
-    """Reads as much of an answer as it wants to."""
+    """A server that reads as much of an answer as the test wants."""
 
     def __init__(self) -> None:
         self.status = ""
@@ -82,7 +82,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 class Streaming:
-    """An answer in parts, with a `close` that has to be called once."""
+    """An answer in parts, whose `close` must be called once."""
 
     def __init__(self, *parts: bytes | Exception) -> None:
         self._parts = parts
@@ -110,7 +110,7 @@ def test_a_stream_is_given_part_by_part_and_closed_once(once: Once) -> None:
     middleware = guarded(app, once)
     answer = iter(middleware(environ_of(), Server().start))
     assert next(answer) == b"a"
-    assert app.given == 2, "one part is held back, and no more"
+    assert app.given == 2, "exactly one part is delayed"
     assert [*answer] == [b"b", b"c", b"d"]
     answer.close()  # type: ignore[attr-defined]  # as every server does
     assert app.closed == 1
@@ -132,14 +132,14 @@ def test_when_the_server_stops_reading_the_work_finishes_and_is_kept(once: Once,
 
 @pytest.mark.fault("F76")
 def test_a_server_that_waits_for_a_stalled_client_lets_the_key_go_and_may_still_come_back(once: Once) -> None:
-    """It has our thread, so that nothing can be finished here: the claim is not renewed any more."""
+    """The server blocks our thread, so nothing can finish here: the claim is no longer renewed."""
     app = Streaming(b"a", b"b", b"c", b"d")
     middleware = guarded(app, once, stall_timeout="50ms")
     answer = iter(middleware(environ_of(), Server().start))
     assert next(answer) == b"a"
     assert once.heartbeat._holds
     until(lambda: not once.heartbeat._holds)
-    assert [*answer] == [b"b", b"c", b"d"], "nobody came meanwhile, so that its record counts"
+    assert [*answer] == [b"b", b"c", b"d"], "no other request came meanwhile, so its record counts"
     answer.close()  # type: ignore[attr-defined]  # as every server does
     server = Server()
     assert (server.read(middleware), server.replayed, app.runs) == ([b"abcd"], True, 1)

@@ -6,7 +6,7 @@ from onceward.imports import Progress
 
 
 class Halt(BaseException):
-    """A crash, as far as one process can have it."""
+    """An exception that stands for a crash."""
 
 
 def crash_at_once(progress: Progress) -> None:

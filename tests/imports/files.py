@@ -21,12 +21,12 @@ def write(path: Path, rows: Iterable[Sequence[str]], header: Sequence[str] = HEA
 
 
 def users(count: int, *, begin: int = 0) -> list[tuple[str, str, str]]:
-    """Different people: no two names are alike."""
+    """Return rows of different people: no two names are similar."""
     return [(f"u{n}@example.com", f"{word(n)} {word(n * 7919 + 13)}", f"T{n % 7}") for n in range(begin, begin + count)]
 
 
 def word(number: int) -> str:
-    """A name of its own for each number."""
+    """Return a different name for each number."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     found = ""
     number = (number * 2_654_435_761) % (1 << 32)
@@ -43,7 +43,7 @@ def person(people: People, email: str) -> Person:
 
 
 def dump(path: Path) -> list[tuple[Any, ...]]:
-    """All that is known of people, with every column but nothing of the imports themselves."""
+    """Return every column of the people tables, without the tables of the imports."""
     with closing(sqlite3.connect(path)) as database:
         return [
             row
@@ -53,6 +53,6 @@ def dump(path: Path) -> list[tuple[Any, ...]]:
 
 
 def rejected(path: Path) -> list[list[str]]:
-    """Line, reason and cells of each rejected row."""
+    """Return line, reason and cells of each rejected row."""
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.reader(file))[1:]

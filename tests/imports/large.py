@@ -1,7 +1,7 @@
 """A large file in constant memory, killed on its way: `python -m tests.imports.large ROWS [KILLS]`.
 
-The importer is a process of its own, killed by SIGKILL when it has told that it passed a row, and started again. What
-it needed at most is what the system says of it. Prints one figure a line; the exit code is 1 if any is wrong.
+The importer is a separate process. It is killed by SIGKILL after it reports that it passed a row, and restarted. Its
+peak memory is what the system reports. Prints one figure per line; the exit code is 1 if any is wrong.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ print("done", done.resumed_at, done.counts.created, done.counts.rejected, flush=
 
 
 class Large(NamedTuple):
-    """What happened."""
+    """The figures of a run."""
 
     rows: int
     kills: int
@@ -100,7 +100,7 @@ def _count(url: str) -> int:
 
 
 def _peak() -> int:
-    """Of the largest of our children; Linux counts in kilobytes."""
+    """Return the peak memory of the largest child process; Linux counts in kilobytes."""
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 

@@ -1,4 +1,4 @@
-"""Importing files into people: what becomes of rows, columns, editions and formats; the same again changes nothing."""
+"""Import files into people: rows, columns, editions and formats. The same import again changes nothing."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_a_dry_run_counts_what_the_real_one_does_and_changes_nothing(file: Path,
     assert [row[0] for row in rejected(Path(trial.rejects))] == ["45"]
     real = import_file(file, people, batch=7)
     assert real.rejects is not None
-    assert real.rejects != trial.rejects, "the one of the real run is its own"
+    assert real.rejects != trial.rejects, "the real run has its own reject file"
     assert rejected(Path(real.rejects)) == rejected(Path(trial.rejects))
     assert not real.replayed
     assert trial.counts == real.counts

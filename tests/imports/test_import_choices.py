@@ -1,4 +1,4 @@
-"""The same file read in another way, and what is named by whom: nobody is told that it was done when it was not."""
+"""The same file read with other options or from another source is imported again, not reported as done."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.imports.files import person, users, write
 def test_after_a_wrong_guess_the_right_encoding_corrects_what_was_read_wrongly(file: Path, people: People) -> None:
     file.write_bytes("email,Town\nanna@example.com,Łódź\n".encode("cp1250"))
     assert import_file(file, people).guessed
-    mended = import_file(file, people, encoding="cp1250")
-    assert (mended.replayed, mended.counts) == (False, Counts(updated=1))
+    corrected = import_file(file, people, encoding="cp1250")
+    assert (corrected.replayed, corrected.counts) == (False, Counts(updated=1))
     assert person(people, "anna@example.com").of("csv") == [{"email": "anna@example.com", "Town": "Łódź"}]
 
 

@@ -1,4 +1,4 @@
-"""Whatever the order of the rows, and however often they are imported: the same people."""
+"""In any order of the rows, and however often they are imported: the same people."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ rows = st.lists(st.tuples(emails, st.just(""), st.sampled_from(["A", "B", "C"]))
 
 
 def known(people: People) -> dict[tuple[str, ...], list[tuple[str, str]]]:
-    """What every person's file says, by the keys of the person."""
+    """Return the fields of every person, by the person's keys."""
     return {one.keys: sorted((part["email"], part["Team"]) for part in one.of("csv")) for one in people}
 
 

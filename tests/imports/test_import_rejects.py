@@ -1,4 +1,4 @@
-"""Rows that cannot go in land in the reject file: all of them, once, whatever happens to the import or the file."""
+"""Rows that cannot be imported go to the reject file: all of them, once, even if the import or the file fails."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def test_the_reject_file_is_safe_to_open_and_can_be_corrected_and_imported(file:
     text = path.read_text(encoding="utf-8")
     for row in rejected(path):
         assert not any(cell.startswith(("=", "+", "-", "@")) for cell in row), row
-    mended = path.with_name("mended.csv")
-    mended.write_text(text.replace("broken", "anna@example.com").replace("'@SUM(A1)", "bo@example.com"))
-    assert import_file(mended, people).counts == Counts(created=2)
+    corrected = path.with_name("corrected.csv")
+    corrected.write_text(text.replace("broken", "anna@example.com").replace("'@SUM(A1)", "bo@example.com"))
+    assert import_file(corrected, people).counts == Counts(created=2)
     assert person(people, "anna@example.com").of("csv") == [
         {"email": "anna@example.com", "phone": "+49 30 123456", "=cmd": "=1+1"}
     ]
@@ -72,7 +72,7 @@ def test_a_file_without_bad_rows_leaves_no_reject_file(file: Path, people: Peopl
     assert [path.name for path in file.parent.glob("*.rejected*")] == []
 
 
-# ── when the import does not go through ──
+# ── when the import stops ──
 
 
 def test_what_a_crash_left_in_the_reject_file_is_cut_off(file: Path, people: People) -> None:
@@ -95,7 +95,7 @@ def test_a_batch_that_conflicts_is_repeated_and_its_rejects_are_not(
     count, refusals = ledger.save_counts, [1, 2, 3]
 
     def refused(tx: Any, entry: ledger.LedgerEntry) -> None:
-        """The last statement of a batch: its rejects are written."""
+        """Fail the last statement of a batch, after its rejects are written."""
         count(tx, entry)
         if refusals and entry.done == 6:
             refusals.pop()

@@ -1,4 +1,4 @@
-"""An import that stops goes on where it stopped, is done by one at a time, and notices what was changed meanwhile."""
+"""An import resumes where it stopped, runs in one process at a time, and notices changes made meanwhile."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_other_columns_than_those_it_was_begun_with_are_noticed(file: Path, peop
 
 
 def test_two_concurrent_imports_of_one_file_do_nothing_twice(file: Path, people: People, database: Path) -> None:
-    """The other one comes while we are between two batches; we notice before we have changed anything."""
+    """The other import starts between two of our batches; ours notices before it changes anything."""
     rows = [*users(20), ("bad", "", "")]
     write(file, rows)
     other: list[Counts] = []
@@ -135,8 +135,8 @@ def test_an_importer_that_comes_back_while_another_is_running_stops_before_it_ch
 
 
 def test_of_two_concurrent_claims_of_one_file_one_is_refused(people: People, file: Path) -> None:
-    """Both have seen that nobody has it."""
-    import_file(write(file, users(1)), people)  # makes the tables
+    """Both have seen that the file is not claimed."""
+    import_file(write(file, users(1)), people)  # creates the tables
     wanted = ledger.ImportClaim("csv/new.csv", "content", "columns")
     with people.transaction() as within:
         tx = PeopleTransaction(within)
@@ -146,4 +146,4 @@ def test_of_two_concurrent_claims_of_one_file_one_is_refused(people: People, fil
         assert ledger.claim(tx, None, wanted, "") is None
         found = ledger.find(tx, "csv/new.csv")
         assert found is not None
-        assert (found.done, found.cycle) == (10, 1), "what the other one has done is not begun anew"
+        assert (found.done, found.cycle) == (10, 1), "the work of the other import is not redone"

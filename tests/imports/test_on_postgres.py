@@ -1,4 +1,4 @@
-"""The same on PostgreSQL, where importers really work at once."""
+"""The same on PostgreSQL, where importers really run concurrently."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.servers.postgres import Postgres
 
 @pytest.fixture
 def url(postgres: Postgres) -> Iterator[str]:
-    """A schema of its own, without tables."""
+    """The URL of a new schema without tables."""
     with psycopg.connect(postgres.url, autocommit=True) as connection:
         connection.execute("DROP SCHEMA IF EXISTS imports CASCADE")
         yield f"{postgres.url}?schema=imports&migrate=1"
@@ -68,7 +68,7 @@ def test_concurrent_importers_create_no_person_twice(url: str, tmp_path: Path) -
         write(tmp_path / "c.csv", rows[30:] + rows[:30]),
     ]
     People(url).close()
-    People(url).add_many([])  # makes the tables
+    People(url).add_many([])  # creates the tables
     answers: list[object] = []
     line = threading.Barrier(4)
 
@@ -88,7 +88,7 @@ def test_concurrent_importers_create_no_person_twice(url: str, tmp_path: Path) -
     stopped = [answer for answer in answers if not isinstance(answer, int)]
     assert [type(answer) for answer in stopped] in ([], [AlreadyRunning]), answers
     with People(url) as people:
-        assert import_file(files[0], people).replayed, "whoever of the two was first has done it"
+        assert import_file(files[0], people).replayed, "the first of the two imported it"
         assert len(people) == 60
         assert all(len(one.of("csv")) == 3 for one in people)
 
@@ -96,7 +96,7 @@ def test_concurrent_importers_create_no_person_twice(url: str, tmp_path: Path) -
 def test_concurrent_dry_runs_wait_for_each_other_without_deadlock(url: str, postgres: Postgres, tmp_path: Path) -> None:
     rows = users(2)
     files = [write(tmp_path / "a.csv", rows), write(tmp_path / "b.csv", rows[::-1])]
-    import_file(write(tmp_path / "c.csv", users(1, begin=9)), url)  # makes the tables
+    import_file(write(tmp_path / "c.csv", users(1, begin=9)), url)  # creates the tables
     told: dict[str, object] = {}
     waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
 

@@ -1,4 +1,4 @@
-"""Files as they come: every row is either read or told with its line and the reason."""
+"""Read any file: every row is either read or rejected with its line and the reason."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def reads(path: Path, **choices: object) -> list[AnyRow]:
     reader = open_rows(path, scan(path, encoding), format_of(path), **choices)  # type: ignore[arg-type]  # each test knows its own
     try:
         found = list(reader)
-        assert reader.digest() == scan(path).sha256, "what was read is not what the file holds"
+        assert reader.digest() == scan(path).sha256, "the rows read differ from the file"
         return found
     finally:
         reader.close()
@@ -163,7 +163,7 @@ def test_a_field_of_ten_megabytes_is_read_if_that_is_allowed(file: Path) -> None
 
 
 def test_what_stands_in_a_quoted_cell_is_never_read_as_rows(file: Path) -> None:
-    """However long the cell is: else whoever may write one could write rows."""
+    """However long the cell is: otherwise, the author of a cell could insert rows."""
     smuggled = "eve@example.com,Admin\n" * 10_000
     file.write_text(f'Email,Note\nanna@example.com,"{smuggled}"\nbo@example.com,x\n')
     found = reads(file)

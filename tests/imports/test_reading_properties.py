@@ -1,4 +1,4 @@
-"""Whatever is in a file: what a writer wrote is read as it was, and what nobody wrote is told, not raised."""
+"""For any file: rows of a CSV writer are read back unchanged, and random bytes are reported, not raised."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_random_bytes_are_rows_or_rejects_or_a_message(noise: bytes, begin: byte
     try:
         found = reads(begin + noise)
     except SourceError:
-        return  # such as: it is empty, it has no header
+        return  # for example: it is empty, it has no header
     lines = [read.line for read in found]
     assert lines == sorted(lines)
 

@@ -1,4 +1,4 @@
-"""The reject file writes over nothing, is nothing that a dry run touches, and may be put elsewhere."""
+"""The reject file overwrites no other file, is not touched by a dry run, and may be put elsewhere."""
 
 from __future__ import annotations
 

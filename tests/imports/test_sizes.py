@@ -16,7 +16,7 @@ from onceward.people.on_sqlite import SQLiteTables
 from tests.imports.files import users, write
 
 ROWS, WIDE = 700, 50_000  # 35 MB
-MOST = 22_000_000  # bytes: a batch of 4 MB, and what is made of it on its way into the database
+MOST = 22_000_000  # bytes: a batch of 4 MB and its copies on the way into the database
 
 MEASURED = """
 import sys, tracemalloc
@@ -40,7 +40,7 @@ def test_the_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
 
 
 class Counted:
-    """How many statements were executed; a statement for many rows counts as many."""
+    """Count executed statements; a statement for many rows counts as many."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
@@ -85,7 +85,7 @@ def test_an_unchanged_row_costs_no_statement_of_its_own(tmp_path: Path, monkeypa
         again = counted.since(first)
         import_file(edition, people)
         replayed = counted.since(first + again)
-    assert asked == [250] * 4 + [1], "the others are known by their fingerprints, and nobody has to be looked for"
+    assert asked == [250] * 4 + [1], "the others are known by their fingerprints, so no person is looked up"
     assert first > 3_000
-    assert again < 80, "a handful a batch, and what the new one needs"
-    assert replayed < 10, "the same content: nothing is even read row by row"
+    assert again < 80, "a few per batch, and those for the new row"
+    assert replayed < 10, "the same content: its rows are not read"

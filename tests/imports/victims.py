@@ -1,7 +1,7 @@
 """An import killed by SIGKILL at every statement in turn, and resumed: `python -m tests.imports.victims FOLDER STRIDE`.
 
-Each victim is a fork of this process, so that a kill costs no new interpreter. Prints what differed, one line each, and
-in the end how many were killed.
+Each victim is a fork of this process, so that a kill costs no new interpreter. Prints differences, one per line, and
+finally how many were killed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main(folder: Path, stride: int) -> int:
     for step in range(1, 1_000, stride):
         found = outcome(folder, file, before, kill_at=step)
         if found is None:
-            break  # it ended before that step
+            break  # the import ended before that step
         killed += 1
         if found != wanted:
             differed += 1
@@ -49,7 +49,7 @@ def main(folder: Path, stride: int) -> int:
 
 
 def prepared(folder: Path) -> Path:
-    """Tables that are there already: what is killed is the import."""
+    """Create the tables first, so that the kill hits the import."""
     path = folder / "before.db"
     with People(f"sqlite:///{path}?synchronous=NORMAL") as people:
         import_file(write(folder / "old.csv", users(2)), people)
@@ -57,7 +57,7 @@ def prepared(folder: Path) -> Path:
 
 
 def outcome(folder: Path, file: Path, before: Path, kill_at: int) -> Any:
-    """What is in the tables and the reject file in the end; None if nobody had to be killed."""
+    """Return the final content of the tables and the reject file; None if no process was killed."""
     path = folder / "people.db"
     for old in folder.glob("people.db*"):
         old.unlink()
@@ -77,7 +77,7 @@ def outcome(folder: Path, file: Path, before: Path, kill_at: int) -> Any:
 
 
 def killed(path: Path, file: Path, at: int) -> bool:
-    """Whether the child was; it is killed before its statement of that number."""
+    """Return whether the child was killed: it is killed before its statement of that number."""
     child = os.fork()
     if child == 0:
         try:

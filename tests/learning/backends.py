@@ -13,7 +13,7 @@ _numbers = itertools.count()
 
 
 def server_of(request: pytest.FixtureRequest) -> str:
-    """By the parameter: nothing for files, or the URL of a schema of its own."""
+    """Return "" for files, or the URL of a new schema, by the parameter."""
     if request.param == "duckdb":
         return ""
     server: Postgres = request.getfixturevalue("postgres")

@@ -28,12 +28,12 @@ SOUND, LEAKING = "examples.learning", "tests.learning.leaking"
 MORE = 24
 """MiB that the last half of the way may add: to what the process mostly has, and to the most that it had."""
 
-LONG = 15_000  # messages of one run, from which on its memory is looked at
-LONGER = 150_000  # and the most of it: by then DuckDB has written its log into the file several times
+LONG = 15_000  # messages of one run, from which on its memory is measured
+LONGER = 150_000  # at most: by then DuckDB has checkpointed its log several times
 
 
 class Figures(NamedTuple):
-    """What was counted. `wrong` is empty if all is right."""
+    """The counted figures. `wrong` is empty if everything is right."""
 
     messages: int
     statements: int
@@ -49,7 +49,7 @@ class Figures(NamedTuple):
 
 
 def large(messages: int, deaths: int, largest: int = 2_000, program: str = SOUND) -> Figures:
-    """So many messages, every fifth of them a repeat; the consumer dies so many times, evenly spread."""
+    """Send this many messages, every fifth a repeat; kill the consumer this many times, evenly spread."""
     stream = "statements"
     with tempfile.TemporaryDirectory(prefix="onceward-backlog-") as folder, _server() as server:
         url = f"redis://127.0.0.1:{server.port}/0"
@@ -92,9 +92,9 @@ def large(messages: int, deaths: int, largest: int = 2_000, program: str = SOUND
 
 
 def growing(what: str, quarters: list[int]) -> list[str]:
-    """What is wrong with this, in MiB by quarters of the way: the last half adds too much.
+    """Return what is wrong with the memory, in MiB by quarters of the run: the last half adds too much.
 
-    Who went on from another one's way has its own beginning in it, and is not judged.
+    A consumer that started in the middle includes its own startup, and is not judged.
     """
     if len(quarters) < QUARTERS or quarters[-1] - quarters[1] <= MORE:
         return []
@@ -102,7 +102,7 @@ def growing(what: str, quarters: list[int]) -> list[str]:
 
 
 def _killed(command: list[str], said: IO[str], client: redis.Redis, stream: str, at: int) -> list[str]:
-    """Once so many messages were handed out."""
+    """Kill the consumer once this many messages were delivered."""
     process = subprocess.Popen(command, cwd=ROOT, stdout=said, text=True)
     try:
         ends = time.monotonic() + PATIENCE

@@ -14,11 +14,11 @@ from examples.learning.storage import open_storage
 from onceward.warehouse import MergeResult
 
 KEPT: list[tuple[Sequence[IncomingStatement], bytes]] = []
-PADDING = 6_000  # bytes a statement, so that it shows on a short way
+PADDING = 6_000  # bytes per statement, so that it shows in a short run
 
 
 class Leaking(Learning):
-    """Right in all that it does, but for what it never lets go."""
+    """Correct, except that it never frees its batches."""
 
     def store(self, statements: Sequence[IncomingStatement], *, whole: bool = False) -> MergeResult:
         KEPT.append((statements, b"x" * PADDING * len(statements)))

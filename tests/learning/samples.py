@@ -14,7 +14,7 @@ def uuid(name: str) -> str:
 
 
 def statement(name: str = "s1", actor: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
-    """A valid one; its id is made of the name."""
+    """Return a valid statement; its id is derived from the name."""
     return {
         "id": uuid(name),
         "actor": actor or JOHN,

@@ -19,24 +19,24 @@ def test_a_backlog_is_consumed_once_though_its_consumer_is_killed_on_the_way() -
     assert not done.wrong
     assert (done.statements, done.duplicates) == (1_600, 400)
     assert done.lines_of_progress > 0
-    assert done.messages_of_the_last_run < 2_000, "what was acknowledged before the kill did not come again"
+    assert done.messages_of_the_last_run < 2_000, "acknowledged messages are not redelivered after the kill"
 
 
 def test_a_backlog_takes_no_more_memory_the_longer_it_is() -> None:
     done = large(20_000, 0, largest=500)
     assert not done.wrong
-    assert done.messages_of_the_last_run >= LONG, "so memory was looked at"
+    assert done.messages_of_the_last_run >= LONG, "so memory was measured"
 
 
 def test_a_consumer_that_keeps_every_batch_is_found_out() -> None:
-    """The same backlog with a planted leak: all is right, but for its memory."""
+    """The same backlog with a planted leak: everything is right except the memory."""
     done = large(20_000, 0, largest=500, program=LEAKING)
     assert done.statements == 16_000
     assert {one.partition(":")[0] for one in done.wrong} == {"it took more and more memory"}
 
 
 def test_large_statements_go_into_several_merges_each_with_its_verdict(tmp_path: Path) -> None:
-    """A batch is so many messages, whatever their size; a merge is not."""
+    """A batch is limited by the number of messages; a merge is also limited by their size."""
     padded = [{**statement(5 * n), "context": {"extensions": {"http://x.example": "x" * 200_000}}} for n in range(50)]
     many = [parse_statement(one) for one in padded]
     with open_storage(tmp_path) as place:
@@ -51,7 +51,7 @@ def test_large_statements_go_into_several_merges_each_with_its_verdict(tmp_path:
 
 def test_memory_is_judged_by_what_the_last_half_adds() -> None:
     assert growing("", [100, 180, 180 + MORE, 180 + MORE]) == []
-    assert growing("", [100, 200]) == [], "it began in the middle of the way"
+    assert growing("", [100, 200]) == [], "it started in the middle of the run"
     assert growing("it had", [100, 180, 180, 181 + MORE]) == [
         f"it took more and more memory: it had [100, 180, 180, {181 + MORE}] MiB"
     ]
@@ -71,7 +71,7 @@ def test_a_queue_that_is_not_there_is_one_line(
     said = capsys.readouterr()
     assert why in said.err
     assert (said.out, said.err.count("\n")) == ("", 1)
-    assert not list(tmp_path.iterdir()), "nothing was made"
+    assert not list(tmp_path.iterdir()), "no file was created"
 
 
 def test_every_fifth_statement_of_the_backlog_repeats_another_one() -> None:

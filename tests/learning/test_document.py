@@ -42,7 +42,7 @@ def learning(place: Storage) -> Learning:
 
 
 class Bus:
-    """Publishes statements, and has them consumed."""
+    """Publishes statements and consumes them."""
 
     def __init__(self, learning: Learning) -> None:
         self.queue = MemoryQueue("statements")
@@ -50,13 +50,13 @@ class Bus:
         self._learning = learning
 
     def publish(self, *statements: Any) -> None:
-        """Each as a message; returns when all of them are settled."""
+        """Publish each as a message; return when all of them are settled."""
         for one in statements:
             self.queue.put(json.dumps(one).encode())
         asyncio.run(self.consumed())
 
     async def consumed(self, rounds: int | None = None) -> None:
-        """All of it; or until each message was delivered so many times."""
+        """Consume everything, or until each message was delivered `rounds` times."""
         app = consumer(self._learning, self.queue, self.once)
         app.poll_timeout = 0.02
         task = asyncio.create_task(app.consume())
@@ -123,7 +123,7 @@ def test_case_3_csv_imported_twice(learning: Learning, tmp_path: Path) -> None:
     assert user(learning) == before
     assert len(learning.people) == 1
     import_csv(learning, tmp_path, CSV.replace("UVM", "Formal"))
-    assert user(learning).of("csv") == [{"email": "john@example.com", "Team": "Formal"}], "updated, not piled up"
+    assert user(learning).of("csv") == [{"email": "john@example.com", "Team": "Formal"}], "updated, not added again"
 
 
 # ── statements ──
@@ -149,7 +149,7 @@ def test_of_two_different_ones_in_one_batch_the_first_is_stored(learning: Learni
     bus.publish(*versions)
     assert count(learning) == 1
     assert (learning.get(uuid("s1")) or {})["result"] == {"response": "1"}
-    assert bus.once.counts["parked"] == 2, "the third is the first once more"
+    assert bus.once.counts["parked"] == 2, "the third is the first again"
 
 
 def test_a_message_with_several_statements_goes_in_whole_or_not_at_all(learning: Learning, bus: Bus) -> None:
@@ -203,7 +203,7 @@ def test_a_statement_under_a_known_id_changes_nothing_at_all_whatever_it_says_ab
     assert bus.once.counts["parked"] == 3
     assert list(learning.people) == before
     bus.publish([statement("s2", stranger), statement("s1")])
-    assert len(learning.people) == 2, "what goes in is learnt of"
+    assert len(learning.people) == 2, "a stored statement updates its user"
 
 
 def test_several_without_an_id_in_one_message_have_a_name_each(learning: Learning, bus: Bus) -> None:
@@ -227,13 +227,13 @@ def test_a_user_is_one_by_whichever_identifier_they_come(learning: Learning, bus
     bus.publish(statement("by hash", actor={"mbox_sha1sum": sha1.upper()}))
     bus.publish(statement("by account", actor={"account": {"homePage": "https://lms.example.com", "name": "7"}}))
     bus.publish(statement("by openid", actor={"openid": "https://id.example.com/7"}))
-    assert len(learning.people) == 3, "nobody knows yet that they are one"
+    assert len(learning.people) == 3, "nothing says yet that they are one person"
     import_csv(
         learning,
         tmp_path,
         "Email,Team,account,openid\nJohn@Example.com,UVM,https://lms.example.com#7,https://id.example.com/7",
     )
-    assert len(learning.people) == 1, "the file says so"
+    assert len(learning.people) == 1, "the file connects them"
     bus.publish(statement("by mbox", actor={"mbox": "mailto:John@Example.COM", "name": "John"}))
     bus.publish(statement("by the other hash", actor={"mbox_sha1sum": written}))
     assert len(learning.people) == 1
@@ -279,7 +279,7 @@ def test_two_people_of_one_name_are_two_and_the_members_of_a_group_are_users(lea
     anna, other = ({"mbox": f"mailto:anna{n}@example.com", "name": "Anna Schmidt"} for n in (1, 2))
     bus.publish(statement("s1", actor={"objectType": "Group", "member": [anna, other]}))
     assert sorted(str(one.fields["email"]) for one in learning.people) == ["anna1@example.com", "anna2@example.com"]
-    assert rows(learning, "SELECT actor, user_id FROM statements") == [(None, None)], "a group is nobody"
+    assert rows(learning, "SELECT actor, user_id FROM statements") == [(None, None)], "a group is not a user"
 
 
 @pytest.mark.mission("D3")
@@ -349,7 +349,7 @@ def test_a_user_look_up_that_fails_does_not_stop_the_statement(
 
 
 class Asked:
-    """Counts what a database is asked."""
+    """Counts the calls to a database."""
 
     def __init__(self, of: Any, *names: str) -> None:
         self.counts = dict.fromkeys(names, 0)

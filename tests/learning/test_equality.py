@@ -1,4 +1,4 @@
-"""Which statements are equal: the specification's own rules, one by one, and what they do not forgive."""
+"""Which statements are equal: the specification's rules, one by one, and which differences they do not ignore."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ OTHERS = {
 
 
 def agree(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """As the table compares: a timestamp that one of the two has not agrees with any."""
+    """Compare as the table does: a missing timestamp equals any."""
     left, right = parse_statement(one), parse_statement(other)
     times = left.given_at, right.given_at
     return left.digest == right.digest and (None in times or times[0] == times[1])
@@ -114,7 +114,7 @@ def test_substatements_are_compared_by_the_same_rules() -> None:
     assert digest(one) == digest(statement(object={**planned, "timestamp": "2026-03-01T14:00:00.120+02:00"}))
     assert digest(one) == digest(statement(object={**planned, "verb": {"id": f"{VERBS}completed"}}))
     assert digest(one) != digest(statement(object={**planned, "timestamp": "2026-03-01T14:00:00Z"})), (
-        "none is set there"
+        "substatements get no timestamp"
     )
 
 

@@ -1,4 +1,4 @@
-"""The statement resource: what each request is answered, in both versions of the specification."""
+"""The statement resource: the response to each request, in both versions of the specification."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.learning.test_equality import FULL, SAME
 
 
 class Client:
-    """Asks the resource as a learning record provider does."""
+    """Sends requests as a learning record provider does."""
 
     def __init__(self, resource: Statements, house: ComparesRows) -> None:
         self._resource = resource
@@ -65,7 +65,7 @@ def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
 
 
 def nested(depth: int) -> bytes:
-    """JSON that can be read, and is too deep to be walked through."""
+    """Return JSON that can be parsed but is too deep to be traversed."""
     told = json.dumps(statement(result={"extensions": {"https://e.com/x": "deep"}}))
     return told.replace('"deep"', "[" * depth + "]" * depth).encode()
 
@@ -87,7 +87,7 @@ def test_another_statement_under_the_same_id_is_a_conflict_and_changes_nothing(c
     client.put(statement())
     before = client.get(statementId=uuid("s1"))
     client.put(statement("at", timestamp="2026-03-01T12:00:00Z"))
-    assert client.put(statement("at", timestamp="2026-03-01T12:00:00.001Z")) == 409, "of another time"
+    assert client.put(statement("at", timestamp="2026-03-01T12:00:00.001Z")) == 409, "with another timestamp"
     other = client.ask("PUT", statement(result={"success": True}), statementId=uuid("s1"))
     assert other.status == 409
     assert uuid("s1") in json.loads(other.body)["detail"]
@@ -99,12 +99,12 @@ def test_the_same_statement_spelt_in_five_ways_is_stored_once(client: Client) ->
     assert client.put(FULL) == 204
     before = client.get(statementId=FULL["id"])
     assert [client.put(one) for one in SAME.values()] == [204] * 5
-    assert client.get(statementId=FULL["id"]) == before, "the first one stays, to the letter"
+    assert client.get(statementId=FULL["id"]) == before, "the first one stays unchanged"
     assert client.ids() == [FULL["id"]]
 
 
 def test_a_statement_that_was_fetched_may_be_sent_back(client: Client) -> None:
-    """With all that the server has set, its timestamp included."""
+    """With everything that the server has set, including the timestamp."""
     client.put(statement())
     assert client.put(client.get(statementId=uuid("s1"))) == 204
 
@@ -136,7 +136,7 @@ def test_a_batch_goes_in_whole_or_not_at_all(client: Client) -> None:
 def test_what_the_server_sets_is_set_and_what_was_sent_comes_back(client: Client) -> None:
     client.put(FULL | {"authority": JOHN, "stored": "2001-01-01T00:00:00Z"})
     told = client.get(statementId=FULL["id"])
-    assert told["authority"]["account"]["name"] == "lms", "who was authenticated, not who was claimed"
+    assert told["authority"]["account"]["name"] == "lms", "the authenticated client, not the claimed one"
     assert told["stored"] > "2026"
     assert told["version"] == "1.0.0"
     assert told["context"]["contextActivities"]["parent"][0]["id"] == "https://example.com/p", "a list of one"
@@ -162,7 +162,7 @@ def test_voiding_hides_a_statement_from_queries_that_do_not_ask_for_voided_ones(
     assert client.put(statement("s1", result={"success": True})) == 409
     assert client.put(voiding("v", "s1")) == 204
     client.put(voiding("w", "v"))
-    assert client.get(statementId=uuid("v"))["id"] == uuid("v"), "what voids cannot be voided"
+    assert client.get(statementId=uuid("v"))["id"] == uuid("v"), "a voiding statement cannot be voided"
 
 
 def test_a_statement_may_be_voided_before_it_comes(client: Client) -> None:
@@ -187,7 +187,7 @@ def test_other_versions_are_refused(client: Client, version: str | None) -> None
     assert client.ids() == []
 
 
-@pytest.mark.parametrize("who", ["lms:wrong", "somebody:secret", "lms:", ":", ""])
+@pytest.mark.parametrize("who", ["lms:wrong", "unknown:secret", "lms:", ":", ""])
 def test_an_unknown_client_is_asked_for_a_password_and_nothing_is_stored(client: Client, who: str) -> None:
     answer = client.ask("PUT", statement(), statementId=uuid("s1"), who=who)
     assert answer.status == 401
@@ -240,7 +240,7 @@ def test_a_single_statement_says_when_it_was_stored(client: Client) -> None:
 
 
 def test_every_answer_says_until_when_statements_are_complete(client: Client) -> None:
-    """Not until now: a statement that is being stored has its time already."""
+    """The time is before now: a statement that is being stored already has its timestamp."""
     stored = client.ask("PUT", statement(), statementId=uuid("s1"))
     for answer in (client.ask("GET"), stored, client.ask("GET", statementId=uuid("s1")), client.ask("GET", limit="x")):
         through = headers(answer)["x-experience-api-consistent-through"]
@@ -254,7 +254,7 @@ def test_filters_find_what_they_say(client: Client) -> None:
     client.put(statement("b", mary, verb={"id": f"{VERBS}passed"}))
     client.put(statement("c", object={"id": "https://example.com/other"}))
     a, b, c = map(uuid, "abc")
-    assert client.ids() == [c, b, a], "the newest first"
+    assert client.ids() == [c, b, a], "the latest first"
     assert client.ids(ascending="true") == [a, b, c]
     assert client.ids(agent=json.dumps(mary)) == [b]
     assert client.ids(agent=json.dumps({"mbox": "mailto:john@EXAMPLE.com"})) == [c, a]
@@ -273,7 +273,7 @@ def test_an_agent_is_found_as_the_actor_as_the_object_and_in_a_group_of_either(c
     client.put(statement("object", object={"objectType": "Agent", **mary}))
     client.put(statement("member", {"objectType": "Group", "member": [JOHN, mary]}))
     client.put(statement("team", object={**team, "member": [mary]}))
-    client.put(statement("nobody"))
+    client.put(statement("unrelated"))
     assert client.ids(agent=json.dumps(mary)) == [uuid(name) for name in ("team", "member", "object", "actor")]
     assert client.ids(agent=json.dumps(team)) == [uuid("team")]
     assert client.ids(agent=json.dumps(mary), activity="https://example.com/uvm-101") == [uuid("member"), uuid("actor")]

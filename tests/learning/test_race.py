@@ -1,4 +1,4 @@
-"""Eight different statements under one id, at the same time, over real HTTP: one is stored, the others are told so."""
+"""Eight different statements under one id, concurrently over real HTTP: one is stored, the others conflict."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.learning.backends import server_of
 from tests.learning.samples import statement, uuid
 
 ROOT = Path(__file__).resolve().parents[2]
-ROUNDS = {1: 30, 2: 10}  # by the number of servers; the warehouses themselves have races of their own
+ROUNDS = {1: 30, 2: 10}  # by the number of servers; the warehouses have their own race tests
 AT_ONCE = 8
 HEADERS = {
     "Authorization": f"Basic {b64encode(b'learner:secret').decode()}",
@@ -80,7 +80,9 @@ def test_of_eight_different_statements_under_one_id_one_is_stored_in_each_of_30_
             assert Counter(statuses) == {204: 1, 409: AT_ONCE - 1}, f"round {number}"
             winner = versions[statuses.index(204)]
             for address in addresses:
-                assert json.loads(ask(address, "GET", id=id)[1])["result"] == winner["result"], "who was told so is it"
+                assert json.loads(ask(address, "GET", id=id)[1])["result"] == winner["result"], (
+                    "the client that got 204 sent the stored one"
+                )
             assert put_again(addresses[0], id, winner) == 204
 
 

@@ -55,7 +55,7 @@ REFUSED: dict[str, Any] = {
     "null inside": statement(result={"success": None}),
     "a text for a number": statement(result={"score": {"raw": "7"}}),
     "a text for a truth": statement(result={"success": "true"}),
-    "an id that is no UUID": statement() | {"id": "test-123"},
+    "an id that is not a UUID": statement() | {"id": "test-123"},
     "two identifiers": statement(actor={**JOHN, "openid": "https://id.example.com/7"}),
     "no identifier": statement(actor={"name": "John"}),
     "a mailbox without mailto": statement(actor={"mbox": "john@example.com"}),
@@ -64,7 +64,7 @@ REFUSED: dict[str, Any] = {
         actor={"objectType": "Group", "member": [{"objectType": "Group", "member": [JOHN]}]}
     ),
     "an actor that is an activity": statement(actor={"objectType": "Activity", **JOHN}),
-    "a verb that is no IRI": statement(verb={"id": "completed"}),
+    "a verb that is not an IRI": statement(verb={"id": "completed"}),
     "a verb as text": statement(verb="completed"),
     "a language that is none": statement(verb={"id": f"{VERBS}x", "display": {"not a language": "x"}}),
     "an unknown type of object": statement(object={"objectType": "Thing", "id": "https://example.com/x"}),
@@ -105,7 +105,7 @@ REFUSED: dict[str, Any] = {
         }
     ),
     "an authority of three": statement(authority={"objectType": "Group", "member": [JOHN, JOHN, JOHN]}),
-    "an extension that is no IRI": statement(context={"extensions": {"x": 1}}),
+    "an extension that is not an IRI": statement(context={"extensions": {"x": 1}}),
     "a NUL": statement(result={"response": "a\0b"}),
     "a NUL behind a backslash": statement(result={"response": "a\\\0b"}),
 }
@@ -150,7 +150,7 @@ for one in crew: one.join()
 
 
 def test_the_first_statements_may_come_concurrently() -> None:
-    """The shapes are worked out before: if two threads are the first to use one, msgspec crashes the process."""
+    """The shapes are compiled beforehand: if two threads use one first concurrently, msgspec crashes the process."""
     for _ in range(2):
         done = subprocess.run([sys.executable, "-c", FIRST], capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == 0, (done.returncode, done.stderr)

@@ -17,7 +17,7 @@ def test_every_statement_is_stored_once_though_workers_and_the_server_are_killed
     assert run.audit.passed, run.audit
     assert run.score.killed == 3
     assert run.score.replayed > 0
-    assert run.score.rejected > 0, "of two statements under one id the other"
+    assert run.score.rejected > 0, "the other one of two statements under one id"
     assert run.audit.counted["kills of the server"] >= 1
 
 
@@ -32,7 +32,7 @@ def test_every_statement_is_stored_once_by_workers_on_postgresql(postgres: Postg
 
 
 def test_without_a_guard_the_audit_finds_duplicates() -> None:
-    """The traffic is that of the seed, so it has copies."""
+    """The traffic of the seed contains duplicates."""
     run = storm(SYSTEM, Plan(deliveries=40, workers=2, kills=0, guarded=False))
     assert run.audit.duplicates
     assert not run.audit.passed

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 
 from onceward.objects import Objects
-from tests.objects import places
+from tests.objects import backends
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _server_ends() -> Iterator[None]:
     yield
-    places.end()
+    backends.end()
 
 
 @pytest.fixture(params=["folder", "s3"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return places.place_of(request.param, tmp_path)
+    return backends.place_of(request.param, tmp_path)
 
 
 class InTurn:
@@ -48,5 +48,5 @@ async def _collected(pieces: Any) -> list[bytes]:
 def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """The async face runs the blocking one in threads, so one place will do for it."""
     mode, _, kind = request.param.rpartition(" ")
-    opened = places.opened(places.place_of(kind, tmp_path))
+    opened = backends.opened(backends.place_of(kind, tmp_path))
     return InTurn(opened) if mode else opened
