@@ -76,8 +76,8 @@ class Learning:
         self.people = people
         self.house = house
         self._now = clock
-        self.users: Lookup[str, Person] = Lookup(self._find_users, on_failure="go_on")
-        self.known: Lookup[str, tuple[Any, ...]] = Lookup(self._find_stored, on_failure="go_on")
+        self.users: Lookup[str, Person] = Lookup(self._find_users, on_failure="continue")
+        self.known: Lookup[str, tuple[Any, ...]] = Lookup(self._find_stored, on_failure="continue")
         """This early check only saves work. If it fails, processing continues, because the merge still protects."""
 
         for table in (STATEMENTS, USERS, USER_KEYS):

@@ -20,14 +20,14 @@ SIZE: Final = 10_000
 MAX_AGE: Final = "60s"
 logger = logging.getLogger("onceward")
 
-OnFailure = Literal["raise", "go_on"]
+OnFailure = Literal["raise", "continue"]
 
 
 class Lookup(Generic[K, V]):
     """A cache in front of `find`, which looks up many keys at once. Keys that are not found are not cached.
 
     At most `size` values are cached; the least recently used is evicted first, and none is older than `max_age`. With
-    `on_failure="go_on"`, a failed lookup is logged and returns nothing: use it for optional data.
+    `on_failure="continue"`, a failed lookup is logged and returns nothing: use it for optional data.
     """
 
     def __init__(
