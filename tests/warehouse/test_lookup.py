@@ -76,7 +76,7 @@ def test_an_answer_grows_old_and_can_be_forgotten() -> None:
 @pytest.mark.mission("D5")
 def test_a_failed_look_up_returns_nothing_if_that_is_declared(caplog: pytest.LogCaptureFixture) -> None:
     users = Users()
-    lookup = Lookup(users.find, on_failure="go_on")
+    lookup = Lookup(users.find, on_failure="continue")
     lookup.get("a")
     users.fails = True
     with caplog.at_level(logging.WARNING, logger="onceward"):
