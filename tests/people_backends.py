@@ -1,4 +1,4 @@
-"""Where the tests of people keep them: a SQLite file, and a schema of the worker's PostgreSQL."""
+"""Backends of the people tests: a SQLite file, and a schema of the test worker's PostgreSQL."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BOTH = ("sqlite", "postgres")
 
 
 def people_url(kind: str, folder: Path, request: pytest.FixtureRequest) -> str:
-    """Empty at the begin of the test."""
+    """Return the URL of an empty people database."""
     if kind == "sqlite":
         return f"sqlite:///{folder}/people.db"
     request.getfixturevalue("postgres")
@@ -29,7 +29,7 @@ def record(source: str, id: str | None = None, /, **fields: Any) -> SourceRecord
 
 
 def partition(people: People) -> set[frozenset[tuple[str, str]]]:
-    """Who is one person: the records of each, whatever the ids."""
+    """Return the set of records of each person, without the person ids."""
     return {frozenset((part.source, part.record) for part in person.contributions) for person in people}
 
 
@@ -38,8 +38,8 @@ def actions(decisions: list[Decision]) -> list[str]:
 
 
 def everything(people: People) -> list[Any]:
-    """Every column of every table."""
+    """Return every column of every table."""
     with people.transaction() as tx:
         prefix = "" if people.url.startswith("sqlite") else f"people_{os.getpid()}."
-        tables = ("people", "person_keys", "contributions", "likeness", "reviews", "people_meta")
+        tables = ("people", "person_keys", "contributions", "likeness", "reviews", "people_meta")  # plain: ok
         return [sorted(map(repr, tx.execute(f"SELECT * FROM {prefix}onceward_{table}"))) for table in tables]

@@ -1,6 +1,6 @@
-"""A small web site behind the middleware, in either colour, called as plain blocking code without a server.
+"""A small sync or async web site behind the middleware, called as plain blocking code without a server.
 
-`site.handler(asked)` is the application: it gets an `Asked` and gives (status, headers, body), or raises.
+`site.handler(asked)` is the application: it gets an `Asked` and returns (status, headers, body), or raises.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ JSON = (b"content-type", b"application/json")
 
 
 class Asked(NamedTuple):
-    """What the application sees of a request."""
+    """The request as the application sees it."""
 
     method: str
     path: str
@@ -32,7 +32,7 @@ class Asked(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What the client gets."""
+    """The response as the client sees it."""
 
     status: int
     headers: Headers
@@ -65,7 +65,7 @@ def created(asked: Asked) -> Answer:
 
 
 class Site:
-    """What both colours share."""
+    """What the sync and the async site share."""
 
     def __init__(self, handler: Callable[[Asked], Answer] = created, **choices: Any) -> None:
         self.handler = handler
@@ -104,7 +104,7 @@ class Site:
         return self.request(method, path, query, sent, [body] if isinstance(body, bytes) else body)
 
     def meanwhile(self, **request: Any) -> Future[Reply]:
-        """The same in a thread of its own."""
+        """Send the request in another thread."""
         future: Future[Reply] = Future()
 
         def run() -> None:
@@ -140,7 +140,7 @@ class Site:
 
 
 class WsgiSite(Site):
-    """On `Once`."""
+    """A WSGI site on `Once`."""
 
     def user_of(self, request: Any) -> str | None:
         user: str | None = request.get("HTTP_AUTHORIZATION")
@@ -195,7 +195,7 @@ class WsgiSite(Site):
 
 
 class AsgiSite(Site):
-    """On `AsyncOnce`, on a loop of its own in another thread. The handler has a worker thread, so that it may block."""
+    """An ASGI site on `AsyncOnce`, on an event loop in another thread. Handlers run in worker threads and may block."""
 
     def __init__(self, handler: Callable[[Asked], Answer] = created, **choices: Any) -> None:
         self.loop = asyncio.new_event_loop()
@@ -254,7 +254,7 @@ class AsgiSite(Site):
 
 
 async def reply_to(app: Any, scope: dict[str, Any], messages: list[Any]) -> Reply:
-    """One request to an ASGI application; the client stays until it has the whole answer."""
+    """Send one request to an ASGI application; the client stays until it has the whole answer."""
     waiting = iter(messages)
     done = asyncio.Event()
     told: list[Any] = []
@@ -271,13 +271,13 @@ async def reply_to(app: Any, scope: dict[str, Any], messages: list[Any]) -> Repl
         if message["type"] == "http.response.start":
             told[:] = [message["status"], [(bytes(name), bytes(value)) for name, value in message["headers"]]]
         elif message["type"] == "http.response.body":
-            assert not done.is_set(), "nothing comes behind the end of an answer"
+            assert not done.is_set(), "nothing is sent after the end of an answer"
             parts.append(message.get("body", b""))
             if not message.get("more_body"):
                 done.set()
 
     await app(scope, receive, send)
-    assert done.is_set(), "the answer is not whole"
+    assert done.is_set(), "the answer is incomplete"
     return Reply(told[0], told[1], b"".join(parts))
 
 

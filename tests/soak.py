@@ -1,8 +1,8 @@
 """The long, random tests: `python -m tests.soak [--small] [--minutes N] [--into FOLDER]`.
 
-New random examples by the thousand for every property, random histories for every store, kills at every call and again
+Thousands of new random examples for every property, random histories for every store, kills at every call and again
 in the recovery, every order of a race, storms again and again with other seeds, and recorded histories of real runs.
-The report has the commit, the command and the figures of this very run.
+The report has the commit, the command and the figures of this run.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from tests.servers.postgres import Postgres, find_binaries
 
 ROOT = Path(__file__).resolve().parents[1]
 EVIDENCE = ROOT / "docs" / "evidence"
-A_TEST = 6 * 3600  # seconds: five thousand examples take their time
-SEED = 1_000  # first of a storm's; the usual runs have small ones
+A_TEST = 6 * 3600  # seconds: five thousand examples take long
+SEED = 1_000  # the first seed of a storm; the usual runs have small ones
 MOST_ORDERS = 5_000  # of one race, about ten minutes
 THREE_ENDINGS = 3  # one for each of the three that race
 
@@ -57,8 +57,8 @@ HISTORIES = (
     "tests/conformance/test_redis.py",
 )
 ON_A_SERVER = ("-k", "valkey", "tests/integration", "tests/unit", "tests/endpoints")
-"""What both faces promise, on a server too: the usual run has it on memory and SQLite."""
-NEAR = "firestore and not fifty_thousand and not ten_calls"  # these two are about stores in the process
+"""Tests of the sync and async clients on a server: the usual run has them on memory and SQLite."""
+NEAR = "firestore and not fifty_thousand and not ten_calls"  # these two need a store in the process
 ON_FIRESTORE = ("-k", NEAR, "tests/integration", "tests/unit", "tests/endpoints", "tests/conformance")
 """The same on Google's emulator, with longer histories in the kit."""
 QUEUES = ("tests/queues/test_storm.py", "tests/queues/test_cloud.py")
@@ -79,7 +79,7 @@ class Section(NamedTuple):
 
 
 def suite(title: str, arguments: tuple[str, ...], profile: str, **settings: str) -> Section:
-    """A part of the test suite under a profile of Hypothesis, with these variables of the environment."""
+    """Run a part of the test suite under a profile of Hypothesis, with these environment variables."""
     command = [sys.executable, "-m", "pytest", "-q", "-n", "2", f"--timeout={A_TEST}", *arguments]
     settings = {"ONCEWARD_HYPOTHESIS_PROFILE": profile, **settings}
     environment = {**os.environ, **settings}
@@ -94,7 +94,7 @@ def suite(title: str, arguments: tuple[str, ...], profile: str, **settings: str)
 
 
 def pytest_figures(said: str) -> list[tuple[str, object]]:
-    """What pytest and Hypothesis counted."""
+    """Return what pytest and Hypothesis counted."""
     closing = re.findall(r"^(?:=+ )?((?:\d+ \w+,? ?)+) in [\d.]+s", said, re.MULTILINE)
     counted = re.findall(r"(\d+) (passed|failed|skipped|errors?)\b", closing[-1] if closing else "")
     figures: list[tuple[str, object]] = [(f"tests {word}", int(number)) for number, word in counted]
@@ -103,7 +103,7 @@ def pytest_figures(said: str) -> list[tuple[str, object]]:
 
 
 def recorded_histories(*, small: bool, minutes: float) -> Section:
-    """Real concurrent runs, each history checked for an order; then the planted bugs."""
+    """Record real concurrent runs and check each history for an order; then hunt the planted bugs."""
     seconds = 1.0 if small else 60 * minutes
     done = histories.soak(seconds, SEED, size=1.0 if small else histories.SIZE)
     print(*done.without_an_order, *done.missed, sep="\n", file=sys.stderr, end="\n" if not done.passed else "")
@@ -118,7 +118,7 @@ def recorded_histories(*, small: bool, minutes: float) -> Section:
 
 
 def modelled(*, deep: bool) -> Section:
-    """The protocol as a model, with larger bounds."""
+    """Check the model of the protocol with larger bounds."""
     started = time.monotonic()
     done = model.run(deep=deep, write_line=lambda line: print(f"  {line}", flush=True))
     command = "python -m tests.proof" + (" --deep" if deep else "")
@@ -127,7 +127,7 @@ def modelled(*, deep: bool) -> Section:
 
 
 def storms(system: str, plan: Plan, minutes: float, store: str = "") -> Section:
-    """The storm of a system with one seed after another, until the time is over."""
+    """Run the storm of a system with one seed after another, until the time is over."""
     total: Counter[str] = Counter()
     ends = time.monotonic() + minutes * 60
     seed = plan.seed
@@ -158,7 +158,7 @@ def storms(system: str, plan: Plan, minutes: float, store: str = "") -> Section:
 
 
 def stormed(system: str, plan: Plan, minutes: float, server: bool) -> Section:
-    """The storm of a system on its embedded store, or on a PostgreSQL of this run."""
+    """Run the storm of a system on its embedded store, or on a PostgreSQL of this run."""
     if not server:
         return storms(system, plan, minutes)
     postgres = Postgres(find_binaries())
@@ -170,7 +170,7 @@ def stormed(system: str, plan: Plan, minutes: float, server: bool) -> Section:
 
 
 def kills(*, small: bool, minutes: float) -> Section:
-    """SIGKILL at every call on the files, then at random in whoever comes after."""
+    """SIGKILL at every call on the files, then at random in the processes that follow."""
     report = barrage(small=small, minutes=minutes, seed=SEED)
     print(*report.wrong, sep="\n", file=sys.stderr, end="\n" if report.wrong else "")
     options = "--small" if small else f"--minutes {minutes:g}"
@@ -219,12 +219,12 @@ def schedules(*, small: bool) -> Section:
 
 
 def sagas(*, small: bool) -> Section:
-    """Every scene killed at every point, and again at every point of the next life."""
+    """Kill every scene at every point, and again at every point of the next process."""
     figures: list[tuple[str, object]] = []
     wrong = ""
     with theatre() as stories:
         for name, scene in list(SCENES.items())[: 1 if small else None]:
-            patient = replace(scene, attempts=9)  # two crashes and a failure are all of the usual three
+            patient = replace(scene, attempts=9)  # two crashes and a failure: together the usual three
             for how, played in (("done again", patient), ("looked up", verified(patient))):
                 try:
                     ends = stories.everywhere(played, twice=not small)
@@ -238,7 +238,7 @@ def sagas(*, small: bool) -> Section:
 
 
 def runners(*, small: bool) -> Section:
-    """Ten runners of schedules through a year, all of them awake at every slot, one killed every other day."""
+    """Run ten schedule runners through a year, all awake at every slot, one killed every other day."""
     plan = AUTUMN if small else replace(YEAR, awake=YEAR.runners, deaths=tuple(range(7, 8_700, 48)))
     started = time.monotonic()
     done = simulated(plan, timeout=A_TEST)
@@ -254,7 +254,7 @@ def runners(*, small: bool) -> Section:
 
 
 def large_import(*, small: bool) -> Section:
-    """A million rows in constant memory, the importer killed on its way; then killed at every statement."""
+    """Import a million rows in constant memory with kills; then kill the importer at every statement."""
     rows, deaths = (2_000, 1) if small else (1_000_000, 9)
     done = large(rows, deaths)
     figures: list[tuple[str, object]] = [(name.replace("_", " "), figure) for name, figure in done._asdict().items()]
@@ -268,12 +268,12 @@ def large_import(*, small: bool) -> Section:
 
 
 def statements(*, small: bool) -> Section:
-    """A backlog through a real queue into DuckDB, its consumer killed on its way."""
+    """Consume a backlog from a real queue into DuckDB, with kills of the consumer."""
     return drained("A backlog of statements", *((2_000, 1, 50) if small else (200_000, 4, 2_000)))
 
 
 def more_statements(*, small: bool) -> Section:
-    """Four times as many, by one consumer: for its memory."""
+    """Consume four times as many with one consumer, to check its memory."""
     return drained("A long backlog of statements", *((2_000, 0, 50) if small else (800_000, 0, 2_000)))
 
 
@@ -285,7 +285,7 @@ def drained(title: str, messages: int, deaths: int, largest: int) -> Section:
 
 
 def commit() -> str:
-    """The commit that is checked out; `-changed` if there is more in the folder than that."""
+    """Return the commit that is checked out, with `-changed` if the folder has uncommitted changes."""
     name = _git("rev-parse", "--short=12", "HEAD").strip() or "unknown"
     return f"{name}-changed" if _git("status", "--porcelain", "--untracked-files=no").strip() else name
 
@@ -296,7 +296,7 @@ def _git(*arguments: str) -> str:
 
 
 def _in_a_name(words: str) -> str:
-    """`-storm-of-fleet`: the report of a part does not replace that of the whole."""
+    """Return a suffix such as `-storm-of-fleet`: the report of a part does not replace that of the whole."""
     return "".join(f"-{word}" for word in re.findall(r"\w+", words.lower()))
 
 
@@ -318,7 +318,7 @@ def report(sections: list[Section], name: str, command: str) -> str:
 
 
 class Chosen(argparse.Namespace):
-    """What was asked for."""
+    """The parsed options."""
 
     small: bool
     minutes: float
@@ -327,7 +327,7 @@ class Chosen(argparse.Namespace):
 
 
 def parts(small: bool, minutes: float) -> dict[str, Callable[[], Section]]:
-    """Every part of a soak, by its name."""
+    """Return every part of a soak by its name."""
     profile = "ci" if small else "soak"
     plan = Plan(deliveries=300, workers=3, seed=SEED) if small else Plan(deliveries=20_000, kills=120, seed=SEED)
     of_a_system = Plan(deliveries=100, workers=2, kills=2, seed=SEED) if small else Plan(seconds=60, seed=SEED)

@@ -59,7 +59,7 @@ def test_a_wrong_merge_is_split_and_the_next_import_leaves_it_so(url: str) -> No
     shown = as_json("review", "p1", "--people", url)
     assert [(one["number"], one["source"], one["rule"]) for one in shown["records"]] == [
         (1, "csv", "new"),
-        (2, "crm", "likeness"),
+        (2, "crm", "likeness"),  # plain: ok
     ]
     assert "Ana Schmi" in call("review", "p1", "--people", url, "-o", "table").stdout
     unasked = call("review", "--split", "p1", "--people", url)
@@ -116,7 +116,7 @@ def test_what_cannot_be_done_says_why(url: str, words: tuple[str, ...], complain
 
 
 def test_a_read_creates_no_file(tmp_path: Path) -> None:
-    result = call("review", "--people", f"sqlite:///{tmp_path}/nobody.db")
+    result = call("review", "--people", f"sqlite:///{tmp_path}/missing.db")
     assert result.exit_code != 0
     assert "does not exist" in line(result)
     assert list(tmp_path.iterdir()) == []

@@ -24,7 +24,7 @@ from tests.learning.samples import statement, uuid
 
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS = {1: 30, 2: 10}  # by the number of servers; the warehouses have their own race tests
-AT_ONCE = 8
+CLIENTS = 8
 HEADERS = {
     "Authorization": f"Basic {b64encode(b'learner:secret').decode()}",
     "X-Experience-API-Version": "2.0.0",
@@ -66,18 +66,18 @@ def ask(address: str, method: str, told: dict[str, Any] | None = None, *, id: st
 
 @pytest.mark.mission("D1")
 def test_of_eight_different_statements_under_one_id_one_is_stored_in_each_of_30_rounds(addresses: list[str]) -> None:
-    together = threading.Barrier(AT_ONCE)
+    together = threading.Barrier(CLIENTS)
 
     def put(place: int, id: str, told: dict[str, Any]) -> int:
         together.wait()
         return ask(addresses[place % len(addresses)], "PUT", told, id=id)[0]
 
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(CLIENTS) as pool:
         for number in range(ROUNDS[len(addresses)]):
             id = uuid(f"round {number}")
-            versions = [statement(f"round {number}", result={"response": str(n)}) for n in range(AT_ONCE)]
-            statuses = list(pool.map(put, range(AT_ONCE), [id] * AT_ONCE, versions))
-            assert Counter(statuses) == {204: 1, 409: AT_ONCE - 1}, f"round {number}"
+            versions = [statement(f"round {number}", result={"response": str(n)}) for n in range(CLIENTS)]
+            statuses = list(pool.map(put, range(CLIENTS), [id] * CLIENTS, versions))
+            assert Counter(statuses) == {204: 1, 409: CLIENTS - 1}, f"round {number}"
             winner = versions[statuses.index(204)]
             for address in addresses:
                 assert json.loads(ask(address, "GET", id=id)[1])["result"] == winner["result"], (

@@ -143,9 +143,9 @@ together = threading.Barrier(8)
 def go():
     together.wait()
     check(statement(context={"team": {"objectType": "Group", "mbox": "mailto:team@example.com"}}))
-crew = [threading.Thread(target=go) for _ in range(8)]
-for one in crew: one.start()
-for one in crew: one.join()
+threads = [threading.Thread(target=go) for _ in range(8)]
+for one in threads: one.start()
+for one in threads: one.join()
 """
 
 

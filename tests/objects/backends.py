@@ -20,7 +20,7 @@ _servers: list[Ministack] = []
 
 
 def server() -> Ministack:
-    """One for the tests of a worker, started when the first of them needs it. It ends with its parent."""
+    """Return the S3 server of this test worker, started on first use. It ends with its parent."""
     if not _servers:
         from tests.servers.ministack import Ministack
 
@@ -36,8 +36,8 @@ def end() -> None:
 
 
 def s3() -> Any:
-    """Past the library."""
-    import boto3  # half a second, which child processes do without
+    """Return a client of S3 itself, without the library."""
+    import boto3  # takes half a second, which child processes avoid
 
     return boto3.client(
         "s3",
@@ -48,7 +48,7 @@ def s3() -> Any:
     )
 
 
-def place_of(kind: str, folder: Path) -> str:
+def url_of_kind(kind: str, folder: Path) -> str:
     if kind == "folder":
         return (folder / "objects").as_uri()
     server()
@@ -56,7 +56,7 @@ def place_of(kind: str, folder: Path) -> str:
 
 
 def opened(url: str, endpoint: str | None = None) -> Objects:
-    """Also in a child process."""
+    """Open the objects, also in a child process."""
     if url.startswith("file:"):
         return open_objects(url)
     return open_objects(url, endpoint=endpoint or os.environ[SERVER], **KEYS)

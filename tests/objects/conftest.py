@@ -1,4 +1,4 @@
-"""Both places, and both colours."""
+"""Both backends, sync and async."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def _server_ends() -> Iterator[None]:
 
 @pytest.fixture(params=["folder", "s3"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return backends.place_of(request.param, tmp_path)
+    return backends.url_of_kind(request.param, tmp_path)
 
 
 class InTurn:
-    """`AsyncObjects`, each call on an event loop of its own, so that one test body does for both colours."""
+    """`AsyncObjects`, each call on its own event loop, so that one test body covers sync and async."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects.aio
@@ -46,7 +46,7 @@ async def _collected(pieces: Any) -> list[bytes]:
 
 @pytest.fixture(params=["folder", "s3", "async folder"])
 def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    """The async face runs the blocking one in threads, so one place will do for it."""
+    """The async client runs the blocking one in threads, so one backend is enough for it."""
     mode, _, kind = request.param.rpartition(" ")
-    opened = backends.opened(backends.place_of(kind, tmp_path))
+    opened = backends.opened(backends.url_of_kind(kind, tmp_path))
     return InTurn(opened) if mode else opened

@@ -1,4 +1,4 @@
-"""What the tests put: two small documents, and one that does not go up in one request."""
+"""Contents for the tests: two small documents, and one that is too large for one request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LARGE = MAX_SINGLE_UPLOAD + 3 * PIECE + 5
 
 
 def large() -> Iterator[bytes]:
-    """More than goes up in one request, and never all of it at once."""
+    """Yield more than fits into one request, piece by piece."""
     for number in range(LARGE // PIECE):
         yield bytes([number % 251]) * PIECE
     yield b"12345"

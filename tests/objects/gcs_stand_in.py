@@ -1,6 +1,6 @@
-"""Answers as Google Cloud Storage's documentation says, for the few requests that are made: it shows what is asked.
+"""A fake Google Cloud Storage that answers as its documentation says, and shows which requests are made.
 
-No emulator of it keeps preconditions, so what Google itself does with these requests is not tested anywhere here.
+No emulator supports its preconditions, so the behaviour of Google's own server is not tested here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Storage(StandIn):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """For `open_objects`: where it is, and that no token is needed there."""
+        """Return the arguments for `open_objects`: the address, and that no token is needed."""
         place = {"gcs_base_url": self.url, "disable_oauth": True}
         key = place | {"client_email": "", "private_key": "", "private_key_id": ""}
         return {"service_account_key": json.dumps(key), "client_options": {"allow_http": True}}
@@ -100,7 +100,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(answer)
 
     def log_message(self, *_: object) -> None:
-        """Silent: the tests say what went wrong."""
+        """Log nothing: the tests report what went wrong."""
 
 
 def _xml(name: str, field: str, value: str) -> bytes:

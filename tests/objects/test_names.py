@@ -1,4 +1,4 @@
-"""Names of objects: none of them leaves its place, whatever the text it was made of."""
+"""Names of objects: none of them leaves its folder, whatever text it was made from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects are created in one step or left as they are, on a local folder and on S3, in both colours."""
+"""Objects are created in one step or left as they are, in a local folder and on S3, sync and async."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_large_one_is_hashed_on_its_way(objects: Any) -> None:
     assert objects.put("large", large()).status == "same"
     assert objects.put("large", b"".join(large())[:-1] + b"6", if_other="return").status == "other"
     assert sum(map(len, objects.pieces("large"))) == LARGE
-    assert objects.purge(0) == 0, "nothing is left of what was staged"
+    assert objects.purge(0) == 0, "nothing staged is left"
 
 
 @pytest.mark.parametrize("how", ["bytes", "path", "stream", "pipe"])

@@ -1,4 +1,4 @@
-"""Places that are away, refuse, or were not meant; and what a folder and Google Cloud Storage have of their own."""
+"""Backends that are down, refuse or are named wrongly; and what is specific to a folder and Google Cloud Storage."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from onceward import ConfigurationError, StoreUnavailable
 from onceward.errors import StoreBroken, StoreNotSetUp
 from onceward.objects import Objects, folder, open_objects
-from tests.objects.backends import KEYS, opened, place_of, server
+from tests.objects.backends import KEYS, opened, server, url_of_kind
 from tests.objects.contents import OTHER, PDF, large
 from tests.objects.gcs_stand_in import Storage
 from tests.servers.proxy import LOSE_REPLY, Proxy
@@ -38,13 +38,13 @@ def test_on_google_cloud_storage_every_request_that_gives_a_name_carries_the_con
 
 @pytest.mark.fault("F53")
 def test_a_create_whose_answer_is_lost_is_found_by_its_content(tmp_path: Path) -> None:
-    url = place_of("s3", tmp_path)
+    url = url_of_kind("s3", tmp_path)
     with Proxy("127.0.0.1", server().port) as proxy:
         objects = opened(url, endpoint=f"http://127.0.0.1:{proxy.port}")
         proxy.next(LOSE_REPLY)
         try:
             status = objects.put("a", PDF).status
-        except StoreUnavailable:  # the driver does not repeat what it believes to be unsafe
+        except StoreUnavailable:  # the driver does not repeat requests that it considers unsafe
             status = objects.put("a", PDF).status
         assert status == "same"
         assert objects.read("a") == PDF
@@ -107,7 +107,7 @@ def test_it_names_itself(tmp_path: Path) -> None:
 def test_an_object_reported_as_existing_is_as_durable_as_a_created_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever created it may have been killed between the link and the sync of its folder."""
+    """The process that created it may have been killed between the link and the sync of its folder."""
     objects = open_objects(tmp_path.as_uri())
     objects.put("2026/a", b"1")
     synced: list[Path] = []

@@ -1,4 +1,4 @@
-"""Of many who create one object at once one does; whoever is killed or forked meanwhile leaves all of it or nothing."""
+"""Of many concurrent creators of one object, one succeeds; a killed or forked one leaves all of it or nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from onceward import content_key
 from onceward.objects import Put
 from onceward.objects.backend import PIECE
-from tests.objects.backends import BUCKET, opened, place_of, s3
+from tests.objects.backends import BUCKET, opened, s3, url_of_kind
 from tests.objects.contents import OTHER, PDF, large
 
 
@@ -121,7 +121,7 @@ def test_a_worker_that_is_killed_leaves_all_of_it_or_nothing_under_the_name(url:
     whole = b"".join(bytes([number]) * PIECE for number in range(14))
     assert objects.content("a") == content_key(whole)
     objects.purge(0)
-    assert list(objects.names()) == ["a"], "what never became an object is swept away, and nothing else"
+    assert list(objects.names()) == ["a"], "only uploads that never became an object are cleaned up"
     assert objects.purge(0) == 0
 
 
@@ -129,7 +129,7 @@ def test_a_worker_that_is_killed_leaves_all_of_it_or_nothing_under_the_name(url:
 
 
 def test_what_another_program_put_there_is_not_deleted_nor_overwritten(tmp_path: Path) -> None:
-    url = place_of("s3", tmp_path)
+    url = url_of_kind("s3", tmp_path)
     objects = opened(url)
     put = objects.put("a", PDF)
     s3().put_object(Bucket=BUCKET, Key=f"{url.removeprefix(f's3://{BUCKET}/')}/a", Body=OTHER)

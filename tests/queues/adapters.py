@@ -1,4 +1,4 @@
-"""Adapters by the kind of their broker, also for the children of a test: nothing else is imported."""
+"""Adapters by the kind of their broker. Child processes of a test import them too, so nothing else is imported."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from onceward.queues import Queue
 from onceward.queues.nats import NatsQueue
 from onceward.queues.rabbitmq import RabbitQueue
 from onceward.queues.redis_streams import RedisStreamQueue
-from tests.queues.cloud import RENTED, rented
+from tests.queues.cloud import CLOUD_BROKERS, cloud_queue
 
 GROUP = "shop"
 
 
 def adapter(kind: str, url: str, name: str, *, dead_letters: bool, ack_deadline: float) -> Queue:
-    """An adapter on a queue that exists; also for the children of a test."""
-    if kind in RENTED:
-        return rented(kind, url, name, dead_letters=dead_letters, ack_deadline=ack_deadline)
+    """Return an adapter on an existing queue; child processes of a test use it too."""
+    if kind in CLOUD_BROKERS:
+        return cloud_queue(kind, url, name, dead_letters=dead_letters, ack_deadline=ack_deadline)
     dead = f"{name}.dead" if dead_letters else None
     if kind == "nats":
         return NatsQueue(url, stream=name, durable=GROUP, dead_letter=dead, ack_deadline=ack_deadline)

@@ -1,4 +1,4 @@
-"""Real brokers, seen past the adapters: how a queue is made and filled there, and how to tell what is left in it."""
+"""Real brokers without the adapters: create and fill a queue, and count the messages left in it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class OnNats:
         async def look(context: Any) -> int:
             try:
                 info = await context.consumer_info(self.name, GROUP)
-            except NotFoundError:  # nobody has consumed yet
+            except NotFoundError:  # no consumer has started yet
                 return int((await context.stream_info(self.name)).state.messages)
             return int(info.num_pending + info.num_ack_pending)
 
@@ -80,7 +80,7 @@ class OnNats:
         return found
 
     async def on(self, call: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
-        """What the call makes of a JetStream context."""
+        """Return the result of the call with a JetStream context."""
         import nats
 
         client = await nats.connect(self.url)
@@ -101,7 +101,7 @@ class OnRedisStreams:
         return adapter(self.kind, self.url, self.name, dead_letters=dead_letters, ack_deadline=ack_deadline)
 
     async def make(self) -> None:
-        """The consumer makes it."""
+        """Do nothing: the consumer creates the stream."""
 
     async def send(self, messages: Sent) -> None:
         with redis.Redis.from_url(self.url) as client:
@@ -126,14 +126,14 @@ class OnRedisStreams:
 
 
 class Counting(RabbitQueue):
-    """AMQP tells how many messages wait, but not how many are in somebody's hand."""
+    """Counts deliveries in flight: AMQP reports how many messages wait, but not how many are unacknowledged."""
 
     in_hand = 0
-    moves = 0  # so often something was taken or given back
+    moves = 0  # how often messages were received or returned
 
     async def close(self) -> None:
         await super().close()
-        self.in_hand = 0  # they are back
+        self.in_hand = 0  # its messages are back in the queue
 
     async def receive(self, max_messages: int, wait: float) -> list[Delivery]:
         received = await super().receive(max_messages, wait)
@@ -180,9 +180,9 @@ class OnRabbit:
         await self.on(publish)
 
     async def remaining(self) -> int:
-        """What waits or is delayed, and what our own adapters have in hand: those of other processes are not seen.
+        """Count waiting and delayed messages, and those in flight in this process; other processes are not seen.
 
-        Nothing may move meanwhile, or it is seen nowhere; but for what expires, which is looked for where it goes last.
+        No message may move meanwhile, or it is missed. Only expiring ones may: their target is counted last.
         """
         while True:
             before = sum(one.moves for one in self.made)
@@ -197,7 +197,7 @@ class OnRabbit:
         waiting = 0
         async with await aio_pika.connect(self.url) as connection:
             for name in names:
-                channel = await connection.channel()  # the broker closes it if there is no such queue
+                channel = await connection.channel()  # the broker closes the channel if there is no such queue
                 with contextlib.suppress(aio_pika.exceptions.ChannelNotFoundEntity):
                     waiting += (await channel.declare_queue(name, passive=True)).declaration_result.message_count or 0
         return waiting
@@ -215,7 +215,7 @@ class OnRabbit:
         return taken
 
     async def on(self, call: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
-        """What the call makes of a channel."""
+        """Return the result of the call with a channel."""
         import aio_pika
 
         async with await aio_pika.connect(self.url) as connection:

@@ -1,4 +1,4 @@
-"""The brokers that one rents, on their stand-ins, seen past the adapters. They keep their messages in memory."""
+"""The cloud brokers, on emulators and without the adapters. The emulators keep their messages in memory."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ PATIENCE = 30.0  # seconds for a call
 SHORTEST_SESSION = 3.0  # seconds: a busy machine must not look like a dead one
 LOOKING = 3.0  # seconds without a message after which there are none: longer than the ack deadline of a storm
 
-RENTED = ("kafka", "pubsub", "sqs")
+CLOUD_BROKERS = ("kafka", "pubsub", "sqs")
 
 Sent = Sequence[tuple[bytes, str]]
 
 
-class Standing:
-    """A server that is not restarted: it would forget everything."""
+class NeverRestarted:
+    """A server that is not restarted, because it would lose its messages."""
 
     def kill(self) -> None: ...
     def begin(self) -> None: ...
 
 
-def rented(kind: str, url: str, name: str, *, dead_letters: bool, ack_deadline: float) -> Queue:
-    """An adapter on a queue that exists; also for the children of a test."""
+def cloud_queue(kind: str, url: str, name: str, *, dead_letters: bool, ack_deadline: float) -> Queue:
+    """Return an adapter on an existing queue; child processes of a test use it too."""
     if kind == "kafka":
         ms = int(max(ack_deadline, SHORTEST_SESSION) * 1000)
         timeouts = {"max.poll.interval.ms": ms, "session.timeout.ms": ms, "heartbeat.interval.ms": ms // 6}
@@ -46,8 +46,8 @@ def rented(kind: str, url: str, name: str, *, dead_letters: bool, ack_deadline: 
     return SQSQueue(f"{url}/000000000000/{name}", dead_letter=dead, ack_deadline=int(ack_deadline), client=client)
 
 
-class Rented:
-    """What the three have in common."""
+class CloudBroker:
+    """What the three brokers have in common."""
 
     kind: str
 
@@ -68,10 +68,10 @@ class Rented:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Let go of what it looks with."""
+        """Close its clients."""
 
     def queue(self, *, dead_letters: bool, ack_deadline: float) -> Queue:
-        return rented(self.kind, self.url, self.name, dead_letters=dead_letters, ack_deadline=ack_deadline)
+        return cloud_queue(self.kind, self.url, self.name, dead_letters=dead_letters, ack_deadline=ack_deadline)
 
 
 # ── Kafka ──
@@ -81,18 +81,18 @@ def of_group(url: str, name: str) -> dict[str, Any]:
     return {"bootstrap.servers": url, "group.id": f"of-{name}"}
 
 
-class OnKafka(Rented):
+class OnKafka(CloudBroker):
     kind = "kafka"
 
     async def make(self) -> None:
         for topic in (self.name, f"{self.name}-dead"):
-            self.onlooker.list_topics(topic, timeout=PATIENCE)  # the mock makes what it is asked about
+            self.onlooker.list_topics(topic, timeout=PATIENCE)  # the mock creates topics that are asked for
 
     async def send(self, messages: Sent) -> None:
         self.produce([(body, -1) for body, _ in messages])
 
     def produce(self, messages: list[tuple[bytes, int]]) -> None:
-        """To the partition of each; -1: any."""
+        """Send each message to its partition; -1 means any."""
         from confluent_kafka import Producer
 
         producer = Producer({"bootstrap.servers": self.url})
@@ -104,7 +104,7 @@ class OnKafka(Rented):
         return sum(self._ends(self.name).values()) - self.committed()
 
     def committed(self) -> int:
-        """How many messages of all partitions are done."""
+        """Return how many messages of all partitions are committed."""
         from confluent_kafka import TopicPartition
 
         asked = [TopicPartition(self.name, number) for number in self._ends(self.name)]
@@ -134,7 +134,7 @@ class OnKafka(Rented):
 
     @cached_property
     def onlooker(self) -> Any:
-        """Asks what the group has committed, and never joins it."""
+        """Return a consumer that reads the group's commits and never joins it."""
         from confluent_kafka import Consumer
 
         return Consumer(of_group(self.url, self.name))
@@ -146,7 +146,7 @@ class OnKafka(Rented):
 # ── Pub/Sub ──
 
 
-class OnPubSub(Rented):
+class OnPubSub(CloudBroker):
     kind = "pubsub"
 
     def __init__(self, url: str) -> None:
@@ -172,7 +172,7 @@ class OnPubSub(Rented):
                 await asyncio.to_thread(future.result, timeout=PATIENCE)
 
     async def remaining(self) -> int:
-        """The emulator does not tell: all that it has is taken, counted and given back."""
+        """Take, count and return all messages: the emulator has no counter."""
         with self.subscriber() as subscriber:
             found: dict[str, str] = {}
             while more := self._pulled(subscriber, self._subscription):
@@ -213,7 +213,7 @@ def sqs_client(url: str) -> Any:
     )
 
 
-class OnSQS(Rented):
+class OnSQS(CloudBroker):
     kind = "sqs"
 
     def __init__(self, url: str) -> None:

@@ -1,4 +1,4 @@
-"""A queue in memory, consumed to its end."""
+"""Consume a queue in memory until it is empty."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onceward.testing.queues import wait_until
 
 
 async def consumed(queue: MemoryQueue, handler: Any, **choices: Any) -> None:
-    """Everything that is in the queue."""
+    """Consume everything that is in the queue."""
     consumer = Consumer(handler, queue, first_delay="10ms", longest_delay="100ms", **choices)
     consumer.poll_timeout = 0.05
     task = asyncio.create_task(consumer.consume())

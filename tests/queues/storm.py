@@ -18,7 +18,7 @@ from tests.queues.brokers import Broker
 from tests.queues.worker import is_ready
 
 DUPLICATES = 0.3
-PATIENCE = 120.0  # seconds without a new row after which nothing will come any more
+PATIENCE = 120.0  # seconds without a new row after which no more are expected
 LOOK = 0.1
 
 
@@ -28,7 +28,7 @@ class Restarts(Protocol):
 
 
 class Storm(NamedTuple):
-    """How it went."""
+    """The result of a storm."""
 
     messages: int
     events: int
@@ -43,8 +43,8 @@ class Storm(NamedTuple):
         return self.effects == self.events and not self.doubled and not self.left and self.ended_in_order
 
 
-class Crew:
-    """The workers."""
+class WorkerPool:
+    """The worker processes."""
 
     def __init__(self, broker: Broker, database: Path, size: int) -> None:
         place = (broker.kind, broker.url, broker.name, str(database))
@@ -56,14 +56,14 @@ class Crew:
         return subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
 
     def kill_one(self, dice: random.Random) -> None:
-        """And somebody else takes its place."""
+        """Kill one worker and start another in its place."""
         place = dice.randrange(len(self.members))
         self.members[place].kill()
         self.members[place].wait()
         self.members[place] = self.start()
 
     def revive(self) -> None:
-        """Whoever finds no broker when it starts ends; somebody else is started, as by a supervisor."""
+        """Restart workers that ended because the broker was down when they started, as a supervisor would."""
         self.members = [one if one.poll() is None else self.start() for one in self.members]
 
     def stop(self) -> list[int]:
@@ -94,7 +94,7 @@ def storm(
     connection.close()
     asyncio.run(broker.make())
     asyncio.run(broker.send([(json.dumps({"id": id}).encode(), f"m{number}") for number, id in enumerate(ids)]))
-    pool = Crew(broker, database, workers)
+    pool = WorkerPool(broker, database, workers)
     try:
         for blow in range(kills):
             _await_rows(pool, database, events * (blow + 1) // (kills + 1))
@@ -105,7 +105,7 @@ def storm(
                 server.begin()
         _await_rows(pool, database, events)
         codes = pool.stop()
-        while asyncio.run(broker.remaining()):  # duplicates that had to wait are not done yet
+        while asyncio.run(broker.remaining()):  # delayed duplicates may still be open
             pool.members = [pool.start()]
             _await_empty(broker)
             codes += pool.stop()
@@ -125,7 +125,7 @@ def _rows(database: Path) -> list[int]:
         connection.close()
 
 
-def _await_rows(pool: Crew, database: Path, wanted: int) -> None:
+def _await_rows(pool: WorkerPool, database: Path, wanted: int) -> None:
     before, since = -1, time.monotonic()
     while (rows := len(set(_rows(database)))) < wanted:
         if rows != before:

@@ -1,4 +1,4 @@
-"""A consumer that hands whole batches to one call: what becomes of each delivery."""
+"""A consumer that passes whole batches to one call: the outcome of each delivery."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def once(request: pytest.FixtureRequest) -> Once | AsyncOnce:
 
 
 class Warehouse:
-    """Merges by itself: knows what came before."""
+    """Merges rows: it knows which rows it has."""
 
     def __init__(self) -> None:
         self.rows: dict[int, str] = {}
@@ -139,7 +139,7 @@ async def test_a_function_that_forgets_an_event_acknowledges_none() -> None:
 
     await consumed(queue, Batch(once, forgetful, name="rows"))
     assert calls[0] == 2
-    assert once.counts["delivered_later"] == 2, "one outcome for two events says nothing of either"
+    assert once.counts["delivered_later"] == 2, "one outcome for two events applies to neither"
 
 
 async def test_batches_go_one_after_the_other_and_the_loop_stays_free() -> None:

@@ -1,4 +1,4 @@
-"""The story of a consumer, told by each broker for real."""
+"""The conformance tests of queues, on each real broker."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class OnBroker(QueueConformance):
     async def dead_letters(self) -> list[bytes]:
         return await self.broker.dead_letters()
 
-    def goes_on_after(self, on: Callable[..., Coroutine[Any, Any, Any]], loss: Any) -> None:
-        """What the consumer had made at the broker is gone: it makes it again."""
+    def recreates_after(self, on: Callable[..., Coroutine[Any, Any, Any]], loss: Any) -> None:
+        """What the consumer created at the broker was deleted: it creates it again."""
 
         async def story() -> None:
             async with self.consuming(recording_handler(AsyncOnce(MemoryStore()), seen := HandlerLog())):
@@ -50,7 +50,7 @@ class OnBroker(QueueConformance):
                 await on(loss)
 
                 async def arrives() -> bool:
-                    await self.send("b")  # the first ones may have no queue to go to
+                    await self.send("b")  # the first messages may have no queue yet
                     return "b" in seen.effects
 
                 await wait_until(arrives)
@@ -84,10 +84,10 @@ class TestNats(OnBroker):
             await context.delete_consumer(self.broker.name, "shop")
 
         assert isinstance(self.broker, OnNats)
-        self.goes_on_after(self.broker.on, delete)
+        self.recreates_after(self.broker.on, delete)
 
     def test_dead_letters_of_two_streams_under_one_id_are_two(self) -> None:
-        """JetStream keeps one message of an id: the second one would be acknowledged away."""
+        """JetStream keeps one message per id: the second dead letter would be acknowledged and dropped."""
         other = OnNats(nats.shared())
 
         async def story() -> None:
@@ -122,7 +122,7 @@ class TestNats(OnBroker):
 
     def test_a_dead_letter_that_is_as_large_as_can_be_ends_no_connection(self) -> None:
         async def story() -> None:
-            large = b"x" * (1024 * 1024 - 80)  # with its own header it just fits
+            large = b"x" * (1024 * 1024 - 80)  # with its own header, it just fits
             once = AsyncOnce(MemoryStore())
             async with self.consuming(recording_handler(once, HandlerLog()), dead_letters=True):
                 await self.put(large, "m1")
@@ -201,10 +201,10 @@ class TestRedisStreams(OnBroker):
             with redis.Redis.from_url(self.broker.url) as client:
                 await call(client)
 
-        self.goes_on_after(on, delete)
+        self.recreates_after(on, delete)
 
     def test_a_large_batch_is_delayed_without_a_connection_for_each(self) -> None:
-        """redis-py refuses the hundred and first; then the consumer would take its broker to be away."""
+        """redis-py refuses the 101st connection; the consumer would then treat the broker as down."""
         once = AsyncOnce(MemoryStore())
 
         @once(key="{event[id]}", name="book", max_attempts=2)
@@ -269,7 +269,7 @@ class TestRabbit(OnBroker):
             await channel.queue_delete(self.broker.name)
 
         assert isinstance(self.broker, OnRabbit)
-        self.goes_on_after(self.broker.on, delete)
+        self.recreates_after(self.broker.on, delete)
 
     def test_headers_that_only_a_broker_should_write_cost_no_message(self) -> None:
         import aio_pika

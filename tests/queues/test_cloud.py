@@ -1,7 +1,7 @@
-"""SQS, Pub/Sub and Kafka: the story that every adapter tells, and a storm. Their pages say what stays untested.
+"""SQS, Pub/Sub and Kafka: the conformance tests of queues, and a storm. Their pages say what is not tested.
 
-One test a broker, its stories side by side: each of them mostly waits, and the servers are slow to start. What is about
-the consumer more than about the adapter is told of these brokers in `make soak`, where the storm is larger, too.
+One test per broker runs its cases concurrently: each case mostly waits, and the servers are slow to start. Cases about
+the consumer rather than the adapter run on these brokers only in `make soak`, with a larger storm.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import pytest
 from onceward.queues import Delivery, Queue
 from onceward.queues.pubsub import PubSubQueue
 from onceward.testing.queues import QueueConformance
-from tests.queues.cloud import OnKafka, OnPubSub, OnSQS, Rented, Standing
+from tests.queues.cloud import CloudBroker, NeverRestarted, OnKafka, OnPubSub, OnSQS
 from tests.queues.storm import storm
 from tests.servers.kafka import KafkaServer
 from tests.servers.ministack import Ministack
 from tests.servers.pubsub import PubSubServer
 
-TELLS_ALL = "ONCEWARD_STORM_MESSAGES" in os.environ  # as `make soak` says
+RUN_ALL = "ONCEWARD_STORM_MESSAGES" in os.environ  # set by `make soak`
 MESSAGES = int(os.environ.get("ONCEWARD_STORM_MESSAGES", "60"))
 KILLS = int(os.environ.get("ONCEWARD_STORM_KILLS", "1"))
 OF_ADAPTERS = (
@@ -39,12 +39,12 @@ OF_ADAPTERS = (
 ALL = tuple(name for name in vars(QueueConformance) if name.startswith("test_"))
 
 
-class Told(QueueConformance):
-    """A story of one of these brokers."""
+class CloudConformance(QueueConformance):
+    """The conformance tests on one of these brokers."""
 
     ack_deadline = 4.0
 
-    def __init__(self, broker: Rented) -> None:
+    def __init__(self, broker: CloudBroker) -> None:
         self.broker = broker
 
     def queue(self, *, dead_letters: bool, ack_deadline: float) -> Queue:
@@ -60,8 +60,8 @@ class Told(QueueConformance):
         return await self.broker.dead_letters()
 
 
-class Noting(PubSubQueue):
-    """Notes what was acknowledged: the emulator does not tell what is left."""
+class AckRecorder(PubSubQueue):
+    """Records acknowledged messages: the emulator does not report what is left."""
 
     notes: set[str]
 
@@ -70,18 +70,18 @@ class Noting(PubSubQueue):
         self.notes |= {one.message.id for one in deliveries}
 
 
-class ToldOfPubSub(Told):
-    def __init__(self, broker: Rented) -> None:
+class PubSubConformance(CloudConformance):
+    def __init__(self, broker: CloudBroker) -> None:
         super().__init__(broker)
         self._notes: set[str] = set()
         self._put = 0
 
     def queue(self, *, dead_letters: bool, ack_deadline: float) -> Queue:
         queue: Any = super().queue(dead_letters=dead_letters, ack_deadline=ack_deadline)
-        queue.__class__ = Noting
+        queue.__class__ = AckRecorder
         queue.notes = self._notes
-        noting: Queue = queue
-        return noting
+        recorder: Queue = queue
+        return recorder
 
     async def put(self, body: bytes, id: str) -> None:
         await super().put(body, id)
@@ -91,43 +91,43 @@ class ToldOfPubSub(Told):
         return self._put - len(self._notes)
 
 
-def tell(told: type[Told], broker: type[Rented], url: str) -> None:
-    """Each story on a queue of its own."""
+def run_cases(suite: type[CloudConformance], broker: type[CloudBroker], url: str) -> None:
+    """Run each case on its own queue."""
 
     def one(name: str) -> None:
         with closing(broker(url)) as own:
             asyncio.run(own.make())
-            getattr(told(own), name)()
+            getattr(suite(own), name)()
 
-    names = ALL if TELLS_ALL else OF_ADAPTERS
+    names = ALL if RUN_ALL else OF_ADAPTERS
     with ThreadPoolExecutor(len(OF_ADAPTERS)) as pool:
-        told_by = {name: pool.submit(one, name) for name in names}
-    wrong = [error.with_traceback(error.__traceback__) for one in told_by.values() if (error := one.exception())]
+        results = {name: pool.submit(one, name) for name in names}
+    wrong = [error.with_traceback(error.__traceback__) for one in results.values() if (error := one.exception())]
     if wrong:
-        raise BaseExceptionGroup(f"not so: {[name for name, one in told_by.items() if one.exception()]}", wrong)
+        raise BaseExceptionGroup(f"failed: {[name for name, one in results.items() if one.exception()]}", wrong)
 
 
-def weather(broker: Rented, folder: Path) -> None:
-    """Duplicates, and consumers killed at random. The server stays: it would forget everything."""
+def run_storm(broker: CloudBroker, folder: Path) -> None:
+    """Run a storm of duplicates and random kills. The server is not killed: it would lose its messages."""
     with closing(broker):
-        workers = 2 if TELLS_ALL else 1  # starting them is most of the work
-        done = storm(broker, Standing(), folder / "shop.db", messages=MESSAGES, kills=KILLS, workers=workers)
-    # So few messages may be done before the one started last listens to signals: how it ends is told elsewhere.
+        workers = 2 if RUN_ALL else 1  # most of the time goes into starting them
+        done = storm(broker, NeverRestarted(), folder / "shop.db", messages=MESSAGES, kills=KILLS, workers=workers)
+    # So few messages may be done before the last worker handles signals: other tests check how it ends.
     assert done._replace(ended_in_order=True).passed, done
 
 
 pytestmark = [
     pytest.mark.mission("D1", "D5"),
     pytest.mark.fault("F70", "F71", "F72"),
-    pytest.mark.timeout(7200 if TELLS_ALL else 300),
+    pytest.mark.timeout(7200 if RUN_ALL else 300),
 ]
 
 
 def test_sqs(tmp_path: Path) -> None:
     server = Ministack().begin()
     try:
-        tell(Told, OnSQS, server.url)
-        weather(OnSQS(server.url), tmp_path)
+        run_cases(CloudConformance, OnSQS, server.url)
+        run_storm(OnSQS(server.url), tmp_path)
     finally:
         server.end()
 
@@ -135,8 +135,8 @@ def test_sqs(tmp_path: Path) -> None:
 def test_pubsub(tmp_path: Path) -> None:
     server = PubSubServer().begin()
     try:
-        tell(ToldOfPubSub, OnPubSub, server.address)
-        weather(OnPubSub(server.address), tmp_path)
+        run_cases(PubSubConformance, OnPubSub, server.address)
+        run_storm(OnPubSub(server.address), tmp_path)
     finally:
         server.end()
 
@@ -144,7 +144,7 @@ def test_pubsub(tmp_path: Path) -> None:
 def test_kafka(tmp_path: Path) -> None:
     server = KafkaServer().begin()
     try:
-        tell(Told, OnKafka, server.address)
-        weather(OnKafka(server.address), tmp_path)
+        run_cases(CloudConformance, OnKafka, server.address)
+        run_storm(OnKafka(server.address), tmp_path)
     finally:
         server.end()

@@ -1,4 +1,4 @@
-"""`onceward consume module:app`: a process that works until it is told to stop."""
+"""`onceward consume module:app`: a process that works until it gets a signal."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def rows(place: Path, table: str) -> list[str]:
     connection = sqlite3.connect(place / "shop.db", timeout=30)
     try:
         return [id for (id,) in connection.execute(f"SELECT id FROM {table} ORDER BY rowid")]
-    except sqlite3.OperationalError:  # nobody has made it yet
+    except sqlite3.OperationalError:  # the table does not exist yet
         return []
     finally:
         connection.close()
@@ -98,7 +98,7 @@ def test_sigterm_lets_it_finish_what_it_has_begun_and_begin_nothing_more(
     assert rows(tmp_path, "effects") == ["slow"]
     assert asyncio.run(broker.remaining()) == 1
     with Once(f"sqlite:///{tmp_path}/shop.db") as once:
-        assert once.stats().total("executed", "default/book") == 1, "it counts, without being told to"
+        assert once.stats().total("executed", "default/book") == 1, "it counts by default"
 
 
 def test_a_second_signal_exits_immediately_and_the_work_is_not_acknowledged(

@@ -1,4 +1,4 @@
-"""What a consumer does by itself, whatever the broker: keys, batches, threads, and what it says when it cannot."""
+"""What a consumer does on any broker: keys, batches, threads, and its configuration errors."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_a_small_batch_is_not_worth_two_calls() -> None:
 
 @pytest.mark.parametrize("together", [True, False])
 async def test_claims_whose_work_was_cancelled_before_it_began_are_given_back(together: bool) -> None:
-    """The cancellation comes in the very step that claims the second part: its tasks are there, but none has begun."""
+    """The cancellation comes in the same step that claims the second part: its tasks exist, but none has started."""
     once, seen, queue = AsyncOnce(Overlapping()), HandlerLog(), MemoryQueue()
     if together:
         once.engine.answer = None
@@ -82,7 +82,7 @@ async def test_claims_whose_work_was_cancelled_before_it_began_are_given_back(to
     assert len(seen.effects) == 50
     assert once.engine.heartbeat.shortest_lease() is None
     page = await once.store.scan(Filter(states=(RecordState.PENDING,)), cursor=None, limit=1, timeout=1)
-    assert not page.records, "nobody would ever get them while this process keeps their leases alive"
+    assert not page.records, "no consumer would ever get them while this process keeps their leases alive"
 
 
 class Overlapping(MemoryStore):
@@ -295,18 +295,18 @@ def test_what_cannot_work_is_refused_where_it_is_declared() -> None:
     @once(key="x")
     def one(event: Any) -> None: ...
 
-    for handler, at_once, why in [
+    for handler, concurrency, why in [
         (plain, 1, "neither a decorated function"),
         (two, 1, "parameters that a consumer cannot fill"),
         (one, 0, "would receive no messages"),
         (once.state("trucks"), 1, "nor a state with a decode="),
     ]:
         with pytest.raises(ConfigurationError, match=why):
-            Consumer(handler, MemoryQueue(), concurrency=at_once)
+            Consumer(handler, MemoryQueue(), concurrency=concurrency)
 
 
 def test_the_conformance_kit_notices_a_broken_queue() -> None:
-    """A queue that acknowledges what it is asked to deliver later loses messages: the story fails on it."""
+    """A queue that acknowledges instead of delaying loses messages: the conformance test fails on it."""
     from tests.queues.test_memory import TestMemory
 
     class Loses(MemoryQueue):

@@ -1,4 +1,4 @@
-"""What a consumer records: states, and the results of a batch, together."""
+"""What a consumer records: states, and the results of a batch together."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Keeping(MemoryStore):
 
 
 async def test_results_of_a_batch_are_recorded_together(tmp_path: Path) -> None:
-    """Handlers that end at the same time share a call, as claims do; each still has a record of its own."""
+    """Handlers that end at the same time share a call, as claims do; each still has its own record."""
     once, seen, queue = AsyncOnce(f"sqlite:///{tmp_path}/shop.db"), HandlerLog(), MemoryQueue()
     calls = settlements_of(once)
     for number in range(100):
@@ -116,7 +116,7 @@ async def test_a_cancelled_consumer_records_what_had_returned(tmp_path: Path) ->
 
 
 def settlements_of(once: AsyncOnce, refusals: int = 0) -> list[int]:
-    """How many settlements each call to the store has, from now on."""
+    """Count the settlements of each call to the store from now on."""
     calls: list[int] = []
     settle = once.store.settle
 
@@ -148,7 +148,7 @@ class SlowToHear(MemoryQueue):
 
 
 async def test_unrecorded_results_are_recorded_when_the_consumer_ends(tmp_path: Path) -> None:
-    """A task that is cancelled before its first step never takes it."""
+    """A task that is cancelled before its first step never runs."""
     once = AsyncOnce(f"sqlite:///{tmp_path}/shop.db", lease="60s")
     book = recording_handler(once, HandlerLog())
     (held,) = await claim_together(once.engine, [book.job(({"id": "a"},), {})])

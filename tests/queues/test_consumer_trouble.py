@@ -1,4 +1,4 @@
-"""Consumers whose messages, brokers or processes give out."""
+"""Consumers whose messages, brokers or processes fail."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Nameless(MemoryQueue):
 
 @pytest.mark.fault("F72")
 async def test_work_that_kills_its_process_again_and_again_is_dead_lettered() -> None:
-    """Attempts count on claim: the last claimant finds the record parked."""
+    """Attempts are counted when claimed: the last consumer finds the record parked."""
     once, queue = AsyncOnce(MemoryStore(), lease="50ms"), MemoryQueue(dead_letters=True)
 
     @once(key="{event[id]}", name="book", max_attempts=2)
@@ -96,7 +96,7 @@ class Interrupted(MemoryQueue):
 
 @pytest.mark.fault("F70")
 async def test_a_delivery_whose_claim_is_lost_is_not_kept() -> None:
-    """Else the broker would keep it from whoever could do it now."""
+    """Otherwise the broker would not redeliver it to another consumer."""
     once, queue = AsyncOnce(MemoryStore(), lease="300ms"), Watched(ack_deadline=0.3)
     begun, go_on = asyncio.Event(), asyncio.Event()
     queue.put(b'{"id": "a"}')
@@ -113,7 +113,7 @@ async def test_a_delivery_whose_claim_is_lost_is_not_kept() -> None:
     await once.forget(book.key({"id": "a"}), force=True)
     await wait_until(lambda: once.counts.get("lost", 0) > 0)
     queue.extended.clear()
-    await wait_until(lambda: len(queue.delivered) > 1)  # the broker gives it to the next one
+    await wait_until(lambda: len(queue.delivered) > 1)  # the broker delivers it to the next consumer
     assert queue.delivered[0] not in queue.extended
     go_on.set()
     consumer.stop()

@@ -1,4 +1,4 @@
-"""What is special about Kafka: offsets, which are committed in order. The story of all adapters is in test_cloud.py."""
+"""Only in Kafka: offsets are committed in order. The conformance tests of all adapters are in test_cloud.py."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def kafka() -> Iterator[KafkaServer]:
 
 def test_what_is_done_ahead_of_its_turn_is_committed_with_what_it_waits_for() -> None:
     offsets = Offsets()
-    for offset in (7, 8, 10, 11):  # 9 is no message: Kafka's own markers have offsets, too
+    for offset in (7, 8, 10, 11):  # offset 9 is not a message: Kafka's own markers have offsets too
         offsets.mark_received(offset)
     assert (offsets.position, offsets.needs_commit) == (7, False)
     offsets.mark_done(8)
@@ -58,7 +58,7 @@ async def opened(topic: OnKafka, **choices: Any) -> KafkaQueue:
     quick = {
         "session.timeout.ms": 3000,
         "heartbeat.interval.ms": 500,
-    }  # the mock gives partitions away only when a session is over
+    }  # the mock reassigns partitions only when a session is over
     queue = KafkaQueue(topic.name, of_group(topic.url, topic.name) | quick, **choices)
     await queue.open()
     return queue
@@ -101,7 +101,7 @@ async def test_a_partition_whose_first_message_is_never_done_is_paused_in_the_en
 
 @pytest.mark.fault("F70")
 async def test_a_consumer_at_its_concurrency_limit_stays_in_its_group(kafka: KafkaServer) -> None:
-    """It receives nothing meanwhile, and a member that does not poll is put out of its group."""
+    """It receives nothing meanwhile, and Kafka removes a member that does not poll from its group."""
     topic = OnKafka(kafka.address)
     topic.produce([(b'{"id": "a"}', 0), (b'{"id": "b"}', 0)])
     once = AsyncOnce(MemoryStore())

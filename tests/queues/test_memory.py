@@ -1,4 +1,4 @@
-"""The queue in this process does what a broker does."""
+"""The in-process queue behaves like a broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rule: one outcome, one thing that becomes of the delivery."""
+"""The rule: each outcome has exactly one settlement of the delivery."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every effect once and nothing left in the queue, whatever is killed meanwhile."""
+"""Every effect happens once and nothing is left in the queue, whatever is killed meanwhile."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.servers.redis import RedisServer
 MESSAGES = int(os.environ.get("ONCEWARD_STORM_MESSAGES", "2000"))
 FEWER = int(
     os.environ.get("ONCEWARD_STORM_MESSAGES", "600")
-)  # for the others: they meet the same kills; the soak has all
+)  # for the other brokers: they get the same kills; the soak sends all
 KILLS = int(os.environ.get("ONCEWARD_STORM_KILLS", "2"))
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
 

@@ -1,4 +1,4 @@
-"""What is wrong here is not wrong with the message: it comes again, and nothing of it is told to the logs."""
+"""Errors that are not the message's fault: it is redelivered, and its content is not logged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NEVER = 3600.0
 @pytest.mark.fault("F72")
 @pytest.mark.parametrize("blocking", [False, True])
 async def test_work_that_ends_in_a_cancellation_of_its_own_comes_again(blocking: bool) -> None:
-    """A task that it waited for was cancelled, say. Else the delivery stays in a hand that has let go of it."""
+    """For example, a task that it awaited was cancelled. Otherwise the delivery would stay in flight forever."""
     once: Any = Once(MemoryStore()) if blocking else AsyncOnce(MemoryStore())
     queue, tried = MemoryQueue(ack_deadline=NEVER), []
 
@@ -44,13 +44,13 @@ async def test_work_that_ends_in_a_cancellation_of_its_own_comes_again(blocking:
 
     book = once(key="{event[id]}", name="book")(attempt_blocking if blocking else attempt_async)
     queue.put(b'{"id": "a"}')
-    queue.put(b'{"id": "a"}')  # one after the other: the other way through the batch
+    queue.put(b'{"id": "a"}')  # one after another: the other code path of a batch
     await consumed(queue, book)
     assert len(tried) == 2
 
 
 @pytest.mark.mission("D5")
-@pytest.mark.parametrize("error", [ClaimError("no thread can be had"), RuntimeError("a bug")])
+@pytest.mark.parametrize("error", [ClaimError("no thread can be started"), RuntimeError("a bug")])
 async def test_an_error_while_claiming_does_not_dead_letter_the_message(error: Exception) -> None:
     store, seen = Troubled(error), HandlerLog()
     once, queue = AsyncOnce(store), MemoryQueue(dead_letters=True)
@@ -61,7 +61,7 @@ async def test_an_error_while_claiming_does_not_dead_letter_the_message(error: E
 
 
 class Troubled(MemoryStore):
-    """Raises once what no store should."""
+    """A store that raises an unexpected error once."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ async def test_two_unreadable_messages_under_one_id_have_two_records() -> None:
 
 
 async def test_explain_describes_the_record_of_a_dead_lettered_message() -> None:
-    """It is no work: nobody knows how it ended is not true of it, and to resolve it runs nothing."""
+    """The record is not of work: its outcome is not unknown, and resolving it runs nothing."""
     once, queue = AsyncOnce(MemoryStore()), MemoryQueue()
     queue.put(b"no JSON", id="m1")
     await consumed(queue, recording_handler(once, HandlerLog()))
@@ -140,13 +140,13 @@ async def test_what_a_body_says_is_not_in_the_events() -> None:
 
     queue.put(b"4111 1111 1111 1111")
     await consumed(queue, recording_handler(once, HandlerLog()), decode=read)
-    assert "4111" in queue.dead[0][1]  # there the body is as well
+    assert "4111" in queue.dead[0][1]  # the body is in the record as well
     assert told
     assert not [event for event in told if "4111" in repr(event)]
 
 
 async def test_a_broker_that_cannot_delay_is_not_polled_in_a_tight_loop() -> None:
-    """It gives back at once what it could not put off."""
+    """The broker redelivers immediately what it could not delay."""
     once, queue = AsyncOnce(MemoryStore()), NeverLater(ack_deadline=0.001)
 
     @once(key="{event[id]}", name="book")

@@ -20,7 +20,7 @@ LEASE = "2s"
 
 
 def consumer(kind: str, url: str, name: str, database: str) -> Consumer:
-    """Its effect is a row, written together with the record."""
+    """Return a consumer whose effect is a row, written together with the record."""
     once = Once(f"sqlite:///{database}?synchronous=normal", lease=LEASE)
     own = threading.local()
 
@@ -37,11 +37,11 @@ def consumer(kind: str, url: str, name: str, database: str) -> Consumer:
 
 
 def is_ready(database: Path, pid: int) -> Path:
-    """There once a SIGTERM is understood."""
+    """Return the file that exists once the worker handles SIGTERM."""
     return database.parent / f"ready-{pid}"
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # until the consumer has its own
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # until the consumer installs its own handler
     is_ready(Path(sys.argv[4]), os.getpid()).touch()
     consumer(*sys.argv[1:5]).run()

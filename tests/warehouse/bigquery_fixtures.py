@@ -1,4 +1,4 @@
-"""Datasets in BigQuery's emulator, reached by a front that may lose answers, and warehouses on them."""
+"""Fixtures: datasets in BigQuery's emulator, reached through a proxy that may lose answers, and warehouses on them."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def url(front: Front, dataset: str) -> str:
     return url_of(front, dataset)
 
 
-def url_of(place: BigQueryServer | Front, dataset: str) -> str:
-    return f"bigquery://onceward-test/{dataset}?endpoint={place.endpoint}"
+def url_of(server: BigQueryServer | Front, dataset: str) -> str:
+    return f"bigquery://onceward-test/{dataset}?endpoint={server.endpoint}"
 
 
 @pytest.fixture

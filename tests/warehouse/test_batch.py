@@ -1,4 +1,4 @@
-"""What goes into a load: checked, without duplicates, in order. No warehouse is needed for it."""
+"""Rows of a load: checked, without duplicates, in order. No warehouse is needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loads into BigQuery's emulator: what is promised of every warehouse, which values arrive, and what is refused."""
+"""Loads into BigQuery's emulator: the promises of every warehouse, which values arrive, and what is refused."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.warehouse.test_loads import (
 )
 from tests.warehouse.test_values import VALUES, _json, rows
 
-__all__ = [  # told here so that pytest finds them: the fixtures, and the tests that run on these here too
+__all__ = [  # imported here so that pytest finds them: the fixtures, and tests that also run on BigQuery
     "dataset",
     "emulator",
     "front",
@@ -53,7 +53,7 @@ __all__ = [  # told here so that pytest finds them: the fixtures, and the tests 
     "url",
 ]
 
-pytestmark = pytest.mark.timeout(INSTALLING)  # whoever comes first installs the emulator
+pytestmark = pytest.mark.timeout(INSTALLING)  # the first test installs the emulator
 
 
 @pytest.mark.mission("D1")
@@ -110,7 +110,7 @@ def test_a_large_batch_goes_up_in_several_requests(front: Front, dataset: str, m
     house.close()
 
 
-# ── what may be wrong ──
+# ── errors ──
 
 
 def test_a_table_of_bigquery_that_is_there_must_fit(house: BigQueryWarehouse, query: Query) -> None:
@@ -149,7 +149,7 @@ def test_a_load_that_is_refused_leaves_nothing_and_may_be_repeated_once_the_tabl
     assert query("SELECT COUNT(*) FROM counted") == [(0,)]
     query("DROP TABLE counted")
     query("CREATE TABLE counted (id STRING, n INT64)")
-    assert house.load("1", strict, rows).inserted == 2, "the job that failed is not held against it"
+    assert house.load("1", strict, rows).inserted == 2, "the failed job does not block it"
 
 
 def test_no_rows_are_a_load_like_any_other(house: BigQueryWarehouse) -> None:
@@ -187,7 +187,7 @@ def test_a_server_that_is_away_means_not_loaded(monkeypatch: pytest.MonkeyPatch)
         "bigquery://[",
         "bigquery://project",
         "bigquery://project/d-x",
-        "bigquery://p/d?colour=red",
+        "bigquery://p/d?unknown=1",
         "bigquery:///d",
     ],
 )

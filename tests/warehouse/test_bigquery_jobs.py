@@ -1,4 +1,4 @@
-"""Jobs in BigQuery's emulator whose answer is lost, who are in each other's way or killed: each load is done once."""
+"""Jobs in BigQuery's emulator that lose their answer, conflict or are killed: each load is done once."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from tests.servers.bigquery_front import Front
 from tests.warehouse.bigquery_fixtures import asking, dataset, emulator, front, prepared, url_of
 from tests.warehouse.test_loads import STATEMENTS, USERS
 
-__all__ = ["dataset", "emulator", "front"]  # fixtures, told here so that pytest finds them
+__all__ = ["dataset", "emulator", "front"]  # fixtures, imported here so that pytest finds them
 
-pytestmark = pytest.mark.timeout(INSTALLING)  # whoever comes first installs the emulator
+pytestmark = pytest.mark.timeout(INSTALLING)  # the first test installs the emulator
 
 
 def staged(house: BigQueryWarehouse, dataset: str) -> list[str]:
@@ -39,7 +39,7 @@ def test_an_answer_that_is_lost_costs_nothing(front: Front, dataset: str, lost: 
     house = prepared(url_of(front, dataset))
     front.lose(*lost)
     loaded = house.load("batch 1", USERS, [{"user_id": "anna"}, {"user_id": "bo"}])
-    assert (loaded.inserted, loaded.replayed) == (2, False), "it is our load, although its answer was lost"
+    assert (loaded.inserted, loaded.replayed) == (2, False), "the load is ours, although its answer was lost"
     assert front.lost == len(lost)
     assert len(front.repeated) >= len(set(lost)), "sent again under the same id, which is the same job"
     assert asking(house, dataset)("SELECT COUNT(*) FROM users") == [(2,)]
@@ -51,7 +51,7 @@ def test_an_answer_that_is_lost_costs_nothing(front: Front, dataset: str, lost: 
 def test_without_an_id_of_its_own_a_job_whose_answer_is_lost_would_be_done_twice(
     front: Front, dataset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The broken variant: the test above could fail."""
+    """A broken variant, to show that the test above can fail."""
     house = prepared(url_of(front, dataset))
     asked = Jobs.retry_request
 
@@ -88,7 +88,7 @@ def test_a_transaction_that_conflicts_is_repeated_under_the_next_id(front: Front
 def another_in_its_transaction(
     front: Front, url: str, load_id: str, row: dict[str, Any], table: Table = STATEMENTS
 ) -> Iterator[None]:
-    """It is let go when it has been in somebody's way."""
+    """The other transaction is released once it has caused a conflict."""
     other = prepared(url)
     other.prepare(table)
     front.hold()
@@ -113,9 +113,9 @@ def another_in_its_transaction(
 def test_no_two_loads_into_a_table_run_their_transactions_at_the_same_time(
     front: Front, dataset: str, whose: str
 ) -> None:
-    """Or both would insert what neither has found: on BigQuery, statements that only insert do not conflict.
+    """Otherwise both would insert rows that neither found: on BigQuery, statements that only insert do not conflict.
 
-    Also if one of them knows the table as another dataset's.
+    Also if one of them reaches the table from another dataset.
     """
     house = prepared(url_of(front, dataset))
     elsewhere = (f"{dataset}_b", structs.replace(STATEMENTS, name=f"{dataset}.{STATEMENTS.name}"))
@@ -149,7 +149,7 @@ def test_a_load_that_never_gets_its_turn_says_so_and_may_be_repeated(
     front.abort(5)
     with pytest.raises(StoreUnavailable, match="conflicts with other loads, 3 times"):
         house.load("batch 1", USERS, [{"user_id": "anna"}])
-    assert house.load("batch 1", USERS, [{"user_id": "anna"}]).inserted == 1, "what was aborted before does not count"
+    assert house.load("batch 1", USERS, [{"user_id": "anna"}]).inserted == 1, "aborted jobs do not count"
     house.close()
 
 
@@ -167,7 +167,7 @@ def test_a_record_that_was_deleted_lets_the_load_run_again(front: Front, dataset
 def test_overlapping_concurrent_loads_insert_each_row_once(
     request: pytest.FixtureRequest, dataset: str, place: str
 ) -> None:
-    """Of transactions at once the front aborts all but one, as BigQuery does; the bare emulator lets them wait."""
+    """Of concurrent transactions, the proxy aborts all but one, as BigQuery does; the bare emulator lets them wait."""
     url = url_of(request.getfixturevalue(place), dataset)
     house = prepared(url)
     inserted: list[int] = []
@@ -230,7 +230,7 @@ def test_a_loader_that_is_killed_leaves_all_or_nothing_in_bigquery(front: Front,
     again = house.load("1", USERS, [{"user_id": f"u{n}"} for n in range(10)])
     assert (again.inserted, again.replayed) == (10, is_there)
     assert query("SELECT COUNT(*) FROM users") == [(10,)]
-    assert set(staged(house, dataset)) <= front.expiring, "what was left is removed by BigQuery"
+    assert set(staged(house, dataset)) <= front.expiring, "BigQuery removes the leftovers"
     house.close()
 
 

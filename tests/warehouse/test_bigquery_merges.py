@@ -1,4 +1,4 @@
-"""Merges into BigQuery's emulator: what is promised of every warehouse, and learning records there."""
+"""Merges into BigQuery's emulator: the promises of every warehouse, and learning records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.warehouse.test_merges import (
     test_whole_means_all_of_it_or_nothing,
 )
 
-__all__ = [  # told here so that pytest finds them
+__all__ = [  # imported here so that pytest finds them
     "dataset",
     "emulator",
     "front",
@@ -50,7 +50,7 @@ def prepared(url: str) -> ComparesRows:
 
 @pytest.mark.mission("D1")
 def test_of_two_different_concurrent_rows_one_is_inserted_and_the_other_reported(url: str) -> None:
-    """Merges that only insert do not conflict on BigQuery: the turn keeps them apart."""
+    """Merges that only insert do not conflict on BigQuery: the table lock serialises them."""
     houses = [prepared(url) for _ in range(2)]
     together = threading.Barrier(2)
     verdicts: list[str] = []

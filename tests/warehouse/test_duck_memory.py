@@ -71,18 +71,18 @@ def test_a_setting_that_is_wrong_is_explained(settings: str, why: str, tmp_path:
     with pytest.raises(ConfigurationError) as refused:
         open_warehouse(f"duckdb:///{tmp_path}/house.duckdb?{settings}")
     assert why in str(refused.value)
-    assert not list(tmp_path.iterdir()), "nothing was made"
+    assert not list(tmp_path.iterdir()), "no file was created"
 
 
 def test_more_memory_than_can_be_counted_is_explained_and_the_file_is_let_go(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="999999999TB is not an amount of memory") as caught:
         open_warehouse(f"duckdb:///{tmp_path}/house.duckdb?memory_limit=999999999TB")
     assert_free(tmp_path / "house.duckdb")
-    assert caught.value.__traceback__, "which holds on to all that it has seen"
+    assert caught.value.__traceback__, "the exception keeps the failed connection alive"
 
 
 def assert_free(file: Path) -> None:
-    """Another process may open it."""
+    """Check that another process may open the file."""
     code = f"import duckdb; duckdb.connect({str(file)!r}).close()"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
@@ -109,7 +109,7 @@ def test_too_little_memory_is_explained_and_nothing_is_lost(tmp_path: Path) -> N
 
 
 def test_large_rows_go_in_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Handed over in one piece, the same rows would need more than there is."""
+    """In one piece, the same rows would need more memory than allowed."""
     rows = [fact(str(n), "1", f"{n}" + "x" * 65_536) for n in range(250)]
     size = sum(len(row["said"]) for row in rows)
     assert size > 7 * CHUNK_BYTES
@@ -124,7 +124,7 @@ def test_large_rows_go_in_piece_by_piece(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.mission("D1")
 def test_a_batch_that_does_not_fit_into_memory_is_recognised_row_by_row(tmp_path: Path) -> None:
-    """Whatever DuckDB does when the sides of a join spill to disk: no row may be missed, or it would go in twice."""
+    """Even if the sides of a join spill to disk, no row may be missed, or it would be inserted twice."""
     wide = Table(name="wide", columns={"id": "text", "said": "text"}, key=("id",))
     with closing(DuckWarehouse(parse(f"duckdb:///{tmp_path}/house.duckdb?threads=2&primary_key=no"))) as house:
         house.prepare(wide)
@@ -157,7 +157,7 @@ def test_a_row_without_its_key_is_refused_by_the_table_itself(house: DuckWarehou
 
 
 def test_of_two_concurrent_merges_of_one_key_the_later_one_starts_over(house: DuckWarehouse, url: str) -> None:
-    """The other one is through after we have begun: in our snapshot, its row is not there."""
+    """The other merge commits after ours began: our snapshot does not contain its row."""
     with closing(opened(url)) as other:
         assert _merged_in_between(house, other) == ("different",)
         assert house.query(COUNTED) == [(1, 1)]
@@ -166,7 +166,7 @@ def test_of_two_concurrent_merges_of_one_key_the_later_one_starts_over(house: Du
 def test_without_turns_the_row_would_be_there_twice(
     house: DuckWarehouse, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So the turns are what keeps it from that, and the test above can fail."""
+    """The turns prevent that, and the test above can fail."""
     monkeypatch.setattr(DuckTransaction, "count_turn", lambda _self, _table: None)
     with closing(opened(url)) as other:
         assert _merged_in_between(house, other) == ("inserted",)
@@ -174,7 +174,7 @@ def test_without_turns_the_row_would_be_there_twice(
 
 
 def _merged_in_between(house: DuckWarehouse, other: DuckWarehouse) -> tuple[str, ...]:
-    """What is answered to the one who began first, if the other one merges the same key before it has a turn."""
+    """Return the result of a merge, if another one merges the same key before it gets its turn."""
     merging = house._transaction
     begun = 0
 
@@ -192,7 +192,7 @@ def _merged_in_between(house: DuckWarehouse, other: DuckWarehouse) -> tuple[str,
 
 @pytest.mark.mission("D1")
 def test_six_concurrent_connections_insert_each_row_once(house: DuckWarehouse, url: str) -> None:
-    """Under all names of the table, and with loads among the merges."""
+    """Under all names of the table, and with loads between the merges."""
     named = [
         Table(name=name, columns=FACTS.columns, key=("id",), same_by=("digest",)) for name in ("main.facts", "FACTS")
     ]
@@ -224,7 +224,7 @@ def test_six_concurrent_connections_insert_each_row_once(house: DuckWarehouse, u
 
 @pytest.mark.parametrize("settings", ["", "?primary_key=no"])
 def test_six_threads_open_a_new_file_concurrently(tmp_path: Path, settings: str) -> None:
-    """Each of them makes the tables, if they are not there yet."""
+    """Each of them creates the tables if they are missing."""
     errors: list[BaseException] = []
     line = threading.Barrier(6)
     analysed = Table(name="analysis.facts", columns=FACTS.columns, key=("id",), same_by=("digest",))
@@ -248,7 +248,7 @@ def test_six_threads_open_a_new_file_concurrently(tmp_path: Path, settings: str)
 
 
 def test_a_long_merge_is_waited_for(house: DuckWarehouse, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without an index all rows of a table are in each other's way: whoever comes second would give up."""
+    """Without an index, all rows of a table conflict with each other: the second merge would fail."""
     monkeypatch.setattr("onceward.warehouse.duck.ATTEMPTS", 1)
     merging = house._transaction
     begun, told = threading.Event(), list[str]()
@@ -256,7 +256,7 @@ def test_a_long_merge_is_waited_for(house: DuckWarehouse, url: str, monkeypatch:
     def slowly(table: Table) -> DuckTransaction:
         taken = merging(table)
         begun.set()
-        second.join(0.2)  # it can not end before we do
+        second.join(0.2)  # it cannot end before we do
         return taken
 
     def follow() -> None:

@@ -1,4 +1,4 @@
-"""Tables of DuckDB that their owner has made, or changes while we work: with an index, with rows, with columns."""
+"""DuckDB tables that the user created, or changes while we work: with an index, rows or columns."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_unique_index_does_what_the_hint_for_a_table_without_a_key_asks_for(ho
     row = {"order": "a", "Line": 1, "digest": "1"}
     assert house.merge(ORDERS, [row, {**row, "Line": 2}]).verdicts == ("inserted", "inserted")
     assert house.merge(ORDERS, [row, {**row, "digest": "2"}]).verdicts == ("same", "different")
-    assert house.query("SELECT count(*) FROM onceward_turns") == [(0,)], "the index keeps them apart"
+    assert house.query("SELECT count(*) FROM onceward_turns") == [(0,)], "the index keeps them unique"
 
 
 @pytest.mark.parametrize(

@@ -133,9 +133,7 @@ def test_a_row_that_replaces_is_written_only_if_it_differs_and_is_not_older(hous
     late = house.load("4", USERS, [anna | {"name": "late", "seen": 4}])
     assert (late.updated, late.unchanged) == (0, 1)
     assert query("SELECT name, seen FROM users") == [("Anna B.", 6)]
-    assert house.load("5", USERS, [anna | {"name": None, "seen": 6}]).updated == 1, (
-        "nothing is not the same as something"
-    )
+    assert house.load("5", USERS, [anna | {"name": None, "seen": 6}]).updated == 1, "NULL differs from a value"
     assert house.load("6", USERS, [anna | {"name": "Anna", "seen": 6}]).updated == 1
 
 
@@ -247,7 +245,7 @@ def test_a_column_that_would_round_what_is_loaded_is_refused(
 
 @pytest.mark.parametrize("there", ["bigint", "numeric", "real", "date"])
 def test_a_column_of_sqlite_that_would_make_a_number_of_a_text_is_refused(tmp_path: Path, there: str) -> None:
-    """`0012` would become 12, and the row of another document."""
+    """`0012` would become 12, which is the row of another document."""
     with closing(SQLiteWarehouse(f"sqlite:///{tmp_path}/house.db")) as house:
         house.connection.execute(f"CREATE TABLE counted (id text PRIMARY KEY, value {there}, untyped)")
         with pytest.raises(ConfigurationError, match="convert some texts to numbers"):

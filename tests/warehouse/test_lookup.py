@@ -1,4 +1,4 @@
-"""Look-ups for many rows: one question for what is not known, and never more memory than allowed."""
+"""Look-ups for many rows: one query for unknown keys, and never more memory than allowed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onceward.warehouse import Lookup
 
 
 class Users:
-    """Who answers, and what was asked."""
+    """A user table that records its queries."""
 
     def __init__(self) -> None:
         self.asked: list[list[str]] = []
@@ -22,7 +22,7 @@ class Users:
         self.asked.append(list(keys))
         if self.fails:
             raise ConnectionError("the database is away")
-        return {key: key.upper() for key in keys if not key.startswith("nobody")}
+        return {key: key.upper() for key in keys if not key.startswith("unknown")}
 
 
 @pytest.mark.mission("D6")
@@ -52,8 +52,8 @@ def test_the_cache_is_bounded_and_the_least_used_goes_first() -> None:
 def test_a_key_that_was_not_found_is_looked_up_again() -> None:
     users = Users()
     lookup = Lookup(users.find)
-    assert lookup.get("nobody") is None
-    assert lookup.get("nobody") is None
+    assert lookup.get("unknown") is None
+    assert lookup.get("unknown") is None
     assert len(users.asked) == 2
 
 
@@ -99,13 +99,13 @@ def test_an_answer_in_flight_when_its_key_was_forgotten_is_not_kept() -> None:
 
     def find(keys: Sequence[str]) -> dict[str, str]:
         read = {key: teams[key] for key in keys}
-        if teams["anna"] == "UVM":  # somebody changes it between our reading and our answer
+        if teams["anna"] == "UVM":  # another writer changes it between our query and our answer
             teams["anna"] = "Formal"
             lookup.forget("anna")
         return read
 
     lookup: Lookup[str, str] = Lookup(find)
-    assert lookup.get("anna") == "UVM", "it was so when it was asked"
+    assert lookup.get("anna") == "UVM", "this was true when it was queried"
     assert lookup.get("anna") == "Formal"
 
 

@@ -1,4 +1,4 @@
-"""Merging rows that may have come before: the same once more, or another one under the key of the first."""
+"""Merge rows that may exist: the same row again, or a different one under the same key."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_batch_that_contradicts_itself_does_not_go_in_as_a_whole_also_if_what_
         house.merge(FACTS, [fact("b", "1"), fact("a", "1", at=5), fact("a", "1"), fact("a", "1", at=6)], whole=True)
     assert told(house) == {"a": "1"}
     same = [fact("b", "1"), fact("b", "1", at=5)]
-    assert house.merge(FACTS, same, whole=True).verdicts == ("inserted", "same"), "what is missing contradicts nothing"
+    assert house.merge(FACTS, same, whole=True).verdicts == ("inserted", "same"), "a missing value contradicts nothing"
 
 
 def test_many_that_differ_are_not_all_named(house: ComparesRows) -> None:
@@ -149,7 +149,7 @@ def test_a_table_says_what_makes_a_row_the_same(house: ComparesRows) -> None:
 
 @pytest.mark.mission("D1")
 def test_of_eight_concurrent_merges_one_inserts_and_the_others_differ(house: ComparesRows, url: str) -> None:
-    """On DuckDB as threads with one connection, elsewhere each with one of its own."""
+    """On DuckDB, the threads share one connection; elsewhere each has its own."""
     houses = [house] * 8 if url.startswith("duckdb") else [house, *(opened(url) for _ in range(7))]
     for number in range(20):
         together = threading.Barrier(8)

@@ -1,4 +1,4 @@
-"""Any value that a batch accepts arrives in the warehouse as it left."""
+"""Any value that a batch accepts is stored unchanged in the warehouse."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ class House:
 
 
 def _time(value: Any) -> int | None:
-    """Microseconds; SQLite has the text."""
+    """Return microseconds; SQLite stores times as text."""
     since = datetime.fromisoformat(value) - datetime(1970, 1, 1, tzinfo=UTC) if isinstance(value, str) else value
     return since // timedelta(microseconds=1) if isinstance(since, timedelta) else since
 
 
 def _json(value: Any) -> str | None:
-    """JSON as one text, whatever the engine has made of its blanks and its order."""
+    """Return JSON as one canonical text, because engines change blanks and order."""
     if value is None:
         return None
     return msgspec.json.encode(msgspec.json.decode(value) if isinstance(value, str) else value, order="sorted").decode()
@@ -97,7 +97,7 @@ def house(request: pytest.FixtureRequest) -> Iterator[House]:
 @given(st.lists(rows, max_size=5))
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_is_loaded_is_what_is_there(house: House, given_rows: list[dict[str, Any]]) -> None:
-    if house.kind == "postgres":  # which keeps JSON strings as text, and so a psycopg str is a JSON value already
+    if house.kind == "postgres":  # JSON strings stay text there, so that a psycopg str is already a JSON value
         given_rows = [row | {"j": [row["j"]]} for row in given_rows]
     expected = {(*row[:5], _json(row[5])) for row in batch_of(VALUES, given_rows).rows}
     assert house.loaded(given_rows) == expected

@@ -1,4 +1,4 @@
-"""What needs no broker: a client library that is missing, and the answers of SQS to a batch."""
+"""Cloud adapters without a broker: a missing client library, and the answers of SQS to a batch."""
 
 from __future__ import annotations
 
@@ -37,6 +37,6 @@ def test_a_batch_that_sqs_did_in_part_has_failed() -> None:
 
 
 def test_a_delivery_that_is_ours_no_longer_is_no_failure_of_sqs() -> None:
-    """Whoever has it now settles it; if nobody does, it comes again."""
+    """Its current consumer settles it; if that fails, SQS redelivers it."""
     _check("delete_message_batch", {"Failed": [{"Id": "3", "Code": "ReceiptHandleIsInvalid", "SenderFault": True}]})
     _check("delete_message_batch", {"Successful": []})
