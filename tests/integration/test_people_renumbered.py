@@ -50,7 +50,7 @@ def test_many_people_are_found_by_one_query_and_an_invalid_address_finds_no_one(
     assert people.find(email="no address") is None
     with pytest.raises(ConfigurationError, match="takes a list"):
         people.find_many(email="anna@example.com")
-    with pytest.raises(ConfigurationError, match="no strong key"):
+    with pytest.raises(ConfigurationError, match="not a strong key"):
         people.find(name="Anna")
 
 
