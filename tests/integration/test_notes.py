@@ -168,4 +168,4 @@ def test_a_record_that_cannot_be_read_does_not_hide_the_others_in_a_list(sqlite_
     url = f"sqlite:///{sqlite_client.backend.path}"
     listed = call("ls", "--store", url)
     assert {one["key"] for one in json.loads(listed.stdout)} == {"a", "z"}
-    assert "the record of k holds what no Onceward writes" in listed.stderr
+    assert "the record of k is invalid, and was skipped" in listed.stderr

@@ -270,7 +270,7 @@ def test_exceptions_carry_the_declared_reason_and_start_with_it(declared: SyncCl
     work = by_name(declared, "email", lambda prospect_id: pause.here() if prospect_id == 1 else None, on_done="raise")
     running = declared.start(work, 1)
     pause.reached()
-    with pytest.raises(AlreadyRunning, match=r"^send_in_progress: .* holds it") as caught:
+    with pytest.raises(AlreadyRunning, match=r"^send_in_progress: .* is processing it") as caught:
         work(1)
     assert caught.value.reason == "send_in_progress"
     pause.go()
