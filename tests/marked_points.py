@@ -27,7 +27,11 @@ def _in(path: Path) -> Iterator[str]:
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in KINDS):
             continue
         if ast.unparse(node.func.value) == "pytest.mark":
-            yield from (f"{node.func.attr} {one.value}" for one in node.args if isinstance(one, ast.Constant))
+            yield from (
+                f"{node.func.attr} {one.value}"
+                for one in node.args
+                if isinstance(one, ast.Constant) and isinstance(one.value, int | str)
+            )
 
 
 if __name__ == "__main__":
