@@ -148,8 +148,9 @@ async def continue_run(attempt: Attempt) -> Attempt | Outcome[Any]:  # noqa: C90
             value = call_handler(attempt)
             if job.is_async:
                 try:
-                    # One statement: if a signal interrupts after it, the result is already known.
-                    value = attempt.result = await value
+                    if type(value) is CoroutineType or hasattr(value, "__await__"):
+                        # One statement: if a signal interrupts after it, the result is already known.
+                        value = attempt.result = await value
                 except BaseException as error:  # noqa: BLE001 (as in `call_handler`)
                     attempt.raised = error
             if attempt.raised is None:
