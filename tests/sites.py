@@ -52,9 +52,9 @@ class Reply(NamedTuple):
     @property
     def problem(self) -> dict[str, Any]:
         assert self.header("content-type") == "application/problem+json", self
-        told: dict[str, Any] = json.loads(self.body)
-        assert told["status"] == self.status
-        return told
+        problem: dict[str, Any] = json.loads(self.body)
+        assert problem["status"] == self.status
+        return problem
 
 
 Answer = tuple[int, Headers, bytes | list[bytes]]
@@ -157,7 +157,7 @@ class WsgiSite(Site):
         asked = Asked(environ["REQUEST_METHOD"], environ["PATH_INFO"], environ["QUERY_STRING"].encode(), body)
         status, headers, answer = self.answer(asked)
         shown = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
-        start_response(f"{status} told", shown)
+        start_response(f"{status} Reason", shown)
         return [answer] if isinstance(answer, bytes) else iter(answer)
 
     def request(self, method: str, path: str, query: bytes, headers: Headers, chunks: list[bytes]) -> Reply:
@@ -175,10 +175,10 @@ class WsgiSite(Site):
             shown = shown if shown in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{shown}"
             text = value.decode("latin-1")
             environ[shown] = f"{environ[shown]},{text}" if shown in environ and shown.startswith("HTTP_") else text
-        told: list[Any] = []
+        head: list[Any] = []
 
         def start_response(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
-            told[:] = [int(status[:3]), [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]]
+            head[:] = [int(status[:3]), [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]]
             return lambda data: None
 
         answer = self.app(environ, start_response)
@@ -188,7 +188,7 @@ class WsgiSite(Site):
             close = getattr(answer, "close", None)
             if close is not None:
                 close()
-        return Reply(told[0], told[1], body)
+        return Reply(head[0], head[1], body)
 
     def close(self) -> None:
         self.once.close()
@@ -257,7 +257,7 @@ async def reply_to(app: Any, scope: dict[str, Any], messages: list[Any]) -> Repl
     """Send one request to an ASGI application; the client stays until it has the whole answer."""
     waiting = iter(messages)
     done = asyncio.Event()
-    told: list[Any] = []
+    head: list[Any] = []
     parts: list[bytes] = []
 
     async def receive() -> Any:
@@ -269,7 +269,7 @@ async def reply_to(app: Any, scope: dict[str, Any], messages: list[Any]) -> Repl
 
     async def send(message: Any) -> None:
         if message["type"] == "http.response.start":
-            told[:] = [message["status"], [(bytes(name), bytes(value)) for name, value in message["headers"]]]
+            head[:] = [message["status"], [(bytes(name), bytes(value)) for name, value in message["headers"]]]
         elif message["type"] == "http.response.body":
             assert not done.is_set(), "nothing is sent after the end of an answer"
             parts.append(message.get("body", b""))
@@ -278,7 +278,7 @@ async def reply_to(app: Any, scope: dict[str, Any], messages: list[Any]) -> Repl
 
     await app(scope, receive, send)
     assert done.is_set(), "the answer is incomplete"
-    return Reply(told[0], told[1], b"".join(parts))
+    return Reply(head[0], head[1], b"".join(parts))
 
 
 SITES: dict[str, type[Site]] = {"asgi": AsgiSite, "wsgi": WsgiSite}

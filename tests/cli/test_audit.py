@@ -143,8 +143,8 @@ def test_show_and_explain_say_what_was_done_to_the_record() -> None:
     assert [one["why"] for one in as_json("show", "parked")["audit"]] == ["no such transfer"]
     shown = call("show", "parked", "-o", "table").stdout
     assert f"{user_and_host()}  resolve not applied  PARKED → FAILED: no such transfer" in shown
-    told = as_json("explain", "parked")["explanation"][-1]
-    assert f": {user_and_host()} ran resolve not applied, from PARKED to FAILED. Reason: no such transfer." in told
+    output = as_json("explain", "parked")["explanation"][-1]
+    assert f": {user_and_host()} ran resolve not applied, from PARKED to FAILED. Reason: no such transfer." in output
     assert "Changed manually " in call("explain", "parked", "-o", "table").stdout
     assert as_json("show", "done")["audit"] == []
 

@@ -329,9 +329,9 @@ def test_the_help_teaches_with_examples_and_the_exit_codes() -> None:
         for code, meaning in MEANINGS.items():
             assert f"{code.value:>3}  {meaning}" in text
     for name in program.commands:
-        told = call(name, "--help")
-        assert told.exit_code == 0
-        assert "\\b" not in told.stdout, "click's marker for lines that are not rewrapped"
+        result = call(name, "--help")
+        assert result.exit_code == 0
+        assert "\\b" not in result.stdout, "click's marker for lines that are not rewrapped"
 
 
 def test_every_error_of_the_library_has_an_exit_code() -> None:

@@ -40,20 +40,20 @@ def fill():
         except OSError:
             pass
 
-told = {"first": onceward("run", "--key", "first", "--", "echo", "hi")}
+results = {"first": onceward("run", "--key", "first", "--", "echo", "hi")}
 fill()
 for words in json.loads(sys.argv[1]):
-    told[" ".join(words)] = onceward(*words)
+    results[" ".join(words)] = onceward(*words)
 os.remove("ballast")
 filling = "dd if=/dev/zero of=ballast bs=1k 2>/dev/null; yes | head -c 100000"
-told["full meanwhile"] = onceward("run", "--key", "meanwhile", "--lease", "500ms", "--", "sh", "-c", filling)
+results["full meanwhile"] = onceward("run", "--key", "meanwhile", "--lease", "500ms", "--", "sh", "-c", filling)
 os.remove("ballast")
-told["ran"] = os.path.exists("ran")
-told["replay"] = onceward("run", "--key", "first", "--", "echo", "hi")
-told["again"] = onceward("run", "--key", "second", "--", "touch", "ran")
-told["states"] = {one["key"]: one["standing"] for one in json.loads(onceward("ls")[1])}
-told["trail"] = json.loads(onceward("audit")[1])
-print(json.dumps(told))
+results["ran"] = os.path.exists("ran")
+results["replay"] = onceward("run", "--key", "first", "--", "echo", "hi")
+results["again"] = onceward("run", "--key", "second", "--", "touch", "ran")
+results["states"] = {one["key"]: one["standing"] for one in json.loads(onceward("ls")[1])}
+results["trail"] = json.loads(onceward("audit")[1])
+print(json.dumps(results))
 """
 REASON = "x" * 1000
 WORDS = (
@@ -83,21 +83,21 @@ def test_a_full_disk_is_one_line_for_every_command_and_nothing_is_run(own_mounts
     command = [*own_mounts, sys.executable, "-c", SCENARIO, json.dumps(WORDS)]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["first"] == [0, "hi\n", ""]
+    results = json.loads(done.stdout)
+    assert results["first"] == [0, "hi\n", ""]
     for words in WORDS:
-        code, out, err = told[" ".join(words)]
+        code, out, err = results[" ".join(words)]
         assert (code, out) == (Exit.FULL, ""), (words, err)
         assert (err.startswith("onceward: sqlite:"), err.count("\n")) == (True, 1), err
         assert "the disk is full; nothing was written" in err
-    code, _, err = told["full meanwhile"]
+    code, _, err = results["full meanwhile"]
     assert (code, err.count("\n")) == (Exit.UNKNOWN, 1), err
     assert "did not confirm the result" in err
-    assert told["ran"] is False
-    assert told["replay"] == [0, "hi\n", ""], "what was acknowledged is there"
-    assert told["again"][0] == 0, "and it works once there is room"
-    assert told["states"] == {"first": "COMPLETED", "meanwhile": "PENDING lapsed", "second": "COMPLETED"}
-    assert told["trail"] == []
+    assert results["ran"] is False
+    assert results["replay"] == [0, "hi\n", ""], "what was acknowledged is there"
+    assert results["again"][0] == 0, "and it works once there is room"
+    assert results["states"] == {"first": "COMPLETED", "meanwhile": "PENDING lapsed", "second": "COMPLETED"}
+    assert results["trail"] == []
 
 
 @pytest.fixture

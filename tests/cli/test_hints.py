@@ -78,8 +78,8 @@ def test_explain_says_so_too(key: str) -> None:
         with pytest.raises(OSError, match="cut off"):
             once.run(key, _cut_off)
         assert call("retry", "--", key).exit_code == Exit.REFUSED
-        told = " ".join(as_json("explain", "--", key)["explanation"])
-        assert type_in(told, "--yes") == Exit.OK
+        explanation = " ".join(as_json("explain", "--", key)["explanation"])
+        assert type_in(explanation, "--yes") == Exit.OK
         assert state_of(once, key) is RecordState.COMPLETED
 
 
@@ -141,6 +141,6 @@ def test_a_saga_says_what_can_be_typed(key: str) -> None:
         steps = Step("reserve", reserve, undo=undo), Step("wire", wire, undo=undo, after_crash="park")
         saga = once.saga("order", *steps, Step("ship", reserve, kind="pivot"), key=key)
         assert saga.outcome().kind == "parked"
-        told = call("forget", "--yes", "--", key)
-        assert told.exit_code == Exit.REFUSED
-        assert type_in(line(told), "--yes") == Exit.OK
+        refused = call("forget", "--yes", "--", key)
+        assert refused.exit_code == Exit.REFUSED
+        assert type_in(line(refused), "--yes") == Exit.OK

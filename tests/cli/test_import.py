@@ -66,8 +66,8 @@ def test_a_dry_run_and_a_repeated_import_report_rejected_rows_like_the_run_itsel
 def test_the_threshold_and_the_similarity_match_are_options(folder: Path, words: tuple[str, ...], people: int) -> None:
     rows = 'Name,City,Country\nAnna Schmidt,Berlin,DE\nAna Schmidt,Berlin,DE\n"Schmidt, Anna",berlin,Germany\n'
     (folder / "users.csv").write_text(rows)
-    told = as_json("import", "users.csv", "--people", "sqlite:///people.db", *words)
-    assert told["counts"]["to_review"] == (0 if words else 1)
+    summary = as_json("import", "users.csv", "--people", "sqlite:///people.db", *words)
+    assert summary["counts"]["to_review"] == (0 if words else 1)
     assert count(folder) == people
     assert call("import", "users.csv", "--accept", "0", "--people", "sqlite:///people.db").exit_code == Exit.USAGE
 
@@ -111,8 +111,8 @@ def test_what_cannot_work_is_one_line(folder: Path, words: tuple[str, ...], comp
 def test_a_column_that_is_probably_a_known_field_is_reported_and_not_mapped(folder: Path) -> None:
     (folder / "users.csv").write_text("Email,Birthday,Last name,Surname,Team\na@example.com,1980-02-01,Berg,Berg,UVM\n")
     done = call("import", "users.csv", "--into", "sqlite:///people.db", "-o", "table")
-    told = 'Birthday was stored under its own name: use --map "Birthday=date_of_birth" to match people by it'
-    assert done.stdout.splitlines()[0] == told
+    hint = 'Birthday was stored under its own name: use --map "Birthday=date_of_birth" to match people by it'
+    assert done.stdout.splitlines()[0] == hint
     assert "Last name" not in done.stdout, "its field is filled by another column"
     words = ("import", "users.csv", "--into", "sqlite:///people.db")
     assert as_json(*words)["overlooked"] == {"Birthday": "date_of_birth"}

@@ -51,10 +51,10 @@ def fingerprint(folder: Path) -> str:
 
 def test_a_dry_run_shows_the_versions_and_the_statements_and_changes_nothing(old: Path) -> None:
     before = fingerprint(old)
-    told = call("migrate", "--dry-run", "-o", "table")
-    assert told.exit_code == 0
-    assert f"version 1; this Onceward writes version {schema.LATEST}" in told.stdout
-    assert "CREATE TABLE onceward_audit (" in told.stdout
+    result = call("migrate", "--dry-run", "-o", "table")
+    assert result.exit_code == 0
+    assert f"version 1; this Onceward writes version {schema.LATEST}" in result.stdout
+    assert "CREATE TABLE onceward_audit (" in result.stdout
     document = as_json("migrate", "--dry-run")
     assert (document["version"], document["latest"], document["done"]) == (1, schema.LATEST, False)
     assert document["statements"][0].startswith("CREATE TABLE onceward_audit")
@@ -137,10 +137,10 @@ def test_a_newer_schema_that_lets_us_work_beside_it_needs_nothing(old: Path) -> 
     assert call("migrate", "--yes").exit_code == 0
     with closing(sqlite3.connect("onceward.db")) as raw, raw:
         raw.execute("UPDATE onceward_meta SET value = 99 WHERE name = 'schema_version'")
-    told = call("migrate", "-o", "table")
-    assert told.exit_code == 0
-    assert "version 99 (newer than this Onceward" in told.stdout
-    assert "There is nothing to do." in told.stdout
+    result = call("migrate", "-o", "table")
+    assert result.exit_code == 0
+    assert "version 99 (newer than this Onceward" in result.stdout
+    assert "There is nothing to do." in result.stdout
     assert version() == 99, "never set back"
     assert len(as_json("ls")) == 1
 

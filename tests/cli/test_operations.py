@@ -108,7 +108,7 @@ def test_it_works_as_a_process_of_its_own(folder: Path, module: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "told"),
+    ("place", "message"),
     [
         ("shop_of_this_test", "is not the path of an object"),
         ("no_such_module:once", "cannot be imported: No module named"),
@@ -116,10 +116,10 @@ def test_it_works_as_a_process_of_its_own(folder: Path, module: str) -> None:
         ("shop_of_this_test:number", "neither an Operations object nor a client"),
     ],
 )
-def test_a_place_that_has_none_is_an_error_of_one_line(module: str, place: str, told: str) -> None:
+def test_a_place_that_has_none_is_an_error_of_one_line(module: str, place: str, message: str) -> None:
     result = call("operations", place)
     assert result.exit_code == Exit.USAGE
-    assert told in line(result)
+    assert message in line(result)
 
 
 def test_without_a_table_it_says_where_to_write_one() -> None:
@@ -129,18 +129,18 @@ def test_without_a_table_it_says_where_to_write_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ('[operations.email]\nwindw = "24h"', "email: there is no field 'windw' → did you mean 'window'?"),
         ('[operation.email]\nwindow = "24h"', "there is no setting 'operation' → did you mean 'operations'?"),
         ("operations = 5", "operations is not a table of operations"),
     ],
 )
-def test_a_mistake_in_the_file_is_named(folder: Path, text: str, told: str) -> None:
+def test_a_mistake_in_the_file_is_named(folder: Path, text: str, message: str) -> None:
     filed(folder, text)
     result = call("operations")
     assert result.exit_code == Exit.USAGE
-    assert told in line(result)
+    assert message in line(result)
 
 
 @pytest.mark.fault("F47")

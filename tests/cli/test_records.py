@@ -201,15 +201,15 @@ def test_explain_says_in_sentences_what_happened_and_what_would_happen(key: str,
     text = call("explain", key, "-o", "table").stdout
     for sentence in sentences:
         assert sentence in text
-    told = as_json("explain", key)["explanation"]
-    assert all(one.endswith(".") for one in told)
+    explanation = as_json("explain", key)["explanation"]
+    assert all(one.endswith(".") for one in explanation)
 
 
 def test_the_command_that_explain_suggests_works_for_a_key_that_begins_like_an_option() -> None:
     with Once(STORE, app="shop") as once, pytest.raises(ValueError, match="invalid literal"):
         once.using(final=ValueError).run("-x", int, "no number")
-    told = " ".join(as_json("explain", "--", "-x")["explanation"])
-    assert "`onceward retry -- -x`" in told
+    explanation = " ".join(as_json("explain", "--", "-x")["explanation"])
+    assert "`onceward retry -- -x`" in explanation
     assert call("retry", "--yes", "--", "-x").exit_code == Exit.OK
 
 

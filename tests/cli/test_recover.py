@@ -93,14 +93,14 @@ def test_what_died_with_its_process_is_finished_and_the_rest_listed(folder: Path
     def idle() -> bool:
         _, out, err = process(folder, "recover", "app:once", "--once", "-o", "json")
         assert b"Traceback" not in err
-        told.extend(json.loads(line) for line in out.decode().splitlines())
-        return told[-1]["running"] == told[-1]["waiting"] == 0
+        lines.extend(json.loads(line) for line in out.decode().splitlines())
+        return lines[-1]["running"] == lines[-1]["waiting"] == 0
 
-    told: list[dict[str, object]] = []
+    lines: list[dict[str, object]] = []
     until(idle, 60)
-    recovered = {line["key"]: line["outcome"] for line in told if line["event"] == "recovered"}
+    recovered = {line["key"]: line["outcome"] for line in lines if line["event"] == "recovered"}
     assert recovered == {"work:1": "executed", "saga:1": "executed"}
-    summary = told[-1]
+    summary = lines[-1]
     assert summary["needs_redelivery"] == [{"key": "plain:1", "scope": "shop/plain", "state": "FAILED"}]
     assert summary["needing_redelivery"] == 1
     assert sorted(log(folder)) == ["first", "second", "second", "work 1", "work 1"]

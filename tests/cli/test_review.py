@@ -31,9 +31,9 @@ def test_pairs_are_shown_side_by_side_with_what_each_field_is_worth(url: str) ->
     assert "Anna Schmidt" in shown
     assert "Ana Schmi" in shown
     assert "close" in shown
-    [told] = as_json("review", "--people", url)
-    assert {told["one"]["id"], told["other"]["id"]} == {"p1", "p2"}
-    assert {one["field"] for one in told["evidence"]} == {"given_name", "surname", "city", "country"}
+    [pair] = as_json("review", "--people", url)
+    assert {pair["one"]["id"], pair["other"]["id"]} == {"p1", "p2"}
+    assert {one["field"] for one in pair["evidence"]} == {"given_name", "surname", "city", "country"}
 
 
 def test_the_answer_is_remembered_and_merging_goes_by_the_policies_that_were_declared(url: str) -> None:
@@ -79,8 +79,8 @@ def test_one_record_can_be_split_off_and_a_person_without_records_is_reported(ur
         people.add(record("csv", "1", name="Frank Gross", city="Paris", country="FR"))
     done = call("review", "p3", "--split", "--record", "4", "--yes", "--people", url)
     assert "p3 (3), p4 (4)" in done.stderr
-    told = call("review", "--people", url).stderr
-    assert told == "People without records, because these now belong to others: p1\n"
+    output = call("review", "--people", url).stderr
+    assert output == "People without records, because these now belong to others: p1\n"
 
 
 def test_different_people_are_kept_apart(url: str) -> None:

@@ -95,10 +95,10 @@ def test_no_sagas_is_not_an_error(shop: Shop) -> None:
 def test_explain_and_show_list_the_steps(shop: Shop) -> None:
     shop.trouble["wire"] = [TimeoutError("no answer")]
     shop.order.outcome(number=1)
-    told = " ".join(shop.json("explain", "order:1")["explanation"])
-    assert "It is a saga that runs forward: reserve done, wire begun." in told
-    assert "Record how the step ended that blocks it: `onceward resolve order:1 --applied`" in told
-    assert "onceward:" not in told
+    explanation = " ".join(shop.json("explain", "order:1")["explanation"])
+    assert "It is a saga that runs forward: reserve done, wire begun." in explanation
+    assert "Record how the step ended that blocks it: `onceward resolve order:1 --applied`" in explanation
+    assert "onceward:" not in explanation
     assert "onceward:" not in json.dumps(shop.json("show", "order:1"))
 
 
@@ -110,9 +110,9 @@ def test_resolve_is_about_the_step_and_the_saga_continues(shop: Shop) -> None:
     entry = shop.order.read(number=1)
     assert entry is not None
     assert entry.state == "PENDING", "claimable immediately, and not marked as completed"
-    told = " ".join(shop.json("explain", "order:1")["explanation"])
-    assert "made it runnable again" in told
-    assert "it was not delivered since" in told
+    explanation = " ".join(shop.json("explain", "order:1")["explanation"])
+    assert "made it runnable again" in explanation
+    assert "it was not delivered since" in explanation
     assert shop.order(number=1)["wire"] == "by phone"
     assert shop.log == ["reserve", "wire", "ship"]
     [trail] = shop.json("audit")
@@ -231,9 +231,7 @@ def test_a_released_saga_waits_like_any_other_that_may_continue(shop: Shop) -> N
     shop.call("resolve", "order:1", "--not-applied", "--yes")
     assert shop.json("sagas")[0]["standing"] == "PENDING lapsed"
     assert shop.call("release", "order:1", "--yes").exit_code == 0
-    assert shop.json("sagas")[0]["standing"] == "PENDING lapsed", (
-        "a failure would be given up after 30 days"
-    )
+    assert shop.json("sagas")[0]["standing"] == "PENDING lapsed", "a failure would be given up after 30 days"
     assert shop.order.outcome(number=1).kind == "executed"
 
 
@@ -244,6 +242,6 @@ def test_an_unreadable_journal_is_reported_and_the_rest_is_explained(shop: Shop,
         [(note,)] = connection.execute("SELECT note FROM onceward_records").fetchall()
         damaged = json.dumps(json.loads(note) | {"onceward:saga": "{"})
         connection.execute("UPDATE onceward_records SET note = ?", (damaged,))
-    told = shop.json("explain", "order:1")["explanation"]
-    assert told[0].startswith("Parked ")
-    assert "It is a saga whose steps cannot be read: the journal of this saga cannot be read" in told[-1]
+    explanation = shop.json("explain", "order:1")["explanation"]
+    assert explanation[0].startswith("Parked ")
+    assert "It is a saga whose steps cannot be read: the journal of this saga cannot be read" in explanation[-1]

@@ -88,12 +88,12 @@ def test_async_applications_and_lines_of_json(folder: Path) -> None:
     runner.send_signal(signal.SIGTERM)
     code, out, _ = finish(runner)
     assert code == 0
-    told = [json.loads(line) for line in out.splitlines()]
-    assert {one["schedule"] for one in told} == {"quick"}
-    assert {one["event"] for one in told} == {"executed"}
-    assert {(one["late"], one["attempt"]) for one in told} == {(False, 1)}
+    events = [json.loads(line) for line in out.splitlines()]
+    assert {one["schedule"] for one in events} == {"quick"}
+    assert {one["event"] for one in events} == {"executed"}
+    assert {(one["late"], one["attempt"]) for one in events} == {(False, 1)}
     with Once(f"sqlite:///{folder}/jobs.db") as once:
-        assert once.stats().total("executed", "awaited/schedule:quick") == len(told)
+        assert once.stats().total("executed", "awaited/schedule:quick") == len(events)
 
 
 def test_a_failure_is_reported_with_its_traceback_and_the_runner_continues(folder: Path) -> None:

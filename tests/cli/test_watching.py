@@ -247,16 +247,16 @@ def test_check_says_if_no_program_counts() -> None:
     assert result.exit_code == 0
     assert "counters=True" in line(result)
     assert json.loads(result.stdout)["checked"] == {"rules": ["old_pending"], "scopes": []}
-    told, where, todo = call("check", "-o", "table").stdout.splitlines()
-    assert told == "No counters found: of 7 rules only old_pending could be checked, and it holds."
+    summary, where, todo = call("check", "-o", "table").stdout.splitlines()
+    assert summary == "No counters found: of 7 rules only old_pending could be checked, and it holds."
     assert "default/shared" in where
     assert "counters=True" in todo
 
 
 def test_an_empty_store_is_not_said_to_be_in_order() -> None:
     Once(STORE).read("anything")
-    told = call("check", "-o", "table").stdout
-    assert "hold for" not in told
+    output = call("check", "-o", "table").stdout
+    assert "hold for" not in output
     assert json.loads(call("check").stdout)["not_checked"]["scopes"] == []
 
 

@@ -60,8 +60,8 @@ def test_what_cannot_be_read_does_not_keep_others_waiting(stage: Stage, caplog: 
     inbox = Inbox(stage.documents, stage.folder / "inbox")
     assert [(path.name, outcome.kind) for path, outcome in inbox.scan()] == [("z.pdf", "executed")]
     assert list(inbox.scan()) == []
-    told = [one.getMessage() for one in caplog.records if "cannot be read" in one.getMessage()]
-    assert [line.partition(" cannot")[0] for line in told] == ["a folder.pdf", "gone.pdf"], "once each"
+    messages = [one.getMessage() for one in caplog.records if "cannot be read" in one.getMessage()]
+    assert [line.partition(" cannot")[0] for line in messages] == ["a folder.pdf", "gone.pdf"], "once each"
 
 
 class Hook:
@@ -128,12 +128,12 @@ def words(line: str) -> tuple[str, str]:
 
 @pytest.mark.mission("A1", "A2", "A6")
 def test_the_demonstration_and_what_is_known_of_one_of_its_files(tmp_path: Path) -> None:
-    told = shell("demo", str(tmp_path), "--warehouse", f"duckdb:///{tmp_path}/house.duckdb").splitlines()
-    again = [line for line in told if "_renamed.pdf" in line]
+    lines = shell("demo", str(tmp_path), "--warehouse", f"duckdb:///{tmp_path}/house.duckdb").splitlines()
+    again = [line for line in lines if "_renamed.pdf" in line]
     assert len(again) == 3
     assert all("replayed" in line or "failed" in line for line in again)
-    assert any("FAILED" in line for line in told)
-    assert "model calls" in told[-1]
+    assert any("FAILED" in line for line in lines)
+    assert "model calls" in lines[-1]
     shown = dict(
         line.split(maxsplit=1) for line in shell("show", str(tmp_path), f"{tmp_path}/inbox/scan 01.pdf").splitlines()
     )

@@ -47,7 +47,7 @@ def during(work: Callable[[], object]) -> api.Rules:
 def test_a_model_may_take_hours_because_the_lease_of_600_s_is_extended_every_120_s(
     tmp_path: Path, client: SyncClient
 ) -> None:
-    told: list[str] = []
+    results: list[str] = []
 
     def two_hours() -> None:
         for _ in range(60):
@@ -56,15 +56,15 @@ def test_a_model_may_take_hours_because_the_lease_of_600_s_is_extended_every_120
             before = len(client.events_named("renewed"))
             client.clock.advance("10s")
             client.renew_leases()
-            told.append(f"{len(client.events_named('renewed')) - before}")
+            results.append(f"{len(client.events_named('renewed')) - before}")
             entry = client.read(HASH, name="processed_documents")
             assert (entry.lease_until - entry.updated_at).total_seconds() == 600
-        told.append(beside.deliver(name="again.pdf").kind)
+        results.append(beside.deliver(name="again.pdf").kind)
 
     with staged(tmp_path, client.once, rules=during(two_hours)) as stage:
         beside = stage.another(client.another(app="documents").once)
         assert stage.deliver().executed
-        assert told == ["1"] * 60 + ["running"]
+        assert results == ["1"] * 60 + ["running"]
         assert (stage.calls(), stage.files(), stage.rows()) == ([CHEAP], {FILE: PDF}, [(HASH, FILE)])
 
 
@@ -196,9 +196,9 @@ Line = tuple[str, str, str, str]
 
 def logged(caplog: pytest.LogCaptureFixture) -> list[Line]:
     """Return event, level, hash and status of each log line."""
-    told = [one for one in caplog.records if one.name == "documents"]
+    records = [one for one in caplog.records if one.name == "documents"]
     caplog.clear()
-    return [(vars(one)["event"], one.levelname, vars(one)["doc_hash"], vars(one)["status"]) for one in told]
+    return [(vars(one)["event"], one.levelname, vars(one)["doc_hash"], vars(one)["status"]) for one in records]
 
 
 @pytest.mark.mission("A9")

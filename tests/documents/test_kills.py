@@ -49,6 +49,4 @@ def test_killed_at_every_step_a_document_is_finished_by_the_next_delivery(
         assert (end["gcs_output_path"] is None) is (scene != "published"), end
     kept = [end["gcs_source_path"] for end in ends]
     assert any(name == "gs://in/{}.pdf".format(end["point"]) for name, end in zip(kept, ends, strict=True)), "annotated"
-    assert sum(end["asked"] == 2 for end in ends) > len(ends) / 2, (
-        "the next worker reuses earlier answers"
-    )
+    assert sum(end["asked"] == 2 for end in ends) > len(ends) / 2, "the next worker reuses earlier answers"

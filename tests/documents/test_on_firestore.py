@@ -36,9 +36,9 @@ def test_the_records_of_documents_are_what_the_collection_has_always_had(stage: 
     for key, status in ((HASH, "COMPLETED"), (content_key(refused), "FAILED")):
         kept = document(named(stage.folder), key)
         assert kept is not None, "the document is named by the hash"
-        told = stage.record(key)
-        assert kept.keys() - {"onceward", "expire_at"} == wanted | {"error_message"} == told.keys()
-        assert (kept["status"], told["status"]) == (status, status)
+        shown = stage.record(key)
+        assert kept.keys() - {"onceward", "expire_at"} == wanted | {"error_message"} == shown.keys()
+        assert (kept["status"], shown["status"]) == (status, status)
         for name in ("hash", "gcs_source_path", "gcs_output_path", "lock_expires_at"):
-            assert kept[name] == told[name]
-        assert (kept["error_message"] or "") in (told["error_message"] or "")
+            assert kept[name] == shown[name]
+        assert (kept["error_message"] or "") in (shown["error_message"] or "")

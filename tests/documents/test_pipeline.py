@@ -105,18 +105,18 @@ def test_while_a_document_is_processed_its_record_says_until_when(tmp_path: Path
 def test_a_duplicate_that_comes_while_the_first_one_is_processed_is_reported_as_running(
     tmp_path: Path, once: Once
 ) -> None:
-    told: list[Any] = []
+    results: list[Any] = []
 
     def twice(model: str, turns: list[str]) -> str:
-        told.append(stage.deliver(name="again.pdf").kind)
+        results.append(stage.deliver(name="again.pdf").kind)
         with pytest.raises(AlreadyRunning) as refused:
             stage.documents.saga(path=stage.folder / "inbox" / "again.pdf")
-        told.append(isinstance(refused.value, NotAcquired))
+        results.append(isinstance(refused.value, NotAcquired))
         return api.rules(model, turns)
 
     with staged(tmp_path, once, rules=twice) as stage:
         assert stage.deliver().executed
-        assert (told, stage.calls(), len(stage.files()), len(stage.rows())) == (["running", True], [CHEAP], 1, 1)
+        assert (results, stage.calls(), len(stage.files()), len(stage.rows())) == (["running", True], [CHEAP], 1, 1)
 
 
 @pytest.mark.mission("A3", "A5")
@@ -153,9 +153,7 @@ def test_a_document_that_failed_is_tried_again_unless_that_is_hopeless(tmp_path:
         torn = invoice(id="")
         assert stage.deliver(torn).kind == "failed"
         asked = len(stage.calls())
-        assert (stage.deliver(torn).kind, len(stage.calls())) == ("failed", asked), (
-            "a retry would only cost money"
-        )
+        assert (stage.deliver(torn).kind, len(stage.calls())) == ("failed", asked), "a retry would only cost money"
 
 
 @pytest.mark.mission("A6")

@@ -23,16 +23,16 @@ from onceward import Once, content_key
 from onceward.objects.folder import Folder
 from onceward.stores.sqlite import SQLiteStore
 from onceward.warehouse.sqlite import SQLiteWarehouse
-from tests.chaos.saga_stage import Points
+from tests.chaos.saga_steps import Points
 from tests.chaos.saga_victim import HOUR, in_a_process, store_at
 from tests.documents.stage import Stage, api, invoice
 
-SCENES = {"published": "Acme Ltd", "refused by the warehouse": BLOCKED}
+SCENARIOS = {"published": "Acme Ltd", "refused by the warehouse": BLOCKED}
 
 
-def document(scene: str, number: int) -> bytes:
+def document(scenario: str, number: int) -> bytes:
     """Return a document whose date takes the cheap model two questions."""
-    return invoice(id=f"R-{number}", company=SCENES[scene], date="01.03.2026")
+    return invoice(id=f"R-{number}", company=SCENARIOS[scenario], date="01.03.2026")
 
 
 class Life:
@@ -81,28 +81,28 @@ class Life:
         self.deliver(content, name)
         self.close()
 
-    def again(self, scene: str, documents: int) -> None:
+    def again(self, scenario: str, documents: int) -> None:
         """Deliver all of them again under other names, and return how each ended."""
-        kinds = [self.deliver(document(scene, number), f"{number} again.pdf") for number in range(1, documents + 1)]
+        kinds = [self.deliver(document(scenario, number), f"{number} again.pdf") for number in range(1, documents + 1)]
         files = [content_key(content) for content in self.stage.files().values()]
         rows = [key for key, _ in self.stage.rows()]
         asked = (self._folder / "asked").read_text().split()
         for number, kind in enumerate(kinds, 1):
-            key = content_key(document(scene, number))
-            told = {
+            key = content_key(document(scenario, number))
+            counts = {
                 "kind": kind,
                 "files": files.count(key),
                 "rows": rows.count(key),
                 "asked": asked.count(f"R-{number}"),
             }
-            print(json.dumps({"point": number, **told, **self.stage.record(key)}), flush=True)
+            print(json.dumps({"point": number, **counts, **self.stage.record(key)}), flush=True)
 
     def close(self) -> None:
         self.stage.house.close()
         self._once.close(timeout=0)
 
 
-def main(place: str, base: str, scene: str) -> int:
+def main(place: str, base: str, scenario: str) -> int:
     folder = Path(base)
     # Import lazily imported modules once here instead of in each child.
     with tempfile.TemporaryDirectory() as rehearsal, Once(SQLiteStore(f"{rehearsal}/once.db")) as once:
@@ -111,12 +111,12 @@ def main(place: str, base: str, scene: str) -> int:
         stage.house.close()
     point = 0
     for point in count(1):
-        ended = in_a_process(lambda: Life(place, folder, at=point).work(document(scene, point), f"{point}.pdf"))  # noqa: B023 (called immediately)
+        ended = in_a_process(lambda: Life(place, folder, at=point).work(document(scenario, point), f"{point}.pdf"))  # noqa: B023 (called immediately)
         if ended == 0:  # it was not killed, so there are no more points
             break
         if ended != -signal.SIGKILL:
             return 1
-    return in_a_process(lambda: Life(place, folder, later=HOUR).again(scene, point))
+    return in_a_process(lambda: Life(place, folder, later=HOUR).again(scenario, point))
 
 
 if __name__ == "__main__":

@@ -69,8 +69,8 @@ def push(payload: Any, id: str = "m1", *, headers: dict[str, str] | None = None,
 def enveloped(payload: Any, id: str = "m1", **message: Any) -> bytes:
     data = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
     inner = {"messageId": id, "data": base64.b64encode(data).decode(), "publishTime": "2026-03-01T08:00:00Z", **message}
-    told = {"message": inner, "subscription": "projects/p/subscriptions/s"}
-    return json.dumps(told).encode()
+    envelope = {"message": inner, "subscription": "projects/p/subscriptions/s"}
+    return json.dumps(envelope).encode()
 
 
 def wait_until(condition: Callable[[], Any], what: str) -> Any:

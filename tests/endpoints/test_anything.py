@@ -73,9 +73,9 @@ def open_to_all(scheme: Scheme) -> Scheme:
 
 
 def status_of(endpoint: Any, environ: dict[str, Any]) -> str:
-    told: list[str] = []
-    b"".join(endpoint(environ, lambda status, headers: told.append(status)))
-    return told[0]
+    statuses: list[str] = []
+    b"".join(endpoint(environ, lambda status, headers: statuses.append(status)))
+    return statuses[0]
 
 
 def handled(message: Any) -> None:
@@ -136,18 +136,18 @@ async def test_no_body_and_no_header_makes_a_server_error_asgi(
     once = Once("memory://")
     try:
         for endpoint in async_endpoints(once):
-            told: list[Any] = []
+            messages: list[Any] = []
 
             async def receive() -> Any:
                 return {"type": "http.request", "body": body}
 
-            async def send(message: Any, told: list[Any] = told) -> None:
-                told.append(message)
+            async def send(message: Any, messages: list[Any] = messages) -> None:
+                messages.append(message)
 
             raw = [(name.encode(), value.encode("latin-1")) for name, value in headers]
             await endpoint({"type": "http", "method": method, "path": "/", "headers": raw}, receive, send)
-            assert told[0]["status"] < 500, told
-            assert [one["type"] for one in told] == ["http.response.start", "http.response.body"]
+            assert messages[0]["status"] < 500, messages
+            assert [one["type"] for one in messages] == ["http.response.start", "http.response.body"]
     finally:
         await asyncio.to_thread(once.close)
 
@@ -213,7 +213,7 @@ async def test_of_a_body_that_never_ends_no_more_is_kept_than_the_limit() -> Non
     once = Once("memory://")
     endpoint = AsyncPubSubPush(once.aio, "orders", check=None, limit=1_000)
     chunks: list[int] = []
-    told: list[Any] = []
+    messages: list[Any] = []
 
     async def endless() -> Any:
         chunks.append(1)
@@ -221,10 +221,10 @@ async def test_of_a_body_that_never_ends_no_more_is_kept_than_the_limit() -> Non
         return {"type": "http.request", "body": b"x" * 100, "more_body": True}
 
     async def send(message: Any) -> None:
-        told.append(message)
+        messages.append(message)
 
     await endpoint({"type": "http", "method": "POST", "path": "/", "headers": []}, endless, send)
-    assert told[0]["status"] == 413
+    assert messages[0]["status"] == 413
     await asyncio.to_thread(once.close)
 
 

@@ -103,8 +103,8 @@ def test_what_is_no_event_or_has_no_id_is_a_bad_request(client: SyncClient) -> N
     stand.on()(lambda message: None)
     for request in NO_EVENTS:
         with client.store_trouble("claim") as asked:
-            status, told = stand.post(request)
-        assert (status, told["code"], asked) == (400, "no_envelope", []), request.body
+            status, problem = stand.post(request)
+        assert (status, problem["code"], asked) == (400, "no_envelope", []), request.body
 
 
 @modes

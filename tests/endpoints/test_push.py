@@ -65,8 +65,8 @@ def test_what_is_no_envelope_or_has_no_id_is_a_bad_request_and_the_store_is_not_
     seen = counting(stand)
     for body in NO_ENVELOPES:
         with client.store_trouble("claim") as asked:
-            status, told = stand.post(InboundRequest("POST", {}, body))
-        assert (status, told["code"], asked, seen) == (400, "no_envelope", [], []), body[:60]
+            status, problem = stand.post(InboundRequest("POST", {}, body))
+        assert (status, problem["code"], asked, seen) == (400, "no_envelope", [], []), body[:60]
     assert [event.reason for event in client.events_named("rejected")] == ["no_envelope"] * len(NO_ENVELOPES)
 
 
@@ -105,9 +105,9 @@ def test_an_unknown_shape_is_recorded_and_acknowledged_and_no_storm_follows(clie
     record = client.read("m1", name="orders")
     assert (record.state, record.record.final, record.attempt) == (RecordState.FAILED, True, 1)
     assert record.error == "Rejected: unknown_shape: its members are weather"
-    told = client.events_named("rejected")
-    assert {(event.reason, event.key, event.scope) for event in told} == {("unknown_shape", "m1", "default/orders")}
-    assert "weather" not in str(told), "the content of a message is in its record and in no log"
+    events = client.events_named("rejected")
+    assert {(event.reason, event.key, event.scope) for event in events} == {("unknown_shape", "m1", "default/orders")}
+    assert "weather" not in str(events), "the content of a message is in its record and in no log"
     assert stand.post(push({"order": 1}, "m2")) == APPLIED
     assert len(seen) == 1
 

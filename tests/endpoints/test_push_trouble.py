@@ -130,8 +130,8 @@ def test_a_message_id_with_another_payload_is_recorded_and_not_redelivered_for_d
     assert len(seen) == 1
     assert client.once.counts["mismatch"] == 1
     stand.post(push(b"not even JSON"))
-    told = [push({"order": 8}), push(b"not even JSON")]
-    for envelope in map(parse_pubsub, told):
+    requests = [push({"order": 8}), push(b"not even JSON")]
+    for envelope in map(parse_pubsub, requests):
         assert isinstance(envelope, Envelope)
         content = fingerprint(envelope.payload).hex()[:16]
         assert client.read(("m1", "mismatch", content), name="orders").record.final, "on record, for a person to see"
@@ -143,8 +143,8 @@ def test_while_the_store_is_down_nothing_runs_and_nothing_is_acknowledged(client
     seen = counting(stand, {"order"})
     with client.store_trouble("claim"):
         for request in (push({"order": 7}), push({"weather": 1}), push(b"?")):
-            status, told = stand.post(request)
-            assert (status, told["code"]) == (503, "store_unavailable")
+            status, problem = stand.post(request)
+            assert (status, problem["code"]) == (503, "store_unavailable")
     assert seen == []
     assert stand.post(push({"order": 7})) == APPLIED
 
@@ -154,5 +154,5 @@ def test_a_server_that_is_stopping_acknowledges_nothing(client: SyncClient) -> N
     stand = pubsub_of(client)
     seen = counting(stand)
     client.once.stop()
-    status, told = stand.post(push({"order": 7}))
-    assert (status, told["code"], seen) == (503, "stopping", [])
+    status, problem = stand.post(push({"order": 7}))
+    assert (status, problem["code"], seen) == (503, "stopping", [])

@@ -40,16 +40,16 @@ def test_the_answers_with_both_tiers_of_dedupe(client: SyncClient) -> None:
         outcome: Outcome[Any] = client._wait(call)
         return outcome
 
-    def told(request: Any) -> tuple[int, bool, str]:
+    def post_event(request: Any) -> tuple[int, bool, str]:
         status, body = stand.post(request)
         return status, body["applied"], body["reason"]
 
-    assert told(beat(5, "m5")) == (200, True, "applied")
-    assert told(beat(5, "m5")) == (200, False, "duplicate_message_noop")
-    assert told(beat(4, "m4")) == (200, False, "stale_event_ignored")
-    assert told(beat(4, "m4")) == (200, False, "duplicate_message_noop")
-    assert told(beat(5, "m6")) == (200, False, "duplicate_event_noop")
-    assert told(beat(5, "m5", status="down")) == (200, False, "mismatch")
+    assert post_event(beat(5, "m5")) == (200, True, "applied")
+    assert post_event(beat(5, "m5")) == (200, False, "duplicate_message_noop")
+    assert post_event(beat(4, "m4")) == (200, False, "stale_event_ignored")
+    assert post_event(beat(4, "m4")) == (200, False, "duplicate_message_noop")
+    assert post_event(beat(5, "m6")) == (200, False, "duplicate_event_noop")
+    assert post_event(beat(5, "m5", status="down")) == (200, False, "mismatch")
     assert client._wait(services.get("billing")) == "ok"
     assert (client.once.counts["applied"], client.once.counts["stale"], client.once.counts["skipped"]) == (1, 1, 3)
 

@@ -144,8 +144,8 @@ def test_a_signature_counts_for_five_minutes_in_both_directions(client: SyncClie
     stand, seen = stage(client, sender, clock=lambda: now)
     _, sign, body, _, _ = SENDERS[sender]
     for age in (-301, 301, 86_400, -(10**9)):
-        status, told = stand.post(sign(body, at=now - age))
-        assert (status, told["code"]) == (403, "stale_timestamp")
+        status, problem = stand.post(sign(body, at=now - age))
+        assert (status, problem["code"]) == (403, "stale_timestamp")
     assert seen == []
     assert stand.post(sign(body, at=now - 300)) == APPLIED
     assert stand.post(sign(body, at=now + 300)) == REPLAYED
@@ -213,8 +213,8 @@ def test_an_id_with_another_body_is_a_mismatch(client: SyncClient, sender: str) 
     stand, seen = stage(client, sender)
     _, sign, body, _, _ = SENDERS[sender]
     stand.post(sign(body))
-    status, told = stand.post(sign(b'{"another": "body"}'))
-    assert (status, told["code"]) == (422, "mismatch")
+    status, problem = stand.post(sign(b'{"another": "body"}'))
+    assert (status, problem["code"]) == (422, "mismatch")
     assert len(seen) == 1
 
 
@@ -222,8 +222,8 @@ def test_an_event_without_an_id_is_a_bad_request(client: SyncClient) -> None:
     stand, seen = stage(client, "stripe")
     for body in (b'{"type": "no id"}', b'{"id": ""}', b'{"id": 7}', b"not json", b"[]", b"[" * 100_000):
         with client.store_trouble("claim") as asked:
-            status, told = stand.post(by_stripe(body))
-        assert (status, told["code"], asked, seen) == (400, "no_event_id", [], [])
+            status, problem = stand.post(by_stripe(body))
+        assert (status, problem["code"], asked, seen) == (400, "no_event_id", [], [])
 
 
 def test_headers_that_must_name_the_event(client: SyncClient) -> None:
@@ -331,8 +331,8 @@ def test_if_the_record_is_not_confirmed_nothing_is_acknowledged(client: SyncClie
     stand = webhook_of(client, github(SECRET), seen.append, settle_timeout="50ms", lease="60s")
     request = by_github(b"{}", id="g1")
     with client.store_trouble("settle"):
-        status, told = stand.post(request)
-    assert (status, told["code"]) == (503, "unknown")
+        status, problem = stand.post(request)
+    assert (status, problem["code"]) == (503, "unknown")
     assert stand.send(request).status == 409, "its lease has to expire first"
     client.clock.advance("61s")
     assert stand.post(request)[0] == 200

@@ -89,8 +89,8 @@ def served(store: Any, **choices: Any) -> Iterator[Served]:
 
 def beat(second: int, **more: Any) -> dict[str, Any]:
     """Return a system event of billing."""
-    told = {"service": "billing", "env": "prod", "status": "ok", "producedAt": f"2025-03-01T08:00:{second:02}Z"}
-    return {**told, **more}
+    event = {"service": "billing", "env": "prod", "status": "ok", "producedAt": f"2025-03-01T08:00:{second:02}Z"}
+    return {**event, **more}
 
 
 def envelope(data: bytes, id: str | None, published: str = "2025-03-01T08:30:00Z") -> bytes:

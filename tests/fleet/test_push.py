@@ -138,8 +138,8 @@ def test_a_sender_without_a_token_may_not_push(tmp_path: Path) -> None:
 
 @pytest.mark.mission("E2")
 def test_a_document_has_the_members_that_the_mission_names(fleet: Served) -> None:
-    told = beat(5, version="1.2", region="eu", lastHeartbeatAt="2025-03-01T08:00:04Z", eventId="e5", sequence=3)
-    assert fleet.push(told, "m5", "2025-03-01T08:00:06Z") == APPLIED
+    event = beat(5, version="1.2", region="eu", lastHeartbeatAt="2025-03-01T08:00:04Z", eventId="e5", sequence=3)
+    assert fleet.push(event, "m5", "2025-03-01T08:00:06Z") == APPLIED
     assert fleet.services() == {
         "prod__billing__eu": {
             "id": "prod__billing__eu",
@@ -285,8 +285,8 @@ def test_environments_regions_and_separators_never_meet(fleet: Served) -> None:
         ("prod", "a", None),
     ]
     for number, (env, service, region) in enumerate(parts):
-        told = beat(5, env=env, service=service, region=region, status=f"s{number}", eventId="the same")
-        assert fleet.push(told, "the same") == APPLIED
+        event = beat(5, env=env, service=service, region=region, status=f"s{number}", eventId="the same")
+        assert fleet.push(event, "the same") == APPLIED
     found = fleet.services()
     assert sorted(one["status"] for one in found.values()) == [f"s{number}" for number in range(len(parts))]
     assert set(found) == {"prod__a__b", "prod__a%5F%5Fb", "prod%5F%5Fa__b", "staging__a__b", "prod__a"}
@@ -307,8 +307,8 @@ def test_the_event_time_is_the_best_that_is_known(small: Served) -> None:
     published = "2025-03-01T08:00:04Z"
     for left in range(len(times), -1, -1):
         known = dict(list(times.items())[len(times) - left :])
-        told = beat(0, service=f"with {left}", **{**dict.fromkeys(times), **known})
-        assert small.push(told, f"m {left}", published) == APPLIED
+        event = beat(0, service=f"with {left}", **{**dict.fromkeys(times), **known})
+        assert small.push(event, f"m {left}", published) == APPLIED
         assert small.services()[f"prod__with {left}"]["updatedAt"] == next(iter(known.values()), published)
 
 
@@ -326,8 +326,8 @@ def test_ties_are_decided_the_same_way_whatever_the_arrival_order(small: Served)
     tied: list[tuple[str, int | None, int]] = [("d", None, 9), ("c", 1, 8), ("b", 2, 5), ("a", 2, 6), ("z", 2, 6)]
     for life, order in enumerate(itertools.islice(itertools.permutations(tied), 0, None, 7)):
         for id, sequence, minute in order:
-            told = beat(5, service=f"s{life}", status=id, sequence=sequence, eventId=id)
-            assert small.push(told, id, f"2025-03-01T08:0{minute}:00Z")[0] == 200
+            event = beat(5, service=f"s{life}", status=id, sequence=sequence, eventId=id)
+            assert small.push(event, id, f"2025-03-01T08:0{minute}:00Z")[0] == 200
     assert {one["status"] for one in small.services().values()} == {"z"}
 
 

@@ -21,7 +21,7 @@ class Leaving:
 
     def __init__(self) -> None:
         self._asked = False
-        self.told = 0
+        self.sent = 0
 
     async def receive(self) -> Any:
         if not self._asked:
@@ -30,7 +30,7 @@ class Leaving:
         return {"type": "http.disconnect"}
 
     async def send(self, message: Any) -> None:
-        self.told += 1
+        self.sent += 1
         raise OSError("the client has left")
 
 
@@ -44,7 +44,7 @@ async def test_when_the_client_leaves_the_work_finishes_and_is_kept() -> None:
     client = Leaving()
     async with guarded(app) as middleware:
         await middleware(scope_of(), client.receive, client.send)
-        assert client.told == 1
+        assert client.sent == 1
         reply = await ask(middleware)
     assert (reply.body, reply.replayed, app.runs) == (b"1", True, 1)
 
@@ -55,7 +55,7 @@ class Stalling:
     def __init__(self, takes: int = 2) -> None:
         self._asked = False
         self._takes = takes  # messages: the head is the first
-        self.told: list[Any] = []
+        self.messages: list[Any] = []
         self.stalls = asyncio.Event()
 
     async def receive(self) -> Any:
@@ -65,10 +65,10 @@ class Stalling:
         return messages_of()[0]
 
     async def send(self, message: Any) -> None:
-        if len(self.told) == self._takes:
+        if len(self.messages) == self._takes:
             self.stalls.set()
             await asyncio.Event().wait()
-        self.told.append(message)
+        self.messages.append(message)
 
 
 async def in_three_parts(scope: Any, receive: Any, send: Any) -> None:
@@ -86,7 +86,7 @@ async def test_a_client_that_stalls_keeps_no_key_the_work_finishes_and_is_kept(t
         await middleware(scope_of(), client.receive, client.send)
         reply = await ask(middleware)
     assert (reply.body, reply.replayed) == (b"abc", True)
-    assert len(client.told) == takes, "the parts that it did not read are not sent later"
+    assert len(client.messages) == takes, "the parts that it did not read are not sent later"
 
 
 @pytest.mark.fault("F76")
@@ -106,13 +106,13 @@ async def test_a_client_that_stalls_when_the_record_is_written_may_take_its_time
 
 @pytest.mark.fault("F76")
 async def test_the_application_sees_the_disconnect_only_after_it_has_answered() -> None:
-    told: list[str] = []
+    received: list[str] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await receive()
 
         async def listen() -> None:  # as the streaming answers of many frameworks do
-            told.append((await receive())["type"])
+            received.append((await receive())["type"])
 
         listener = asyncio.create_task(listen())
         for number in range(3):
@@ -120,7 +120,7 @@ async def test_the_application_sees_the_disconnect_only_after_it_has_answered() 
             if not number:
                 await send({"type": "http.response.start", "status": 200, "headers": []})
             await send({"type": "http.response.body", "body": b"%d" % number, "more_body": True})
-        assert told == []
+        assert received == []
         await send({"type": "http.response.body", "body": b""})
         await listener
 
@@ -128,7 +128,7 @@ async def test_the_application_sees_the_disconnect_only_after_it_has_answered() 
     async with guarded(app) as middleware:
         await middleware(scope_of(), client.receive, client.send)
         assert (await ask(middleware)).body == b"012"
-    assert told == ["http.disconnect"]
+    assert received == ["http.disconnect"]
 
 
 @pytest.mark.fault("F76", "F28")

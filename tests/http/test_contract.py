@@ -36,17 +36,23 @@ def test_every_answer_says_how_long_its_key_is_known(make_site: MakeSite) -> Non
 
 @pytest.mark.rival(14)
 def test_a_replay_has_the_headers_of_the_first_answer_repeated_ones_included(make_site: MakeSite) -> None:
-    told = [JSON, (b"link", b"</a>; rel=next"), (b"vary", b"accept"), (b"link", b"</b>; rel=last"), (b"x-empty", b"")]
-    site = make_site(lambda asked: (200, told, b"\x00\xff binary \r\n\r\n body"))
+    headers = [
+        JSON,
+        (b"link", b"</a>; rel=next"),
+        (b"vary", b"accept"),
+        (b"link", b"</b>; rel=last"),
+        (b"x-empty", b""),
+    ]
+    site = make_site(lambda asked: (200, headers, b"\x00\xff binary \r\n\r\n body"))
     first, second = site.ask(), site.ask()
-    assert first.headers[: len(told)] == told
-    assert second.headers[: len(told)] == told
+    assert first.headers[: len(headers)] == headers
+    assert second.headers[: len(headers)] == headers
     assert second.body == first.body == b"\x00\xff binary \r\n\r\n body"
 
 
 @pytest.mark.rival(14)
 def test_cookies_and_what_belongs_to_a_connection_are_given_once_and_not_kept(make_site: MakeSite) -> None:
-    told = [
+    headers = [
         JSON,
         (b"set-cookie", b"session=secret"),
         (b"Set-Cookie", b"other=secret"),
@@ -56,8 +62,8 @@ def test_cookies_and_what_belongs_to_a_connection_are_given_once_and_not_kept(ma
         (b"trailer", b"x"),
         (b"upgrade", b"h2c"),
     ]
-    site = make_site(lambda asked: (200, told, b"{}"))
-    assert site.ask().headers[: len(told)] == told
+    site = make_site(lambda asked: (200, headers, b"{}"))
+    assert site.ask().headers[: len(headers)] == headers
     replay = site.ask()
     assert replay.replayed
     assert [name for name, _ in replay.headers] == [b"content-type", b"idempotency-replayed", b"idempotency-window"]

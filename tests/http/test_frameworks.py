@@ -90,15 +90,15 @@ class Blocking:
         for name, value in sent(key, token, body):
             shown = name.decode().upper().replace("-", "_")
             environ[shown if shown.startswith("CONTENT") else f"HTTP_{shown}"] = value.decode()
-        told: list[Any] = []
+        head: list[Any] = []
 
         def start_response(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
-            told[:] = [int(status[:3]), [(name.lower().encode(), value.encode()) for name, value in headers]]
+            head[:] = [int(status[:3]), [(name.lower().encode(), value.encode()) for name, value in headers]]
             return None
 
         answer = self._app(environ, start_response)
         try:
-            return Reply(told[0], told[1], b"".join(answer))
+            return Reply(head[0], head[1], b"".join(answer))
         finally:
             if hasattr(answer, "close"):
                 answer.close()

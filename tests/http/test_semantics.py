@@ -158,7 +158,7 @@ def test_401_403_408_425_429_and_every_5xx_free_the_key_and_nothing_else_does() 
 
 
 @pytest.mark.parametrize(
-    ("window", "told"),
+    ("window", "header"),
     [
         (lasting("24h"), b"86400"),
         (sliding("1500ms"), b"2"),
@@ -166,8 +166,8 @@ def test_401_403_408_425_429_and_every_5xx_free_the_key_and_nothing_else_does() 
         (calendar("Europe/Berlin"), b"calendar day in Europe/Berlin"),
     ],
 )
-def test_the_window_is_published_in_seconds_if_it_is_a_time(window: Any, told: bytes) -> None:
-    assert window_header(window) == (b"idempotency-window", told)
+def test_the_window_is_published_in_seconds_if_it_is_a_time(window: Any, header: bytes) -> None:
+    assert window_header(window) == (b"idempotency-window", header)
 
 
 def _every_error() -> list[type[errors.OncewardError]]:

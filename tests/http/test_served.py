@@ -107,8 +107,8 @@ def test_of_500_concurrent_duplicates_that_do_not_wait_each_gets_the_answer_or_a
 ) -> None:
     replies = asyncio.run(crowd(serve().port))
     for reply in replies:
-        told = (reply.status, reply.body) == (201, "payment 1")
-        assert told or (reply.status == 409 and "\r\nretry-after: 1\r\n" in reply.head), reply
+        answered = (reply.status, reply.body) == (201, "payment 1")
+        assert answered or (reply.status == 409 and "\r\nretry-after: 1\r\n" in reply.head), reply
     assert effects(tmp_path) == ["paid"]
 
 

@@ -39,12 +39,12 @@ class Large(NamedTuple):
 
     @property
     def wrong(self) -> list[str]:
-        told = []
+        problems = []
         if (self.created, self.rejected, self.in_the_table) != (self.rows, self.kills + 1, self.rows):
-            told.append(f"created {self.created}, in the table {self.in_the_table}, rejected {self.rejected}")
+            problems.append(f"created {self.created}, in the table {self.in_the_table}, rejected {self.rejected}")
         if self.peak >= MOST:
-            told.append(f"{self.peak:,} bytes of memory")
-        return told
+            problems.append(f"{self.peak:,} bytes of memory")
+        return problems
 
 
 def large(rows: int, kills: int) -> Large:

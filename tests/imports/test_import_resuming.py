@@ -17,11 +17,11 @@ from tests.imports.files import rejected, users, write
 
 
 def test_progress_is_reported_after_every_batch(file: Path, people: People) -> None:
-    told: list[Progress] = []
-    import_file(write(file, users(25)), people, batch=10, on_progress=told.append)
-    assert [one.rows for one in told] == [10, 20, 25]
-    assert told[-1].share == 1.0
-    assert bar(told[-1]).startswith("users.csv  ████")
+    reported: list[Progress] = []
+    import_file(write(file, users(25)), people, batch=10, on_progress=reported.append)
+    assert [one.rows for one in reported] == [10, 20, 25]
+    assert reported[-1].share == 1.0
+    assert bar(reported[-1]).startswith("users.csv  ████")
 
 
 def test_the_bar_shows_rate_and_time_left() -> None:
@@ -38,19 +38,19 @@ def test_the_bar_shows_rate_and_time_left() -> None:
 def test_an_interrupted_import_resumes_where_it_stopped(file: Path, people: People, database: Path, at: int) -> None:
     rows = [*users(9), ("bad", "", ""), *users(9, begin=9), ("bad too", "", "")]
     write(file, rows)
-    told: list[Progress] = []
+    reported: list[Progress] = []
 
     def crash(progress: Progress) -> None:
-        told.append(progress)
-        if len(told) > at:
+        reported.append(progress)
+        if len(reported) > at:
             raise Halt
 
     with pytest.raises(Halt):
         import_file(file, people, batch=5, on_progress=crash)
-    done = told[-1].rows
-    summary = import_file(file, people, batch=5, on_progress=told.append)
+    done = reported[-1].rows
+    summary = import_file(file, people, batch=5, on_progress=reported.append)
     assert summary.resumed_at == done == 5 * (at + 1)
-    assert told[at + 1 :][0].rows > done if done < len(rows) else True
+    assert reported[at + 1 :][0].rows > done if done < len(rows) else True
     assert summary.counts == Counts(created=18, rejected=2)
     assert summary.rejects is not None
     assert [row[0] for row in rejected(Path(summary.rejects))] == ["11", "21"]

@@ -97,13 +97,13 @@ def test_concurrent_dry_runs_wait_for_each_other_without_deadlock(url: str, post
     rows = users(2)
     files = [write(tmp_path / "a.csv", rows), write(tmp_path / "b.csv", rows[::-1])]
     import_file(write(tmp_path / "c.csv", users(1, begin=9)), url)  # creates the tables
-    told: dict[str, object] = {}
+    results: dict[str, object] = {}
     waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
 
     def until_the_other_is_there(progress: Progress) -> None:
-        told[progress.name] = "has begun"
+        results[progress.name] = "has begun"
         with psycopg.connect(postgres.url, autocommit=True) as connection:
-            while len(told) < 2 and connection.execute(waiting).fetchone() == (0,):
+            while len(results) < 2 and connection.execute(waiting).fetchone() == (0,):
                 pass
 
     def work(file: Path) -> None:
@@ -111,14 +111,14 @@ def test_concurrent_dry_runs_wait_for_each_other_without_deadlock(url: str, post
             answer: object = import_file(file, url, dry_run=True, batch=1, on_progress=until_the_other_is_there).counts
         except BaseException as error:
             answer = error
-        told[file.name] = answer
+        results[file.name] = answer
 
     pool = [threading.Thread(target=work, args=(file,)) for file in files]
     for one in pool:
         one.start()
     for one in pool:
         one.join()
-    assert told == {file.name: Counts(created=2) for file in files}
+    assert results == {file.name: Counts(created=2) for file in files}
 
 
 @pytest.mark.fault("F51", "F54")

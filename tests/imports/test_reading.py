@@ -11,7 +11,7 @@ import pytest
 
 from onceward.errors import SourceError
 from onceward.imports.open_rows import format_of, open_rows
-from onceward.imports.rows import AnyRow, BadRow, Row
+from onceward.imports.rows import AnyRow, BadRow, SourceRow
 from onceward.imports.scan import scan
 
 
@@ -31,7 +31,7 @@ def rows(path: Path, **choices: object) -> list[dict[str, str]]:
     found = reads(path, **choices)
     bad = [read for read in found if isinstance(read, BadRow)]
     assert bad == []
-    return [dict(read.values) for read in found if isinstance(read, Row)]
+    return [dict(read.values) for read in found if isinstance(read, SourceRow)]
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_a_few_bytes_of_another_encoding_reject_their_rows_only(file: Path) -> N
     good = "Email,City\nanna@example.com,Zürich\nbo@example.com,Malmö\n".encode()
     file.write_bytes(good + "carl@example.com,Orléans\n".encode("cp1252") + b"dora@example.com,Bonn\n")
     found = reads(file)
-    assert [read.line for read in found if isinstance(read, Row)] == [2, 3, 5]
+    assert [read.line for read in found if isinstance(read, SourceRow)] == [2, 3, 5]
     (bad,) = [read for read in found if isinstance(read, BadRow)]
     assert (bad.line, "not utf-8: byte e9" in bad.reason) == (4, True)
     assert bad.cells[1].encode("utf-8", "surrogateescape") == "Orléans".encode("cp1252"), "nothing of it is lost"
@@ -103,7 +103,7 @@ def test_a_few_bytes_of_another_encoding_reject_their_rows_only(file: Path) -> N
 def test_a_wrong_encoding_that_was_given_rejects_the_rows_it_cannot_decode(file: Path) -> None:
     file.write_bytes("Email,City\nanna@example.com,Zürich\nbo@example.com,Bonn\n".encode("cp1252"))
     found = reads(file, encoding="utf-8")
-    assert [type(read) for read in found] == [BadRow, Row]
+    assert [type(read) for read in found] == [BadRow, SourceRow]
 
 
 def test_an_unknown_encoding_is_refused(file: Path) -> None:
@@ -119,21 +119,21 @@ def test_ragged_rows_are_rejected_and_the_others_read(file: Path) -> None:
         (3, "has 2 cells where the header has 3"),
         (4, "has 4 cells where the header has 3"),
     ]
-    assert [read.line for read in found if isinstance(read, Row)] == [2, 5, 7]
+    assert [read.line for read in found if isinstance(read, SourceRow)] == [2, 5, 7]
 
 
 def test_a_row_over_several_lines_has_the_line_where_it_begins(file: Path) -> None:
     file.write_text('a,b\n1,"x\ny\nz"\n2,w\n3\n')
     found = reads(file)
     assert [read.line for read in found] == [2, 5, 6]
-    assert isinstance(found[0], Row)
+    assert isinstance(found[0], SourceRow)
     assert found[0].values["b"] == "x\ny\nz"
 
 
 def test_a_nul_is_rejected(file: Path) -> None:
     file.write_bytes(b"a,b\n1,2\n1,\x00\n3,4\n")
     found = reads(file)
-    assert [(read.line, type(read)) for read in found] == [(2, Row), (3, BadRow), (4, Row)]
+    assert [(read.line, type(read)) for read in found] == [(2, SourceRow), (3, BadRow), (4, SourceRow)]
 
 
 def test_a_field_of_ten_megabytes_is_rejected_and_not_kept_in_memory(file: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_field_of_ten_megabytes_is_rejected_and_not_kept_in_memory(file: Path)
     found = reads(file)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert [(read.line, type(read)) for read in found] == [(2, Row), (3, BadRow), (4, Row)]
+    assert [(read.line, type(read)) for read in found] == [(2, SourceRow), (3, BadRow), (4, SourceRow)]
     assert isinstance(found[1], BadRow)
     assert "10,000,003 characters; 131,072 are allowed" in found[1].reason
     assert peak < 8_000_000
@@ -167,14 +167,14 @@ def test_what_stands_in_a_quoted_cell_is_never_read_as_rows(file: Path) -> None:
     smuggled = "eve@example.com,Admin\n" * 10_000
     file.write_text(f'Email,Note\nanna@example.com,"{smuggled}"\nbo@example.com,x\n')
     found = reads(file)
-    assert [(read.line, type(read)) for read in found] == [(2, BadRow), (10_003, Row)]
+    assert [(read.line, type(read)) for read in found] == [(2, BadRow), (10_003, SourceRow)]
     assert "up to line 10002" in getattr(found[0], "reason", "")
 
 
 def test_a_quote_that_is_never_closed_is_rejected_with_what_was_not_read(file: Path) -> None:
     file.write_text('a,b\n1,2\n3,"open\n5,6\n7,8\n')
     found = reads(file)
-    assert [(read.line, type(read)) for read in found] == [(2, Row), (3, BadRow)]
+    assert [(read.line, type(read)) for read in found] == [(2, SourceRow), (3, BadRow)]
     assert "never closed, so the 2 lines after it were not read" in getattr(found[1], "reason", "")
 
 
@@ -234,14 +234,14 @@ def test_ndjson_is_read_as_text_and_bad_lines_are_rejected(tmp_path: Path) -> No
     )
     found = reads(file)
     assert [(read.line, type(read)) for read in found] == [
-        (1, Row),
+        (1, SourceRow),
         (3, BadRow),
         (4, BadRow),
         (5, BadRow),
         (6, BadRow),
-        (7, Row),
+        (7, SourceRow),
     ]
-    assert isinstance(found[0], Row)
+    assert isinstance(found[0], SourceRow)
     assert found[0].values == {"email": "anna@example.com", "age": "41", "tags": '["a"]', "ok": "true"}
     assert "2,000,015 bytes" in getattr(found[4], "reason", "")
 
@@ -250,7 +250,7 @@ def test_half_of_a_character_is_rejected(tmp_path: Path) -> None:
     file = tmp_path / "users.csv"
     file.write_bytes("a,b\n1,\ud800\n2,😀\n".encode("utf-16", "surrogatepass"))
     found = reads(file)
-    assert [(read.line, type(read)) for read in found] == [(2, BadRow), (3, Row)]
+    assert [(read.line, type(read)) for read in found] == [(2, BadRow), (3, SourceRow)]
     assert "half of a character" in getattr(found[0], "reason", "")
 
 
@@ -268,8 +268,8 @@ def test_json_keeps_its_numbers_and_meaningless_ones_are_rejected(tmp_path: Path
     ]
     file.write_text("\n".join(lines), encoding="utf-8")
     found = reads(file)
-    assert [(read.line, type(read)) for read in found] == [(1, Row), *((n, BadRow) for n in range(2, 7)), (7, Row)]
-    assert isinstance(found[0], Row)
+    assert [(read.line, type(read)) for read in found] == [(1, SourceRow), *((n, BadRow) for n in range(2, 7)), (7, SourceRow)]
+    assert isinstance(found[0], SourceRow)
     assert found[0].values == {"a": "1.10", "b": "12345678901234567890123", "c": '[1.10,{"d":true}]'}
     assert getattr(found[1], "reason", "") == "cannot be read: it has 'a' twice"
 

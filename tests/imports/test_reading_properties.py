@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from onceward.errors import SourceError
 from onceward.imports.open_rows import open_rows
 from onceward.imports.reject_file import escape_formula, unescape_formulas
-from onceward.imports.rows import AnyRow, Row
+from onceward.imports.rows import AnyRow, SourceRow
 from onceward.imports.scan import scan
 
 cells = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
@@ -39,7 +39,7 @@ def test_what_a_writer_wrote_is_read_as_it_was(
     csv.writer(text, delimiter=delimiter).writerows([("a", "b", "c"), *table])
     found = reads(text.getvalue().encode(encoding), delimiter=delimiter, encoding=encoding)
     expected = [{name: cell for name, cell in zip("abc", row, strict=True) if cell} for row in table]
-    assert [dict(read.values) if isinstance(read, Row) else read for read in found] == expected
+    assert [dict(read.values) if isinstance(read, SourceRow) else read for read in found] == expected
 
 
 @given(st.binary(max_size=300), st.sampled_from([b"", b"a,b\n", b'a;b\r\n"']))

@@ -66,26 +66,26 @@ def large(messages: int, deaths: int, largest: int = 2_000, program: str = SOUND
     if done.returncode:
         wrong.append(f"the last run: {done.returncode}")
         return Figures(messages, 0, 0, deaths, 0, 0.0, 0.0, [], [], len(lines), wrong)
-    told = msgspec.json.decode(lines[-1], type=DrainResult)
+    result = msgspec.json.decode(lines[-1], type=DrainResult)
     expected = messages - messages // REPEAT_EVERY
-    if told.statements != expected:
-        wrong.append(f"{told.statements} statements instead of {expected}")
-    if told.parked:
-        wrong.append(f"{told.parked} repeats were taken for other statements")
-    if told.messages >= LONG:
-        wrong += growing("it mostly had", told.resident_mib)
-    if told.messages >= LONGER:
-        wrong += growing("the most it had was", told.peak_mib)
+    if result.statements != expected:
+        wrong.append(f"{result.statements} statements instead of {expected}")
+    if result.parked:
+        wrong.append(f"{result.parked} repeats were taken for other statements")
+    if result.messages >= LONG:
+        wrong += growing("it mostly had", result.resident_mib)
+    if result.messages >= LONGER:
+        wrong += growing("the most it had was", result.peak_mib)
     return Figures(
         messages,
-        told.statements,
+        result.statements,
         messages - expected,
         deaths,
-        told.messages,
-        round(told.seconds, 2),
-        round(told.cpu_seconds, 2),
-        told.peak_mib,
-        told.resident_mib,
+        result.messages,
+        round(result.seconds, 2),
+        round(result.cpu_seconds, 2),
+        result.peak_mib,
+        result.resident_mib,
         len(lines) - 1,
         wrong,
     )

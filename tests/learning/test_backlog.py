@@ -42,8 +42,8 @@ def test_large_statements_go_into_several_merges_each_with_its_verdict(tmp_path:
     with open_storage(tmp_path) as place:
         other = [{**padded[7], "verb": {"id": "http://verbs.example/other"}}, statement(3)]
         assert place.learning.store([*many[:25], *many[:3]]).verdicts == ("inserted",) * 25 + ("same",) * 3
-        told = place.learning.store([*map(parse_statement, other), *many]).verdicts
-        assert told == ("different", "inserted", *["same"] * 25, *["inserted"] * 25)
+        verdicts = place.learning.store([*map(parse_statement, other), *many]).verdicts
+        assert verdicts == ("different", "inserted", *["same"] * 25, *["inserted"] * 25)
     parts = list(split_rows({"statement": "x" * (MERGE_CHARACTERS // 3)} for _ in range(8)))
     assert [len(part) for part in parts] == [4, 4]
     assert list(split_rows([])) == []

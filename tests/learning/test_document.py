@@ -172,10 +172,10 @@ def test_what_the_warehouse_refuses_is_parked_and_keeps_no_other_out(
     merge = learning.house.merge
 
     def particular(table: Any, rows: Any, **choices: Any) -> Any:
-        told = list(rows)
-        if any(row["statement_id"] == uuid("s2") for row in told):
+        merged = list(rows)
+        if any(row["statement_id"] == uuid("s2") for row in merged):
             raise SourceError("statements refuses a row of this load")
-        return merge(table, told, **choices)
+        return merge(table, merged, **choices)
 
     monkeypatch.setattr(learning.house, "merge", particular)
     bus.publish(statement("s1"), statement("s2"), [statement("s3"), statement("s4")])

@@ -26,9 +26,9 @@ FULL = statement(
 )
 
 
-def changed(told: dict[str, Any], *path: str, to: Any) -> dict[str, Any]:
+def changed(source: dict[str, Any], *path: str, to: Any) -> dict[str, Any]:
     head, *rest = path
-    return {**told, head: changed(told.get(head, {}), *rest, to=to) if rest else to}
+    return {**source, head: changed(source.get(head, {}), *rest, to=to) if rest else to}
 
 
 SAME = {
@@ -119,25 +119,25 @@ def test_substatements_are_compared_by_the_same_rules() -> None:
 
 
 def test_upper_case_of_hashes_and_references_and_the_spelling_of_numbers_do_not_count() -> None:
-    def told(sha1: str, id: str, number: float) -> str:
+    def digest_of(sha1: str, id: str, number: float) -> str:
         reference = {"objectType": "StatementRef", "id": id}
         context = {"statement": reference, "extensions": {"https://e.com/x": {"y": [number]}}}
         return parse_statement(statement(actor={"mbox_sha1sum": sha1}, object=reference, context=context)).digest
 
-    assert told("ab" * 20, uuid("r"), 1) == told("AB" * 20, uuid("r").upper(), 1.0)
-    assert told("ab" * 20, uuid("r"), 1) != told("ab" * 20, uuid("r"), 1.5)
+    assert digest_of("ab" * 20, uuid("r"), 1) == digest_of("AB" * 20, uuid("r").upper(), 1.0)
+    assert digest_of("ab" * 20, uuid("r"), 1) != digest_of("ab" * 20, uuid("r"), 1.5)
 
 
 def test_agents_in_the_context_are_compared_like_actors() -> None:
-    def told(domain: str, turn: int) -> str:
+    def digest_of(domain: str, turn: int) -> str:
         mary = {"mbox": f"mailto:mary@{domain}"}
         team = {"objectType": "Group", "member": [JOHN, mary][::turn]}
         agents, groups = ("contextAgent", "agent", mary), ("contextGroup", "group", team)
         lists = {f"{kind}s": [{"objectType": kind, name: who}] for kind, name, who in (agents, groups)}
         return parse_statement(statement(context={"instructor": mary, "team": team, **lists})).digest
 
-    assert told("example.com", 1) == told("EXAMPLE.com", -1)
-    assert told("example.com", 1) != told("example.org", 1)
+    assert digest_of("example.com", 1) == digest_of("EXAMPLE.com", -1)
+    assert digest_of("example.com", 1) != digest_of("example.org", 1)
 
 
 def test_a_time_without_a_zone_is_utc_and_beyond_milliseconds_nothing_counts() -> None:

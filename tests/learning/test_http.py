@@ -46,8 +46,8 @@ class Client:
         sent = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         return self._resource.respond(InboundRequest(method, headers, sent, path=path, query=urlencode(query)))
 
-    def put(self, told: dict[str, Any], **more: Any) -> int:
-        return self.ask("PUT", told, statementId=told["id"], **more).status
+    def put(self, sent: dict[str, Any], **more: Any) -> int:
+        return self.ask("PUT", sent, statementId=sent["id"], **more).status
 
     def get(self, **query: Any) -> Any:
         answer = self.ask("GET", **query)
@@ -66,8 +66,8 @@ def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
 
 def nested(depth: int) -> bytes:
     """Return JSON that can be parsed but is too deep to be traversed."""
-    told = json.dumps(statement(result={"extensions": {"https://e.com/x": "deep"}}))
-    return told.replace('"deep"', "[" * depth + "]" * depth).encode()
+    text = json.dumps(statement(result={"extensions": {"https://e.com/x": "deep"}}))
+    return text.replace('"deep"', "[" * depth + "]" * depth).encode()
 
 
 def headers(answer: Response) -> dict[str, str]:
@@ -135,19 +135,19 @@ def test_a_batch_goes_in_whole_or_not_at_all(client: Client) -> None:
 
 def test_what_the_server_sets_is_set_and_what_was_sent_comes_back(client: Client) -> None:
     client.put(FULL | {"authority": JOHN, "stored": "2001-01-01T00:00:00Z"})
-    told = client.get(statementId=FULL["id"])
-    assert told["authority"]["account"]["name"] == "lms", "the authenticated client, not the claimed one"
-    assert told["stored"] > "2026"
-    assert told["version"] == "1.0.0"
-    assert told["context"]["contextActivities"]["parent"][0]["id"] == "https://example.com/p", "a list of one"
+    fetched = client.get(statementId=FULL["id"])
+    assert fetched["authority"]["account"]["name"] == "lms", "the authenticated client, not the claimed one"
+    assert fetched["stored"] > "2026"
+    assert fetched["version"] == "1.0.0"
+    assert fetched["context"]["contextActivities"]["parent"][0]["id"] == "https://example.com/p", "a list of one"
     same = ("actor", "verb", "object", "result", "timestamp")
-    assert {name: told[name] for name in same} == {name: FULL[name] for name in same}
+    assert {name: fetched[name] for name in same} == {name: FULL[name] for name in same}
 
 
 def test_a_timestamp_is_set_if_none_was_given(client: Client) -> None:
     client.put(statement())
-    told = client.get(statementId=uuid("s1"))
-    assert told["timestamp"] == told["stored"]
+    fetched = client.get(statementId=uuid("s1"))
+    assert fetched["timestamp"] == fetched["stored"]
 
 
 def test_voiding_hides_a_statement_from_queries_that_do_not_ask_for_voided_ones(client: Client) -> None:
@@ -201,20 +201,20 @@ def test_about_needs_no_authentication(client: Client) -> None:
 
 
 def test_invalid_requests_are_refused_with_the_reason(client: Client) -> None:
-    told = statement()
+    sent = statement()
     for answer, reason in (
-        (client.ask("PUT", told | {"verb": "completed"}, statementId=told["id"]), "$.verb"),
-        (client.ask("PUT", told, statementId=uuid("other")), "the statement's own id"),
-        (client.ask("PUT", told), "not a UUID"),
-        (client.ask("PUT", told, statementId="7"), "not a UUID"),
-        (client.ask("PUT", told, statementId=told["id"], mode="red"), "mode"),
-        (client.ask("PUT", b"{", statementId=told["id"]), "truncated"),
-        (client.ask("PUT", b"[" * 100_000, statementId=told["id"]), ""),
-        (client.ask("PUT", nested(600), statementId=told["id"]), "nested"),
-        (client.ask("PUT", b'"\xed\xa0\x80"', statementId=told["id"]), "utf-8"),
-        (client.ask("PUT", told, statementId=told["id"], media="multipart/mixed"), "attachment"),
-        (client.ask("POST", [told, "text"]), "Expected `object`"),
-        (client.ask("GET", statementId=told["id"], verb=f"{VERBS}x"), "verb"),
+        (client.ask("PUT", sent | {"verb": "completed"}, statementId=sent["id"]), "$.verb"),
+        (client.ask("PUT", sent, statementId=uuid("other")), "the statement's own id"),
+        (client.ask("PUT", sent), "not a UUID"),
+        (client.ask("PUT", sent, statementId="7"), "not a UUID"),
+        (client.ask("PUT", sent, statementId=sent["id"], mode="red"), "mode"),
+        (client.ask("PUT", b"{", statementId=sent["id"]), "truncated"),
+        (client.ask("PUT", b"[" * 100_000, statementId=sent["id"]), ""),
+        (client.ask("PUT", nested(600), statementId=sent["id"]), "nested"),
+        (client.ask("PUT", b'"\xed\xa0\x80"', statementId=sent["id"]), "utf-8"),
+        (client.ask("PUT", sent, statementId=sent["id"], media="multipart/mixed"), "attachment"),
+        (client.ask("POST", [sent, "text"]), "Expected `object`"),
+        (client.ask("GET", statementId=sent["id"], verb=f"{VERBS}x"), "verb"),
         (client.ask("GET", mode="red"), "mode"),
         (client.ask("GET", format="canonical"), "canonical"),
         (client.ask("GET", agent="{"), "truncated"),
@@ -227,7 +227,7 @@ def test_invalid_requests_are_refused_with_the_reason(client: Client) -> None:
         assert reason in json.loads(answer.body)["detail"]
     assert client.ask("DELETE").status == 405
     assert client.ask("GET", path="/xAPI/elsewhere").status == 404
-    assert client.ask("GET", statementId=told["id"]).status == 404
+    assert client.ask("GET", statementId=sent["id"]).status == 404
     assert client.ids() == []
 
 

@@ -53,10 +53,10 @@ def addresses(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[s
         yield [stack.enter_context(serving(tmp_path, server)) for _ in range(2 if server else 1)]
 
 
-def ask(address: str, method: str, told: dict[str, Any] | None = None, *, id: str) -> tuple[int, bytes]:
+def ask(address: str, method: str, sent: dict[str, Any] | None = None, *, id: str) -> tuple[int, bytes]:
     connection = HTTPConnection(address, timeout=60)
     try:
-        body = None if told is None else json.dumps(told)
+        body = None if sent is None else json.dumps(sent)
         connection.request(method, f"{PATH}?statementId={id}", body, HEADERS)
         answer = connection.getresponse()
         return answer.status, answer.read()
@@ -68,9 +68,9 @@ def ask(address: str, method: str, told: dict[str, Any] | None = None, *, id: st
 def test_of_eight_different_statements_under_one_id_one_is_stored_in_each_of_30_rounds(addresses: list[str]) -> None:
     together = threading.Barrier(CLIENTS)
 
-    def put(place: int, id: str, told: dict[str, Any]) -> int:
+    def put(place: int, id: str, sent: dict[str, Any]) -> int:
         together.wait()
-        return ask(addresses[place % len(addresses)], "PUT", told, id=id)[0]
+        return ask(addresses[place % len(addresses)], "PUT", sent, id=id)[0]
 
     with ThreadPoolExecutor(CLIENTS) as pool:
         for number in range(ROUNDS[len(addresses)]):
@@ -86,5 +86,5 @@ def test_of_eight_different_statements_under_one_id_one_is_stored_in_each_of_30_
             assert put_again(addresses[0], id, winner) == 204
 
 
-def put_again(address: str, id: str, told: dict[str, Any]) -> int:
-    return ask(address, "PUT", told, id=id)[0]
+def put_again(address: str, id: str, sent: dict[str, Any]) -> int:
+    return ask(address, "PUT", sent, id=id)[0]

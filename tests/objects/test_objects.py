@@ -150,8 +150,8 @@ print(highest() - before)
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_large_one_goes_through_in_constant_memory(url: str) -> None:
     command = [sys.executable, "-c", MEMORY, url, "64"]
-    told = subprocess.run(command, check=True, timeout=100, capture_output=True, text=True)
-    assert int(told.stdout) < 50, "MiB, of 64"
+    done = subprocess.run(command, check=True, timeout=100, capture_output=True, text=True)
+    assert int(done.stdout) < 50, "MiB, of 64"
 
 
 @pytest.mark.parametrize("prefix", ["../", "a/../b", "./"])

@@ -79,9 +79,9 @@ def test_of_several_processes_one_creates_each(url: str) -> None:
                 assert one.stdin is not None
                 one.stdin.write("go\n")
                 one.stdin.flush()
-            told = [one.stdout.readline().strip() for one in pool if one.stdout is not None]
-            assert sorted(told) == ["created", "other", "other"]
-            assert opened(url).read(f"{turn}") == b"%d" % told.index("created")
+            results = [one.stdout.readline().strip() for one in pool if one.stdout is not None]
+            assert sorted(results) == ["created", "other", "other"]
+            assert opened(url).read(f"{turn}") == b"%d" % results.index("created")
     finally:
         for one in pool:
             one.communicate()
@@ -173,5 +173,5 @@ os.waitpid(child, 0)
 @pytest.mark.fault("F34")
 def test_a_forked_child_gets_an_error_instead_of_waiting_forever(url: str) -> None:
     command = [sys.executable, "-W", "ignore", "-c", FORKED, url]
-    told = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True).stdout
-    assert ("was forked" in told) if url.startswith("s3:") else (told == "created\n")
+    output = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True).stdout
+    assert ("was forked" in output) if url.startswith("s3:") else (output == "created\n")

@@ -37,11 +37,11 @@ class Warehouse:
         if self.away:
             self.away -= 1
             raise StoreUnavailable("the warehouse is away")
-        told: list[Any] = []
+        outcomes: list[Any] = []
         for event in events:
             before = self.rows.setdefault(event["id"], event["text"])
-            told.append(None if before == event["text"] else Mismatch(key=str(event["id"])))
-        return told
+            outcomes.append(None if before == event["text"] else Mismatch(key=str(event["id"])))
+        return outcomes
 
 
 async def consumed(queue: MemoryQueue, batch: Batch, **choices: Any) -> None:

@@ -276,8 +276,8 @@ class TestRabbit(OnBroker):
 
         async def publish(channel: Any) -> None:
             odd: list[Any] = ["many", -7, None, []]
-            for number, told in enumerate(odd):
-                headers = {"x-delivery-count": told, "x-onceward-deliveries": told}
+            for number, value in enumerate(odd):
+                headers = {"x-delivery-count": value, "x-onceward-deliveries": value}
                 message = aio_pika.Message(json.dumps({"id": number}).encode(), message_id=str(number), headers=headers)
                 await channel.default_exchange.publish(message, routing_key=self.broker.name)
 

@@ -236,8 +236,8 @@ async def test_a_handler_may_raise_what_no_future_takes() -> None:
 
 async def test_events_report_the_outcome_of_a_message() -> None:
     once, queue = AsyncOnce(MemoryStore()), MemoryQueue("orders", dead_letters=True)
-    told: list[Event] = []
-    once.subscribe(told.append)
+    events: list[Event] = []
+    once.subscribe(events.append)
 
     @once(key="{event[id]}", max_attempts=2, name="book")
     async def book(event: dict[str, Any]) -> None:
@@ -245,7 +245,7 @@ async def test_events_report_the_outcome_of_a_message() -> None:
 
     queue.put(b'{"id": "a"}', id="m1")
     await consumed(queue, book)
-    ours = [(event.name, event.key, event.scope) for event in told if event.scope == "orders"]
+    ours = [(event.name, event.key, event.scope) for event in events if event.scope == "orders"]
     assert ours == [("delivered_later", "m1", "orders"), ("dead_lettered", "m1", "orders")]
 
 

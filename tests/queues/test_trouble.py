@@ -132,8 +132,8 @@ async def test_explain_says_that_no_broker_redelivers_parked_work() -> None:
 
 
 async def test_what_a_body_says_is_not_in_the_events() -> None:
-    once, queue, told = AsyncOnce(MemoryStore()), MemoryQueue(dead_letters=True), list[Event]()
-    once.subscribe(told.append)
+    once, queue, events = AsyncOnce(MemoryStore()), MemoryQueue(dead_letters=True), list[Event]()
+    once.subscribe(events.append)
 
     def read(message: Any) -> Any:
         raise ValueError(f"cannot read {message.body!r}")
@@ -141,8 +141,8 @@ async def test_what_a_body_says_is_not_in_the_events() -> None:
     queue.put(b"4111 1111 1111 1111")
     await consumed(queue, recording_handler(once, HandlerLog()), decode=read)
     assert "4111" in queue.dead[0][1]  # the body is in the record as well
-    assert told
-    assert not [event for event in told if "4111" in repr(event)]
+    assert events
+    assert not [event for event in events if "4111" in repr(event)]
 
 
 async def test_a_broker_that_cannot_delay_is_not_polled_in_a_tight_loop() -> None:

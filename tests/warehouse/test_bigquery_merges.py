@@ -79,8 +79,8 @@ def test_learning_records_on_bigquery(url: str, tmp_path: Path) -> None:
         with pytest.raises(PayloadMismatch):
             learning.store([parse_statement(statement("s2")), other], whole=True)
         assert learning.get(uuid("s2")) is None
-        assert (learning.get(one.id) or {})["actor"] == one.told["actor"]
+        assert (learning.get(one.id) or {})["actor"] == one.content["actor"]
         learning.store([parse_statement(voiding("v", "s1"))])
         assert learning.get(one.id) is None
         assert learning.get(one.id, voided=True) is not None
-        assert [told["id"] for told in Search.of({"limit": "5"}).statements(learning.house)[0]] == [uuid("v")]
+        assert [found["id"] for found in Search.parse({"limit": "5"}).statements(learning.house)[0]] == [uuid("v")]

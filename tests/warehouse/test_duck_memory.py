@@ -251,7 +251,7 @@ def test_a_long_merge_is_waited_for(house: DuckWarehouse, url: str, monkeypatch:
     """Without an index, all rows of a table conflict with each other: the second merge would fail."""
     monkeypatch.setattr("onceward.warehouse.duck.ATTEMPTS", 1)
     merging = house._transaction
-    begun, told = threading.Event(), list[str]()
+    begun, verdicts = threading.Event(), list[str]()
 
     def slowly(table: Table) -> DuckTransaction:
         taken = merging(table)
@@ -263,16 +263,16 @@ def test_a_long_merge_is_waited_for(house: DuckWarehouse, url: str, monkeypatch:
         begun.wait(30)
         with closing(opened(url)) as other:
             try:
-                told.extend(other.merge(FACTS, [fact("b", "1")]).verdicts)
+                verdicts.extend(other.merge(FACTS, [fact("b", "1")]).verdicts)
             except StoreUnavailable as error:
-                told.append(str(error))
+                verdicts.append(str(error))
 
     house._transaction = slowly  # type: ignore[method-assign]
     second = threading.Thread(target=follow)
     second.start()
     house.merge(FACTS, [fact("a", "1")])
     second.join()
-    assert told == ["inserted"]
+    assert verdicts == ["inserted"]
 
 
 def test_a_table_that_was_changed_by_a_query_is_looked_at_again(house: DuckWarehouse) -> None:

@@ -53,7 +53,7 @@ def fact(id: str, digest: str, **more: Any) -> dict[str, Any]:
     return {"id": id, "digest": digest, **more}
 
 
-def told(house: ComparesRows) -> dict[str, str]:
+def stored_digests(house: ComparesRows) -> dict[str, str]:
     return dict(house.query("SELECT id, digest FROM facts"))
 
 
@@ -62,7 +62,7 @@ def test_a_verdict_for_each_row_in_their_order(house: ComparesRows) -> None:
     assert house.merge(FACTS, [fact("a", "1"), fact("b", "1")]) == MergeResult(("inserted", "inserted"))
     rows = [fact("c", "1"), fact("a", "1", said={"other": 1}), fact("b", "2")]
     assert house.merge(FACTS, rows) == MergeResult(("inserted", "same", "different"))
-    assert told(house) == {"a": "1", "b": "1", "c": "1"}
+    assert stored_digests(house) == {"a": "1", "b": "1", "c": "1"}
     assert house.query("SELECT said FROM facts WHERE id = ?", ["a"]) == [(None,)], "the first one stays"
 
 
@@ -77,7 +77,7 @@ def test_rows_of_one_key_in_one_batch_are_compared_with_what_is_stored(house: Co
     rows = [fact("a", "2"), fact("a", "1"), fact("b", "1"), fact("b", "2"), fact("b", "1"), fact("a", "2")]
     verdicts = ("different", "same", "inserted", "different", "same", "different")
     assert house.merge(FACTS, rows).verdicts == verdicts
-    assert told(house) == {"a": "1", "b": "1"}
+    assert stored_digests(house) == {"a": "1", "b": "1"}
 
 
 @pytest.mark.mission("D1")
@@ -85,7 +85,7 @@ def test_whole_means_all_of_it_or_nothing(house: ComparesRows) -> None:
     house.merge(FACTS, [fact("a", "1")], whole=True)
     with pytest.raises(PayloadMismatch, match=r"facts has another row under a: nothing was inserted \[key a\]"):
         house.merge(FACTS, [fact("b", "1"), fact("a", "2"), fact("c", "1")], whole=True)
-    assert told(house) == {"a": "1"}
+    assert stored_digests(house) == {"a": "1"}
     assert house.merge(FACTS, [fact("b", "1"), fact("a", "1")], whole=True).inserted == 1, "and it can be used again"
 
 
@@ -95,7 +95,7 @@ def test_a_batch_that_contradicts_itself_does_not_go_in_as_a_whole_also_if_what_
     house.merge(FACTS, [fact("a", "1")])
     with pytest.raises(PayloadMismatch, match="nothing was inserted"):
         house.merge(FACTS, [fact("b", "1"), fact("a", "1", at=5), fact("a", "1"), fact("a", "1", at=6)], whole=True)
-    assert told(house) == {"a": "1"}
+    assert stored_digests(house) == {"a": "1"}
     same = [fact("b", "1"), fact("b", "1", at=5)]
     assert house.merge(FACTS, same, whole=True).verdicts == ("inserted", "same"), "a missing value contradicts nothing"
 
@@ -111,7 +111,7 @@ def test_a_row_that_cannot_be_read_stops_the_merge_before_anything_is_written(ho
         house.merge(FACTS, [fact("a", "1"), {"id": "b", "digest": 7}])
     with pytest.raises(SourceError, match="row 1 has no id"):
         house.merge(FACTS, [{"digest": "1"}])
-    assert told(house) == {}
+    assert stored_digests(house) == {}
     assert house.merge(FACTS, []) == MergeResult(())
 
 
