@@ -13,7 +13,7 @@ from onceward.protocol.record import Record
 from onceward.runtime.bridge import run
 
 from . import display
-from .find import Pattern
+from .find import KeyPattern
 from .open_store import SEARCH_TIMEOUT, TIMEOUT, opened_store
 from .program import POSITIVE_COUNT, SCOPE, common_options, program, scope, store_url, wants_json
 
@@ -57,7 +57,7 @@ def search(store: Store, key: str | None, wanted: AuditFilter, limit: int) -> li
     """Return the entries of this key, even if its record is gone."""
     if key is None:
         return run(store.audit(wanted, limit=limit, timeout=SEARCH_TIMEOUT))
-    pattern = Pattern.of(key)
+    pattern = KeyPattern.of(key)
     wanted = AuditFilter(id=pattern.id, key=pattern.key, scope=wanted.scope, within=wanted.within)
     scanned = limit if pattern.is_exact else MAX_SCANNED
     found = run(store.audit(wanted, limit=scanned, timeout=SEARCH_TIMEOUT))

@@ -64,7 +64,7 @@ def _warn_unreadable(page: Page) -> None:
         print_error(f"the record of {cut(key, 80)} is invalid, and was skipped → was it edited manually?")
 
 
-class Pattern(NamedTuple):
+class KeyPattern(NamedTuple):
     """A key or id as typed, split into what the store can search for and what must be compared here.
 
     A key of over 200 characters is displayed cut, and several keys may be cut to the same text, so its hash decides.
@@ -78,7 +78,7 @@ class Pattern(NamedTuple):
     is_id: bool
 
     @classmethod
-    def of(cls, typed: str) -> Pattern:
+    def of(cls, typed: str) -> KeyPattern:
         hexadecimal = _ID.fullmatch(typed)
         if hexadecimal:
             digits = hexadecimal[1].lower()
@@ -129,7 +129,7 @@ def _id_of(key: str, scope: str) -> bytes | None:
 
 def find(store: Store, key: str, scope: str | None) -> list[tuple[Record, int]]:
     """Return records whose displayed key is this text, or whose id begins with it; at most MAX_MATCHES + 1."""
-    pattern = Pattern.of(key)
+    pattern = KeyPattern.of(key)
     if pattern.id is not None:
         answer = run(store.read([pattern.id], timeout=TIMEOUT))[0]
         record = answer.record
@@ -149,7 +149,7 @@ def find_one(store: Store, key: str, scope: str | None) -> tuple[Record, int]:
     found = find(store, key, scope)
     if not found:
         where = f" in scope {scope}" if scope else ""
-        why = Pattern.of(key).not_found_hint(store, scope)
+        why = KeyPattern.of(key).not_found_hint(store, scope)
         raise CommandError(f"no record for {cut(key, 80)!r}{where} in {store.name}{why}; see onceward ls", Exit.ABSENT)
     if len(found) > 1:
         listed = "; ".join(f"id:{record.id.hex()[:12]} in {record.scope}" for record, _ in found[:MAX_MATCHES])

@@ -9,7 +9,7 @@ import click
 from onceward.errors import OncewardError
 from onceward.protocol.ports import Filter
 from onceward.protocol.record import Record, RecordState
-from onceward.sagas.journal import Direction, Journal, JournalEntry, Progress, journal_from
+from onceward.sagas.journal import Direction, Journal, JournalEntry, StepProgress, journal_from
 
 from . import display
 from .find import iter_records
@@ -19,11 +19,11 @@ from .program import POSITIVE_COUNT, SCOPE, common_options, program, scope, stor
 
 UNFINISHED = (RecordState.PENDING, RecordState.FAILED, RecordState.PARKED)
 PROGRESS_SIGNS = {
-    Progress.BEGUN: "?",
-    Progress.DONE: "+",
-    Progress.NOT_DONE: "-",
-    Progress.UNDOING: "~",
-    Progress.UNDONE: "x",
+    StepProgress.BEGUN: "?",
+    StepProgress.DONE: "+",
+    StepProgress.NOT_DONE: "-",
+    StepProgress.UNDOING: "~",
+    StepProgress.UNDONE: "x",
 }
 
 
@@ -127,5 +127,5 @@ def _compensates(journal: Journal) -> bool:
 
 
 def _step_text(line: JournalEntry) -> str:
-    attempts = line.undo_attempts if line.progress in (Progress.UNDOING, Progress.UNDONE) else line.attempts
+    attempts = line.undo_attempts if line.progress in (StepProgress.UNDOING, StepProgress.UNDONE) else line.attempts
     return f"{line.name} {line.progress}{f' in {attempts} attempts' if attempts > 1 else ''}"

@@ -16,7 +16,7 @@ from .columns import ColumnChoices
 from .open_rows import format_of, open_rows
 from .people import target_of
 from .runner import BATCH, Import, ImportPlan, OnProgress
-from .scan import Scan, scan
+from .scan import FileScan, scan
 from .summary import Summary
 
 
@@ -82,7 +82,7 @@ def import_file(
         )
 
 
-def _rejects_path(file: Path, scanned: Scan, chosen: str | os.PathLike[str] | None, *, dry_run: bool) -> Path:
+def _rejects_path(file: Path, scanned: FileScan, chosen: str | os.PathLike[str] | None, *, dry_run: bool) -> Path:
     """Return the path of the reject file. By default it is named after the content, in the same folder.
 
     So the rejects of an edited version do not overwrite it.

@@ -15,7 +15,7 @@ from . import ledger
 from .columns import ColumnMapping
 from .known_rows import KeyRows, fingerprint, record_id
 from .ledger import LedgerEntry
-from .rows import AnyRow, BadRow, Row
+from .rows import AnyRow, BadRow, SourceRow
 from .summary import Counts
 from .target import TargetTransaction
 
@@ -32,7 +32,7 @@ class BatchResult(Struct, frozen=True):
 class KeyedRow(NamedTuple):
     """A row with its key and its fingerprint."""
 
-    row: Row
+    row: SourceRow
     fields: dict[str, str]
     key: str
     digest: str
@@ -44,7 +44,7 @@ class Change(NamedTuple):
     key: str
     row_index: int
     fields: dict[str, str]
-    rows: list[Row]
+    rows: list[SourceRow]
 
 
 class ImportBatch:
@@ -58,7 +58,7 @@ class ImportBatch:
 
     def apply(self, tx: TargetTransaction, entry: LedgerEntry, rows: Sequence[AnyRow]) -> BatchResult:
         rejects: list[Reject] = [(row.line, row.reason, row.cells) for row in rows if isinstance(row, BadRow)]
-        keyed, refused = self._keyed([row for row in rows if isinstance(row, Row)])
+        keyed, refused = self._keyed([row for row in rows if isinstance(row, SourceRow)])
         changes, touched = self._changes(ledger.known_rows(tx, entry, [one.key for one in keyed]), keyed)
         decisions = tx.add([self._record(entry, change) for change in changes]) if changes else []
         for change, decision in zip(changes, decisions, strict=True):
@@ -89,7 +89,7 @@ class ImportBatch:
     def _record(self, entry: LedgerEntry, change: Change) -> SourceRecord:
         return SourceRecord(self._source, change.fields, id=record_id(entry.name, change.key, change.row_index))
 
-    def _keyed(self, rows: Sequence[Row]) -> tuple[list[KeyedRow], list[Reject]]:
+    def _keyed(self, rows: Sequence[SourceRow]) -> tuple[list[KeyedRow], list[Reject]]:
         keyed: list[KeyedRow] = []
         refused: list[Reject] = []
         for row in rows:
@@ -101,7 +101,7 @@ class ImportBatch:
                 keyed.append(KeyedRow(row, fields, self._mapping.key(row, fields), fingerprint(fields)))
         return keyed, refused
 
-    def _cells(self, row: Row) -> list[str]:
+    def _cells(self, row: SourceRow) -> list[str]:
         if self._columns:
             return [row.values.get(column, "") for column in self._columns]
         return [msgspec.json.encode(row.values).decode()]

@@ -14,7 +14,7 @@ from onceward.errors import SourceError
 from onceward.protocol.suggest import did_you_mean
 
 from .known_rows import fingerprint, key_of
-from .rows import Row
+from .rows import SourceRow
 
 KEY_FIELDS: Final = ("external_id", "email")
 """What identifies a row if no columns are given: the first of these fields that the row has."""
@@ -92,7 +92,7 @@ class ColumnMapping:
                 hint=f"map one of them ({', '.join(columns)}) to one of {', '.join(known)}, as in Email=email",
             )
 
-    def fields(self, row: Row) -> dict[str, str]:
+    def fields(self, row: SourceRow) -> dict[str, str]:
         """Return the values of the row by field. Raise `ValueError` if two of its columns are the same field."""
         if fixed := self._fixed:
             return {fixed[column]: value for column, value in row.values.items() if column in fixed}
@@ -102,7 +102,7 @@ class ColumnMapping:
             raise ValueError(duplicate)
         return found
 
-    def key(self, row: Row, fields: Mapping[str, str]) -> str:
+    def key(self, row: SourceRow, fields: Mapping[str, str]) -> str:
         """Return what identifies the row: the chosen columns, a key field, or else its content."""
         if self._chosen.id:
             parts = tuple(row.values.get(column, "") for column in self._chosen.id)

@@ -20,8 +20,8 @@ from .hashed_file import BUFFER, HashedFile
 from .header import checked_header
 from .reject_file import COLUMNS as REJECTED
 from .reject_file import unescape_formulas
-from .rows import MAX_REJECT_CELLS, AnyRow, BadRow, Row, truncate
-from .scan import ESCAPED, SURROGATE, Scan
+from .rows import MAX_REJECT_CELLS, AnyRow, BadRow, SourceRow, truncate
+from .scan import ESCAPED, SURROGATE, FileScan
 
 QUOTE: Final = '"'
 MAX_SHOWN_BYTES: Final = 3
@@ -30,7 +30,7 @@ MAX_SHOWN_BYTES: Final = 3
 class CsvRows:
     """A CSV file with a header."""
 
-    def __init__(self, path: Path, scan: Scan, *, delimiter: str | None = None, largest_row: int | None = None) -> None:
+    def __init__(self, path: Path, scan: FileScan, *, delimiter: str | None = None, largest_row: int | None = None) -> None:
         self._limit = _limit(largest_row)
         self._raw = HashedFile(path)
         errors = "surrogatepass" if scan.encoding.startswith(("utf-16", "utf-32")) else "surrogateescape"
@@ -82,7 +82,7 @@ class CsvRows:
                 yield cells
             elif len(cells) == width or (len(cells) > width and not any(cells[width:])):
                 line = self._line - len(self._record) + 1
-                yield Row(line, {name: cell for name, cell in zip(columns, cells, strict=False) if cell})
+                yield SourceRow(line, {name: cell for name, cell in zip(columns, cells, strict=False) if cell})
             elif cells:
                 yield self._bad(f"has {len(cells)} cells where the header has {width}", cells)
 

@@ -14,7 +14,7 @@ import msgspec
 from onceward.errors import SourceError
 
 from .hashed_file import BUFFER, HashedFile
-from .rows import AnyRow, BadRow, Row, truncate
+from .rows import AnyRow, BadRow, SourceRow, truncate
 from .scan import SURROGATE
 
 MAX_ROW_BYTES: Final = 1 << 20
@@ -56,7 +56,7 @@ class NdjsonRows:
             return self._bad(f"cannot be read: {error}", line)
         if b"\\u" in line and (problem := _text_problem(values)):  # only escapes can produce invalid text
             return self._bad(problem, line)
-        return Row(self._line, values)
+        return SourceRow(self._line, values)
 
     def _skip(self, begin: bytes) -> BadRow:
         size, piece = len(begin), begin

@@ -11,7 +11,7 @@ from .csv_rows import CsvRows
 from .ndjson_rows import NdjsonRows
 from .parquet_rows import ParquetRows
 from .rows import RowReader
-from .scan import Scan
+from .scan import FileScan
 
 Format = Literal["csv", "ndjson", "parquet"]
 FORMATS: Final = get_args(Format)
@@ -40,7 +40,7 @@ def format_of(path: Path, given: str | None = None) -> Format:
 
 
 def open_rows(
-    path: Path, scan: Scan, kind: Format, *, delimiter: str | None = None, largest_row: int | None = None
+    path: Path, scan: FileScan, kind: Format, *, delimiter: str | None = None, largest_row: int | None = None
 ) -> RowReader:
     """Open the rows of the file. `scan` is the result of scanning it."""
     if scan.size == 0:

@@ -14,7 +14,7 @@ from onceward.errors import MissingExtra, SourceError
 from .hashed_file import open_regular_file
 from .header import checked_header
 from .ndjson_rows import as_text
-from .rows import AnyRow, BadRow, Row
+from .rows import AnyRow, BadRow, SourceRow
 from .scan import CHUNK_BYTES
 
 BATCH: Final = 1_000
@@ -59,7 +59,7 @@ class ParquetRows:
                         self._rows, "holds a NUL character", tuple(values.get(name, "") for name in self.columns)
                     )
                 else:
-                    yield Row(self._rows, values)
+                    yield SourceRow(self._rows, values)
 
     def _fetch(self) -> list[tuple[Any, ...]]:
         try:

@@ -12,7 +12,7 @@ MAX_REJECT_TEXT = 10_000
 """Characters of a cell that the reject file keeps: enough to recognise the row. The source has the rest."""
 
 
-class Row(Struct, frozen=True, gc=False):
+class SourceRow(Struct, frozen=True, gc=False):
     """A valid row. Empty cells are left out."""
 
     line: int
@@ -27,7 +27,7 @@ class BadRow(Struct, frozen=True, gc=False):
     cells: tuple[str, ...]
 
 
-AnyRow: TypeAlias = Row | BadRow
+AnyRow: TypeAlias = SourceRow | BadRow
 
 
 class RowReader(Protocol):

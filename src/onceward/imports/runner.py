@@ -26,7 +26,7 @@ from .ledger import COMPLETED, ImportClaim, LedgerEntry
 from .progress import Progress
 from .reject_file import RejectFile
 from .rows import AnyRow, RowReader
-from .scan import Scan
+from .scan import FileScan
 from .summary import Summary
 from .target import Target, TargetTransaction
 
@@ -49,7 +49,7 @@ class ImportPlan(Struct, frozen=True, kw_only=True):
     """The file to import, and the options."""
 
     file: Path
-    scan: Scan
+    scan: FileScan
     format: str
     columns: ColumnChoices
     name: str

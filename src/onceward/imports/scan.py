@@ -39,7 +39,7 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 """These, and unpaired surrogates: databases reject them."""
 
 
-class Scan(Struct, frozen=True):
+class FileScan(Struct, frozen=True):
     """What scanning a file found, regardless of its name."""
 
     sha256: str
@@ -49,7 +49,7 @@ class Scan(Struct, frozen=True):
     """True if the encoding is a guess: nothing in the file proves it."""
 
 
-def scan(path: Path, encoding: str | None = None) -> Scan:
+def scan(path: Path, encoding: str | None = None) -> FileScan:
     """Hash the file, and detect its encoding unless it is given."""
     if encoding is not None:
         encoding = checked_encoding(encoding)
@@ -65,9 +65,9 @@ def scan(path: Path, encoding: str | None = None) -> Scan:
             if encoding is None:
                 counts.add(piece)
     if encoding is not None:
-        return Scan(hashed.hexdigest(), size, encoding)
+        return FileScan(hashed.hexdigest(), size, encoding)
     found, guessed = _detect_encoding(head, counts)
-    return Scan(hashed.hexdigest(), size, found, guessed)
+    return FileScan(hashed.hexdigest(), size, found, guessed)
 
 
 def checked_encoding(encoding: str) -> str:

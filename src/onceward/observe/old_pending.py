@@ -21,7 +21,7 @@ TIMEOUT = 5.0
 """Seconds. A scrape waits for all metrics, and has a short timeout itself."""
 
 
-class Client(Protocol):
+class ObservedClient(Protocol):
     """The part of `Once` and `AsyncOnce` that metrics need."""
 
     @property
@@ -29,7 +29,7 @@ class Client(Protocol):
     def subscribe(self, listener: Listener) -> Callable[[], None]: ...
 
 
-def old_pending_reader(once: Client, rules: dict[str, Any]) -> ReadOldPending:
+def old_pending_reader(once: ObservedClient, rules: dict[str, Any]) -> ReadOldPending:
     """Return a function that reads the gauge. It uses its own connection, because metrics libraries use own threads."""
     age = parse_thresholds(rules).old_pending_age
 

@@ -22,14 +22,14 @@ from onceward.protocol.counters import COUNTER_NAMES, OUTCOMES, counter_name
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 
-    from .old_pending import Client
+    from .old_pending import ObservedClient
 
 PROCESSED = "onceward.processed"
 OLD_PENDING = "onceward.old_pending"
 
 
 def export(
-    once: Client,
+    once: ObservedClient,
     meter_provider: MeterProvider | None = None,
     *,
     processed: str = PROCESSED,
@@ -73,7 +73,7 @@ def export(
     return once.subscribe(on_event)
 
 
-def _observe_pending(meter: Any, once: Client, rules: dict[str, Any]) -> None:
+def _observe_pending(meter: Any, once: ObservedClient, rules: dict[str, Any]) -> None:
     from opentelemetry.metrics import Observation
 
     from .old_pending import old_pending_reader

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Counter
     from prometheus_client.core import GaugeMetricFamily
 
-    from .old_pending import Client, ReadOldPending
+    from .old_pending import ObservedClient, ReadOldPending
 
 PROCESSED = "onceward.processed"
 OLD_PENDING = "onceward_old_pending"
@@ -123,7 +123,7 @@ _metrics: WeakKeyDictionary[Any, Metrics] = WeakKeyDictionary()
 
 
 def export(
-    once: Client,
+    once: ObservedClient,
     registry: CollectorRegistry | None = None,
     *,
     processed: str = PROCESSED,

@@ -54,7 +54,7 @@ PERSON: Final[Mapping[str, Field]] = {
 """The default fields. Other fields of a record are stored and merged, but not compared."""
 
 
-class Slot(Struct, frozen=True):
+class FieldSlot(Struct, frozen=True):
     """One position in the normal form of a record."""
 
     name: str
@@ -69,7 +69,7 @@ class Preset(Struct, frozen=True):
     order: Mapping[str, int]
     """The position of each declared field. If strong keys belong to different people, the first field decides."""
 
-    slots: tuple[Slot, ...]
+    slots: tuple[FieldSlot, ...]
     places: Mapping[str, int]
     """The slot of each field."""
 
@@ -112,8 +112,8 @@ def preset(
                     f"{name} implies {other}, but both must be declared as strong fields",
                     hint="declare both with strong=True",
                 )
-    slots = [Slot("given_name", kinds.GIVEN_NAME), Slot("surname", kinds.SURNAME)]
-    slots += [Slot(name, one.kind, one.strong) for name, one in fields.items() if one.kind.role in ("person", "place")]
+    slots = [FieldSlot("given_name", kinds.GIVEN_NAME), FieldSlot("surname", kinds.SURNAME)]
+    slots += [FieldSlot(name, one.kind, one.strong) for name, one in fields.items() if one.kind.role in ("person", "place")]
     return Preset(
         fields=dict(fields),
         order={name: place for place, name in enumerate(fields)},
@@ -129,7 +129,7 @@ def preset(
     )
 
 
-def _digest(fields: Mapping[str, Field], slots: Sequence[Slot]) -> str:
+def _digest(fields: Mapping[str, Field], slots: Sequence[FieldSlot]) -> str:
     parts: list[object] = [
         normalise.VERSION,
         [[name, field.kind.name, field.kind.normalise.__qualname__, field.strong] for name, field in fields.items()],
@@ -141,7 +141,7 @@ def _digest(fields: Mapping[str, Field], slots: Sequence[Slot]) -> str:
     return blake2b(msgspec.json.encode(parts), digest_size=8).hexdigest()
 
 
-class Declaration(Struct, frozen=True):
+class FieldDeclaration(Struct, frozen=True):
     """The fields and merge policies, as they are stored in the database."""
 
     fields: dict[str, tuple[str, bool]]
@@ -151,4 +151,4 @@ class Declaration(Struct, frozen=True):
 
 def declaration(preset: Preset) -> str:
     fields = {name: (field.kind.name, field.strong) for name, field in preset.fields.items()}
-    return msgspec.json.encode(Declaration(fields, dict(preset.policies), preset.default_policy)).decode()
+    return msgspec.json.encode(FieldDeclaration(fields, dict(preset.policies), preset.default_policy)).decode()

@@ -11,7 +11,7 @@ from onceward.errors import StoreBroken
 from . import kinds
 from . import tables as sql
 from .databases import open_database
-from .fields import Declaration, Field
+from .fields import Field, FieldDeclaration
 from .kinds import FieldKind
 from .people import People
 
@@ -29,7 +29,7 @@ def open_declared_people(url: str) -> People:
         database.close()
     if not found:
         return People(url)
-    declared = msgspec.json.decode(found[0][0], type=Declaration)
+    declared = msgspec.json.decode(found[0][0], type=FieldDeclaration)
     fields = {name: Field(_KINDS[kind], strong) for name, (kind, strong) in declared.fields.items() if kind in _KINDS}
     return People(url, fields=fields, policies=declared.policies, default_policy=declared.default_policy)
 

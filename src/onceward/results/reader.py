@@ -17,7 +17,7 @@ from .frames import MARK, read, take
 from .rebuild import FieldsChanged, Shape
 
 
-class Reader:
+class ResultReader:
     """Rebuilds one value. ormsgpack hides exceptions of a hook, so the first one is kept in `failure`."""
 
     __slots__ = ("_parts", "_pause", "_shapes", "failure")

@@ -21,7 +21,7 @@ from onceward.protocol.signals import came_by_signal
 from .declared import declared_shapes
 from .extensions import EXACT, Unstorable
 from .frames import framed
-from .reader import RUNS_AGAIN, Reader
+from .reader import RUNS_AGAIN, ResultReader
 from .rebuild import FieldsChanged, Shape
 from .writer import MAX_DEPTH, Writer
 
@@ -111,7 +111,7 @@ class ResultType:
             return self._rebuild(data)
 
     def _rebuild(self, data: bytes | memoryview) -> Any:
-        reader = Reader(self._by_name)
+        reader = ResultReader(self._by_name)
         try:
             return reader.read(data)
         except ValueError as error:

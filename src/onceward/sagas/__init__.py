@@ -6,7 +6,7 @@ what applications call, and `admin.py` is what operators do.
 
 from .api import AsyncSaga, Saga, SagaChoices
 from .definition import Step
-from .journal import Direction, Journal, JournalEntry, Progress
+from .journal import Direction, Journal, JournalEntry, StepProgress
 from .records import SagaEntry
 from .step_context import StepContext
 
@@ -15,7 +15,7 @@ __all__ = [
     "Direction",
     "Journal",
     "JournalEntry",
-    "Progress",
+    "StepProgress",
     "Saga",
     "SagaChoices",
     "SagaEntry",

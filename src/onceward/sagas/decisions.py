@@ -21,7 +21,7 @@ from .journal import (
     Direction,
     Journal,
     JournalEntry,
-    Progress,
+    StepProgress,
     compensating,
     step_done,
     step_not_done,
@@ -57,7 +57,7 @@ def resolve_open_step(journal: Journal, resolution: Resolution, result: bytes | 
     entry = journal.open_step
     if entry is None:
         return _abandon_between_steps(journal) if resolution is Resolution.ABANDON else SagaDecision(journal)
-    undo = entry.progress is Progress.UNDOING
+    undo = entry.progress is StepProgress.UNDOING
     if resolution is Resolution.APPLIED:
         if undo:
             return SagaDecision(step_undone(journal, entry.name))
@@ -65,7 +65,7 @@ def resolve_open_step(journal: Journal, resolution: Resolution, result: bytes | 
     if resolution is Resolution.ABANDON:
         if journal.direction is Direction.COMPENSATING or entry.kind is StepKind.RETRIABLE:
             return SagaDecision(journal, over=True)
-        if entry.kind is StepKind.PIVOT and entry.progress is Progress.BEGUN:
+        if entry.kind is StepKind.PIVOT and entry.progress is StepProgress.BEGUN:
             raise NotAcquired(
                 f"step {entry.name} is the pivot, and may have been done: if it was, the saga cannot be undone",
                 hint="find out, then resolve it as applied or not applied; to undo the rest: --not-applied --undo",
@@ -90,7 +90,7 @@ def reject_open_step(journal: Journal) -> SagaDecision:
     entry = journal.open_step
     if entry is None:
         return _abandon_between_steps(journal)
-    if journal.direction is Direction.COMPENSATING and entry.progress is Progress.UNDOING:
+    if journal.direction is Direction.COMPENSATING and entry.progress is StepProgress.UNDOING:
         raise NotAcquired(
             f"the saga is being undone already; the undo of step {entry.name} blocks it", hint="retry, or resolve it"
         )
@@ -123,11 +123,11 @@ def is_requeued(record: Record) -> bool:
 
 def remaining_effects(journal: Journal) -> list[str]:
     """Return the names of the steps that have taken effect, or may have, and are not undone."""
-    return [entry.name for entry in journal.entries if entry.progress not in (Progress.NOT_DONE, Progress.UNDONE)]
+    return [entry.name for entry in journal.entries if entry.progress not in (StepProgress.NOT_DONE, StepProgress.UNDONE)]
 
 
 def _reset(entry: JournalEntry) -> JournalEntry:
     """Reset the step to what it was before its first attempt: it certainly was not done (or not undone)."""
-    if entry.progress is Progress.UNDOING:
-        return replace(entry, progress=Progress.DONE, undo_attempts=0)
-    return replace(entry, progress=Progress.NOT_DONE, attempts=0, final=False, unsure=False)
+    if entry.progress is StepProgress.UNDOING:
+        return replace(entry, progress=StepProgress.DONE, undo_attempts=0)
+    return replace(entry, progress=StepProgress.NOT_DONE, attempts=0, final=False, unsure=False)

@@ -37,7 +37,7 @@ class Direction(StrEnum):
     COMPENSATING = "compensating"
 
 
-class Progress(StrEnum):
+class StepProgress(StrEnum):
     """What the journal knows about a step."""
 
     BEGUN = "begun"  # the intent is written: `do` may have been called, and may have taken effect
@@ -55,7 +55,7 @@ class JournalEntry(Struct, frozen=True, omit_defaults=True):
     """
 
     name: str
-    progress: Progress
+    progress: StepProgress
     token: int
     kind: StepKind = StepKind.COMPENSATABLE
     attempts: int = 1
@@ -86,18 +86,18 @@ class Journal(Struct, frozen=True, omit_defaults=True):
     @property
     def open_step(self) -> JournalEntry | None:
         """Return the step that blocks the saga, or None: begun, being undone, or the last one if it failed."""
-        unsettled = (Progress.BEGUN, Progress.UNDOING)
+        unsettled = (StepProgress.BEGUN, StepProgress.UNDOING)
         for entry in reversed(self.entries):
             if entry.progress in unsettled:
                 return entry
         last = self.entries[-1] if self.entries else None
         forward = self.direction is Direction.FORWARD
-        return last if last is not None and forward and last.progress is Progress.NOT_DONE else None
+        return last if last is not None and forward and last.progress is StepProgress.NOT_DONE else None
 
     @property
     def undone(self) -> bool:
         """Whether the saga was compensated and no effect of it is left."""
-        gone = (Progress.UNDONE, Progress.NOT_DONE)
+        gone = (StepProgress.UNDONE, StepProgress.NOT_DONE)
         return self.direction is Direction.COMPENSATING and all(entry.progress in gone for entry in self.entries)
 
 
@@ -153,9 +153,9 @@ def next_move(plan: Plan, journal: Journal) -> Move:
         entry = journal.entry(step.name)
         if entry is None:
             return Do(number)
-        if entry.progress is Progress.BEGUN:
+        if entry.progress is StepProgress.BEGUN:
             return _settle(plan, number, entry)
-        if entry.progress is Progress.NOT_DONE:
+        if entry.progress is StepProgress.NOT_DONE:
             if not entry.final and entry.attempts < step.max_attempts:
                 return Do(number)
             if step.kind is not StepKind.RETRIABLE:
@@ -170,9 +170,9 @@ def _next_undo(plan: Plan, journal: Journal) -> Move:
     """Undo the latest step first. If its effect is unknown, settle it before it, or any earlier step, is undone."""
     for number in reversed(range(len(plan))):
         entry = journal.entry(plan[number].name)
-        if entry is None or entry.progress in (Progress.NOT_DONE, Progress.UNDONE):
+        if entry is None or entry.progress in (StepProgress.NOT_DONE, StepProgress.UNDONE):
             continue
-        if entry.progress is Progress.BEGUN:
+        if entry.progress is StepProgress.BEGUN:
             return _settle(plan, number, entry)
         if entry.undo_attempts < plan[number].undo_attempts:
             return Undo(number)
@@ -224,21 +224,21 @@ def step_begun(journal: Journal, step: PlannedStep, token: int) -> Journal:
     """Write the intent of `do`."""
     before = journal.entry(step.name)
     if before is None:
-        return replace(journal, entries=(*journal.entries, JournalEntry(step.name, Progress.BEGUN, token, step.kind)))
-    unsure = before.unsure or before.progress is Progress.BEGUN
+        return replace(journal, entries=(*journal.entries, JournalEntry(step.name, StepProgress.BEGUN, token, step.kind)))
+    unsure = before.unsure or before.progress is StepProgress.BEGUN
     attempts = before.attempts + 1
-    again = replace(before, progress=Progress.BEGUN, token=token, attempts=attempts, final=False, unsure=unsure)
+    again = replace(before, progress=StepProgress.BEGUN, token=token, attempts=attempts, final=False, unsure=unsure)
     return with_entry(journal, again)
 
 
 def step_done(journal: Journal, name: str, result: bytes | None) -> Journal:
-    return _changed(journal, name, progress=Progress.DONE, result=result, error_type="", error="", unsure=False)
+    return _changed(journal, name, progress=StepProgress.DONE, result=result, error_type="", error="", unsure=False)
 
 
 def step_not_done(journal: Journal, name: str, error_type: str, error: str, *, final: bool = False) -> Journal:
     """Write that the step certainly had no effect, in this attempt or any before."""
     failure = {"error_type": error_type, "error": error, "final": final}
-    return _changed(journal, name, progress=Progress.NOT_DONE, unsure=False, **failure)
+    return _changed(journal, name, progress=StepProgress.NOT_DONE, unsure=False, **failure)
 
 
 def attempt_failed(journal: Journal, name: str, error_type: str, error: str) -> Journal:
@@ -254,12 +254,12 @@ def step_undoing(journal: Journal, name: str, token: int) -> Journal:
     """Write the intent of `undo`."""
     before = _entry(journal, name)
     return with_entry(
-        journal, replace(before, progress=Progress.UNDOING, token=token, undo_attempts=before.undo_attempts + 1)
+        journal, replace(before, progress=StepProgress.UNDOING, token=token, undo_attempts=before.undo_attempts + 1)
     )
 
 
 def step_undone(journal: Journal, name: str) -> Journal:
-    return _changed(journal, name, progress=Progress.UNDONE, error_type="", error="")
+    return _changed(journal, name, progress=StepProgress.UNDONE, error_type="", error="")
 
 
 def without_results(journal: Journal) -> Journal:

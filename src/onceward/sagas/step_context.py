@@ -10,7 +10,7 @@ from onceward.errors import ResultError, ResultNotStored
 from onceward.keys.key import derived_key
 from onceward.results.codec import Codec
 
-from .journal import Journal, JournalEntry, Progress
+from .journal import Journal, JournalEntry, StepProgress
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -60,7 +60,7 @@ class StepResults(Mapping[str, Any]):
         return readable, unreadable
 
 
-_HAVE_RESULTS = (Progress.DONE, Progress.UNDOING, Progress.UNDONE)
+_HAVE_RESULTS = (StepProgress.DONE, StepProgress.UNDOING, StepProgress.UNDONE)
 
 
 class StepContext(Generic[R_co]):
@@ -90,7 +90,7 @@ class StepContext(Generic[R_co]):
 
     def derived_key(self, step: str) -> str:
         """Return a key for one of several requests of this `do` or `undo`. It is unique to this step of the saga."""
-        call = "undo" if self._entry.progress is Progress.UNDOING else "do"
+        call = "undo" if self._entry.progress is StepProgress.UNDOING else "do"
         label = f"{self.name}/{call}/{step}" if step else ""  # `derived_key` rejects an empty label
         return derived_key(self._attempt.key.id, self._journal.cycle, label)
 
@@ -114,7 +114,7 @@ class StepContext(Generic[R_co]):
     @property
     def attempt(self) -> int:
         """The number of this attempt of `do` or `undo`, from 1. Crashed attempts count."""
-        undo = self._entry.progress is Progress.UNDOING
+        undo = self._entry.progress is StepProgress.UNDOING
         return self._entry.undo_attempts if undo else self._entry.attempts
 
     def check(self) -> None:

@@ -32,9 +32,9 @@ from onceward.protocol.requests import (
 
 from .promises import (
     CHANGES,
-    Broken,
-    Client,
+    BrokenPromise,
     Grant,
+    ModelClient,
     Step,
     SystemState,
     after_claim,
@@ -93,7 +93,7 @@ SCENARIOS = (
 )
 
 
-class Violation(NamedTuple):
+class ModelViolation(NamedTuple):
     """The broken promise, the scenario, and the shortest history that breaks it."""
 
     promise: str
@@ -106,7 +106,7 @@ class Exploration(NamedTuple):
 
     systems: int
     steps: int
-    violation: Violation | None
+    violation: ModelViolation | None
 
 
 def explore(rules: Rules | None = None, scenarios: tuple[Scenario, ...] = SCENARIOS) -> Exploration:
@@ -128,7 +128,7 @@ class _Search:
 
     def run(self) -> Exploration:
         scenario = self.scenario
-        first = SystemState(None, (Client(), Client()), START, START, scenario.faults, scenario.interventions)
+        first = SystemState(None, (ModelClient(), ModelClient()), START, START, scenario.faults, scenario.interventions)
         waiting: deque[tuple[SystemState, tuple[str, ...]]] = deque([(first, ())])
         known = {identity(first)}
         steps = 0
@@ -142,8 +142,8 @@ class _Search:
                     if mark is not None and mark not in known:
                         known.add(mark)
                         waiting.append((after, (*history, label)))
-            except Broken as broken:
-                violation = Violation(str(broken), scenario.name, (*history, self.label))
+            except BrokenPromise as broken:
+                violation = ModelViolation(str(broken), scenario.name, (*history, self.label))
                 return Exploration(len(known), steps, violation)
         return Exploration(len(known), steps, None)
 
@@ -273,15 +273,15 @@ def _settlement(verb: str, token: int, nonce: bytes, scenario: Scenario) -> Comp
     )
 
 
-def _calling(me: Client, who: int) -> Client:
+def _calling(me: ModelClient, who: int) -> ModelClient:
     return me._replace(calls=me.calls + 1, nonce=b"%d.%d" % (who, me.calls), sent=None)
 
 
-def _sending(me: Client, verb: str) -> Client:
+def _sending(me: ModelClient, verb: str) -> ModelClient:
     return me if me.grant is None else me._replace(sent=(verb, me.grant.token, me.grant.nonce))
 
 
-def _with(system: SystemState, who: int, client: Client) -> SystemState:
+def _with(system: SystemState, who: int, client: ModelClient) -> SystemState:
     clients = (client, system.clients[1]) if who == 0 else (system.clients[0], client)
     return system._replace(clients=clients)
 

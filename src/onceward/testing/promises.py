@@ -21,7 +21,7 @@ class Grant(NamedTuple):
     ends: int | None
 
 
-class Client(NamedTuple):
+class ModelClient(NamedTuple):
     """What one caller knows, and which of its requests the network may deliver again."""
 
     calls: int = 0
@@ -36,7 +36,7 @@ class SystemState(NamedTuple):
     """The record, the clients, both clocks, the faults that are left, and what an omniscient observer remembers."""
 
     record: Record | None
-    clients: tuple[Client, Client]
+    clients: tuple[ModelClient, ModelClient]
     now: int  # on the store's clock, which can be set back
     elapsed: int  # on the clients' clocks, which cannot
     faults: int
@@ -47,7 +47,7 @@ class SystemState(NamedTuple):
     answers_until: int = 0  # until when a completed record must be replayed, according to the answers of the clients
 
 
-class Broken(Exception):
+class BrokenPromise(Exception):
     """A promise does not hold."""
 
 
@@ -66,7 +66,7 @@ def after_claim(system: SystemState, request: ClaimRequest, record: Record | Non
     if verdict is not Verdict.ACQUIRED:
         return after
     if record is None or record.state is not RecordState.PENDING or record.nonce != request.nonce:
-        raise Broken("the caller that acquires is the owner")
+        raise BrokenPromise("the caller that acquires is the owner")
     require(record.token > system.highest, "tokens strictly grow per ownership")
     again = before is not None and before.cycle == record.cycle
     counted = before.attempt + 1 if before is not None and again else 1
@@ -126,7 +126,7 @@ def check_one_live_owner(system: SystemState) -> SystemState:
 
 def require(holds: bool, promise: str) -> None:  # noqa: FBT001 (reads as a sentence)
     if not holds:
-        raise Broken(promise)
+        raise BrokenPromise(promise)
 
 
 def observe(system: SystemState, record: Record | None) -> SystemState:

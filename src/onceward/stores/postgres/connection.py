@@ -21,7 +21,7 @@ from onceward.protocol.runtime import Runtime
 
 from .errors import PostgresRefused
 from .latest_cache import PostgresLatestCache
-from .row_reader import Reader, Rows
+from .row_reader import PostgresRowReader, Rows
 from .statements import BINARY, Statement
 
 Call = tuple[Statement, Sequence[Any]]
@@ -50,7 +50,7 @@ class PostgresConnection:
         self.name = name
         self.latest_cache = PostgresLatestCache()
         self._prepared: set[bytes] = set()
-        self._readers: dict[bytes, Reader] = {}
+        self._readers: dict[bytes, PostgresRowReader] = {}
 
     @classmethod
     async def connect(cls, conninfo: bytes, runtime: Runtime, name: str, deadline: float) -> PostgresConnection:
@@ -208,7 +208,7 @@ class PostgresConnection:
         if reader is None or reader.width != result.nfields:
             if result.status == COMMAND:
                 return [(result.command_tuples,)]
-            reader = self._readers[statement.name] = Reader(result)
+            reader = self._readers[statement.name] = PostgresRowReader(result)
         return reader.rows(result)
 
     def _connection_lost(self, error: psycopg.Error) -> StoreUnavailable:

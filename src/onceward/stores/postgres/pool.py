@@ -32,7 +32,7 @@ GROW_PAUSE = 10.0
 """Seconds for which the pool does not grow after the server has refused another connection."""
 
 
-class Slot:
+class PoolSlot:
     """Stands for one connection of the pool. It counts as long as the object exists, in use or idle."""
 
     __slots__ = ("__weakref__",)
@@ -60,7 +60,7 @@ class Pool:
     def reset_after_fork(self) -> None:
         """Drop all connections in a forked child. They belong to the parent, so libpq must not terminate them."""
         self._idle: list[PostgresConnection] = []
-        self._slots: weakref.WeakSet[Slot] = weakref.WeakSet()
+        self._slots: weakref.WeakSet[PoolSlot] = weakref.WeakSet()
         self._waiting: deque[Gate] = deque()
         self._refused_until = 0.0
         self._lock = threading.RLock()  # re-entrant for signal handlers; they never find a half-done change
@@ -73,7 +73,7 @@ class Pool:
                     raise StoreUnavailable(f"{self._name} is not open", hint="open the store before you use it")
                 connection = self._idle.pop() if self._idle else None
                 if connection is None and self._may_grow():
-                    slot = Slot()
+                    slot = PoolSlot()
                     self._slots.add(slot)
                 elif connection is None:
                     gate = runtime.gate()
@@ -132,7 +132,7 @@ class Pool:
     def _free_slot(self, slot: object) -> None:
         """Count one connection less."""
         with self._lock:
-            if isinstance(slot, Slot):
+            if isinstance(slot, PoolSlot):
                 self._slots.discard(slot)
         self._wake_next()
 

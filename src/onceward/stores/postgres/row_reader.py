@@ -41,7 +41,7 @@ def _adapters() -> AdaptersMap:
 _ADAPTERS: Final = _adapters()
 
 
-class Reader:
+class PostgresRowReader:
     """Reads the rows of one statement on one connection."""
 
     __slots__ = ("_get_texts", "_load", "_text_columns", "width")

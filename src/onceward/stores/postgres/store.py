@@ -36,7 +36,7 @@ from .maintenance import CallContext
 from .pool import Pool
 from .statements import statements
 from .table import PostgresTable, ids_of, snapshots_from_rows
-from .url import Settings, parse
+from .url import PostgresSettings, parse
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ class PostgresStore(PostgresLatest, PostgresCounters, GroupCommit, Watchers):
     inline = False
 
     def __init__(
-        self, url: str | Settings, *, migrate: bool | None = None, clock: Clock | None = None, schema: str | None = None
+        self, url: str | PostgresSettings, *, migrate: bool | None = None, clock: Clock | None = None, schema: str | None = None
     ) -> None:
         super().__init__()
         settings = parse(url) if isinstance(url, str) else url
@@ -288,7 +288,7 @@ async def _status(context: CallContext, number: str) -> str | None:
     return None if status is None else str(status)
 
 
-def _with_changes(settings: Settings, changes: dict[str, Any]) -> Settings:
+def _with_changes(settings: PostgresSettings, changes: dict[str, Any]) -> PostgresSettings:
     from msgspec.structs import replace
 
     return replace(settings, **changes) if changes else settings
@@ -306,5 +306,5 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=_reset_all_after_fork)
 
 
-def _with_settings(settings: Settings, clock: Clock | None) -> PostgresStore:
+def _with_settings(settings: PostgresSettings, clock: Clock | None) -> PostgresStore:
     return PostgresStore(settings, clock=clock)

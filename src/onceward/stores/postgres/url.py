@@ -26,7 +26,7 @@ _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})|%00")
 _BOOLEANS: Final = {"0": False, "false": False, "no": False, "1": True, "true": True, "yes": True}
 
 
-class Settings(Struct, frozen=True):
+class PostgresSettings(Struct, frozen=True):
     """The settings of a store. Can be pickled and sent to other processes."""
 
     conninfo: str
@@ -38,7 +38,7 @@ class Settings(Struct, frozen=True):
     notify: bool = False
 
 
-def parse(url: str) -> Settings:
+def parse(url: str) -> PostgresSettings:
     """Return the settings of a URL. Settings that are not Onceward's are passed to libpq."""
     parts = _split(url)
     if parts.scheme not in SCHEMES:
@@ -52,7 +52,7 @@ def parse(url: str) -> Settings:
     _refuse_unknown(libpq)
     libpq.setdefault("fallback_application_name", "onceward")
     libpq["client_encoding"] = "utf8"
-    return Settings(
+    return PostgresSettings(
         conninfo=_join(parts._replace(scheme="postgresql", query=urlencode(libpq, quote_via=quote))),
         name=hidden(url),
         schema=checked_schema(own.get("schema", "")),

@@ -17,7 +17,7 @@ _SIZES: Final = (64, 16, 4)
 _HAS_UPDATE_FROM: Final = sqlite3.sqlite_version_info >= (3, 33, 0)
 
 
-class Statement:
+class BulkStatement:
     """A statement for one row (`one`), and for many rows (`many`), where `{}` becomes `(?, …), (?, …) …`."""
 
     __slots__ = ("_many", "_row", "one")

@@ -15,7 +15,7 @@ from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimR
 from onceward.stores.sql import COLUMNS, FIELDS, Row, record_from_row, record_or_stub
 
 from . import audit
-from .bulk_statement import Statement
+from .bulk_statement import BulkStatement
 from .cache import StaleCache
 from .rows import (
     CLAIM_FIELD_COUNT,
@@ -176,7 +176,7 @@ def _compared_values(before: Record) -> Row:
 
 
 def _write(cursor: Cursor, found: Found, records: Sequence[Record], cached: Mapping[bytes, Record | None]) -> None:
-    batches: dict[Statement, list[Row]] = {}
+    batches: dict[BulkStatement, list[Row]] = {}
     for record in records:
         before = found.get(record.id)
         if before is None:
@@ -198,9 +198,9 @@ def _write(cursor: Cursor, found: Found, records: Sequence[Record], cached: Mapp
             raise StaleCache
 
 
-def _insert(columns: Sequence[str]) -> Statement:
+def _insert(columns: Sequence[str]) -> BulkStatement:
     text = f"INSERT INTO onceward_records ({', '.join(columns)}) VALUES {{}} ON CONFLICT (id) DO NOTHING"  # noqa: S608 (names of fields)
-    return Statement(text.format(f"({', '.join('?' * len(columns))})"), text, len(columns))
+    return BulkStatement(text.format(f"({', '.join('?' * len(columns))})"), text, len(columns))
 
 
 _INSERT_CLAIM = _insert(FIELDS[:CLAIM_FIELD_COUNT])
@@ -209,13 +209,13 @@ _ALL_COLUMNS = tuple(range(len(FIELDS)))
 
 
 @cache
-def _update(columns: Columns) -> Statement:
+def _update(columns: Columns) -> BulkStatement:
     """Return the UPDATE of these columns. Parameters: the new values and the id."""
     return _update_statement(columns, ("id = ",))
 
 
 @cache
-def _update_if_unchanged(columns: Columns) -> Statement:
+def _update_if_unchanged(columns: Columns) -> BulkStatement:
     """Return the UPDATE that applies only if the record still has the values of `_compared_values`."""
     return _update_statement(columns, _COMPARED, f" AND min_reader <= {READER}")
 
@@ -225,12 +225,12 @@ _COMPARED = (
 )  # fmt: skip
 
 
-def _update_statement(columns: Columns, conditions: Sequence[str], extra_condition: str = "") -> Statement:
+def _update_statement(columns: Columns, conditions: Sequence[str], extra_condition: str = "") -> BulkStatement:
     names = [FIELDS[n] for n in columns]
     one = f"UPDATE onceward_records SET {', '.join(f'{name} = ?' for name in names)} WHERE "  # noqa: S608 (names of fields)
     many = ", ".join(f"{name} = new.column{n}" for n, name in enumerate(names, 1))
     compared = " AND ".join(f"{part}new.column{n}" for n, part in enumerate(conditions, len(names) + 1))
-    return Statement(
+    return BulkStatement(
         one + " AND ".join(f"{part}?" for part in conditions) + extra_condition,
         f"UPDATE onceward_records SET {many} FROM (VALUES {{}}) AS new WHERE {compared}{extra_condition}",  # noqa: S608 (names of fields)
         len(names) + len(conditions),

@@ -73,7 +73,7 @@ class Expectation(StrEnum):
     ANOTHER_STATE = "the record in another state"
 
 
-class Forget(Struct, frozen=True):
+class ForgetStep(Struct, frozen=True):
     """Forget a key."""
 
     key: str
@@ -105,7 +105,7 @@ STEP_POOL_SIZE = 4_000
 LONG_HISTORY = 30
 """Steps after which two keys have been through most states. Hypothesis shrinks failing histories below this."""
 
-Step = ClaimBatch | OwnerRequest | Forget | Purge | MoveClock
+Step = ClaimBatch | OwnerRequest | ForgetStep | Purge | MoveClock
 
 BASE_CLAIM = ClaimRequest(id=b"", scope="kit", key="", nonce=b"", lease=LEASE)
 VALIDITIES = [
@@ -157,7 +157,7 @@ class HistoryRunner:
             case OwnerRequest(key, owner, Complete() | Fail() | Park() | Release() as request, via):
                 token, nonce = self.owner(key, owner)
                 return await model.settle([replace(request, id=id_of(key), token=token, nonce=nonce)], via)
-            case Forget(key, force, via, expectation):
+            case ForgetStep(key, force, via, expectation):
                 await model.forget(id_of(key), force=force, via=via, seen=self._seen(key, expectation))
             case Purge(limit, via):
                 await model.purge(limit, via)
@@ -275,7 +275,7 @@ def random_step(rng: Random) -> Step:
             return MoveClock(rng.choice(CLOCK_STEPS))
         case "forget":
             expectation = rng.choice([Expectation.NOTHING, *Expectation])
-            return Forget(rng.choice(KEYS), rng.random() < 0.3, rng.randrange(2), expectation)
+            return ForgetStep(rng.choice(KEYS), rng.random() < 0.3, rng.randrange(2), expectation)
         case _:
             return Purge(rng.choice([1, 100]), rng.randrange(2))
 

@@ -28,7 +28,7 @@ from .histories import (
     BASE_CLAIM,
     ClaimBatch,
     Expectation,
-    Forget,
+    ForgetStep,
     HistoryRunner,
     MoveClock,
     OwnerRequest,
@@ -144,7 +144,7 @@ def operator_requests(key: str) -> list[Step]:
     ]
     outdated = OwnerRequest(key, RequestOwner.EARLIER, replace(not_applied, state_seen=RecordState.PENDING, force=True))
     forgets = [
-        Forget(key, force=force, expectation=expectation) for expectation in Expectation for force in (False, True)
+        ForgetStep(key, force=force, expectation=expectation) for expectation in Expectation for force in (False, True)
     ]
     return [*resolves, *(OwnerRequest(key, RequestOwner.LAST, one) for one in unparked), outdated, *forgets]
 

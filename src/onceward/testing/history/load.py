@@ -73,7 +73,7 @@ def id_of(name: str) -> bytes:
     return hashlib.sha256(f"{SCOPE}\0{name}".encode()).digest()
 
 
-class Worker:
+class LoadWorker:
     """One caller with its own store; `step` sends one request. The same `rng` seed gives the same requests."""
 
     def __init__(

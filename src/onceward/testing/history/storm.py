@@ -11,7 +11,7 @@ from onceward.protocol.ports import Store
 from onceward.protocol.runtime import Runtime
 from onceward.testing.conformance.runtimes import RUNTIME_KINDS, RuntimeKind
 
-from .load import TIME_UNIT, Pause, Worker
+from .load import TIME_UNIT, LoadWorker, Pause
 from .log import MemoryLog
 from .operation import Operation
 from .recorder import Recorder
@@ -42,7 +42,7 @@ def storm(
 
     async def work(number: int, store: Store, heartbeat: Store, runtime: Runtime) -> None:
         rng = Random(f"{seed} {number}")
-        worker = Worker(
+        worker = LoadWorker(
             store,
             heartbeat,
             rng,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Container
 
-from .traffic import Delivery, Traffic
+from .traffic import StormDelivery, Traffic
 
 
 class DeliveryQueue:
@@ -13,11 +13,11 @@ class DeliveryQueue:
 
     def __init__(self, traffic: Traffic) -> None:
         self._traffic = traffic
-        self._scheduled: list[tuple[float, int, Delivery]] = []
-        self._unacknowledged: dict[int, Delivery] = {}
+        self._scheduled: list[tuple[float, int, StormDelivery]] = []
+        self._unacknowledged: dict[int, StormDelivery] = {}
         self._exhausted = False
 
-    def take(self, now: float) -> Delivery | None:
+    def take(self, now: float) -> StormDelivery | None:
         """Return the next delivery, or None if there is none at this time."""
         while self._scheduled and self._scheduled[0][0] <= now:
             _, _, again = heapq.heappop(self._scheduled)
@@ -30,7 +30,7 @@ class DeliveryQueue:
             self._unacknowledged[delivery.number] = delivery
         return delivery
 
-    def take_scheduled(self, now: float, among: Container[int]) -> Delivery | None:
+    def take_scheduled(self, now: float, among: Container[int]) -> StormDelivery | None:
         """Return the next delivery that was put back and has one of these numbers, or None."""
         due = (
             entry
@@ -44,15 +44,15 @@ class DeliveryQueue:
         heapq.heapify(self._scheduled)
         return entry[2]
 
-    def is_unacknowledged(self, delivery: Delivery) -> bool:
+    def is_unacknowledged(self, delivery: StormDelivery) -> bool:
         """Return whether it was delivered at least once and is not acknowledged."""
         return delivery.number in self._unacknowledged
 
-    def acknowledge(self, delivery: Delivery) -> None:
+    def acknowledge(self, delivery: StormDelivery) -> None:
         """Acknowledge a delivery. Two workers may acknowledge the same one, if one of them was paused."""
         self._unacknowledged.pop(delivery.number, None)
 
-    def put_back(self, delivery: Delivery, at: float) -> None:
+    def put_back(self, delivery: StormDelivery, at: float) -> None:
         """Schedule a delivery to be delivered again, not before this time."""
         heapq.heappush(self._scheduled, (at, delivery.number, delivery))
 
@@ -62,7 +62,7 @@ class DeliveryQueue:
         self._exhausted = True
 
     @property
-    def unacknowledged(self) -> list[Delivery]:
+    def unacknowledged(self) -> list[StormDelivery]:
         return list(self._unacknowledged.values())
 
     @property

@@ -6,7 +6,7 @@ from msgspec import MsgspecError, Struct, json
 
 from .contract import HandlerResult, Setting
 from .errors import Trouble
-from .traffic import Delivery
+from .traffic import StormDelivery
 
 READY = 0  # the delivery number of the message that a worker sends when it has opened everything
 
@@ -24,7 +24,7 @@ class DeliveryResult(Struct, frozen=True):
     result: HandlerResult
 
 
-def encode_line(thing: Setting | Delivery | DeliveryResult) -> bytes:
+def encode_line(thing: Setting | StormDelivery | DeliveryResult) -> bytes:
     return json.encode(thing) + b"\n"
 
 
@@ -32,8 +32,8 @@ def decode_setting(text: bytes) -> Setting:
     return json.decode(text, type=Setting)
 
 
-def decode_delivery(text: bytes) -> Delivery:
-    return json.decode(text, type=Delivery)
+def decode_delivery(text: bytes) -> StormDelivery:
+    return json.decode(text, type=StormDelivery)
 
 
 def decode_result(text: bytes) -> DeliveryResult:

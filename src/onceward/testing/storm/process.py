@@ -14,7 +14,7 @@ from typing import IO, Protocol, Self
 from . import pipes as messages
 from .contract import Setting
 from .errors import Trouble
-from .traffic import Delivery
+from .traffic import StormDelivery
 
 EXIT_TIMEOUT = 10.0  # seconds for an idle worker to exit by itself
 KILL_TIMEOUT = 5.0  # seconds for a killed worker to be gone
@@ -184,7 +184,7 @@ class Worker:
         self._lease = setting.lease
         self._inbox = inbox
         self.outbox = outbox
-        self.current: Delivery | None = None
+        self.current: StormDelivery | None = None
         self.ready = False
         self.killed = False
         self.resumes_at: float | None = None
@@ -195,7 +195,7 @@ class Worker:
         self._status: int | None = None
         self._write(messages.encode_line(setting))
 
-    def send(self, delivery: Delivery) -> None:
+    def send(self, delivery: StormDelivery) -> None:
         self.current = delivery
         self._write(messages.encode_line(delivery))
 

@@ -42,7 +42,7 @@ COLUMNS = (
 )
 
 
-class Row:
+class ScoreboardRow:
     """The figures of one system. Those of the audit are missing until the run has ended."""
 
     def __init__(self, name: str) -> None:
@@ -73,7 +73,7 @@ class Scoreboard:
     def __init__(self, systems: Sequence[str], out: TextIO | None = None) -> None:
         self._out = sys.stdout if out is None else out
         self.style = TerminalStyle(self._out)
-        self._rows = {name: Row(name) for name in systems}
+        self._rows = {name: ScoreboardRow(name) for name in systems}
         self._names = max([len("submissions"), *map(len, systems)])
         self._drawn_at = 0.0
         self._lines = 0
@@ -104,7 +104,7 @@ class Scoreboard:
         self._rows[name].trouble = why.splitlines()[0]
         self._draw(self._rows[name])
 
-    def _draw(self, current: Row) -> None:
+    def _draw(self, current: ScoreboardRow) -> None:
         self._drawn_at = time.monotonic()
         if self._rewrites:
             block = self._block(current)
@@ -115,12 +115,12 @@ class Scoreboard:
             self._out.write(self._line(current) + "\n")
         self._out.flush()
 
-    def _line(self, row: Row) -> str:
+    def _line(self, row: ScoreboardRow) -> str:
         parts = [f"{column.title} {figure}" for column in COLUMNS if (figure := row.figure(column))]
         state = {None: f"{row.score.progress:4.0%}" if row.score else "", True: "PASSED", False: "FAILED"}[row.passed]
         return f"{INDENT}{row.name} {state}: {row.trouble or ', '.join(parts)}"
 
-    def _block(self, current: Row) -> list[str]:
+    def _block(self, current: ScoreboardRow) -> list[str]:
         head = [[column.title] if self._wide else list(column.short) for column in COLUMNS]
         widths = [max(map(len, titles)) for titles in head]
         start = " " * (len(INDENT) + 2 + self._names)
@@ -134,7 +134,7 @@ class Scoreboard:
             self._progress(current),
         ]
 
-    def _table_row(self, row: Row, widths: list[int], current: Row) -> str:
+    def _table_row(self, row: ScoreboardRow, widths: list[int], current: ScoreboardRow) -> str:
         mark, mode = {None: ("·", DIM), True: ("✓", GREEN), False: ("✗", RED)}[row.passed]
         if row.passed is None and row is current:
             mark, mode = "▶", YELLOW
@@ -145,14 +145,14 @@ class Scoreboard:
         name = f"{row.name:<{self._names}}"
         return f"{INDENT}{self.style(mark, mode)} {self.style(name, BOLD if row.score else DIM)}{cells}"
 
-    def _cell(self, row: Row, column: Column, text: str) -> str:
+    def _cell(self, row: ScoreboardRow, column: Column, text: str) -> str:
         if not row.figure(column) or (row.figure(column) == "0" and not column.audited):
             return self.style(text, DIM)
         if column.field in ("duplicates", "lost"):
             return self.style(text, GREEN if row.figure(column) == "0" else RED)
         return self.style(text, BOLD) if column.audited else text
 
-    def _progress(self, row: Row) -> str:
+    def _progress(self, row: ScoreboardRow) -> str:
         score = row.score
         if row.passed is not None or score is None:
             return ""

@@ -19,7 +19,7 @@ from .faults import FaultSchedule
 from .plan import Kill, Plan
 from .process import EXIT_TIMEOUT, ForkServer, Worker
 from .score import Score
-from .traffic import Delivery
+from .traffic import StormDelivery
 
 REDELIVERY_DELAY = (0.05, 0.25)  # seconds until an unacknowledged delivery is delivered again ...
 MAX_BACKOFF = 3  # ... multiplied by up to this for further redeliveries: a dead worker keeps its key for a while
@@ -97,7 +97,7 @@ class Supervisor:
                 worker.send(delivery)
                 self.score.delivered += 1
 
-    def _next_delivery(self, now: float) -> Delivery | None:
+    def _next_delivery(self, now: float) -> StormDelivery | None:
         """Return the next delivery. Those of paused workers are never held back: others must take them over."""
         if not self._must_hold_back(now):
             return self._queue.take(now)
@@ -188,7 +188,7 @@ class Supervisor:
             self._settle(delivery, received.result, late=worker.is_late)
             worker.is_late = False
 
-    def _settle(self, delivery: Delivery, result: HandlerResult, *, late: bool) -> None:
+    def _settle(self, delivery: StormDelivery, result: HandlerResult, *, late: bool) -> None:
         again = not self._queue.is_unacknowledged(delivery)
         self.score.count(result, orphaned=delivery.event.id in self._orphans, again=again)
         if result.kind in ACKNOWLEDGED:
@@ -197,7 +197,7 @@ class Supervisor:
         elif not late:  # otherwise it was already put back
             self._put_back(delivery)
 
-    def _put_back(self, delivery: Delivery) -> None:
+    def _put_back(self, delivery: StormDelivery) -> None:
         self._returned[delivery.number] += 1
         delay = self._rng.uniform(*REDELIVERY_DELAY) * min(self._returned[delivery.number], MAX_BACKOFF)
         self._queue.put_back(delivery, time.monotonic() + delay)

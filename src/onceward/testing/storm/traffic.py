@@ -16,14 +16,14 @@ from .plan import Plan
 DIRECTLY_AFTER = 1e-6  # positions: nothing comes between the original and a copy that directly follows it
 
 
-class Delivery(Struct, frozen=True):
+class StormDelivery(Struct, frozen=True):
     """One message. Each copy of an event has its own number, as in a real queue."""
 
     number: int
     event: Event
 
 
-class Traffic(Iterator[Delivery]):
+class Traffic(Iterator[StormDelivery]):
     """Yields the deliveries in order. An event exists as soon as its first copy is delivered."""
 
     def __init__(self, events: Iterator[Event], plan: Plan) -> None:
@@ -47,7 +47,7 @@ class Traffic(Iterator[Delivery]):
         self._left = 0
         self._scheduled.clear()
 
-    def __next__(self) -> Delivery:
+    def __next__(self) -> StormDelivery:
         while self._left and (not self._scheduled or self._scheduled[0][0] >= self._horizon):
             self._take_event()
         if not self._scheduled:
@@ -55,7 +55,7 @@ class Traffic(Iterator[Delivery]):
         _, _, index, event = heapq.heappop(self._scheduled)
         self._delivered_events[index] = event
         self._delivered += 1
-        return Delivery(self._delivered, event)
+        return StormDelivery(self._delivered, event)
 
     def _take_event(self) -> None:
         index, event = next(self._events, (None, None))
