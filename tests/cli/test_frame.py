@@ -203,7 +203,7 @@ AS_NOBODY = """
 import getpass, os, pwd, socket, sqlite3
 from onceward.cli import audit, change, check, doctor, inspect, migrate, program, run
 from onceward.stores import sqlite
-if os.geteuid() == 0:  # who may write to everything
+if os.geteuid() == 0:  # root may write to everything
     os.seteuid(65534)
 program.start({words!r})
 """

@@ -141,12 +141,12 @@ import os, signal, sys
 from onceward.cli.program import start
 from onceward.imports.runner import Import
 
-sound = Import._import_batch
+original = Import._import_batch
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent that runs us in the background may have it ignored
 
 def struck(self, *args):
-    entry = sound(self, *args)
+    entry = original(self, *args)
     if entry.done == 5:
         os.kill(os.getpid(), int(sys.argv[1]))
     return entry

@@ -101,9 +101,9 @@ def test_ls_shows_the_latest_whichever_they_are_among_many() -> None:
             once.run(f"key {number:03}", str)
         once.forget("key 007")
         once.run("key 007", str)
-    newest = [one["key"] for one in as_json("ls", "--scope", "many/shared", "--limit", 3)]
-    assert newest == ["key 007", "key 299", "key 298"]
-    assert newest == [one["key"] for one in as_json("ls", "--scope", "many/shared", "--limit", 3, "--sort", "created")]
+    latest = [one["key"] for one in as_json("ls", "--scope", "many/shared", "--limit", 3)]
+    assert latest == ["key 007", "key 299", "key 298"]
+    assert latest == [one["key"] for one in as_json("ls", "--scope", "many/shared", "--limit", 3, "--sort", "created")]
     by_key = [one["key"] for one in as_json("ls", "--scope", "many/shared", "--limit", 300, "--sort", "key")]
     assert by_key == [f"key {number:03}" for number in range(300)]
 

@@ -200,7 +200,9 @@ def test_a_command_that_dies_of_the_signal_is_failed_or_parked(
     assert state(tmp_path) is left
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs to see who listens to a signal")
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="needs /proc to see whether a process handles a signal"
+)
 @pytest.mark.parametrize("delay", [0.0, 0.02, 1.0], ids=["at once", "soon", "while it waits"])
 def test_a_caller_that_waits_can_be_stopped_and_nothing_is_run(tmp_path: Path, delay: float) -> None:
     os.mkfifo(tmp_path / "gate")

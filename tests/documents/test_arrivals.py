@@ -18,46 +18,48 @@ from standardwebhooks import Webhook as Sender
 from examples.documents.arrivals import Inbox
 from onceward import Once
 from onceward.http.webhooks import InboundRequest
-from tests.documents.stage import CHEAP, FILE, HASH, PDF, Stage, invoice, staged
+from tests.documents.pipeline_worker import CHEAP, FILE, HASH, PDF, PipelineWorker, invoice, start_worker
 from tests.moved_time import TOO_LONG, in_thread
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
-@pytest.fixture(name="stage")
-def _stage(tmp_path: Path) -> Iterator[Stage]:
+@pytest.fixture(name="worker")
+def _worker(tmp_path: Path) -> Iterator[PipelineWorker]:
     with (
         Once(f"sqlite:///{tmp_path}/once.db?synchronous=NORMAL", app="documents") as once,
-        staged(tmp_path, once) as stage,
+        start_worker(tmp_path, once) as worker,
     ):
-        yield stage
+        yield worker
 
 
 @pytest.mark.mission("A1", "A6")
-def test_files_in_a_folder_are_processed_once_however_often_it_is_scanned(stage: Stage) -> None:
+def test_files_in_a_folder_are_processed_once_however_often_it_is_scanned(worker: PipelineWorker) -> None:
     for name in ("a.pdf", "b.pdf", "notes.txt"):
-        stage.arrived(PDF, name)
-    stage.arrived(invoice(id=""), "torn.pdf")
-    inbox = Inbox(stage.documents, stage.folder / "inbox")
+        worker.arrived(PDF, name)
+    worker.arrived(invoice(id=""), "unreadable.pdf")
+    inbox = Inbox(worker.documents, worker.folder / "inbox")
     assert [(path.name, outcome.kind) for path, outcome in inbox.scan()] == [
         ("a.pdf", "executed"),
         ("b.pdf", "replayed"),
-        ("torn.pdf", "failed"),
+        ("unreadable.pdf", "failed"),
     ]
     assert list(inbox.scan()) == []
-    stage.arrived(invoice("Page 2"), "b.pdf")
+    worker.arrived(invoice("Page 2"), "b.pdf")
     assert [outcome.kind for _, outcome in inbox.scan()] == ["executed"]
-    restarted = Inbox(stage.documents, stage.folder / "inbox")
+    restarted = Inbox(worker.documents, worker.folder / "inbox")
     assert [outcome.kind for _, outcome in restarted.scan()] == ["replayed", "replayed", "failed"]
-    assert len(stage.files()) == len(stage.rows()) == 2
+    assert len(worker.files()) == len(worker.rows()) == 2
 
 
-def test_what_cannot_be_read_does_not_keep_others_waiting(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    stage.arrived(PDF, "z.pdf")
-    (stage.folder / "inbox" / "a folder.pdf").mkdir()
-    (stage.folder / "inbox" / "gone.pdf").symlink_to("nowhere")
-    inbox = Inbox(stage.documents, stage.folder / "inbox")
+def test_what_cannot_be_read_does_not_keep_others_waiting(
+    worker: PipelineWorker, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker.arrived(PDF, "z.pdf")
+    (worker.folder / "inbox" / "a folder.pdf").mkdir()
+    (worker.folder / "inbox" / "gone.pdf").symlink_to("nowhere")
+    inbox = Inbox(worker.documents, worker.folder / "inbox")
     assert [(path.name, outcome.kind) for path, outcome in inbox.scan()] == [("z.pdf", "executed")]
     assert list(inbox.scan()) == []
     messages = [one.getMessage() for one in caplog.records if "cannot be read" in one.getMessage()]
@@ -67,8 +69,8 @@ def test_what_cannot_be_read_does_not_keep_others_waiting(stage: Stage, caplog: 
 class Hook:
     """The endpoint and a sender."""
 
-    def __init__(self, stage: Stage) -> None:
-        self.endpoint = Inbox(stage.documents, stage.folder / "inbox").webhook(SECRET)
+    def __init__(self, worker: PipelineWorker) -> None:
+        self.endpoint = Inbox(worker.documents, worker.folder / "inbox").webhook(SECRET)
 
     def send(self, event: str, name: Any, *, secret: str = SECRET) -> tuple[int, Any]:
         body, now = json.dumps({"name": name}), datetime.fromtimestamp(int(time.time()), UTC)
@@ -80,38 +82,38 @@ class Hook:
 
 @pytest.mark.mission("A1", "A7")
 def test_a_webhook_that_is_sent_again_or_names_a_known_document_changes_nothing(
-    stage: Stage, caplog: pytest.LogCaptureFixture
+    worker: PipelineWorker, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "documents")
-    hook = Hook(stage)
+    hook = Hook(worker)
     assert hook.send("e1", "a.pdf") == (503, "the file is not here yet")
-    stage.arrived(PDF, "a.pdf")
-    stage.arrived(PDF, "renamed.pdf")
+    worker.arrived(PDF, "a.pdf")
+    worker.arrived(PDF, "renamed.pdf")
     assert hook.send("e1", "a.pdf") == (200, "executed")
     assert hook.send("e1", "a.pdf") == (200, "executed"), "the same event gets the same answer"
     assert hook.send("e2", "renamed.pdf") == (200, "replayed")
     assert hook.send("e3", "a.pdf", secret="whsec_" + "A" * 32)[0] == 403
-    assert (stage.calls(), stage.files(), stage.rows()) == ([CHEAP], {FILE: PDF}, [(HASH, FILE)])
+    assert (worker.calls(), worker.files(), worker.rows()) == ([CHEAP], {FILE: PDF}, [(HASH, FILE)])
     logged = {vars(one)["doc_hash"] for one in caplog.records if one.name == "documents"}
     assert logged == {HASH}, "the log names documents, not events"
 
 
 @pytest.mark.mission("A7")
-def test_a_webhook_about_a_document_that_is_being_processed_is_sent_again(stage: Stage) -> None:
-    hook = Hook(stage)
-    stage.arrived(PDF, "a.pdf")
-    with stage.once.claim(HASH, name="processed_documents"):
+def test_a_webhook_about_a_document_that_is_being_processed_is_sent_again(worker: PipelineWorker) -> None:
+    hook = Hook(worker)
+    worker.arrived(PDF, "a.pdf")
+    with worker.once.claim(HASH, name="processed_documents"):
         assert in_thread(hook.send, "e1", "a.pdf").result(TOO_LONG) == (503, "running")
 
 
 @pytest.mark.parametrize(
     "name", ["../once.db", "/etc/passwd", "..", "", ".", "sub/a.pdf", "link.pdf", "a\0.pdf", "a" * 300 + ".pdf", 7]
 )
-def test_a_webhook_cannot_name_a_file_outside_of_the_folder(stage: Stage, name: Any) -> None:
-    stage.arrived(PDF, "a.pdf")
-    (stage.folder / "inbox" / "link.pdf").symlink_to("/etc/passwd")
-    assert Hook(stage).send("e1", name)[0] == 400
-    assert stage.calls() == []
+def test_a_webhook_cannot_name_a_file_outside_of_the_folder(worker: PipelineWorker, name: Any) -> None:
+    worker.arrived(PDF, "a.pdf")
+    (worker.folder / "inbox" / "link.pdf").symlink_to("/etc/passwd")
+    assert Hook(worker).send("e1", name)[0] == 400
+    assert worker.calls() == []
 
 
 def shell(*arguments: str) -> str:

@@ -13,7 +13,7 @@ import pytest
 from onceward import Once, StoreUnavailable
 from onceward.testing import FakeClock
 from tests.clients import TOO_LONG, Backend, SyncClient
-from tests.documents.stage import CHEAP, FILE, HASH, PDF, api, invoice, staged
+from tests.documents.pipeline_worker import CHEAP, FILE, HASH, PDF, api, invoice, start_worker
 from tests.moved_time import in_thread
 
 
@@ -61,11 +61,11 @@ def test_a_model_may_take_hours_because_the_lease_of_600_s_is_extended_every_120
             assert (entry.lease_until - entry.updated_at).total_seconds() == 600
         results.append(beside.deliver(name="again.pdf").kind)
 
-    with staged(tmp_path, client.once, rules=during(two_hours)) as stage:
-        beside = stage.another(client.another(app="documents").once)
-        assert stage.deliver().executed
+    with start_worker(tmp_path, client.once, rules=during(two_hours)) as worker:
+        beside = worker.another(client.another(app="documents").once)
+        assert worker.deliver().executed
         assert results == ["1"] * 60 + ["running"]
-        assert (stage.calls(), stage.files(), stage.rows()) == ([CHEAP], {FILE: PDF}, [(HASH, FILE)])
+        assert (worker.calls(), worker.files(), worker.rows()) == ([CHEAP], {FILE: PDF}, [(HASH, FILE)])
 
 
 @pytest.mark.mission("A4", "A7")
@@ -76,24 +76,24 @@ def test_a_model_that_really_blocks_for_longer_than_the_lease_is_asked_once(tmp_
     with (
         Once(url, app="documents", lease="2s") as once,
         Once(url, app="documents", lease="2s") as other,
-        staged(tmp_path, once, rules=during(lambda: answer.wait(TOO_LONG))) as stage,
+        start_worker(tmp_path, once, rules=during(lambda: answer.wait(TOO_LONG))) as worker,
     ):
         once.subscribe(lambda event: beats.release() if event.name == "renewed" else None)
-        first = in_thread(stage.deliver)
+        first = in_thread(worker.deliver)
         for _ in range(6):  # a fifth of the lease each
             assert beats.acquire(timeout=TOO_LONG)
-        duplicate = stage.another(other).deliver(name="again.pdf")
+        duplicate = worker.another(other).deliver(name="again.pdf")
         answer.set()
         assert (duplicate.kind, first.result(TOO_LONG).kind) == ("running", "executed")
-        assert (stage.calls(), stage.files(), stage.rows()) == ([CHEAP], {FILE: PDF}, [(HASH, FILE)])
+        assert (worker.calls(), worker.files(), worker.rows()) == ([CHEAP], {FILE: PDF}, [(HASH, FILE)])
 
 
 @pytest.mark.mission("A1", "A3")
 def test_a_document_of_last_year_is_known(tmp_path: Path, client: SyncClient) -> None:
-    with staged(tmp_path, client.once) as stage:
-        assert stage.deliver().executed
+    with start_worker(tmp_path, client.once) as worker:
+        assert worker.deliver().executed
         client.clock.advance("400d")
-        assert (stage.deliver(name="again.pdf").kind, stage.calls()) == ("replayed", [CHEAP])
+        assert (worker.deliver(name="again.pdf").kind, worker.calls()) == ("replayed", [CHEAP])
 
 
 # ── A7: edge cases ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -115,13 +115,13 @@ def test_an_owner_that_comes_back_late_writes_nothing_more_and_asks_no_more(
             kinds.append(beside.deliver(printed, "again.pdf").kind)
 
     printed = invoice(date="01.03.2026")  # the cheap model has to be asked twice
-    with staged(tmp_path, client.once, rules=during(fall_silent)) as stage:
-        beside = stage.another(client.another(app="documents").once)
-        late = stage.deliver(printed)
+    with start_worker(tmp_path, client.once, rules=during(fall_silent)) as worker:
+        beside = worker.another(client.another(app="documents").once)
+        late = worker.deliver(printed)
         assert (kinds, late.kind) == (["executed"], "unknown")
-        assert stage.calls() == [CHEAP] * 3, "two by the new owner, one by the late owner"
-        assert (list(stage.files().values()), len(stage.rows())) == ([printed], 1)
-        assert stage.record(late.key)["status"] == "COMPLETED"
+        assert worker.calls() == [CHEAP] * 3, "two by the new owner, one by the late owner"
+        assert (list(worker.files().values()), len(worker.rows())) == ([printed], 1)
+        assert worker.record(late.key)["status"] == "COMPLETED"
         assert ("lock_lost", "ERROR", late.key) in [line[:3] for line in logged(caplog)]
 
 
@@ -131,7 +131,7 @@ def test_while_the_store_is_away_nothing_runs_unless_that_was_chosen_and_then_it
     tmp_path: Path, client: SyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     listed = tmp_path / "for-a-person.txt"
-    with staged(tmp_path, client.once) as closed:
+    with start_worker(tmp_path, client.once) as closed:
         reckless = client.another(app="documents").once
         bold = closed.another(reckless, on_store_down="run", unprotected_list=listed)
         client.read("opens the store")
@@ -171,15 +171,15 @@ def test_the_rules_report_claims_without_an_answer_failed_heartbeats_and_stale_l
             seen.append(broken())
 
     seen: list[list[str]] = []
-    with staged(tmp_path, client.once, rules=during(failing_heartbeats)) as stage:
+    with start_worker(tmp_path, client.once, rules=during(failing_heartbeats)) as worker:
         for times in (10, 1):
             with client.store_trouble("claim"):
                 for _ in range(times):
                     with pytest.raises(StoreUnavailable):
-                        stage.deliver()
+                        worker.deliver()
             seen.append(broken())
         client.clock.advance("3h")
-        assert stage.deliver().executed
+        assert worker.deliver().executed
         client.clock.advance("3h")
         for number in range(4):
             client.silent_owner(f"sha256:{number}", name="processed_documents")
@@ -212,18 +212,18 @@ def test_the_log_of_a_document(tmp_path: Path, client: SyncClient, caplog: pytes
         client.clock.advance("40s")
         client.renew_leases()
 
-    with staged(tmp_path, client.once, rules=during(a_while)) as stage:
-        stage.deliver()
+    with start_worker(tmp_path, client.once, rules=during(a_while)) as worker:
+        worker.deliver()
         assert logged(caplog) == [
             ("lock_acquired", "INFO", HASH, "PENDING"),
             ("heartbeat_failed", "WARNING", HASH, ""),
             ("heartbeat_extended", "DEBUG", HASH, ""),
             ("lock_released", "INFO", HASH, "COMPLETED"),
         ]
-        stage.deliver(name="again.pdf")
+        worker.deliver(name="again.pdf")
         assert logged(caplog) == [("lock_skipped_duplicate", "INFO", HASH, "COMPLETED")]
-        torn = stage.deliver(invoice(id="")).key
+        unreadable = worker.deliver(invoice(id="")).key
         assert [line for line in logged(caplog) if "heartbeat" not in line[0]] == [
-            ("lock_acquired", "INFO", torn, "PENDING"),
-            ("lock_released", "WARNING", torn, "FAILED"),
+            ("lock_acquired", "INFO", unreadable, "PENDING"),
+            ("lock_released", "WARNING", unreadable, "FAILED"),
         ]

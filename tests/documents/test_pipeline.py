@@ -20,7 +20,18 @@ from examples.documents.models import Invoice
 from examples.documents.pipeline import NAME, file_name
 from examples.documents.samples import pdf
 from onceward import AlreadyRunning, AsyncOnce, NotAcquired, Once, StoreUnavailable, content_key
-from tests.documents.stage import BLOCKED, CHEAP, FILE, HASH, PDF, STRONG, Stage, api, invoice, staged
+from tests.documents.pipeline_worker import (
+    BLOCKED,
+    CHEAP,
+    FILE,
+    HASH,
+    PDF,
+    STRONG,
+    PipelineWorker,
+    api,
+    invoice,
+    start_worker,
+)
 
 
 @pytest.fixture(name="once")
@@ -29,46 +40,46 @@ def _once(tmp_path: Path) -> Iterator[Once]:
         yield once
 
 
-@pytest.fixture(name="stage")
-def _stage(tmp_path: Path, once: Once) -> Iterator[Stage]:
-    with staged(tmp_path, once) as stage:
-        yield stage
+@pytest.fixture(name="worker")
+def _worker(tmp_path: Path, once: Once) -> Iterator[PipelineWorker]:
+    with start_worker(tmp_path, once) as worker:
+        yield worker
 
 
 # ── A1: the key ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.mission("A1", "A6")
-def test_a_renamed_file_is_the_same_document_and_costs_nothing(stage: Stage) -> None:
-    first = stage.deliver(name="scan.pdf")
-    again = stage.deliver(name="scan (1).pdf")
+def test_a_renamed_file_is_the_same_document_and_costs_nothing(worker: PipelineWorker) -> None:
+    first = worker.deliver(name="scan.pdf")
+    again = worker.deliver(name="scan (1).pdf")
     assert (first.kind, again.kind, first.key, again.value) == ("executed", "replayed", HASH, first.value)
-    assert (stage.files(), stage.rows(), stage.calls()) == ({FILE: PDF}, [(HASH, FILE)], [CHEAP])
+    assert (worker.files(), worker.rows(), worker.calls()) == ({FILE: PDF}, [(HASH, FILE)], [CHEAP])
 
 
 @pytest.mark.mission("A1")
-def test_a_large_document_is_processed_in_constant_memory(stage: Stage) -> None:
+def test_a_large_document_is_processed_in_constant_memory(worker: PipelineWorker) -> None:
     parts, _, table = PDF.partition(b"xref\n0 6")
     parts += b"%" + b"x" * (24 << 20) + b"\n"
     large = parts + b"xref\n0 6" + table.partition(b"startxref")[0] + b"startxref\n%d\n%%%%EOF\n" % len(parts)
     tracemalloc.start()
     try:
-        assert stage.deliver(large).executed
+        assert worker.deliver(large).executed
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert peak < 12 << 20, "half of the file"
-    assert stage.rows() == [(content_key(large), FILE)]
+    assert worker.rows() == [(content_key(large), FILE)]
 
 
 # ── A2: the record ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.mission("A2")
-def test_the_record_has_the_fields_that_its_operators_know(stage: Stage) -> None:
-    stage.deliver(source="gs://bucket/input/file.pdf")
-    record = stage.record()
-    output = f"{(stage.folder / 'bucket').as_uri()}/{FILE}"
+def test_the_record_has_the_fields_that_its_operators_know(worker: PipelineWorker) -> None:
+    worker.deliver(source="gs://bucket/input/file.pdf")
+    record = worker.record()
+    output = f"{(worker.folder / 'bucket').as_uri()}/{FILE}"
     times = [record.pop(name) for name in ("created_at", "updated_at")]
     assert times == sorted(times)
     assert all(time.endswith("+00:00") for time in times), "aware"
@@ -80,7 +91,7 @@ def test_the_record_has_the_fields_that_its_operators_know(stage: Stage) -> None
         "lock_expires_at": None,
         "error_message": None,
     }
-    assert stage.documents.record("sha256:unknown") is None
+    assert worker.documents.record("sha256:unknown") is None
 
 
 @pytest.mark.mission("A2", "A3")
@@ -88,11 +99,11 @@ def test_while_a_document_is_processed_its_record_says_until_when(tmp_path: Path
     seen: list[dict[str, Any]] = []
 
     def look(model: str, turns: list[str]) -> str:
-        seen.append(stage.record())
+        seen.append(worker.record())
         return api.rules(model, turns)
 
-    with staged(tmp_path, once, rules=look) as stage:
-        stage.deliver(source="gs://in/a.pdf")
+    with start_worker(tmp_path, once, rules=look) as worker:
+        worker.deliver(source="gs://in/a.pdf")
     assert (seen[0]["status"], seen[0]["gcs_source_path"]) == ("PENDING", "gs://in/a.pdf")
     assert seen[0]["lock_expires_at"] > seen[0]["updated_at"]
     assert (seen[0]["gcs_output_path"], seen[0]["error_message"]) == (None, None)
@@ -108,15 +119,15 @@ def test_a_duplicate_that_comes_while_the_first_one_is_processed_is_reported_as_
     results: list[Any] = []
 
     def twice(model: str, turns: list[str]) -> str:
-        results.append(stage.deliver(name="again.pdf").kind)
+        results.append(worker.deliver(name="again.pdf").kind)
         with pytest.raises(AlreadyRunning) as refused:
-            stage.documents.saga(path=stage.folder / "inbox" / "again.pdf")
+            worker.documents.saga(path=worker.folder / "inbox" / "again.pdf")
         results.append(isinstance(refused.value, NotAcquired))
         return api.rules(model, turns)
 
-    with staged(tmp_path, once, rules=twice) as stage:
-        assert stage.deliver().executed
-        assert (results, stage.calls(), len(stage.files()), len(stage.rows())) == (["running", True], [CHEAP], 1, 1)
+    with start_worker(tmp_path, once, rules=twice) as worker:
+        assert worker.deliver().executed
+        assert (results, worker.calls(), len(worker.files()), len(worker.rows())) == (["running", True], [CHEAP], 1, 1)
 
 
 @pytest.mark.mission("A3", "A5")
@@ -125,49 +136,51 @@ async def test_a_document_that_another_program_has_claimed_is_left_alone_until_t
 ) -> None:
     """The same lock as an async block, for programs that process documents outside the pipeline."""
     url = f"sqlite:///{tmp_path}/once.db"
-    with staged(tmp_path, once) as stage:
+    with start_worker(tmp_path, once) as worker:
         async with AsyncOnce(url, app="documents") as beside:
             with pytest.raises(ValueError, match="no invoice number"):
                 async with beside.claim(HASH, name=NAME, note={"gcs_source_path": "gs://in/first.pdf"}):
-                    assert (await asyncio.to_thread(stage.deliver)).kind == "running"
+                    assert (await asyncio.to_thread(worker.deliver)).kind == "running"
                     raise ValueError("no invoice number")
-        failed = await asyncio.to_thread(stage.record)
-        assert (await asyncio.to_thread(stage.deliver, source="gs://in/second.pdf")).executed
-        done = await asyncio.to_thread(stage.record)
+        failed = await asyncio.to_thread(worker.record)
+        assert (await asyncio.to_thread(worker.deliver, source="gs://in/second.pdf")).executed
+        done = await asyncio.to_thread(worker.record)
     assert (failed["status"], failed["error_message"]) == ("FAILED", "ValueError: no invoice number")
     assert (done["status"], done["error_message"], done["created_at"]) == ("COMPLETED", None, failed["created_at"])
 
 
 @pytest.mark.mission("A3", "A6")
 def test_a_document_that_failed_is_tried_again_unless_that_is_hopeless(tmp_path: Path, once: Once) -> None:
-    with staged(tmp_path, once, attempts=2) as stage:
-        path = stage.arrived()
-        away = stage.documents._models
-        stage.documents._models = _Away()  # type: ignore[assignment]  # the API cannot be reached
-        assert stage.documents.process(path).kind == "failed"
-        record = stage.record()
+    with start_worker(tmp_path, once, attempts=2) as worker:
+        path = worker.arrived()
+        away = worker.documents._models
+        worker.documents._models = _Away()  # type: ignore[assignment]  # the API cannot be reached
+        assert worker.documents.process(path).kind == "failed"
+        record = worker.record()
         assert (record["status"], record["error_message"]) == ("FAILED", "ConnectionRefusedError: not listening")
-        stage.documents._models = away
-        assert stage.documents.process(path).executed
-        assert stage.record()["created_at"] == record["created_at"]
-        torn = invoice(id="")
-        assert stage.deliver(torn).kind == "failed"
-        asked = len(stage.calls())
-        assert (stage.deliver(torn).kind, len(stage.calls())) == ("failed", asked), "a retry would only cost money"
+        worker.documents._models = away
+        assert worker.documents.process(path).executed
+        assert worker.record()["created_at"] == record["created_at"]
+        unreadable = invoice(id="")
+        assert worker.deliver(unreadable).kind == "failed"
+        asked = len(worker.calls())
+        assert (worker.deliver(unreadable).kind, len(worker.calls())) == ("failed", asked), (
+            "a retry would only cost money"
+        )
 
 
 @pytest.mark.mission("A6")
 def test_a_passing_trouble_of_the_api_is_waited_for(tmp_path: Path, once: Once) -> None:
-    with staged(tmp_path, once) as stage:
-        here = stage.documents._models
+    with start_worker(tmp_path, once) as worker:
+        here = worker.documents._models
 
         class AwayOnce(_Away):
             def ask(self, *_: object) -> str:
-                stage.documents._models = here
+                worker.documents._models = here
                 return super().ask()
 
-        stage.documents._models = AwayOnce()  # type: ignore[assignment]  # as above
-        assert stage.deliver().executed
+        worker.documents._models = AwayOnce()  # type: ignore[assignment]  # as above
+        assert worker.deliver().executed
 
 
 class _Away:
@@ -190,12 +203,12 @@ class _Away:
     ids=["right immediately", "corrects itself", "escalated", "escalated with two faults"],
 )
 def test_the_cheap_model_is_asked_first_then_corrected_and_then_replaced_by_the_strong_one(
-    stage: Stage, printed: dict[str, str], asked: list[str]
+    worker: PipelineWorker, printed: dict[str, str], asked: list[str]
 ) -> None:
-    outcome = stage.deliver(invoice(**printed))
+    outcome = worker.deliver(invoice(**printed))
     assert outcome.value is not None
     assert outcome.value["extract"] == Invoice("R-1", "Acme Ltd", "2026-03-01", 350)
-    assert stage.calls() == asked
+    assert worker.calls() == asked
 
 
 @pytest.mark.mission("A6", "A5")
@@ -209,12 +222,14 @@ def test_the_cheap_model_is_asked_first_then_corrected_and_then_replaced_by_the_
     ],
     ids=["no model finds its number", "no text", "damaged", "empty"],
 )
-def test_an_unreadable_document_ends_failed_and_leaves_nothing(stage: Stage, content: bytes, said: str) -> None:
-    assert stage.deliver(content).kind == "failed"
-    record = stage.record(content_key(content))
+def test_an_unreadable_document_ends_failed_and_leaves_nothing(
+    worker: PipelineWorker, content: bytes, said: str
+) -> None:
+    assert worker.deliver(content).kind == "failed"
+    record = worker.record(content_key(content))
     assert record["status"] == "FAILED"
     assert said in record["error_message"]
-    assert (stage.files(), stage.rows()) == ({}, [])
+    assert (worker.files(), worker.rows()) == ({}, [])
 
 
 GOOD = {"id": "R-1", "company": "Acme Ltd", "date": "2026-03-01", "cents": 350}
@@ -241,9 +256,9 @@ def test_an_answer_that_cannot_be_true_is_corrected_by_the_next_model(
     def at_first(_model: str, turns: list[str]) -> Any:
         return answer if len(turns) == 1 else json.dumps(GOOD)
 
-    with staged(tmp_path, once, rules=at_first) as stage:
-        assert stage.deliver().executed
-        assert (stage.calls(), stage.rows()) == ([CHEAP, CHEAP], [(HASH, FILE)])
+    with start_worker(tmp_path, once, rules=at_first) as worker:
+        assert worker.deliver().executed
+        assert (worker.calls(), worker.rows()) == ([CHEAP, CHEAP], [(HASH, FILE)])
 
 
 @pytest.mark.mission("A6")
@@ -255,17 +270,17 @@ def test_a_model_that_invents_is_not_believed(tmp_path: Path, once: Once) -> Non
         )
 
     asked: list[str] = []
-    with staged(tmp_path, once, rules=inventive) as stage:
-        assert stage.deliver().executed
+    with start_worker(tmp_path, once, rules=inventive) as worker:
+        assert worker.deliver().executed
     assert ["company is not in the document" in turn for turn in asked] == [False, True, True]
 
 
 @pytest.mark.mission("A6", "A4")
 def test_a_busy_api_is_asked_again_and_no_answer_is_paid_for_twice(tmp_path: Path, once: Once) -> None:
-    with staged(tmp_path, once, busy_every=2) as stage:
+    with start_worker(tmp_path, once, busy_every=2) as worker:
         for number in range(6):
-            assert stage.deliver(invoice(id=f"R-{number}"), f"{number}.pdf").executed
-        assert (len(stage.calls()), len(stage.calls("429"))) == (6, 5)
+            assert worker.deliver(invoice(id=f"R-{number}"), f"{number}.pdf").executed
+        assert (len(worker.calls()), len(worker.calls("429"))) == (6, 5)
 
 
 @pytest.mark.mission("A6")
@@ -288,14 +303,16 @@ def test_pauses_grow_but_are_at_least_as_long_as_the_api_asks_for(
 
 
 @pytest.mark.mission("A6")
-def test_a_row_that_the_warehouse_refuses_undoes_the_file(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_row_that_the_warehouse_refuses_undoes_the_file(
+    worker: PipelineWorker, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "onceward")
     content = invoice(company=BLOCKED)
-    outcome = stage.deliver(content)
-    record = stage.record(outcome.key)
+    outcome = worker.deliver(content)
+    record = worker.record(outcome.key)
     assert (outcome.kind, record["status"], record["gcs_output_path"]) == ("failed", "FAILED", None)
     assert "documents rejects a row" in record["error_message"]
-    assert (stage.files(), stage.rows()) == ({}, [])
+    assert (worker.files(), worker.rows()) == ({}, [])
     assert [one.message.split()[0] for one in caplog.records if one.name == "onceward"].count("step_undone") == 2
 
 
@@ -307,52 +324,52 @@ def test_while_the_warehouse_is_down_the_file_waits_for_its_row_and_no_model_is_
     def away(*_: object, **__: object) -> None:
         raise StoreUnavailable("the warehouse does not answer")
 
-    with staged(tmp_path, once, attempts=2) as stage:
+    with start_worker(tmp_path, once, attempts=2) as worker:
         with monkeypatch.context() as patched:
-            patched.setattr(stage.house, "load", away)
-            assert stage.deliver().kind == "parked"
-        record = stage.record()
-        assert (record["status"], list(stage.files()), stage.rows()) == ("PARKED", [FILE], [])
+            patched.setattr(worker.house, "load", away)
+            assert worker.deliver().kind == "parked"
+        record = worker.record()
+        assert (record["status"], list(worker.files()), worker.rows()) == ("PARKED", [FILE], [])
         assert "the warehouse does not answer" in record["error_message"]
-        assert stage.deliver(name="again.pdf").executed
-        assert (stage.calls(), stage.files(), stage.rows()) == ([CHEAP], {FILE: PDF}, [(HASH, FILE)])
+        assert worker.deliver(name="again.pdf").executed
+        assert (worker.calls(), worker.files(), worker.rows()) == ([CHEAP], {FILE: PDF}, [(HASH, FILE)])
 
 
 @pytest.mark.mission("A6")
 @pytest.mark.fault("F18")
-def test_two_documents_of_one_name_are_two_files_and_none_is_overwritten(stage: Stage) -> None:
+def test_two_documents_of_one_name_are_two_files_and_none_is_overwritten(worker: PipelineWorker) -> None:
     page_2 = invoice("Page 2")
     mark = content_key(page_2).removeprefix("sha256:")[:12]
     for content in (PDF, page_2, PDF, page_2):
-        stage.deliver(content)
+        worker.deliver(content)
     beside = FILE.replace(".pdf", f"-{mark}.pdf")
-    assert stage.files() == {FILE: PDF, beside: page_2}
-    assert stage.rows() == sorted([(HASH, FILE), (content_key(page_2), beside)], key=lambda row: row[1])
+    assert worker.files() == {FILE: PDF, beside: page_2}
+    assert worker.rows() == sorted([(HASH, FILE), (content_key(page_2), beside)], key=lambda row: row[1])
 
 
 @pytest.mark.mission("A6")
 @pytest.mark.parametrize(
     "company", ["../../../etc/cron.d/x", "..", "/", "A/B", "a\0b", "x" * 300, "ü" * 300, "\\..\\", "CON"]
 )
-def test_a_company_cannot_lead_out_of_the_folder_by_its_name(stage: Stage, company: str) -> None:
+def test_a_company_cannot_lead_out_of_the_folder_by_its_name(worker: PipelineWorker, company: str) -> None:
     name = file_name(Invoice("../R-1", company, "2026-03-01", 1))
     assert "/" not in name
     assert "\\" not in name
     assert name.isprintable()
     assert len(name.encode()) < 220
     assert name.endswith("_2026-03-01.pdf")
-    (stage.folder / "bucket" / name).write_bytes(b"")
-    assert set(stage.files()) == {name}
+    (worker.folder / "bucket" / name).write_bytes(b"")
+    assert set(worker.files()) == {name}
 
 
 @pytest.mark.mission("A6")
-def test_such_a_company_is_processed_like_any_other(stage: Stage) -> None:
+def test_such_a_company_is_processed_like_any_other(worker: PipelineWorker) -> None:
     for company in ("../../../etc/cron.d/x", "Hooli " * 60, "a\0b"):
-        assert stage.deliver(invoice(company=company)).executed
-    assert sorted(path.name for path in stage.folder.iterdir()) == [
+        assert worker.deliver(invoice(company=company)).executed
+    assert sorted(path.name for path in worker.folder.iterdir()) == [
         "bucket", "calls", "house.db", "house.db-shm", "house.db-wal", "inbox", "once.db", "once.db-shm", "once.db-wal"
     ]  # fmt: skip
-    assert len(stage.files()) == len(stage.rows()) == 3
+    assert len(worker.files()) == len(worker.rows()) == 3
 
 
 @pytest.mark.mission("A6")
@@ -363,31 +380,31 @@ def test_a_file_that_is_changed_while_it_is_processed_is_not_published_as_what_i
     other = invoice("Changed")
 
     def change(model: str, turns: list[str]) -> str:
-        if not (stage.folder / "calls").exists():
-            stage.arrived(other)
+        if not (worker.folder / "calls").exists():
+            worker.arrived(other)
         return api.rules(model, turns)
 
-    with staged(tmp_path, once, rules=change) as stage:
-        path = stage.arrived()
-        assert stage.documents.process(path).kind == "failed"
-        assert (stage.files(), stage.rows()) == ({}, [])
-        assert "the source is no longer sha256:" in stage.record()["error_message"]
-        assert stage.documents.process(path).executed, "its content now"
-        assert stage.files() == {FILE: other}
-        assert stage.deliver(name="again.pdf").executed, "its former content, when it is delivered again"
-        assert set(stage.files().values()) == {PDF, other}
+    with start_worker(tmp_path, once, rules=change) as worker:
+        path = worker.arrived()
+        assert worker.documents.process(path).kind == "failed"
+        assert (worker.files(), worker.rows()) == ({}, [])
+        assert "the source is no longer sha256:" in worker.record()["error_message"]
+        assert worker.documents.process(path).executed, "its content now"
+        assert worker.files() == {FILE: other}
+        assert worker.deliver(name="again.pdf").executed, "its former content, when it is delivered again"
+        assert set(worker.files().values()) == {PDF, other}
 
 
 @pytest.mark.mission("A6")
 def test_a_file_that_is_gone_before_it_is_published_may_come_again(tmp_path: Path, once: Once) -> None:
     def take_away(model: str, turns: list[str]) -> str:
-        (stage.folder / "inbox" / "scan.pdf").unlink(missing_ok=True)
+        (worker.folder / "inbox" / "scan.pdf").unlink(missing_ok=True)
         return api.rules(model, turns)
 
-    with staged(tmp_path, once, rules=take_away) as stage:
-        assert stage.deliver().kind == "failed"
-        assert (stage.record()["status"], stage.files(), stage.rows()) == ("FAILED", {}, [])
-        assert stage.deliver(name="another.pdf").executed
+    with start_worker(tmp_path, once, rules=take_away) as worker:
+        assert worker.deliver().kind == "failed"
+        assert (worker.record()["status"], worker.files(), worker.rows()) == ("FAILED", {}, [])
+        assert worker.deliver(name="another.pdf").executed
 
 
 @pytest.mark.mission("A6", "A3")
@@ -396,11 +413,11 @@ def test_of_many_concurrent_deliveries_one_is_processed(tmp_path: Path, once: On
     kinds: list[str] = []
 
     def deliver(number: int) -> None:
-        path = stage.arrived(PDF, f"{number}.pdf")
+        path = worker.arrived(PDF, f"{number}.pdf")
         arrived.wait(20)
-        kinds.append(stage.documents.process(path).kind)
+        kinds.append(worker.documents.process(path).kind)
 
-    with staged(tmp_path, once) as stage:
+    with start_worker(tmp_path, once) as worker:
         pool = [threading.Thread(target=deliver, args=(number,)) for number in range(6)]
         for one in pool:
             one.start()
@@ -408,4 +425,4 @@ def test_of_many_concurrent_deliveries_one_is_processed(tmp_path: Path, once: On
             one.join()
         assert kinds.count("executed") == 1
         assert set(kinds) <= {"executed", "running", "replayed"}
-        assert (stage.calls(), stage.files(), stage.rows()) == ([CHEAP], {FILE: PDF}, [(HASH, FILE)])
+        assert (worker.calls(), worker.files(), worker.rows()) == ([CHEAP], {FILE: PDF}, [(HASH, FILE)])

@@ -25,7 +25,7 @@ from onceward.stores.sqlite import SQLiteStore
 from onceward.warehouse.sqlite import SQLiteWarehouse
 from tests.chaos.saga_steps import Points
 from tests.chaos.saga_victim import HOUR, in_a_process, store_at
-from tests.documents.stage import Stage, api, invoice
+from tests.documents.pipeline_worker import PipelineWorker, api, invoice
 
 SCENARIOS = {"published": "Acme Ltd", "refused by the warehouse": BLOCKED}
 
@@ -42,7 +42,7 @@ class Life:
         self._points = Points(at, lambda: os.kill(os.getpid(), signal.SIGKILL))
         self._folder = folder
         self._once = Once(store_at(place, later), app="documents", lease="10m")
-        self.stage = Stage(folder, self._once, "http://unused")
+        self.worker = PipelineWorker(folder, self._once, "http://unused")
         store: Any = self._once.engine.store
         for verb in ("claim", "renew", "settle"):
             setattr(store, verb, self._awaited(getattr(store, verb)))
@@ -74,7 +74,7 @@ class Life:
         return pointed
 
     def deliver(self, content: bytes, name: str) -> str:
-        return self.stage.deliver(content, name, source=f"gs://in/{name}").kind
+        return self.worker.deliver(content, name, source=f"gs://in/{name}").kind
 
     def work(self, content: bytes, name: str) -> None:
         """Process the document up to this process's kill point, or to the end if there are fewer points."""
@@ -84,8 +84,8 @@ class Life:
     def again(self, scenario: str, documents: int) -> None:
         """Deliver all of them again under other names, and return how each ended."""
         kinds = [self.deliver(document(scenario, number), f"{number} again.pdf") for number in range(1, documents + 1)]
-        files = [content_key(content) for content in self.stage.files().values()]
-        rows = [key for key, _ in self.stage.rows()]
+        files = [content_key(content) for content in self.worker.files().values()]
+        rows = [key for key, _ in self.worker.rows()]
         asked = (self._folder / "asked").read_text().split()
         for number, kind in enumerate(kinds, 1):
             key = content_key(document(scenario, number))
@@ -95,10 +95,10 @@ class Life:
                 "rows": rows.count(key),
                 "asked": asked.count(f"R-{number}"),
             }
-            print(json.dumps({"point": number, **counts, **self.stage.record(key)}), flush=True)
+            print(json.dumps({"point": number, **counts, **self.worker.record(key)}), flush=True)
 
     def close(self) -> None:
-        self.stage.house.close()
+        self.worker.house.close()
         self._once.close(timeout=0)
 
 
@@ -106,9 +106,9 @@ def main(place: str, base: str, scenario: str) -> int:
     folder = Path(base)
     # Import lazily imported modules once here instead of in each child.
     with tempfile.TemporaryDirectory() as rehearsal, Once(SQLiteStore(f"{rehearsal}/once.db")) as once:
-        stage = Stage(Path(rehearsal), once, "http://unused")
-        stage.deliver(b"no document")
-        stage.house.close()
+        worker = PipelineWorker(Path(rehearsal), once, "http://unused")
+        worker.deliver(b"no document")
+        worker.house.close()
     point = 0
     for point in count(1):
         ended = in_a_process(lambda: Life(place, folder, at=point).work(document(scenario, point), f"{point}.pdf"))  # noqa: B023 (called immediately)

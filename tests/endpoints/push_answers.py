@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from onceward.http.push import PushMessage
-from tests.endpoints.stage import Stand
+from tests.endpoints.helpers import BlockingEndpoint
 
 APPLIED = (200, {"applied": True, "reason": "applied"})
 DUPLICATE = (200, {"applied": False, "reason": "duplicate_message_noop"})
 
 
-def counting(stand: Stand, *args: Any, **kwargs: Any) -> list[PushMessage[Any]]:
+def counting(endpoint: BlockingEndpoint, *args: Any, **kwargs: Any) -> list[PushMessage[Any]]:
     """Register a handler that records its messages."""
     seen: list[PushMessage[Any]] = []
-    stand.on(*args, **kwargs)(seen.append)
+    endpoint.on(*args, **kwargs)(seen.append)
     return seen

@@ -19,7 +19,7 @@ from onceward import Once
 from onceward.http.push import AsyncCloudEventsPush, AsyncPubSubPush, CloudEventsPush, InboundRequest, PubSubPush
 from onceward.http.signatures import Scheme, SignatureData
 from onceward.http.webhooks import AsyncWebhook, Webhook, WebhookEvent, github, signed, slack, standard, stripe
-from tests.endpoints.stage import enveloped
+from tests.endpoints.helpers import enveloped
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),

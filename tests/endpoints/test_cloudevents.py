@@ -15,7 +15,7 @@ from onceward import RecordState
 from onceward.http.push import InboundRequest, PushMessage
 from onceward.testing import FakeClock
 from tests.clients import Backend, SyncClient, make_backend
-from tests.endpoints.stage import cloudevents_of
+from tests.endpoints.helpers import cloudevents_of
 
 APPLIED = (200, {"applied": True, "reason": "applied"})
 DUPLICATE = (200, {"applied": False, "reason": "duplicate_message_noop"})
@@ -42,42 +42,42 @@ modes = pytest.mark.parametrize("mode", ["structured", "binary"])
 @pytest.mark.mission("E1")
 @modes
 def test_an_event_is_handled_once(client: SyncClient, mode: str) -> None:
-    stand = cloudevents_of(client)
+    endpoint = cloudevents_of(client)
     seen: list[PushMessage[Any]] = []
-    stand.on({"order"}, attributes={"type": "order.paid"})(seen.append)
-    assert [stand.post(event({"order": 7}, mode, shop="é")) for _ in range(2)] == [APPLIED, DUPLICATE]
+    endpoint.on({"order"}, attributes={"type": "order.paid"})(seen.append)
+    assert [endpoint.post(event({"order": 7}, mode, shop="é")) for _ in range(2)] == [APPLIED, DUPLICATE]
     [one] = seen
     assert (one.id, one.payload, one.published_at) == ("e1", {"order": 7}, "2026-03-01T08:00:00+00:00")
     assert (one.source, one.attributes["shop"]) == ("/shops/ä b", "é")
 
 
 def test_both_modes_bring_the_same_event(client: SyncClient) -> None:
-    stand = cloudevents_of(client)
+    endpoint = cloudevents_of(client)
     seen: list[PushMessage[Any]] = []
-    stand.on()(seen.append)
-    assert stand.post(event({"order": 7}, "structured"))[0] == 200
-    assert stand.post(event({"order": 7}, "binary"))[0] == 200
+    endpoint.on()(seen.append)
+    assert endpoint.post(event({"order": 7}, "structured"))[0] == 200
+    assert endpoint.post(event({"order": 7}, "binary"))[0] == 200
     assert len(seen) == 1
 
 
 @modes
 def test_an_id_belongs_to_its_source(client: SyncClient, mode: str) -> None:
-    stand = cloudevents_of(client)
-    stand.on()(lambda message: None)
-    assert stand.post(event({"order": 7}, mode)) == APPLIED
-    assert stand.post(event({"order": 7}, mode, source="/other")) == APPLIED
-    assert stand.post(event({"order": 7}, mode, traceparent="00-1-2-3")) == DUPLICATE, "a proxy may add headers"
+    endpoint = cloudevents_of(client)
+    endpoint.on()(lambda message: None)
+    assert endpoint.post(event({"order": 7}, mode)) == APPLIED
+    assert endpoint.post(event({"order": 7}, mode, source="/other")) == APPLIED
+    assert endpoint.post(event({"order": 7}, mode, traceparent="00-1-2-3")) == DUPLICATE, "a proxy may add headers"
 
 
 def test_data_may_come_as_base64(client: SyncClient) -> None:
-    stand = cloudevents_of(client)
+    endpoint = cloudevents_of(client)
     seen: list[PushMessage[Any]] = []
-    stand.on()(seen.append)
+    endpoint.on()(seen.append)
     body = {**ATTRIBUTES, "specversion": "1.0", "data_base64": base64.b64encode(b'{"order": 7}').decode()}
     request = InboundRequest(
         "POST", {"content-type": "application/cloudevents+json; charset=utf-8"}, json.dumps(body).encode()
     )
-    assert stand.post(request) == APPLIED
+    assert endpoint.post(request) == APPLIED
     assert [one.payload for one in seen] == [{"order": 7}]
 
 
@@ -99,38 +99,38 @@ NO_EVENTS = [
 
 
 def test_what_is_no_event_or_has_no_id_is_a_bad_request(client: SyncClient) -> None:
-    stand = cloudevents_of(client)
-    stand.on()(lambda message: None)
+    endpoint = cloudevents_of(client)
+    endpoint.on()(lambda message: None)
     for request in NO_EVENTS:
         with client.store_trouble("claim") as asked:
-            status, problem = stand.post(request)
+            status, problem = endpoint.post(request)
         assert (status, problem["code"], asked) == (400, "no_envelope", []), request.body
 
 
 @modes
 def test_data_that_is_no_object_is_recorded_and_acknowledged(client: SyncClient, mode: str) -> None:
-    stand = cloudevents_of(client)
-    stand.on()(lambda message: None)
+    endpoint = cloudevents_of(client)
+    endpoint.on()(lambda message: None)
     for id, data in (("text", "a text"), ("list", [1])):
-        assert stand.send(event(data, mode, id=id)).status == 204
+        assert endpoint.send(event(data, mode, id=id)).status == 204
         assert client.read((ATTRIBUTES["source"], id), name="orders").state is RecordState.FAILED
 
 
 @modes
 def test_an_event_without_data_finds_its_handler_by_its_type(client: SyncClient, mode: str) -> None:
-    stand = cloudevents_of(client)
+    endpoint = cloudevents_of(client)
     seen: list[Any] = []
-    stand.on({"order"})(seen.append)
-    stand.on(attributes={"type": ATTRIBUTES["type"]})(seen.append)
-    assert stand.send(event(None, mode, id="none")).status == 200
+    endpoint.on({"order"})(seen.append)
+    endpoint.on(attributes={"type": ATTRIBUTES["type"]})(seen.append)
+    assert endpoint.send(event(None, mode, id="none")).status == 200
     assert [(one.id, one.payload, one.data) for one in seen] == [("none", {}, b"")]
 
 
 def test_a_body_that_is_not_even_said_to_be_json(client: SyncClient) -> None:
-    stand = cloudevents_of(client)
-    stand.on()(lambda message: None)
+    endpoint = cloudevents_of(client)
+    endpoint.on()(lambda message: None)
     request = InboundRequest(
         "POST", {**{f"ce-{n}": "x" for n in ("id", "source", "type", "specversion")}, "content-type": "text/xml"}, b"{}"
     )
-    assert stand.send(request).status == 204
+    assert endpoint.send(request).status == 204
     assert client.once.counts["rejected"] == 1

@@ -8,7 +8,7 @@ import pytest
 
 from onceward import Once, RecordState
 from onceward.http.push import AsyncPubSubPush, PushMessage
-from tests.endpoints.stage import asgi_served, wait_until
+from tests.endpoints.helpers import asgi_served, wait_until
 from tests.servers.pubsub_push import emulator
 
 

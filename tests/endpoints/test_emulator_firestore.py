@@ -14,7 +14,7 @@ from examples.fleet.events import document_id
 from onceward import Once
 from onceward.http.endpoint import AsyncEndpoint
 from onceward.http.messages import InboundRequest, Response
-from tests.endpoints.stage import asgi_served, wait_until
+from tests.endpoints.helpers import asgi_served, wait_until
 from tests.firestore_backends import PROJECT, SERVICES_URL, document, firestore_client, named
 from tests.servers.firestore import shared
 from tests.servers.pubsub_push import emulator

@@ -20,7 +20,7 @@ from onceward.http.push import PushMessage
 from onceward.sagas import Step, StepContext
 from onceward.testing import FakeClock, disabled
 from tests.clients import Backend, SyncClient, make_backend
-from tests.endpoints.stage import pubsub_of, push
+from tests.endpoints.helpers import pubsub_of, push
 
 URL = "https://api.example/charges"
 
@@ -130,14 +130,14 @@ def test_the_order_counts_only_among_requests_to_the_same_url(client: SyncClient
 @pytest.mark.mission("C8", "E1")
 def test_a_pushed_message_is_charged_once_however_often_it_is_delivered(client: SyncClient, remote: Remote) -> None:
     remote.answers = [httpx.ReadTimeout("lost"), 502, 200]
-    stand = pubsub_of(client)
+    endpoint = pubsub_of(client)
 
-    @stand.on({"order"})
+    @endpoint.on({"order"})
     def pay(message: PushMessage[Any]) -> None:
         with http_client(remote) as http:
             http.post(URL, json=message.payload).raise_for_status()
 
-    assert [stand.send(push({"order": 7})).status for _ in range(5)] == [500, 500, 200, 200, 200]
+    assert [endpoint.send(push({"order": 7})).status for _ in range(5)] == [500, 500, 200, 200, 200]
     assert len(remote.keys) == 3
     assert len(remote.charged) == 1
 

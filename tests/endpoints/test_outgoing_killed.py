@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.clients import TOO_LONG
-from tests.endpoints.stage import wait_until, wsgi_served
+from tests.endpoints.helpers import wait_until, wsgi_served
 
 ROOT = Path(__file__).resolve().parents[2]
 

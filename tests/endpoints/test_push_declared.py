@@ -11,30 +11,30 @@ import pytest
 from onceward import ConfigurationError, Once, OncewardWarning
 from onceward.http.push import AsyncPubSubPush, InboundRequest, PubSubPush, PushMessage, bearer_token, query_token
 from tests.clients import SyncClient
+from tests.endpoints.helpers import enveloped, pubsub_of, push
 from tests.endpoints.push_answers import APPLIED, counting
-from tests.endpoints.stage import enveloped, pubsub_of, push
 
 # ── which senders may push ──
 
 
 def test_a_token_that_does_not_hold_never_touches_the_store(client: SyncClient) -> None:
-    stand = pubsub_of(client, check=bearer_token("right", "rotated"))
-    seen = counting(stand)
+    endpoint = pubsub_of(client, check=bearer_token("right", "rotated"))
+    seen = counting(endpoint)
     with client.store_trouble("claim") as asked:
         for given in ("", "Bearer wrong", "Bearer right2", "Basic right", "Bearer rigth", "right", "Bearer é"):
-            answer = stand.send(push({"order": 7}, headers={"authorization": given} if given else {}))
+            answer = endpoint.send(push({"order": 7}, headers={"authorization": given} if given else {}))
             assert (answer.status, dict(answer.headers)["www-authenticate"]) == (401, "Bearer")
     assert (asked, seen) == ([], [])
-    assert stand.post(push({"order": 7}, headers={"Authorization": "Bearer rotated"})) == APPLIED
+    assert endpoint.post(push({"order": 7}, headers={"Authorization": "Bearer rotated"})) == APPLIED
     assert client.once.counts["rejected"] == 7
 
 
 def test_a_token_may_be_in_the_url(client: SyncClient) -> None:
-    stand = pubsub_of(client, check=query_token("right"))
-    counting(stand)
+    endpoint = pubsub_of(client, check=query_token("right"))
+    counting(endpoint)
     body = enveloped({"order": 7})
     for query, status in (("", 401), ("token=wrong", 401), ("token=right&token=wrong", 401), ("token=right", 200)):
-        assert stand.send(InboundRequest("POST", {}, body, query=query)).status == status
+        assert endpoint.send(InboundRequest("POST", {}, body, query=query)).status == status
 
 
 def test_a_check_that_raises_admits_no_request(client: SyncClient) -> None:
@@ -43,12 +43,12 @@ def test_a_check_that_raises_admits_no_request(client: SyncClient) -> None:
     def check(request: InboundRequest) -> bool:
         raise raised[-1]
 
-    stand = pubsub_of(client, check=check)
-    seen = counting(stand)
+    endpoint = pubsub_of(client, check=check)
+    seen = counting(endpoint)
     for error, status in ((ValueError("expired"), 401), (PermissionError(), 401), (TimeoutError("no network"), 503)):
         raised.append(error)
         with client.store_trouble("claim") as asked:
-            assert stand.send(push({"order": 7})).status == status
+            assert endpoint.send(push({"order": 7})).status == status
         assert (asked, seen) == ([], [])
 
 
@@ -76,9 +76,9 @@ class Suspicious:
 
 def test_a_check_that_returns_an_awaitable_does_not_admit_requests_by_accident(client: SyncClient) -> None:
     """A coroutine is truthy, whatever it would return."""
-    stand = pubsub_of(client, check=Suspicious())
-    seen = counting(stand)
-    assert stand.send(push({"order": 7})).status == (401 if client.mode == "async" else 503)
+    endpoint = pubsub_of(client, check=Suspicious())
+    seen = counting(endpoint)
+    assert endpoint.send(push({"order": 7})).status == (401 if client.mode == "async" else 503)
     assert seen == []
 
 
@@ -101,9 +101,9 @@ def test_sync_async_mixes_and_shapes_that_cannot_work_are_refused() -> None:
 
     anything: Any = PubSubPush
     with Once("memory://") as once:
-        stand = PubSubPush(once, "orders", check=None)
+        endpoint = PubSubPush(once, "orders", check=None)
         with pytest.raises(ConfigurationError, match="is async"):
-            stand.on()(coroutine)
+            endpoint.on()(coroutine)
         with pytest.raises(ConfigurationError, match="block the event loop"):
             AsyncPubSubPush(once.aio, "orders", check=None).on()(plain)
         with pytest.raises(ConfigurationError, match="AsyncPubSubPush"):
@@ -117,16 +117,16 @@ def test_sync_async_mixes_and_shapes_that_cannot_work_are_refused() -> None:
         unfit: list[Any] = ["service", 7, set(), {7}, object, dict, int]
         for shape in unfit:
             with pytest.raises(ConfigurationError, match="shape"):
-                stand.on(shape)
+                endpoint.on(shape)
         with pytest.raises(ConfigurationError, match=r"on\(lease=…\) has no effect"):
-            stand.on(claim=False, lease="1s")
+            endpoint.on(claim=False, lease="1s")
         with pytest.raises(ConfigurationError, match="generator function"):
-            stand.on()(yielding)
+            endpoint.on()(yielding)
         with pytest.raises(ConfigurationError, match="generator function"):
             AsyncPubSubPush(once.aio, "orders", check=None).on()(yielding_async)
-        stand.on()(plain)
+        endpoint.on()(plain)
         with pytest.raises(ConfigurationError, match="accepts every message"):
-            stand.on({"order"})
+            endpoint.on({"order"})
 
 
 @pytest.mark.fault("F47")

@@ -12,23 +12,23 @@ from onceward.http.envelope import Envelope, parse_pubsub
 from onceward.http.push import PushMessage
 from onceward.keys.fingerprint import fingerprint
 from tests.clients import Pause, SyncClient
+from tests.endpoints.helpers import pubsub_of, push
 from tests.endpoints.push_answers import APPLIED, DUPLICATE, counting
-from tests.endpoints.stage import pubsub_of, push
 
 
 @pytest.mark.mission("E1", "B5")
 @pytest.mark.rival(24)
 def test_a_handler_that_fails_makes_the_broker_deliver_again_and_then_succeeds(client: SyncClient) -> None:
-    stand = pubsub_of(client)
+    endpoint = pubsub_of(client)
     tries: list[str] = []
 
-    @stand.on({"order"})
+    @endpoint.on({"order"})
     def handle(message: PushMessage[Any]) -> None:
         tries.append(message.id)
         if len(tries) < 3:
             raise ConnectionError("secret.internal is down")
 
-    answers = [stand.send(push({"order": 7})) for _ in range(4)]
+    answers = [endpoint.send(push({"order": 7})) for _ in range(4)]
     assert [answer.status for answer in answers] == [500, 500, 200, 200]
     assert b"secret.internal" not in answers[0].body, "the error is not shown to the sender"
     assert len(tries) == 3
@@ -37,53 +37,53 @@ def test_a_handler_that_fails_makes_the_broker_deliver_again_and_then_succeeds(c
 
 def test_while_it_runs_a_second_delivery_is_not_acknowledged(client: SyncClient) -> None:
     """The running worker may still crash: if the duplicate were acknowledged, the message would be lost."""
-    stand = pubsub_of(client)
+    endpoint = pubsub_of(client)
     pause = Pause()
-    stand.on({"order"})(lambda message: pause.here())
-    first = client.start(stand.post, push({"order": 7}))
+    endpoint.on({"order"})(lambda message: pause.here())
+    first = client.start(endpoint.post, push({"order": 7}))
     pause.reached()
-    second = stand.send(push({"order": 7}))
+    second = endpoint.send(push({"order": 7}))
     assert (second.status, json.loads(second.body)["code"]) == (409, "running")
     assert dict(second.headers)["retry-after"] == "10"
     pause.go()
     assert first.result(20) == APPLIED
-    assert stand.post(push({"order": 7})) == DUPLICATE
+    assert endpoint.post(push({"order": 7})) == DUPLICATE
 
 
 @pytest.mark.fault("F30")
 def test_after_a_crash_the_next_delivery_runs_it(client: SyncClient) -> None:
-    stand = pubsub_of(client)
-    seen = counting(stand, {"order"}, lease="60s")
+    endpoint = pubsub_of(client)
+    seen = counting(endpoint, {"order"}, lease="60s")
     client.silent_owner("m1", name="orders", lease="60s")
-    assert stand.send(push({"order": 7})).status == 409
+    assert endpoint.send(push({"order": 7})).status == 409
     client.clock.advance("61s")
-    assert stand.post(push({"order": 7})) == APPLIED
+    assert endpoint.post(push({"order": 7})) == APPLIED
     assert len(seen) == 1
 
 
 def test_a_final_failure_is_acknowledged_and_not_tried_again(client: SyncClient) -> None:
-    stand = pubsub_of(client)
+    endpoint = pubsub_of(client)
     tries: list[int] = []
 
-    @stand.on({"order"}, final=LookupError)
+    @endpoint.on({"order"}, final=LookupError)
     def handle(message: PushMessage[Any]) -> None:
         tries.append(1)
         raise KeyError("no such customer")
 
-    assert [stand.send(push({"order": 7})).status for _ in range(3)] == [204] * 3
+    assert [endpoint.send(push({"order": 7})).status for _ in range(3)] == [204] * 3
     assert len(tries) == 1
     assert client.read("m1", name="orders").record.final
 
 
 @pytest.mark.fault("F72")
 def test_attempts_run_out_and_the_poison_is_acknowledged_but_stays_on_record(client: SyncClient) -> None:
-    stand = pubsub_of(client)
+    endpoint = pubsub_of(client)
 
-    @stand.on({"order"}, max_attempts=2)
+    @endpoint.on({"order"}, max_attempts=2)
     def handle(message: PushMessage[Any]) -> None:
         raise RuntimeError("always")
 
-    assert [stand.send(push({"order": 7})).status for _ in range(4)] == [500, 204, 204, 204]
+    assert [endpoint.send(push({"order": 7})).status for _ in range(4)] == [500, 204, 204, 204]
     assert client.read("m1", name="orders").state is RecordState.FAILED
 
 
@@ -99,37 +99,37 @@ def test_attempts_that_are_fewer_now_have_run_out_too(client: SyncClient) -> Non
 
 
 def test_a_failure_that_is_not_due_yet_says_when_it_is(client: SyncClient) -> None:
-    stand = pubsub_of(client)
+    endpoint = pubsub_of(client)
 
-    @stand.on({"order"}, retry_delay="30s")
+    @endpoint.on({"order"}, retry_delay="30s")
     def handle(message: PushMessage[Any]) -> None:
         raise RuntimeError("always")
 
     for _ in range(2):
-        answer = stand.send(push({"order": 7}))
+        answer = endpoint.send(push({"order": 7}))
         assert (answer.status, dict(answer.headers)["retry-after"]) == (500, "30")
 
 
 def test_work_with_an_unknown_outcome_stays_with_the_broker(client: SyncClient) -> None:
-    stand = pubsub_of(client)
+    endpoint = pubsub_of(client)
 
-    @stand.on({"order"}, after_crash="park")
+    @endpoint.on({"order"}, after_crash="park")
     def handle(message: PushMessage[Any]) -> None:
         raise TimeoutError("was it charged?")
 
-    assert [stand.send(push({"order": 7})).status for _ in range(2)] == [503, 503]
+    assert [endpoint.send(push({"order": 7})).status for _ in range(2)] == [503, 503]
     assert client.read("m1", name="orders").state is RecordState.PARKED
 
 
 @pytest.mark.fault("F18")
 def test_a_message_id_with_another_payload_is_recorded_and_not_redelivered_for_days(client: SyncClient) -> None:
-    stand = pubsub_of(client)
-    seen = counting(stand, {"order"})
-    stand.post(push({"order": 7}))
-    assert stand.post(push({"order": 8})) == (200, {"applied": False, "reason": "mismatch"})
+    endpoint = pubsub_of(client)
+    seen = counting(endpoint, {"order"})
+    endpoint.post(push({"order": 7}))
+    assert endpoint.post(push({"order": 8})) == (200, {"applied": False, "reason": "mismatch"})
     assert len(seen) == 1
     assert client.once.counts["mismatch"] == 1
-    stand.post(push(b"not even JSON"))
+    endpoint.post(push(b"not even JSON"))
     requests = [push({"order": 8}), push(b"not even JSON")]
     for envelope in map(parse_pubsub, requests):
         assert isinstance(envelope, Envelope)
@@ -139,20 +139,20 @@ def test_a_message_id_with_another_payload_is_recorded_and_not_redelivered_for_d
 
 @pytest.mark.fault("F50")
 def test_while_the_store_is_down_nothing_runs_and_nothing_is_acknowledged(client: SyncClient) -> None:
-    stand = pubsub_of(client)
-    seen = counting(stand, {"order"})
+    endpoint = pubsub_of(client)
+    seen = counting(endpoint, {"order"})
     with client.store_trouble("claim"):
         for request in (push({"order": 7}), push({"weather": 1}), push(b"?")):
-            status, problem = stand.post(request)
+            status, problem = endpoint.post(request)
             assert (status, problem["code"]) == (503, "store_unavailable")
     assert seen == []
-    assert stand.post(push({"order": 7})) == APPLIED
+    assert endpoint.post(push({"order": 7})) == APPLIED
 
 
 @pytest.mark.fault("F37")
 def test_a_server_that_is_stopping_acknowledges_nothing(client: SyncClient) -> None:
-    stand = pubsub_of(client)
-    seen = counting(stand)
+    endpoint = pubsub_of(client)
+    seen = counting(endpoint)
     client.once.stop()
-    status, problem = stand.post(push({"order": 7}))
+    status, problem = endpoint.post(push({"order": 7}))
     assert (status, problem["code"], seen) == (503, "stopping", [])

@@ -20,7 +20,7 @@ import pytest
 from onceward import Once, RecordState
 from onceward.http.push import AsyncPubSubPush, PubSubPush, PushMessage
 from tests.clients import TOO_LONG
-from tests.endpoints.stage import asgi_served, enveloped, wait_until, wsgi_served
+from tests.endpoints.helpers import asgi_served, enveloped, wait_until, wsgi_served
 from tests.servers.process import free_port
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,7 +11,7 @@ from onceward import Outcome, RecordState
 from onceward.http.push import PushMessage
 from onceward.latest import Ordering
 from tests.clients import SyncClient
-from tests.endpoints.stage import pubsub_of, push
+from tests.endpoints.helpers import pubsub_of, push
 
 BEAT = {"service": "billing", "env": "prod", "status": "ok"}
 
@@ -26,10 +26,10 @@ def place(message: PushMessage[Any]) -> Ordering:
 
 @pytest.mark.mission("E1", "E2", "E3", "E4")
 def test_the_answers_with_both_tiers_of_dedupe(client: SyncClient) -> None:
-    stand = pubsub_of(client, "ops_dedupe")
+    endpoint = pubsub_of(client, "ops_dedupe")
     services = client.once.state("ops_services")
 
-    @stand.on({"service", "status"}, claim=False)
+    @endpoint.on({"service", "status"}, claim=False)
     def heartbeat(message: PushMessage[Any]) -> Outcome[Any]:
         call = services.apply(
             message.payload["service"],
@@ -41,7 +41,7 @@ def test_the_answers_with_both_tiers_of_dedupe(client: SyncClient) -> None:
         return outcome
 
     def post_event(request: Any) -> tuple[int, bool, str]:
-        status, body = stand.post(request)
+        status, body = endpoint.post(request)
         return status, body["applied"], body["reason"]
 
     assert post_event(beat(5, "m5")) == (200, True, "applied")
@@ -58,39 +58,39 @@ def test_the_answers_with_both_tiers_of_dedupe(client: SyncClient) -> None:
 def test_an_event_that_can_never_be_applied_is_recorded_and_one_of_the_future_is_not_acknowledged(
     client: SyncClient,
 ) -> None:
-    stand = pubsub_of(client, "ops_dedupe")
+    endpoint = pubsub_of(client, "ops_dedupe")
     services = client.once.state("ops_services")
 
-    @stand.on({"service", "status"}, claim=False)
+    @endpoint.on({"service", "status"}, claim=False)
     def heartbeat(message: PushMessage[Any]) -> Outcome[Any]:
         outcome: Outcome[Any] = client._wait(services.apply("billing", place(message), message.payload["status"]))
         return outcome
 
     bad = push({**BEAT, "producedAt": "yesterday"}, "m1")
-    assert [stand.send(bad).status for _ in range(2)] == [204, 204]
+    assert [endpoint.send(bad).status for _ in range(2)] == [204, 204]
     record = client.read("m1", name="ops_dedupe")
     assert (record.state, record.record.final) == (RecordState.FAILED, True)
     assert record.error.startswith("Rejected: unusable_data")
-    future = stand.send(push({**BEAT, "producedAt": "2999-01-01T00:00:00Z"}, "m2"))
+    future = endpoint.send(push({**BEAT, "producedAt": "2999-01-01T00:00:00Z"}, "m2"))
     assert (future.status, json.loads(future.body)["code"]) == (503, "future_event_parked")
     with client.store_trouble("apply_events"):
-        assert stand.send(beat(5, "m5")).status == 503
-    assert stand.post(beat(5, "m5"))[0] == 200
+        assert endpoint.send(beat(5, "m5")).status == 503
+    assert endpoint.post(beat(5, "m5"))[0] == 200
 
 
 def test_a_handler_without_a_claim_fails_and_then_succeeds(client: SyncClient) -> None:
-    stand = pubsub_of(client, "ops_dedupe")
+    endpoint = pubsub_of(client, "ops_dedupe")
     services = client.once.state("ops_services")
     tries: list[int] = []
 
-    @stand.on(claim=False)
+    @endpoint.on(claim=False)
     def heartbeat(message: PushMessage[Any]) -> Any:
         tries.append(1)
         if len(tries) == 1:
             raise ConnectionError("not now")
         return client._wait(services.apply("billing", place(message), "ok")) if len(tries) == 2 else "no outcome"
 
-    assert [stand.send(beat(5, "m5")).status for _ in range(2)] == [500, 200]
+    assert [endpoint.send(beat(5, "m5")).status for _ in range(2)] == [500, 200]
     assert [(event.key, event.error) for event in client.events_named("failed")] == [("m5", "ConnectionError")]
     with pytest.raises(Exception, match="not an Outcome"):
-        stand.send(beat(6, "m6"))
+        endpoint.send(beat(6, "m6"))

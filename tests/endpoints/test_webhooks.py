@@ -32,7 +32,7 @@ from onceward.http.webhooks import (
 )
 from onceward.testing import FakeClock
 from tests.clients import Backend, SyncClient, make_backend
-from tests.endpoints.stage import Stand, webhook_of
+from tests.endpoints.helpers import BlockingEndpoint, webhook_of
 
 SECRET = "the secret"
 STANDARD_SECRET = "whsec_" + base64.b64encode(b"a secret of twenty-four b").decode()
@@ -97,7 +97,7 @@ SENDERS: dict[str, tuple[Any, Any, bytes, Any, str]] = {
 senders = pytest.mark.parametrize("sender", list(SENDERS))
 
 
-def stage(client: SyncClient, sender: str, **details: Any) -> tuple[Stand, list[WebhookEvent]]:
+def endpoint_of(client: SyncClient, sender: str, **details: Any) -> tuple[BlockingEndpoint, list[WebhookEvent]]:
     seen: list[WebhookEvent] = []
     return webhook_of(client, SENDERS[sender][0], seen.append, **details), seen
 
@@ -105,9 +105,9 @@ def stage(client: SyncClient, sender: str, **details: Any) -> tuple[Stand, list[
 @senders
 @pytest.mark.mission("B6")
 def test_an_event_that_its_sender_signed_runs_once(client: SyncClient, sender: str) -> None:
-    stand, seen = stage(client, sender)
+    endpoint, seen = endpoint_of(client, sender)
     _, sign, body, id, kind = SENDERS[sender]
-    assert [stand.post(sign(body)) for _ in range(3)] == [APPLIED, REPLAYED, REPLAYED]
+    assert [endpoint.post(sign(body)) for _ in range(3)] == [APPLIED, REPLAYED, REPLAYED]
     [event] = seen
     assert (event.id, event.type, event.body, event.json()) == (id, kind, body, json.loads(body))
     assert client.read(id, name=f"webhook:{sender}").state is RecordState.COMPLETED
@@ -115,7 +115,7 @@ def test_an_event_that_its_sender_signed_runs_once(client: SyncClient, sender: s
 
 @senders
 def test_a_wrong_signature_never_touches_the_store(client: SyncClient, sender: str) -> None:
-    stand, seen = stage(client, sender)
+    endpoint, seen = endpoint_of(client, sender)
     _, sign, body, _, _ = SENDERS[sender]
     other = "whsec_" + base64.b64encode(b"another secret of theirs").decode() if sender == "standard" else "other"
     good = sign(body)
@@ -130,25 +130,25 @@ def test_a_wrong_signature_never_touches_the_store(client: SyncClient, sender: s
         InboundRequest("POST", {name: value[:-1] for name, value in good.headers().items()}, body),
     ]
     with client.store_trouble("claim") as asked:
-        answers = [stand.send(request) for request in forged]
+        answers = [endpoint.send(request) for request in forged]
     assert [answer.status for answer in answers] == [403] * len(forged)
     assert (asked, seen) == ([], [])
     assert {event.reason for event in client.events_named("rejected")} <= {"bad_signature", "missing_signature"}
     assert client.once.counts["rejected"] == len(forged)
-    assert stand.post(good) == APPLIED
+    assert endpoint.post(good) == APPLIED
 
 
 @pytest.mark.parametrize("sender", ["stripe", "slack", "standard"])
 def test_a_signature_counts_for_five_minutes_in_both_directions(client: SyncClient, sender: str) -> None:
     now = 1_800_000_000.0
-    stand, seen = stage(client, sender, clock=lambda: now)
+    endpoint, seen = endpoint_of(client, sender, clock=lambda: now)
     _, sign, body, _, _ = SENDERS[sender]
     for age in (-301, 301, 86_400, -(10**9)):
-        status, problem = stand.post(sign(body, at=now - age))
+        status, problem = endpoint.post(sign(body, at=now - age))
         assert (status, problem["code"]) == (403, "stale_timestamp")
     assert seen == []
-    assert stand.post(sign(body, at=now - 300)) == APPLIED
-    assert stand.post(sign(body, at=now + 300)) == REPLAYED
+    assert endpoint.post(sign(body, at=now - 300)) == APPLIED
+    assert endpoint.post(sign(body, at=now + 300)) == REPLAYED
 
 
 @senders
@@ -160,9 +160,9 @@ def test_while_one_secret_replaces_another_both_hold(client: SyncClient, sender:
     }  # fmt: skip
     old = STANDARD_SECRET if sender == "standard" else SECRET
     seen: list[WebhookEvent] = []
-    stand = webhook_of(client, make[sender](new, old), seen.append)
-    assert stand.post(sign(body, secret=old)) == APPLIED
-    assert stand.post(sign(body, secret=new)) == REPLAYED
+    endpoint = webhook_of(client, make[sender](new, old), seen.append)
+    assert endpoint.post(sign(body, secret=old)) == APPLIED
+    assert endpoint.post(sign(body, secret=new)) == REPLAYED
 
 
 def test_the_packages_of_the_senders_accept_what_we_accept() -> None:
@@ -201,43 +201,43 @@ def test_the_vectors_that_senders_publish() -> None:
 
 
 def test_a_retry_of_stripe_differs_in_its_body_and_is_the_same_event(client: SyncClient) -> None:
-    stand, seen = stage(client, "stripe")
-    assert stand.post(by_stripe(b'{"id": "evt_1", "pending_webhooks": 2}')) == APPLIED
-    assert stand.post(by_stripe(b'{"id": "evt_1", "pending_webhooks": 1}')) == REPLAYED
+    endpoint, seen = endpoint_of(client, "stripe")
+    assert endpoint.post(by_stripe(b'{"id": "evt_1", "pending_webhooks": 2}')) == APPLIED
+    assert endpoint.post(by_stripe(b'{"id": "evt_1", "pending_webhooks": 1}')) == REPLAYED
     assert len(seen) == 1
 
 
 @pytest.mark.fault("F18")
 @pytest.mark.parametrize("sender", ["github", "shopify", "standard"])
 def test_an_id_with_another_body_is_a_mismatch(client: SyncClient, sender: str) -> None:
-    stand, seen = stage(client, sender)
+    endpoint, seen = endpoint_of(client, sender)
     _, sign, body, _, _ = SENDERS[sender]
-    stand.post(sign(body))
-    status, problem = stand.post(sign(b'{"another": "body"}'))
+    endpoint.post(sign(body))
+    status, problem = endpoint.post(sign(b'{"another": "body"}'))
     assert (status, problem["code"]) == (422, "mismatch")
     assert len(seen) == 1
 
 
 def test_an_event_without_an_id_is_a_bad_request(client: SyncClient) -> None:
-    stand, seen = stage(client, "stripe")
+    endpoint, seen = endpoint_of(client, "stripe")
     for body in (b'{"type": "no id"}', b'{"id": ""}', b'{"id": 7}', b"not json", b"[]", b"[" * 100_000):
         with client.store_trouble("claim") as asked:
-            status, problem = stand.post(by_stripe(body))
+            status, problem = endpoint.post(by_stripe(body))
         assert (status, problem["code"], asked, seen) == (400, "no_event_id", [], [])
 
 
 def test_headers_that_must_name_the_event(client: SyncClient) -> None:
     for sender in ("github", "shopify"):
-        stand, _ = stage(client, sender)
-        assert stand.post(SENDERS[sender][1](b"{}", id=""))[0] == 400
+        endpoint, _ = endpoint_of(client, sender)
+        assert endpoint.post(SENDERS[sender][1](b"{}", id=""))[0] == 400
 
 
 def test_slack_is_answered_when_it_asks_whether_we_are_there(client: SyncClient) -> None:
-    stand, seen = stage(client, "slack")
+    endpoint, seen = endpoint_of(client, "slack")
     body = b'{"type": "url_verification", "challenge": "3eZbrw1a"}'
     with client.store_trouble("claim") as asked:
-        assert stand.post(by_slack(body)) == (200, {"challenge": "3eZbrw1a"})
-        assert stand.send(by_slack(body, secret="forged")).status == 403
+        assert endpoint.post(by_slack(body)) == (200, {"challenge": "3eZbrw1a"})
+        assert endpoint.send(by_slack(body, secret="forged")).status == 403
     assert (asked, seen) == ([], [])
 
 
@@ -249,18 +249,18 @@ def test_slack_is_answered_when_it_asks_whether_we_are_there(client: SyncClient)
     ],
 )
 def test_commands_and_clicks_of_slack_are_forms(client: SyncClient, body: bytes, id: str, kind: str) -> None:
-    stand, seen = stage(client, "slack")
+    endpoint, seen = endpoint_of(client, "slack")
     good = by_slack(body)
     request = InboundRequest("POST", {**good.headers(), "content-type": "application/x-www-form-urlencoded"}, body)
-    assert [stand.post(request) for _ in range(2)] == [APPLIED, REPLAYED]
+    assert [endpoint.post(request) for _ in range(2)] == [APPLIED, REPLAYED]
     assert [(event.id, event.type) for event in seen] == [(id, kind)]
 
 
 def test_one_event_of_shopify_under_two_topics_is_two_pieces_of_work(client: SyncClient) -> None:
-    stand, seen = stage(client, "shopify")
+    endpoint, seen = endpoint_of(client, "shopify")
     request = by_shopify(b"{}")
     other = InboundRequest("POST", {**request.headers(), "x-shopify-topic": "orders/paid"}, b"{}")
-    assert [stand.post(one) for one in (request, other, other)] == [APPLIED, APPLIED, REPLAYED]
+    assert [endpoint.post(one) for one in (request, other, other)] == [APPLIED, APPLIED, REPLAYED]
     assert len(seen) == 2
 
 
@@ -272,7 +272,7 @@ def test_a_scheme_and_an_id_of_your_own(client: SyncClient) -> None:
         timestamp="X-Time", before="{timestamp}|", event_id="X-Id", event_type="X-Type",
     )  # fmt: skip
     seen: list[WebhookEvent] = []
-    stand = webhook_of(
+    endpoint = webhook_of(
         client,
         scheme,
         seen.append,
@@ -282,14 +282,14 @@ def test_a_scheme_and_an_id_of_your_own(client: SyncClient) -> None:
     body, now = b'{"shop": "a", "n": 7}', str(int(time.time()))
     value = base64.b64encode(hmac.new(SECRET.encode(), now.encode() + b"|" + body, "sha512").digest()).decode()
     headers = {"x-sign": f"v2:{value}", "x-time": now, "x-type": "sold"}
-    assert [stand.post(InboundRequest("POST", headers, body)) for _ in range(2)] == [APPLIED, REPLAYED]
+    assert [endpoint.post(InboundRequest("POST", headers, body)) for _ in range(2)] == [APPLIED, REPLAYED]
     assert [(event.id, event.type) for event in seen] == [(("a", 7), "sold")]
     for other in (value, f"v3:{value}", "v2:", ""):
-        assert stand.send(InboundRequest("POST", {**headers, "x-sign": other}, body)).status == 403
-    assert stand.send(InboundRequest("POST", {**headers, "x-time": "1"}, body)).status == 403
+        assert endpoint.send(InboundRequest("POST", {**headers, "x-sign": other}, body)).status == 403
+    assert endpoint.send(InboundRequest("POST", {**headers, "x-time": "1"}, body)).status == 403
     for nameless in (b"{}", b"not json", b"[]"):
         value = base64.b64encode(hmac.new(SECRET.encode(), now.encode() + b"|" + nameless, "sha512").digest()).decode()
-        assert stand.send(InboundRequest("POST", {**headers, "x-sign": f"v2:{value}"}, nameless)).status == 400
+        assert endpoint.send(InboundRequest("POST", {**headers, "x-sign": f"v2:{value}"}, nameless)).status == 400
 
 
 def test_what_a_handler_raised_is_in_the_log_with_its_traceback_and_not_in_the_answer(
@@ -300,9 +300,9 @@ def test_what_a_handler_raised_is_in_the_log_with_its_traceback_and_not_in_the_a
             raise ConnectionError(f"not {event.id}")
         return Response(503)
 
-    stand = webhook_of(client, github(SECRET), handle)
-    assert b"not g1" not in stand.send(by_github(b"{}", id="g1")).body
-    assert stand.send(by_github(b"{}", id="g2")).status == 503  # its own answer: nothing was raised
+    endpoint = webhook_of(client, github(SECRET), handle)
+    assert b"not g1" not in endpoint.send(by_github(b"{}", id="g1")).body
+    assert endpoint.send(by_github(b"{}", id="g2")).status == 503  # its own answer: nothing was raised
     [record] = [one for one in caplog.records if one.name == "onceward.raised"]
     assert record.getMessage().startswith("g1: the work raised ConnectionError in\n")
     assert ", in handle" in record.getMessage()
@@ -318,24 +318,24 @@ def test_a_handler_that_fails_is_retried_and_the_answer_of_one_that_answers_is_s
             raise ConnectionError("not now")
         return Response.json({"text": f"thanks for {event.id}"})
 
-    stand = webhook_of(client, github(SECRET), handle)
+    endpoint = webhook_of(client, github(SECRET), handle)
     request = by_github(b"{}", id="g1")
-    assert stand.send(request).status == 500
-    assert [stand.post(request) for _ in range(2)] == [(200, {"text": "thanks for g1"})] * 2
+    assert endpoint.send(request).status == 500
+    assert [endpoint.post(request) for _ in range(2)] == [(200, {"text": "thanks for g1"})] * 2
     assert len(tries) == 2
 
 
 @pytest.mark.fault("F51")
 def test_if_the_record_is_not_confirmed_nothing_is_acknowledged(client: SyncClient) -> None:
     seen: list[WebhookEvent] = []
-    stand = webhook_of(client, github(SECRET), seen.append, settle_timeout="50ms", lease="60s")
+    endpoint = webhook_of(client, github(SECRET), seen.append, settle_timeout="50ms", lease="60s")
     request = by_github(b"{}", id="g1")
     with client.store_trouble("settle"):
-        status, problem = stand.post(request)
+        status, problem = endpoint.post(request)
     assert (status, problem["code"]) == (503, "unknown")
-    assert stand.send(request).status == 409, "its lease has to expire first"
+    assert endpoint.send(request).status == 409, "its lease has to expire first"
     client.clock.advance("61s")
-    assert stand.post(request)[0] == 200
+    assert endpoint.post(request)[0] == 200
 
 
 @pytest.mark.fault("F47")

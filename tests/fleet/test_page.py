@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fleet.stage import APPLIED, STALE, beat, served
+from tests.fleet.served_fleet import APPLIED, STALE, beat, served
 from tests.servers.browser import opened
 
 HOSTILE = '<img src=x onerror="alert(1)"><script>alert(2)</script>'

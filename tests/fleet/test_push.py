@@ -28,8 +28,8 @@ from onceward.http.push import bearer_token
 from onceward.stores import MemoryStore
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.clock import FakeClock
-from tests.endpoints.stage import wait_until
-from tests.fleet.stage import (
+from tests.endpoints.helpers import wait_until
+from tests.fleet.served_fleet import (
     APPLIED,
     SAME_EVENT,
     SAME_MESSAGE,

@@ -15,7 +15,7 @@ from tests.sites import JSON, Reply
 
 @pytest.mark.rival(15)
 async def test_the_parts_of_a_stream_go_out_as_they_come_but_the_last_waits_for_the_record() -> None:
-    heard: asyncio.Queue[bytes] = asyncio.Queue()
+    parts_sent: asyncio.Queue[bytes] = asyncio.Queue()
     go = asyncio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -33,13 +33,13 @@ async def test_the_parts_of_a_stream_go_out_as_they_come_but_the_last_waits_for_
         async def send(message: Any) -> None:
             if message["type"] == "http.response.body":
                 completed = once.bus.counts["completed"]
-                heard.put_nowait(message["body"] + (b" recorded" if completed else b""))
+                parts_sent.put_nowait(message["body"] + (b" recorded" if completed else b""))
 
         task = asyncio.create_task(middleware(scope_of(), receive, send))
-        assert await heard.get() == b"one"
+        assert await parts_sent.get() == b"one"
         go.set()
         await task
-        assert await heard.get() == b"two recorded"
+        assert await parts_sent.get() == b"two recorded"
         assert (await ask(middleware)).body == b"onetwo"
 
 

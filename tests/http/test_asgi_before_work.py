@@ -47,10 +47,10 @@ def raise_alarm(one: RequestRun) -> None:
 async def test_an_interruption_before_the_first_step_of_the_work_gives_the_key_back(
     monkeypatch: pytest.MonkeyPatch, strike: Any
 ) -> None:
-    sound = RequestRun.start_app
+    original = RequestRun.start_app
 
     def start_app(one: RequestRun, held: Attempt) -> Returned:
-        returned = sound(one, held)
+        returned = original(one, held)
         strike(one)
         return returned
 
@@ -82,11 +82,11 @@ def test_a_signal_at_any_step_before_the_work_gives_the_key_back(
     alarm: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[Attempt] = []
-    sound = Attempt.begin
+    original = Attempt.begin
 
     def begin(held: Attempt) -> None:
         begun.append(held)
-        sound(held)
+        original(held)
 
     monkeypatch.setattr(Attempt, "begin", begin)
     loop = asyncio.new_event_loop()
@@ -116,10 +116,10 @@ def test_a_signal_at_any_step_before_the_work_gives_the_key_back(
 
 @pytest.mark.fault("F28")
 async def test_a_request_whose_work_a_signal_interrupts_is_cancelled_and_keeps_no_key() -> None:
-    async def torn() -> None:
+    async def interrupted() -> None:
         raise Alarm
 
-    async with guarded(Counting(torn)) as middleware:
+    async with guarded(Counting(interrupted)) as middleware:
         request = asyncio.create_task(ask(middleware))
         await asyncio.wait([request], timeout=30)
         assert request.cancelled()
@@ -131,11 +131,11 @@ async def test_work_interrupted_after_its_last_step_is_recorded_without_a_waitin
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begun, go = asyncio.Event(), asyncio.Event()
-    sound = request_run._run_detached
+    original = request_run._run_detached
 
-    def torn(work: Coroutine[Any, Any, object]) -> None:
+    def interrupted(work: Coroutine[Any, Any, object]) -> None:
         work.close()
-        monkeypatch.setattr(request_run, "_run_detached", sound)
+        monkeypatch.setattr(request_run, "_run_detached", original)
         raise Alarm
 
     async def wait() -> None:
@@ -148,7 +148,7 @@ async def test_work_interrupted_after_its_last_step_is_recorded_without_a_waitin
         await begun.wait()
         request.cancel()
         await asyncio.wait([request])
-        monkeypatch.setattr(request_run, "_run_detached", torn)
+        monkeypatch.setattr(request_run, "_run_detached", interrupted)
         go.set()
         reply = await ask(middleware)
     assert (reply.body, reply.replayed, app.runs) == (b"1", True, 1)

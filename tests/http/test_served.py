@@ -19,7 +19,7 @@ from websockets.sync.client import connect
 
 from onceward import Once
 from onceward.http.asgi import IdempotencyMiddleware
-from tests.endpoints.stage import asgi_served, wait_until
+from tests.endpoints.helpers import asgi_served, wait_until
 from tests.servers.process import Server, free_port
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -268,7 +268,11 @@ def test_json_keeps_its_numbers_and_meaningless_ones_are_rejected(tmp_path: Path
     ]
     file.write_text("\n".join(lines), encoding="utf-8")
     found = reads(file)
-    assert [(read.line, type(read)) for read in found] == [(1, SourceRow), *((n, BadRow) for n in range(2, 7)), (7, SourceRow)]
+    assert [(read.line, type(read)) for read in found] == [
+        (1, SourceRow),
+        *((n, BadRow) for n in range(2, 7)),
+        (7, SourceRow),
+    ]
     assert isinstance(found[0], SourceRow)
     assert found[0].values == {"a": "1.10", "b": "12345678901234567890123", "c": '[1.10,{"d":true}]'}
     assert getattr(found[1], "reason", "") == "cannot be read: it has 'a' twice"

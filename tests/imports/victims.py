@@ -97,14 +97,14 @@ def killed(path: Path, file: Path, at: int) -> bool:
 
 def count_down(left: int) -> None:
     def counted(verb: str) -> None:
-        sound = getattr(SQLiteTables, verb)
+        original = getattr(SQLiteTables, verb)
 
         def call(self: Any, *args: Any) -> Any:
             nonlocal left
             left -= 1
             if left == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
-            return sound(self, *args)
+            return original(self, *args)
 
         setattr(SQLiteTables, verb, call)
 

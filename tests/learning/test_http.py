@@ -35,12 +35,12 @@ class Client:
         body: Any = None,
         *,
         version: str | None = "1.0.3",
-        who: str = "lms:secret",
+        credentials: str = "lms:secret",
         media: str = "application/json",
         path: str = PATH,
         **query: Any,
     ) -> Response:
-        headers = {"Authorization": f"Basic {b64encode(who.encode()).decode()}", "Content-Type": media}
+        headers = {"Authorization": f"Basic {b64encode(credentials.encode()).decode()}", "Content-Type": media}
         if version is not None:
             headers["X-Experience-API-Version"] = version
         sent = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
@@ -187,16 +187,16 @@ def test_other_versions_are_refused(client: Client, version: str | None) -> None
     assert client.ids() == []
 
 
-@pytest.mark.parametrize("who", ["lms:wrong", "unknown:secret", "lms:", ":", ""])
-def test_an_unknown_client_is_asked_for_a_password_and_nothing_is_stored(client: Client, who: str) -> None:
-    answer = client.ask("PUT", statement(), statementId=uuid("s1"), who=who)
+@pytest.mark.parametrize("credentials", ["lms:wrong", "unknown:secret", "lms:", ":", ""])
+def test_an_unknown_client_is_asked_for_a_password_and_nothing_is_stored(client: Client, credentials: str) -> None:
+    answer = client.ask("PUT", statement(), statementId=uuid("s1"), credentials=credentials)
     assert answer.status == 401
     assert headers(answer)["www-authenticate"].startswith("Basic")
     assert client.ids() == []
 
 
 def test_about_needs_no_authentication(client: Client) -> None:
-    answer = client.ask("GET", path="/xAPI/about", who="", version=None)
+    answer = client.ask("GET", path="/xAPI/about", credentials="", version=None)
     assert json.loads(answer.body) == {"version": ["1.0.3", "2.0.0"]}
 
 

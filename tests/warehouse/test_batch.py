@@ -14,7 +14,7 @@ from onceward.warehouse.batch import batch_of
 
 STATEMENTS = Table(name="statements", columns={"id": "text", "at": "time", "score": "number"}, key=("id",))
 USERS = Table(name="users", columns={"id": "text", "n": "integer"}, key=("id",), on_match="replace")
-NEWEST = Table(name="users", columns={"id": "text", "n": "integer"}, key=("id",), on_match="replace", newest_by="n")
+LATEST = Table(name="users", columns={"id": "text", "n": "integer"}, key=("id",), on_match="replace", newest_by="n")
 
 
 @pytest.mark.mission("D6")
@@ -30,7 +30,7 @@ def test_of_rows_that_replace_each_other_the_last_one_stays() -> None:
 
 def test_of_rows_with_an_order_column_the_latest_one_stays() -> None:
     rows: list[dict[str, Any]] = [{"id": "a", "n": 2}, {"id": "a", "n": 3}, {"id": "a", "n": 1}, {"id": "a"}]
-    assert batch_of(NEWEST, rows).rows == [("a", 3)]
+    assert batch_of(LATEST, rows).rows == [("a", 3)]
 
 
 def test_the_digest_differs_for_other_rows() -> None:

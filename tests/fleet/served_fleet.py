@@ -15,7 +15,7 @@ import pytest
 
 from examples.fleet.app import Fleet
 from onceward import Once
-from tests.endpoints.stage import asgi_served
+from tests.endpoints.helpers import asgi_served
 from tests.servers.firestore import shared as shared_firestore
 from tests.servers.postgres import URL, schema_of
 

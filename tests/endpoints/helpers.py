@@ -22,7 +22,7 @@ from tests.clients import TOO_LONG, SyncClient
 PATIENCE = 0.01
 
 
-class Stand:
+class BlockingEndpoint:
     """A sync or async endpoint, called as blocking code."""
 
     def __init__(self, client: SyncClient, endpoint: Any) -> None:
@@ -46,19 +46,19 @@ class Stand:
         return answer.status, json.loads(answer.body) if answer.body else None
 
 
-def pubsub_of(client: SyncClient, name: str = "orders", *, check: Any = None, **choices: Any) -> Stand:
+def pubsub_of(client: SyncClient, name: str = "orders", *, check: Any = None, **choices: Any) -> BlockingEndpoint:
     kind = PubSubPush if client.mode == "blocking" else AsyncPubSubPush
-    return Stand(client, kind(client.once, name, check=check, **choices))
+    return BlockingEndpoint(client, kind(client.once, name, check=check, **choices))
 
 
-def cloudevents_of(client: SyncClient, name: str = "orders", *, check: Any = None, **choices: Any) -> Stand:
+def cloudevents_of(client: SyncClient, name: str = "orders", *, check: Any = None, **choices: Any) -> BlockingEndpoint:
     kind = CloudEventsPush if client.mode == "blocking" else AsyncCloudEventsPush
-    return Stand(client, kind(client.once, name, check=check, **choices))
+    return BlockingEndpoint(client, kind(client.once, name, check=check, **choices))
 
 
-def webhook_of(client: SyncClient, scheme: Any, handler: Callable[..., Any], **details: Any) -> Stand:
+def webhook_of(client: SyncClient, scheme: Any, handler: Callable[..., Any], **details: Any) -> BlockingEndpoint:
     kind = Webhook if client.mode == "blocking" else AsyncWebhook
-    return Stand(client, kind(client.once, scheme, client._work(handler), **details))
+    return BlockingEndpoint(client, kind(client.once, scheme, client._work(handler), **details))
 
 
 def push(payload: Any, id: str = "m1", *, headers: dict[str, str] | None = None, **message: Any) -> InboundRequest:

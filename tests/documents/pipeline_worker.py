@@ -36,10 +36,10 @@ PDF = invoice()
 HASH = content_key(PDF)
 FILE = "R-1_Acme Ltd_2026-03-01.pdf"
 
-__all__ = ["BLOCKED", "CHEAP", "FILE", "HASH", "PDF", "STRONG", "Stage", "api", "invoice", "staged"]
+__all__ = ["BLOCKED", "CHEAP", "FILE", "HASH", "PDF", "STRONG", "PipelineWorker", "api", "invoice", "start_worker"]
 
 
-class Stage:
+class PipelineWorker:
     """One worker's pipeline; `deliver` processes an incoming file."""
 
     def __init__(self, folder: Path, once: Once, models: str, **choices: Any) -> None:
@@ -56,9 +56,9 @@ class Stage:
         objects = open_objects(self._bucket.as_uri())
         self.documents = Documents(once, objects, self.house, Models(models, pause=0.01), **choices)
 
-    def another(self, once: Once, **choices: Any) -> Stage:
+    def another(self, once: Once, **choices: Any) -> PipelineWorker:
         """Return another worker on the same files and rows."""
-        return Stage(self.folder, once, self._models, **choices)
+        return PipelineWorker(self.folder, once, self._models, **choices)
 
     def deliver(self, content: bytes = PDF, name: str = "scan.pdf", source: str = "") -> Outcome[dict[str, Any]]:
         return self.documents.process(self.arrived(content, name), source)
@@ -88,12 +88,12 @@ class Stage:
 
 
 @contextmanager
-def staged(
+def start_worker(
     folder: Path, once: Once, *, busy_every: int = 0, rules: api.Rules = api.rules, **choices: Any
-) -> Iterator[Stage]:
+) -> Iterator[PipelineWorker]:
     with api.stand_in(folder / "calls", busy_every=busy_every, rules=rules) as models:
-        stage = Stage(folder, once, models, **choices)
+        worker = PipelineWorker(folder, once, models, **choices)
         try:
-            yield stage
+            yield worker
         finally:
-            stage.house.close()
+            worker.house.close()
