@@ -13,7 +13,17 @@ from msgspec.structs import replace
 
 from onceward.protocol.cells import KEEP_UNFINISHED
 from onceward.protocol.record import READER, AfterCrash, Record, RecordState
-from onceward.protocol.requests import ClaimRequest, Complete, Fail, Park, Release, Renewal, Resolution, Resolve, Verdict
+from onceward.protocol.requests import (
+    ClaimRequest,
+    Complete,
+    Fail,
+    Park,
+    Release,
+    Renewal,
+    Resolution,
+    Resolve,
+    Verdict,
+)
 from onceward.protocol.transitions import Row, claim, forget, purgeable, renew, row_of, settle
 
 PAGE = Path(__file__).parent / "explain" / "state-table.md"

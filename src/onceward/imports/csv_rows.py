@@ -30,7 +30,9 @@ MAX_SHOWN_BYTES: Final = 3
 class CsvRows:
     """A CSV file with a header."""
 
-    def __init__(self, path: Path, scan: FileScan, *, delimiter: str | None = None, largest_row: int | None = None) -> None:
+    def __init__(
+        self, path: Path, scan: FileScan, *, delimiter: str | None = None, largest_row: int | None = None
+    ) -> None:
         self._limit = _limit(largest_row)
         self._raw = HashedFile(path)
         errors = "surrogatepass" if scan.encoding.startswith(("utf-16", "utf-32")) else "surrogateescape"

@@ -113,7 +113,9 @@ def preset(
                     hint="declare both with strong=True",
                 )
     slots = [FieldSlot("given_name", kinds.GIVEN_NAME), FieldSlot("surname", kinds.SURNAME)]
-    slots += [FieldSlot(name, one.kind, one.strong) for name, one in fields.items() if one.kind.role in ("person", "place")]
+    slots += [
+        FieldSlot(name, one.kind, one.strong) for name, one in fields.items() if one.kind.role in ("person", "place")
+    ]
     return Preset(
         fields=dict(fields),
         order={name: place for place, name in enumerate(fields)},

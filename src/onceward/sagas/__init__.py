@@ -15,10 +15,10 @@ __all__ = [
     "Direction",
     "Journal",
     "JournalEntry",
-    "StepProgress",
     "Saga",
     "SagaChoices",
     "SagaEntry",
     "Step",
     "StepContext",
+    "StepProgress",
 ]

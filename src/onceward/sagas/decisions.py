@@ -123,7 +123,9 @@ def is_requeued(record: Record) -> bool:
 
 def remaining_effects(journal: Journal) -> list[str]:
     """Return the names of the steps that have taken effect, or may have, and are not undone."""
-    return [entry.name for entry in journal.entries if entry.progress not in (StepProgress.NOT_DONE, StepProgress.UNDONE)]
+    return [
+        entry.name for entry in journal.entries if entry.progress not in (StepProgress.NOT_DONE, StepProgress.UNDONE)
+    ]
 
 
 def _reset(entry: JournalEntry) -> JournalEntry:

@@ -224,7 +224,9 @@ def step_begun(journal: Journal, step: PlannedStep, token: int) -> Journal:
     """Write the intent of `do`."""
     before = journal.entry(step.name)
     if before is None:
-        return replace(journal, entries=(*journal.entries, JournalEntry(step.name, StepProgress.BEGUN, token, step.kind)))
+        return replace(
+            journal, entries=(*journal.entries, JournalEntry(step.name, StepProgress.BEGUN, token, step.kind))
+        )
     unsure = before.unsure or before.progress is StepProgress.BEGUN
     attempts = before.attempts + 1
     again = replace(before, progress=StepProgress.BEGUN, token=token, attempts=attempts, final=False, unsure=unsure)

@@ -54,7 +54,12 @@ class PostgresStore(PostgresLatest, PostgresCounters, GroupCommit, Watchers):
     inline = False
 
     def __init__(
-        self, url: str | PostgresSettings, *, migrate: bool | None = None, clock: Clock | None = None, schema: str | None = None
+        self,
+        url: str | PostgresSettings,
+        *,
+        migrate: bool | None = None,
+        clock: Clock | None = None,
+        schema: str | None = None,
     ) -> None:
         super().__init__()
         settings = parse(url) if isinstance(url, str) else url
