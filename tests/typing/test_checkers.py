@@ -1,7 +1,7 @@
 """mypy --strict and pyright read `cases/`: types are kept, and every error that is expected there is really one.
 
-An expected error carries an ignore for each checker. An ignore that nothing needs is an error itself, so a type that
-got weaker shows as much as one that broke.
+An expected error carries an ignore for each checker. An unused ignore is an error itself, so a type that
+got weaker is noticed as well as one that broke.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CASES = sorted((HERE / "cases").glob("*.py"))
 
 
 def check(*command: str) -> tuple[int, str]:
-    # The build of pyright that is installed is the one we want: no word about newer ones.
+    # Use the installed build of pyright, and do not warn about newer ones.
     environment = {**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
     done = subprocess.run(
         [sys.executable, "-m", *command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
@@ -28,7 +28,7 @@ def check(*command: str) -> tuple[int, str]:
 
 
 def mypy(*files: Path) -> tuple[int, str]:
-    # A cache of its own: two runs of mypy on one cache at the same time disturb each other.
+    # A cache of its own: two concurrent runs of mypy on one cache interfere with each other.
     return check("mypy", "--strict", "--cache-dir=.mypy_cache/cases", *map(str, files))
 
 
@@ -50,7 +50,7 @@ def test_pyright_sees_the_types_that_are_promised() -> None:
 
 
 def test_both_checkers_would_notice(tmp_path: Path) -> None:
-    """A wrong expectation fails, so that green is no accident of how the checkers are called."""
+    """A wrong expectation fails, which proves that the checkers really check these files."""
     wrong = tmp_path / "wrong.py"
     wrong.write_text(WRONG)
     for code, said in (mypy(wrong), pyright(wrong)):

@@ -1,4 +1,4 @@
-"""Tasks that call a lane: in an order that is known, also behind a call that is under way."""
+"""Tasks that call a batcher in a known order, also while another call is in flight."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def ask(batcher: AsyncBatcher, one: AnyRequest, timeout: float = PATIENCE)
 
 
 async def start(batcher: AsyncBatcher, *requests: AnyRequest, timeout: float = PATIENCE) -> list[Task[Answer]]:
-    """One task each, queued in this order."""
+    """Start one task per request, queued in this order."""
     tasks = [asyncio.ensure_future(ask(batcher, one, timeout)) for one in requests]
     await asyncio.sleep(0)
     return tasks
@@ -33,7 +33,7 @@ async def all_of(tasks: list[Task[Answer]]) -> list[Answer]:
 
 @asynccontextmanager
 async def under_way(holds: int = 1) -> AsyncIterator[tuple[AsyncBatcher, LoopSend]]:
-    """A lane whose first call is inside of the store."""
+    """Yield a batcher whose first call is inside the store."""
     send = LoopSend(holds)
     batcher = AsyncBatcher(send)
     [first] = await start(batcher, request("first"))

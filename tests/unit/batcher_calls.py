@@ -1,4 +1,4 @@
-"""Requests for a lane, and stores at its end that note every call and stop where a test wants them to."""
+"""Requests for a batcher, and fake stores that record every call and block where a test wants them to."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def large(word: object, size: int) -> Complete:
 
 
 def answer_to(one: AnyRequest) -> Answer:
-    """Each request has an answer of its own, so that one handed to the wrong caller is noticed."""
+    """Return a different answer for each request, so that one delivered to the wrong caller is noticed."""
     return Answer(Verdict.OK, None, int.from_bytes(one.id[:6], "big"))
 
 
@@ -30,15 +30,15 @@ def names(requests: Sequence[AnyRequest]) -> list[str]:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait for another thread to get somewhere."""
+    """Wait until another thread has made the condition true."""
     deadline = time.monotonic() + TOO_LONG
     while not condition():
-        assert time.monotonic() < deadline, "it never came to that"
+        assert time.monotonic() < deadline, "the condition never became true"
         time.sleep(0.0005)
 
 
 class Noted:
-    """What the store was asked, by whom, and how long each call might take."""
+    """Records what the store was asked, by which thread, and with which timeout."""
 
     def __init__(self) -> None:
         self.calls: list[list[str]] = []
@@ -63,7 +63,7 @@ class Noted:
 
 
 class ThreadSend(Noted):
-    """In threads. `holds` calls stop inside until `go`."""
+    """For threads. The first `holds` calls block inside until `go`."""
 
     def __init__(self, holds: int = 0) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class ThreadSend(Noted):
         gate = self._left.popleft() if self._left else None
         self.inside.release()
         if gate is not None:
-            assert gate.wait(TOO_LONG), "the test never let the call go on"
+            assert gate.wait(TOO_LONG), "the test never released the call"
         return self.answers(requests)
 
     def reached(self) -> None:
@@ -87,7 +87,7 @@ class ThreadSend(Noted):
 
 
 class LoopSend(Noted):
-    """On a loop. `holds` calls stop inside until `go`."""
+    """For an event loop. The first `holds` calls block inside until `go`."""
 
     def __init__(self, holds: int = 0) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class LoopSend(Noted):
         gate = self._left.popleft() if self._left else None
         self.inside.release()
         if gate is not None:
-            await asyncio.ensure_future(gate.wait())  # a task of the store's own; the lane has none
+            await asyncio.ensure_future(gate.wait())  # a task of the store's own; the batcher has none
         return self.answers(requests)
 
     async def reached(self) -> None:

@@ -1,4 +1,4 @@
-"""Decorated functions of either colour, on a store in memory or a file."""
+"""Decorated sync and async functions, on a store in memory or a file."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def backend(tmp_path: Path, clock: FakeClock) -> Backend:
 
 
 def decorated(client: SyncClient, fn: Any, **settings: Any) -> Any:
-    """The decorated function itself, without the adapter that calls it."""
+    """Return the decorated function itself, without the adapter that calls it."""
     return client.once(**settings)(client._work(fn)) if settings else client.once(client._work(fn))

@@ -1,4 +1,4 @@
-"""One key and its history, for tests that tell it step by step."""
+"""One key and its history, for tests that go through it step by step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOON = 1_800_000_000 * SECOND
 
 
 class Key:
-    """One record and what happens to it; every answer is checked for its verdict."""
+    """One record and the calls on it. The verdict of every answer is checked."""
 
     def __init__(self, now: int = NOON) -> None:
         self.record: Record | None = None

@@ -1,4 +1,4 @@
-"""Pieces as small as a test wants them, so that small values are cut as large ones are."""
+"""Make pieces as small as a test wants them, so that small values are cut like large ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from onceward.results import result_type as results
 
 @contextlib.contextmanager
 def pieces_of(light: int) -> Iterator[None]:
-    """As if no more than this were light."""
+    """Treat only values up to this weight as light."""
     with contextlib.ExitStack() as stack:
         for module in (canonical, frames, results, runs):
             stack.enter_context(mock.patch.object(module, "LIGHT", light))
@@ -33,7 +33,7 @@ def pieces_of(light: int) -> Iterator[None]:
 
 
 def beside_others(call: Callable[..., Any], *arguments: Any, pause: pace.Pause = pace.go_on) -> Any:
-    """As a world calls it that has somebody waiting."""
+    """Call it as the asyncio runtime does, with pauses for other tasks."""
 
     def sharing() -> Any:
         pace.share(pause)

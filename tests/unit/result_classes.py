@@ -34,7 +34,7 @@ class Rights(enum.Flag):
 
 
 @dataclasses.dataclass
-class Line:
+class OrderLine:
     sku: str
     price: decimal.Decimal
     tags: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Line:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Order:
     id: int
-    lines: list[Line]
+    lines: list[OrderLine]
     mode: Mode | None = None
 
 
@@ -105,7 +105,7 @@ class Table(dict[str, int]):
 
 
 UserId = typing.NewType("UserId", Words)
-ORDER = Order(1, [Line("a", decimal.Decimal("1.10"), ("x",))], Mode.RED)
+ORDER = Order(1, [OrderLine("a", decimal.Decimal("1.10"), ("x",))], Mode.RED)
 MONEY = Money(amount=decimal.Decimal("2.50"), at=Point(1))
 
 

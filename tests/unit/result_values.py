@@ -18,7 +18,7 @@ ANYTHING = ResultType()
 
 
 def exactly(left: Any, right: Any) -> bool:
-    """Equal in type and value, at every depth. NaN is itself, 0.0 is not -0.0, the order of dicts counts."""
+    """Return whether type and value are equal at every depth. NaN equals itself, 0.0 is not -0.0, dict order counts."""
     if type(left) is not type(right):
         return False
     if isinstance(left, float):

@@ -1,4 +1,4 @@
-"""Short words for the tests of the SQLite store: both colours, claims, and a look into the file."""
+"""Helpers for the tests of the SQLite store: sync and async calls, claims, and reading the file."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def claim(store: SQLiteStore, word: object, nonce: bytes = b"n", **changes: Any)
     return run(store.claim([request(word, nonce, **changes)], timeout=5))[0]
 
 
-def complete(store: SQLiteStore, held: Record, lasting: int | None = None, result: bytes = b"r") -> Answer:
+def complete(store: SQLiteStore, record: Record, lasting: int | None = None, result: bytes = b"r") -> Answer:
     settlement = Complete(
-        held.id, held.token, held.nonce, result=result, digest=result, validity=Validity(lasting=lasting)
+        record.id, record.token, record.nonce, result=result, digest=result, validity=Validity(lasting=lasting)
     )
     return run(store.settle([settlement], timeout=5))[0]
 
 
-def held(store: SQLiteStore, word: object, **changes: Any) -> Record:
+def acquire(store: SQLiteStore, word: object, **changes: Any) -> Record:
     answer = claim(store, word, **changes)
     assert answer.verdict is Verdict.ACQUIRED
     assert answer.record is not None

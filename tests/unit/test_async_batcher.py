@@ -1,4 +1,4 @@
-"""Group commit among the tasks of an event loop (PROTOCOL 11): gates in the store decide who waits for whom."""
+"""Group commit among the tasks of an event loop (PROTOCOL 11): gates in the store decide which call waits."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_one_that_fails_fails_alone_and_the_others_are_repeated_with_their
 
 
 @pytest.mark.fault("F28")
-async def test_a_cancelled_task_that_waits_is_not_sent_and_disturbs_nobody() -> None:
+async def test_a_cancelled_task_that_waits_is_not_sent_and_others_are_not_affected() -> None:
     async with under_way() as (batcher, send):
         others = await start(batcher, *(request(word) for word in "abc"))
         others[1].cancel()
@@ -78,7 +78,7 @@ async def test_a_cancelled_task_that_waits_is_not_sent_and_disturbs_nobody() -> 
 
 
 @pytest.mark.fault("F28")
-async def test_a_cancelled_task_whose_request_is_under_way_disturbs_nobody() -> None:
+async def test_a_cancelled_task_whose_request_is_in_flight_does_not_affect_others() -> None:
     async with under_way(2) as (batcher, send):
         others = await start(batcher, *(request(word) for word in "abc"))
         send.go(0)
@@ -92,8 +92,8 @@ async def test_a_cancelled_task_whose_request_is_under_way_disturbs_nobody() -> 
 
 
 @pytest.mark.fault("F28")
-async def test_whoever_cancels_all_tasks_leaves_nobody_waiting_for_ever() -> None:
-    """The end of a program: those who still have to settle come aboard while what the store waits for is cancelled."""
+async def test_no_task_waits_forever_after_all_tasks_are_cancelled() -> None:
+    """At the end of a program, tasks still settle while the task that the store waits for is cancelled."""
     async with under_way(2) as (batcher, send):
         others = await start(batcher, *(request(word) for word in "ab"))
         send.go(0)
@@ -114,13 +114,13 @@ async def test_each_call_has_a_deadline_of_its_own_while_it_waits_for_its_turn()
         [hurried] = await start(batcher, request("hurried"), timeout=0.01)
         with pytest.raises(StoreUnavailable, match="busy for too long"):
             await asyncio.wait_for(hurried, TOO_LONG)
-        assert not patient.done(), "the flight goes on"
+        assert not patient.done(), "the batch is still in flight"
         send.go()
         assert await patient == answer_to(request("patient"))
     assert send.calls == [["first"], ["patient"]]
 
 
-async def test_the_deadlines_of_those_who_wait_come_one_after_the_other() -> None:
+async def test_the_deadlines_of_waiting_callers_expire_one_after_the_other() -> None:
     async with under_way() as (batcher, send):
         [later] = await start(batcher, request("later"), timeout=0.05)
         [sooner] = await start(batcher, request("sooner"), timeout=0.01)
@@ -145,19 +145,19 @@ async def test_each_call_has_a_deadline_of_its_own_while_others_are_repeated() -
             await gate.wait()
             return await send(requests, timeout)
 
-        slow_lane = AsyncBatcher(slow)
-        patient = asyncio.ensure_future(ask(slow_lane, request("patient")))
-        [hurried] = await start(slow_lane, request("hurried"), timeout=0.05)
+        slow_batcher = AsyncBatcher(slow)
+        patient = asyncio.ensure_future(ask(slow_batcher, request("patient")))
+        [hurried] = await start(slow_batcher, request("hurried"), timeout=0.05)
         with pytest.raises(StoreUnavailable, match="busy for too long"):
             await asyncio.wait_for(hurried, TOO_LONG)
         assert not patient.done()
         gate.set()
         assert await patient == answer_to(request("patient"))
-        assert batcher is not slow_lane
+        assert batcher is not slow_batcher
 
 
-async def test_the_deadlines_of_those_who_are_repeated_are_minded_also_after_the_alarm_has_rung() -> None:
-    """The alarm was set for one who came before, and has rung while these were in the air together."""
+async def test_the_deadlines_of_repeated_requests_hold_also_after_the_alarm_has_fired() -> None:
+    """The alarm was set for an earlier request, and fired while these were in flight together."""
     gate, fails = asyncio.Event(), asyncio.Event()
 
     async def slow(requests: Any, _timeout: float) -> list[Answer]:
@@ -181,7 +181,7 @@ async def test_the_deadlines_of_those_who_are_repeated_are_minded_also_after_the
     assert await patient == answer_to(request("patient"))
 
 
-async def test_a_call_is_as_short_as_the_most_hurried_of_its_requests_wants_it() -> None:
+async def test_the_shortest_timeout_in_a_batch_limits_the_call() -> None:
     async with under_way() as (batcher, send):
         others = await start(batcher, request("patient")) + await start(batcher, request("hurried"), timeout=5)
         send.go()
@@ -190,12 +190,12 @@ async def test_a_call_is_as_short_as_the_most_hurried_of_its_requests_wants_it()
     assert 0 < send.timeouts[1] <= 5
 
 
-async def test_a_call_without_any_time_is_told_so() -> None:
+async def test_a_call_without_any_time_left_raises() -> None:
     with pytest.raises(StoreUnavailable):
         await asyncio.wait_for(ask(AsyncBatcher(LoopSend()), request("a"), timeout=0), TOO_LONG)
 
 
-async def test_nobody_starves() -> None:
+async def test_no_caller_starves() -> None:
     send = LoopSend()
     batcher = AsyncBatcher(send)
 
@@ -212,7 +212,7 @@ async def test_nobody_starves() -> None:
     assert len(send.calls) <= 2 * 20, "300 tasks need two calls a round"
 
 
-async def test_a_store_that_answers_too_little_keeps_nobody_waiting() -> None:
+async def test_callers_do_not_wait_if_the_store_returns_too_few_answers() -> None:
     send = LoopSend()
     send.answers = lambda requests: []  # type: ignore[method-assign]
     for one in await start(AsyncBatcher(send), request("a"), request("b")):
@@ -221,7 +221,7 @@ async def test_a_store_that_answers_too_little_keeps_nobody_waiting() -> None:
     assert send.sizes() == [2, 1, 1]
 
 
-async def test_a_store_that_never_waits_is_over_at_once() -> None:
+async def test_a_store_that_never_waits_returns_immediately() -> None:
     send = LoopSend()
     batcher = AsyncBatcher(send)
     for word in "abc":
@@ -229,7 +229,7 @@ async def test_a_store_that_never_waits_is_over_at_once() -> None:
     assert send.calls == [["a"], ["b"], ["c"]]
 
 
-async def test_a_store_that_only_gives_others_a_turn_is_called_again() -> None:
+async def test_a_store_that_only_yields_is_resumed() -> None:
     turns: list[int] = []
 
     async def send(requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
@@ -242,8 +242,8 @@ async def test_a_store_that_only_gives_others_a_turn_is_called_again() -> None:
     assert turns == [0, 1, 2]
 
 
-def test_an_interrupt_inside_of_the_store_keeps_nobody_waiting() -> None:
-    """Ctrl-C ends the turn of the loop; who was aboard goes again if the loop is run on, as `asyncio.run` does."""
+def test_no_caller_waits_after_an_interrupt_inside_the_store() -> None:
+    """After Ctrl-C, requests in flight are sent again if the loop runs again, as in `asyncio.run`."""
     strikes = [True]
 
     async def send(requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
@@ -266,7 +266,7 @@ def test_loops_may_follow_each_other_and_leave_nothing_behind() -> None:
     async def send(requests: Any, timeout: float) -> list[Answer]:
         noted.note(requests, timeout)
         if requests[0].key.endswith("/a"):
-            [task] = await start(batcher, request(requests[0].key[:-1] + "b"))  # waits, and its deadline is minded
+            [task] = await start(batcher, request(requests[0].key[:-1] + "b"))  # waits, and its deadline is watched
             others.append(task)
         return noted.answers(requests)
 
@@ -306,30 +306,30 @@ def test_two_loops_in_two_threads_do_not_wait_for_each_other() -> None:
     assert noted.calls == [["stuck"], ["free"]]
 
 
-async def test_several_flights_are_in_the_air_together_each_with_few_aboard() -> None:
-    in_the_air, most = 0, 0
+async def test_several_small_batches_are_in_flight_together() -> None:
+    in_flight, most = 0, 0
     sizes: list[int] = []
-    landing = asyncio.Event()
+    released = asyncio.Event()
 
     async def send(requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
-        nonlocal in_the_air, most
+        nonlocal in_flight, most
         sizes.append(len(requests))
-        in_the_air += 1
-        most = max(most, in_the_air)
-        if in_the_air == 3:
-            landing.set()
-        await landing.wait()
-        in_the_air -= 1
+        in_flight += 1
+        most = max(most, in_flight)
+        if in_flight == 3:
+            released.set()
+        await released.wait()
+        in_flight -= 1
         return [answer_to(one) for one in requests]
 
     batcher = AsyncBatcher(send, 3)
     requests = [request(f"key {number}") for number in range(100)]
     assert await all_of(await start(batcher, *requests)) == [answer_to(one) for one in requests]
-    assert (sizes, most) == ([1, 34, 34, 22, 9], 3), "a third of those who fly or wait, each time"
+    assert (sizes, most) == ([1, 34, 34, 22, 9], 3), "a third of the requests in flight or waiting, each time"
 
 
-async def test_calls_that_never_wait_leave_the_loop_to_others() -> None:
-    """Whoever is answered at once comes back at once: between two of their calls everybody else has a turn."""
+async def test_calls_that_never_wait_do_not_block_the_loop() -> None:
+    """Callers that get an immediate answer call again immediately: other tasks still run between two of their calls."""
 
     async def send(requests: Sequence[AnyRequest], _: float) -> list[Answer]:
         return [answer_to(one) for one in requests]

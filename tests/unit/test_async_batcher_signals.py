@@ -1,4 +1,4 @@
-"""A signal handler that raises in the lane's own code, wherever it strikes: everybody still gets an answer."""
+"""A signal handler raises at any line of the batcher's own code: every caller still gets an answer."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tests.moved_time import TOO_LONG
 from tests.unit.async_batcher_calls import ask
 from tests.unit.batcher_calls import answer_to, request
 
-STALLED = 0.2  # seconds after which what was lost is looked for
+STALLED = 0.2  # seconds after which lost requests are looked for
 NAMES = ("a", "b", "c", "d")
-FLYING = (
+SENDING = (
     LoopQueue._send_batches,
     LoopQueue._fill_batch,
     LoopQueue._batch_limit,
@@ -32,7 +32,7 @@ FLYING = (
     LoopQueue._send_batch,
     LoopQueue._finish_batch,
 )
-STRUCK = {function.__code__ for function in (*FLYING, LoopQueue._schedule_flush, CallbackTask.step, deliver_results)}
+STRUCK = {function.__code__ for function in (*SENDING, LoopQueue._schedule_flush, CallbackTask.step, deliver_results)}
 ASKING = {
     function.__code__
     for function in (AsyncBatcher.ask, LoopQueue.on_new_request, LoopQueue._flush, LoopQueue.set_alarm)
@@ -40,7 +40,7 @@ ASKING = {
 
 
 class Alarm(Exception):
-    """What a handler of SIGALRM may raise. The loop tells of it and goes on."""
+    """What a handler of SIGALRM may raise. The loop reports it and continues."""
 
 
 async def send(requests: Sequence[AnyRequest], _timeout: float) -> list[Answer]:
@@ -51,7 +51,7 @@ async def send(requests: Sequence[AnyRequest], _timeout: float) -> list[Answer]:
 def striking(
     step: int, raised: type[BaseException], struck: AbstractSet[CodeType] = STRUCK
 ) -> tuple[Callable[..., Any], list[int]]:
-    """Raises once, at that line of the lane's own; and what it has counted."""
+    """Return a trace function that raises once, at that line of the batcher's own code, and its line counter."""
     lines = [0]
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
@@ -67,7 +67,7 @@ def striking(
 
 
 def run(loop: AbstractEventLoop, tasks: list[Task[Answer]]) -> list[Answer | None]:
-    """None where it was struck itself, in the call with which it came."""
+    """Return the answers; None for a task that the signal interrupted in its own call."""
     try:
         _, late = loop.run_until_complete(asyncio.wait(tasks, timeout=TOO_LONG))
     except KeyboardInterrupt:  # handed over to the loop
@@ -79,14 +79,16 @@ def run(loop: AbstractEventLoop, tasks: list[Task[Answer]]) -> list[Answer | Non
 @pytest.mark.fault("F27")
 @pytest.mark.filterwarnings("ignore:coroutine .*_send_batches.* was never awaited:RuntimeWarning")
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, Alarm])
-@pytest.mark.parametrize(("flights", "crowd", "names"), [(1, 1, NAMES), (3, 1, NAMES), (2, 2, NAMES), (1, 1, "aabb")])
-def test_whoever_waits_is_answered_wherever_a_signal_strikes_and_so_is_who_comes_after(
-    flights: int, crowd: int, names: Sequence[str], raised: type[BaseException]
+@pytest.mark.parametrize(
+    ("max_in_flight", "min_batch", "names"), [(1, 1, NAMES), (3, 1, NAMES), (2, 2, NAMES), (1, 1, "aabb")]
+)
+def test_waiting_and_later_callers_get_answers_wherever_a_signal_interrupts(
+    max_in_flight: int, min_batch: int, names: Sequence[str], raised: type[BaseException]
 ) -> None:
     step = 0
     while True:
         step += 1
-        batcher, loop = AsyncBatcher(send, flights, crowd), asyncio.new_event_loop()
+        batcher, loop = AsyncBatcher(send, max_in_flight, min_batch), asyncio.new_event_loop()
         loop.set_exception_handler(lambda _loop, _context: None)
         trace, lines = striking(step, raised)
         tasks = [loop.create_task(ask(batcher, request(name))) for name in names]
@@ -98,7 +100,7 @@ def test_whoever_waits_is_answered_wherever_a_signal_strikes_and_so_is_who_comes
             assert lines[0] == step
         finally:
             sys.settrace(before)
-        gc.collect()  # where the call of a step was lost, the flight is garbage
+        gc.collect()  # if the call of a step was lost, the batch is garbage
         answers = run(loop, tasks)
         assert answers.count(None) <= 1, f"step {step}"
         for name, answer in zip(names, answers, strict=True):
@@ -114,11 +116,11 @@ def test_whoever_waits_is_answered_wherever_a_signal_strikes_and_so_is_who_comes
 @pytest.mark.fault("F27")
 @pytest.mark.filterwarnings("ignore:coroutine .*_send_batches.* was never awaited:RuntimeWarning")
 @pytest.mark.parametrize("others", [0, 1, 4])
-@pytest.mark.parametrize(("flights", "crowd"), [(1, 1), (3, 1), (2, 2)])
-def test_what_was_not_sent_when_a_signal_struck_in_its_call_is_not_sent_behind_its_back(
-    flights: int, crowd: int, others: int
+@pytest.mark.parametrize(("max_in_flight", "min_batch"), [(1, 1), (3, 1), (2, 2)])
+def test_a_request_not_yet_sent_when_a_signal_interrupts_its_call_is_never_sent(
+    max_in_flight: int, min_batch: int, others: int
 ) -> None:
-    """Whoever asked sees what came of it, gives that back and is gone: a claim that flew later would be nobody's."""
+    """The caller cleans up after the exception and leaves: a claim that is sent later would have no owner."""
     sent: list[bytes] = []
 
     async def noted(requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
@@ -147,7 +149,7 @@ def test_what_was_not_sent_when_a_signal_struck_in_its_call_is_not_sent_behind_i
     async def main() -> int:
         asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
         step = 1
-        while await struck(AsyncBatcher(noted, flights, crowd), striking(step, Alarm, ASKING | STRUCK)[0]):
+        while await struck(AsyncBatcher(noted, max_in_flight, min_batch), striking(step, Alarm, ASKING | STRUCK)[0]):
             step += 1
         return step
 

@@ -1,4 +1,4 @@
-"""What goes together in the next call to the store."""
+"""Which requests go together in the next call to the store."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ def test_everything_goes_once_each_key_in_its_order_and_no_batch_is_too_large(it
         assert [one for one in gone if one.request.id == id_] == [one for one in ones if one.request.id == id_]
 
 
-def test_whoever_has_left_is_not_sent() -> None:
+def test_requests_of_callers_that_left_are_not_sent() -> None:
     queue, ones = queue_of(*(request(word) for word in "abcd"))
     ones[0].left = ones[2].left = True
     assert queue.first() is ones[1]
     assert queue.take() == [ones[1], ones[3]]
 
 
-def test_whose_time_is_over_is_not_sent_and_does_not_hurry_the_others() -> None:
+def test_an_expired_request_is_not_sent_and_does_not_shorten_the_timeout_of_others() -> None:
     queue: BatchQueue[Waiter] = BatchQueue()
     late, other = waiting(request("a"), -1), waiting(request("b"))
     queue.add(late)
@@ -95,7 +95,7 @@ def test_what_is_put_back_goes_first() -> None:
 
 
 class Interleaved(Waiter):
-    """Has left; while somebody looks at that, another thread takes it and puts nothing in its place."""
+    """A request whose caller has left: while one thread checks that, another thread takes it and adds nothing."""
 
     __slots__ = ("queue",)
     queue: BatchQueue[Waiter]
@@ -109,8 +109,8 @@ class Interleaved(Waiter):
         return object.__getattribute__(self, name)
 
 
-def test_whoever_looks_for_the_first_never_drops_one_that_waits() -> None:
-    """Whoever has just given the baton back looks while the next one takes: both see the same head."""
+def test_reading_the_head_never_drops_a_waiting_request() -> None:
+    """The previous leader reads the head while the next leader takes it: both see the same one."""
     queue: BatchQueue[Waiter] = BatchQueue()
     head = Interleaved(request("a"), time.monotonic() + 60, 0)
     head.queue = queue

@@ -41,13 +41,13 @@ TINY = Effort(
 
 @pytest.fixture(autouse=True)
 def _few_known_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each case of replays makes them first, most of them on a disk or a server: eight show what two hundred would."""
+    """Use eight known keys instead of two hundred: each replay case writes them first, mostly to a disk or a server."""
     for place in ("bench.case.KNOWN", "bench.http.KNOWN"):
         monkeypatch.setattr(place, 8)
 
 
 class SlowingMachine:
-    """Time that only passes by work, and ever more slowly worked: as if something else took the machine over."""
+    """A clock that only work advances, on a machine that gets slower and slower."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
@@ -137,13 +137,13 @@ def test_the_interval_is_wide_when_the_ratios_are_and_the_same_for_the_same_seed
 
 
 def found(median: float, low: float, high: float) -> Comparison:
-    """As if Onceward took so many times as long as the other side."""
+    """Return a comparison in which Onceward takes so many times as long as the other side."""
     even = Ratio(1, 1, 1)
     return Comparison((1, 1), 2, Reading(median, median), Reading(1, 1), Ratio(median, low, high), even, even)
 
 
 @pytest.mark.parametrize(
-    ("bar", "comparison", "told", "met", "far"),
+    ("bar", "comparison", "text", "met", "far"),
     [
         (bars.at_most(1.5), found(1.4, 1.3, 1.45), "met", True, False),
         (bars.at_most(1.5), found(1.5, 1.4, 1.5), "met", True, False),
@@ -159,10 +159,10 @@ def found(median: float, low: float, high: float) -> Comparison:
     ],
 )
 def test_a_bar_is_met_or_missed_by_the_median_and_doubted_by_the_interval(
-    bar: bars.Bar, comparison: Comparison, told: str, met: bool, far: bool
+    bar: bars.Bar, comparison: Comparison, text: str, met: bool, far: bool
 ) -> None:
     verdict = bars.judge(bar, comparison)
-    assert (str(verdict), verdict.met, verdict.far) == (told, met, far)
+    assert (str(verdict), verdict.met, verdict.far) == (text, met, far)
 
 
 def test_a_bar_of_speed_shows_how_many_times_as_fast_and_a_bar_of_cost_how_many_times_as_long() -> None:
@@ -206,7 +206,7 @@ OF_PEERS = {name for name in NAMES if any(peer in name for peer in PEERS)}
 
 @pytest.fixture
 def no_peers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if they were not installed, whether they are or not."""
+    """Make the peers look as if they were not installed."""
     for module in ("dogpile.cache", "exactly_once"):
         monkeypatch.setitem(sys.modules, module, None)
 
@@ -275,24 +275,26 @@ def test_a_key_of_ours_is_type_exact_and_the_usual_one_is_not(tmp_path: Path) ->
 def test_a_filled_store_holds_all_its_keys_as_done(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cases_many, "BATCH", 7)
     with cases_many.filled(open_store(url.format(folder=tmp_path)), 30) as call:
-        told = [str(call.outcome(cases_many.text(number))) for number in range(31)]
-        assert told == ["replayed"] * 30 + ["executed"]
+        outcomes = [str(call.outcome(cases_many.text(number))) for number in range(31)]
+        assert outcomes == ["replayed"] * 30 + ["executed"]
         assert call(cases_many.text(29)) == "done"
 
 
-def test_filling_is_told_tenth_by_tenth(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_filling_is_reported_tenth_by_tenth(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cases_many, "BATCH", 7)
     with cases_many.filled(MemoryStore(), 100, label="memory"):
-        told = capsys.readouterr()
-    assert told.out == ""
-    assert len(told.err.splitlines()) == 10
-    assert told.err.splitlines()[-1] == "filling memory: 100 of 100 keys"
+        output = capsys.readouterr()
+    assert output.out == ""
+    assert len(output.err.splitlines()) == 10
+    assert output.err.splitlines()[-1] == "filling memory: 100 of 100 keys"
 
 
-# ── the bare versions are a floor, but not wrong in plain sight ─────────────────────────────────────────────────────
+# ── the bare versions are minimal, but correct ─────────────────────────────────────────────────────
 
 
-def test_the_bare_dict_runs_once_replays_and_refuses_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bare_dict_runs_once_replays_and_refuses_other_owners(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = bare.Memory()
     assert memory.run("a", lambda: 1) == 1
     assert memory.run("a", lambda: 2) == 1
@@ -380,15 +382,15 @@ def test_words_that_name_no_case_are_an_error(capsys: pytest.CaptureFixture[str]
     assert "no case matches 'sqlite dogpile'" in capsys.readouterr().err
 
 
-def test_the_cost_of_the_import_is_told_beside_that_of_what_it_needs() -> None:
+def test_the_cost_of_the_import_is_reported_beside_that_of_its_dependencies() -> None:
     alone, ours, awaited = bench("--only", "import")["imports"]
     assert ours["statement"] == "import onceward"
     assert alone["modules"] < ours["modules"] < awaited["modules"]
     assert 0 < ours["least"] <= ours["median"]
 
 
-def test_the_gaps_of_the_loop_are_told_beside_those_of_an_idle_one() -> None:
+def test_the_gaps_of_the_loop_are_reported_beside_those_of_an_idle_one() -> None:
     gaps = bench("--only", "loop")["gaps"]
     assert [one["case"] for one in gaps][:2] == ["nothing", "200 claims by ten workers"]
     assert all(0 <= one["least"] <= one["median"] for one in gaps)
-    assert all(one["computing"] > 0 for one in gaps), "the ticking itself takes some"
+    assert all(one["computing"] > 0 for one in gaps), "the ticking itself takes some time"

@@ -1,4 +1,4 @@
-"""The local cache: answers for completed results exactly as the store would, and for nothing else."""
+"""The local cache returns completed results exactly as the store would, and nothing else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.clients import Backend
 
 
 class CountingStore(MemoryStore):
-    """Counts how often it is asked for a claim, and answers as briefly as it may. `down` makes it unreachable."""
+    """Counts its claims, and answers as briefly as it may. `down` makes it unreachable."""
 
     def __init__(self, clock: FakeClock) -> None:
         super().__init__(clock=clock)
@@ -46,7 +46,7 @@ class CountingStore(MemoryStore):
 
 
 class Stage:
-    """A client with a cache of two results, and what it asks of the store behind."""
+    """A client with a cache of two results, and the calls that reach its store."""
 
     def __init__(self, clock: FakeClock) -> None:
         self.clock = clock
@@ -120,7 +120,7 @@ def test_a_sliding_window_still_slides(stage: Stage) -> None:
     assert work(1) == 1
     for _ in range(5):
         stage.clock.advance("5m")
-        assert work(1) == 1  # each use pushes the end on, also one that the cache could answer
+        assert work(1) == 1  # each use extends the window, also one that the cache could answer
     stage.clock.advance("9m")
     assert work(1) == 2
 
@@ -142,7 +142,7 @@ def test_forget_is_forgotten_here_as_well(stage: Stage) -> None:
     stage.work(1)
     assert stage.work.forget(1) is True
     assert stage.work(1) == 2
-    stage.store.down = True  # forgotten, but nobody said so
+    stage.store.down = True  # forgotten, but this client does not know it
     with pytest.raises(StoreUnavailable):
         stage.work.forget(1)
     assert stage.work(1) == 3
@@ -167,7 +167,7 @@ def test_a_cached_result_is_a_copy(stage: Stage) -> None:
     assert work(1) == [1]
 
 
-async def test_the_async_face_has_it_too(clock: FakeClock) -> None:
+async def test_the_async_client_has_the_cache_too(clock: FakeClock) -> None:
     store = CountingStore(clock)
     effects: list[int] = []
 
@@ -202,7 +202,7 @@ def test_it_is_opt_in_and_passes_the_rest_on(stage: Stage) -> None:
 
 
 class Both:
-    """Both faces of one client, used from plain code."""
+    """The sync and the async client of one client, called from sync code."""
 
     def __init__(self, store: Store) -> None:
         self.once = Once(store, cache=10, window="1h", fingerprint="none")
@@ -223,7 +223,7 @@ class Both:
 
 
 @pytest.mark.parametrize("aio", [False, True])
-def test_what_one_face_forgets_the_other_has_forgotten_too(backend: Backend, aio: bool) -> None:
+def test_a_key_forgotten_by_one_client_is_forgotten_by_the_other(backend: Backend, aio: bool) -> None:
     both = Both(backend.open())
     assert [both.run(aio=False), both.run(aio=True)] == [1, 1]
     both.forget(aio=aio)
@@ -231,13 +231,13 @@ def test_what_one_face_forgets_the_other_has_forgotten_too(backend: Backend, aio
     both.once.close()
 
 
-def test_both_faces_of_a_client_share_the_room(clock: FakeClock) -> None:
+def test_the_sync_and_async_clients_share_the_cache_size(clock: FakeClock) -> None:
     store = CountingStore(clock)
     both = Both(store)
     assert [both.run(aio=False), both.run(aio=True), store.asked] == [1, 1, 1]
 
 
-def test_the_cache_goes_by_the_clock_of_the_store(backend: Backend) -> None:
+def test_the_cache_uses_the_clock_of_the_store(backend: Backend) -> None:
     both = Both(backend.open())
     assert both.run(aio=False) == 1
     backend.clock.advance("61m")

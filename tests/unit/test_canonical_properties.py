@@ -1,4 +1,4 @@
-"""No two values meet, on either path; what counts as "two values" is said here a second time, independently."""
+"""No two values have the same encoding, on either path. What counts as "two values" is defined here independently."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ small = st.recursive(
 
 
 def meaning(value: Any) -> Any:
-    """Type and content, as something that Python compares without converting."""
+    """Return type and content in a form that Python compares without converting."""
     kind = type(value)
     if kind is float:
         return kind, struct.pack(">d", value)

@@ -24,7 +24,7 @@ from onceward import (
 from onceward.errors import StillRunning
 from onceward.testing import FakeClock
 from tests.clients import Backend, Pause, SyncClient
-from tests.unit.elsewhere import owned
+from tests.unit.other_worker import owned
 
 
 @pytest.fixture
@@ -33,10 +33,10 @@ def backend(tmp_path: Path, clock: FakeClock) -> Backend:
     return Backend("memory", tmp_path, clock)
 
 
-# ── while somebody else is at it ──
+# ── while another worker is processing the key ──
 
 
-def test_on_running_raise_says_so_at_once(client: SyncClient) -> None:
+def test_on_running_raise_raises_immediately(client: SyncClient) -> None:
     work = client(key="k:{x}", on_running="raise")(free)
     with owned(client, work.key(1)), pytest.raises(AlreadyRunning) as caught:
         work(1)
@@ -126,7 +126,7 @@ def test_skip_is_declared_where_the_caller_sees_it(client: SyncClient, defaults:
 
 
 class Flaky:
-    """Raises what it is told, in order, then returns."""
+    """Raises the given errors in order, then returns."""
 
     def __init__(self, *errors: BaseException) -> None:
         self.errors = list(errors)
@@ -296,7 +296,7 @@ def pay(order: str, amount: int, note: str = "") -> int:
 
 @pytest.mark.fault("F18")
 def test_two_templates_that_make_one_key_of_two_payloads_are_a_mismatch(client: SyncClient) -> None:
-    """Each holds all arguments, but in another order: the key alone does not say which one is which."""
+    """Each template holds all arguments, but in another order: the key alone does not show which template made it."""
     work = client(name="two", key=["{a}:{b}:{a.id}", "{b}:{a}:{a}"])(lambda a, b: "paid")
     assert work.outcome({"id": "k"}, "k").kind == "executed"
     assert work.outcome("k", {"id": "k"}).kind == "mismatch"

@@ -1,4 +1,4 @@
-"""`with once.claim(key) as claim`: who may enter, how it ends, and what the work can do with its claim."""
+"""`with once.claim(key) as claim`: which caller may enter, how it ends, and what the work can do with its claim."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from onceward.errors import AlreadyCompleted, ClaimError, Reentrant, StillRunnin
 from onceward.stores import MemoryStore
 from onceward.testing import FakeClock
 from tests.clients import Backend, SyncClient
-from tests.unit.elsewhere import owned
+from tests.unit.other_worker import owned
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def backend(tmp_path: Path, clock: FakeClock) -> Backend:
 
 
 def here(client: SyncClient) -> Any:
-    """The claim that this code is part of."""
+    """Return the claim that this code runs in."""
     return current_claim() if client.mode == "blocking" else current_async_claim()
 
 
@@ -72,19 +72,19 @@ def test_a_block_that_raises_is_failed_with_the_message(client: SyncClient, erro
         assert claim.attempt == 2
 
 
-def test_a_block_that_raises_is_parked_where_nobody_can_know(client: SyncClient) -> None:
+def test_a_block_that_raises_is_parked_if_its_effect_is_unknown(client: SyncClient) -> None:
     with pytest.raises(ConnectionError), client.claim("k", after_crash="park"):
         raise ConnectionError("reset")
     assert client.read("k").state is RecordState.PARKED
     with pytest.raises(OutcomeParked, match="ConnectionError: reset"), client.claim("k"):
-        pytest.fail("nobody may enter")
+        pytest.fail("no caller may enter")
     client.resolve("k", applied("found it"))
     with pytest.raises(AlreadyDone) as caught, client.claim("k"):
         pytest.fail("it is done")
     assert caught.value.value == "found it"
 
 
-def test_complete_records_the_value_at_once(client: SyncClient) -> None:
+def test_complete_records_the_value_immediately(client: SyncClient) -> None:
     with client.claim("k") as claim:
         claim.complete({"pages": 3})
         assert client.read("k").value == {"pages": 3}
@@ -128,7 +128,7 @@ def test_the_exception_of_a_lost_claim_passes_and_changes_nothing(client: SyncCl
 
 
 @pytest.mark.mission("A4")
-def test_check_tells_when_somebody_else_took_over(client: SyncClient) -> None:
+def test_check_raises_after_another_worker_took_over(client: SyncClient) -> None:
     with pytest.raises(LeaseLost), client.claim("k") as late:
         late.check()
         client.clock.advance("11m")
@@ -139,10 +139,10 @@ def test_check_tells_when_somebody_else_took_over(client: SyncClient) -> None:
             late.check()
 
 
-# ── who may enter ──
+# ── which caller may enter ──
 
 
-def test_somebody_else_is_at_it(client: SyncClient) -> None:
+def test_another_worker_is_already_processing_the_key(client: SyncClient) -> None:
     with owned(client, "k"):
         with pytest.raises(AlreadyRunning) as caught, client.claim("k", on_running="raise"):
             pytest.fail("it is taken")
@@ -171,7 +171,7 @@ def test_a_payload_under_the_key_is_compared(client: SyncClient) -> None:
         pytest.fail("it is done")
 
 
-def test_the_name_of_the_operation_tells_equal_keys_apart(client: SyncClient) -> None:
+def test_equal_keys_of_two_operations_are_different(client: SyncClient) -> None:
     with client.claim("7", name="invoice"), client.claim("7", name="mail"), client.claim("7"):
         pass
     assert client.read("7", name="invoice").state is RecordState.COMPLETED
@@ -179,7 +179,7 @@ def test_the_name_of_the_operation_tells_equal_keys_apart(client: SyncClient) ->
 
 
 def test_one_block_may_be_entered_again(client: SyncClient) -> None:
-    """A block is a description; each entering is a claim of its own."""
+    """A block is a description; each entry is a claim of its own."""
     block = client.once.claim("k", window="1h")
     for _ in range(2):
         if client.mode == "blocking":
@@ -192,7 +192,7 @@ def test_one_block_may_be_entered_again(client: SyncClient) -> None:
 
 
 def test_one_block_cannot_have_two_owners(client: SyncClient) -> None:
-    """Else the first that leaves would end the claim of the other."""
+    """Otherwise the first one to leave would end the claim of the other."""
     block = client.once.claim("k", window="1ms")
     inside = client._enter(block, contextvars.Context())
     with pytest.raises(Reentrant, match="already been entered"):
@@ -338,7 +338,7 @@ def test_the_work_may_complete_its_own_claim(client: SyncClient) -> None:
 
 
 @pytest.mark.rival(3)
-def test_the_same_key_inside_itself_is_refused_instead_of_waiting_for_ever(client: SyncClient) -> None:
+def test_the_same_key_inside_itself_is_refused_instead_of_waiting_forever(client: SyncClient) -> None:
     with client.claim("k"):
         with pytest.raises(Reentrant, match="its own key"), client.claim("k"):
             pytest.fail("it would wait for itself")
@@ -346,7 +346,7 @@ def test_the_same_key_inside_itself_is_refused_instead_of_waiting_for_ever(clien
             pytest.fail("also further out")
 
 
-def test_a_claim_of_the_other_colour_names_the_right_function() -> None:
+def test_a_claim_of_the_other_client_kind_names_the_right_function() -> None:
     def work() -> None:
         with pytest.raises(WrongRuntime, match="current_claim"):
             current_async_claim()

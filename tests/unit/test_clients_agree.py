@@ -1,4 +1,4 @@
-"""Two colours, one interface: what `Once` has, `AsyncOnce` has, with the same parameters and defaults."""
+"""One interface, sync and async: `AsyncOnce` has what `Once` has, with the same parameters and defaults."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PAIRS = [
     (LatestState, AsyncLatestState),
     (Saga, AsyncSaga),
 ]
-OF_ONE_FACE = {"aio"}  # how a blocking client reaches its async face
+SYNC_ONLY = {"aio"}  # how a sync client reaches its async client
 STORE_VERBS = {"run", "outcome", "map", "read", "forget", "resolve", "purge", "audit", "close"}
 STORE_VERBS |= {"call", "complete", "complete_in", "annotate", "acquire", "release", "try_lock"}
 STORE_VERBS |= {"apply", "apply_in", "apply_many", "apply_many_in", "delete", "get", "entities", "known"}
@@ -71,16 +71,16 @@ def parameters(found: Any) -> list[tuple[str, Any, Any]]:
 
 @pytest.mark.mission("B7")
 @pytest.mark.parametrize(("blocking", "awaited"), PAIRS)
-def test_both_colours_have_the_same_names(blocking: type, awaited: type) -> None:
-    assert names(blocking) - OF_ONE_FACE == names(awaited)
+def test_sync_and_async_classes_have_the_same_names(blocking: type, awaited: type) -> None:
+    assert names(blocking) - SYNC_ONLY == names(awaited)
 
 
 @pytest.mark.mission("B7")
 @pytest.mark.parametrize(
     ("blocking", "awaited", "name"),
-    [(one, other, name) for one, other in PAIRS for name in sorted(names(one) - OF_ONE_FACE)],
+    [(one, other, name) for one, other in PAIRS for name in sorted(names(one) - SYNC_ONLY)],
 )
-def test_both_colours_take_the_same_parameters(blocking: type, awaited: type, name: str) -> None:
+def test_sync_and_async_methods_take_the_same_parameters(blocking: type, awaited: type, name: str) -> None:
     one, other = member(blocking, name), member(awaited, name)
     assert type(one) is type(other)
     if isinstance(one, property) or not callable(one):
@@ -90,7 +90,7 @@ def test_both_colours_take_the_same_parameters(blocking: type, awaited: type, na
 
 @pytest.mark.parametrize(("blocking", "awaited"), PAIRS)
 def test_what_talks_to_the_store_is_awaited_in_one_and_not_in_the_other(blocking: type, awaited: type) -> None:
-    for name in names(blocking) - OF_ONE_FACE:
+    for name in names(blocking) - SYNC_ONLY:
         assert not inspect.iscoroutinefunction(member(blocking, name))
     for name in names(awaited) & STORE_VERBS:
         assert inspect.iscoroutinefunction(member(awaited, name)), name
@@ -164,7 +164,7 @@ def test_a_client_is_a_block(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_closed_client_closes_its_async_face(tmp_path: Path) -> None:
+def test_a_closed_client_closes_its_async_client(tmp_path: Path) -> None:
     once = Once(f"sqlite:///{tmp_path}/a.db")
 
     @once
@@ -179,7 +179,7 @@ def test_a_closed_client_closes_its_async_face(tmp_path: Path) -> None:
         asyncio.run(work(1))
 
 
-def test_both_faces_of_one_client_share_data_and_events() -> None:
+def test_the_sync_and_async_clients_share_data_and_events() -> None:
     once = Once(MemoryStore())
     events: list[str] = []
     once.subscribe(lambda event: events.append(event.name))

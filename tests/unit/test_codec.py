@@ -1,4 +1,4 @@
-"""The envelope: checksum, versions, compression, size limit, and the honest "not stored"."""
+"""The envelope: checksum, versions, compression, size limit, and "not stored"."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def test_results_come_back_whatever_the_compression(value: Any, compress_from: i
     encoded = codec.encode(value, RECORD)
     assert encoded.reason == ""
     assert codec.decode(stored(encoded), RECORD) == value
-    assert PLAIN.decode(stored(encoded), RECORD) == value  # a reader needs not the writer's settings
+    assert PLAIN.decode(stored(encoded), RECORD) == value  # a reader does not need the writer's settings
     assert encoded.digest == PLAIN.encode(value, RECORD).digest
 
 
 @pytest.mark.rival(2)
 @pytest.mark.fault("F20")
 @pytest.mark.parametrize("value", [None, 0, False, "", [], {}], ids=repr)
-def test_empty_values_are_stored_and_told_apart_from_not_stored(value: Any) -> None:
+def test_empty_values_are_stored_and_distinguished_from_not_stored(value: Any) -> None:
     encoded = PLAIN.encode(value, RECORD)
     back = PLAIN.decode(stored(encoded), RECORD)
     assert type(back) is type(value)
@@ -152,7 +152,7 @@ def test_a_bomb_is_refused_before_it_is_unpacked(monkeypatch: pytest.MonkeyPatch
     huge = zlib.compress(b"\x00" * 1_000_000)
 
     class Watched:
-        """zlib, but it tells how much was asked of it."""
+        """zlib, but it records how much output was requested."""
 
         asked: list[int] = []  # noqa: RUF012  # one test, one list
 
@@ -199,7 +199,7 @@ def test_a_compressed_body_must_be_what_it_declares(body: bytes) -> None:
 
 @pytest.mark.fault("F21")
 @pytest.mark.rival(13)
-def test_what_cannot_be_stored_is_said_and_not_raised() -> None:
+def test_what_cannot_be_stored_is_reported_and_not_raised() -> None:
     encoded = PLAIN.encode({"rows": (row for row in [1])}, RECORD)
     assert encoded.data is None
     assert encoded.reason == "result['rows']: builtins:generator is not a type that can be stored"
@@ -257,7 +257,7 @@ def test_a_failing_cipher_never_leads_to_plain_text_in_the_store() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"max_bytes": 0}, {"max_bytes": -1}, {"compress_from": -1}])
-def test_settings_that_cannot_work_are_refused_at_once(settings: dict[str, int]) -> None:
+def test_settings_that_cannot_work_are_refused_immediately(settings: dict[str, int]) -> None:
     with pytest.raises(ConfigurationError):
         Codec(ResultType(), **settings)  # type: ignore[arg-type]
 

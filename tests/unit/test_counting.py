@@ -1,4 +1,4 @@
-"""Counting in a process: what each event counts as, what is booked in which hour, and what it costs."""
+"""Counting in a process: what each event counts as, in which hour, and what it costs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_each_event_counts_under_one_name_or_not_at_all(event: str, state: str, 
     assert name is None or name in COUNTER_NAMES
 
 
-def test_a_lost_lease_counts_once_where_the_work_is_told_and_not_where_the_keeper_sees_it() -> None:
+def test_a_lost_lease_counts_once_where_the_work_ends_and_not_where_the_heartbeat_detects_it() -> None:
     assert counter_name("lost") is None
     assert counter_name("lost", reason="result refused") == "unknown"
 
@@ -94,7 +94,7 @@ def test_scopes_beyond_the_limit_are_counted_by_operation_and_operations_beyond_
 
 
 def test_a_flood_of_tenants_leaves_each_operation_its_own_figures() -> None:
-    """All calls are made for tenants, so none of the two was ever counted by itself before there were too many."""
+    """All calls are made for tenants, so neither operation was counted by itself before there were too many scopes."""
     totals = Totals(nothing)
     for tenant in range(2 * MAX_SCOPES):
         totals.add(f"shop/charge@{tenant}", "completed")
@@ -109,8 +109,8 @@ def test_a_flood_of_tenants_leaves_each_operation_its_own_figures() -> None:
     assert totals.counts()[OTHERS]["executed"] > 0
 
 
-def test_threads_that_count_at_once_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interpreter gives a thread's turn away every few microseconds, and still no addition is torn apart."""
+def test_threads_that_count_concurrently_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter switches threads every few microseconds, and still no addition is lost."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     totals = Totals(nothing)
@@ -130,8 +130,8 @@ def test_threads_that_count_at_once_lose_nothing(monkeypatch: pytest.MonkeyPatch
     assert totals.counts() == {"shop/charge": {"executed": 80_000}}
 
 
-def test_a_scope_with_nothing_to_tell_is_nothing_to_write() -> None:
-    """Somebody has claimed, and is still at it."""
+def test_a_scope_with_no_counts_is_not_written() -> None:
+    """A worker has claimed the key and is still processing it."""
     totals = Totals(nothing)
     totals.add("shop/charge", "acquired")
     assert totals.counts() == {}
@@ -175,7 +175,7 @@ def test_hours_that_the_store_did_not_get_are_sent_until_it_has_them() -> None:
 
 
 def test_a_clock_that_is_set_back_loses_nothing_that_was_written() -> None:
-    """The sheet of the earlier hour is not known here any more: to write it anew would wipe out what it had."""
+    """The row of the earlier hour is no longer in memory: writing it again would overwrite its counts."""
     book = HourlyCounts(ME)
     book.enter(counts(executed=3), 7)
     book.written()
@@ -187,7 +187,7 @@ def test_a_clock_that_is_set_back_loses_nothing_that_was_written() -> None:
 
 
 def test_a_clock_that_was_a_day_ahead_does_not_take_the_next_day_along() -> None:
-    """Under another name: so nothing that was written is written over, and each hour is where people look for it."""
+    """The rows get another name, so that no written row is overwritten and each count is in its own hour."""
     book = HourlyCounts(ME)
     written: dict[tuple[bytes, int], int] = {}
     for executed, hour in ((3, 7), (5, 31), (6, 7), (8, 7), (9, 8)):
@@ -217,7 +217,7 @@ def tally(*counter_rows: tuple[int, str, str, int], now: int = 9 * HOUR) -> Coun
     return add_up(StoredCounts(made, now), 0)
 
 
-def test_sheets_of_all_processes_are_added_up() -> None:
+def test_rows_of_all_processes_are_added_up() -> None:
     found = tally((8, "a/x@t", "executed", 1), (8, "a/x@u", "executed", 2), (9, "a/x@t", "replayed", 4))
     assert found.total("executed") == 3
     assert found.total("executed", "a/x@t") == 1
@@ -226,12 +226,12 @@ def test_sheets_of_all_processes_are_added_up() -> None:
     assert found.by_operation().scopes == ["a/x"]
     assert found.by_operation().total("executed", "a/x") == 3
     assert found.series(["executed", "replayed"])[-3:] == [0, 3, 4]
-    assert (found.first_hour("a/x@t"), found.first_hour("nobody")) == (8, None)
+    assert (found.first_hour("a/x@t"), found.first_hour("unknown")) == (8, None)
 
 
-def test_what_was_counted_by_a_clock_that_was_wrong_is_not_counted_as_of_today_for_ever() -> None:
+def test_counts_in_the_future_from_a_wrong_clock_are_not_counted_as_of_today() -> None:
     found = tally((9, "a/x", "unprotected", 1), (10, "a/x", "unprotected", 1), (900_000, "a/x", "unprotected", 1))
-    assert found.total("unprotected", hours=24) == 2, "an hour ahead is today's: clocks are set back a little"
+    assert found.total("unprotected", hours=24) == 2, "an hour ahead counts as today: clocks are set back a little"
     assert found.total("unprotected") == 2
 
 
@@ -239,7 +239,7 @@ def test_what_was_counted_by_a_clock_that_was_wrong_is_not_counted_as_of_today_f
 
 
 def steps(call: Any) -> int:
-    """Instructions of the interpreter, in all functions of ours that the call goes through."""
+    """Count the instructions of the interpreter in all Python functions that the call runs."""
     counted = 0
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
@@ -258,16 +258,16 @@ def steps(call: Any) -> int:
 
 
 def emitting(*, counters: bool) -> tuple[Once, Any]:
-    """One event, as the hot paths tell it."""
+    """Return a function that emits one event as the hot paths do."""
     once = Once(MemoryStore(), counters=counters)
     engine, key, record = once.engine, once.key("k"), None
 
-    def tell() -> None:
+    def emit() -> None:
         if engine.wants("completed"):
             engine.emit_wanted("completed", key, record)
 
-    tell()  # the scope is new the first time only
-    return once, tell
+    emit()  # the scope is new the first time only
+    return once, emit
 
 
 def test_an_event_costs_few_steps_more_where_it_is_counted_and_none_where_it_is_not() -> None:
@@ -275,7 +275,7 @@ def test_an_event_costs_few_steps_more_where_it_is_counted_and_none_where_it_is_
     once, plain = emitting(counters=False)
     counting, counted = emitting(counters=True)
     with once, counting:
-        steps(plain), steps(counted)  # Python 3.12 counts nothing where it is asked to for the first time
+        steps(plain), steps(counted)  # Python 3.12 counts nothing in the first traced run
         without, with_counters = steps(plain), steps(counted)
     print(f"steps of the interpreter an event: {without} without counters, {with_counters} with")
     assert 0 < with_counters - without <= 32
@@ -284,7 +284,7 @@ def test_an_event_costs_few_steps_more_where_it_is_counted_and_none_where_it_is_
     assert once.engine.bus.totals is None
 
 
-def test_counting_makes_no_event_that_nobody_hears() -> None:
+def test_counting_builds_no_event_without_a_listener() -> None:
     once = Once(MemoryStore(), counters=True)
     with once:
         made: list[object] = []

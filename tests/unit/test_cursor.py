@@ -1,4 +1,4 @@
-"""The cursor of a schedule: two ordinary records of which the larger one counts. It never goes back or is lost."""
+"""The cursor of a schedule: two ordinary records of which the larger one counts. It never moves back or gets lost."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_no_purge_takes_it(client: SyncClient) -> None:
     assert cursor.considered == 2
 
 
-def test_of_several_who_saw_the_same_one_moves_it(client: SyncClient) -> None:
+def test_of_several_movers_that_read_the_same_cursor_one_moves_it(client: SyncClient) -> None:
     movers = [Mover(client.another()) for _ in range(3)]
     movers[0].move(1), movers[0].move(2)
     seen = [mover.read() for mover in movers]
@@ -73,8 +73,10 @@ def test_of_several_who_saw_the_same_one_moves_it(client: SyncClient) -> None:
     assert cursor.considered == 5
 
 
-def test_whoever_dies_between_two_steps_leaves_it_as_it_was_and_others_go_on(client: SyncClient) -> None:
-    """Stopped before each call of a move; the larger record is never the one that is touched."""
+def test_a_mover_that_dies_between_two_steps_leaves_the_cursor_unchanged_and_others_continue(
+    client: SyncClient,
+) -> None:
+    """Stop before each call of a move: a move never changes the larger record."""
     mover = Mover(client)
     mover.move(1), mover.move(2)
     for reached, verb in enumerate(("forget", "claim", "settle")):
@@ -85,7 +87,7 @@ def test_whoever_dies_between_two_steps_leaves_it_as_it_was_and_others_go_on(cli
         after = mover.read()
         assert after is not None
         assert after.considered == before.considered, reached
-        client.clock.advance("11s")  # the lease of whoever claimed it and died
+        client.clock.advance("11s")  # the lease of the mover that claimed it and died
         assert mover.move(before.considered + 1)
 
 
@@ -120,7 +122,7 @@ def test_in_whatever_order_the_steps_of_two_movers_come_it_never_goes_back(
 
 
 class Steps:
-    """A store that pauses before each call, so that the test decides who goes on."""
+    """A store that pauses before each call, so that the test decides which mover continues."""
 
     inline = False
 

@@ -1,4 +1,4 @@
-"""`@once` on functions: who a call is, and how it ends."""
+"""`@once` on functions: the identity of a call, and how it ends."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from onceward.stores import MemoryStore
 from tests.clients import SyncClient
 from tests.unit.decorating import backend, decorated
 
-__all__ = ["backend"]  # fixtures, told here so that pytest finds them
+__all__ = ["backend"]  # fixtures, imported here so that pytest finds them
 
 
-# ── one effect, and the outcome tells ──
+# ── one effect, and its outcome ──
 
 
 @pytest.mark.mission("B3")
@@ -56,7 +56,7 @@ def test_an_empty_result_is_a_result(client: SyncClient, value: object) -> None:
     assert effects == [1]
 
 
-def test_read_tells_and_forget_makes_the_next_call_run(client: SyncClient) -> None:
+def test_read_returns_the_entry_and_forget_makes_the_next_call_run(client: SyncClient) -> None:
     effects: list[int] = []
 
     @client(key="charge:{order}")
@@ -106,7 +106,7 @@ def test_two_functions_of_the_same_name_in_different_modules_are_different_work(
     assert (sales(1), billing(1), sales(1)) == ("from sales", "from billing", "from sales")
 
 
-def test_the_qualified_name_tells_methods_of_two_classes_apart(client: SyncClient) -> None:
+def test_the_qualified_name_distinguishes_methods_of_two_classes(client: SyncClient) -> None:
     @dataclass
     class Mail:
         def send(self, x: int) -> str:
@@ -240,12 +240,12 @@ def test_two_scripts_of_one_file_name_are_kept_apart_by_app(tmp_path: Path) -> N
         scripts = [tmp_path / "a" / "main.py", tmp_path / "b" / "main.py"]
         return [subprocess.check_output([sys.executable, script, app], text=True).strip() for script in scripts]
 
-    assert outputs("shared") == ["a", "a"]  # as documented: the file's name alone does not tell them apart
+    assert outputs("shared") == ["a", "a"]  # as documented: the file's name alone does not distinguish them
     assert outputs("") == ["a", "b"]
 
 
 def test_a_function_that_has_grown_an_argument_never_replays_what_it_did_without_it() -> None:
-    """The key said all then; it no longer does, and nobody knows what the new argument was."""
+    """The old key contained every argument. It does not contain the new one, whose value back then is unknown."""
     with Once(MemoryStore()) as once:
 
         def charge(order: str) -> str:
@@ -270,7 +270,7 @@ KEYS += [True, 1.5, b"x", (1, 2), ["a"], ["", "a", ""]]
 @pytest.mark.parametrize("fingerprint", ["all", "none"])
 @pytest.mark.parametrize("value", KEYS)
 def test_a_key_that_is_one_argument_alone_is_the_same_by_whichever_way_it_is_made(value: Any, fingerprint: Any) -> None:
-    """It is taken out of the call without a look at the other arguments, if nothing else is compared."""
+    """The argument is read from the call without binding the others, if nothing else is compared."""
     once = Once(MemoryStore(), fingerprint=fingerprint)
 
     @once(key="{order}")

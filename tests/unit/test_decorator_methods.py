@@ -17,10 +17,10 @@ from onceward.stores import MemoryStore
 from tests.clients import SyncClient
 from tests.unit.decorating import backend, decorated
 
-__all__ = ["backend"]  # fixtures, told here so that pytest finds them
+__all__ = ["backend"]  # fixtures, imported here so that pytest finds them
 
 
-def test_what_tells_the_objects_of_a_method_apart_belongs_into_its_key() -> None:
+def test_the_key_of_a_method_must_name_what_distinguishes_its_instances() -> None:
     once = Once(MemoryStore())
 
     class Mailer:
@@ -111,7 +111,7 @@ def test_class_methods_know_their_class(client: SyncClient) -> None:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="there, @classmethod asks the function for its bound form")
-def test_a_class_method_that_was_told_no_class_runs_nothing(client: SyncClient) -> None:
+def test_a_class_method_called_without_a_class_runs_nothing(client: SyncClient) -> None:
     class Till:
         @classmethod
         @functools.partial(decorated, client)
@@ -137,9 +137,9 @@ def test_once_goes_below_staticmethod_and_classmethod(kind: Any) -> None:
         Once(MemoryStore())(kind(lambda x: x))
 
 
-@pytest.mark.parametrize("way", ["plainly", "outcome"])
+@pytest.mark.parametrize("way", ["call", "outcome"])
 @pytest.mark.parametrize("ends", ["well", "failed", "parked"])
-def test_what_a_call_was_made_with_goes_with_it_and_waits_for_no_collection(ends: str, way: str) -> None:
+def test_the_arguments_of_a_call_are_released_with_it_without_a_garbage_collection(ends: str, way: str) -> None:
     once = Once(MemoryStore(), fingerprint="none", after_crash="park" if ends == "parked" else "rerun")
 
     class Order:
@@ -162,9 +162,9 @@ def test_what_a_call_was_made_with_goes_with_it_and_waits_for_no_collection(ends
             gc.enable()
 
 
-@pytest.mark.parametrize("way", ["plainly", "outcome"])
+@pytest.mark.parametrize("way", ["call", "outcome"])
 @pytest.mark.parametrize("ends", ["well", "failed", "parked"])
-async def test_so_does_what_was_awaited(ends: str, way: str) -> None:
+async def test_the_arguments_of_an_awaited_call_are_released_with_it_too(ends: str, way: str) -> None:
     once = AsyncOnce(MemoryStore(), fingerprint="none", after_crash="park" if ends == "parked" else "rerun")
 
     class Order:

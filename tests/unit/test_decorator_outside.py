@@ -18,7 +18,7 @@ from onceward.stores import MemoryStore
 from tests.clients import SyncClient
 from tests.unit.decorating import backend, decorated
 
-__all__ = ["backend"]  # fixtures, told here so that pytest finds them
+__all__ = ["backend"]  # fixtures, imported here so that pytest finds them
 
 
 # ── from outside it is the function ──
@@ -61,18 +61,18 @@ def by_name(x: int) -> int:
     return x
 
 
-class Keeper:
+class Service:
     @once_by_name(key="{x}")
-    def keep(self, x: int) -> int:
+    def handle(self, x: int) -> int:
         return x
 
 
 def test_a_decorated_function_is_pickled_by_name_like_any_other() -> None:
     assert pickle.loads(pickle.dumps(by_name)) is by_name
-    assert pickle.loads(pickle.dumps(Keeper().keep))(4) == 4
+    assert pickle.loads(pickle.dumps(Service().handle))(4) == 4
 
 
-# ── what cannot work is said while decorating ──
+# ── settings that cannot work are refused while decorating ──
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_functions_that_yield_are_refused_because_they_work_later() -> None:
 
 
 @pytest.mark.rival(6)
-def test_each_colour_refuses_the_others_functions() -> None:
+def test_sync_and_async_clients_refuse_each_others_functions() -> None:
     async def work() -> int:
         return 1
 
@@ -136,8 +136,8 @@ def test_each_colour_refuses_the_others_functions() -> None:
         AsyncOnce(MemoryStore())(plain)  # type: ignore[arg-type]  # that is the point
 
 
-def test_what_the_async_face_has_run_the_blocking_one_still_refuses() -> None:
-    """Before anything is claimed: what a blocking call cannot await must not use up an attempt, or park a key."""
+def test_the_sync_client_refuses_an_async_function_that_the_async_client_has_run() -> None:
+    """Refused before the claim: a function that a sync call cannot await must not use up an attempt or park a key."""
 
     async def work() -> int:
         return 1
@@ -183,7 +183,7 @@ async def test_async_once_takes_a_plain_function_that_gives_a_value() -> None:
 
 
 def test_a_function_that_was_run_is_not_kept_nor_what_it_holds() -> None:
-    """A program that runs a new one for each message must not grow with them."""
+    """A program that runs a new function for each message must not grow with them."""
     once = Once(MemoryStore())
 
     def ran(number: int) -> weakref.ref[Any]:

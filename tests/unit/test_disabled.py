@@ -68,9 +68,9 @@ def test_every_item_of_a_map_runs(client: SyncClient) -> None:
 def test_a_claim_is_there_to_look_at_but_no_store_knows_it(client: SyncClient) -> None:
     with client.claim("taken"):
         pass
-    told = len(client.events)
+    before = len(client.events)
     with disabled():
-        with client.claim("taken", note={"a": "1"}) as claim:  # done before, but who cares
+        with client.claim("taken", note={"a": "1"}) as claim:  # done before, but that does not count here
             assert (claim.attempt, claim.key, claim.note, claim.state) == (1, "taken", {"a": "1"}, RecordState.PENDING)
             claim.check()
             claim.annotate(b="2")
@@ -85,7 +85,7 @@ def test_a_claim_is_there_to_look_at_but_no_store_knows_it(client: SyncClient) -
             assert inner.token > claim.token
     assert client.read("new") is None
     assert client.read("taken").value is None
-    assert len(client.events) == told
+    assert len(client.events) == before
 
 
 def test_the_work_still_finds_a_claim(client: SyncClient) -> None:

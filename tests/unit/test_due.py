@@ -1,4 +1,4 @@
-"""What is due of a schedule: the rules that no runner may differ about, each alone."""
+"""What is due of a schedule: the rules that every runner must follow, each alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def record(state: RecordState, claimed_at: int = NOW, **facts: Any) -> Record:
 
 
 def due(slots: Slots, *open_slots: tuple[int, Record | None]) -> Agenda:
-    """Slots by how long ago they were."""
+    """Return the agenda for slots given by how long ago they were."""
     return agenda([OpenSlot(NOW - ago, found) for ago, found in open_slots], slots, NOW, NOW - 900 * HOUR)
 
 
@@ -48,8 +48,8 @@ def test_the_cursor_stops_before_the_first_that_is_open() -> None:
 
 
 @pytest.mark.fault("F49")
-def test_between_grace_and_giving_up_nobody_begins_a_slot_and_nobody_calls_it_missed() -> None:
-    """Else one runner begins it in time, and another one, a moment later, tells people that it was missed."""
+def test_between_grace_and_giving_up_no_runner_begins_a_slot_or_reports_it_missed() -> None:
+    """Otherwise one runner begins it in time, and another one reports it as missed a moment later."""
     slots = checked_slots({"grace": "60s"})
     on_time, between, given_up = (due(slots, (ago, None)) for ago in (MINUTE, MINUTE + 1, 2 * MINUTE + 1))
     assert (on_time.now, on_time.missed) == ((NOW - MINUTE,), ())
@@ -92,5 +92,5 @@ def test_a_run_elsewhere_is_looked_at_when_its_lease_ends_and_one_of_ours_is_not
     assert (ours.now, ours.check_at) == ((), None)
 
 
-def test_a_slot_that_somebody_made_free_runs_again_if_it_is_on_time() -> None:
+def test_a_slot_that_was_made_free_runs_again_if_it_is_on_time() -> None:
     assert due(Slots(), (0, record(RecordState.FREE))).now == (NOW,)

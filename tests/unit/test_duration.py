@@ -44,7 +44,7 @@ def test_a_duration_is_read_to_the_microsecond(written: Any, expected: int) -> N
     "written",
     ["", " ", "24", "h", "-5s", "5 apples", "5min", "1e3s", "1.5.5s", "1h-30m", "1m5", "forever", "24H", "1,5h"],
 )
-def test_what_nobody_can_read_is_refused_with_the_ways_to_write_it(written: str) -> None:
+def test_a_duration_that_cannot_be_parsed_is_refused_with_the_ways_to_write_it(written: str) -> None:
     with pytest.raises(ConfigurationError, match=r'pause is not a duration.*"24h"'):
         microseconds(written, "pause")
 

@@ -145,7 +145,7 @@ def test_plain_records_are_refused_unless_they_are_declared() -> None:
         ({"a": "k" * 32}, None),
     ],
 )
-def test_a_ring_that_cannot_work_is_refused_at_once(keys: Any, current: str | None) -> None:
+def test_a_ring_that_cannot_work_is_refused_immediately(keys: Any, current: str | None) -> None:
     with pytest.raises(ConfigurationError):
         AesGcm(keys, current=current)
 

@@ -1,4 +1,4 @@
-"""Each colour in its own world: the wrong one is named, before anything has happened."""
+"""Sync and async clients in the wrong runtime: the error names the right one, before anything has happened."""
 
 from __future__ import annotations
 

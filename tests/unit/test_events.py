@@ -1,4 +1,4 @@
-"""Events: one for each transition, as loud as it deserves, and never in anybody's way."""
+"""Events: one for each transition, with its log level, and without any effect on the work."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from onceward.testing.clock import FakeClock
 from tests.clients import SyncClient
 from tests.faulty import FaultyNetwork, FaultyStore
 
-Told = list[tuple[str, str]]
+NamesAndReasons = list[tuple[str, str]]
 
 
 class Stage:
@@ -40,17 +40,17 @@ class Stage:
         self.events: list[Event] = []
         self.once.subscribe(self.events.append)
 
-    def told(self) -> Told:
+    def reported(self) -> NamesAndReasons:
         return [(event.name, event.reason) for event in self.events]
 
     def only(self, name: str) -> Event:
         found = [event for event in self.events if event.name == name]
-        assert len(found) == 1, self.told()
+        assert len(found) == 1, self.reported()
         return found[0]
 
 
 def elsewhere(call: Callable[[], Any]) -> Any:
-    """As another caller would: not inside the claim that is held here."""
+    """Call it like another caller, outside the current claim."""
     return contextvars.Context().run(call)
 
 
@@ -68,27 +68,27 @@ def break_down() -> None:
 def test_work_that_is_done_is_acquired_and_completed() -> None:
     stage = Stage()
     outcome = stage.once.outcome("order 7", work)
-    assert stage.told() == [("acquired", ""), ("completed", "")]
+    assert stage.reported() == [("acquired", ""), ("completed", "")]
     done = stage.only("completed")
     assert (done.key, done.attempt, done.token, done.state) == ("order 7", 1, outcome.token, "COMPLETED")
     assert done.scope.startswith("default/")
     assert done.owner.rpartition(":")[2].isdigit()
 
 
-def test_every_skip_is_told_with_its_reason() -> None:
+def test_every_skip_is_reported_with_its_reason() -> None:
     stage = Stage()
     stage.once.run("order 7", work)
     stage.events.clear()
     stage.once.run("order 7", work)
-    assert stage.told() == [("skipped", "replayed")]
+    assert stage.reported() == [("skipped", "replayed")]
     elsewhere(stage.once.claim("held").__enter__)
     stage.events.clear()
     with pytest.raises(AlreadyRunning), stage.once.claim("held", on_running="raise"):
         pass
-    assert stage.told() == [("skipped", "running")]
+    assert stage.reported() == [("skipped", "running")]
 
 
-def test_a_failure_is_told_with_the_name_of_the_error_and_not_with_its_message() -> None:
+def test_a_failure_is_reported_with_the_name_of_the_error_and_not_with_its_message() -> None:
     """A message may hold what a log must not."""
     stage = Stage()
     with pytest.raises(ConnectionError):
@@ -105,15 +105,15 @@ def test_a_final_failure_says_so() -> None:
     assert stage.only("failed").reason == "final"
 
 
-def test_parking_is_told() -> None:
+def test_parking_is_reported() -> None:
     stage = Stage(after_crash="park")
     with pytest.raises(ConnectionError):
         stage.once.run("order 7", break_down)
-    assert stage.told() == [("acquired", ""), ("parked", "")]
+    assert stage.reported() == [("acquired", ""), ("parked", "")]
     assert stage.only("parked").state == "PARKED"
 
 
-def test_another_payload_is_told() -> None:
+def test_another_payload_is_reported() -> None:
     stage = Stage()
     stage.once.run("order 7", work, 1)
     with pytest.raises(PayloadMismatch):
@@ -126,13 +126,13 @@ def test_a_mismatch_names_what_differs_and_what_to_do_but_no_value(caplog: pytes
     stage.once.run("order 7", work, 1999)
     with pytest.raises(PayloadMismatch):
         stage.once.run("order 7", work, 2999)
-    told = stage.only("mismatch")
-    assert told.reason == "mismatch"
-    assert "differs in: amount; nothing was run → use a new key" in told.error
+    reported = stage.only("mismatch")
+    assert reported.reason == "mismatch"
+    assert "differs in: amount; nothing was run → use a new key" in reported.error
     logged = caplog.records[-1].getMessage()
-    assert told.error in logged
-    assert f"earlier owner {told.owner}" in logged  # who had the key first is not to blame
-    assert "999" not in told.error
+    assert reported.error in logged
+    assert f"earlier owner {reported.owner}" in logged  # the earlier owner did nothing wrong
+    assert "999" not in reported.error
 
 
 def test_a_mismatch_of_very_many_arguments_names_some() -> None:
@@ -145,7 +145,7 @@ def test_a_mismatch_of_very_many_arguments_names_some() -> None:
     assert "field11" not in stage.only("mismatch").error
 
 
-def test_a_result_that_is_not_stored_is_told_with_the_reason() -> None:
+def test_a_result_that_is_not_stored_is_reported_with_the_reason() -> None:
     stage = Stage(max_result_bytes=20)
     stage.once.run("order 7", str, "x" * 100)
     assert "limit is 20" in stage.only("result_not_stored").reason
@@ -158,20 +158,20 @@ def test_a_take_over_says_that_it_is_one() -> None:
     stage.events.clear()
     with stage.once.claim("order 7"):
         pass
-    assert stage.told()[0] == ("acquired", "taken over")
+    assert stage.reported()[0] == ("acquired", "taken over")
     assert stage.only("acquired").attempt == 2
 
 
-def test_a_refused_result_is_told_as_lost() -> None:
+def test_a_refused_result_is_reported_as_lost() -> None:
     stage = Stage()
     with pytest.raises(LeaseLost), stage.once.claim("order 7"):
         stage.clock.advance("1h")
         elsewhere(Once(stage.store).claim("order 7").__enter__)
-    assert stage.told()[-1] == ("lost", "result refused")
+    assert stage.reported()[-1] == ("lost", "result refused")
 
 
 @pytest.mark.fault("F50")
-def test_running_unprotected_is_told_with_the_key() -> None:
+def test_running_unprotected_is_reported_with_the_key() -> None:
     stage = Stage(on_store_down="run")
     stage.network.lose_requests("claim")
     stage.once.run("order 7", work)
@@ -182,31 +182,31 @@ def test_running_unprotected_is_told_with_the_key() -> None:
 
 
 @pytest.mark.fault("F51")
-def test_a_result_that_the_store_never_confirms_is_told_as_unknown_after_each_retry_was_told() -> None:
+def test_a_result_that_the_store_never_confirms_is_reported_as_unknown_after_each_retry_was_reported() -> None:
     stage = Stage(settle_timeout="30ms")
     stage.network.lose_requests("settle")
     with pytest.raises(OutcomeUnknown):
         stage.once.run("order 7", work)
-    names = [name for name, _ in stage.told()]
+    names = [name for name, _ in stage.reported()]
     assert names[0] == "acquired"
     assert set(names[1:-1]) == {"settle_retried"}
     assert names[-1] == "unknown"
 
 
-def test_a_claim_that_could_not_be_kept_is_told_as_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_that_could_not_be_kept_is_reported_as_released(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage()
     monkeypatch.setattr("threading.Thread.start", cannot_start)
     with pytest.raises(ClaimError, match="can't start"):
         stage.once.run("order 7", work)
-    assert stage.told() == [("released", "")]
+    assert stage.reported() == [("released", "")]
 
 
 def cannot_start(_thread: object) -> None:
     raise RuntimeError("can't start new thread")
 
 
-def test_parking_somebody_elses_record_is_told_as_lost_and_not_as_parked() -> None:
-    """We were replaced while we worked; what we think of the outcome does not count any more."""
+def test_parking_another_workers_record_is_reported_as_lost_and_not_as_parked() -> None:
+    """Another worker replaced this one while it worked, so its outcome no longer counts."""
     stage = Stage(after_crash=verify(lambda: None))
 
     def overtaken() -> None:
@@ -221,7 +221,7 @@ def test_parking_somebody_elses_record_is_told_as_lost_and_not_as_parked() -> No
     overtaken_again.__qualname__ = overtaken.__qualname__
     with pytest.raises(ConnectionError):
         stage.once.run("order 7", overtaken)
-    assert [name for name, _ in stage.told()] == ["acquired", "lost"]
+    assert [name for name, _ in stage.reported()] == ["acquired", "lost"]
 
 
 # ── levels ──
@@ -268,7 +268,7 @@ SILENT, LOUD = (Level.DEBUG, Level.INFO), (Level.WARNING, Level.ERROR)
         ("rejected", Level.WARNING),
     ],
 )
-def test_each_event_is_as_loud_as_it_deserves(name: str, level: Level, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_event_has_its_log_level(name: str, level: Level, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "onceward")
     stage = Stage()
     stage.once.engine.bus.emit(Event(name=name, key="k", scope="s"))
@@ -277,14 +277,14 @@ def test_each_event_is_as_loud_as_it_deserves(name: str, level: Level, caplog: p
 
 
 def test_no_event_is_left_without_a_test_of_its_level() -> None:
-    marks = getattr(test_each_event_is_as_loud_as_it_deserves, "pytestmark", [])
+    marks = getattr(test_each_event_has_its_log_level, "pytestmark", [])
     assert {name for name, _ in marks[0].args[1]} == set(LEVELS)
 
 
 # ── the log ──
 
 
-def test_the_log_line_says_what_happened_to_which_key_and_carries_every_field(
+def test_the_log_line_names_event_and_key_and_carries_every_field(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "onceward")
@@ -300,7 +300,7 @@ def test_the_log_line_says_what_happened_to_which_key_and_carries_every_field(
 
 
 @pytest.mark.parametrize("evil", ["a\nERROR forged line", "\x1b[31mred", "a\r\0b", "\u202etxt.exe", "\x85\u2028"])
-def test_a_key_cannot_forge_lines_or_colours_in_the_log(evil: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_key_cannot_forge_lines_or_escape_sequences_in_the_log(evil: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "onceward")
     stage = Stage(app=evil, tenant=evil)
     stage.once.run(evil, work)
@@ -311,7 +311,7 @@ def test_a_key_cannot_forge_lines_or_colours_in_the_log(evil: str, caplog: pytes
     assert all(record.getMessage().isprintable() for record in caplog.records)
 
 
-def test_what_a_store_says_about_its_trouble_cannot_forge_lines_either(caplog: pytest.LogCaptureFixture) -> None:
+def test_error_texts_of_a_store_cannot_forge_lines_either(caplog: pytest.LogCaptureFixture) -> None:
     stage = Stage(on_store_down="run")
 
     async def broken(*_: object, **__: object) -> Any:
@@ -323,7 +323,7 @@ def test_what_a_store_says_about_its_trouble_cannot_forge_lines_either(caplog: p
     assert all(record.getMessage().isprintable() for record in caplog.records)
 
 
-def test_nothing_is_made_for_a_log_that_is_not_listened_to(
+def test_no_event_is_built_for_a_disabled_log_level(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.ERROR, "onceward")
@@ -337,7 +337,7 @@ def test_nothing_is_made_for_a_log_that_is_not_listened_to(
 # ── listeners ──
 
 
-def test_an_event_cannot_be_changed_by_whoever_hears_it() -> None:
+def test_an_event_cannot_be_changed_by_its_listeners() -> None:
     stage = Stage()
     stage.once.run("order 7", work)
     with pytest.raises(AttributeError):
@@ -360,7 +360,7 @@ def test_a_listener_that_raises_disturbs_neither_the_work_nor_the_others(caplog:
     assert [record.levelno for record in complaints] == [logging.ERROR] * 3
 
 
-def test_a_listener_hears_nothing_after_it_has_left() -> None:
+def test_a_listener_gets_no_events_after_it_has_unsubscribed() -> None:
     with Once("memory://") as once:
         heard: list[Event] = []
         leave: Callable[[], None] = once.subscribe(heard.append)
@@ -398,8 +398,8 @@ def test_events_come_after_the_answer_so_that_a_listener_may_read_the_record() -
 
 
 @pytest.mark.mission("A6")
-def test_events_are_counted_even_if_nobody_listens(client: SyncClient) -> None:
-    """How many runs were unprotected is a number that somebody asks for later."""
+def test_events_are_counted_even_without_listeners(client: SyncClient) -> None:
+    """Operators need the number of unprotected runs later."""
     other = client.another(on_store_down="run")
     other.run("a", int)
     other.run("a", int)

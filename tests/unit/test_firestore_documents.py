@@ -137,7 +137,9 @@ def test_entities_and_marks_have_names_that_people_can_read() -> None:
     slashed = make_key(scope, "prod/api")
     assert entity_name(slashed.id, scope.text, slashed.text) == slashed.id.hex()
     namesake = make_key(scope, slashed.id.hex())
-    assert entity_name(namesake.id, scope.text, namesake.text) == namesake.id.hex(), "that document is somebody else's"
+    assert entity_name(namesake.id, scope.text, namesake.text) == namesake.id.hex(), (
+        "that document belongs to another entity"
+    )
     assert mark_name(b"1234" + bytes(16)) == "00" * 16 + "_1234"
     assert mark_name(b"a/b\xc3" + bytes(16)) == "00" * 16 + "_" + b"a/b\xc3".hex()
     assert len({mark_name(bytes([one]) * 16) for one in range(9)}) == 9
@@ -154,7 +156,7 @@ def test_values_of_any_kind_are_shown() -> None:
 @pytest.mark.fault("F42")
 @pytest.mark.parametrize("until", [1_794_827_859, 1_794_827_859_000, 0])
 def test_a_lock_written_by_hand_whose_time_is_a_number_is_not_guessed_at(until: int) -> None:
-    """Taken for microseconds, the lock of somebody who is at it would be over since 1970."""
+    """Read as microseconds, the lock of a running worker would have expired in 1970."""
     written = value_of({"status": "PENDING", "lock_expires_at": until}).map_value.fields
     with pytest.raises(StoreBroken):
         Records(LOCKS).record(bytes(32), written)

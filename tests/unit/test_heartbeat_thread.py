@@ -1,4 +1,4 @@
-"""The thread of the keeper: when it is there, and that nothing ends it."""
+"""The thread of the heartbeat: when it exists, and that nothing ends it."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ from onceward.stores import MemoryStore
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.clock import FakeClock
 from tests.faulty import FaultyNetwork, FaultyStore
-from tests.unit.heartbeat_bench import NAME, Bench, bench, keepers
+from tests.unit.heartbeat_harness import NAME, Harness, harness, heartbeat_threads
 
-__all__ = ["bench"]  # fixtures, told here so that pytest finds them
+__all__ = ["harness"]  # fixtures, imported here so that pytest finds them
 
 
 # ── the thread ──
 
 
 def test_there_is_no_thread_before_the_first_claim_and_one_for_all_of_them() -> None:
-    before = len(keepers())
+    before = len(heartbeat_threads())
     with Once("memory://") as once:
         assert once.read("work") is None
-        assert len(keepers()) == before
+        assert len(heartbeat_threads()) == before
         for number in range(5):
             once.run(f"work {number}", int)
         with once.claim("a"), once.claim("b"), once.using(tenant="acme").claim("c"):
-            assert len(keepers()) == before + 1
+            assert len(heartbeat_threads()) == before + 1
 
 
 def test_closing_joins_the_thread_and_a_second_close_is_fine() -> None:
-    before = len(keepers())
+    before = len(heartbeat_threads())
     once = Once("memory://")
     once.run("work", int)
     once.close()
-    assert len(keepers()) == before
+    assert len(heartbeat_threads()) == before
     once.close()
 
 
-def test_a_closed_keeper_takes_no_lease_and_the_key_is_given_back() -> None:
+def test_a_closed_heartbeat_takes_no_lease_and_the_key_is_released() -> None:
     store = MemoryStore()
     once = Once(store)
     once.heartbeat.close()
@@ -60,7 +60,7 @@ def test_a_closed_keeper_takes_no_lease_and_the_key_is_given_back() -> None:
     assert Once(store).outcome("work", int).executed
 
 
-def test_a_short_lease_is_renewed_in_time_although_the_keeper_had_planned_a_long_sleep() -> None:
+def test_a_short_lease_is_renewed_in_time_although_the_heartbeat_had_planned_a_long_sleep() -> None:
     network = FaultyNetwork()
     with Once(FaultyStore(MemoryStore(), network)) as once, once.claim("long", lease="10m"):
         time.sleep(0.05)  # asleep for two minutes by now
@@ -70,20 +70,20 @@ def test_a_short_lease_is_renewed_in_time_although_the_keeper_had_planned_a_long
     assert network.calls["renew"] >= 4
 
 
-def test_the_keeper_has_a_connection_of_its_own(tmp_path: Path) -> None:
+def test_the_heartbeat_has_a_connection_of_its_own(tmp_path: Path) -> None:
     """A connection that the work keeps busy does not keep the renewals out."""
     store = SQLiteStore(tmp_path / "once.db")
     with Once(store, lease="300ms") as once, once.claim("work") as claim:
         with store._connection._lock:
             time.sleep(0.5)
         claim.check()
-        twin = once.heartbeat._own_store
-        assert isinstance(twin, SQLiteStore)
-        assert twin is not store
-    assert not twin._connection.is_open, "the keeper closes what it has opened"
+        clone = once.heartbeat._own_store
+        assert isinstance(clone, SQLiteStore)
+        assert clone is not store
+    assert not clone._connection.is_open, "the heartbeat closes what it has opened"
 
 
-def test_an_error_in_the_store_that_nobody_foresaw_does_not_end_the_thread(bench: Bench) -> None:
+def test_an_unexpected_error_in_the_store_does_not_end_the_thread(harness: Harness) -> None:
     class Buggy(MemoryStore):
         broken = True
 
@@ -101,7 +101,7 @@ def test_an_error_in_the_store_that_nobody_foresaw_does_not_end_the_thread(bench
 
 
 def test_a_canceller_that_fails_does_not_end_the_thread() -> None:
-    """The loop of a lost task may be closed by the time it is told."""
+    """The loop of a lost task may be closed by the time the heartbeat cancels it."""
     clock = FakeClock()
     store = MemoryStore(clock=clock)
     events: list[Event] = []
@@ -118,7 +118,7 @@ def test_a_canceller_that_fails_does_not_end_the_thread() -> None:
             wait_until(lambda: hold.lost)
         time.sleep(0.2)
         kept.check()
-        assert len(keepers()) >= 1
+        assert len(heartbeat_threads()) >= 1
 
 
 def wait_until(happened: Callable[[], bool], seconds: float = 5.0) -> None:
@@ -128,7 +128,7 @@ def wait_until(happened: Callable[[], bool], seconds: float = 5.0) -> None:
         time.sleep(0.005)
 
 
-def test_a_process_that_ends_without_closing_joins_the_keeper_and_ends_at_once() -> None:
+def test_a_process_that_ends_without_closing_joins_the_heartbeat_and_exits_immediately() -> None:
     script = """
         import atexit, threading, time
         atexit.register(lambda: print("left:", [one.name for one in threading.enumerate() if "onceward" in one.name]))
@@ -144,12 +144,12 @@ def test_a_process_that_ends_without_closing_joins_the_keeper_and_ends_at_once()
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [f"during: ['{NAME}']", "left: []"]
     assert done.stderr == ""
-    assert time.monotonic() - began < 8, "the keeper was not woken, but waited for"
+    assert time.monotonic() - began < 8, "the process waited for the heartbeat instead of waking it"
 
 
 @pytest.mark.fault("F35")
 @pytest.mark.timeout(20)
-def test_a_claim_made_by_a_signal_handler_while_its_thread_rings_the_keeper_does_not_deadlock(
+def test_a_claim_made_by_a_signal_handler_while_its_thread_wakes_the_heartbeat_does_not_deadlock(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with Once("memory://") as once:
@@ -164,22 +164,22 @@ def test_a_claim_made_by_a_signal_handler_while_its_thread_rings_the_keeper_does
 
         monkeypatch.setattr(once.heartbeat._wakeup, "notify", interrupted)
         for turn in itertools.count():
-            once.heartbeat._next_check = float("inf")  # its own thread may set it, too, and then nobody rings
+            once.heartbeat._next_check = float("inf")  # its own thread may set it, too, and then nothing wakes it
             once.run(("outer", turn), int)
             if inner:
                 break
         assert inner == [0]
 
 
-def test_a_twin_of_the_store_is_opened_in_the_blocking_world(bench: Bench) -> None:
+def test_a_clone_of_the_store_is_opened_with_the_thread_runtime(harness: Harness) -> None:
     opened: list[object] = []
 
     async def remember(runtime: object) -> None:
         opened.append(runtime)
 
-    bench.store.open = remember  # type: ignore[method-assign]
-    bench.hold()
-    bench.after(120)
+    harness.store.open = remember  # type: ignore[method-assign]
+    harness.hold()
+    harness.after(120)
     assert isinstance(opened[0], ThreadRuntime)
 
 
@@ -187,7 +187,7 @@ def test_a_twin_of_the_store_is_opened_in_the_blocking_world(bench: Bench) -> No
 
 
 class Forgetful(MemoryStore):
-    """Answers for fewer leases than it was asked to renew."""
+    """Returns fewer answers than there are leases to renew."""
 
     async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
         return (await super().renew(renewals, timeout=timeout))[1:]
@@ -203,10 +203,10 @@ def until(condition: Callable[[], object]) -> None:
 @pytest.mark.mission("B3")
 def test_a_store_that_answers_too_little_does_not_end_the_thread() -> None:
     once = Once(Forgetful(), lease="50ms")
-    told: list[str] = []
-    once.subscribe(lambda event: told.append(event.name))
+    reported: list[str] = []
+    once.subscribe(lambda event: reported.append(event.name))
     with once.claim("order 7"):
-        until(lambda: told.count("renewal_failed") > 2)
+        until(lambda: reported.count("renewal_failed") > 2)
         assert once.heartbeat._thread is not None
         assert once.heartbeat._thread.is_alive()
     once.close()
@@ -215,16 +215,16 @@ def test_a_store_that_answers_too_little_does_not_end_the_thread() -> None:
 @pytest.mark.mission("B3")
 def test_a_listener_that_wants_to_exit_does_not_end_the_thread() -> None:
     once = Once(MemoryStore(), lease="50ms")
-    told: list[str] = []
+    reported: list[str] = []
 
     def listen(event: Event) -> None:
-        told.append(event.name)
+        reported.append(event.name)
         if event.name.startswith("renew"):
             raise SystemExit
 
     once.subscribe(listen)
     with once.claim("order 7") as claim:
-        until(lambda: told.count("renewed") > 5)
+        until(lambda: reported.count("renewed") > 5)
         claim.check()
     once.close()
 
@@ -236,8 +236,8 @@ def test_a_thread_that_died_all_the_same_is_replaced_with_the_next_hold() -> Non
     dead.start()
     dead.join()
     once.heartbeat._thread = dead
-    told: list[str] = []
-    once.subscribe(lambda event: told.append(event.name))
+    reported: list[str] = []
+    once.subscribe(lambda event: reported.append(event.name))
     with once.claim("order 7"):
-        until(lambda: "renewed" in told)
+        until(lambda: "renewed" in reported)
     once.close()

@@ -1,6 +1,6 @@
 """`import onceward` brings nothing that a blocking program without a database does not need.
 
-What it takes is measured by `python -m bench --only import`; here is held what it may bring.
+What it takes is measured by `python -m bench --only import`; this test defines what it may import.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ print(json.dumps(sorted(set(sys.modules) - known)))
 """
 
 OF_OURS = {"atexit", "contextvars", "hashlib", "math", "struct", "threading", "warnings", "zlib"}
-"""Standard modules that we may bring beside those of msgspec and ormsgpack. Each costs everybody who imports us."""
+"""Standard modules that we may bring beside those of msgspec and ormsgpack. Each costs every user of Onceward."""
 
 ASKED_FOR = {
     "onceward.client.aio": "AsyncOnce",
@@ -61,11 +61,11 @@ ASKED_FOR = {
     "onceward.operations.transaction": "within",
     "onceward.runtime.aio": "AsyncOnce",
 }
-"""Our own modules that come with what they serve."""
+"""Our own modules that are imported only when they are used."""
 
 
 def brought(statement: str, folder: Path, *, before: str = "") -> set[str]:
-    """The modules that a statement brings in a new interpreter."""
+    """Return the modules that a statement imports in a new interpreter."""
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(folder)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     code = PROBE.format(before=before, statement=statement)
@@ -82,7 +82,7 @@ def test_import_brings_a_handful_of_standard_modules_and_no_other(compiled: Path
     modules = brought("import onceward", compiled, before="import msgspec, ormsgpack")
     foreign = {name for name in modules if not name.startswith(("onceward", "_"))}  # _struct comes with struct
     assert foreign <= OF_OURS
-    assert foreign >= {"hashlib", "threading"}, "else this test looks at nothing"
+    assert foreign >= {"hashlib", "threading"}, "otherwise this test checks nothing"
 
 
 def test_import_brings_nothing_of_ours_that_has_to_be_asked_for(compiled: Path) -> None:
@@ -91,7 +91,7 @@ def test_import_brings_nothing_of_ours_that_has_to_be_asked_for(compiled: Path) 
     assert {name for name in modules if any(f"{name}.".startswith(f"{asked}.") for asked in ASKED_FOR)} == set()
 
 
-def test_neither_asyncio_nor_a_driver_comes_along(compiled: Path) -> None:
+def test_neither_asyncio_nor_a_driver_is_imported(compiled: Path) -> None:
     modules = brought("import onceward", compiled)
     assert modules & {"asyncio", "sqlite3", "_sqlite3", "socket", "ssl", "logging", "pathlib", "urllib.parse"} == set()
 
@@ -105,7 +105,7 @@ def test_neither_asyncio_nor_a_driver_comes_along(compiled: Path) -> None:
         ("import onceward.testing", set()),
     ],
 )
-def test_each_part_costs_those_who_use_it(compiled: Path, statement: str, brings: set[str]) -> None:
+def test_each_part_is_imported_only_when_used(compiled: Path, statement: str, brings: set[str]) -> None:
     modules = brought(statement, compiled)
     assert modules & {"asyncio", "sqlite3", "hypothesis"} == brings
 

@@ -1,4 +1,4 @@
-"""What comes next, for every journal that there can be: the pure half of sagas, walked through and drawn at random."""
+"""The next move for every possible journal: the pure half of sagas, explored exhaustively and at random."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from onceward.sagas.journal import (
     Journal,
     JournalEntry,
     ParkSaga,
-    Progress,
+    StepProgress,
     Undo,
     VerifyStep,
     attempt_failed,
@@ -44,28 +44,28 @@ from onceward.sagas.journal import (
 )
 
 
-def act(step: StepContext) -> None: ...
+def perform(step: StepContext) -> None: ...
 
 
 PLAN = plan_of(
     "s",
     [
-        Step("a", act, undo=act, max_attempts=2, undo_attempts=2),
-        Step("b", act, undo=act, max_attempts=2, undo_attempts=2, after_crash=verify(act)),
-        Step("p", act, kind="pivot", max_attempts=2),
-        Step("r", act, kind="retriable", max_attempts=2),
+        Step("a", perform, undo=perform, max_attempts=2, undo_attempts=2),
+        Step("b", perform, undo=perform, max_attempts=2, undo_attempts=2, after_crash=verify(perform)),
+        Step("p", perform, kind="pivot", max_attempts=2),
+        Step("r", perform, kind="retriable", max_attempts=2),
     ],
 )
-GONE = (Progress.UNDONE, Progress.NOT_DONE)
+GONE = (StepProgress.UNDONE, StepProgress.NOT_DONE)
 
 
 def after(plan: Plan, journal: Journal) -> Iterator[Journal]:
-    """Every journal that one act may lead to: whatever the step does, and also if its owner dies."""
+    """Return every journal that one move may lead to: whatever the step does, and also if its owner dies."""
     match next_move(plan, journal):
         case Do(number):
             name = plan[number].name
             intent = step_begun(journal, plan[number], 1)
-            yield intent  # its owner died, or it raised what says nothing
+            yield intent  # its owner died, or the exception says nothing about the effect
             yield step_done(intent, name, b"x")
             yield step_not_done(intent, name, "Final", "", final=True)
             if not intent.entries[-1].unsure:
@@ -108,47 +108,49 @@ def test_whatever_happens_the_journal_keeps_its_promises(journals: set[Journal])
     assert len(journals) > 300
     for journal in journals:
         assert not incompatibility(PLAN, journal)
-        names = [line.name for line in journal.entries]
-        progress = {line.name: line.progress for line in journal.entries}
-        undone_some = any(one in (Progress.UNDOING, Progress.UNDONE) for one in progress.values())
+        names = [entry.name for entry in journal.entries]
+        progress = {entry.name: entry.progress for entry in journal.entries}
+        undone_some = any(one in (StepProgress.UNDOING, StepProgress.UNDONE) for one in progress.values())
         if undone_some:
             assert journal.direction is Direction.COMPENSATING, "an undo before the direction"
         if journal.direction is Direction.COMPENSATING:
             assert "r" not in names, "behind the pivot there is no way back"
-            assert progress.get("p", Progress.NOT_DONE) is Progress.NOT_DONE, "nor is there from the pivot"
+            assert progress.get("p", StepProgress.NOT_DONE) is StepProgress.NOT_DONE, "nor is there from the pivot"
         if journal.direction is Direction.FORWARD:
-            assert all(one is Progress.DONE for one in list(progress.values())[:-1]), "two steps at once"
+            assert all(one is StepProgress.DONE for one in list(progress.values())[:-1]), "two steps at the same time"
 
 
-def test_the_next_act_never_breaks_a_promise(journals: set[Journal]) -> None:
+def test_the_next_move_never_breaks_a_promise(journals: set[Journal]) -> None:
     for journal in journals:
-        lines = {line.name: line for line in journal.entries}
+        entries = {entry.name: entry for entry in journal.entries}
         match next_move(PLAN, journal):
             case Undo(number):
-                assert PLAN[number].name in lines, "a step is undone that was never begun"
+                assert PLAN[number].name in entries, "a step is undone that was never begun"
                 assert PLAN[number].kind is StepKind.COMPENSATABLE
-                assert lines[PLAN[number].name].progress in (Progress.DONE, Progress.UNDOING)
-                later = [lines[step.name].progress for step in PLAN[number + 1 :] if step.name in lines]
+                assert entries[PLAN[number].name].progress in (StepProgress.DONE, StepProgress.UNDOING)
+                later = [entries[step.name].progress for step in PLAN[number + 1 :] if step.name in entries]
                 assert all(one in GONE for one in later), "something newer is not undone, or not settled"
             case Do(number):
-                line = lines.get(PLAN[number].name)
-                assert line is None or line.attempts < PLAN[number].max_attempts
+                entry = entries.get(PLAN[number].name)
+                assert entry is None or entry.attempts < PLAN[number].max_attempts
                 if journal.direction is Direction.COMPENSATING:
-                    assert line is not None, "a step is begun on the way back"
-                    assert line.progress is Progress.BEGUN, "a step is done again that is settled"
+                    assert entry is not None, "a step is begun on the way back"
+                    assert entry.progress is StepProgress.BEGUN, "a step is done again that is settled"
             case Finished(undone=True):
-                assert all(line.progress in GONE for line in journal.entries)
+                assert all(entry.progress in GONE for entry in journal.entries)
             case Finished(undone=False):
-                assert [line.progress for line in journal.entries] == [Progress.DONE] * len(PLAN)
+                assert [entry.progress for entry in journal.entries] == [StepProgress.DONE] * len(PLAN)
             case Compensate(number):
                 assert PLAN[number].kind is not StepKind.RETRIABLE
-                assert lines[PLAN[number].name].progress is Progress.NOT_DONE, "it turns before the step is settled"
+                assert entries[PLAN[number].name].progress is StepProgress.NOT_DONE, (
+                    "it turns before the step is settled"
+                )
             case VerifyStep(number):
-                assert lines[PLAN[number].name].progress is Progress.BEGUN
+                assert entries[PLAN[number].name].progress is StepProgress.BEGUN
 
 
 def test_every_journal_leads_to_an_end_or_to_a_person(journals: set[Journal]) -> None:
-    """If no owner dies and nothing fails any more, nothing goes on for ever."""
+    """If no owner dies and nothing fails any more, every saga ends."""
     for journal in journals:
         now, moves = journal, 0
         while not isinstance(move := next_move(PLAN, now), Finished | ParkSaga):
@@ -167,7 +169,7 @@ def test_every_journal_leads_to_an_end_or_to_a_person(journals: set[Journal]) ->
 
 def test_an_intent_without_a_result_is_settled_before_anything_else(journals: set[Journal]) -> None:
     for journal in journals:
-        unsettled = [line.name for line in journal.entries if line.progress is Progress.BEGUN]
+        unsettled = [entry.name for entry in journal.entries if entry.progress is StepProgress.BEGUN]
         if not unsettled:
             continue
         move = next_move(PLAN, journal)
@@ -175,22 +177,22 @@ def test_an_intent_without_a_result_is_settled_before_anything_else(journals: se
         assert PLAN[move.step].name == unsettled[0]
 
 
-def test_who_may_neither_repeat_nor_look_asks_a_person_at_once() -> None:
-    plan = plan_of("s", [Step("a", act, undo=act, after_crash="park")])
+def test_a_step_that_can_neither_be_repeated_nor_verified_is_parked_immediately() -> None:
+    plan = plan_of("s", [Step("a", perform, undo=perform, after_crash="park")])
     intent = step_begun(Journal(cycle=1), plan[0], 1)
     move = next_move(plan, intent)
     assert isinstance(move, ParkSaga)
     assert move.error_type == "Unsettled"
     assert "its worker stopped responding" in move.why
-    told = next_move(plan, attempt_failed(intent, "a", "ConnectionError", "reset"))
-    assert isinstance(told, ParkSaga)
-    assert "ConnectionError: reset" in told.why
+    parked = next_move(plan, attempt_failed(intent, "a", "ConnectionError", "reset"))
+    assert isinstance(parked, ParkSaga)
+    assert "ConnectionError: reset" in parked.why
 
 
-# ── what a person says ──
+# ── what an operator decides ──
 
 
-def test_a_person_answers_for_the_step_that_stands_in_the_way() -> None:
+def test_an_operator_resolves_the_step_that_blocks_the_saga() -> None:
     journal = step_begun(step_done(step_begun(Journal(cycle=1), PLAN[0], 1), "a", b"1"), PLAN[1], 1)
     assert journal.open_step is not None
     assert journal.open_step.name == "b"
@@ -206,8 +208,8 @@ def test_a_person_answers_for_the_step_that_stands_in_the_way() -> None:
     assert next_move(PLAN, given_up) == VerifyStep(1), "settled first, and only then undone"
 
 
-def test_nobody_gives_up_on_a_pivot_that_may_be_done() -> None:
-    plan = plan_of("s", [Step("p", act, kind="pivot", after_crash="park")])
+def test_a_pivot_that_may_be_done_cannot_be_abandoned() -> None:
+    plan = plan_of("s", [Step("p", perform, kind="pivot", after_crash="park")])
     unknown = step_begun(Journal(cycle=1), plan[0], 1)
     with pytest.raises(NotAcquired, match="cannot be undone"):
         resolve_open_step(unknown, Resolution.ABANDON)
@@ -227,19 +229,19 @@ def test_a_person_may_have_undone_it_by_hand_or_leave_it_as_it_is() -> None:
 def test_a_person_gives_up_between_two_steps_and_what_was_done_is_undone() -> None:
     between = step_done(step_begun(Journal(cycle=1), PLAN[0], 1), "a", b"1")
     assert between.open_step is None
-    ruling = resolve_open_step(between, Resolution.ABANDON)
-    assert not ruling.over
-    assert ruling.journal is not None
-    assert next_move(PLAN, ruling.journal) == Undo(0)
+    decision = resolve_open_step(between, Resolution.ABANDON)
+    assert not decision.over
+    assert decision.journal is not None
+    assert next_move(PLAN, decision.journal) == Undo(0)
     back = compensating(between, "E", "")
     assert resolve_open_step(back, Resolution.ABANDON) == SagaDecision(back), "it is being undone"
-    pivoted = replace(between, entries=(*between.entries, JournalEntry("p", Progress.DONE, 1, StepKind.PIVOT)))
+    pivoted = replace(between, entries=(*between.entries, JournalEntry("p", StepProgress.DONE, 1, StepKind.PIVOT)))
     assert resolve_open_step(pivoted, Resolution.ABANDON).over, "there is no way back any more"
 
 
 def test_retry_gives_all_attempts_again_and_lets_what_was_undone_begin_anew() -> None:
     used_up = replace(
-        step_begun(Journal(cycle=1), PLAN[0], 1), entries=(JournalEntry("a", Progress.BEGUN, 1, attempts=2),)
+        step_begun(Journal(cycle=1), PLAN[0], 1), entries=(JournalEntry("a", StepProgress.BEGUN, 1, attempts=2),)
     )
     assert isinstance(next_move(PLAN, used_up), ParkSaga)
     again = retry_open_step(used_up).journal
@@ -254,10 +256,10 @@ def test_retry_gives_all_attempts_again_and_lets_what_was_undone_begin_anew() ->
 
 # ── as text ──
 
-LINES = st.builds(
+ENTRIES = st.builds(
     JournalEntry,
     name=st.text(min_size=1, max_size=5),
-    progress=st.sampled_from(Progress),
+    progress=st.sampled_from(StepProgress),
     token=st.integers(0, 2**60),
     kind=st.sampled_from(StepKind),
     attempts=st.integers(0, 20),
@@ -271,12 +273,12 @@ LINES = st.builds(
 
 @given(
     st.builds(
-        Journal, cycle=st.integers(0, 2**60), direction=st.sampled_from(Direction), entries=st.lists(LINES).map(tuple)
+        Journal, cycle=st.integers(0, 2**60), direction=st.sampled_from(Direction), entries=st.lists(ENTRIES).map(tuple)
     )
 )
 def test_a_journal_comes_back_as_it_was(journal: Journal) -> None:
     assert journal_from(note_of(journal)) == journal
-    assert all(line.result is None for line in without_results(journal).entries)
+    assert all(entry.result is None for entry in without_results(journal).entries)
 
 
 def test_no_journal_is_none_and_a_strange_one_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""A key that is done is answered by a look: no claim is asked for, and the caller cannot tell the difference."""
+"""A completed key is answered by a lookup: no claim is made, and the caller sees no difference."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ LARGE = "large " * 20_000
 
 
 class Counted:
-    """Counts what it is asked."""
+    """Counts its claims and lookups."""
 
     claims = looks = 0
-    glance_fails = False
+    lookup_fails = False
 
     async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
         self.claims += 1
@@ -36,7 +36,7 @@ class Counted:
 
     def lookup(self, id: bytes, fingerprint: bytes) -> CompletedRecord | None:
         self.looks += 1
-        if self.glance_fails:
+        if self.lookup_fails:
             raise StoreUnavailable("the look fails")
         found: CompletedRecord | None = super().lookup(id, fingerprint)  # type: ignore[misc]
         return found
@@ -101,7 +101,7 @@ def test_the_outcome_is_the_one_that_a_claim_would_have_given(store: Store, kind
         done = once(key="k", name="work")(work)
         assert isinstance(done.outcome(), Executed)
         by_look = done.outcome()
-        asked = kind == "not storable"  # why it was not kept stands on the whole record, which a look does not show
+        asked = kind == "not storable"  # its reason is in the full record, which a lookup does not return
         assert store.claims == 1 + asked
         once.engine.lookup = None
         by_claim = done.outcome()
@@ -115,7 +115,7 @@ def test_the_outcome_is_the_one_that_a_claim_would_have_given(store: Store, kind
         assert by_look.unwrap() == (None if choices else work())
 
 
-def test_whoever_wants_no_result_is_given_none(once: Once) -> None:
+def test_a_caller_that_wants_no_result_gets_none(once: Once) -> None:
     once(key="k", name="work")(lambda: 7)()
     outcome: Any = once(key="k", name="work", store_result=False)(lambda: 7).outcome()
     assert (outcome.value, outcome.unwrap()) == (None, None)
@@ -159,20 +159,20 @@ def test_the_choices_about_what_is_done_hold(once: Once) -> None:
     assert (caught.value.value, skipping()) == (7, None)
 
 
-def test_each_is_told_as_skipped_with_the_same_details(once: Once, store: Store) -> None:
+def test_each_is_reported_as_skipped_with_the_same_details(once: Once, store: Store) -> None:
     once.run("k", int, "7")
-    told: list[Event] = []
-    once.subscribe(told.append)
+    events: list[Event] = []
+    once.subscribe(events.append)
     once.run("k", int, "7")
     once.engine.lookup = None
     once.run("k", int, "7")
-    assert [one.name for one in told] == ["skipped", "skipped"]
+    assert [one.name for one in events] == ["skipped", "skipped"]
     for name in ("key", "scope", "reason", "attempt", "token", "state", "owner"):
-        assert getattr(told[0], name) == getattr(told[1], name), name
+        assert getattr(events[0], name) == getattr(events[1], name), name
     assert store.claims == 2
 
 
-def test_a_client_that_stops_or_is_closed_answers_nothing_any_more(store: Store) -> None:
+def test_a_client_that_stops_or_is_closed_answers_no_more_calls(store: Store) -> None:
     once = Once(store)
     once.run("k", int, "7")
     once.stop()
@@ -198,7 +198,7 @@ def test_a_blocking_client_on_a_loop_is_refused_before_it_looks(once: Once, stor
 @pytest.mark.fault("F50")
 def test_a_look_that_fails_leaves_it_to_the_claim(once: Once, store: Store) -> None:
     once.run("k", int, "7")
-    store.glance_fails = True
+    store.lookup_fails = True
     assert once.run("k", int, "7") == 7
     assert (store.looks, store.claims) == (1, 2)
 
@@ -237,7 +237,7 @@ async def test_on_a_loop_a_large_result_is_decoded_elsewhere(clock: FakeClock) -
     assert (store.claims, store.looks) == (2, 1)
 
 
-async def test_an_async_client_that_stops_answers_nothing_any_more() -> None:
+async def test_an_async_client_that_stops_answers_no_more_calls() -> None:
     store = Memory()
     async with AsyncOnce(store) as once:
         await once.run("k", seven)
@@ -257,5 +257,5 @@ def test_a_look_waits_for_no_writer_and_no_other_thread(tmp_path: Path) -> None:
         writer.execute("ROLLBACK")
         writer.close()
         assert store.claims == 1
-        with store._connection._lock:  # of this thread: a look inside of a call would be one of a signal handler
+        with store._connection._lock:  # of this thread: a lookup inside a call would come from a signal handler
             assert store._connection.try_fetch("SELECT 1 WHERE 1 = length(?)", b"k") is None

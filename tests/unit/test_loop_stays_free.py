@@ -1,6 +1,6 @@
-"""No call of `AsyncOnce` blocks its event loop: what takes long is done on another thread, in gaps, or not at all.
+"""No call of `AsyncOnce` blocks its event loop: long work is done on another thread, in small steps, or not at all.
 
-How long the gaps really are is measured by `python -m bench --only loop`; here is shown why they are short.
+How long the gaps really are is measured by `python -m bench --only loop`; this file shows why they are short.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from onceward.stores.sqlite.connection import SQLiteConnection
 from tests.clients import TOO_LONG, Backend
 
 MANY: list[tuple[int, str]] = [(x, str(x)) for x in range(4_000)]
-"""Far from light, whether encoded, decoded or hashed."""
+"""Large, whether it is encoded, decoded or hashed."""
 
 FILE = sys.maxsize
-"""The size of whatever is read from a disk, which may take any time."""
+"""The size assumed for anything read from a disk, which may take any time."""
 
 
-class Watch:
-    """How large the largest value was that each watched function had to do with, on the loop's thread and elsewhere."""
+class SizeRecorder:
+    """Records the largest value that each watched function handled, on the loop's thread and on others."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch
@@ -48,16 +48,16 @@ class Watch:
         original = getattr(owner, name)
         label = f"{owner.__name__.rpartition('.')[2]}.{name}"
 
-        def watched(*args: Any, **kwargs: Any) -> Any:
+        def recorded(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
             seen = self.on_loop if threading.get_ident() == self._loop else self.elsewhere
             seen[label] = max(seen.get(label, 0), size(args, result))
             return result
 
-        self._monkeypatch.setattr(owner, name, watched)
+        self._monkeypatch.setattr(owner, name, recorded)
 
     def heavy(self) -> set[str]:
-        """What was done with something large. Nothing of that on the loop's thread."""
+        """Return the functions that handled something large. None of them ran on the loop's thread."""
         assert {name for name, size in self.on_loop.items() if size > LIGHT_BYTES} == set()
         heavy = {name for name, size in self.elsewhere.items() if size > LIGHT_BYTES}
         self.elsewhere.clear()
@@ -65,16 +65,16 @@ class Watch:
 
 
 @pytest.fixture
-def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
-    watch = Watch(monkeypatch)
-    watch.over(Codec, "encode", lambda args, _: sys.getsizeof(args[1]))
-    watch.over(Codec, "decode", lambda args, _: len(args[1]))
-    watch.over(key, "canonical", lambda _, encoded: len(encoded))
-    watch.over(fingerprint, "canonical", lambda _, encoded: len(encoded))
-    watch.over(content, "_digest", lambda *_: FILE)
+def recorder(monkeypatch: pytest.MonkeyPatch) -> SizeRecorder:
+    recorder = SizeRecorder(monkeypatch)
+    recorder.over(Codec, "encode", lambda args, _: sys.getsizeof(args[1]))
+    recorder.over(Codec, "decode", lambda args, _: len(args[1]))
+    recorder.over(key, "canonical", lambda _, encoded: len(encoded))
+    recorder.over(fingerprint, "canonical", lambda _, encoded: len(encoded))
+    recorder.over(content, "_digest", lambda *_: FILE)
     for name in ("open", "run", "try_fetch", "close"):
-        watch.over(SQLiteConnection, name, lambda *_: FILE)
-    return watch
+        recorder.over(SQLiteConnection, name, lambda *_: FILE)
+    return recorder
 
 
 @contextlib.asynccontextmanager
@@ -99,7 +99,7 @@ async def of_name(name: str) -> list[tuple[int, str]]:
 
 
 @pytest.mark.mission("A4")
-async def test_every_call_to_a_file_is_made_on_another_thread(tmp_path: Path, watch: Watch) -> None:
+async def test_every_call_to_a_file_is_made_on_another_thread(tmp_path: Path, recorder: SizeRecorder) -> None:
     async with AsyncOnce(f"sqlite:///{tmp_path}/a.db") as once:
         work = once(number)
         calls: list[Callable[[], Any]] = [
@@ -116,18 +116,18 @@ async def test_every_call_to_a_file_is_made_on_another_thread(tmp_path: Path, wa
         ]
         for call in calls:
             await call()
-            assert "SQLiteConnection.run" in watch.heavy()
+            assert "SQLiteConnection.run" in recorder.heavy()
         async with once.claim("k") as claim:
-            assert "SQLiteConnection.run" in watch.heavy()
+            assert "SQLiteConnection.run" in recorder.heavy()
             await claim.annotate(a="b")
-            assert "SQLiteConnection.run" in watch.heavy()
+            assert "SQLiteConnection.run" in recorder.heavy()
             await claim.complete(1)
-            assert "SQLiteConnection.run" in watch.heavy()
-    assert watch.heavy() >= {"SQLiteConnection.close"}
+            assert "SQLiteConnection.run" in recorder.heavy()
+    assert recorder.heavy() >= {"SQLiteConnection.close"}
 
 
 class OtherWriter:
-    """Another process that holds the write lock of a file until it is told to let go."""
+    """Another process that holds the write lock of a file until `let_go` is called."""
 
     def __init__(self, path: Path) -> None:
         script = (
@@ -145,7 +145,7 @@ class OtherWriter:
         assert self._process.stdout.readline() == "locked\n"
 
     def let_go(self) -> None:
-        """Also when it was told before."""
+        """Release the lock. May be called again."""
         if self._process.poll() is None:
             self._process.communicate("go\n", timeout=TOO_LONG)
 
@@ -163,7 +163,7 @@ def locked(path: Path) -> Iterator[OtherWriter]:
 async def test_the_loop_runs_on_while_another_process_holds_the_write_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The loop sees a call that waits for the lock, which no loop can that has to make the call itself."""
+    """The loop observes a call that waits for the lock. It could not if it had to make the call itself."""
     inside = 0
     turn = SQLiteConnection.run
 
@@ -192,7 +192,9 @@ async def test_the_loop_runs_on_while_another_process_holds_the_write_lock(
 
 
 @pytest.mark.mission("A4")
-async def test_a_file_is_hashed_on_another_thread_however_small(backend: Backend, watch: Watch, tmp_path: Path) -> None:
+async def test_a_file_is_hashed_on_another_thread_however_small(
+    backend: Backend, recorder: SizeRecorder, tmp_path: Path
+) -> None:
     small = tmp_path / "small"
     small.write_bytes(b"x")
     async with opened(backend) as once:
@@ -204,31 +206,31 @@ async def test_a_file_is_hashed_on_another_thread_however_small(backend: Backend
             for file in (small, stream):
                 for verb in (extract, extract.outcome, extract.read, extract.forget):
                     await verb(file)
-                    assert "content._digest" in watch.heavy()
+                    assert "content._digest" in recorder.heavy()
 
 
 @pytest.mark.mission("A4")
-async def test_large_arguments_are_hashed_on_another_thread(backend: Backend, watch: Watch) -> None:
+async def test_large_arguments_are_hashed_on_another_thread(backend: Backend, recorder: SizeRecorder) -> None:
     async def count(items: list[tuple[int, str]]) -> int:
         return len(items)
 
     async with opened(backend) as once:
         await once.run("given", count, MANY)
-        assert "fingerprint.canonical" in watch.heavy()
+        assert "fingerprint.canonical" in recorder.heavy()
         of_all = once(name="all")(count)
         for verb in (of_all, of_all.outcome, of_all.read, of_all.forget):
             await verb(MANY)
-            assert "key.canonical" in watch.heavy()
+            assert "key.canonical" in recorder.heavy()
         await once.map(count, [MANY], key="map:{items}")
-        assert "key.canonical" in watch.heavy()
+        assert "key.canonical" in recorder.heavy()
         await once.map(count, [MANY], key="the same for all")
-        assert "fingerprint.canonical" in watch.heavy()
+        assert "fingerprint.canonical" in recorder.heavy()
         async with once.claim("block", payload=MANY):
-            assert "fingerprint.canonical" in watch.heavy()
+            assert "fingerprint.canonical" in recorder.heavy()
 
 
 @pytest.mark.mission("A4")
-async def test_a_large_key_is_hashed_on_another_thread(backend: Backend, watch: Watch) -> None:
+async def test_a_large_key_is_hashed_on_another_thread(backend: Backend, recorder: SizeRecorder) -> None:
     async with opened(backend) as once:
         calls: list[Callable[[], Any]] = [
             lambda: once.run(MANY, number, 1),
@@ -238,43 +240,47 @@ async def test_a_large_key_is_hashed_on_another_thread(backend: Backend, watch: 
         ]
         for call in calls:
             await call()
-            assert "key.canonical" in watch.heavy()
+            assert "key.canonical" in recorder.heavy()
         async with once.claim(MANY):
-            assert "key.canonical" in watch.heavy()
+            assert "key.canonical" in recorder.heavy()
 
 
 @pytest.mark.mission("A4")
-async def test_large_results_are_encoded_and_decoded_on_another_thread(backend: Backend, watch: Watch) -> None:
+async def test_large_results_are_encoded_and_decoded_on_another_thread(
+    backend: Backend, recorder: SizeRecorder
+) -> None:
     async with opened(backend) as once:
         await once.run("large", many)
-        assert "Codec.encode" in watch.heavy()
+        assert "Codec.encode" in recorder.heavy()
         assert await once.run("large", many) == MANY
-        assert "Codec.decode" in watch.heavy()
+        assert "Codec.decode" in recorder.heavy()
         twice = await once.map(of_name, ["same", "same"], key="{name}")
         assert twice[1].value == MANY
-        assert {"Codec.encode", "Codec.decode"} <= watch.heavy()
+        assert {"Codec.encode", "Codec.decode"} <= recorder.heavy()
         async with once.claim("block") as claim:
             await claim.complete(MANY)
-            assert "Codec.encode" in watch.heavy()
+            assert "Codec.encode" in recorder.heavy()
 
 
 @pytest.mark.mission("A4")
-async def test_what_was_stored_compressed_counts_by_the_size_that_it_unpacks_to(backend: Backend, watch: Watch) -> None:
+async def test_what_was_stored_compressed_counts_by_the_size_that_it_unpacks_to(
+    backend: Backend, recorder: SizeRecorder
+) -> None:
     async def zeros() -> bytes:
         return bytes(1_000_000)
 
-    watch.over(Codec, "decode", lambda _, value: len(value))
+    recorder.over(Codec, "decode", lambda _, value: len(value))
     async with AsyncOnce(backend.open()) as once:
         await once.run("zeros", zeros)
         assert await once.run("zeros", zeros) == bytes(1_000_000)
-    assert {"Codec.encode", "Codec.decode"} <= watch.heavy()
+    assert {"Codec.encode", "Codec.decode"} <= recorder.heavy()
 
 
 @pytest.mark.mission("A4")
-async def test_a_result_over_the_limit_is_found_out_on_another_thread(backend: Backend, watch: Watch) -> None:
+async def test_a_result_over_the_limit_is_found_out_on_another_thread(backend: Backend, recorder: SizeRecorder) -> None:
     async with opened(backend) as once:
         assert await once.using(max_result_bytes=1000).run("over", many) == MANY
-        assert "Codec.encode" in watch.heavy()
+        assert "Codec.encode" in recorder.heavy()
         entry = await once.read("over")
         assert entry is not None
         assert not entry.stored
@@ -283,16 +289,16 @@ async def test_a_result_over_the_limit_is_found_out_on_another_thread(backend: B
 @pytest.mark.fault("F3")
 async def test_a_result_is_recorded_though_its_caller_is_cancelled_while_it_is_encoded(backend: Backend) -> None:
     async with opened(backend) as once:
-        thinking = asyncio.Event()
-        think = once.engine.runtime.compute
+        computing = asyncio.Event()
+        compute = once.engine.runtime.compute
 
-        async def telling(call: Any, *arguments: Any) -> Any:
-            thinking.set()
-            return await think(call, *arguments)
+        async def signalling(call: Any, *arguments: Any) -> Any:
+            computing.set()
+            return await compute(call, *arguments)
 
-        once.engine.runtime.compute = telling  # type: ignore[method-assign]
+        once.engine.runtime.compute = signalling  # type: ignore[method-assign]
         call = asyncio.create_task(once.run("k", many))
-        await thinking.wait()
+        await computing.wait()
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
@@ -324,7 +330,7 @@ async def test_a_small_call_needs_no_other_thread() -> None:
 
 
 class Turns:
-    """Counts the turns of the loop, and how much was done in each."""
+    """Counts the iterations of the loop, and the steps in each."""
 
     def __init__(self) -> None:
         self._turn = 0
@@ -352,12 +358,12 @@ class Turns:
 
 
 THOUSANDS = 3_000
-A_FEW = 2 * YIELD_EVERY  # two loops may meet in one turn, each with its own pauses
+A_FEW = 2 * YIELD_EVERY  # two loops of steps may run in one iteration, each with its own pauses
 
 
 @pytest.mark.mission("A4")
-async def test_a_map_of_thousands_lets_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a store that never waits, so that nothing but our own pauses lets anybody else run."""
+async def test_a_map_of_thousands_does_not_block_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a store that never waits, so that only our own pauses let other tasks run."""
     once, turns = AsyncOnce(MemoryStore()), Turns()
 
     def items() -> Iterable[int]:

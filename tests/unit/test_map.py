@@ -16,7 +16,7 @@ from onceward.protocol.requests import Answer, ClaimRequest
 from onceward.stores import MemoryStore
 from onceward.testing import FakeClock
 from tests.clients import Backend, SyncClient
-from tests.unit.elsewhere import owned
+from tests.unit.other_worker import owned
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def backend(tmp_path: Path, clock: FakeClock) -> Backend:
 
 
 class Handler:
-    """Remembers what it did; refuses what it is told to."""
+    """Records the items that it handled; raises for the items in `refuse`."""
 
     def __init__(self, **refuse: BaseException) -> None:
         self.done: list[Any] = []
@@ -130,10 +130,10 @@ def test_more_than_one_batch_and_a_generator(client: SyncClient) -> None:
     assert [one.value for one in outcomes] == [f"did {number}" for number in range(600)]
     assert {one.kind for one in outcomes} == {"executed"}
     assert handler.done == list(range(600))
-    assert client.heartbeat.shortest_lease() is None  # nothing is held
+    assert client.heartbeat.shortest_lease() is None  # no lease is active
 
 
-def test_no_store_is_asked_for_more_than_256_keys_at_once() -> None:
+def test_no_store_call_has_more_than_256_keys() -> None:
     class Counting(MemoryStore):
         batches: ClassVar[list[int]] = []
 
@@ -150,7 +150,7 @@ def test_nothing_in_nothing_out(client: SyncClient) -> None:
     assert mapped(client, Handler(), []) == []
 
 
-def test_what_somebody_else_is_at_follows_the_policy(client: SyncClient) -> None:
+def test_a_key_that_another_worker_is_processing_follows_the_policy(client: SyncClient) -> None:
     handler = Handler()
     with owned(client, client.once.key("a", name="n")):
         outcomes = mapped(client, handler, ["a", "b"], key="{item}", name="n", on_running="skip")
@@ -194,7 +194,7 @@ def test_a_decorated_method_keeps_its_receiver(client: SyncClient) -> None:
     assert till.taken == [1, 2]
 
 
-def test_functions_of_the_other_colour_are_refused_before_anything_runs() -> None:
+def test_functions_of_the_other_client_kind_are_refused_before_anything_runs() -> None:
     async def work(x: int) -> int:
         return x
 
@@ -215,16 +215,14 @@ async def test_async_map_takes_no_blocking_function_that_is_decorated() -> None:
 
 @pytest.mark.rival(7)
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1)])
-def test_what_was_not_begun_is_released_when_the_process_is_told_to_stop(
-    client: SyncClient, error: BaseException
-) -> None:
+def test_items_not_begun_are_released_when_the_process_stops(client: SyncClient, error: BaseException) -> None:
     handler = Handler(b=error)
     with pytest.raises(type(error)):
         mapped(client, handler, ["a", "b", "c", "d"], key="{item}", name="n")
     assert handler.done == ["a", "b"]
     states = [client.read(key, name="n") for key in "abcd"]
     assert [one and one.state for one in states] == [RecordState.COMPLETED, RecordState.FAILED, None, None]
-    assert client.heartbeat.shortest_lease() is None  # nothing is held
+    assert client.heartbeat.shortest_lease() is None  # no lease is active
     handler.refuse.clear()
     again = mapped(client.another(), handler, ["a", "b", "c", "d"], key="{item}", name="n", on_running="raise")
     assert [(one.kind, one.attempt) for one in again] == [
@@ -260,7 +258,7 @@ def test_a_key_function_that_raises_is_the_trouble_of_its_item(client: SyncClien
         outcomes[1].unwrap()
 
 
-def test_an_item_that_is_held_around_the_batch_stops_no_other(client: SyncClient) -> None:
+def test_an_item_claimed_by_the_caller_of_the_batch_stops_no_other(client: SyncClient) -> None:
     handler = Handler()
     with client.claim("b", name="n"):
         outcomes = mapped(client, handler, ["a", "b", "c"], key="{item}", name="n")

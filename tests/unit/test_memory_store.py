@@ -54,7 +54,7 @@ def test_what_was_compacted_is_still_evicted_when_its_time_is_over() -> None:
 
 
 def between(step: int, call: Callable[[], Answer], other: Callable[[], Any]) -> Answer | None:
-    """`call`, with `other` done before its step number so much, as another thread would; None: it has fewer steps."""
+    """Run `call`, with `other` before its n-th step, as another thread would. Return None if it has fewer steps."""
     steps = 0
 
     def trace(frame: FrameType, event: str, _argument: object) -> Any:
@@ -99,7 +99,7 @@ def test_whenever_another_claim_comes_in_between_one_of_the_two_gets_the_key() -
 
 
 @pytest.mark.mission("A1")
-def test_whenever_somebody_forgets_the_key_in_between_a_completion_counts_or_is_refused() -> None:
+def test_whenever_the_key_is_forgotten_in_between_a_completion_counts_or_is_refused() -> None:
     step, seen = 0, set[Verdict]()
     while True:
         step += 1
@@ -119,16 +119,16 @@ def test_whenever_somebody_forgets_the_key_in_between_a_completion_counts_or_is_
 
 
 class Overtaken(FakeClock):
-    """Somebody else gets a turn as soon as the time was told, once."""
+    """Runs `meanwhile` once, right after the store has read the clock."""
 
     meanwhile: Callable[[], object] | None = None
 
     def now(self) -> int:
-        told, meanwhile = super().now(), self.meanwhile
+        now, meanwhile = super().now(), self.meanwhile
         self.meanwhile = None
         if meanwhile is not None:
             meanwhile()
-        return told
+        return now
 
 
 @pytest.mark.parametrize("asks", ["claim", "read"])
@@ -151,7 +151,7 @@ def test_no_answer_is_older_than_the_record_that_it_shows(asks: str) -> None:
 
 @pytest.mark.mission("A1")
 def test_two_threads_that_a_debugger_stops_at_every_line_do_not_both_get_a_key() -> None:
-    """Whoever is traced gives others a turn between any two lines, also between the look and the change."""
+    """Tracing lets other threads run between any two lines, also between the read and the change."""
 
     def slowly(frame: FrameType, event: str, _argument: object) -> Any:
         if frame.f_code.co_filename not in FILES:
@@ -178,8 +178,8 @@ def test_two_threads_that_a_debugger_stops_at_every_line_do_not_both_get_a_key()
 
 
 @pytest.mark.fault("F27")
-def test_who_gave_a_claim_back_cannot_complete_it_with_the_record_that_says_so() -> None:
-    """Its owner has the very record that stands there, but that one is nobody's any more."""
+def test_a_released_claim_cannot_be_completed_with_the_released_record() -> None:
+    """Its owner has the very record that is stored, but the record no longer has an owner."""
     clock = FakeClock()
     store = MemoryStore(clock=clock)
     asked = ClaimRequest(b"id", "scope", "key", b"first", LEASE, after_crash=AfterCrash.VERIFY)
@@ -196,13 +196,13 @@ def test_who_gave_a_claim_back_cannot_complete_it_with_the_record_that_says_so()
     assert store.answer(replace(late, of=taken)).verdict is Verdict.LOST
 
 
-def test_a_completion_wakes_those_who_wait_for_its_key() -> None:
+def test_a_completion_wakes_callers_that_wait_for_its_key() -> None:
     store, woken = MemoryStore(), []
-    held = store.answer(ClaimRequest(b"id", "scope", "key", b"nonce", LEASE)).record
-    assert held is not None
+    record = store.answer(ClaimRequest(b"id", "scope", "key", b"nonce", LEASE)).record
+    assert record is not None
     store.watch(b"id", lambda: woken.append("woken"))
     for _ in range(2):  # the second says nothing new, but its reply may be the first that arrives
-        assert store.answer(Complete(b"id", held.token, b"nonce", b"", b"", of=held)).verdict is Verdict.OK
+        assert store.answer(Complete(b"id", record.token, b"nonce", b"", b"", of=record)).verdict is Verdict.OK
     assert woken == ["woken"] * 2
 
 

@@ -1,6 +1,6 @@
-"""Beside an event loop, no call into C gets more than a little, and between two pauses there are few of them.
+"""Beside an event loop, each call into C gets little data, and few of them run between two pauses.
 
-CPython lets nobody else run during such a call. `test_loop_stays_free.py` holds that large values are handed to another
+CPython runs no other thread during such a call. `test_loop_stays_free.py` checks that large values go to another
 thread at all; how long the gaps really are is measured by `python -m bench --only loop`.
 """
 
@@ -24,7 +24,7 @@ from onceward.runtime import aio
 
 MB = 1 << 20
 MANY = 30_000
-"""Of anything: at least a dozen pieces."""
+"""Large enough for at least a dozen pieces."""
 
 VALUES: dict[str, Any] = {
     "dicts": [{"id": x, "name": f"n{x}", "price": x / 4} for x in range(MANY)],
@@ -42,11 +42,11 @@ VALUES: dict[str, Any] = {
     "bytes that look like infinity": b"\xcb\x7f\xf0" * MB,
 }
 PLAIN = tuple(VALUES)[:8]
-ARGUMENTS = VALUES | {"a large text": "…" * MB, "a bytearray": bytearray(2 * MB)}  # whose results need one call
+ARGUMENTS = VALUES | {"a large text": "…" * MB, "a bytearray": bytearray(2 * MB)}  # as results they need one call
 
 
 class Spy:
-    """How much each call into C was given, in values or 32 bytes of text, and how much there was without a pause."""
+    """Records how much each call into C was given (in values or 32 bytes of text), and how much between two pauses."""
 
     def __init__(self) -> None:
         self.largest: dict[str, int] = {}
@@ -73,8 +73,8 @@ class Spy:
         self.since_pause = 0
 
 
-def heft(value: Any, *_: Any) -> int:
-    """Values, those inside too, and a share for texts: copying these is quick. Stops when it is much anyway."""
+def weight_of(value: Any, *_: Any) -> int:
+    """Count values, nested ones too, and a fraction for texts, which copy quickly. Stop when there are many."""
     total, todo = 0, [value]
     while todo and total < 100 * LIGHT:
         one = todo.pop()
@@ -88,8 +88,8 @@ def heft(value: Any, *_: Any) -> int:
     return total
 
 
-def packed_heft(data: Sized, *_: Any) -> int:
-    """About: three bytes and more for a value of most kinds, and far more for texts."""
+def packed_weight(data: Sized, *_: Any) -> int:
+    """Estimate: most values take three bytes or more, texts far more."""
     return len(data) // 9
 
 
@@ -98,7 +98,7 @@ def searched(data: bytes, start: int = 0, end: int = sys.maxsize) -> int:
 
 
 class Loader:
-    """What unpacks, in `frames` and `reader`, where it is looked up in the module."""
+    """Replaces `ormsgpack` in `frames` and `reader`, which look up `unpackb` in the module."""
 
     Ext = ormsgpack.Ext
 
@@ -107,22 +107,22 @@ class Loader:
 
     def unpackb(self, data: Any, **hooks: Any) -> Any:
         made = ormsgpack.unpackb(data, **hooks)
-        self._spy.saw("unpackb", packed_heft(data))
+        self._spy.saw("unpackb", packed_weight(data))
         return made
 
 
 @pytest.fixture
 def spy(monkeypatch: pytest.MonkeyPatch) -> Spy:
     spy = Spy()
-    spy.over(monkeypatch, canonical, "_packb", heft)
-    spy.over(monkeypatch, results, "_packb", heft)
-    spy.over(monkeypatch, results, "_unpackb", packed_heft)
+    spy.over(monkeypatch, canonical, "_packb", weight_of)
+    spy.over(monkeypatch, results, "_packb", weight_of)
+    spy.over(monkeypatch, results, "_unpackb", packed_weight)
     for module in (frames, reader):
         monkeypatch.setattr(module, "ormsgpack", Loader(spy))
     for module in (frames, writer, extensions):
-        spy.over(monkeypatch, module, "pack", heft)
+        spy.over(monkeypatch, module, "pack", weight_of)
     spy.over(monkeypatch, canonical, "_perhaps_not_finite", searched)
-    for owner, step in ((tagged, "_block"), (writer.Writer, "rewrite"), (reader.Reader, "_build")):
+    for owner, step in ((tagged, "_block"), (writer.Writer, "rewrite"), (reader.ResultReader, "_build")):
         spy.over(monkeypatch, owner, step, lambda *_: 10)  # no single call, but a step in Python, and that takes longer
     monkeypatch.setattr(aio, "YieldPoint", lambda: spy.pause)
     return spy
@@ -162,7 +162,7 @@ async def test_a_large_argument(what: str, spy: Spy, tmp_path: Path) -> None:
 
 
 def test_the_spy_sees_a_call_that_gets_everything(spy: Spy) -> None:
-    """Alone, one call is as good as many."""
+    """Outside of an event loop, a single large call is fine."""
     for what in PLAIN:
         spy.largest.clear()
         canonical.canonical(VALUES[what])
@@ -181,7 +181,7 @@ def test_a_pause_is_made_when_it_is_due_and_not_before(monkeypatch: pytest.Monke
             return self.now
 
         def sleep(self, seconds: float) -> None:
-            assert seconds > 0, "who waits has to wake up first"
+            assert seconds > 0, "a waiting thread has to wake up first"
             self.slept += 1
 
     time = Time()

@@ -65,7 +65,7 @@ def file_of(folder: Path, text: str, name: str = "onceward.toml") -> Path:
 
 
 def one(**fields: Any) -> Any:
-    """The declaration of a table that has one."""
+    """Return the only declaration of a table."""
     table: Any = {"email": fields}
     return Operations(table)["email"]
 
@@ -75,8 +75,8 @@ def one(**fields: Any) -> Any:
 
 def test_the_windows_of_the_seed_documents_are_declared_in_one_table(tmp_path: Path) -> None:
     operations = Operations.load(file_of(tmp_path, SEEDS))
-    told = {each.name: (each.written["key"], str(each.policy().window)) for each in operations}
-    assert told == {
+    declared = {each.name: (each.written["key"], str(each.policy().window)) for each in operations}
+    assert declared == {
         "email": ("email:{prospect_id}", "lasting 1d"),
         "cron": ("cron:{pattern}:{timestamp}", "lasting 1h"),
         "reply": ("reply:{message_id}", "forever"),
@@ -182,7 +182,7 @@ def test_types_of_python_may_be_added_where_the_table_leaves_them_open() -> None
     once.close()
 
 
-def test_a_window_from_the_attempt_leaves_failures_to_whoever_decided_about_them() -> None:
+def test_a_window_from_the_attempt_makes_failures_final_unless_another_setting_decides() -> None:
     from_attempt: Any = {"window": "24h", "window_from": "attempt"}
     assert one(**from_attempt).policy().final == (Exception, TimeoutError)
     assert one(**from_attempt, final=ValueError).policy().final == (ValueError,)
@@ -219,7 +219,7 @@ def test_a_client_with_operations_is_pickled_with_them(tmp_path: Path) -> None:
     assert [each.settings for each in other.operations] == [each.settings for each in once.operations]
 
 
-def test_both_colours_decorate_by_name() -> None:
+def test_sync_and_async_clients_decorate_by_name() -> None:
     once = Once(MemoryStore(), operations={"email": {"key": "{to}"}})
 
     @once.operation("email")
@@ -238,7 +238,7 @@ def test_both_colours_decorate_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"windw": "24h"}, r"email: there is no field 'windw' → did you mean 'window'\?"),
         ({"Key": "a"}, r"email: there is no field 'Key' → did you mean 'key'\?"),
@@ -267,8 +267,8 @@ def test_both_colours_decorate_by_name() -> None:
     ],
     ids=str,
 )
-def test_what_cannot_work_is_refused_when_the_table_is_made(fields: Any, told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+def test_what_cannot_work_is_refused_when_the_table_is_made(fields: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         one(**fields)
 
 
@@ -283,7 +283,7 @@ def test_an_error_in_a_file_names_file_operation_and_field(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("[operations.charge]\nfinal = 'ValueError'\n", "final takes exception types, which a file cannot name"),
         ("operations = 3\n", "operations is not a table of operations"),
@@ -292,8 +292,8 @@ def test_an_error_in_a_file_names_file_operation_and_field(tmp_path: Path) -> No
         ("[operations", "onceward.toml cannot be read"),
     ],
 )
-def test_a_file_that_declares_nothing_of_use_is_refused(tmp_path: Path, text: str, told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+def test_a_file_that_declares_nothing_of_use_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         Once(MemoryStore(), operations=file_of(tmp_path, text))
 
 
@@ -329,9 +329,11 @@ def test_a_template_that_the_function_cannot_fill_is_refused_where_it_is_decorat
 @pytest.mark.fault("F47")
 def test_a_window_shorter_than_the_retry_span_of_the_sender_is_warned_about_once_by_its_name() -> None:
     table: Any = {"email": {"key": "{to}", "window": "24h", "retry_span": "3d"}, "reply": {"window": "forever"}}
-    with pytest.warns(OncewardWarning, match=r"^email: the window \(lasting 1d\) is shorter than the sender's") as told:
+    with pytest.warns(
+        OncewardWarning, match=r"^email: the window \(lasting 1d\) is shorter than the sender's"
+    ) as warned:
         once = Once(MemoryStore(), operations=table)
-    assert len(told) == 1
+    assert len(warned) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
 
@@ -364,7 +366,7 @@ def test_a_window_added_at_the_function_is_compared_too() -> None:
 # ── the store that the same file names ──
 
 
-def test_the_store_of_the_file_counts_unless_somebody_nearer_names_another(
+def test_the_store_of_the_file_is_used_unless_a_closer_setting_names_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -377,7 +379,7 @@ def test_the_store_of_the_file_counts_unless_somebody_nearer_names_another(
     assert file(Once(operations="onceward.toml")) == "mine.db"
     assert file(Once(operations=tmp_path / "onceward.toml")) == "mine.db"
     assert file(Once("memory://", operations="onceward.toml")) == "memory"
-    assert file(Once()) == "onceward.db", "a file that nobody named is not read"
+    assert file(Once()) == "onceward.db", "a file that no setting names is not read"
     assert file(pickle.loads(pickle.dumps(Once(operations="onceward.toml")))) == "mine.db"
     monkeypatch.setenv("ONCEWARD_STORE_URL", "memory://")
     assert file(Once(operations="onceward.toml")) == "memory"

@@ -24,7 +24,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6
 
 
 class Parts(NamedTuple):
-    """What an order is made of."""
+    """The parts of an ordering."""
 
     event_time: tuple[int, int] | None
     sequence: int | None
@@ -40,7 +40,7 @@ contents = st.binary(min_size=CONTENT_BYTES, max_size=CONTENT_BYTES)
 
 
 def as_tuple(place: Parts, content: bytes) -> tuple[Any, ...]:
-    """What the order means: a missing part is lower than any other."""
+    """Return the tuple that the bytes stand for: a missing part is lower than any other."""
     parts = (place.event_time, place.sequence, place.publish_time, place.message_id)
     return (*((0,) if part is None else (1, part) for part in parts), content)
 
@@ -69,11 +69,11 @@ def test_sorting_bytes_is_sorting_tuples(given: list[tuple[Parts, bytes]]) -> No
 
 
 @given(places, contents)
-def test_an_order_tells_what_it_was_made_of(place: Parts, content: bytes) -> None:
-    told = decode_ordering(place.order(content))
+def test_an_order_decodes_to_its_parts(place: Parts, content: bytes) -> None:
+    decoded = decode_ordering(place.order(content))
     assert content_of(place.order(content)) == content
-    assert (told.sequence, told.message_id) == (place.sequence, place.message_id)
-    for seen, meant in ((told.event_time, place.event_time), (told.publish_time, place.publish_time)):
+    assert (decoded.sequence, decoded.message_id) == (place.sequence, place.message_id)
+    for seen, meant in ((decoded.event_time, place.event_time), (decoded.publish_time, place.publish_time)):
         assert (seen is None) is (meant is None)
         assert meant is None or seen is None or instant(seen, "time")[0] == meant[0]
 
@@ -161,7 +161,7 @@ def test_an_ordering_that_orders_nothing_is_refused(given: Any) -> None:
     ],
     ids=repr,
 )
-def test_what_names_no_place_is_refused(given: Any, says: str) -> None:
+def test_an_ordering_without_a_valid_position_is_refused(given: Any, says: str) -> None:
     with pytest.raises(InvalidKey, match=says):
         position_of(given)
 

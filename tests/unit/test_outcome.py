@@ -25,7 +25,7 @@ EVERY = (Executed, Replayed, Running, Mismatch, Failed, Parked, Stale, Unknown)
 FALSY: list[Any] = [None, 0, "", [], {}, False, 0.0, b""]
 
 
-def test_the_eight_outcomes_are_told_apart_by_kind() -> None:
+def test_the_eight_outcomes_are_distinguished_by_kind() -> None:
     assert {one.kind for one in EVERY} == {
         "executed",
         "replayed",
@@ -79,7 +79,7 @@ def test_a_replay_without_its_result_says_so_unless_that_was_declared() -> None:
     assert Replayed[None](key="k", stored=False, declared=True).unwrap() is None
 
 
-def test_running_tells_whether_we_had_waited_and_when_to_come_back() -> None:
+def test_running_shows_whether_the_call_had_waited_and_when_to_retry() -> None:
     with pytest.raises(errors.AlreadyRunning, match="worker-3") as found:
         Running(key="k", owner="worker-3", retry_after=4.2).unwrap()
     assert type(found.value) is errors.AlreadyRunning
@@ -135,7 +135,7 @@ def test_an_unconfirmed_result_is_unknown_and_not_lost() -> None:
 
 
 @pytest.mark.fault("F41")
-def test_a_replaced_owner_is_told_that_its_result_was_not_stored() -> None:
+def test_a_replaced_owner_gets_an_error_that_its_result_was_not_stored() -> None:
     with pytest.raises(errors.LeaseLost, match="not stored"):
         Unknown(key="k", value=42, lost=True).unwrap()
 
@@ -146,7 +146,7 @@ def test_the_bare_outcome_answers_nothing() -> None:
 
 
 def test_outcome_is_a_class_when_it_runs() -> None:
-    """Type checkers see a union, which tells them more."""
+    """Type checkers see a union, which is more precise."""
     outcome: Any = Outcome
     assert all(issubclass(one, outcome) for one in EVERY)
     assert isinstance(Executed(key="k"), outcome)

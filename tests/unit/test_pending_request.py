@@ -1,4 +1,4 @@
-"""A request whose task is woken in the turn in which its answer comes, and that no cancellation takes back."""
+"""A request whose task resumes in the loop iteration in which its answer arrives. No cancellation takes it back."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.unit.batcher_calls import request
 
 THERE = Answer(Verdict.OK, None, 1)
 
-whose: ContextVar[str] = ContextVar("whose", default="nobody's")
+whose: ContextVar[str] = ContextVar("whose", default="none")
 
 
-def passenger() -> PendingRequest:
+def new_request() -> PendingRequest:
     return PendingRequest(request("a"), TOO_LONG, asyncio.get_running_loop().create_future())
 
 
@@ -29,18 +29,18 @@ async def until_it_waits() -> None:
     await asyncio.sleep(0)
 
 
-def from_a_callback(landed: Sequence[PendingRequest]) -> None:
-    """As a flight lands: in no task."""
-    asyncio.get_running_loop().call_soon(deliver_results, landed, [THERE] * len(landed))
+def from_a_callback(requests: Sequence[PendingRequest]) -> None:
+    """Deliver the results of a batch outside of any task."""
+    asyncio.get_running_loop().call_soon(deliver_results, requests, [THERE] * len(requests))
 
 
-async def plainly(one: PendingRequest) -> Answer:
+async def unshielded(one: PendingRequest) -> Answer:
     [answer] = await one
     return answer
 
 
 async def staying(one: PendingRequest) -> Answer:
-    """As the flows do it."""
+    """Wait as the flows do."""
     try:
         return await one.future
     except BaseException as error:
@@ -49,7 +49,7 @@ async def staying(one: PendingRequest) -> Answer:
 
 
 async def finishing(one: PendingRequest) -> Answer:
-    """As every other call does it."""
+    """Wait as every other call does."""
     [answer], cancelled = await AsyncioRuntime().shield(one)
     if cancelled is not None:
         raise cancelled from RuntimeError(answer.verdict)
@@ -57,13 +57,13 @@ async def finishing(one: PendingRequest) -> Answer:
 
 
 stays = pytest.mark.parametrize("wait", [staying, finishing])
-waits = pytest.mark.parametrize("wait", [plainly, staying, finishing])
+waits = pytest.mark.parametrize("wait", [unshielded, staying, finishing])
 Wait = Callable[[PendingRequest], Any]
 
 
 @waits
-async def test_those_who_land_together_go_on_in_the_same_turn(wait: Wait) -> None:
-    three, order = [passenger(), passenger(), passenger()], []
+async def test_tasks_whose_results_arrive_together_resume_in_the_same_iteration(wait: Wait) -> None:
+    three, order = [new_request(), new_request(), new_request()], []
 
     async def call(number: int) -> None:
         order.append((number, await wait(three[number])))
@@ -76,8 +76,8 @@ async def test_those_who_land_together_go_on_in_the_same_turn(wait: Wait) -> Non
     assert order == [(number, THERE) for number in range(4)]
 
 
-async def test_each_goes_on_in_its_own_context() -> None:
-    two, seen = [passenger(), passenger()], []
+async def test_each_task_resumes_in_its_own_context() -> None:
+    two, seen = [new_request(), new_request()], []
 
     async def call(number: int) -> None:
         whose.set(f"of {number}")
@@ -89,12 +89,12 @@ async def test_each_goes_on_in_its_own_context() -> None:
     from_a_callback(two)
     await asyncio.gather(*tasks)
     assert seen == ["of 0", "of 1"]
-    assert whose.get() == "nobody's"
+    assert whose.get() == "none"
 
 
-async def test_inside_of_a_task_they_are_woken_soon() -> None:
-    """A task cannot step into another: what fails at once is told by the task that has just boarded."""
-    one = passenger()
+async def test_results_delivered_inside_a_task_wake_the_waiters_soon() -> None:
+    """A task cannot step another one: the task that has just queued its request delivers an immediate failure."""
+    one = new_request()
     task = asyncio.ensure_future(staying(one))
     await until_it_waits()
     deliver_results([one], [THERE])
@@ -102,8 +102,8 @@ async def test_inside_of_a_task_they_are_woken_soon() -> None:
     assert await task is THERE
 
 
-async def test_who_does_not_wait_yet_finds_the_answer_there() -> None:
-    early, left = passenger(), passenger()
+async def test_a_task_that_does_not_wait_yet_finds_the_answer() -> None:
+    early, left = new_request(), new_request()
     left.future.cancel()
     left.keeps_waiting = False
     from_a_callback([early, left])
@@ -113,7 +113,7 @@ async def test_who_does_not_wait_yet_finds_the_answer_there() -> None:
 
 
 @pytest.mark.fault("F51")
-def test_ctrl_c_in_one_of_them_leaves_nobody_asleep() -> None:
+def test_ctrl_c_in_one_task_still_wakes_the_others() -> None:
     loop = asyncio.new_event_loop()
     done: list[int] = []
 
@@ -141,13 +141,13 @@ def test_ctrl_c_in_one_of_them_leaves_nobody_asleep() -> None:
 @pytest.mark.fault("F28")
 @stays
 async def test_a_cancelled_task_gets_its_answer_and_the_cancellation_with_it(wait: Wait) -> None:
-    one = passenger()
+    one = new_request()
     task = asyncio.ensure_future(wait(one))
     await until_it_waits()
     for _ in range(3):
         task.cancel()
         await until_it_waits()
-        assert not task.done(), "its request is under way"
+        assert not task.done(), "its request is in flight"
     assert not one.is_done()
     from_a_callback([one])
     with pytest.raises(asyncio.CancelledError) as caught:
@@ -159,7 +159,7 @@ async def test_a_cancelled_task_gets_its_answer_and_the_cancellation_with_it(wai
 @stays
 @pytest.mark.parametrize("turns", [0, 1, 2])
 async def test_a_task_that_is_cancelled_just_as_its_answer_comes_gets_both(wait: Wait, turns: int) -> None:
-    one = passenger()
+    one = new_request()
     task = asyncio.ensure_future(wait(one))
     await until_it_waits()
     task.cancel()
@@ -174,7 +174,7 @@ async def test_a_task_that_is_cancelled_just_as_its_answer_comes_gets_both(wait:
 @pytest.mark.fault("F28")
 @stays
 async def test_a_task_that_is_cancelled_when_its_answer_is_there_gets_both(wait: Wait) -> None:
-    one = passenger()
+    one = new_request()
     task = asyncio.ensure_future(wait(one))
     await until_it_waits()
     deliver_results([one], [THERE])
@@ -185,8 +185,8 @@ async def test_a_task_that_is_cancelled_when_its_answer_is_there_gets_both(wait:
 
 
 @waits
-async def test_what_fails_is_told_to_whoever_waits(wait: Wait) -> None:
-    one = passenger()
+async def test_a_failure_is_raised_in_the_waiting_task(wait: Wait) -> None:
+    one = new_request()
     task = asyncio.ensure_future(wait(one))
     await until_it_waits()
     one.fail(StoreUnavailable("no answer"))
@@ -198,7 +198,7 @@ async def test_what_fails_is_told_to_whoever_waits(wait: Wait) -> None:
 @stays
 @pytest.mark.parametrize("turns", [0, 1])
 async def test_a_cancelled_task_whose_request_fails_is_cancelled_for_that_reason(wait: Wait, turns: int) -> None:
-    one = passenger()
+    one = new_request()
     task = asyncio.ensure_future(wait(one))
     await until_it_waits()
     task.cancel()
@@ -210,19 +210,19 @@ async def test_a_cancelled_task_whose_request_fails_is_cancelled_for_that_reason
     assert isinstance(caught.value.__cause__, StoreUnavailable)
 
 
-async def test_who_waits_in_any_other_way_leaves_when_it_is_cancelled() -> None:
-    one = passenger()
-    task = asyncio.ensure_future(plainly(one))
+async def test_a_task_that_awaits_it_unshielded_ends_when_it_is_cancelled() -> None:
+    one = new_request()
+    task = asyncio.ensure_future(unshielded(one))
     await until_it_waits()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert one.is_done()
     one.resolve(THERE)
-    one.fail(StoreUnavailable("nobody hears it"))
+    one.fail(StoreUnavailable("not delivered"))
 
 
-async def test_what_nobody_waits_for_may_fail_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
-    passenger().fail(StoreUnavailable("no answer"))
+async def test_a_request_without_a_waiter_may_fail_silently(caplog: pytest.LogCaptureFixture) -> None:
+    new_request().fail(StoreUnavailable("no answer"))
     await until_it_waits()
     assert not caplog.records

@@ -1,7 +1,7 @@
-"""Large values are hashed, encoded and decoded in pieces, and nobody can tell: the same bytes, the same values.
+"""Large values are hashed, encoded and decoded in pieces, with no visible difference: the same bytes, the same values.
 
-Here the pieces are made so small that small values have many. That large ones are really cut is held by
-`test_no_call_takes_long.py`.
+Here the pieces are made so small that small values have many. `test_no_call_takes_long.py` checks that
+large ones are really cut.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ limits = st.integers(1, 60)
 
 
 def encoding(value: Any) -> bytes | str:
-    """What becomes of an argument, be it refused."""
+    """Return the encoding of an argument, or its refusal."""
     try:
         return canonical(value)
     except InvalidKey as error:
@@ -85,7 +85,7 @@ def test_pieces_of_any_size_join_to_what_one_call_packs(value: Any, light: int) 
 @example([bytearray(b"abc" * 30), memoryview(b"defghi" * 30)], 1)
 @example("…" * 300 + "\ud800", 7)
 @example(["…" * 300, "x" * 70_000, "é" * 20], 7)
-def test_a_key_is_the_same_whether_or_not_somebody_waits(value: Any, light: int) -> None:
+def test_a_key_is_the_same_with_or_without_pauses(value: Any, light: int) -> None:
     alone = encoding(value)
     with pieces_of(light):
         assert beside_others(encoding, value) == alone
@@ -154,7 +154,7 @@ def test_many_are_sorted_and_collected_with_pauses() -> None:
     assert len(pauses) >= 2 * 20_000 // 4_096
 
 
-def test_a_list_that_somebody_shortens_meanwhile_is_refused() -> None:
+def test_a_list_that_is_shortened_meanwhile_is_refused() -> None:
     items = [*range(100_000)]
     with pytest.raises(InvalidKey, match="changed while it was hashed"):
         beside_others(canonical, {"items": items}, pause=lambda: items.__delitem__(-1))
@@ -164,7 +164,7 @@ def test_a_list_that_somebody_shortens_meanwhile_is_refused() -> None:
 
 
 @pytest.mark.parametrize("change", [lambda items: items.append(1), lambda items: items.pop()])
-def test_a_list_that_somebody_changes_meanwhile_is_stored_as_it_came(change: Any) -> None:
+def test_a_list_that_is_changed_meanwhile_is_stored_as_it_was_read(change: Any) -> None:
     """Never as something that cannot be read, and never without end."""
     items = [*range(100_000)]
     stored = ANYTHING.decode(b"".join(beside_others(ANYTHING.pieces, items, pause=lambda: change(items))))
@@ -175,7 +175,7 @@ def test_a_list_that_somebody_changes_meanwhile_is_stored_as_it_came(change: Any
 @settings(max_examples=150, deadline=None)
 @given(plain)
 def test_the_weight_is_never_more_than_the_packed_bytes(value: Any) -> None:
-    """So that what was packed and is short needs no look: it is light."""
+    """So a short packed value is light, and needs no further check."""
     assert weigh(value) <= len(ormsgpack.packb(value, option=EXACT))
 
 
@@ -191,12 +191,12 @@ def test_the_weight_is_never_more_than_the_packed_bytes(value: Any) -> None:
 def test_results_in_frames_of_any_size_come_back_with_their_types(value: Any, light: int) -> None:
     with pieces_of(light):
         data = ANYTHING.encode(value)
-        assert b"".join(ANYTHING.pieces(value)) == data, "equal results are equal bytes, whoever encodes them"
+        assert b"".join(ANYTHING.pieces(value)) == data, "equal results are equal bytes, whichever path encodes them"
         assert b"".join(beside_others(ANYTHING.pieces, value)) == data
         assert exactly(ANYTHING.decode(data), value)
         assert exactly(ANYTHING.decode(memoryview(data)), value)
         assert exactly(beside_others(ANYTHING.decode, data), value)
-    assert exactly(ANYTHING.decode(data), value), "a reader needs not the writer's sizes"
+    assert exactly(ANYTHING.decode(data), value), "a reader does not need the writer's sizes"
 
 
 @settings(max_examples=100, deadline=None)
@@ -262,7 +262,7 @@ def test_instances_with_a_lot_in_them_come_back() -> None:
     assert declared.decode(data) == [report, report]
 
 
-def test_where_something_cannot_be_stored_is_told_as_ever() -> None:
+def test_the_path_of_an_unstorable_value_is_reported_as_before() -> None:
     value = {"rows": [Decimal(x) for x in range(20_000)] + [object()]}
     with pytest.raises(
         Unstorable, match=r"result\['rows'\]\[20000\]: builtins:object is not a type that can be stored"
@@ -328,8 +328,8 @@ def test_large_values_are_cut_where_they_always_were(value: Any, expected: str) 
 @pytest.mark.fault("F25", "F26")
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**32), st.binary(max_size=3))
-def test_frames_that_nobody_wrote_are_called_corrupt_and_nothing_else(place: int, change: bytes) -> None:
-    """Under a right checksum, as a forger would have it."""
+def test_invalid_frames_are_reported_as_corrupt_and_nothing_else(place: int, change: bytes) -> None:
+    """With a valid checksum, as a forger would write it."""
     with pieces_of(10):
         data = ANYTHING.encode({"a": [*range(30)], "b": [bytes(40), {"c": (1, 2, [3] * 20)}]})
         place %= len(data)
@@ -345,7 +345,7 @@ def part(number: int) -> Any:
 
 
 def forged(*frames: tuple[int, int, Any]) -> bytes:
-    """Frames as a forger would have them: kind, part, content."""
+    """Build frames as a forger would: kind, part, content."""
     packed = [(kind, number, pack(content)) for kind, number, content in frames]
     return MARK + b"".join(struct.pack(">BII", kind, number, len(data)) + data for kind, number, data in packed)
 
@@ -369,7 +369,7 @@ def twice_each(levels: int) -> list[tuple[int, int, Any]]:
     ids=["would hash for ages", "shares a part", "contains itself", "contains itself, as a dict", "from behind"],
 )
 def test_a_part_stands_in_one_place_only(data: bytes) -> None:
-    """As it is written: else a few bytes could make a value that nobody can hash, or one that contains itself."""
+    """As it is written. Otherwise a few bytes could make a value too large to hash, or one that contains itself."""
     with pytest.raises(ResultCorrupt):
         ANYTHING.decode(data)
 

@@ -183,6 +183,6 @@ def test_a_fingerprint_is_all_none_or_named_arguments() -> None:
 @pytest.mark.rival(21)
 @pytest.mark.fault("F52")
 @pytest.mark.parametrize("lease", ["50ms", "3s", "600s", "7d"])
-def test_a_store_call_may_take_a_third_of_the_lease_at_most_and_never_long(lease: str) -> None:
+def test_a_store_call_may_take_a_third_of_the_lease_at_most_and_has_an_upper_limit(lease: str) -> None:
     policy = with_one("lease", lease)
     assert 0 < policy.call_timeout <= min(policy.lease / 3 / SECOND, 5)

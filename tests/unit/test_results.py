@@ -28,7 +28,6 @@ from tests.unit.result_classes import (
     MONEY,
     ORDER,
     Level,
-    Line,
     Mode,
     Model,
     ModelPage,
@@ -38,6 +37,7 @@ from tests.unit.result_classes import (
     Node,
     Open,
     Order,
+    OrderLine,
     Page,
     Parcel,
     Point,
@@ -63,7 +63,7 @@ def test_the_fast_way_and_the_careful_way_write_the_same_format(value: Any) -> N
 
 
 @given(st.sets(st.text() | st.integers()))
-@example({0, 8, 16})  # these collide in a small set, whose order then tells in which order it was filled
+@example({0, 8, 16})  # these collide in a small set, whose order then depends on the order of insertion
 def test_equal_sets_are_equal_bytes(value: set[Any]) -> None:
     refilled: set[Any] = set()
     refilled.update(reversed(list(value)))
@@ -143,7 +143,7 @@ def test_an_ordered_dict_keeps_the_order_it_was_given_later() -> None:
         (Rights.READ | Rights.WRITE, Rights),
         (Mode.RED, typing.Literal[Mode.RED]),
         ({Name.A: 1}, dict[Name, int]),
-        (ORDER.lines[0], Line),
+        (ORDER.lines[0], OrderLine),
         (ORDER, Order | None),
         (None, typing.Optional[Order]),  # noqa: UP045  # the old spelling is walked too
         ([ORDER], list[Order]),
@@ -187,23 +187,23 @@ def test_a_pydantic_model_comes_back_whole_with_excluded_private_and_extra_parts
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="`type X = …` came with Python 3.12")
 def test_a_type_alias_declares_what_it_stands_for() -> None:
     space: dict[str, Any] = {"Point": Point}
-    exec("type Alias = list[Point]\ntype Lost = list[Nowhere]", space)
+    exec("type Alias = list[Point]\ntype Lost = list[Undefined]", space)
     assert_comes_back([Point(1)], space["Alias"])
     assert ResultType(space["Lost"]).classes == ()
 
 
 def test_type_variables_declare_their_bound_and_constraints() -> None:
     bound = typing.TypeVar("bound", bound=Point)
-    either = typing.TypeVar("either", Line, Mode)
+    either = typing.TypeVar("either", OrderLine, Mode)
     names = " ".join(ResultType(tuple[bound, either]).classes)  # type: ignore[valid-type]
-    assert all(name in names for name in ("Point", "Line", "Mode"))
+    assert all(name in names for name in ("Point", "OrderLine", "Mode"))
 
 
 def test_one_annotation_that_cannot_be_resolved_does_not_hide_the_others() -> None:
     @dataclasses.dataclass
     class Partly:
         point: Point
-        ghost: Nowhere | None = None  # type: ignore[name-defined]  # noqa: F821
+        ghost: Undefined | None = None  # type: ignore[name-defined]  # noqa: F821
         again: Partly | None = None
 
     assert_comes_back(Partly(Point(1), None, Partly(Point(2))), Partly)

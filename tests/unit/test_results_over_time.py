@@ -62,7 +62,7 @@ def test_a_class_that_moved_is_not_guessed(declared: tuple[str, ...]) -> None:
     known = [in_module(*one.partition(".")[::2]) if "." in one else in_module(one) for one in declared]
     with pytest.raises(ResultCorrupt, match="does not name") as refused:
         ResultType(typing.Union[tuple(known)]).decode(stored)  # noqa: UP007 (made of a list)
-    assert "run the work again" in str(refused.value)  # who reads "forget the key" must know what that does
+    assert "run the work again" in str(refused.value)  # the hint "forget the key" must say what that does
 
 
 def versions(old: Any, new: Any) -> tuple[ResultType, ResultType]:

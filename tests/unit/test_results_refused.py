@@ -18,7 +18,7 @@ import ormsgpack
 import pytest
 
 from onceward.results.result_type import MAX_DEPTH, ResultType, Unstorable
-from tests.unit.result_classes import Line, Names, Node, Order, Point, Words
+from tests.unit.result_classes import Names, Node, Order, OrderLine, Point, Words
 from tests.unit.result_values import ANYTHING, assert_comes_back
 
 
@@ -27,7 +27,7 @@ class Opaque:
 
 
 @dataclasses.dataclass
-class SubLine(Line):
+class SubOrderLine(OrderLine):
     pass
 
 
@@ -63,14 +63,14 @@ def closed_coroutine() -> Any:
         lambda: iter([]),
         lambda: types.SimpleNamespace(a=1),
         lambda: collections.defaultdict(list),
-        lambda: SubLine("a", decimal.Decimal(1)),
+        lambda: SubOrderLine("a", decimal.Decimal(1)),
         lambda: Words("not declared"),
         lambda: dt.datetime(2024, 1, 1, tzinfo=Zone()),
     ],
 )
 def test_what_cannot_come_back_is_refused_while_encoding(make: Callable[[], Any]) -> None:
     with pytest.raises(Unstorable):
-        ResultType(Line).encode({"deep": [make()]})
+        ResultType(OrderLine).encode({"deep": [make()]})
 
 
 class Zone(dt.tzinfo):
@@ -109,13 +109,13 @@ def test_the_refusal_says_where_and_why() -> None:
 
 
 def test_hidden_state_is_refused_rather_than_lost() -> None:
-    line = Line("a", decimal.Decimal(1))
+    line = OrderLine("a", decimal.Decimal(1))
     line.extra = 1  # type: ignore[attr-defined]
     words = Names(["a"])
     words.extra = 1  # type: ignore[attr-defined]
     for value in (line, words):
         with pytest.raises(Unstorable, match="has 'extra' outside its declared fields"):
-            ResultType(Line | Names).encode(value)
+            ResultType(OrderLine | Names).encode(value)
 
     class Base:
         __slots__ = ("__hidden",)
@@ -162,9 +162,9 @@ def test_a_class_that_does_not_survive_the_round_trip_is_refused() -> None:
 
 def test_a_half_initialised_instance_is_refused() -> None:
     with pytest.raises(Unstorable, match="'price' is missing"):
-        half = Line.__new__(Line)
+        half = OrderLine.__new__(OrderLine)
         half.sku = "a"
-        ResultType(Line).encode(half)
+        ResultType(OrderLine).encode(half)
 
 
 def test_broken_user_code_is_a_refusal_not_a_crash() -> None:

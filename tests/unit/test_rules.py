@@ -19,7 +19,7 @@ SCOPE = "shop/charge"
 DEFAULT = Thresholds()
 
 Cells = Mapping[tuple[int, str, str], int]
-"""By hours ago, scope and name."""
+"""Return totals from counts by hours ago, scope and name."""
 
 
 def figures(cells: Cells, old_pending: Mapping[str, int] | None = None) -> Figures:
@@ -42,13 +42,13 @@ def test_a_store_in_which_nothing_was_counted_breaks_no_rule() -> None:
     assert broken({}) == []
 
 
-# ── an hour of trouble ──
+# ── an hour of problems ──
 
 
 @pytest.mark.mission("A8")
 @pytest.mark.parametrize("ago", [0, 1])
 @pytest.mark.parametrize(("name", "limit"), [("claim_errors", 10), ("renewal_failures", 5)])
-def test_trouble_of_an_hour_is_told_from_one_above_the_limit_on(name: str, limit: int, ago: int) -> None:
+def test_problems_of_an_hour_are_reported_from_one_above_the_limit(name: str, limit: int, ago: int) -> None:
     assert broken({(ago, SCOPE, name): limit}) == []
     [found] = broken({(ago, SCOPE, name): limit + 1})
     assert (found.rule, found.scope, found.figure, found.limit) == (name, "", limit + 1, limit)
@@ -58,7 +58,7 @@ def test_trouble_of_an_hour_is_told_from_one_above_the_limit_on(name: str, limit
 
 @pytest.mark.mission("A8")
 @pytest.mark.parametrize(("name", "limit"), [("claim_errors", 10), ("renewal_failures", 5)])
-def test_trouble_is_added_up_over_scopes_but_not_over_hours(name: str, limit: int) -> None:
+def test_problems_are_added_up_over_scopes_but_not_over_hours(name: str, limit: int) -> None:
     assert names(broken({(0, SCOPE, name): limit, (0, "shop/other", name): 1})) == [name]
     assert broken({(0, SCOPE, name): limit, (1, SCOPE, name): limit}) == []
     assert broken({(2, SCOPE, name): 10 * limit}) == [], "two hours ago is not now"
@@ -70,7 +70,7 @@ def test_a_skipped_duplicate_is_no_claim_error() -> None:
 
 
 @pytest.mark.mission("A8")
-def test_records_that_are_pending_for_long_are_told_from_the_fourth_on() -> None:
+def test_records_that_are_pending_for_long_are_reported_from_the_fourth_on() -> None:
     assert broken({}, {SCOPE: 2, "shop/other": 1}) == []
     [found] = broken({}, {SCOPE: 3, "shop/other": 1})
     assert (found.rule, found.figure) == ("old_pending", 4)
@@ -79,7 +79,7 @@ def test_records_that_are_pending_for_long_are_told_from_the_fourth_on() -> None
 
 
 @pytest.mark.mission("A9")
-def test_a_single_unprotected_run_of_the_last_day_is_told() -> None:
+def test_a_single_unprotected_run_of_the_last_day_is_reported() -> None:
     assert broken({(24, SCOPE, "unprotected"): 1}) == []
     assert names(broken({(23, SCOPE, "unprotected"): 1})) == ["unprotected"]
 
@@ -92,7 +92,7 @@ def replays(replayed: int, executed: int, ago: int = 0) -> dict[tuple[int, str, 
 
 
 @pytest.mark.mission("B8")
-def test_a_replay_rate_of_five_percent_is_well_and_above_it_is_said_out_loud() -> None:
+def test_a_replay_rate_of_five_percent_is_fine_and_above_it_is_reported() -> None:
     assert broken(replays(5, 95)) == []
     [found] = broken(replays(6, 94))
     assert (found.rule, found.scope) == ("replay_rate", SCOPE)
@@ -127,7 +127,7 @@ def test_events_that_were_applied_count_as_calls() -> None:
 @pytest.mark.parametrize(
     "scope", ["shop/schedule:nightly", f"shop/{ALERT}", "shop/email", "shop/email#2", "shop/greet"]
 )
-def test_operations_whose_replays_are_the_point_are_passed_by(scope: str) -> None:
+def test_operations_whose_replays_are_intended_are_skipped(scope: str) -> None:
     limits = parse_thresholds({"replays_expected": ["email", "shop/greet"]})
     cells = {(0, scope, "replayed"): 50, (0, scope, "executed"): 50}
     assert broken(cells, limits=limits) == []
@@ -158,7 +158,7 @@ def test_a_single_replay_in_two_weeks_is_enough() -> None:
 
 
 @pytest.mark.mission("B8")
-def test_before_two_weeks_were_counted_nothing_is_said() -> None:
+def test_nothing_is_reported_before_two_weeks_were_counted() -> None:
     cells = fortnight(5_000)
     del cells[24 * 14, SCOPE, "running"]
     assert broken({**cells, (24 * 14 - 1, SCOPE, "running"): 1}) == []

@@ -97,7 +97,7 @@ def test_pauses_grow_and_end() -> None:
 
 
 @pytest.mark.parametrize("choice", ["after_crash", "final", "not_applied", "max_attempts", "retry_delay"])
-def test_what_concerns_a_step_is_said_there(choice: str) -> None:
+def test_settings_of_a_step_are_refused_on_the_saga(choice: str) -> None:
     with Once(MemoryStore()) as once, pytest.raises(ConfigurationError, match=f"{choice} is declared at a step"):
         once.saga("s", UNDOABLE, **{choice: 1})  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""A coroutine that its task runs to the end, whoever cancels that task meanwhile."""
+"""A coroutine that its task runs to the end, even if that task is cancelled meanwhile."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def future() -> asyncio.Future[str]:
 
 
 async def tried_twice(futures: Futures) -> str:
-    """As a settlement: what fails is asked once more."""
+    """Retry once after a failure, as a settlement does."""
     try:
         return await futures[0]
     except StoreUnavailable:
@@ -37,7 +37,7 @@ async def test_what_it_waits_for_may_fail_and_is_its_own_to_handle() -> None:
 
 
 @pytest.mark.fault("F28")
-async def test_a_cancelled_task_runs_it_to_the_end_and_is_told_afterwards() -> None:
+async def test_a_cancelled_task_runs_it_to_the_end_and_is_cancelled_afterwards() -> None:
     two = [future(), future()]
     task = asyncio.ensure_future(finished(two))
     await asyncio.sleep(0)

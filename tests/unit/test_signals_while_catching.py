@@ -1,4 +1,4 @@
-"""Where we catch whatever the code of a value, a cipher or a listener raises, what a signal handler raises goes on."""
+"""Exceptions of values, ciphers and listeners are caught, but those of a signal handler propagate."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RECORD = bytes(32)
 
 
 class TimeIsUp(Exception):
-    """As a task queue raises it from its handler."""
+    """What a task queue raises from its signal handler."""
 
 
 def on_signal(*_: Any) -> None:
@@ -57,7 +57,7 @@ def fail() -> None:
 
 @dataclasses.dataclass
 class Reading:
-    """Whose attribute is read while it is encoded."""
+    """A value whose attribute is read while it is encoded."""
 
     when_read: Callable[[], None]
 
@@ -101,7 +101,7 @@ def test_while_a_cipher_is_used() -> None:
         striking.decode(encoded.data, RECORD)
 
 
-def test_while_a_listener_hears() -> None:
+def test_while_a_listener_runs() -> None:
     complaints: list[Exception] = []
     bus = Bus(lambda _: None, lambda _: True, lambda _, error: complaints.append(error))
     event = Event(name="acquired", key="k", scope="s")
@@ -116,7 +116,7 @@ def test_while_a_listener_hears() -> None:
 
 @pytest.mark.fault("F3")
 def test_the_result_is_recorded_all_the_same() -> None:
-    """What had to be encoded is encoded again before the exception goes on its way."""
+    """The result is encoded again before the exception propagates."""
     struck: list[bool] = []
 
     def strike_once() -> None:
@@ -137,7 +137,7 @@ def test_the_result_is_recorded_all_the_same() -> None:
 
 
 def test_a_handler_that_was_replaced_does_not_count_any_more() -> None:
-    """It cannot be told from any other function then: this is how far it goes."""
+    """After that it cannot be distinguished from any other function: this is a documented limit."""
     with pytest.raises(TimeIsUp) as caught:
         strike()
     assert came_by_signal(caught.value)

@@ -106,7 +106,7 @@ def changes(draw: st.DrawFn) -> datetime:
 
 
 def shown_by_brute_force(pattern: str, zone: str, since: datetime, until: datetime) -> list[datetime]:
-    """The definition, minute by minute; cronsim only says whether a time on the wall matches."""
+    """The definition, minute by minute; cronsim only decides whether a local time matches."""
     reader, clock = timetable(pattern, zone).pattern, ZoneInfo(zone)
     found: set[datetime] = set()
     if not reader.fixed:

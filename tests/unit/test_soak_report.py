@@ -1,4 +1,4 @@
-"""The report of a soak says what the run said, and nothing better."""
+"""The report of a soak shows the figures of the run, and nothing better."""
 
 from __future__ import annotations
 

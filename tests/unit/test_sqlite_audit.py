@@ -14,17 +14,17 @@ from onceward.runtime.bridge import run
 from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite.maintenance import CHUNK
 from onceward.testing.clock import FakeClock
-from tests.unit.sqlite_calls import change, held, look
-from tests.unit.sqlite_stage import path, store
+from tests.unit.sqlite_calls import acquire, change, look
+from tests.unit.sqlite_fixtures import path, store
 
-__all__ = ["path", "store"]  # fixtures, told here so that pytest finds them
+__all__ = ["path", "store"]  # fixtures, imported here so that pytest finds them
 
 
 SIGNED = signature("forget", "ann@host", "because")
 
 
 def test_a_change_whose_entry_cannot_be_written_does_not_happen(store: SQLiteStore, path: Path) -> None:
-    mine = held(store, "a")
+    mine = acquire(store, "a")
     run(store.settle([Park(mine.id, mine.token, mine.nonce)], timeout=5))
     before = look(path, "SELECT * FROM onceward_records")
     change(path, "ALTER TABLE onceward_audit RENAME TO elsewhere")
@@ -44,7 +44,7 @@ def test_a_change_whose_entry_cannot_be_written_does_not_happen(store: SQLiteSto
 def test_a_purge_in_several_transactions_is_one_entry(store: SQLiteStore, path: Path, clock: FakeClock) -> None:
     many = CHUNK + 20
     for number in range(many):
-        mine = held(store, f"key {number}")
+        mine = acquire(store, f"key {number}")
         run(store.settle([Release(mine.id, mine.token, mine.nonce)], timeout=5))
     clock.advance("2h")
     assert run(store.purge(many, timeout=30, signed=SIGNED)) == many
@@ -52,7 +52,7 @@ def test_a_purge_in_several_transactions_is_one_entry(store: SQLiteStore, path: 
 
 
 def test_a_record_that_cannot_be_read_is_forgotten_by_force_only_as_it_was_seen(store: SQLiteStore, path: Path) -> None:
-    mine = held(store, "a")
+    mine = acquire(store, "a")
     change(path, "UPDATE onceward_records SET state = 'NONSENSE'")
     seen = {mine.id: ExpectedRecord(mine.token + 1, RecordState.COMPLETED)}
     assert run(store.forget([mine.id], force=True, timeout=5, seen=seen, signed=SIGNED))[0].verdict is Verdict.LOST

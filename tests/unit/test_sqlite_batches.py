@@ -37,7 +37,7 @@ from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite.table import SELECT_RECORDS, compute_answers, insert_if_absent, update_if_unchanged
 from onceward.testing.clock import FakeClock
 from onceward.testing.conformance.histories import CLOCK_STEPS, random_claim, random_request
-from tests.unit.sqlite_calls import HOUR, LEASE, claim, complete, held, ident, request
+from tests.unit.sqlite_calls import HOUR, LEASE, acquire, claim, complete, ident, request
 
 FEW, CROWD = range(8), range(150)
 
@@ -63,7 +63,7 @@ def store(path: Path, clock: FakeClock) -> Iterator[SQLiteStore]:
         yield store
 
 
-# ── several at once ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── several in one batch ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def some_batch(dice: Random, words: range, records: dict[bytes, Record]) -> list[AnyRequest]:
@@ -74,7 +74,7 @@ def some_batch(dice: Random, words: range, records: dict[bytes, Record]) -> list
 def some_one(dice: Random, word: int, record: Record | None) -> AnyRequest:
     if dice.random() < 0.5:
         return replace(random_claim(dice), id=ident(word), key=str(word), nonce=b"nonce %d" % dice.randrange(4))
-    token, nonce = (record.token, record.nonce) if record and dice.random() < 0.8 else (1, b"nobody's")
+    token, nonce = (record.token, record.nonce) if record and dice.random() < 0.8 else (1, b"unknown")
     one = random_request(dice)
     if isinstance(one, Resolve):
         return replace(one, id=ident(word), token_seen=token)
@@ -101,10 +101,8 @@ def test_any_batch_answers_in_its_order_what_the_state_table_says(seed: int, wor
         assert {answer.record.id: answer.record for answer in found if answer.record} == records
 
 
-def test_a_batch_is_one_transaction_and_wakes_whoever_waits_for_what_was_settled(
-    store: SQLiteStore, clock: FakeClock
-) -> None:
-    one, two = held(store, "one"), held(store, "two")
+def test_a_batch_is_one_transaction_and_wakes_waiters_of_settled_keys(store: SQLiteStore, clock: FakeClock) -> None:
+    one, two = acquire(store, "one"), acquire(store, "two")
     clock.advance_microseconds(1)  # else there is nothing to renew
     woken: list[str] = []
     for word in ("one", "two", "three"):
@@ -125,14 +123,14 @@ def test_a_batch_is_one_transaction_and_wakes_whoever_waits_for_what_was_settled
     assert woken == ["one"]
 
 
-def test_a_crowd_goes_in_few_statements_and_one_of_it_who_was_replaced_changes_nothing(
+def test_a_large_batch_takes_few_statements_and_a_replaced_owner_in_it_changes_nothing(
     store: SQLiteStore, path: Path, clock: FakeClock
 ) -> None:
     claims = [request(word, b"%d" % word) for word in CROWD]
     records = [answer.record for answer in run(store.send(claims, 5))]
     clock.advance_microseconds(2 * LEASE)
     with opened(path, clock) as other:
-        [taken] = run(other.send([request(70, b"somebody else's")], 5))
+        [taken] = run(other.send([request(70, b"another worker's")], 5))
     assert taken.verdict is Verdict.ACQUIRED
     statements: list[str] = []
     connection = store._connection._database
@@ -147,11 +145,11 @@ def test_a_crowd_goes_in_few_statements_and_one_of_it_who_was_replaced_changes_n
     assert len([line for line in statements if line.startswith("UPDATE")]) < 20, "150 rows, twice at the most"
 
 
-# ── between the look and the write ──────────────────────────────────────────────────────────────────────────────
+# ── between the read and the write ──────────────────────────────────────────────────────────────────────────────
 
 
 def takes_over(_: Record) -> ClaimRequest:
-    return request("a", b"somebody else's")
+    return request("a", b"another worker's")
 
 
 def renews(record: Record) -> Renewal:
@@ -183,13 +181,13 @@ VERBS: list[Verb] = [takes_over, renews, completes, fails, parks, releases, reso
 
 
 @pytest.mark.fault("F40", "F41")
-@pytest.mark.parametrize("theirs", VERBS, ids=lambda verb: f"somebody_{verb.__name__}")
+@pytest.mark.parametrize("theirs", VERBS, ids=lambda verb: f"another_{verb.__name__}")
 @pytest.mark.parametrize("ours", VERBS, ids=lambda verb: f"while_one_{verb.__name__}")
-def test_nobody_overwrites_what_changed_since_they_looked(
+def test_an_update_never_overwrites_a_record_that_changed_since_it_was_read(
     store: SQLiteStore, path: Path, clock: FakeClock, ours: Verb, theirs: Verb
 ) -> None:
-    seen = held(store, "a", nonce=b"the owner's")
-    clock.advance("1h")  # lapsed: everybody may do something
+    seen = acquire(store, "a", nonce=b"the owner's")
+    clock.advance("1h")  # expired: every worker may change the record
     cursor = store._connection._cursor
     assert cursor is not None
     found = SELECT_RECORDS.fetch(cursor, [seen.id])
@@ -206,10 +204,10 @@ def test_nobody_overwrites_what_changed_since_they_looked(
 @pytest.mark.fault("F41")
 @pytest.mark.parametrize("theirs", [completes, fails, parks, releases])
 @pytest.mark.parametrize("ours", [renews, completes, fails, parks, releases])
-def test_not_even_what_changed_in_the_same_microsecond(
+def test_not_even_a_record_that_changed_in_the_same_microsecond(
     store: SQLiteStore, clock: FakeClock, ours: Verb, theirs: Verb
 ) -> None:
-    seen = held(store, "a", nonce=b"the owner's")
+    seen = acquire(store, "a", nonce=b"the owner's")
     cursor = store._connection._cursor
     assert cursor is not None
     [answer], _ = compute_answers({seen.id: seen}, transitions.apply, [ours(seen)], clock.now())
@@ -220,7 +218,7 @@ def test_not_even_what_changed_in_the_same_microsecond(
 
 
 class Meddling(FakeClock):
-    """Between the look and the write, a store asks for the time. That is when somebody else comes in between."""
+    """A store reads the clock between its read and its write. At that moment another worker changes the record."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -243,10 +241,10 @@ def deleted(path: Path, id: bytes) -> None:
 @pytest.mark.fault("F40", "F41")
 @pytest.mark.parametrize("theirs", [*VERBS, None], ids=lambda verb: verb.__name__ if verb else "purges")
 @pytest.mark.parametrize("ours", VERBS, ids=lambda verb: verb.__name__)
-def test_whoever_was_overtaken_is_answered_by_what_is_there_now(path: Path, ours: Verb, theirs: Verb | None) -> None:
+def test_an_overtaken_request_is_answered_from_the_current_record(path: Path, ours: Verb, theirs: Verb | None) -> None:
     clock, real = Meddling(), FakeClock()
     with opened(path, clock) as store, opened(path, real) as other:
-        seen = held(store, "a", nonce=b"the owner's")
+        seen = acquire(store, "a", nonce=b"the owner's")
         clock.advance("1h")
         real.advance("1h")
         real.advance("1s")
@@ -267,7 +265,7 @@ def test_whoever_was_overtaken_is_answered_by_what_is_there_now(path: Path, ours
         assert there.record == wanted
 
 
-def test_of_two_who_found_no_record_one_gets_the_key(path: Path) -> None:
+def test_of_two_claims_that_found_no_record_one_gets_the_key(path: Path) -> None:
     clock, real = Meddling(), FakeClock()
     with opened(path, clock) as store, opened(path, real) as other:
         theirs: list[Answer] = []
@@ -290,7 +288,7 @@ def test_create_writes_nothing_over_a_record(store: SQLiteStore, clock: FakeCloc
 
 
 def test_what_changes_nothing_takes_no_lock_and_writes_nothing(store: SQLiteStore, path: Path) -> None:
-    done, running = held(store, "done"), held(store, "running")
+    done, running = acquire(store, "done"), acquire(store, "running")
     complete(store, done)
     connection = store._connection._database
     assert connection is not None
@@ -311,7 +309,7 @@ def test_what_changes_nothing_takes_no_lock_and_writes_nothing(store: SQLiteStor
 
 
 def test_one_that_cannot_be_written_is_spelled_out_and_spoils_no_other(store: SQLiteStore) -> None:
-    one, two = held(store, "one"), held(store, "two")
+    one, two = acquire(store, "one"), acquire(store, "two")
     batch: list[AnyRequest] = [
         Fail(one.id, one.token, one.nonce, error_type="E", error="\ud800", final=True),
         Complete(two.id, two.token, two.nonce, result=b"r", digest=b"r"),
@@ -322,10 +320,10 @@ def test_one_that_cannot_be_written_is_spelled_out_and_spoils_no_other(store: SQ
 
 
 def test_a_window_that_slid_meanwhile_is_not_taken_for_over(path: Path) -> None:
-    """The look saw it over; somebody whose clock is behind had moved it before the write."""
+    """The read saw an expired window; a worker whose clock is behind had extended it before the write."""
     clock, behind = Meddling(), FakeClock()
     with opened(path, clock) as store, opened(path, behind) as other:
-        mine = held(store, "a")
+        mine = acquire(store, "a")
         sliding = Complete(mine.id, mine.token, mine.nonce, result=b"r", digest=b"r")
         sliding = replace(sliding, validity=replace(sliding.validity, lasting=HOUR, slide=HOUR))
         run(store.settle([sliding], timeout=5))
@@ -335,8 +333,8 @@ def test_a_window_that_slid_meanwhile_is_not_taken_for_over(path: Path) -> None:
         assert claim(store, "a", b"ours").verdict is Verdict.REPLAY
 
 
-async def test_what_is_in_memory_never_waits_on_a_loop_either() -> None:
-    """`inline` says so, and nobody shields such a call: it must be over before anybody can be cancelled."""
+async def test_a_memory_store_never_waits_on_a_loop_either() -> None:
+    """`inline` promises it, and such a call is not shielded: it must end before its caller can be cancelled."""
     store = SQLiteStore(":memory:")
     await store.open(AsyncioRuntime())
     with pytest.raises(StopIteration):

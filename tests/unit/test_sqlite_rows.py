@@ -106,7 +106,7 @@ def test_the_columns_are_the_fields_of_the_record_and_so_are_their_defaults() ->
     cursor.connection.close()
 
 
-def test_a_record_that_is_completed_for_ever_is_in_no_index_but_that_of_the_ids() -> None:
+def test_a_record_completed_forever_is_only_in_the_index_of_ids() -> None:
     cursor = fresh_table()
     claimed, _ = transitions.claim(None, ClaimRequest(id=b"\1", scope="s", key="k", nonce=b"n", lease=1_000), 5)
     completed, _ = transitions.settle(claimed, Complete(id=b"\1", token=claimed.token, nonce=b"n"), 6)

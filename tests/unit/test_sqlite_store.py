@@ -20,16 +20,16 @@ from onceward.testing.clock import FakeClock
 from tests.unit.sqlite_calls import (
     LEASE,
     Mode,
+    acquire,
     claim,
     complete,
-    held,
     ident,
     look,
     request,
 )
-from tests.unit.sqlite_stage import mode, path, store
+from tests.unit.sqlite_fixtures import mode, path, store
 
-__all__ = ["mode", "path", "store"]  # fixtures, told here so that pytest finds them
+__all__ = ["mode", "path", "store"]  # fixtures, imported here so that pytest finds them
 
 
 def test_it_is_what_the_ports_ask_for(store: SQLiteStore) -> None:
@@ -58,12 +58,12 @@ def test_claim_complete_replay_and_the_rows_in_between(path: Path, clock: FakeCl
 
 
 @pytest.mark.rival(4)
-def test_what_nobody_has_to_write_takes_no_lock(store: SQLiteStore, path: Path) -> None:
-    complete(store, held(store, "done"))
-    held(store, "running")
+def test_a_call_that_writes_nothing_takes_no_lock(store: SQLiteStore, path: Path) -> None:
+    complete(store, acquire(store, "done"))
+    acquire(store, "running")
     claim(store, "other payload", fingerprint=b"\1a")
     writer = sqlite3.connect(path, isolation_level=None)
-    writer.execute("BEGIN IMMEDIATE")  # somebody else writes, for as long as this test takes
+    writer.execute("BEGIN IMMEDIATE")  # another process writes, for as long as this test takes
     asked = [request("done", b"x"), request("running", b"x"), request("other payload", b"x", fingerprint=b"\1b")]
     answers = run(store.claim(asked, timeout=0.05))
     assert [answer.verdict for answer in answers] == [Verdict.REPLAY, Verdict.RUNNING, Verdict.MISMATCH]
@@ -75,7 +75,7 @@ def test_what_nobody_has_to_write_takes_no_lock(store: SQLiteStore, path: Path) 
     assert run(store.claim([*asked, request("new")], timeout=5))[3].verdict is Verdict.ACQUIRED
 
 
-def test_a_key_that_somebody_else_takes_between_look_and_lock_is_judged_again(
+def test_a_key_that_another_worker_claims_between_read_and_lock_is_evaluated_again(
     store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = store.clone()
@@ -98,12 +98,12 @@ def test_a_key_that_somebody_else_takes_between_look_and_lock_is_judged_again(
     run(other.close())
 
 
-def test_a_lapsed_lease_that_was_renewed_between_look_and_lock_is_not_taken_over(
+def test_an_expired_lease_that_was_renewed_between_read_and_lock_is_not_taken_over(
     store: SQLiteStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner = store.clone()
     run(owner.open(ThreadRuntime()))
-    mine = held(owner, "order 7")
+    mine = acquire(owner, "order 7")
     clock.advance_microseconds(LEASE)
     judge = table.compute_answers
     raced: list[bool] = []
@@ -121,7 +121,7 @@ def test_a_lapsed_lease_that_was_renewed_between_look_and_lock_is_not_taken_over
 
 
 def test_a_batch_is_one_transaction_answers_come_in_the_order_of_the_requests(store: SQLiteStore, path: Path) -> None:
-    complete(store, held(store, 3))
+    complete(store, acquire(store, 3))
     words = list(range(1_203))
     answers = run(store.claim([request(word, b"batch") for word in words], timeout=5))
     assert [answer.record.key for answer in answers if answer.record] == [str(word) for word in words]
@@ -169,7 +169,7 @@ def test_ids_are_compared_byte_by_byte_whatever_the_key_looks_like(store: SQLite
 
 
 def test_every_transition_that_changes_nothing_writes_nothing(store: SQLiteStore, path: Path) -> None:
-    mine = held(store, "a")
+    mine = acquire(store, "a")
     complete(store, mine)
     watcher = sqlite3.connect(path)
 
@@ -188,6 +188,6 @@ def test_every_transition_that_changes_nothing_writes_nothing(store: SQLiteStore
     for call in calls:
         call()
         assert version() == before
-    complete(store, held(store, "b"))
+    complete(store, acquire(store, "b"))
     assert version() != before
     watcher.close()

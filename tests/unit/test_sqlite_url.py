@@ -26,7 +26,7 @@ def test_a_percent_encoded_path_leads_to_exactly_that_file(tmp_path: Path, name:
     run(store.close())
 
 
-def test_three_slashes_are_relative_and_fixed_at_once_four_are_absolute(
+def test_three_slashes_are_relative_and_resolved_immediately_four_are_absolute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -16,16 +16,16 @@ from onceward.stores.sqlite import SQLiteStore, schema
 from onceward.testing.clock import FakeClock
 from tests.unit.sqlite_calls import (
     LEASE,
+    acquire,
     change,
     claim,
     complete,
-    held,
     look,
     made,
 )
-from tests.unit.sqlite_stage import path, store
+from tests.unit.sqlite_fixtures import path, store
 
-__all__ = ["path", "store"]  # fixtures, told here so that pytest finds them
+__all__ = ["path", "store"]  # fixtures, imported here so that pytest finds them
 
 
 NEXT = schema.LATEST + 1
@@ -36,7 +36,7 @@ NEXT = schema.LATEST + 1
 def test_columns_that_a_newer_version_has_added_survive_our_writes(
     store: SQLiteStore, path: Path, clock: FakeClock
 ) -> None:
-    mine = held(store, "a")
+    mine = acquire(store, "a")
     change(
         path,
         "ALTER TABLE onceward_records ADD COLUMN flavour TEXT",
@@ -49,10 +49,10 @@ def test_columns_that_a_newer_version_has_added_survive_our_writes(
     assert claim(store, "a", b"next").verdict is Verdict.ACQUIRED
     run(store.forget([mine.id], force=True, timeout=5))
     assert look(path, "SELECT state, flavour FROM onceward_records") == [("FREE", "vanilla")]
-    twin = store.clone()
-    run(twin.open(ThreadRuntime()))  # min_reader allows it
+    clone = store.clone()
+    run(clone.open(ThreadRuntime()))  # min_reader allows it
     assert look(path, "SELECT value FROM onceward_meta WHERE name = 'schema_version'") == [(NEXT,)], "never set back"
-    run(twin.close())
+    run(clone.close())
 
 
 @pytest.mark.fault("F67")
@@ -65,8 +65,8 @@ def test_a_schema_that_demands_a_newer_reader_is_left_alone(path: Path) -> None:
 
 @pytest.mark.fault("F67")
 def test_records_that_demand_a_newer_reader_are_left_alone(store: SQLiteStore, path: Path, clock: FakeClock) -> None:
-    mine = held(store, "a")
-    complete(store, held(store, "b"), lasting=1)
+    mine = acquire(store, "a")
+    complete(store, acquire(store, "b"), lasting=1)
     change(path, "UPDATE onceward_records SET min_reader = 2")
     clock.advance("90d")
     before = look(path, "SELECT * FROM onceward_records ORDER BY id")
@@ -105,7 +105,7 @@ def test_a_newer_version_that_was_faster_at_migrating_is_not_set_back(
 ) -> None:
     made(path)
     change(path, "UPDATE onceward_meta SET value = 7")
-    versions = [0]  # what we saw before the other one came
+    versions = [0]  # what we read before the other version migrated
     seen = schema._version
     monkeypatch.setattr(schema, "_version", lambda cursor: versions.pop() if versions else seen(cursor))
     with pytest.raises(VersionSkew, match="7"):
@@ -133,7 +133,7 @@ def make_first_version(path: Path) -> None:
 
 
 @pytest.mark.fault("F67")
-def test_a_look_at_the_schema_makes_and_changes_nothing_and_tells_what_is_missing(path: Path) -> None:
+def test_reading_the_schema_creates_and_changes_nothing_and_reports_what_is_missing(path: Path) -> None:
     store = SQLiteStore(path)
     assert isinstance(store, MigratesSchema)
     absent = run(store.schema(ThreadRuntime(), timeout=5))
@@ -148,7 +148,7 @@ def test_a_look_at_the_schema_makes_and_changes_nothing_and_tells_what_is_missin
         "CREATE INDEX onceward_audit_at ON onceward_audit",
     ]
     assert path.read_bytes() == before
-    change(path, *old.statements)  # as somebody else would, by hand
+    change(path, *old.statements)  # as a user would by hand
     run(SQLiteStore(path, migrate=False).open(ThreadRuntime()))
     assert run(store.schema(ThreadRuntime(), timeout=5)).statements == ()
 
@@ -166,7 +166,7 @@ def test_to_migrate_is_what_opening_does_and_may_be_repeated(path: Path) -> None
 
 
 @pytest.mark.fault("F60")
-def test_the_schema_of_what_is_no_database_is_an_error_of_ours(path: Path) -> None:
+def test_the_schema_of_a_file_that_is_not_a_database_raises_our_error(path: Path) -> None:
     path.write_bytes(b"not a database " * 100)
     with pytest.raises(StoreBroken, match="not a SQLite database"):
         run(SQLiteStore(path).schema(ThreadRuntime(), timeout=5))
@@ -183,6 +183,6 @@ def test_a_file_of_the_first_version_keeps_its_records_and_gets_an_audit_trail(p
     assert [entry.token_before for entry in run(store.audit(AuditFilter(), limit=9, timeout=5))] == [7]
     run(store.close())
     assert look(path, "SELECT name, value FROM onceward_meta ORDER BY name") == [
-        ("min_reader", 1),  # so that one who knows version 1 only goes on working beside us
+        ("min_reader", 1),  # so that a process that only knows version 1 continues to work
         ("schema_version", schema.LATEST),
     ]

@@ -1,4 +1,4 @@
-"""A store that cannot be reached, and whom it kept from what: the key is in the message, on either face."""
+"""Errors of an unreachable store name the key, in the sync and the async client."""
 
 from __future__ import annotations
 

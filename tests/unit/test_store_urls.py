@@ -1,4 +1,4 @@
-"""URLs that cannot work: a clear line before anything is connected, and never a word of the password."""
+"""URLs that cannot work: a clear error before anything is connected, which never shows the password."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECRET = "SE%ZZCRET"
         "redis://:SE[CRET@host",
     ],
 )
-def test_a_password_that_was_not_encoded_is_not_shown_to_everybody(url: str) -> None:
+def test_a_password_that_was_not_encoded_is_not_shown(url: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         Once(url).read("k")
     assert "CRET" not in str(caught.value)
@@ -37,7 +37,7 @@ def test_a_password_that_was_not_encoded_is_not_shown_to_everybody(url: str) -> 
         ("sqlite:///\ud800.db", "names no file"),
     ],
 )
-def test_a_url_that_cannot_work_is_said_to_be_one(url: str, says: str) -> None:
+def test_a_url_that_cannot_work_is_reported(url: str, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
         Once(url).read("k")
 

@@ -1,4 +1,4 @@
-"""Group commit among threads (PROTOCOL 11): gates in the store decide who waits for whom."""
+"""Group commit among threads (PROTOCOL 11): gates in the store decide which call waits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.batcher_calls import ThreadSend, answer_to, large, request
 from tests.unit.thread_batcher_calls import PATIENCE, ask, queued, start, under_way
 
 
-def test_a_lone_call_sends_itself_on_its_own_thread() -> None:
+def test_a_single_call_is_sent_on_its_own_thread() -> None:
     send = ThreadSend()
     batcher = ThreadBatcher(send)
     threads = set(threading.enumerate())
@@ -80,7 +80,7 @@ def test_one_that_fails_fails_alone_and_the_others_are_repeated_with_their_nonce
     assert all(any(one is same for same in asked) for one in alone), "the very same request, so the same nonce"
 
 
-def test_whoever_finds_the_lane_free_gets_its_own_error() -> None:
+def test_a_caller_that_finds_the_batcher_idle_gets_its_own_error() -> None:
     send = ThreadSend()
     send.fails = lambda _: True
     batcher = ThreadBatcher(send)
@@ -96,7 +96,7 @@ def test_each_call_has_a_deadline_of_its_own_while_it_waits_for_its_turn() -> No
         others = start(batcher, request("patient"))
         with pytest.raises(StoreUnavailable, match="busy for too long"):
             ask(batcher, request("hurried"), timeout=0.01)
-        assert not others[0].done(), "the flight goes on"
+        assert not others[0].done(), "the batch is still in flight"
         send.go()
         assert others[0].result(TOO_LONG) == answer_to(request("patient"))
     assert send.calls == [["first"], ["patient"]]
@@ -108,19 +108,19 @@ def test_each_call_has_a_deadline_of_its_own_while_others_send_it() -> None:
         hurried = start(batcher, request("hurried"), timeout=PATIENCE / 2)
         sleeper = batcher._queue._waiting[1]
         send.go(0)
-        send.reached()  # the second call has both aboard
+        send.reached()  # the second call has both requests
         sleeper.deadline = 0.0
         with pytest.raises(StoreUnavailable, match="busy for too long"):
             hurried[0].result(TOO_LONG)
-        assert not patient[0].done(), "the flight goes on"
+        assert not patient[0].done(), "the batch is still in flight"
         send.go(1)
         assert patient[0].result(TOO_LONG) == answer_to(request("patient"))
     assert send.calls[1] == ["patient", "hurried"]
-    assert send.timeouts[1] <= PATIENCE / 2, "a call is as short as the most hurried of its requests wants it"
+    assert send.timeouts[1] <= PATIENCE / 2, "the shortest timeout in the batch limits the call"
 
 
-def test_nobody_starves_and_the_lead_changes_hands() -> None:
-    """Whoever sends has a request of its own in that call: nobody works for the others for ever."""
+def test_no_caller_starves_and_the_leader_changes() -> None:
+    """The leader has a request of its own in each call that it sends: no thread sends for the others forever."""
     send = ThreadSend()
     batcher = ThreadBatcher(send)
     threads, rounds = 100, 20

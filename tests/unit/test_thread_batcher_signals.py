@@ -1,4 +1,4 @@
-"""Group commit among threads when a signal strikes, a baton is lost or the process is forked: nobody waits for ever."""
+"""Group commit among threads after a signal, a lost leadership or a fork: no thread waits forever."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from onceward.protocol.requests import Answer
-from onceward.runtime import thread_batcher as thread_lane
+from onceward.runtime import thread_batcher
 from onceward.runtime.thread_batcher import ThreadBatcher, Waiter
 from tests.moved_time import TOO_LONG, in_thread
 from tests.unit.batcher_calls import ThreadSend, answer_to, request, until
@@ -45,8 +45,8 @@ def interrupt_main() -> None:
 
 @pytest.mark.fault("F27")
 @pytest.mark.parametrize("raised", [Interrupted, TimeLimit])
-def test_a_signal_that_strikes_whoever_sends_for_others_is_its_own_affair(raised: type[BaseException]) -> None:
-    """It is raised where it struck, once; the others ask again by themselves."""
+def test_a_signal_that_interrupts_the_leader_is_raised_in_the_leader_only(raised: type[BaseException]) -> None:
+    """It is raised once, where it arrived; the others ask again by themselves."""
     send = ThreadSend(1)
     struck: list[int] = []
 
@@ -70,7 +70,7 @@ def test_a_signal_that_strikes_whoever_sends_for_others_is_its_own_affair(raised
 
 
 class Striking(deque[Waiter]):
-    """A signal comes as the n-th of the waiting is handed out, and nobody gets that one."""
+    """A signal arrives as the n-th waiter is taken from the queue, and that waiter is lost."""
 
     strikes_in = 0
 
@@ -97,7 +97,7 @@ def test_a_signal_that_strikes_while_the_waiting_are_collected_keeps_none_of_the
         assert [one.result(TOO_LONG) for one in others] == [answer_to(request("a")), answer_to(request("b"))]
 
 
-def test_an_interrupted_thread_that_waits_is_not_sent_and_disturbs_nobody() -> None:
+def test_the_request_of_an_interrupted_waiting_thread_is_not_sent_and_others_are_not_affected() -> None:
     with under_way() as (batcher, send), on_signal(strike):
         others = start(batcher, request("a"))
         striker = in_thread(once_queued, batcher, 2, interrupt_main)
@@ -110,8 +110,8 @@ def test_an_interrupted_thread_that_waits_is_not_sent_and_disturbs_nobody() -> N
 
 
 @pytest.mark.fault("F27")
-def test_an_interrupted_thread_whose_request_is_under_way_leaves_when_its_answer_is_there() -> None:
-    """Not before: whoever cleans up after it looks for a grant, and must not look too early."""
+def test_an_interrupted_thread_whose_request_is_in_flight_leaves_when_its_answer_is_there() -> None:
+    """Not before: its cleanup looks for a grant, and must not look too early."""
     left: list[bool] = []
 
     def strike_and_let_go() -> None:
@@ -135,7 +135,7 @@ def test_an_interrupted_thread_whose_request_is_under_way_leaves_when_its_answer
         striker = in_thread(strike_and_let_go)
         with pytest.raises(Interrupted):
             ask(batcher, request("struck"))
-        assert len(send.calls) == 2, "the flight has landed"
+        assert len(send.calls) == 2, "the batch has returned"
         assert send._gates[1].is_set()
         finished.set()
         striker.result(TOO_LONG)
@@ -149,8 +149,8 @@ def strike() -> None:
 
 
 @pytest.mark.fault("F27")
-def test_a_signal_handler_inside_of_a_call_sends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thread_lane, "FIRST_WAIT", 60)  # whoever sleeps here does not wake in time
+def test_a_signal_handler_inside_of_a_call_sends_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thread_batcher, "FIRST_WAIT", 60)  # a thread that sleeps here does not wake in time
     answers: list[Answer] = []
     batcher: ThreadBatcher
     noted = ThreadSend()
@@ -170,7 +170,7 @@ def test_a_signal_handler_inside_of_a_call_sends_at_once(monkeypatch: pytest.Mon
 
 @pytest.mark.fault("F27")
 def test_a_signal_handler_on_top_of_a_call_that_waits_does_not_wait_for_it() -> None:
-    """The turn comes to the call below, which cannot take it: the handler sends both."""
+    """Leadership passes to the call below, which cannot take it: the handler sends both."""
     answers: list[Answer] = []
 
     def claim_more() -> None:
@@ -185,8 +185,8 @@ def test_a_signal_handler_on_top_of_a_call_that_waits_does_not_wait_for_it() -> 
     assert send.calls == [["first"], ["outer", "inner"]]
 
 
-def lost_baton(batcher: ThreadBatcher) -> None:
-    """As a signal leaves it that raises between the lock and whatever would note it."""
+def lost_leadership(batcher: ThreadBatcher) -> None:
+    """Leave the batcher as a signal does that raises between taking the lock and recording the leader."""
     gone = threading.Thread(target=lambda: None)
     gone.start()
     gone.join()
@@ -195,19 +195,19 @@ def lost_baton(batcher: ThreadBatcher) -> None:
 
 
 @pytest.mark.fault("F27")
-def test_a_baton_that_was_lost_is_taken_up_again() -> None:
+def test_a_lost_leadership_is_taken_up_again() -> None:
     send = ThreadSend()
     batcher = ThreadBatcher(send)
-    lost_baton(batcher)
+    lost_leadership(batcher)
     assert ask(batcher, request("a")) == answer_to(request("a"))
     assert not batcher._leader_lock.locked()
 
 
-def test_whoever_sends_for_others_is_not_told_their_error() -> None:
-    """It took up a lost baton and found another request for its key before its own."""
+def test_the_leader_does_not_get_the_errors_of_others() -> None:
+    """It took over a lost leadership and found another request for its key before its own."""
     send = ThreadSend()
     batcher = ThreadBatcher(send)
-    lost_baton(batcher)
+    lost_leadership(batcher)
     before = Waiter(request("a", b"bad"), float("inf"), 0)
     batcher._queue.add(before)
     send.fails = lambda requests: requests[0].nonce == b"bad"  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""Threads whose requests went together wake each other, one after the other, and one of them hands the baton on."""
+"""Threads of one batch wake each other, one after the other, and one of them passes leadership on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from onceward.runtime import thread_batcher as thread_lane
+from onceward.runtime import thread_batcher
 from onceward.runtime.thread_batcher import ThreadBatcher, Waiter
 from tests.moved_time import TOO_LONG, in_thread
 from tests.unit.batcher_calls import ThreadSend, request, until
@@ -14,7 +14,7 @@ from tests.unit.thread_batcher_calls import ask, start
 
 
 class Watched(ThreadBatcher):
-    """Notes who hands the baton on."""
+    """Records which thread passes leadership on."""
 
     def reset(self) -> None:
         super().reset()
@@ -25,8 +25,10 @@ class Watched(ThreadBatcher):
         super()._pass_leadership()
 
 
-def told_together(number: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], list[tuple[int, int]], list[int]]:
-    """So many wait for one call: they in their order, who was woken by whom, and who handed the baton on since."""
+def answered_together(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[int], list[tuple[int, int]], list[int]]:
+    """Let threads wait for one call. Return their order, which thread woke which, and which passed leadership."""
     woken: list[tuple[int, int]] = []
     wake = Waiter.wake
 
@@ -53,27 +55,29 @@ def told_together(number: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[in
 
 @pytest.fixture
 def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thread_lane, "MAX_WAKE_CHAIN", TOO_LONG)
-    monkeypatch.setattr(thread_lane, "FIRST_WAIT", TOO_LONG)
+    monkeypatch.setattr(thread_batcher, "MAX_WAKE_CHAIN", TOO_LONG)
+    monkeypatch.setattr(thread_batcher, "FIRST_WAIT", TOO_LONG)
 
 
 @pytest.mark.usefixtures("no_hurry")
-def test_those_who_are_told_wake_one_after_the_other_and_the_last_one_hands_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    order, woken, handed_on_by = told_together(5, monkeypatch)
+def test_waiters_wake_one_after_the_other_and_the_last_one_passes_leadership(monkeypatch: pytest.MonkeyPatch) -> None:
+    order, woken, handed_on_by = answered_together(5, monkeypatch)
     assert woken == list(zip(order[1:], order, strict=False)), "each is woken by the one before"
     assert handed_on_by == [order[-1]]
 
 
 @pytest.mark.usefixtures("no_hurry")
-def test_of_a_crowd_the_one_in_the_middle_hands_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    order, woken, handed_on_by = told_together(41, monkeypatch)
+def test_of_many_waiters_the_one_in_the_middle_passes_leadership(monkeypatch: pytest.MonkeyPatch) -> None:
+    order, woken, handed_on_by = answered_together(41, monkeypatch)
     assert woken == list(zip(order[1:], order, strict=False))
     assert handed_on_by == [order[21]]
 
 
-def test_a_round_that_takes_long_is_ended_by_whoever_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody may have work to do that keeps the interpreter: nobody else waits for that."""
-    monkeypatch.setattr(thread_lane, "MAX_WAKE_CHAIN", -1.0)
-    order, woken, handed_on_by = told_together(5, monkeypatch)
+def test_a_wake_chain_that_takes_long_is_ended_by_the_first_waiter_that_notices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One thread may have work to do that blocks the interpreter: the others do not wait for it."""
+    monkeypatch.setattr(thread_batcher, "MAX_WAKE_CHAIN", -1.0)
+    order, woken, handed_on_by = answered_together(5, monkeypatch)
     assert {(one, order[0]) for one in order[1:]} <= set(woken)
     assert order[0] in handed_on_by

@@ -50,7 +50,7 @@ FREE = Record(id=b"id", scope="scope", key="key", state=RecordState.FREE, token=
 
 
 class After(NamedTuple):
-    """What a cell leaves behind. `token`: kept or grown; `attempt`: a difference, or None for "starts at 1"."""
+    """The record after a transition. `token`: kept or grown; `attempt`: a difference, or None for "starts at 1"."""
 
     state: RecordState
     token: str = "kept"
@@ -165,7 +165,7 @@ BELOW: dict[str, Row] = {
     "FAILED by release, due": row_of_an_ended_ownership(replace(FAILED, released=True), NEXT_ATTEMPT, release=SAME),
     "FAILED final, in window": row_of_an_ended_ownership(FINAL, FAILED_ANSWER),
     "COMPLETED, in window": row_of_an_ended_ownership(COMPLETED, Cell(Verdict.REPLAY), complete=SAME, fail=LOST),
-    "COMPLETED, for ever": row_of_an_ended_ownership(
+    "COMPLETED, forever": row_of_an_ended_ownership(
         replace(COMPLETED, valid_until=None), Cell(Verdict.REPLAY), complete=SAME, fail=LOST
     ),
     "COMPLETED, result not stored": row_of_an_ended_ownership(
@@ -264,7 +264,7 @@ def test_purge_deletes_only_what_the_table_lets_it(name: str) -> None:
 
 @pytest.mark.rival(22)
 @pytest.mark.parametrize("name", [name for name in EXISTING if ROWS[name].purge])
-def test_purge_spares_what_is_over_while_its_token_is_young(name: str) -> None:
+def test_purge_keeps_an_expired_record_while_its_token_is_young(name: str) -> None:
     record = ROWS[name].record
     assert record is not None
     assert not purgeable(replace(record, token=NOW - CLOCK_MARGIN), NOW)
@@ -276,12 +276,12 @@ def test_purge_spares_what_is_over_while_its_token_is_young(name: str) -> None:
 @pytest.mark.parametrize(("token", "nonce"), [(OLD - 1, OWNER), (OLD + 1, OWNER), (OLD, OTHER), (OLD, NO_OWNER)])
 @pytest.mark.parametrize("verb", ["renew", "complete", "fail", "park", "release"])
 @pytest.mark.parametrize("name", [name for name in ROWS if name != "newer min_reader"])
-def test_who_lacks_the_token_or_the_nonce_has_lost_and_changes_nothing(
+def test_an_owner_without_the_token_or_the_nonce_has_lost_and_changes_nothing(
     name: str, verb: str, token: int, nonce: bytes
 ) -> None:
     record = ROWS[name].record
     if record is not None and (record.token, record.nonce) == (token, nonce):
-        record = replace(record, nonce=b"somebody else's")  # FREE has nobody's nonce
+        record = replace(record, nonce=b"another owner's")  # FREE has no nonce
     assert by_owner(verb, record, token, nonce) == (record, Verdict.LOST)
 
 
@@ -314,7 +314,7 @@ def test_fingerprints_that_cannot_be_compared_are_not(name: str, fingerprint: by
 @pytest.mark.rival(20)
 @pytest.mark.fault("F53")
 @pytest.mark.parametrize("name", [name for name in EXISTING if name not in {"newer min_reader", "FREE"}])
-def test_the_own_nonce_is_told_the_same_again_and_never_acquires_anew(name: str) -> None:
+def test_a_claim_with_its_own_nonce_gets_the_same_answer_and_never_acquires_anew(name: str) -> None:
     row = ROWS[name]
     assert row.record is not None
     asked = claiming(OWNER, fingerprint=OTHER_PAYLOAD, max_attempts=row.max_attempts)

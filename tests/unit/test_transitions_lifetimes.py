@@ -132,8 +132,8 @@ def test_the_cycle_lasts_through_failures_lapses_releases_and_resolutions() -> N
     assert (last.cycle, last.attempt) == (cycle, 4)
 
 
-def test_the_cycle_lasts_when_the_attempt_given_again_by_a_person_is_handed_back() -> None:
-    """An earlier attempt may have called somebody under its derived key: the next must still use the same one."""
+def test_the_cycle_lasts_when_an_attempt_granted_by_an_operator_is_released() -> None:
+    """An earlier attempt may have called a remote system with its derived key: the next must still use the same one."""
     key = Key()
     cycle = key.claim(b"a", max_attempts=1).cycle
     key.now += LEASE

@@ -19,7 +19,7 @@ Step = tuple[Record | None, Verdict]
 def claim_as(
     change: Callable[[Record, ClaimRequest, int], Record],
 ) -> Callable[[Record | None, ClaimRequest, int], Step]:
-    """A claim that sees the record otherwise than it is."""
+    """Return a claim that sees a changed record."""
 
     def claim(record: Record | None, request: ClaimRequest, now: int) -> Step:
         if record is None or record.nonce == request.nonce:
@@ -62,7 +62,7 @@ def complete_without_token(record: Record | None, request: Any, now: int) -> Ste
 
 
 def complete_by_token_age(record: Record | None, request: Any, now: int) -> Step:
-    """Time decides instead of ownership: the late owner is refused although nobody replaced it."""
+    """Time decides instead of ownership: the late owner is refused although it was not replaced."""
     late = record is not None and transitions.row_of(record, now) is transitions.Row.PENDING_LAPSED
     if late and isinstance(request, Complete):
         return record, Verdict.LOST
@@ -92,7 +92,7 @@ def forget_resets_token(record: Record | None, now: int, *, force: bool = False)
     return (replace(after, token=0) if after is not None and after is not record else after), verdict
 
 
-def forget_spares_nobody(record: Record | None, now: int, *, force: bool = False) -> Step:
+def forget_frees_a_live_owner(record: Record | None, now: int, *, force: bool = False) -> Step:
     """It answers as it should, but frees the key of a live owner anyway."""
     return transitions.forget(record, now, force=True)[0], transitions.forget(record, now, force=force)[1]
 
@@ -144,7 +144,7 @@ MUTANTS: dict[str, tuple[Rules, str]] = {
         "COMPLETED is never lost inside its window",
     ),
     "token reset by forget": (Rules(forget=forget_resets_token), "tokens strictly grow per ownership"),
-    "forget spares nobody": (Rules(forget=forget_spares_nobody), "a refusal changes nothing"),
+    "forget frees a live owner": (Rules(forget=forget_frees_a_live_owner), "a refusal changes nothing"),
     "token from the clock alone": (Rules(claim=token_from_the_clock_alone), "tokens strictly grow per ownership"),
     "attempts not counted on claim": (Rules(claim=attempts_not_counted), "attempts count on claim"),
     "fingerprint compared before window over": (
@@ -170,7 +170,7 @@ def test_no_history_breaks_a_promise_of_the_real_table(scenario: Any) -> None:
 def test_a_broken_table_is_caught_by_the_promise_that_it_breaks(name: str) -> None:
     rules, promise = MUTANTS[name]
     violation = explore(rules).violation
-    assert violation is not None, f"nobody noticed: {name}"
+    assert violation is not None, f"not noticed: {name}"
     assert violation.promise == promise, violation
 
 

@@ -1,4 +1,4 @@
-"""Rules 1 to 4 of the protocol, each as a short history of one key: who may claim, settle and resolve."""
+"""Rules 1 to 4 of the protocol, each as a short history of one key: which caller may claim, settle and resolve."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_released_first_attempt_leaves_the_key_free_with_its_token() -> None:
     assert key.claim(b"b").attempt == 1
 
 
-def test_a_released_later_attempt_is_not_counted_and_due_at_once() -> None:
+def test_a_released_later_attempt_is_not_counted_and_due_immediately() -> None:
     key = Key()
     key.settle(Fail, key.claim(b"a", max_attempts=2), max_attempts=2)
     grant = key.claim(b"b", max_attempts=2)
@@ -132,7 +132,7 @@ def test_a_released_attempt_that_had_to_ask_first_leaves_the_question_to_the_nex
     assert (following.ask_first, following.attempt) == (True, 2)
 
 
-def test_forget_cuts_off_every_earlier_owner() -> None:
+def test_forget_invalidates_every_earlier_owner() -> None:
     key = Key()
     grant = key.claim(b"a")
     key.forget(force=True)
@@ -151,7 +151,7 @@ def test_forget_cuts_off_every_earlier_owner() -> None:
         (Resolution.ABANDON, RecordState.FAILED, True, Verdict.FAILED),
     ],
 )
-def test_who_knows_resolves_what_is_parked_and_the_late_owner_is_cut_off(
+def test_an_operator_resolves_a_parked_record_and_the_late_owner_is_refused(
     how: Resolution, state: RecordState, final: bool, next_claim: Verdict
 ) -> None:
     key = Key()
@@ -189,14 +189,14 @@ def test_resolved_as_not_applied_is_due_now_even_if_all_attempts_were_used() -> 
     key.claim(b"c", Verdict.ACQUIRED, max_attempts=1)
 
 
-def test_whoever_saw_a_silent_owner_may_cut_it_off_and_one_that_lives_only_by_force() -> None:
+def test_an_operator_may_resolve_an_expired_attempt_and_a_live_one_only_by_force() -> None:
     key = Key()
     grant = key.claim(b"a")
     seen: dict[str, Any] = {"state_seen": RecordState.PENDING}
     assert key.resolve(grant.token, Resolution.NOT_APPLIED, Verdict.REFUSED, **seen) is grant
     key.now += LEASE
     key.resolve(grant.token - 1, Resolution.NOT_APPLIED, Verdict.LOST, **seen)
-    key.renew(grant)  # alive after all, while somebody thought about it
+    key.renew(grant)  # renewed after all, before the operator decided
     key.resolve(grant.token, Resolution.NOT_APPLIED, Verdict.REFUSED, **seen)
     cut_off = key.resolve(grant.token, Resolution.NOT_APPLIED, **seen, force=True)
     assert (cut_off.state, cut_off.final, cut_off.lease_until) == (RecordState.FAILED, False, None)
@@ -207,7 +207,7 @@ def test_whoever_saw_a_silent_owner_may_cut_it_off_and_one_that_lives_only_by_fo
     assert key.claim(b"b").attempt == 2
 
 
-def test_a_late_owner_that_completes_first_keeps_its_result_from_whoever_saw_it_silent() -> None:
+def test_a_late_owner_that_completes_before_the_operator_resolves_keeps_its_result() -> None:
     key = Key()
     grant = key.claim(b"a")
     key.now += LEASE
@@ -280,7 +280,7 @@ def test_verify_is_asked_however_many_attempts_were_used() -> None:
 @pytest.mark.parametrize(
     ("kind", "state"), [(Complete, RecordState.COMPLETED), (Fail, RecordState.FAILED), (Park, RecordState.PARKED)]
 )
-def test_a_late_owner_whom_nobody_replaced_may_still_settle(kind: type[Any], state: RecordState) -> None:
+def test_a_late_owner_that_was_not_replaced_may_still_settle(kind: type[Any], state: RecordState) -> None:
     key = Key()
     grant = key.claim(b"a")
     key.now += 100 * LEASE
@@ -298,7 +298,7 @@ def test_a_late_owner_may_renew_and_is_alive_again() -> None:
 
 @pytest.mark.rival(1)
 @pytest.mark.fault("F32", "F40", "F41")
-def test_a_late_owner_who_was_replaced_changes_nothing() -> None:
+def test_a_late_owner_that_was_replaced_changes_nothing() -> None:
     key = Key()
     late = key.claim(b"a")
     key.now += LEASE

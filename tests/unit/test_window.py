@@ -87,7 +87,7 @@ def test_the_end_of_a_calendar_day_is_on_the_next_date_and_a_microsecond_earlier
     assert (before, after) == (today, today + timedelta(days=1))
 
 
-def test_a_claim_between_the_two_midnights_of_one_night_is_not_over_at_once() -> None:
+def test_a_claim_between_the_two_midnights_of_one_night_does_not_expire_immediately() -> None:
     claimed = instant("2010-11-06T23:30-03:30")  # at 00:01 Newfoundland set its clocks back to 23:01 of the day before
     assert next_local_date(claimed, "America/St_Johns") > claimed
 
@@ -180,5 +180,5 @@ def test_a_window_counts_since_completion_or_attempt_and_nothing_else() -> None:
         (calendar("Europe/Berlin"), "calendar day in Europe/Berlin"),
     ],
 )
-def test_a_window_tells_people_what_it_is(window: Window, text: str) -> None:
+def test_a_window_describes_itself(window: Window, text: str) -> None:
     assert str(window) == text

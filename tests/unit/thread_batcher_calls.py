@@ -1,4 +1,4 @@
-"""Threads that call a lane: in an order that is known, behind a call that is under way."""
+"""Threads that call a batcher in a known order, behind a call that is in flight."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def once_queued(batcher: ThreadBatcher, many: int, then: Callable[[], None]) -> 
 
 
 def start(batcher: ThreadBatcher, *requests: AnyRequest, timeout: float = PATIENCE) -> list[Future[Any]]:
-    """One thread each, queued in this order behind a call that is under way."""
+    """Start one thread per request, queued in this order behind a call that is in flight."""
     started: list[Future[Any]] = []
     for one in requests:
         before = queued(batcher)
         started.append(in_thread(ask, batcher, one, timeout))
-        until(lambda: queued(batcher) > before)  # noqa: B023 (called at once)
+        until(lambda: queued(batcher) > before)  # noqa: B023 (called immediately)
     return started
 
 
 @contextmanager
 def under_way(holds: int = 1) -> Iterator[tuple[ThreadBatcher, ThreadSend]]:
-    """A lane whose first call is inside of the store."""
+    """Yield a batcher whose first call is inside the store."""
     send = ThreadSend(holds)
     batcher = ThreadBatcher(send)
     first = in_thread(ask, batcher, request("first"))

@@ -40,7 +40,7 @@ async def skip_done(order: str) -> Receipt:
     return Receipt(len(order))
 
 
-# `Once` gives async functions its async face.
+# `Once` runs async functions through its async client.
 @blocking
 async def awaited(order: str) -> Receipt:
     return Receipt(len(order))

@@ -77,7 +77,7 @@ wrong: int = charge("A")  # type: ignore[assignment]  # pyright: ignore[reportAs
 # ── outcomes narrow ──
 
 
-def tell(outcome: Outcome[Receipt]) -> str:
+def describe(outcome: Outcome[Receipt]) -> str:
     if isinstance(outcome, Executed):
         return f"executed at attempt {outcome.attempt}"
     if isinstance(outcome, Replayed):

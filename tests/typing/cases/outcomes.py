@@ -1,4 +1,4 @@
-"""What type checkers see of outcomes: however they are told apart, the result keeps its type. Read, never run."""
+"""What type checkers see of outcomes: however code distinguishes them, the result keeps its type. Never run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def send(order: str) -> Receipt:
     return Receipt(len(order))
 
 
-def tell(outcome: Outcome[Receipt]) -> str:
+def describe(outcome: Outcome[Receipt]) -> str:
     if isinstance(outcome, Executed):
         assert_type(outcome, Executed[Receipt])
         assert_type(outcome.value, Receipt)
@@ -40,7 +40,7 @@ def tell(outcome: Outcome[Receipt]) -> str:
     return outcome.reason
 
 
-def tell_every(outcome: Outcome[Receipt]) -> str:
+def describe_every(outcome: Outcome[Receipt]) -> str:
     match outcome:
         case Executed(value=value) | Replayed(value=value):
             assert_type(value, Receipt | None)
@@ -54,7 +54,7 @@ def tell_every(outcome: Outcome[Receipt]) -> str:
             assert_never(outcome)
 
 
-def tell_most(outcome: Outcome[Receipt]) -> str:
+def describe_most(outcome: Outcome[Receipt]) -> str:
     match outcome:
         case Executed() | Replayed() | Parked() | Failed() | Running() | Mismatch() | Stale():
             return outcome.reason
@@ -62,9 +62,9 @@ def tell_most(outcome: Outcome[Receipt]) -> str:
             assert_never(outcome)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
-tell(Executed(key="A", value=Receipt(1)))
-tell(charge.outcome("A"))
-tell(Executed(key="A", value=1))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+describe(Executed(key="A", value=Receipt(1)))
+describe(charge.outcome("A"))
+describe(Executed(key="A", value=1))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 by_any_name: Outcome[Receipt] = Failed(key="A")
 if isinstance(found := charge.outcome("A"), Executed):
     assert_type(found, Executed[Receipt])

@@ -19,20 +19,20 @@ from onceward.runtime.aio import AsyncioRuntime
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.sqlite import SQLiteStore
-from onceward.stores.sqlite import connection as link
+from onceward.stores.sqlite import connection as sqlite_connection
 from onceward.testing.clock import FakeClock
 from tests.unit.sqlite_calls import (
     Mode,
+    acquire,
     claim,
     complete,
-    held,
     ident,
     look,
     request,
 )
-from tests.unit.sqlite_stage import mode, path, store
+from tests.unit.sqlite_fixtures import mode, path, store
 
-__all__ = ["mode", "path", "store"]  # fixtures, told here so that pytest finds them
+__all__ = ["mode", "path", "store"]  # fixtures, imported here so that pytest finds them
 
 
 @pytest.mark.fault("F52", "F60")
@@ -61,7 +61,7 @@ def test_the_wait_for_other_threads_counts_too(store: SQLiteStore) -> None:
         inside.set()
         leave.wait(5)
 
-    thread = threading.Thread(target=store._connection.run, args=(link.TimeLimit.of(5), hold))
+    thread = threading.Thread(target=store._connection.run, args=(sqlite_connection.TimeLimit.of(5), hold))
     thread.start()
     inside.wait(5)
     with pytest.raises(StoreUnavailable, match="other calls of this process"):
@@ -94,7 +94,7 @@ def test_the_busy_timeout_follows_the_call_and_costs_no_statement_while_it_stays
     connection.set_trace_callback(None)
 
 
-def test_a_call_that_interrupts_a_call_of_its_own_thread_is_refused_and_harms_nobody(
+def test_a_call_that_interrupts_a_call_of_its_own_thread_is_refused_and_does_no_harm(
     store: SQLiteStore, path: Path
 ) -> None:
     def interrupted(cursor: sqlite3.Cursor) -> None:
@@ -104,7 +104,7 @@ def test_a_call_that_interrupts_a_call_of_its_own_thread_is_refused_and_harms_no
                 attempt()
         cursor.execute("ROLLBACK")
 
-    store._connection.run(link.TimeLimit.of(5), interrupted)
+    store._connection.run(sqlite_connection.TimeLimit.of(5), interrupted)
     store._runtime = ThreadRuntime()
     assert claim(store, "a").verdict is Verdict.ACQUIRED
 
@@ -115,24 +115,30 @@ def test_an_exception_inside_a_transaction_leaves_nothing_behind(store: SQLiteSt
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        store._connection.run(link.TimeLimit.of(5), lambda cursor: store._connection.write(cursor, interrupted))
+        store._connection.run(
+            sqlite_connection.TimeLimit.of(5), lambda cursor: store._connection.write(cursor, interrupted)
+        )
     assert look(path, "SELECT count(*) FROM onceward_records") == [(0,)]
     assert claim(store, "a").verdict is Verdict.ACQUIRED
 
 
 @pytest.mark.fault("F27")
 @pytest.mark.parametrize("strike", [1, 2])
-def test_a_second_interrupt_while_the_first_is_dealt_with_leaves_no_transaction_open(
+def test_a_second_interrupt_while_the_first_is_handled_leaves_no_transaction_open(
     store: SQLiteStore, path: Path, strike: int
 ) -> None:
-    """Else the next claim would be written into it, be granted, and never be committed."""
-    owned = held(store, "a")
+    """Otherwise the next claim would be written into it, be granted, and never be committed."""
+    owned = acquire(store, "a")
     calls = 0
 
     def profile(frame: FrameType, event: str, _: Any) -> None:
-        """Where a function begins, Python looks for signals: the second comes there, while the first is raised."""
+        """Python checks for signals where a function begins: the second arrives there, while the first is raised."""
         nonlocal calls
-        if event == "call" and frame.f_back is not None and frame.f_back.f_code is link.SQLiteConnection.write.__code__:
+        if (
+            event == "call"
+            and frame.f_back is not None
+            and frame.f_back.f_code is sqlite_connection.SQLiteConnection.write.__code__
+        ):
             calls += 1
             if calls == strike:
                 raise KeyboardInterrupt
@@ -145,7 +151,9 @@ def test_a_second_interrupt_while_the_first_is_dealt_with_leaves_no_transaction_
     before = sys.getprofile()
     try:
         with pytest.raises(KeyboardInterrupt):
-            store._connection.run(link.TimeLimit.of(5), lambda cursor: store._connection.write(cursor, interrupted))
+            store._connection.run(
+                sqlite_connection.TimeLimit.of(5), lambda cursor: store._connection.write(cursor, interrupted)
+            )
     finally:
         sys.setprofile(before)
     assert claim(store, "b").verdict is Verdict.ACQUIRED
@@ -153,9 +161,9 @@ def test_a_second_interrupt_while_the_first_is_dealt_with_leaves_no_transaction_
     assert complete(store, owned).verdict is Verdict.OK
 
 
-def test_settling_and_forgetting_wake_those_who_watch(store: SQLiteStore) -> None:
+def test_settling_and_forgetting_wake_watchers(store: SQLiteStore) -> None:
     woken: list[str] = []
-    mine = held(store, "a")
+    mine = acquire(store, "a")
     stop = store.watch(mine.id, lambda: woken.append("a"))
     store.watch(ident("b"), lambda: woken.append("b"))
     complete(store, mine)
@@ -174,7 +182,7 @@ def test_the_settings_of_the_connection(path: Path, synchronous: str, value: int
 
     def pragma(name: str) -> Any:
         return store._connection.run(
-            link.TimeLimit.of(5), lambda cursor: cursor.execute(f"PRAGMA {name}").fetchall()[0][0]
+            sqlite_connection.TimeLimit.of(5), lambda cursor: cursor.execute(f"PRAGMA {name}").fetchall()[0][0]
         )
 
     assert pragma("journal_mode") == "wal"
@@ -182,7 +190,7 @@ def test_the_settings_of_the_connection(path: Path, synchronous: str, value: int
     assert pragma("wal_autocheckpoint") == 8_000
     assert pragma("cache_size") == -65_536
     run(store.close())
-    assert not path.with_name("once.db-wal").exists(), "the last one out tidies up"
+    assert not path.with_name("once.db-wal").exists(), "the last connection removes the WAL file"
 
 
 def test_off_is_not_a_choice(path: Path) -> None:
@@ -206,7 +214,7 @@ def test_a_closed_store_says_so_and_may_be_opened_again(path: Path, mode: Mode) 
     mode(store.close())
 
 
-def test_the_last_world_holds(path: Path) -> None:
+def test_the_runtime_of_the_last_open_is_used(path: Path) -> None:
     store = SQLiteStore(path)
     loop = AsyncioRuntime()
 
@@ -219,22 +227,24 @@ def test_the_last_world_holds(path: Path) -> None:
 
     asyncio.run(on_the_loop())
     run(store.open(ThreadRuntime()))
-    assert claim(store, "b").verdict is Verdict.ACQUIRED, "the blocking world works although the other one opened it"
+    assert claim(store, "b").verdict is Verdict.ACQUIRED, (
+        "the thread runtime works although the asyncio runtime opened it"
+    )
     run(store.close())
     loop.close()
 
 
-def test_in_the_loops_world_sqlite_runs_on_another_thread(path: Path) -> None:
+def test_on_an_event_loop_sqlite_runs_on_another_thread(path: Path) -> None:
     store = SQLiteStore(path)
     loop = AsyncioRuntime()
     where: list[int] = []
 
-    class Telling:
+    class RecordingClock:
         def now(self) -> int:
             where.append(threading.get_ident())
             return 1
 
-    store._clock = Telling()
+    store._clock = RecordingClock()
 
     async def use() -> None:
         await store.open(loop)
@@ -247,15 +257,15 @@ def test_in_the_loops_world_sqlite_runs_on_another_thread(path: Path) -> None:
     assert threading.get_ident() not in where
 
 
-def test_a_twin_has_a_connection_of_its_own_on_the_same_data(store: SQLiteStore) -> None:
-    twin = store.clone()
-    assert twin is not store
-    assert twin._clock is store._clock
-    run(twin.open(ThreadRuntime()))
-    held(store, "a")
-    assert claim(twin, "a", b"other").verdict is Verdict.RUNNING
-    assert twin._connection._database is not store._connection._database
-    run(twin.close())
+def test_a_clone_has_a_connection_of_its_own_on_the_same_data(store: SQLiteStore) -> None:
+    clone = store.clone()
+    assert clone is not store
+    assert clone._clock is store._clock
+    run(clone.open(ThreadRuntime()))
+    acquire(store, "a")
+    assert claim(clone, "a", b"other").verdict is Verdict.RUNNING
+    assert clone._connection._database is not store._connection._database
+    run(clone.close())
 
 
 def test_memory_is_one_shared_connection_without_joining(clock: FakeClock, mode: Mode) -> None:
@@ -264,7 +274,7 @@ def test_memory_is_one_shared_connection_without_joining(clock: FakeClock, mode:
     assert store.inline
     assert store.clone() is store
     mode(store.open(mode.runtime))
-    run(store.clone().open(ThreadRuntime()))  # as the keeper does
+    run(store.clone().open(ThreadRuntime()))  # as the heartbeat does
     assert mode(store.claim([request("a")], timeout=5))[0].verdict is Verdict.ACQUIRED
     results: list[Verdict] = []
     thread = threading.Thread(target=lambda: results.append(claim(store, "a", b"other").verdict))

@@ -14,7 +14,7 @@ from onceward.people.preparation import NormalForm, encode_record, prepare_recor
 from onceward.people.similarity import Similarity
 
 FIELDS = preset(PERSON)
-LIKENESS = Similarity(FIELDS)
+SIMILARITY = Similarity(FIELDS)
 ANNA = {"name": "Anna Schmidt", "city": "Berlin", "country": "Germany"}
 AT_HOME = {"street": "Hauptstr. 5", "postcode": "10115", "city": "Berlin", "country": "DE", "phone": "030 901820"}
 
@@ -25,8 +25,8 @@ def form_of(fields: dict[str, Any], by: Preset = FIELDS) -> NormalForm:
 
 def confidence(here: dict[str, Any], there: dict[str, Any]) -> float:
     forms = [form_of(fields) for fields in (here, there)]
-    first, second = (LIKENESS.confidence(one, [other]) for one, other in (forms, forms[::-1]))
-    assert first == pytest.approx(second), "it must not matter who came first"
+    first, second = (SIMILARITY.confidence(one, [other]) for one, other in (forms, forms[::-1]))
+    assert first == pytest.approx(second), "the order must not matter"
     return first
 
 
@@ -67,7 +67,7 @@ def test_a_father_and_a_son_of_the_same_name_are_not_merged_without_a_question()
     assert confidence(father, father | {"date_of_birth": "1980-11-23"}) < 0.9
 
 
-def test_without_a_given_name_nobody_can_tell_members_of_a_household_apart() -> None:
+def test_without_a_given_name_members_of_a_household_cannot_be_distinguished() -> None:
     assert confidence(AT_HOME | {"surname": "Schmidt"}, AT_HOME | {"given_name": "Anna", "surname": "Schmidt"}) < 0.9
 
 
@@ -80,16 +80,16 @@ def test_a_missing_field_is_no_evidence(name: str) -> None:
         assert confidence(ANNA | {name: missing}, there) == pytest.approx(confidence(ANNA, ANNA))
 
 
-def test_who_has_moved_is_one_person_if_the_rest_says_so() -> None:
+def test_a_person_who_has_moved_is_one_person_if_the_other_fields_agree() -> None:
     anna = {"given_name": "Anna", "surname": "Schmidt", "date_of_birth": "1980-01-31", "national_id": "85749302"}
     moved = {"street": "Rue Haute 9", "postcode": "75001", "city": "Paris", "country": "FR"}
     assert confidence(anna | AT_HOME, anna | moved) > 0.99
 
 
-def test_one_slip_is_forgiven_where_enough_agrees() -> None:
+def test_one_typo_is_tolerated_if_enough_fields_agree() -> None:
     anna = AT_HOME | {"given_name": "Anna", "surname": "Schmidt", "date_of_birth": "1980-01-31"}
-    for name, slip in {"surname": "Schmitd", "date_of_birth": "1980-01-13", "street": "Haubtstr. 5"}.items():
-        assert confidence(anna, anna | {name: slip}) > 0.99
+    for name, typo in {"surname": "Schmitd", "date_of_birth": "1980-01-13", "street": "Haubtstr. 5"}.items():
+        assert confidence(anna, anna | {name: typo}) > 0.99
 
 
 def test_given_name_and_surname_may_have_been_swapped() -> None:
@@ -101,12 +101,12 @@ def test_two_addresses_make_it_less_sure() -> None:
     assert confidence(ANNA | {"email": "a@a.example"}, ANNA | {"email": "b@b.example"}) < confidence(ANNA, ANNA)
 
 
-def test_the_evidence_tells_each_field() -> None:
+def test_the_evidence_lists_each_field() -> None:
     here, there = form_of(ANNA), form_of(ANNA | {"city": "Hamburg"})
-    told = {one.field: one for one in LIKENESS.evidence(here, [there])}
-    assert set(told) == {"given_name", "surname", "city", "country"}
-    assert (told["city"].level, told["city"].here, told["city"].there) == ("different", "berlin", "hamburg")
-    assert told["city"].weight < 0 < told["surname"].weight
+    evidence = {one.field: one for one in SIMILARITY.evidence(here, [there])}
+    assert set(evidence) == {"given_name", "surname", "city", "country"}
+    assert (evidence["city"].level, evidence["city"].here, evidence["city"].there) == ("different", "berlin", "hamburg")
+    assert evidence["city"].weight < 0 < evidence["surname"].weight
 
 
 # ── addresses ──
@@ -136,7 +136,7 @@ def test_how_two_addresses_compare(here: str, there: str, level: str) -> None:
     assert levels(here, there) == levels(there, here) == level
 
 
-def test_another_address_never_speaks_for_one_person() -> None:
+def test_another_address_is_never_evidence_for_one_person() -> None:
     for level in kinds.EMAIL.levels[1:]:
         assert level.same <= level.strangers, level.name
         assert level.name == "different" or level.same < level.among_colleagues / 4, level.name
@@ -163,14 +163,14 @@ def test_another_address_never_speaks_for_one_person() -> None:
 def test_colleagues_are_not_merged_without_a_question(
     one: dict[str, Any], other: dict[str, Any], shared: dict[str, Any]
 ) -> None:
-    """Whatever their organisation has, they share: that tells nothing of whose a record is."""
+    """Colleagues share everything that belongs to their organisation, so it does not identify a person."""
     assert confidence(shared | one, shared | one | other) < 0.9
 
 
-def test_a_slip_in_an_address_is_a_question_where_name_and_place_are_all_there_is() -> None:
+def test_a_typo_in_an_address_is_a_question_if_only_name_and_place_are_known() -> None:
     anna = ANNA | {"email": "anna.schmidt@mail.example"}
-    for slip in ("anna.schmdit@mail.example", "anna.schmidt@mial.example"):
-        assert 0.5 < confidence(anna, anna | {"email": slip}) < 0.9
+    for typo in ("anna.schmdit@mail.example", "anna.schmidt@mial.example"):
+        assert 0.5 < confidence(anna, anna | {"email": typo}) < 0.9
     born = {"date_of_birth": "1980-01-31"}
     assert confidence(anna | born, anna | born | {"email": "anna.schmdit@mail.example"}) > 0.9
 
@@ -182,15 +182,15 @@ def test_a_private_and_an_official_address_are_a_question_unless_more_is_known()
     assert confidence(anna | born, private | born) > 0.99
 
 
-def test_who_was_merged_once_is_not_more_like_everybody() -> None:
-    """Of many addresses one is always near to the next: the one that fits worst counts, unless one is equal."""
+def test_a_merged_person_does_not_become_more_similar_to_others() -> None:
+    """One of many addresses is always close to the new one. So the worst match counts, unless one is equal."""
     merged = [form_of(ANNA | {"email": f"anna.schmid{letter}@corp.example"}) for letter in "abcdefgh"]
     merged.append(form_of(ANNA | {"email": "anna@home.example"}))
     another = form_of(ANNA | {"email": "anna.schmidt@corp.example"})
-    assert LIKENESS.confidence(another, merged) <= min(LIKENESS.confidence(another, [one]) for one in merged)
+    assert SIMILARITY.confidence(another, merged) <= min(SIMILARITY.confidence(another, [one]) for one in merged)
     numbered = form_of(ANNA | {"email": "anna.schmida2@corp.example"})
-    assert LIKENESS.confidence(numbered, merged) < 0.5
-    [address] = [one for one in LIKENESS.evidence(numbered, merged) if one.field == "email"]
+    assert SIMILARITY.confidence(numbered, merged) < 0.5
+    [address] = [one for one in SIMILARITY.evidence(numbered, merged) if one.field == "email"]
     assert (address.level, address.there) == ("numbered", "anna.schmida@corp.example")
     assert address.weight < 0
 
@@ -203,7 +203,7 @@ def test_the_chances_of_a_kind_are_chances(kind: FieldKind) -> None:
     assert all(kind.compare(*pair) < len(kind.levels) for pair in (("a", "b"), ("12-1-1", "13-2-2"), ("aaaa", "aaab")))
 
 
-def test_what_sounds_alike_is_looked_up_together() -> None:
+def test_names_that_sound_alike_are_looked_up_together() -> None:
     assert skeleton("schmidt") == skeleton("schmitt")
     assert skeleton("philip") == skeleton("fillip")
     assert skeleton("meyer") == skeleton("maier")
@@ -215,7 +215,7 @@ def test_a_kind_of_your_own_counts_like_the_others() -> None:
         "eyes", str.lower, (kinds.MatchLevel("equal", 0.99, 0.5, 0.2), kinds.MatchLevel("different", 0.01, 0.5, 0.8))
     )
     own = preset({**PERSON, "eyes": Field(eyes)})
-    likeness = Similarity(own)
+    similarity = Similarity(own)
     brown, green, none = (form_of(ANNA | {"eyes": mode}, own) for mode in ("Brown", "green", ""))
-    unlike, unsaid, like = (likeness.confidence(brown, [one]) for one in (green, none, brown))
+    unlike, unsaid, like = (similarity.confidence(brown, [one]) for one in (green, none, brown))
     assert unlike < unsaid < like

@@ -17,45 +17,47 @@ from onceward.protocol.requests import Complete, Park, Release, Validity, Verdic
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.sqlite import SQLiteStore
-from onceward.stores.sqlite import connection as link
+from onceward.stores.sqlite import connection as sqlite_connection
 from onceward.stores.sqlite import maintenance as upkeep
 from onceward.testing.clock import FakeClock
 from tests.unit.sqlite_calls import (
     DAY,
     HOUR,
+    acquire,
     change,
     claim,
     complete,
-    held,
     ident,
     look,
     request,
 )
-from tests.unit.sqlite_stage import path, store
+from tests.unit.sqlite_fixtures import path, store
 
-__all__ = ["path", "store"]  # fixtures, told here so that pytest finds them
+__all__ = ["path", "store"]  # fixtures, imported here so that pytest finds them
 
 
 @pytest.mark.rival(22, 28)
-def test_purge_takes_only_what_answers_for_nothing_and_no_young_token(store: SQLiteStore, clock: FakeClock) -> None:
-    complete(store, held(store, "over"), lasting=HOUR)
-    complete(store, held(store, "for ever"))
-    complete(store, held(store, "in its window"), lasting=40 * DAY)
-    run(store.settle([Release(free := ident("free"), held(store, "free").token, b"n")], timeout=5))
-    held(store, "abandoned")
-    held(store, "abandoned, park", after_crash=AfterCrash.PARK)
-    held(store, "last attempt", max_attempts=1)
+def test_purge_deletes_only_records_that_no_longer_count_and_no_young_token(
+    store: SQLiteStore, clock: FakeClock
+) -> None:
+    complete(store, acquire(store, "over"), lasting=HOUR)
+    complete(store, acquire(store, "forever"))
+    complete(store, acquire(store, "in its window"), lasting=40 * DAY)
+    run(store.settle([Release(free := ident("free"), acquire(store, "free").token, b"n")], timeout=5))
+    acquire(store, "abandoned")
+    acquire(store, "abandoned, park", after_crash=AfterCrash.PARK)
+    acquire(store, "last attempt", max_attempts=1)
     clock.advance("59m")
     assert run(store.purge(100, timeout=5)) == 0, "the tokens are younger than the clock's margin"
     clock.advance("2m")
-    complete(store, held(store, "young"), lasting=1)
+    complete(store, acquire(store, "young"), lasting=1)
     clock.advance("1s")
     assert run(store.purge(100, timeout=5)) == 2
     assert run(store.read([ident("over"), free], timeout=5))[0].verdict is Verdict.ABSENT
     clock.advance("30d")
     assert run(store.purge(100, timeout=5)) == 2, "the young one, and the abandoned"
     left = run(store.scan(Filter(), cursor=None, limit=100, timeout=5)).records
-    assert {record.key for record in left} == {"for ever", "in its window", "abandoned, park", "last attempt"}
+    assert {record.key for record in left} == {"forever", "in its window", "abandoned, park", "last attempt"}
 
 
 @pytest.mark.rival(28)
@@ -110,20 +112,20 @@ def test_records_of_a_newer_version_do_not_stand_in_the_way_of_others(
     store: SQLiteStore, path: Path, clock: FakeClock
 ) -> None:
     for word in range(3):
-        complete(store, held(store, word), lasting=1)
+        complete(store, acquire(store, word), lasting=1)
     change(path, "UPDATE onceward_records SET min_reader = 2")
     clock.advance("1m")
-    complete(store, held(store, "ours"), lasting=1)
+    complete(store, acquire(store, "ours"), lasting=1)
     clock.advance("2h")
     assert run(store.purge(2, timeout=5)) == 1
 
 
 @pytest.mark.fault("F66")
-def test_a_record_that_lives_again_between_look_and_lock_is_not_purged(
+def test_a_record_that_is_claimed_again_between_read_and_lock_is_not_purged(
     store: SQLiteStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    complete(store, held(store, "order 7"), lasting=1)
-    complete(store, held(store, "order 8"), lasting=1)
+    complete(store, acquire(store, "order 7"), lasting=1)
+    complete(store, acquire(store, "order 8"), lasting=1)
     clock.advance("2h")
     claimant = store.clone()
     run(claimant.open(ThreadRuntime()))
@@ -144,7 +146,7 @@ def test_a_record_that_lives_again_between_look_and_lock_is_not_purged(
 
 def test_scan_filters_and_turns_pages_by_id(store: SQLiteStore, clock: FakeClock) -> None:
     run(store.claim([request(n) for n in range(7)], timeout=5))
-    run(store.settle([Park(held(store, "parked").id, clock.now(), b"n")], timeout=5))
+    run(store.settle([Park(acquire(store, "parked").id, clock.now(), b"n")], timeout=5))
     clock.advance("1m")
     run(store.claim([replace(request("elsewhere"), scope="other")], timeout=5))
 
@@ -178,7 +180,7 @@ def test_scan_filters_and_turns_pages_by_id(store: SQLiteStore, clock: FakeClock
     }
 
 
-def test_people_find_parked_ones_by_index(store: SQLiteStore, path: Path) -> None:
+def test_a_search_for_parked_records_uses_an_index(store: SQLiteStore, path: Path) -> None:
     seen: list[str] = []
     connection = store._connection._database
     assert connection is not None
@@ -196,5 +198,5 @@ def test_a_long_read_ends_when_its_time_is_over(store: SQLiteStore) -> None:
             cursor.execute("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n")
 
     with pytest.raises(StoreUnavailable, match="exceeded its timeout"):
-        store._connection.run(link.TimeLimit.of(5), endless)
+        store._connection.run(sqlite_connection.TimeLimit.of(5), endless)
     assert run(store.counts(timeout=5)) == {}

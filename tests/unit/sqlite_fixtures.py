@@ -1,4 +1,4 @@
-"""A SQLite store of a test's own, in fake time, asked in either colour."""
+"""Fixtures: a SQLite store per test, with a fake clock, called from threads or from an event loop."""
 
 from __future__ import annotations
 

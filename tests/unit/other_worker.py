@@ -1,4 +1,4 @@
-"""Somebody else: another worker on the same data, in a thread of its own."""
+"""Another worker on the same data, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.clients import TOO_LONG, Pause, SyncClient
 
 @contextlib.contextmanager
 def owned(client: SyncClient, key: Any, **settings: Any) -> Iterator[None]:
-    """Somebody else has the key until the block ends, and then completes it."""
+    """Let another worker own the key until the block ends, and then complete it."""
     pause = Pause()
 
     def hold() -> None:

@@ -13,7 +13,7 @@ def test_of_a_made_up_register_what_is_accepted_is_true() -> None:
     assert found.right / found.accepted > 0.99
     assert found.f1 > 0.93
     sure = found.reliability[-1]
-    assert sure[4] > 0.99, "what is said to be sure is"
+    assert sure[4] > 0.99, "matches reported as sure are correct"
 
 
 def test_pairs_are_counted_as_pairs() -> None:

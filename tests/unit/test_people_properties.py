@@ -1,4 +1,4 @@
-"""Random records in random order: who is one person by exact keys is what the keys say, and nothing else."""
+"""Random records in random order: exact keys alone decide which records are one person."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def exact(rows: Keys) -> list[SourceRecord]:
 
 
 def by_keys(rows: Keys) -> set[frozenset[tuple[str, str]]]:
-    """What is connected by keys, found the plain way."""
+    """Return the groups that are connected by keys, found by brute force."""
     groups: list[tuple[set[str], set[tuple[str, str]]]] = []
     for n, (emails, number) in enumerate(rows):
         keys = {*emails, number} - {""}
@@ -37,12 +37,12 @@ def by_keys(rows: Keys) -> set[frozenset[tuple[str, str]]]:
 
 
 @given(st.lists(st.tuples(EMAILS, NUMBERS), max_size=8), st.randoms(), st.integers(1, 4))
-def test_exact_matches_are_what_the_keys_connect(rows: Keys, dice: object, at_once: int) -> None:
+def test_exact_matches_are_what_the_keys_connect(rows: Keys, dice: object, batch_size: int) -> None:
     records = exact(rows)
     dice.shuffle(records)  # type: ignore[attr-defined]
     with People("sqlite://:memory:") as people:
-        for start in range(0, len(records), at_once):
-            people.add_many(records[start : start + at_once])
+        for start in range(0, len(records), batch_size):
+            people.add_many(records[start : start + batch_size])
         assert partition(people) == by_keys(rows)
 
 

@@ -1,4 +1,4 @@
-"""What the SQLite store recalls saves it a look; what has changed since is never overwritten."""
+"""The record cache of the SQLite store saves reads; a record that has changed since is never overwritten."""
 
 from __future__ import annotations
 
@@ -47,26 +47,26 @@ def complete(store: SQLiteStore, record: Record) -> Verdict:
 
 
 def statements(store: SQLiteStore) -> list[str]:
-    told: list[str] = []
+    executed: list[str] = []
     connection: Any = store._connection._database
-    connection.set_trace_callback(lambda text: told.append(text.split()[0]))
-    return told
+    connection.set_trace_callback(lambda text: executed.append(text.split()[0]))
+    return executed
 
 
 @pytest.mark.mission("A1")
-def test_a_fresh_call_is_a_look_an_insert_and_an_update(tmp_path: Path) -> None:
+def test_a_fresh_call_is_a_select_an_insert_and_an_update(tmp_path: Path) -> None:
     with Once(f"sqlite:///{tmp_path}/once.db") as once:
         once.run("warm", int)
         store: Any = once.store
-        told = statements(store)
+        executed = statements(store)
         once.run("fresh", int)
-        assert told == ["SELECT", "INSERT", "UPDATE"]
-        told.clear()
+        assert executed == ["SELECT", "INSERT", "UPDATE"]
+        executed.clear()
         once.run("fresh", int)
-        assert told == ["SELECT"]
+        assert executed == ["SELECT"]
 
 
-def test_a_key_that_came_between_the_look_and_the_claim_is_not_granted_again(
+def test_a_key_created_between_the_read_and_the_claim_is_not_granted_again(
     store: SQLiteStore, tmp_path: Path, clock: FakeClock
 ) -> None:
     other = opened(tmp_path, clock)
@@ -78,7 +78,7 @@ def test_a_key_that_came_between_the_look_and_the_claim_is_not_granted_again(
 
 
 @pytest.mark.rival(1)
-def test_who_was_replaced_is_lost_though_its_own_record_is_recalled(
+def test_a_replaced_owner_is_lost_though_its_own_record_is_cached(
     store: SQLiteStore, tmp_path: Path, clock: FakeClock
 ) -> None:
     other = opened(tmp_path, clock)
@@ -114,31 +114,31 @@ def test_a_record_that_was_removed_by_hand_is_lost_not_made_anew(store: SQLiteSt
     assert run(store.read([ID], timeout=5))[0].record is None
 
 
-def test_a_claim_that_was_given_back_can_be_claimed_again(store: SQLiteStore) -> None:
+def test_a_released_claim_can_be_claimed_again(store: SQLiteStore) -> None:
     _, record = claim(store)
     assert run(store.settle([Release(ID, record.token, record.nonce)], timeout=5))[0].verdict is Verdict.OK
     assert claim(store, b"two")[0] is Verdict.ACQUIRED
 
 
-def test_it_recalls_no_more_than_it_may() -> None:
-    recall = RecordCache()
+def test_the_cache_size_is_limited() -> None:
+    cache = RecordCache()
     for number in range(MAX_KEYS + 10):
-        recall.add(Record(id=b"%d" % number, scope="s", key="k", state=RecordState.PENDING, token=1))
-    recall.add(Record(id=b"done", scope="s", key="k", state=RecordState.COMPLETED, token=1))
+        cache.add(Record(id=b"%d" % number, scope="s", key="k", state=RecordState.PENDING, token=1))
+    cache.add(Record(id=b"done", scope="s", key="k", state=RecordState.COMPLETED, token=1))
     wanted = [Release(id, 1, b"") for id in (b"9", b"10", b"done")]
-    assert list(recall.take(wanted)) == [b"10"]
-    assert recall.take(wanted) == {}, "told once: by then it may be another"
+    assert list(cache.take(wanted)) == [b"10"]
+    assert cache.take(wanted) == {}, "returned once: by the next call the record may have changed"
     for number in range(MAX_KEYS + 1):
-        recall.add_missing(b"%d" % number)
+        cache.add_missing(b"%d" % number)
     asked = [ClaimRequest(b"%d" % number, "s", "k", b"n", None) for number in range(MAX_KEYS + 1)]
-    assert recall.take(asked) == {b"%d" % MAX_KEYS: None}
+    assert cache.take(asked) == {b"%d" % MAX_KEYS: None}
 
 
 def batch(store: SQLiteStore, ids: list[bytes], nonce: bytes = b"one") -> list[Record]:
     for id in ids:
         assert store.lookup(id, b"") is None
     requests = [ClaimRequest(id, "app/op", id.decode(), nonce, 600_000_000) for id in ids]
-    first = Release(b"nobody", 1, b"x")  # with a settlement in it, a batch goes behind the lock at once
+    first = Release(b"unknown", 1, b"x")  # a batch with a settlement takes the lock immediately
     answers = run(store.send([first, *requests], 5))
     assert [one.verdict for one in answers] == [Verdict.LOST, *[Verdict.ACQUIRED] * len(ids)]
     return [one.record for one in answers[1:] if one.record is not None]
@@ -148,16 +148,16 @@ def completions(records: list[Record]) -> list[Complete]:
     return [Complete(one.id, one.token, one.nonce, result=b"done", digest=b"d") for one in records]
 
 
-def test_a_batch_of_what_is_recalled_reads_nothing(store: SQLiteStore) -> None:
+def test_a_batch_of_cached_records_reads_nothing(store: SQLiteStore) -> None:
     records = batch(store, [b"a", b"b", b"c"])
-    told = statements(store)
+    executed = statements(store)
     answers = run(store.send(completions(records), 5))
     assert [one.verdict for one in answers] == [Verdict.OK] * 3
-    assert told == ["BEGIN", "UPDATE", "UPDATE", "UPDATE", "COMMIT"]
+    assert executed == ["BEGIN", "UPDATE", "UPDATE", "UPDATE", "COMMIT"]
 
 
 @pytest.mark.rival(1)
-def test_in_a_batch_who_was_replaced_is_lost_and_the_others_are_done(
+def test_in_a_batch_a_replaced_owner_is_lost_and_the_others_are_done(
     store: SQLiteStore, tmp_path: Path, clock: FakeClock
 ) -> None:
     other = opened(tmp_path, clock)
@@ -170,7 +170,7 @@ def test_in_a_batch_who_was_replaced_is_lost_and_the_others_are_done(
     run(other.close())
 
 
-def test_in_a_batch_a_key_that_came_meanwhile_is_not_granted_again(
+def test_in_a_batch_a_key_created_meanwhile_is_not_granted_again(
     store: SQLiteStore, tmp_path: Path, clock: FakeClock
 ) -> None:
     other = opened(tmp_path, clock)

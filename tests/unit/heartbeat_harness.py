@@ -1,4 +1,4 @@
-"""A keeper on a bench: driven by hand, pass by pass, on a fake clock."""
+"""A heartbeat without a thread: tests run it pass by pass, on a fake clock."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def lease_of(record: Record, seconds: float) -> Lease:
 
 
 class HandDriven(Heartbeat):
-    """Without a thread: only `tick` renews."""
+    """A heartbeat without a thread: only `tick` renews."""
 
     def _start(self) -> None:
         self._thread = threading.current_thread()
@@ -40,8 +40,8 @@ class HandDriven(Heartbeat):
         super().close()
 
 
-class Bench:
-    """A keeper on a memory store behind a wire, all on one clock."""
+class Harness:
+    """A heartbeat on a memory store behind a faulty network, all on one clock."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -65,9 +65,9 @@ class Bench:
         return answer.record
 
     def hold(self, name: str = "work", lease: float = LEASE) -> Lease:
-        held = lease_of(self.record(name, lease), lease)
-        self.heartbeat.take(held, self.now())
-        return held
+        hold = lease_of(self.record(name, lease), lease)
+        self.heartbeat.take(hold, self.now())
+        return hold
 
     def stored(self, hold: Lease) -> Record:
         record = run(self.memory.read([hold.record.id], timeout=1))[0].record
@@ -75,7 +75,7 @@ class Bench:
         return record
 
     def taken_over(self, hold: Lease) -> None:
-        """Somebody else claims the key, whose lease has lapsed."""
+        """Let another worker claim the key, whose lease has expired."""
         request = ClaimRequest(hold.record.id, "app/op", hold.record.key, b"another", hold.lease)
         assert run(self.memory.claim([request], timeout=1))[0].verdict is Verdict.ACQUIRED
 
@@ -83,16 +83,16 @@ class Bench:
         self.clock.advance(seconds)
         self.heartbeat.tick()
 
-    def told(self, name: str) -> list[Event]:
+    def reported(self, name: str) -> list[Event]:
         return [event for event in self.events if event.name == name]
 
 
 @pytest.fixture
-def bench() -> Iterator[Bench]:
-    bench = Bench()
-    yield bench
-    bench.heartbeat.close()
+def harness() -> Iterator[Harness]:
+    harness = Harness()
+    yield harness
+    harness.heartbeat.close()
 
 
-def keepers() -> list[threading.Thread]:
+def heartbeat_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == NAME]

@@ -24,7 +24,9 @@ leaves = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT | st.binary()
 )
 odd = st.decimals(allow_nan=False, allow_infinity=False) | st.binary().map(bytearray) | st.tuples(leaves)
-values = st.recursive(leaves | odd, lambda held: st.lists(held, max_size=3) | st.dictionaries(TEXT, held, max_size=3))
+values = st.recursive(
+    leaves | odd, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3)
+)
 many = st.lists(values, max_size=6)
 
 
@@ -70,9 +72,7 @@ messages = st.none() | st.text("a\0é", min_size=1, max_size=5)
 
 @pytest.mark.mission("E6")
 @given(times, sequences, messages)
-def test_the_short_way_to_a_place_leads_to_the_same_place(
-    time: dt.datetime, sequence: int | None, message: str | None
-) -> None:
+def test_the_fast_path_encodes_the_same_position(time: dt.datetime, sequence: int | None, message: str | None) -> None:
     place = position_of(Ordering(time, sequence, None, message))
     assert place == encode_position(instant(time, "time"), sequence, None, message)
     assert place == position_of(Ordering(time.isoformat(), sequence, None, message))

@@ -1,4 +1,4 @@
-"""Normalisers: what people write becomes what can be compared; the same person's spellings meet, others' do not."""
+"""Normalisers: they make values comparable; spellings of the same value become equal, others do not."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_other_countries_are_others_and_what_is_none_stays() -> None:
     ]
 
 
-def test_phone_numbers_are_written_as_the_world_does() -> None:
+def test_phone_numbers_are_written_in_international_format() -> None:
     assert normalise.phone("0171 / 555 1234", "DE") == "+491715551234"
     assert normalise.phone("+49 (0)171 5551234") == "+491715551234"
     with pytest.raises(ValueError, match="not a phone number"):
