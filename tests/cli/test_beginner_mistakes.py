@@ -47,7 +47,7 @@ def test_the_help_of_commands_that_take_a_key_says_so_too(command: str) -> None:
     assert f"Put a KEY that begins with a dash after -- and all options: onceward {command} -- -x" in said
 
 
-def test_what_is_said_can_be_typed() -> None:
+def test_the_suggested_command_can_be_typed() -> None:
     assert call("forget", "-dash", "--yes").exit_code == Exit.USAGE
     assert call("forget", "--yes", "--", "-dash").exit_code == Exit.OK
 
@@ -174,5 +174,5 @@ def test_a_value_is_json_through_and_through(value: Any, shown: Any) -> None:
         (1j, "1j"),
     ],
 )
-def test_what_json_has_no_word_for_gets_a_form_of_its_own(value: Any, shown: Any) -> None:
+def test_values_without_a_json_type_get_their_own_form(value: Any, shown: Any) -> None:
     assert values.as_json(value) == shown

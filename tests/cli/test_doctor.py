@@ -55,7 +55,7 @@ def test_a_window_shorter_than_the_declared_retry_span_needs_attention(folder: P
 
 
 @pytest.mark.parametrize("window", ["3d", "forever", lasting("3d", since="attempt"), sliding("4d")], ids=str)
-def test_a_window_as_long_as_the_retry_span_is_well(window: object) -> None:
+def test_a_window_as_long_as_the_retry_span_is_ok(window: object) -> None:
     work(window)
     code, windows = diagnosis("--retry-span", "shop/charge=3d")
     assert (code, windows["window shop/charge"][0]) == (Exit.OK, "ok")

@@ -37,7 +37,7 @@ def test_the_doctor_names_the_server_and_what_expires_records(store: str) -> Non
     assert said["lapsed"][0] == said["parked"][0] == "attention"
 
 
-def test_what_is_done_by_hand_is_in_the_trail(store: str) -> None:
+def test_manual_changes_are_in_the_audit_trail(store: str) -> None:
     assert as_json("resolve", "parked", "--abandon", "--why", "not worth it", "--yes")
     assert as_json("forget", "done", "--yes")
     assert [(one["verb"], one["key"]) for one in as_json("audit")] == [("forget", "done"), ("resolve", "parked")]

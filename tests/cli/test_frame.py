@@ -371,7 +371,7 @@ def test_a_reader_that_stops_is_no_error(filled: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["ls", "audit", "sagas", "purge"])
-def test_more_than_can_be_counted_is_not_asked_for(filled: Path, command: str) -> None:
+def test_a_limit_that_is_too_large_is_refused(filled: Path, command: str) -> None:
     result = call(command, "--limit", 10**20)
     assert (result.exit_code, filled.exists()) == (2, True)
     assert "--limit" in result.stderr

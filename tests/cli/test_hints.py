@@ -73,7 +73,7 @@ def test_a_parked_outcome_says_how_to_say_how_it_ended(key: str) -> None:
 
 
 @KEYS
-def test_explain_says_so_too(key: str) -> None:
+def test_explain_suggests_the_command_too(key: str) -> None:
     with Once(STORE, after_crash="park", not_applied=()) as once:
         with pytest.raises(OSError, match="cut off"):
             once.run(key, _cut_off)

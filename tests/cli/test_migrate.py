@@ -146,7 +146,7 @@ def test_a_newer_schema_that_lets_us_work_beside_it_needs_nothing(old: Path) -> 
 
 
 @pytest.mark.parametrize("store", ["memory://", "sqlite://:memory:"])
-def test_what_lives_in_one_process_has_nothing_to_migrate(store: str) -> None:
+def test_an_in_process_store_has_nothing_to_migrate(store: str) -> None:
     for words in ((), ("--dry-run",), ("--sql",), ("--yes",)):
         result = call("migrate", "--store", store, "-o", "table", *words)
         assert result.exit_code == 0
@@ -170,7 +170,7 @@ def test_another_programs_database_gets_our_tables_only_on_request(folder: Path)
         assert raw.execute("SELECT count(*) FROM theirs").fetchone() == (0,)
 
 
-def test_what_is_no_database_is_one_line(folder: Path) -> None:
+def test_a_file_that_is_not_a_database_is_one_line(folder: Path) -> None:
     (folder / "onceward.db").write_bytes(b"certainly not a database " * 100)
     for words in ((), ("--dry-run",), ("--sql",), ("--yes",)):
         result = call("migrate", *words)

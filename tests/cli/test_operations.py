@@ -116,7 +116,7 @@ def test_it_works_as_a_process_of_its_own(folder: Path, module: str) -> None:
         ("shop_of_this_test:number", "neither an Operations object nor a client"),
     ],
 )
-def test_a_place_that_has_none_is_an_error_of_one_line(module: str, place: str, message: str) -> None:
+def test_a_path_without_operations_is_an_error_of_one_line(module: str, place: str, message: str) -> None:
     result = call("operations", place)
     assert result.exit_code == Exit.USAGE
     assert message in line(result)

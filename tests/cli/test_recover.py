@@ -86,7 +86,7 @@ def log(folder: Path) -> list[str]:
 
 
 @pytest.mark.fault("F30")
-def test_what_died_with_its_process_is_finished_and_the_rest_listed(folder: Path) -> None:
+def test_work_of_killed_processes_is_finished_and_the_rest_listed(folder: Path) -> None:
     die(folder, "app.plain.outcome(1); app.once.run('x', len, [1]); app.saga(n=1)")
     die(folder, "app.work(1)")
 
@@ -145,7 +145,7 @@ def test_an_async_application_is_recovered_on_a_loop(folder: Path) -> None:
     assert log(folder) == ["awaited 1", "awaited 1"]
 
 
-def test_what_cannot_work_is_said_in_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_call_is_reported_in_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     nothing = call("recover", "app:empty", "--once")
     assert nothing.exit_code == 2

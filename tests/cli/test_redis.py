@@ -80,7 +80,7 @@ def test_the_doctor_examines_a_server_that_programs_refuse(private: RedisServer)
         assert (code, said["eviction"][0], said["persistence"][0]) == (Exit.OK, "ok", "ok")
 
 
-def test_a_risk_that_was_taken_by_name_is_noted_and_no_alarm(private: RedisServer) -> None:
+def test_an_explicitly_accepted_risk_is_only_a_note(private: RedisServer) -> None:
     with redis.Redis(port=private.port) as raw:
         raw.config_set("maxmemory-policy", "allkeys-lru")
     code, said = diagnosis("--store", private.url("&unsafe_eviction=allow"))
@@ -105,7 +105,7 @@ def test_there_is_nothing_to_migrate(store: str) -> None:
     assert as_json("migrate")["statements"] == []
 
 
-def test_what_is_done_by_hand_is_done_and_signed(store: str) -> None:
+def test_manual_changes_are_made_and_signed(store: str) -> None:
     assert call("release", "silent", "--yes", "--why", "its host is gone").exit_code == 0
     assert call("resolve", "parked", "--applied", "--yes", "--why", "the bank says so").exit_code == 0
     assert call("forget", "done", "--yes", "--why", "by mistake").exit_code == 0

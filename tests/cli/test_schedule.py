@@ -129,7 +129,7 @@ def test_the_schedules_are_listed(folder: Path) -> None:
         ("nowhere_at_all:once", "cannot be imported"),
     ],
 )
-def test_what_is_no_application_is_one_line_and_exit_code_2(
+def test_an_invalid_application_is_one_line_and_exit_code_2(
     folder: Path, monkeypatch: pytest.MonkeyPatch, target: str, word: str
 ) -> None:
     monkeypatch.chdir(folder)

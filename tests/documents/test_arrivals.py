@@ -53,9 +53,7 @@ def test_files_in_a_folder_are_processed_once_however_often_it_is_scanned(worker
     assert len(worker.files()) == len(worker.rows()) == 2
 
 
-def test_what_cannot_be_read_does_not_keep_others_waiting(
-    worker: PipelineWorker, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unreadable_file_does_not_block_others(worker: PipelineWorker, caplog: pytest.LogCaptureFixture) -> None:
     worker.arrived(PDF, "z.pdf")
     (worker.folder / "inbox" / "a folder.pdf").mkdir()
     (worker.folder / "inbox" / "gone.pdf").symlink_to("nowhere")

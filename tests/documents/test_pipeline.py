@@ -363,7 +363,7 @@ def test_a_company_cannot_lead_out_of_the_folder_by_its_name(worker: PipelineWor
 
 
 @pytest.mark.mission("A6")
-def test_such_a_company_is_processed_like_any_other(worker: PipelineWorker) -> None:
+def test_a_company_with_such_a_name_is_processed_like_any_other(worker: PipelineWorker) -> None:
     for company in ("../../../etc/cron.d/x", "Hooli " * 60, "a\0b"):
         assert worker.deliver(invoice(company=company)).executed
     assert sorted(path.name for path in worker.folder.iterdir()) == [

@@ -228,7 +228,7 @@ async def test_of_a_body_that_never_ends_no_more_is_kept_than_the_limit() -> Non
     await asyncio.to_thread(once.close)
 
 
-async def test_a_client_that_has_gone_before_its_body_began_nothing() -> None:
+async def test_a_client_that_disconnects_before_its_body_starts_nothing() -> None:
     once = Once("memory://")
     seen: list[WebhookEvent] = []
 

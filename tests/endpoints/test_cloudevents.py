@@ -98,7 +98,7 @@ NO_EVENTS = [
 ]
 
 
-def test_what_is_no_event_or_has_no_id_is_a_bad_request(client: SyncClient) -> None:
+def test_an_invalid_event_or_a_missing_id_is_a_bad_request(client: SyncClient) -> None:
     endpoint = cloudevents_of(client)
     endpoint.on()(lambda message: None)
     for request in NO_EVENTS:

@@ -60,7 +60,7 @@ NO_ENVELOPES: list[bytes] = [
 
 
 @pytest.mark.mission("E1")
-def test_what_is_no_envelope_or_has_no_id_is_a_bad_request_and_the_store_is_not_asked(client: SyncClient) -> None:
+def test_an_invalid_envelope_or_a_missing_id_is_a_bad_request_and_the_store_is_not_asked(client: SyncClient) -> None:
     endpoint = pubsub_of(client)
     seen = counting(endpoint)
     for body in NO_ENVELOPES:

@@ -43,7 +43,7 @@ async def test_the_parts_of_a_stream_go_out_as_they_come_but_the_last_waits_for_
         assert (await ask(middleware)).body == b"onetwo"
 
 
-async def test_what_was_announced_by_its_length_is_recorded_before_its_last_byte_goes_out() -> None:
+async def test_an_answer_with_a_content_length_is_recorded_before_its_last_byte_is_sent() -> None:
     """Middlewares between ours and the handler often turn any answer into a stream: one part, then an empty one."""
     counts: list[int] = []
 
@@ -182,7 +182,9 @@ async def test_extensions_that_bypass_the_middleware_are_hidden_and_others_are_n
 
 
 @pytest.mark.parametrize("extensions", [{}, {"http.response.pathsend": {}}])
-async def test_what_the_application_writes_into_its_scope_is_seen_in_front_of_us(extensions: dict[str, Any]) -> None:
+async def test_changes_of_the_scope_by_the_application_are_visible_to_outer_middlewares(
+    extensions: dict[str, Any],
+) -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         scope["route"] = "/pay"  # as routers do for tracing and metrics
         await Counting()(scope, receive, send)
@@ -193,7 +195,7 @@ async def test_what_the_application_writes_into_its_scope_is_seen_in_front_of_us
     assert scope["route"] == "/pay"
 
 
-async def test_what_the_server_says_against_an_answer_is_raised_when_the_work_is_done() -> None:
+async def test_an_error_of_the_server_about_an_answer_is_raised_when_the_work_is_done() -> None:
     app = Counting()
 
     async def receive() -> Any:

@@ -22,7 +22,7 @@ def test_an_answer_of_the_application_is_kept(make_site: MakeSite, status: int) 
 
 
 @pytest.mark.parametrize("status", [401, 403, 408, 425, 429, 500, 502, 503, 504, 599])
-def test_an_answer_that_says_not_now_frees_the_key(make_site: MakeSite, status: int) -> None:
+def test_a_retryable_answer_frees_the_key(make_site: MakeSite, status: int) -> None:
     site = make_site(lambda asked: (status, [(b"retry-after", b"7")], b"no"))
     reply = site.ask()
     assert (reply.status, reply.header("retry-after"), reply.body) == (status, "7", b"no")
@@ -112,7 +112,7 @@ def test_a_streamed_answer_is_kept_if_it_is_small_enough(make_site: MakeSite) ->
     assert len(site.runs) == 1
 
 
-def test_what_no_server_would_send_is_not_sent_later_either(make_site: MakeSite) -> None:
+def test_an_answer_that_no_server_would_send_is_not_replayed(make_site: MakeSite) -> None:
     site = make_site(lambda asked: (200, [(b"x", b"a\r\nset-cookie: b=c")], b""))
     site.ask()
     assert site.ask().status == 410

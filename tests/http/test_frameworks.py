@@ -281,7 +281,7 @@ def test_the_first_route_of_fastapi_that_matches_says_whether_a_key_is_wanted() 
 
 
 @pytest.mark.parametrize("order", ["outside", "inside", "both"])
-def test_middlewares_that_make_a_stream_of_every_answer_and_background_tasks_get_on_with_it(order: str) -> None:
+def test_streaming_middlewares_and_background_tasks_work_with_the_guard(order: str) -> None:
     from starlette.applications import Starlette
     from starlette.background import BackgroundTask
     from starlette.middleware import Middleware

@@ -60,7 +60,7 @@ def test_parameters_of_a_key_are_ignored_because_the_field_has_none_of_its_own(
     "value",
     [b"1" * 16, b"1.", b"1.2345", b"t\xe9", b"?2", b"?", b"@1.5", b'%"%G0"', b'"\\n"', b":*:", b"(1 2)", b""],
 )
-def test_what_is_no_value_of_a_parameter_makes_the_whole_malformed(value: bytes) -> None:
+def test_an_invalid_parameter_value_makes_the_whole_key_malformed(value: bytes) -> None:
     with pytest.raises(InvalidKey):
         parse_key(b'"k";p=' + value)
 

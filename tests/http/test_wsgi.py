@@ -358,7 +358,7 @@ def test_a_path_that_is_not_ascii_is_compared_as_the_text_that_it_is(once: Once)
     assert app.runs == 1
 
 
-def test_the_standard_librarys_validator_has_nothing_against_it_on_either_side(once: Once) -> None:
+def test_the_standard_librarys_validator_accepts_both_sides(once: Once) -> None:
     runs: list[bytes] = []
 
     def app(environ: dict[str, Any], start_response: Any) -> Iterator[bytes]:

@@ -33,7 +33,7 @@ def test_rows_that_were_too_long_go_in_when_longer_ones_are_allowed(file: Path, 
 
 
 @pytest.mark.mission("D2")
-def test_the_same_content_from_another_source_is_said_by_that_one_too(file: Path, people: People) -> None:
+def test_the_same_content_from_another_source_is_imported_for_that_source_too(file: Path, people: People) -> None:
     write(file, users(1))
     import_file(file, people)
     assert import_file(file, people, source="hr").counts == Counts(updated=1)
@@ -63,7 +63,7 @@ def test_an_id_that_looks_like_the_second_row_of_another_one_is_its_own(file: Pa
     assert [part.fields["name"] for part in anna.contributions] == ["Anna Berg", "Anna M Berg"]
 
 
-def test_blanks_name_no_row(file: Path, people: People) -> None:
+def test_blank_ids_name_no_row(file: Path, people: People) -> None:
     header = ("external_id", "email", "Team")
     rows = [(" ", "anna@example.com", "A"), (" ", "bo@example.com", "B")]
     import_file(write(file, rows, header), people, id="external_id")

@@ -162,7 +162,7 @@ def test_a_field_of_ten_megabytes_is_read_if_that_is_allowed(file: Path) -> None
         csv.field_size_limit(before)
 
 
-def test_what_stands_in_a_quoted_cell_is_never_read_as_rows(file: Path) -> None:
+def test_the_content_of_a_quoted_cell_is_never_read_as_rows(file: Path) -> None:
     """However long the cell is: otherwise, the author of a cell could insert rows."""
     smuggled = "eve@example.com,Admin\n" * 10_000
     file.write_text(f'Email,Note\nanna@example.com,"{smuggled}"\nbo@example.com,x\n')
@@ -219,7 +219,7 @@ def test_a_source_that_can_be_read_only_once_is_refused_without_waiting(tmp_path
 
 @pytest.mark.parametrize("name", ["users.csv", "users.ndjson"])
 @pytest.mark.parametrize("begin", [b"\x1f\x8b\x08", b"PK\x03\x04", b"\x28\xb5\x2f\xfd"])
-def test_a_packed_file_is_to_be_unpacked_first(tmp_path: Path, begin: bytes, name: str) -> None:
+def test_a_compressed_file_is_refused(tmp_path: Path, begin: bytes, name: str) -> None:
     (tmp_path / name).write_bytes(begin + b"anything\n" * 9)
     with pytest.raises(SourceError, match="is compressed"):
         reads(tmp_path / name)
@@ -315,7 +315,7 @@ def test_parquet_gives_the_same_texts_as_csv_and_nan_is_a_missing_value(tmp_path
     ]
 
 
-def test_what_is_no_parquet_says_so(tmp_path: Path) -> None:
+def test_a_file_that_is_not_parquet_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("duckdb")
     file = tmp_path / "users.parquet"
     file.write_bytes(b"Email,City\n")

@@ -70,7 +70,9 @@ def test_once_it_has_rows_a_resumed_import_keeps_using_it(file: Path, people: Pe
 
 
 @pytest.mark.parametrize("precious", ["people.db", "notes.txt"])
-def test_what_is_no_reject_file_is_not_written_over(file: Path, people: People, tmp_path: Path, precious: str) -> None:
+def test_a_file_that_is_not_a_reject_file_is_not_overwritten(
+    file: Path, people: People, tmp_path: Path, precious: str
+) -> None:
     path = tmp_path / precious
     if precious == "notes.txt":
         path.write_text("rejected_by,me\n")

@@ -144,7 +144,7 @@ async def parked_in(bus: Bus) -> list[tuple[str, str]]:
 
 
 @pytest.mark.mission("D1")
-def test_of_two_different_ones_in_one_batch_the_first_is_stored(learning: Learning, bus: Bus) -> None:
+def test_of_two_different_statements_in_one_batch_the_first_is_stored(learning: Learning, bus: Bus) -> None:
     versions = [statement("s1", result={"response": str(n)}) for n in (1, 2, 1, 3)]
     bus.publish(*versions)
     assert count(learning) == 1
@@ -159,7 +159,7 @@ def test_a_message_with_several_statements_goes_in_whole_or_not_at_all(learning:
     assert bus.once.counts["parked"] == 1
 
 
-def test_what_is_no_statement_is_parked_and_stops_no_other(learning: Learning, bus: Bus) -> None:
+def test_an_invalid_statement_is_parked_and_does_not_stop_others(learning: Learning, bus: Bus) -> None:
     bus.queue.put(b"no JSON")
     bus.publish(statement("s1"), {"id": "test-123"}, statement("s2", result={"response": "a\0b"}), statement("s3"))
     assert count(learning) == 2

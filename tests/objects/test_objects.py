@@ -20,7 +20,7 @@ from tests.objects.contents import LARGE, LARGE_KEY, OTHER, PDF, large
 
 
 @pytest.mark.mission("A6")
-def test_what_is_there_is_never_overwritten(objects: Any) -> None:
+def test_an_existing_object_is_never_overwritten(objects: Any) -> None:
     assert objects.put("2026/a.pdf", PDF) == Put("2026/a.pdf", content_key(PDF), len(PDF), "created")
     assert objects.put("2026/a.pdf", PDF).status == "same"
     assert objects.put("2026/a.pdf", OTHER, if_other="return").status == "other"

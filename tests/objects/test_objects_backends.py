@@ -67,7 +67,7 @@ NOWHERE = ["file://", "file:///", "file://host/a", "s3://", "s3://k@b/x", "s3://
 
 
 @pytest.mark.parametrize("url", NOWHERE)
-def test_a_url_that_names_no_place_is_refused(url: str) -> None:
+def test_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError):
         open_objects(url)
 

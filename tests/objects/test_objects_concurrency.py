@@ -128,7 +128,7 @@ def test_a_worker_that_is_killed_leaves_all_of_it_or_nothing_under_the_name(url:
 # ── meanwhile ──
 
 
-def test_what_another_program_put_there_is_not_deleted_nor_overwritten(tmp_path: Path) -> None:
+def test_an_object_of_another_program_is_not_deleted_nor_overwritten(tmp_path: Path) -> None:
     url = url_of_kind("s3", tmp_path)
     objects = opened(url)
     put = objects.put("a", PDF)

@@ -93,7 +93,7 @@ async def test_what_a_batch_raises_is_in_the_log_once(once: Once | AsyncOnce, ca
     assert "the work raised ValueError in" in record.getMessage()
 
 
-async def test_what_contradicts_goes_to_the_dead_letters_if_there_are_any() -> None:
+async def test_a_contradicting_message_goes_to_the_dead_letters_if_there_are_any() -> None:
     queue, house, once = MemoryQueue(dead_letters=True), Warehouse(), Once(MemoryStore())
     put(queue, (1, "a"), (1, "b"))
     await consumed(queue, Batch(once, house.merge, name="rows"))

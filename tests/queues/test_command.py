@@ -127,7 +127,7 @@ def test_a_second_signal_exits_immediately_and_the_work_is_not_acknowledged(
         ("orders", "is not the path of an object"),
     ],
 )
-def test_what_is_no_consumer_is_refused_with_one_line(
+def test_an_invalid_consumer_is_refused_with_one_line(
     broker: OnRedisStreams, tmp_path: Path, target: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

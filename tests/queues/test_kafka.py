@@ -25,7 +25,7 @@ def kafka() -> Iterator[KafkaServer]:
     server.end()
 
 
-def test_what_is_done_ahead_of_its_turn_is_committed_with_what_it_waits_for() -> None:
+def test_an_early_acknowledgement_is_committed_with_the_one_it_waits_for() -> None:
     offsets = Offsets()
     for offset in (7, 8, 10, 11):  # offset 9 is not a message: Kafka's own markers have offsets too
         offsets.mark_received(offset)

@@ -29,9 +29,9 @@ from tests.warehouse.test_loads import (
     test_a_row_that_replaces_is_written_only_if_it_differs_and_is_not_older,
     test_a_statement_that_is_there_stays_as_it_is,
     test_if_the_id_alone_counts_other_rows_change_nothing,
+    test_known_keys_are_found_by_one_query,
     test_one_load_sent_concurrently_by_several_is_done_once,
     test_the_same_load_id_with_other_rows_is_a_mismatch,
-    test_which_are_known_is_one_question,
 )
 from tests.warehouse.test_values import VALUES, _json, rows
 
@@ -47,9 +47,9 @@ __all__ = [  # imported here so that pytest finds them: the fixtures, and tests 
     "test_a_row_that_replaces_is_written_only_if_it_differs_and_is_not_older",
     "test_a_statement_that_is_there_stays_as_it_is",
     "test_if_the_id_alone_counts_other_rows_change_nothing",
+    "test_known_keys_are_found_by_one_query",
     "test_one_load_sent_concurrently_by_several_is_done_once",
     "test_the_same_load_id_with_other_rows_is_a_mismatch",
-    "test_which_are_known_is_one_question",
     "url",
 ]
 
@@ -71,7 +71,7 @@ def test_values_arrive_as_they_left_in_bigquery(house: BigQueryWarehouse, query:
 
 @given(st.lists(rows, min_size=20, max_size=60))
 @settings(max_examples=3, suppress_health_check=list(HealthCheck))
-def test_what_is_loaded_into_bigquery_is_what_is_there(front: Front, given_rows: list[dict[str, Any]]) -> None:
+def test_loaded_values_are_stored_unchanged_in_bigquery(front: Front, given_rows: list[dict[str, Any]]) -> None:
     dataset = f"d{uuid.uuid4().hex[:12]}"
     house = open_warehouse(url_of(front, dataset))
     assert isinstance(house, BigQueryWarehouse)

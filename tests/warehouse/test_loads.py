@@ -138,7 +138,7 @@ def test_a_row_that_replaces_is_written_only_if_it_differs_and_is_not_older(hous
 
 
 @pytest.mark.mission("D1", "D6")
-def test_which_are_known_is_one_question(house: Warehouse) -> None:
+def test_known_keys_are_found_by_one_query(house: Warehouse) -> None:
     house.load("1", STATEMENTS, [{"statement_id": f"s{n}"} for n in range(0, 100, 2)])
     assert house.known(STATEMENTS, [f"s{n}" for n in range(4)]) == {"s0", "s2"}
     assert house.known(STATEMENTS, []) == set()

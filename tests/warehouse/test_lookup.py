@@ -57,7 +57,7 @@ def test_a_key_that_was_not_found_is_looked_up_again() -> None:
     assert len(users.asked) == 2
 
 
-def test_an_answer_grows_old_and_can_be_forgotten() -> None:
+def test_an_answer_expires_and_can_be_forgotten() -> None:
     users, now = Users(), [0.0]
     lookup = Lookup(users.find, max_age="60s", clock=lambda: now[0])
     lookup.get("a")
@@ -109,6 +109,6 @@ def test_an_answer_in_flight_when_its_key_was_forgotten_is_not_kept() -> None:
     assert lookup.get("anna") == "Formal"
 
 
-def test_no_room_at_all_is_refused() -> None:
+def test_a_cache_without_room_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="at least 1"):
         Lookup(Users().find, size=0)

@@ -129,7 +129,7 @@ def test_a_key_of_several_columns_with_a_time_among_them(house: ComparesRows) ->
     assert house.merge(pairs, [again | {"digest": "2"}]).verdicts == ("different",)
 
 
-def test_what_is_there_is_found_by_one_question(house: ComparesRows) -> None:
+def test_existing_rows_are_found_by_one_query(house: ComparesRows) -> None:
     house.merge(FACTS, [fact("a", "1", at=7), fact("b", "2")])
     assert house.found(FACTS, ["b", "a", "x"], ("digest", "at")) == {"b": ("2", None), "a": ("1", 7)}
     assert house.known(FACTS, ["b", "x"]) == {"b"}

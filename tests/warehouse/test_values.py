@@ -96,7 +96,7 @@ def house(request: pytest.FixtureRequest) -> Iterator[House]:
 
 @given(st.lists(rows, max_size=5))
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_what_is_loaded_is_what_is_there(house: House, given_rows: list[dict[str, Any]]) -> None:
+def test_loaded_values_are_stored_unchanged(house: House, given_rows: list[dict[str, Any]]) -> None:
     if house.kind == "postgres":  # JSON strings stay text there, so that a psycopg str is already a JSON value
         given_rows = [row | {"j": [row["j"]]} for row in given_rows]
     expected = {(*row[:5], _json(row[5])) for row in batch_of(VALUES, given_rows).rows}
