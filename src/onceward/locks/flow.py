@@ -43,10 +43,10 @@ class LockedKey(Attempt):
 
     unanswered = False  # the store did not reply to a release, which may have been applied nevertheless
 
-    async def settle_again(self, settlement: AnySettlement, trouble: Exception, since: float) -> Answer:
+    async def settle_again(self, settlement: AnySettlement, failure: Exception, since: float) -> Answer:
         """Send the release at least once more: the answer distinguishes a release that was applied from a loss."""
         self.unanswered = True
-        self.engine.emit("settle_retried", self.key, self.record, error=repr(trouble))
+        self.engine.emit("settle_retried", self.key, self.record, error=repr(failure))
         try:
             return (await self.engine.store.settle([settlement], timeout=self.job.policy.call_timeout))[0]
         except TRANSIENT as error:
@@ -85,7 +85,7 @@ def _hold(lock: Attempt) -> None:
 
 
 def is_closed(lock: Attempt) -> bool:
-    """Whether the lock was released, or left until its lease expires."""
+    """Return whether the lock was released, or left until its lease expires."""
     return lock.closed or lock.settled is not None
 
 
@@ -186,5 +186,5 @@ async def leave_interrupted(lock: Attempt, interrupt: BaseException) -> None:
 
 
 def _is_closing(lock: Attempt, interrupt: BaseException) -> bool:
-    """Whether the coroutine is being closed, so that it can no longer wait for a store."""
+    """Return whether the coroutine is being closed, so that it can no longer wait for a store."""
     return lock.engine.runtime.supports_cancellation and isinstance(interrupt, GeneratorExit)

@@ -32,7 +32,7 @@ from .resp import ProtocolError, RedisError, Reply, ReplyParser
 class PendingReply(Future[Reply]):
     """A pending reply. A flow without a task may register a callback, which runs as soon as the reply arrives."""
 
-    seconds = until = 0.0
+    timeout = until = 0.0
     mark = b""  # the ECHO that follows its reply
     _callback: Callable[[], None] | None = None
 
@@ -74,12 +74,12 @@ class RedisChannel(asyncio.Protocol):
         self.is_open = True
         self._transport.set_protocol(self)
 
-    def exchange(self, payload: bytes, seconds: float) -> PendingReply:
+    def exchange(self, payload: bytes, timeout: float) -> PendingReply:
         if not self.is_open:
             raise ConnectionLost("it was closed while idle", stale=True)
         loop = asyncio.get_running_loop()
         answer = PendingReply(loop=loop)
-        answer.seconds, answer.until = seconds, (until := loop.time() + seconds)
+        answer.timeout, answer.until = timeout, (until := loop.time() + timeout)
         answer.mark = mark = b"%016d" % next(self._marks)
         try:
             self._waiting.append(answer)
@@ -105,8 +105,8 @@ class RedisChannel(asyncio.Protocol):
         if first.until > asyncio.get_running_loop().time():
             self._set_alarm(first.until)
             return
-        first.fail(faults.timeout_error(self._name, first.seconds))  # later calls cannot get their replies earlier
-        self.close(f"a call got no reply within {first.seconds:.3g} s")
+        first.fail(faults.timeout_error(self._name, first.timeout))  # later calls cannot get their replies earlier
+        self.close(f"a call got no reply within {first.timeout:.3g} s")
 
     def _cancel_alarm(self) -> None:
         if self._alarm is not None:
@@ -175,14 +175,14 @@ class RedisAsyncTransport:
         self._channels: weakref.WeakKeyDictionary[AbstractEventLoop, RedisChannel] = weakref.WeakKeyDictionary()
         self._connect_locks: weakref.WeakKeyDictionary[AbstractEventLoop, asyncio.Lock] = weakref.WeakKeyDictionary()
 
-    async def call(self, payload: bytes, seconds: float, *, retryable: bool) -> Reply:
+    async def call(self, payload: bytes, timeout: float, *, retryable: bool) -> Reply:
         """Send a command and return the reply. `retryable`: send it again if an idle connection was closed."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + timeout
         try:
             channel = self._channels.get(asyncio.get_running_loop())
             if channel is None or not channel.is_open:
-                channel = await self._open_channel(seconds)
-            return await channel.exchange(payload, seconds)
+                channel = await self._open_channel(timeout)
+            return await channel.exchange(payload, timeout)
         except ConnectionLost as error:
             if not self._closed:  # otherwise it was closed on purpose
                 self._log.lost(error)
@@ -194,7 +194,7 @@ class RedisAsyncTransport:
         except ConnectionLost as error:
             raise faults.connection_lost_error(error, self._address.name) from error
 
-    async def _open_channel(self, seconds: float) -> RedisChannel:
+    async def _open_channel(self, timeout: float) -> RedisChannel:
         loop = asyncio.get_running_loop()
         channel = self._channels.get(loop)
         if channel is not None and channel.is_open:
@@ -204,22 +204,22 @@ class RedisAsyncTransport:
             channel = self._channels.get(loop)
             if channel is None or not channel.is_open:
                 channel = self._channels[loop] = await asyncio.ensure_future(
-                    self._connect(seconds)
+                    self._connect(timeout)
                 )  # redis-py needs a task
             if self._closed:  # while connecting
                 channel.close("the store was closed")
             return channel
 
-    async def _connect(self, seconds: float) -> RedisChannel:
-        connection = self._address.connection(redis.asyncio.connection, seconds)
+    async def _connect(self, timeout: float) -> RedisChannel:
+        connection = self._address.connection(redis.asyncio.connection, timeout)
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(timeout):
                 await connection.connect()
         except BaseException as error:
             _discard(connection)
             if isinstance(error, redis.RedisError | OSError):
                 self._log.lost(error)
-                raise faults.connect_error(error, self._address.name, seconds) from error
+                raise faults.connect_error(error, self._address.name, timeout) from error
             raise
         self._log.restored()
         return RedisChannel(self._address.name, connection)

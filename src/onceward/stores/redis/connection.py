@@ -58,21 +58,21 @@ class ConnectionLog:
 class RedisConnection:
     """One connection."""
 
-    def __init__(self, address: RedisAddress, seconds: float) -> None:
+    def __init__(self, address: RedisAddress, timeout: float) -> None:
         self._name = address.name
-        self._connection = address.connection(redis.connection, seconds)
+        self._connection = address.connection(redis.connection, timeout)
         self._connection.connect()
         self._socket = self._connection._sock  # noqa: SLF001 (redis-py's own parser costs as much as everything else together)
-        self._seconds = -1.0
+        self._timeout = -1.0
         self._used = False
 
-    def exchange(self, payload: bytes, seconds: float) -> Reply:
+    def exchange(self, payload: bytes, timeout: float) -> Reply:
         """Send a command and wait for its reply."""
         connected = self._socket
-        deadline = time.monotonic() + seconds
-        if seconds != self._seconds:
-            connected.settimeout(seconds)
-            self._seconds = seconds
+        deadline = time.monotonic() + timeout
+        if timeout != self._timeout:
+            connected.settimeout(timeout)
+            self._timeout = timeout
         try:
             connected.sendall(payload)
             data = connected.recv(CHUNK)
@@ -87,10 +87,10 @@ class RedisConnection:
                     self._used = True
                     return complete[0]
                 connected.settimeout(max(deadline - time.monotonic(), 0.001))
-                self._seconds = -1.0
+                self._timeout = -1.0
                 data = connected.recv(CHUNK)
         except TimeoutError as error:
-            raise faults.timeout_error(self._name, seconds) from error
+            raise faults.timeout_error(self._name, timeout) from error
         except (OSError, ProtocolError) as error:
             raise ConnectionLost(str(error), stale=self._used) from error
         raise ConnectionLost("the server closed it", stale=self._used)
@@ -113,11 +113,11 @@ class SocketTransport:
         self._idle: deque[RedisConnection] = deque()
         self._room = threading.BoundedSemaphore(MAX_CONNECTIONS)
 
-    async def call(self, payload: bytes, seconds: float, *, retryable: bool) -> Reply:
+    async def call(self, payload: bytes, timeout: float, *, retryable: bool) -> Reply:
         """Send a command and return the reply. `retryable`: send it again if an idle connection was closed."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + timeout
         try:
-            return self._exchange(payload, seconds)
+            return self._exchange(payload, timeout)
         except ConnectionLost as error:
             self._log.lost(error)
             left = deadline - time.monotonic()
@@ -129,35 +129,35 @@ class SocketTransport:
         except ConnectionLost as error:
             raise faults.connection_lost_error(error, self._address.name) from error
 
-    def _exchange(self, payload: bytes, seconds: float) -> Reply:
+    def _exchange(self, payload: bytes, timeout: float) -> Reply:
         try:
             connection = self._idle.pop()
         except IndexError:
-            connection = self._new_connection(seconds)
+            connection = self._new_connection(timeout)
         try:
-            reply = connection.exchange(payload, seconds)
+            reply = connection.exchange(payload, timeout)
         except BaseException:  # also one raised by a signal handler: the next reply may belong to this call
             self._close(connection)
             raise
         self._idle.append(connection)
         return reply
 
-    def _new_connection(self, seconds: float) -> RedisConnection:
-        deadline = time.monotonic() + seconds
-        while not self._room.acquire(timeout=min(POLL_INTERVAL, seconds)):
+    def _new_connection(self, timeout: float) -> RedisConnection:
+        deadline = time.monotonic() + timeout
+        while not self._room.acquire(timeout=min(POLL_INTERVAL, timeout)):
             with contextlib.suppress(IndexError):
                 return self._idle.pop()
             if time.monotonic() > deadline:
                 raise StoreUnavailable(
-                    f"{self._address.name}: {MAX_CONNECTIONS} connections were busy for {seconds:.3g} s"
+                    f"{self._address.name}: {MAX_CONNECTIONS} connections were busy for {timeout:.3g} s"
                 )
         try:
-            connection = RedisConnection(self._address, seconds)
+            connection = RedisConnection(self._address, timeout)
         except BaseException as error:
             self._room.release()
             if isinstance(error, redis.RedisError | OSError):
                 self._log.lost(error)
-                raise faults.connect_error(error, self._address.name, seconds) from error
+                raise faults.connect_error(error, self._address.name, timeout) from error
             raise
         self._log.restored()
         return connection
