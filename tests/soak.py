@@ -29,9 +29,9 @@ from msgspec.structs import replace
 from examples.demo.systems import SYSTEMS
 from onceward.testing.storm import Plan, Trouble, storm
 from tests.chaos.barrage import barrage
-from tests.chaos.calendar import AUTUMN, YEAR, complaints, in_words, simulated
-from tests.chaos.saga_lives import SCENES, theatre, verified
-from tests.chaos.saga_stage import Wrong
+from tests.chaos.calendar import AUTUMN, YEAR, as_json, complaints, simulated
+from tests.chaos.saga_simulation import SCENARIOS, saga_simulation_client, verified
+from tests.chaos.saga_steps import Wrong
 from tests.chaos.test_redis_kill import disturbed_run
 from tests.evidence import histories
 from tests.evidence.races import RACES
@@ -63,7 +63,7 @@ ON_FIRESTORE = ("-k", NEAR, "tests/integration", "tests/unit", "tests/endpoints"
 """The same on Google's emulator, with longer histories in the kit."""
 QUEUES = ("tests/queues/test_storm.py", "tests/queues/test_cloud.py")
 COUNTERS = ("tests/chaos/test_counters.py",)
-ON_POSTGRESQL = ("-k", "random_histories or crew", "tests/conformance/test_postgres.py", "tests/chaos")
+ON_POSTGRESQL = ("-k", "random_histories or postgres_workers", "tests/conformance/test_postgres.py", "tests/chaos")
 
 
 SCORED = ("delivered", "acknowledged", "executed", "replayed", "stale", "killed", "redelivered", "paused", "taken_over")
@@ -181,7 +181,7 @@ def kills(*, small: bool, minutes: float) -> Section:
 
 
 def killed_server(*, small: bool) -> Section:
-    """Eight workers on a Redis that is killed, restarted and stopped under them."""
+    """Eight workers on a Redis that is killed, restarted and paused while they work."""
     size = {"keys": 80, "kills": 1, "pauses": 1} if small else {"keys": 4_000, "kills": 20, "pauses": 10}
     wrong = ""
     with tempfile.TemporaryDirectory() as folder:
@@ -191,7 +191,7 @@ def killed_server(*, small: bool) -> Section:
             wrong = str(error)
             print(wrong, file=sys.stderr)
     figures: list[tuple[str, object]] = [*size.items(), ("violations", int(bool(wrong)))]
-    return Section("A server killed under its workers", "tests/chaos/test_redis_kill.py", not wrong, figures)
+    return Section("A server killed while its workers run", "tests/chaos/test_redis_kill.py", not wrong, figures)
 
 
 def queues(profile: str, messages: str, kills: str) -> Section:
@@ -219,22 +219,22 @@ def schedules(*, small: bool) -> Section:
 
 
 def sagas(*, small: bool) -> Section:
-    """Kill every scene at every point, and again at every point of the next process."""
+    """Kill every scenario at every point, and again at every point of the next process."""
     figures: list[tuple[str, object]] = []
     wrong = ""
-    with theatre() as stories:
-        for name, scene in list(SCENES.items())[: 1 if small else None]:
-            patient = replace(scene, attempts=9)  # two crashes and a failure: together the usual three
-            for how, played in (("done again", patient), ("looked up", verified(patient))):
+    with saga_simulation_client() as simulation:
+        for name, scenario in list(SCENARIOS.items())[: 1 if small else None]:
+            patient = replace(scenario, attempts=9)  # two crashes and a failure: together the usual three
+            for how, tested in (("done again", patient), ("looked up", verified(patient))):
                 try:
-                    ends = stories.everywhere(played, twice=not small)
+                    ends = simulation.kill_everywhere(tested, twice=not small)
                 except (AssertionError, Wrong) as error:
                     wrong = f"{name}, {how}: {error}"
                     print(wrong, file=sys.stderr)
                     break
                 figures += [(f"{name}, {how}: {state}", number) for state, number in sorted(ends.items())]
     figures.append(("violations", int(bool(wrong))))
-    return Section("Sagas killed twice", "tests/chaos/test_saga_lives.py", not wrong, figures)
+    return Section("Sagas killed twice", "tests/chaos/test_saga_crashes.py", not wrong, figures)
 
 
 def runners(*, small: bool) -> Section:
@@ -250,7 +250,7 @@ def runners(*, small: bool) -> Section:
         ("slots not run once", len(wrong)),
         ("seconds", round(time.monotonic() - started)),
     ]
-    return Section("Schedules", f"python -m tests.chaos.year '{in_words(plan)}'", not wrong, figures)
+    return Section("Schedules", f"python -m tests.chaos.year '{as_json(plan)}'", not wrong, figures)
 
 
 def large_import(*, small: bool) -> Section:
@@ -358,7 +358,7 @@ def parts(small: bool, minutes: float) -> dict[str, Callable[[], Section]]:
         "Workers killed at random": partial(storms, "tests.chaos.orders:SYSTEM", plan, 0 if small else minutes),
         **{
             f"Storm of {listed.name}, {where}": partial(
-                stormed, listed.place, of_a_system, 0 if small else minutes / 2, server
+                stormed, listed.path, of_a_system, 0 if small else minutes / 2, server
             )
             for listed in SYSTEMS
             for where, server in (("embedded", False), ("on a server", True))

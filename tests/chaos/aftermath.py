@@ -1,4 +1,4 @@
-"""What must hold after every delivery, whether it was killed in the middle or not. Looks at the raw files only."""
+"""Checks after every delivery, whether it was killed in the middle or not. They read only the raw files."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.chaos.cycles import RECEIPT, Place
+from tests.chaos.cycles import RECEIPT, RunFiles
 
 
 class Promise(Enum):
-    """Which row of the table of promises a cycle stands for."""
+    """The row of the table of promises that a cycle belongs to."""
 
     EXACTLY_ONCE = "rows in the database where the record lives"
     AT_LEAST_ONCE = "anything else, rerun"
     AT_MOST_ONCE = "anything else, park"
 
 
-class Look(NamedTuple):
-    """What the files show: state (empty: no record) and attempt of the record, and how often the effect happened."""
+class Snapshot(NamedTuple):
+    """The contents of the files: state (empty: no record) and attempt of the record, and the number of effects."""
 
     integrity: str = "ok"
     state: str = ""
@@ -35,20 +35,20 @@ class Look(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One delivery: the files before and after it, and what it could still tell. Empty: it was told nothing."""
+    """One delivery: the files before and after it, and the outcome that it reported. Empty: it reported none."""
 
-    before: Look
+    before: Snapshot
     killed: bool
-    told: tuple[str, ...]
-    after: Look
+    reported: tuple[str, ...]
+    after: Snapshot
 
 
-def look(place: Place) -> Look:
-    """Read the files as a new process would find them. Recovers the log: look at a copy."""
-    entries = len(_lines(place.ledger))
-    if not place.database.exists():
-        return Look(entries=entries)
-    with contextlib.closing(sqlite3.connect(place.database)) as connection:
+def take_snapshot(files: RunFiles) -> Snapshot:
+    """Read the files as a new process would find them. This recovers the log, so pass a copy."""
+    entries = len(_lines(files.ledger))
+    if not files.database.exists():
+        return Snapshot(entries=entries)
+    with contextlib.closing(sqlite3.connect(files.database)) as connection:
         try:
             integrity = "; ".join(line for (line,) in connection.execute("PRAGMA integrity_check"))
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
@@ -59,25 +59,27 @@ def look(place: Place) -> Look:
             )
             rows = connection.execute("SELECT count(*) FROM ledger").fetchall()[0][0] if "ledger" in tables else 0
         except sqlite3.DatabaseError as error:
-            return Look(integrity=str(error), entries=entries)
+            return Snapshot(integrity=str(error), entries=entries)
     if len(records) > 1:
-        return Look(integrity=f"{len(records)} records for one key", rows=rows, entries=entries)
+        return Snapshot(integrity=f"{len(records)} records for one key", rows=rows, entries=entries)
     state, attempt = records[0] if records else ("", 0)
-    return Look(integrity, state, attempt, rows, entries)
+    return Snapshot(integrity, state, attempt, rows, entries)
 
 
-def told(said: Sequence[str]) -> tuple[str, ...]:
-    """The last thing that the caller was told, if it was: kind, value, attempt."""
-    return next((tuple(line.split()[1:]) for line in reversed(said) if line.startswith("told ")), ())
+def last_outcome(lines: Sequence[str]) -> tuple[str, ...]:
+    """Return the last outcome that was reported, if any: kind, value, attempt."""
+    return next((tuple(line.split()[1:]) for line in reversed(lines) if line.startswith("reported ")), ())
 
 
 def violations(promise: Promise, steps: Sequence[Step]) -> list[str]:
-    """Everything that is wrong with this history; nothing is the right answer."""
+    """Return everything that is wrong with this history."""
     found = [f"delivery {number}: {what}" for number, step in enumerate(steps, 1) for what in _wrong(promise, step)]
     end = steps[-1].after
     if promise is Promise.AT_MOST_ONCE:
         if end.effects != 1 and end.state != "PARKED":
-            found.append(f"lost: {end.effects} effects, and nobody is told (the record is {end.state or 'missing'})")
+            found.append(
+                f"lost: {end.effects} effects, and no operator is notified (the record is {end.state or 'missing'})"
+            )
     elif end.effects == 0:
         found.append("lost: it never happened")
     return found
@@ -102,20 +104,20 @@ def _record(promise: Promise, step: Step) -> Iterator[str]:
 
 
 def _answer(promise: Promise, step: Step) -> Iterator[str]:
-    before, after, kind = step.before, step.after, step.told[0] if step.told else ""
+    before, after, kind = step.before, step.after, step.reported[0] if step.reported else ""
     if not kind and not step.killed:
-        yield "it was not killed, and told nothing"
+        yield "it was not killed, and reported nothing"
     if kind in {"executed", "replayed"}:
         if after.state != "COMPLETED":
-            yield f"told {kind}, but the record is {after.state or 'missing'}"
-        if step.told[1] != RECEIPT:
-            yield f"told another result: {step.told[1]}"
+            yield f"reported {kind}, but the record is {after.state or 'missing'}"
+        if step.reported[1] != RECEIPT:
+            yield f"reported another result: {step.reported[1]}"
     if before.state == "COMPLETED":
         yield from _done_before(step, kind)
     elif promise is Promise.AT_MOST_ONCE and before.state:
         yield from _parked(step, kind)
-    elif kind and (kind != "executed" or int(step.told[2]) != before.attempt + 1):
-        yield f"told {' '.join(step.told)} where it had to run as attempt {before.attempt + 1}"
+    elif kind and (kind != "executed" or int(step.reported[2]) != before.attempt + 1):
+        yield f"reported {' '.join(step.reported)} where it had to run as attempt {before.attempt + 1}"
 
 
 def _done_before(step: Step, kind: str) -> Iterator[str]:
@@ -124,14 +126,14 @@ def _done_before(step: Step, kind: str) -> Iterator[str]:
     if step.after.effects != step.before.effects:
         yield "it was completed, and happened again"
     if kind not in {"", "replayed"}:
-        yield f"it was completed, and told {kind}"
+        yield f"it was completed, and reported {kind}"
 
 
 def _parked(step: Step, kind: str) -> Iterator[str]:
     if step.after.effects != step.before.effects:
-        yield "nobody knew whether it had happened, and it ran again"
+        yield "its outcome was unknown, and it ran again"
     if kind not in {"", "parked"}:
-        yield f"nobody knew whether it had happened, and told {kind}"
+        yield f"its outcome was unknown, and it reported {kind}"
 
 
 def _effects(promise: Promise, step: Step) -> Iterator[str]:

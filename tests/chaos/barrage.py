@@ -1,7 +1,7 @@
 """The long version of `test_every_kill.py`: `python -m tests.chaos.barrage [--small] [--minutes N] [--seed N]`.
 
-First every kill there is, in every way of working: also at each lock, beside another process, with the last write torn.
-Then, until the time is over, whoever comes after a kill is killed as well, once or twice, at random.
+First it kills at every call, in every way of working: also at each lock, with another process on the file, and with the
+last write torn. Then, until the time is over, it also kills the recovery after a kill, once or twice, at random.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.chaos.strikes import Kill, Stage, missing, scratch
+from tests.chaos.kill_harness import Kill, KillHarness, missing, scratch
 
 
 class Way(NamedTuple):
-    """One way of working, and what surrounds it."""
+    """One way of working, and its surroundings."""
 
     cycle: str
     fresh: bool = False
-    beside: bool = False
+    neighbour: bool = False
     locks: bool = False
     torn: bool = False
 
-    def stage(self, folder: Path) -> Stage:
-        return Stage(folder, fresh=self.fresh, beside=self.beside, locks=self.locks)
+    def harness(self, folder: Path) -> KillHarness:
+        return KillHarness(folder, fresh=self.fresh, neighbour=self.neighbour, locks=self.locks)
 
     def __str__(self) -> str:
         return ", ".join([self.cycle, *(name for name in self._fields[1:] if getattr(self, name))])
@@ -39,22 +39,22 @@ WAYS = [
     *(
         way
         for cycle in ("plain", "parking", "within", "complete_in")
-        for way in (Way(cycle, locks=True), Way(cycle, torn=True), Way(cycle, beside=True, locks=True))
+        for way in (Way(cycle, locks=True), Way(cycle, torn=True), Way(cycle, neighbour=True, locks=True))
     ),
 ]
 AGAIN = [way for way in WAYS if not way.locks]
-"""Where the next one is killed too. At locks that would be mostly the same again."""
+"""Ways in which the recovery is killed too. At locks, that would mostly repeat the same."""
 
 
 class Report(NamedTuple):
-    """What was tried, and what was found to be wrong: nothing, if all is well."""
+    """The numbers of kills and deliveries, and everything that was wrong."""
 
     counts: Counter[str]
     wrong: list[str]
 
 
 def barrage(*, small: bool = False, minutes: float = 10.0, seed: int = 1) -> Report:
-    """Stops at the first way in which something is wrong."""
+    """Run all kills. Stop at the first way of working in which something is wrong."""
     reason = missing()
     if reason is not None:
         return Report(Counter(), [reason])
@@ -71,32 +71,32 @@ def barrage(*, small: bool = False, minutes: float = 10.0, seed: int = 1) -> Rep
 
 
 def _everywhere(way: Way, report: Report, most: int | None) -> None:
-    with scratch() as folder, way.stage(folder) as stage:
-        kills = stage.kills(way.cycle)[:most]
+    with scratch() as folder, way.harness(folder) as harness:
+        kills = harness.kills(way.cycle)[:most]
         for kill in kills:
-            _strike(stage, way, (kill,), report)
-        report.counts["torn writes"] += stage.torn
+            _run_with_kills(harness, way, (kill,), report)
+        report.counts["torn writes"] += harness.torn
     print(f"  {way}: killed at {len(kills)} calls", flush=True)
 
 
 def _again(way: Way, report: Report, dice: random.Random, times: int) -> None:
-    with scratch() as folder, way.stage(folder) as stage:
-        kills = stage.kills(way.cycle)
+    with scratch() as folder, way.harness(folder) as harness:
+        kills = harness.kills(way.cycle)
         for _ in range(times):
-            _strike(stage, way, tuple(dice.choice(kills) for _ in range(dice.choice((2, 2, 3)))), report)
-        report.counts["torn writes"] += stage.torn
+            _run_with_kills(harness, way, tuple(dice.choice(kills) for _ in range(dice.choice((2, 2, 3)))), report)
+        report.counts["torn writes"] += harness.torn
 
 
-def _strike(stage: Stage, way: Way, kills: tuple[Kill, ...], report: Report) -> None:
-    struck = stage.strike(way.cycle, kills, torn=way.torn)
-    report.counts["deliveries"] += len(struck.steps)
-    killed = [kill for kill, step in zip(kills, struck.steps, strict=False) if step.killed]
+def _run_with_kills(harness: KillHarness, way: Way, kills: tuple[Kill, ...], report: Report) -> None:
+    killed_run = harness.run_with_kills(way.cycle, kills, torn=way.torn)
+    report.counts["deliveries"] += len(killed_run.steps)
+    killed = [kill for kill, step in zip(kills, killed_run.steps, strict=False) if step.killed]
     report.counts["kills"] += len(killed)
-    if killed[:1] == [kills[0]]:  # later ones meet other files, so theirs may be another call
+    if killed[:1] == [kills[0]]:  # later kills find other files, so they may hit another call
         report.counts[f"first kills at {kills[0].call} {kills[0].file}"] += 1
     report.counts[f"histories with {len(killed)} kills"] += 1
     where = ", ".join(map(str, kills))
-    report.wrong.extend(f"{way}, killed at {where}: {what}" for what in struck.violations)
+    report.wrong.extend(f"{way}, killed at {where}: {what}" for what in killed_run.violations)
 
 
 def main(arguments: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""Schedules with one rule broken each. A simulation that does not notice these proves nothing about the sound ones."""
+"""Schedules with one broken rule each. The simulation must notice all of them, or it proves nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def break_(variant: str) -> None:
 
 
 def keys_in_local_time() -> None:
-    """The hour that clocks show twice is then one slot."""
+    """Makes the hour that the clocks show twice one slot."""
 
     def key(self: Schedule, slot: int) -> Key:
         return make_key(self.scope, self.local(slot).replace(tzinfo=None).isoformat())
@@ -36,7 +36,7 @@ def keys_in_local_time() -> None:
 
 
 def cursor_before_the_claim() -> None:
-    """A slot counts as considered before anybody owns it: who dies then takes it along."""
+    """Moves the cursor past a slot before it is claimed: if the runner dies then, the slot is lost."""
     start = core.ScheduleRunner._start
 
     def hasty(self: Any, pool: Any, slot: int, *, late: bool) -> None:
@@ -49,13 +49,13 @@ def cursor_before_the_claim() -> None:
 
 
 def look_then_run() -> None:
-    """The race of a check that is no claim: whoever sees no record runs."""
+    """Checks instead of claiming: every runner that sees no record runs the slot."""
 
     async def unclaimed(engine: Any, one: SlotRun) -> Any:
         found = (await engine.store.read([one.job.key.id], timeout=5))[0].record
         if found is not None:
             return Running(key=one.job.key.text)
-        time.sleep(0.001)  # noqa: ASYNC251 (there is no loop here); others look now
+        time.sleep(0.001)  # noqa: ASYNC251 (there is no loop here); other runners check now
         await run_without_claim(one.job, "")
         return await run_slot(engine, SlotRun(one.schedule, one.slot, replace(one.job, call=lambda _: None)))
 
@@ -63,7 +63,7 @@ def look_then_run() -> None:
 
 
 def no_time_is_fixed() -> None:
-    """A night's run is then lost in spring and done twice in autumn."""
+    """Loses a nightly run in spring and repeats one in autumn."""
     sound = cron.parse_pattern
 
     def unfixed(text: str) -> Pattern:
@@ -72,8 +72,8 @@ def no_time_is_fixed() -> None:
     cron.parse_pattern = unfixed
 
 
-def the_silent_are_settled() -> None:
-    """Whoever has begun a slot is trusted to have ended it."""
+def expired_claims_are_settled() -> None:
+    """Treats every slot that was begun as finished."""
     due.STATUS_OF_ROW[Row.PENDING_LAPSED] = due.SlotStatus.SETTLED
 
 
@@ -82,5 +82,5 @@ VARIANTS: dict[str, Callable[[], None]] = {
     "cursor before the claim": cursor_before_the_claim,
     "look, then run": look_then_run,
     "no time is fixed": no_time_is_fixed,
-    "the silent are settled": the_silent_are_settled,
+    "expired claims are settled": expired_claims_are_settled,
 }

@@ -1,4 +1,4 @@
-"""What the calendar says about a simulation of runners, and what they did instead."""
+"""Compares the runs of a simulation with the calendar."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ HOUR = timedelta(hours=1)
 BERLIN = ZoneInfo("Europe/Berlin")
 
 
-def in_words(plan: Plan) -> str:
+def as_json(plan: Plan) -> str:
     return json.dumps(to_builtins(plan))
 
 
 def simulated(plan: Plan, *, timeout: float = 170) -> Result:
     ended = subprocess.run(
-        [sys.executable, "-m", "tests.chaos.year", in_words(plan)],
+        [sys.executable, "-m", "tests.chaos.year", as_json(plan)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))},
         capture_output=True,
@@ -39,13 +39,13 @@ def simulated(plan: Plan, *, timeout: float = 170) -> Result:
 
 
 def every_hour(plan: Plan) -> dict[datetime, int]:
-    """What the calendar says, in UTC, where every day has 24 hours. A schedule begins behind its registration."""
+    """Return the expected runs in UTC, where every day has 24 hours. A schedule begins after its registration."""
     hours = (plan.until - plan.since) // HOUR
     return {plan.since + number * HOUR: 1 for number in range(1, hours)}
 
 
 def every_night(plan: Plan) -> dict[datetime, int]:
-    """Half past two in Berlin, worked out by hand for the two nights that are not like the others."""
+    """Return the runs at half past two in Berlin, computed by hand for the two nights when the clocks change."""
     nights: dict[datetime, int] = {}
     day = plan.since.astimezone(BERLIN).date()
     while True:
@@ -63,7 +63,7 @@ def every_night(plan: Plan) -> dict[datetime, int]:
 
 
 def complaints(plan: Plan, result: Result) -> list[str]:
-    """Which slots were not run exactly as often as the calendar says."""
+    """Return the slots that were not run exactly as often as the calendar says."""
     found = []
     for name, expected in (("hourly", every_hour(plan)), ("nightly", every_night(plan))):
         ran = result.count(name)
@@ -76,7 +76,7 @@ def complaints(plan: Plan, result: Result) -> list[str]:
 
 
 YEAR = Plan(deaths=(3, 500, 2085, 2088, 4000, 7130, 7131, 8000))
-"""Some die near 29 March (2089 h) and 25 October (7129 h)."""
+"""Some runners are killed near 29 March (2089 h) and 25 October (7129 h)."""
 
 WEEKS = {
     "spring": Plan(
@@ -86,7 +86,7 @@ WEEKS = {
         since=datetime(2026, 10, 16, tzinfo=UTC), until=datetime(2026, 11, 2, tzinfo=UTC), deaths=(100, 218, 219, 350)
     ),
 }
-"""Seventeen days around each change of the clocks (after 217 h): small forms of the year, which the soak has."""
+"""Seventeen days around each change of the clocks (after 217 h). The soak runs the whole year."""
 
 AUTUMN = Plan(
     since=datetime(2026, 10, 24, 0, tzinfo=UTC), until=datetime(2026, 10, 27, 0, tzinfo=UTC), deaths=(5, 26), awake=10

@@ -1,6 +1,6 @@
 """A worker that counts until it is killed: `python -m tests.chaos.counting_worker URL FILE`.
 
-It says in the file which process it counts as, each call that is done, and how many of them the store has for sure.
+It logs its process id, each finished call, and how many of them the store has confirmed.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from onceward.engine.totals import HourlyCounts
 from onceward.runtime import counters
 
 NAME = "count"
-PAUSE = 0.002  # seconds between calls: what is left of two processors goes to others
+PAUSE = 0.002  # seconds between calls, to leave processor time for others
 counters.WRITE_INTERVAL = 0.02  # seconds: as often as if hours passed
 
 
-class TellingBook(HourlyCounts):
-    """Says what the store has confirmed."""
+class ReportingCounts(HourlyCounts):
+    """Logs what the store has confirmed."""
 
     file = -1
 
@@ -34,14 +34,14 @@ class TellingBook(HourlyCounts):
 
 
 def say(file: int, *words: object) -> None:
-    """In one write, which is there even if we are killed at once."""
+    """Write one line with a single call, so that it is there even if the process is killed right after it."""
     os.write(file, (" ".join(map(str, words)) + "\n").encode())
 
 
 def main(url: str, path: str) -> None:
     file = os.open(path, os.O_APPEND | os.O_CREAT | os.O_WRONLY)
-    TellingBook.file = file
-    counters.HourlyCounts = TellingBook  # type: ignore[attr-defined]
+    ReportingCounts.file = file
+    counters.HourlyCounts = ReportingCounts  # type: ignore[attr-defined]
     with Once(url, counters=True) as once:
         work = once(key="{me}:{number}", name=NAME)(lambda me, number: None)
         for number in count(1):

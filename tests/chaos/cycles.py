@@ -1,10 +1,10 @@
 """One delivery of one piece of work, in each way that Onceward offers, by a process that may be killed anywhere in it.
 
 `python -m tests.chaos.cycles FOLDER` waits for orders and forks a new process for each, so that Python starts and
-imports only once. It runs under strace, which kills whoever makes the `WHEN`-th call of a kind on the files in the
-folder. An order says after how many of them that shall be: the process first makes the others on a decoy.
+imports only once. It runs under strace, which kills the process that makes the `WHEN`-th call of a kind on the files in
+the folder. An order says at which call to die: the process first makes the remaining calls on a decoy file.
 
-What a process knows at its death is in `said.txt`, which it writes as it goes.
+A process writes its progress to `report.txt`, which survives its death.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WHEN = 256
 """More calls of one kind than any delivery makes."""
 
 LEASE = 60
-"""Seconds: nobody waits for it, since later deliveries have a clock that is ahead. Nothing is renewed meanwhile."""
+"""Seconds. No test waits for it: later deliveries have a clock that is ahead. Nothing is renewed meanwhile."""
 
 KEY, RECEIPT = "order 7", "receipt"
 PAGES = 6
@@ -52,28 +52,28 @@ class Order(NamedTuple):
     number: int = 0
 
 
-class Place:
+class RunFiles:
     """The files of one run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.database = folder / "once.db"
         self.ledger = folder / "ledger.txt"
-        self.said = folder / "said.txt"
+        self.report_file = folder / "report.txt"
         self.decoy = folder / "decoy"
 
     @property
     def watched(self) -> list[Path]:
-        """Where a call may be deadly."""
-        beside = [self.database.with_name(self.database.name + end) for end in ("-journal", "-wal", "-shm")]
-        return [self.folder, self.database, *beside, self.ledger, self.said, self.decoy]
+        """The files on which a call may be fatal."""
+        sidecars = [self.database.with_name(self.database.name + end) for end in ("-journal", "-wal", "-shm")]
+        return [self.folder, self.database, *sidecars, self.ledger, self.report_file, self.decoy]
 
     def say(self, *words: object) -> None:
-        append(self.said, " ".join(map(str, words)))
+        append(self.report_file, " ".join(map(str, words)))
 
     @contextlib.contextmanager
     def connection(self) -> Iterator[sqlite3.Connection]:
-        """The user's own."""
+        """Open the user's own connection."""
         with contextlib.closing(sqlite3.connect(self.database)) as connection:
             connection.execute("PRAGMA cache_size = 2")
             yield connection
@@ -91,7 +91,7 @@ class Place:
 
 
 class Ahead(Clock):
-    """Tells the time of `later` seconds from now."""
+    """A clock that is `later` seconds ahead."""
 
     def __init__(self, later: int) -> None:
         self._wall, self._ahead = WallClock(), later * 1_000_000
@@ -101,7 +101,7 @@ class Ahead(Clock):
 
 
 def append(path: Path, line: str) -> None:
-    """One write of a whole line, and no buffer in which it could be lost."""
+    """Write a whole line with one call, without a buffer in which it could be lost."""
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     os.write(file, f"{line}\n".encode())
     os.close(file)
@@ -110,94 +110,94 @@ def append(path: Path, line: str) -> None:
 # ── effects ──
 
 
-def send(place: Place) -> str:
-    """One that no transaction can take back."""
-    place.say("entered")
-    append(place.ledger, "sent")
+def send(files: RunFiles) -> str:
+    """Make an effect that no transaction can undo."""
+    files.say("entered")
+    append(files.ledger, "sent")
     return RECEIPT
 
 
-def write_row(place: Place, connection: sqlite3.Connection) -> str:
-    place.say("entered")
+def write_row(files: RunFiles, connection: sqlite3.Connection) -> str:
+    files.say("entered")
     connection.execute("INSERT INTO ledger VALUES (?, zeroblob(?))", (KEY, PAGES * 4096))
-    place.say("written")
+    files.say("written")
     return RECEIPT
 
 
-# ── cycles: each delivers once and tells its caller how it went ──
+# ── cycles: each delivers once and reports the outcome ──
 
 
-def plain(place: Place, later: int) -> None:
-    with place.once(later) as once:
-        tell(place, once.outcome(KEY, send, place))
+def plain(files: RunFiles, later: int) -> None:
+    with files.once(later) as once:
+        report_outcome(files, once.outcome(KEY, send, files))
 
 
-def parking(place: Place, later: int) -> None:
-    with place.once(later, after_crash="park") as once:
-        tell(place, once.outcome(KEY, send, place))
+def parking(files: RunFiles, later: int) -> None:
+    with files.once(later, after_crash="park") as once:
+        report_outcome(files, once.outcome(KEY, send, files))
 
 
-def within(place: Place, later: int) -> None:
-    with place.once(later) as once, place.connection() as connection:
+def within(files: RunFiles, later: int) -> None:
+    with files.once(later) as once, files.connection() as connection:
         with once.within(connection) as transaction:
-            outcome = transaction.outcome(KEY, write_row, place, connection)
+            outcome = transaction.outcome(KEY, write_row, files, connection)
         connection.commit()
-        tell(place, outcome)
+        report_outcome(files, outcome)
 
 
-def complete_in(place: Place, later: int) -> None:
+def complete_in(files: RunFiles, later: int) -> None:
     def work(claim: Claim, connection: sqlite3.Connection) -> None:
-        write_row(place, connection)
+        write_row(files, connection)
         claim.complete_in(connection, RECEIPT)
         connection.commit()
 
-    claimed(place, later, work)
+    claimed(files, later, work)
 
 
-def claimed(place: Place, later: int, work: Callable[[Claim, sqlite3.Connection], None]) -> None:
-    with place.once(later) as once, place.connection() as connection:
+def claimed(files: RunFiles, later: int, work: Callable[[Claim, sqlite3.Connection], None]) -> None:
+    with files.once(later) as once, files.connection() as connection:
         try:
             with once.claim(KEY) as claim:
                 work(claim, connection)
         except AlreadyDone as done:
-            place.say("told", "replayed", done.value)
+            files.say("reported", "replayed", done.value)
         else:
-            place.say("told", "executed", RECEIPT, claim.attempt)
+            files.say("reported", "executed", RECEIPT, claim.attempt)
 
 
-def tell(place: Place, outcome: Any) -> None:
-    place.say("told", outcome.kind, outcome.value, outcome.attempt)
+def report_outcome(files: RunFiles, outcome: Any) -> None:
+    files.say("reported", outcome.kind, outcome.value, outcome.attempt)
 
 
-# ── broken on purpose: what the audit must not let pass ──
+# ── broken on purpose: the audit must catch these ──
 
 
-def row_apart_from_its_record(place: Place, later: int) -> None:
-    """Two transactions: the row is there, and its record is not yet."""
+def row_apart_from_its_record(files: RunFiles, later: int) -> None:
+    """Two transactions: the row is committed before its record."""
 
     def work(claim: Claim, connection: sqlite3.Connection) -> None:
-        write_row(place, connection)
+        write_row(files, connection)
         connection.commit()
         claim.complete(RECEIPT)
 
-    claimed(place, later, work)
+    claimed(files, later, work)
 
 
-def record_before_its_row(place: Place, later: int) -> None:
-    """Marked as seen before it is handled."""
+def record_before_its_row(files: RunFiles, later: int) -> None:
+    """The message is marked as handled before it is handled."""
 
     def work(claim: Claim, connection: sqlite3.Connection) -> None:
         claim.complete(RECEIPT)
-        write_row(place, connection)
+        write_row(files, connection)
         connection.commit()
 
-    claimed(place, later, work)
+    claimed(files, later, work)
 
 
-def told_before_the_commit(place: Place, later: int) -> None:
-    with place.once(later) as once, place.connection() as connection:
+def reported_before_the_commit(files: RunFiles, later: int) -> None:
+    with files.once(later) as once, files.connection() as connection:
         with once.within(connection) as transaction:
-            tell(place, transaction.outcome(KEY, write_row, place, connection))
+            report_outcome(files, transaction.outcome(KEY, write_row, files, connection))
         connection.commit()
 
 
@@ -206,24 +206,24 @@ class ForgetsToPark(SQLiteStore):
         return await super().claim([replace(one, after_crash=AfterCrash.RERUN) for one in requests], timeout=timeout)
 
 
-def parking_forgotten(place: Place, later: int) -> None:
-    with place.once(later, ForgetsToPark, after_crash="park") as once:
-        tell(place, once.outcome(KEY, send, place))
+def parking_forgotten(files: RunFiles, later: int) -> None:
+    with files.once(later, ForgetsToPark, after_crash="park") as once:
+        report_outcome(files, once.outcome(KEY, send, files))
 
 
 class Careless(SQLiteStore):
-    """Syncs only now and then."""
+    """Does not sync at every commit."""
 
     def __init__(self, path: Path, *, clock: Clock) -> None:
         super().__init__(path, clock=clock, synchronous="NORMAL")
 
 
-def unsynced(place: Place, later: int) -> None:
-    with place.once(later, Careless) as once:
-        tell(place, once.outcome(KEY, send, place))
+def unsynced(files: RunFiles, later: int) -> None:
+    with files.once(later, Careless) as once:
+        report_outcome(files, once.outcome(KEY, send, files))
 
 
-CYCLES: dict[str, Callable[[Place, int], None]] = {
+CYCLES: dict[str, Callable[[RunFiles, int], None]] = {
     one.__name__: one
     for one in (
         plain,
@@ -232,7 +232,7 @@ CYCLES: dict[str, Callable[[Place, int], None]] = {
         complete_in,
         row_apart_from_its_record,
         record_before_its_row,
-        told_before_the_commit,
+        reported_before_the_commit,
         parking_forgotten,
         unsynced,
     )
@@ -242,30 +242,30 @@ CYCLES: dict[str, Callable[[Place, int], None]] = {
 # ── the server ──
 
 
-def burn(place: Place, call: str, count: int) -> None:
-    """Make that many calls of the kind on the decoy, so that the right one of ours is deadly."""
-    file = os.open(place.decoy, os.O_RDWR)
+def burn(files: RunFiles, call: str, count: int) -> None:
+    """Make that many calls of the kind on the decoy, so that the intended later call is fatal."""
+    file = os.open(files.decoy, os.O_RDWR)
     make: dict[str, Callable[[], object]] = {
         "pwrite64": lambda: os.pwrite(file, b"", 0),
         "write": lambda: os.write(file, b""),
         "fsync": lambda: os.fsync(file),
         "fdatasync": lambda: os.fdatasync(file),
         "ftruncate": lambda: os.ftruncate(file, 0),
-        "openat": lambda: os.close(os.open(place.decoy, os.O_RDWR)),
-        "unlink": lambda: place.decoy.unlink(missing_ok=True),
-        "unlinkat": lambda: place.decoy.unlink(missing_ok=True),
+        "openat": lambda: os.close(os.open(files.decoy, os.O_RDWR)),
+        "unlink": lambda: files.decoy.unlink(missing_ok=True),
+        "unlinkat": lambda: files.decoy.unlink(missing_ok=True),
         "fcntl": lambda: fcntl.lockf(file, fcntl.LOCK_UN),
     }
     for _ in range(count - (call == "openat")):  # one of those was made above
         make[call]()
 
 
-def obey(place: Place, order: Order) -> None:
-    """In a process of its own, which ends here."""
+def execute_order(files: RunFiles, order: Order) -> None:
+    """Execute the order in the forked process, which ends here."""
     try:
         if order.call:
-            burn(place, order.call, WHEN - order.number)
-        CYCLES[order.cycle](place, order.later)
+            burn(files, order.call, WHEN - order.number)
+        CYCLES[order.cycle](files, order.later)
     except BaseException:
         traceback.print_exc()
         os._exit(1)
@@ -275,19 +275,19 @@ def obey(place: Place, order: Order) -> None:
 def warm_up() -> None:
     """Import once what every process needs, instead of in each of them."""
     with tempfile.TemporaryDirectory() as folder:
-        plain(Place(Path(folder)), 0)
+        plain(RunFiles(Path(folder)), 0)
 
 
-def serve(place: Place) -> None:
+def serve(files: RunFiles) -> None:
     warm_up()
     for line in sys.stdin:
         order = Order(*json.loads(line))
         child = os.fork()
         if not child:
-            obey(place, order)
+            execute_order(files, order)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         print(child, status, flush=True)
 
 
 if __name__ == "__main__":
-    serve(Place(Path(sys.argv[1])))
+    serve(RunFiles(Path(sys.argv[1])))

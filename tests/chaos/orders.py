@@ -1,4 +1,4 @@
-"""The smallest system for a storm: orders, each to be charged once. A row and its record are committed together."""
+"""The smallest system for a storm: each order is to be charged once. A row and its record are committed together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from onceward import AlreadyDone, AlreadyRunning, Once
 from onceward.testing.storm import Audit, Effect, Event, HandlerResult, Setting
 
-WAIT = "50ms"  # for a duplicate of what another worker is at; most are done by then
+WAIT = "50ms"  # for a duplicate of an order that another worker is processing; most are done by then
 BUSY = 10.0  # seconds to wait for SQLite's one writer before giving the delivery back
 TABLE = "CREATE TABLE charges (order_id TEXT NOT NULL, cents INTEGER NOT NULL)"
 """No unique constraint: nothing in the database keeps an order from being charged twice."""
@@ -29,7 +29,7 @@ def call_the_bank() -> None:
 
 
 class Orders:
-    """With Onceward, or as it is often written: look whether it was charged, and charge it if not."""
+    """With Onceward, or as it is often written: check for a charge, and charge if there is none."""
 
     name = "orders"
     effects = (Effect("row in charges", "exactly once: row and record in one transaction"),)
@@ -93,7 +93,7 @@ class Orders:
 
 
 class Impatient(Orders):
-    """A worker of it ends by itself, with a word, at the tenth order."""
+    """Its worker exits at the tenth order, with a message."""
 
     name = "impatient"
 
@@ -122,7 +122,7 @@ class Hopeless(Orders):
 
 
 class Loud(Orders):
-    """Prints to where the harness listens, and reads from where it speaks."""
+    """Uses the standard output and input, through which the harness talks to its workers."""
 
     name = "loud"
 

@@ -16,8 +16,8 @@ def await_that(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.01)
 
 
-def family(of: int) -> list[int]:
-    """The fork server of a supervisor and its workers, whichever of the two has started them, as far as they are alive."""
+def storm_processes(of: int) -> list[int]:
+    """Return the live fork server and workers of a supervisor, whichever of the two started the workers."""
     parents = dict(map(_stat, Path("/proc").glob("[0-9]*/stat")))
     alive = {pid: parent for pid, (parent, _) in parents.items() if is_alive(pid)}
     fork_servers = [pid for pid, parent in alive.items() if parent == of and _is_ours(pid, "fork_server")]
@@ -26,11 +26,11 @@ def family(of: int) -> list[int]:
 
 
 def is_alive(pid: int) -> bool:
-    return state_of(pid) not in ("", "Z")  # nobody may be there to bury it
+    return state_of(pid) not in ("", "Z")  # a zombie may have no parent that reaps it
 
 
 def state_of(pid: int) -> str:
-    """One letter, T if it is stopped; no letter if it is gone."""
+    """Return one letter, T if it is stopped; an empty text if it is gone."""
     return _stat(Path(f"/proc/{pid}/stat"))[1][1]
 
 
@@ -42,7 +42,7 @@ def _is_ours(pid: int, kind: str) -> bool:
 
 
 def _stat(path: Path) -> tuple[int, tuple[int, str]]:
-    """A process, its parent and its state; no state if it is gone."""
+    """Return a process, its parent and its state; an empty state if it is gone."""
     try:
         state, parent = path.read_text(errors="replace").rpartition(")")[2].split()[:2]
     except OSError:

@@ -1,7 +1,7 @@
-"""A worker on a Redis that is killed and stopped under it: `python -m tests.chaos.redis_worker URL FOLDER COLOUR KEYS`.
+"""A worker on a Redis that is killed and paused: `python -m tests.chaos.redis_worker URL FOLDER MODE KEYS`.
 
-Each key's effect is one line in a file; each delivery that was acknowledged is one line in another. What the store
-cannot answer is delivered again, as a broker would.
+Each key's effect is one line in a file; each acknowledged delivery is one line in another. Like a broker, it repeats a
+delivery when the store cannot answer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CHOICES = {"lease": "5s", "wait": "60s", "on_running": "wait"}
 
 
 def append(file: Path, *words: object) -> None:
-    """One write, which the kernel does not interleave with others."""
+    """Append with one write, which the kernel does not interleave with others."""
     handle = os.open(file, os.O_APPEND | os.O_CREAT | os.O_WRONLY)
     os.write(handle, (" ".join(map(str, words)) + "\n").encode())
     os.close(handle)

@@ -1,8 +1,8 @@
-"""Sagas in processes that are killed: `python -m tests.chaos.saga_victim PLACE FOLDER SCENE`.
+"""Sagas in processes that are killed: `python -m tests.chaos.saga_victim DATABASE FOLDER SCENARIO`.
 
-One process for each point of the scene: it carries a saga of its own as far as that point, and SIGKILLs itself there.
-The last one, an hour later by the store's clock, is a recovery worker, which finishes them all. They are forked from
-this process, which has imported what they need and opened nothing. One line of JSON a point tells how its saga ended.
+One process for each point of the scenario: it runs its own saga up to that point, and kills itself with SIGKILL. The
+last process, an hour later by the store's clock, is a recovery worker, which finishes all sagas. They are forked from
+this process, which has imported everything and opened nothing. It prints one line of JSON for each point.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from onceward.sagas.journal import Journal
 from onceward.stores import MemoryStore
 from onceward.stores.postgres import PostgresStore
 from onceward.stores.sqlite import SQLiteStore
-from tests.chaos.saga_stage import Points, Remote, Scene, Stage, fault_of
+from tests.chaos.saga_steps import Points, Remote, Scenario, ScenarioSteps, fault_of
 
 HOUR = 3600 * 1_000_000
-SCENES = {
-    "done": Scene(),
-    "refused": Scene({"ship": "refused", "charge": "stubborn"}, settled={"reserve": "verify", "ship": "verify"}),
-    "neither": Scene(settled={"charge": "park"}),
+SCENARIOS = {
+    "done": Scenario(),
+    "refused": Scenario({"ship": "refused", "charge": "stubborn"}, settled={"reserve": "verify", "ship": "verify"}),
+    "neither": Scenario(settled={"charge": "park"}),
 }
 
 
 class Shifted:
-    """The machine's clock, so much later."""
+    """The machine's clock, `later` microseconds ahead."""
 
     def __init__(self, later: int) -> None:
         self._later = later
@@ -47,18 +47,18 @@ class Shifted:
 
 
 def store_at(place: str, later: int) -> Store:
-    """A SQLite file, or the schema of a PostgreSQL: `URL schema`."""
+    """Return the store on a SQLite file, or on a schema of PostgreSQL: `URL schema`."""
     url, _, schema = place.partition(" ")
     if schema:
         return PostgresStore(url, schema=schema, migrate=True, clock=Shifted(later))
-    return SQLiteStore(url, clock=Shifted(later), synchronous="NORMAL")  # a kill is no loss of power
+    return SQLiteStore(url, clock=Shifted(later), synchronous="NORMAL")  # safe here: a kill is not a power loss
 
 
-class Orders(Stage):
-    """Each saga has a remote of its own."""
+class Orders(ScenarioSteps):
+    """Each saga has its own remote."""
 
-    def __init__(self, scene: Scene, base: Path, points: Points, saga: Callable[[], Saga]) -> None:
-        super().__init__(scene, remote_of(base, 0), points, self._read)
+    def __init__(self, scenario: Scenario, base: Path, points: Points, saga: Callable[[], Saga]) -> None:
+        super().__init__(scenario, remote_of(base, 0), points, self._read)
         self._base = base
         self._saga = saga
         self._order = 0
@@ -67,20 +67,20 @@ class Orders(Stage):
         entry = self._saga().read(order=self._order)
         return None if entry is None else entry.saga
 
-    def _meet(self, step: StepContext) -> None:
+    def _select_remote(self, step: StepContext) -> None:
         self._order = step.input["order"]
         self.remote = remote_of(self._base, self._order)
 
     def do(self, step: StepContext) -> str:
-        self._meet(step)
+        self._select_remote(step)
         return super().do(step)
 
     def undo(self, step: StepContext) -> None:
-        self._meet(step)
+        self._select_remote(step)
         super().undo(step)
 
     def find(self, step: StepContext) -> object:
-        self._meet(step)
+        self._select_remote(step)
         return super().find(step)
 
 
@@ -91,14 +91,14 @@ def remote_of(base: Path, order: int) -> Remote:
 
 
 class Life:
-    """What one process does."""
+    """The work of one process."""
 
-    def __init__(self, place: str, base: Path, scene: Scene, *, at: int | None = None, later: int = 0) -> None:
+    def __init__(self, place: str, base: Path, scenario: Scenario, *, at: int | None = None, later: int = 0) -> None:
         self.once = Once(store_at(place, later), lease="10m")
         self._base = base
         self._points = Points(at, lambda: os.kill(os.getpid(), signal.SIGKILL))
-        stage = Orders(scene, base, self._points, lambda: self.saga)
-        self.saga = self.once.saga("order", *stage.steps(), key="order:{order}")
+        steps_of_scenario = Orders(scenario, base, self._points, lambda: self.saga)
+        self.saga = self.once.saga("order", *steps_of_scenario.steps(), key="order:{order}")
         store: Any = self.once.engine.store
         for verb in ("claim", "renew", "settle"):
             setattr(store, verb, self._pointed(getattr(store, verb)))
@@ -117,11 +117,11 @@ class Life:
         self.once.close(timeout=0)
 
     def recover(self, orders: int, *, may_park: bool) -> None:
-        """Finish all that were killed; then tell of each how it ended."""
+        """Finish all sagas that were killed; then print the final state of each."""
         found = self.once.recover()
         print(json.dumps({"recovered": found.done + found.failed + found.parked}), flush=True)
         for order in range(1, orders + 1):
-            if self.saga.read(order=order) is None:  # killed before its claim was made: only its sender knows of it
+            if self.saga.read(order=order) is None:  # killed before its claim was stored: only its sender knows of it
                 self.saga.outcome(order=order)
             entry = self.saga.read(order=order)
             state = "absent" if entry is None else entry.state.value
@@ -132,7 +132,7 @@ class Life:
 
 
 def in_a_process(work: Callable[[], None]) -> int:
-    """How it ended: a negative number is the signal that killed it."""
+    """Run the work in a forked process. Return its exit code; a negative number is the signal that killed it."""
     pid = os.fork()
     if pid == 0:
         code = 1
@@ -147,8 +147,8 @@ def in_a_process(work: Callable[[], None]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def rehearse() -> None:
-    """Everything that is imported when it is needed is imported here, and not by each of them."""
+def warm_up() -> None:
+    """Import here what is otherwise imported lazily in each process."""
     with Once(MemoryStore()) as once:
         once.saga("order", Step("step", lambda step: step.key, kind="pivot"), key="order:{order}")(order=1)
         once.recover()
@@ -157,16 +157,16 @@ def rehearse() -> None:
 
 
 def main(place: str, base: str, name: str) -> int:
-    scene, folder = SCENES[name], Path(base)
-    rehearse()
+    scenario, folder = SCENARIOS[name], Path(base)
+    warm_up()
     for point in count(1):
-        ended = in_a_process(lambda: Life(place, folder, scene, at=point).deliver(point))  # noqa: B023 (run at once)
-        if ended == 0:  # it was not killed any more: that were all points
+        ended = in_a_process(lambda: Life(place, folder, scenario, at=point).deliver(point))  # noqa: B023 (run immediately)
+        if ended == 0:  # it was not killed: all points are done
             break
         if ended != -signal.SIGKILL:
             return 1
     may_park = name == "neither"
-    return in_a_process(lambda: Life(place, folder, scene, later=HOUR).recover(point, may_park=may_park))
+    return in_a_process(lambda: Life(place, folder, scenario, later=HOUR).recover(point, may_park=may_park))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""What a worker of a task queue loads in these tests: the example as it is, given up early, and made to hang.
+"""The module that workers of a task queue load in these tests: the example, with short timeouts, and made to hang.
 
-Named by `TASK_QUEUE`. It hangs, to be killed there, where `HANGING_IN` names a folder to say so:
+`TASK_QUEUE` names the queue. If `HANGING_IN` names a folder, the worker hangs at these points, to be killed there:
 
     order 1   when its claim is granted, before anything is written
     order 2   when its charge and its record are committed, before the task returns
 
-Silence is noticed after a second at most instead of minutes.
+The queues notice a silent worker after a second at most, instead of minutes.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ match queue:
         app.conf.broker_transport_options = {"visibility_timeout": 1}
     case "dramatiq":
         broker.heartbeat_timeout = 1_000
-        broker.maintenance_chance = 1_000_000  # with every command, which is by chance otherwise
+        broker.maintenance_chance = 1_000_000  # with every command, instead of at random
     case "taskiq":
-        broker.idle_timeout = 100  # it looks only once, when something new has come
+        broker.idle_timeout = 100  # it checks only when a new message has arrived
         broker.block = 100
 
 
@@ -50,7 +50,7 @@ def hang_at(key: str) -> None:
 
 
 def unguarded(order_id: int, cents: int) -> None:
-    """What the example does, less Onceward."""
+    """Do the work of the example without Onceward."""
     with closing(connect()) as shop:
         shop.execute("INSERT INTO charges VALUES (?, ?)", (order_id, cents))
     if "HANGING_IN" in os.environ:

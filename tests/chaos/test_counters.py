@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.counting_crew import WORKERS, Worked, complaints, killed_crew
+from tests.chaos.counting_pool import WORKERS, Worked, complaints, run_and_kill_workers
 from tests.servers.postgres import URL, schema_of
 from tests.servers.redis import shared
 
@@ -19,10 +19,10 @@ def checked(url: str, folder: Path) -> None:
     for seed in range(ROUNDS):
         place = folder / f"round {seed}"
         place.mkdir()
-        pool = killed_crew(url, place, seed, CALLS)
+        pool = run_and_kill_workers(url, place, seed, CALLS)
         assert complaints(pool) == []
         assert len(pool) == WORKERS
-        assert any(one.written for one in pool), "nobody wrote anything, so nothing was seen"
+        assert any(one.written for one in pool), "no worker wrote anything, so nothing was tested"
         done, stored = sum(one.done for one in pool), sum(one.stored for one in pool)
         print(f"{done} calls, {stored} counted in the store, {sum(max(one.done - one.stored, 0) for one in pool)} lost")
 

@@ -1,4 +1,4 @@
-"""The demo: the storms of the systems, a table that looks good on a terminal, and an honest end."""
+"""The demo: the storms of the systems, a table for terminals, and an honest summary."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_every_example_with_a_storm_is_in_the_demo() -> None:
     assert not [why for listed in SYSTEMS if (why := listed.missing())]
 
 
-def test_the_demo_tells_what_it_counted_and_what_it_did_not_promise(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_demo_reports_what_it_counted_and_what_it_did_not_promise(capfd: pytest.CaptureFixture[str]) -> None:
     assert demo.main([*ONE, "--quick"]) == 0
     said = capfd.readouterr().out
     assert re.search(r"submissions PASSED: delivered \d+, .* effects \d+, duplicates 0, lost 0", said)
@@ -68,7 +68,7 @@ def test_a_store_that_cannot_be_reached_is_a_line_before_anything_is_run(capfd: 
 
 
 def drawn(monkeypatch: pytest.MonkeyPatch, columns: int = 120) -> str:
-    """What a terminal of that width gets of a storm that has failed."""
+    """Return what a terminal of that width shows of a failed storm."""
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("TERM", "xterm")
     ours, theirs = pty.openpty()
@@ -79,13 +79,13 @@ def drawn(monkeypatch: pytest.MonkeyPatch, columns: int = 120) -> str:
             audit = Audit(expected=2, effects=3, duplicates=["order-7"])
             run = Run("orders", [Effect("row", "once")], Plan(), 2, Score(delivered=9, executed=3), audit, 1.0)
             board.finish("orders", run)
-        return b"".join(iter(lambda: heard(ours), b"")).decode()
+        return b"".join(iter(lambda: read_terminal(ours), b"")).decode()
     finally:
         os.close(ours)
 
 
-def heard(terminal: int) -> bytes:
-    """What was written; nothing more once everybody has closed the other end."""
+def read_terminal(terminal: int) -> bytes:
+    """Return what was written; nothing once the other end is closed."""
     try:
         return os.read(terminal, 65536)
     except OSError:

@@ -1,4 +1,4 @@
-"""Workers on Firestore that are killed between effect and record, in real time and by a real SIGKILL; and forks."""
+"""Workers on Firestore that are killed with SIGKILL between effect and record, in real time; and forks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ with Once(documents(folder)) as once, once.claim("charge 7", lease="3s") as clai
 
 @pytest.mark.mission("A7")
 @pytest.mark.fault("F30", "F43")
-def test_the_lease_of_the_dead_lapses_by_the_servers_clock_and_the_next_one_has_its_derived_key(tmp_path: Path) -> None:
+def test_a_killed_owners_lease_expires_by_the_servers_clock_and_its_successor_has_the_same_derived_key(
+    tmp_path: Path,
+) -> None:
     shared()
     killed = subprocess.run([sys.executable, "-c", VICTIM, str(tmp_path)], check=False, timeout=60)
     assert killed.returncode == -signal.SIGKILL
@@ -40,7 +42,7 @@ def test_the_lease_of_the_dead_lapses_by_the_servers_clock_and_the_next_one_has_
         entry = once.read("charge 7")
     assert taken_over == (2, (tmp_path / "effects").read_text().strip())
     assert entry is not None
-    assert entry.claimed_at - entry.created_at >= dt.timedelta(seconds=3), "not before the lease was over"
+    assert entry.claimed_at - entry.created_at >= dt.timedelta(seconds=3), "not before the lease had expired"
 
 
 FORKED = """
@@ -64,9 +66,9 @@ with Once(documents(Path(sys.argv[1]))) as once:
 
 
 @pytest.mark.fault("F34")
-def test_a_forked_child_asks_over_a_channel_of_its_own(tmp_path: Path) -> None:
+def test_a_forked_child_opens_its_own_channel(tmp_path: Path) -> None:
     shared()
-    told = subprocess.run(
+    printed = subprocess.run(
         [sys.executable, "-c", FORKED, str(tmp_path)], check=True, timeout=60, stdout=subprocess.PIPE, text=True
     )
-    assert told.stdout.split() == ["parent", "child", "child"]
+    assert printed.stdout.split() == ["parent", "child", "child"]

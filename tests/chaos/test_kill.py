@@ -1,4 +1,4 @@
-"""Real processes, really killed and really stopped, on one SQLite file."""
+"""Real processes on one SQLite file, killed and paused."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from tests.chaos.victim import TABLE, call, client, entries, find, insert, polic
 
 ROOT = Path(__file__).parents[2]
 LEASE = 0.6
-"""Seconds; as the victims have it."""
+"""Seconds, as in the victims."""
 
 
 class Victim:
-    """A child process that tells where it is."""
+    """A child process that prints its progress."""
 
     def __init__(self, *arguments: str) -> None:
         self._process = subprocess.Popen(
@@ -51,7 +51,7 @@ class Victim:
         )
 
     def until(self, word: str) -> list[str]:
-        """Read on until it says this; the rest of that line."""
+        """Read until it prints a line with this first word. Return the rest of that line."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             said = line.split()
@@ -72,7 +72,7 @@ class Victim:
         self._process.kill()
         self._process.communicate(timeout=20)
 
-    def last_words(self) -> tuple[list[str], str]:
+    def remaining_output(self) -> tuple[list[str], str]:
         out, err = self._process.communicate(timeout=30)
         return out.splitlines(), err
 
@@ -132,7 +132,7 @@ def make_table(path: str) -> None:
 @pytest.mark.fault("F30")
 @pytest.mark.mission("B1")
 def test_killed_before_the_record_under_rerun_the_next_delivery_runs_again(mode: str, path: str) -> None:
-    """At least once: that is what `rerun` says, and the attempts are counted."""
+    """At least once, as `rerun` promises, and the attempts are counted."""
     with started("die_completing", mode, path, "rerun") as one:
         one.until("completing")
         one.kill()
@@ -146,22 +146,20 @@ def test_killed_before_the_record_under_rerun_the_next_delivery_runs_again(mode:
 
 
 @pytest.mark.fault("F30")
-def test_killed_before_the_record_under_park_nothing_runs_until_somebody_who_knows_says_so(
-    mode: str, path: str
-) -> None:
+def test_killed_before_the_record_under_park_nothing_runs_until_an_operator_resolves_it(mode: str, path: str) -> None:
     with started("die_completing", mode, path, "park") as one:
         one.until("completing")
         one.kill()
     time.sleep(LEASE)
-    once = survivor(mode, path)  # its own policy is rerun: the stricter one, of the record, holds
+    once = survivor(mode, path)  # its own policy is rerun: the stricter policy of the record applies
     for _ in range(2):
         with pytest.raises(OutcomeParked):
             call(mode, once, "order 7", send, path).unwrap()
     assert entries(path) == ["sent"]
     close(mode, once)
-    with Once(SQLiteStore(path), app="chaos") as person:
-        person.resolve("order 7", applied("receipt"))
-        outcome = person.outcome("order 7", send, path)
+    with Once(SQLiteStore(path), app="chaos") as operator:
+        operator.resolve("order 7", applied("receipt"))
+        outcome = operator.outcome("order 7", send, path)
         assert (outcome.kind, outcome.value) == ("replayed", "receipt")
     assert entries(path) == ["sent"]
 
@@ -211,26 +209,28 @@ def test_a_killed_owner_holds_its_key_for_one_lease_and_no_longer(path: str) -> 
 
 
 @pytest.mark.fault("F31")
-@pytest.mark.parametrize("scene", ["joined", "completed_in"])
+@pytest.mark.parametrize("scenario", ["joined", "completed_in"])
 def test_killed_before_the_commit_neither_effect_nor_record_is_there_and_the_next_one_does_both(
-    scene: str, path: str
+    scenario: str, path: str
 ) -> None:
     make_table(path)
-    with started(scene, "blocking", path, "before") as one:
+    with started(scenario, "blocking", path, "before") as one:
         one.until("written")
         one.kill()
     assert rows(path) == []
-    with started(scene, "blocking", path, "after") as another:
+    with started(scenario, "blocking", path, "after") as another:
         another.until("committed")
         another.kill()
     assert rows(path) == ["order 7"]
 
 
 @pytest.mark.fault("F31")
-@pytest.mark.parametrize("scene", ["joined", "completed_in"])
-def test_killed_after_the_commit_effect_and_record_are_both_there_and_nothing_runs_again(scene: str, path: str) -> None:
+@pytest.mark.parametrize("scenario", ["joined", "completed_in"])
+def test_killed_after_the_commit_effect_and_record_are_both_there_and_nothing_runs_again(
+    scenario: str, path: str
+) -> None:
     make_table(path)
-    with started(scene, "blocking", path, "after") as one:
+    with started(scenario, "blocking", path, "after") as one:
         one.until("committed")
         one.kill()
     with Once(SQLiteStore(path), app="chaos", fingerprint="none") as once:
@@ -277,9 +277,9 @@ def test_stopped_and_replaced_its_result_is_refused_and_a_fenced_resource_refuse
         mine: list[int] = []
 
         def work() -> str:
-            held = current_claim() if mode == "blocking" else current_async_claim()
-            mine.append(held.token)
-            assert write_fenced(path, held.token, "survivor") == 1
+            claim = current_claim() if mode == "blocking" else current_async_claim()
+            mine.append(claim.token)
+            assert write_fenced(path, claim.token, "survivor") == 1
             return "survivor's"
 
         work.__module__, work.__qualname__ = victim.HERE, "work"
@@ -288,7 +288,7 @@ def test_stopped_and_replaced_its_result_is_refused_and_a_fenced_resource_refuse
         assert mine[0] > int(token)
         one.send(signal.SIGCONT)
         one.go()
-        said, err = one.last_words()
+        said, err = one.remaining_output()
         assert said == ["written 0", "unknown True"], err
         assert "lost" in err
         assert call(mode, once, "order 7", work).value == "survivor's"
@@ -303,7 +303,7 @@ def test_stopped_but_not_replaced_its_result_counts_as_late(mode: str, path: str
         time.sleep(2 * LEASE)
         one.send(signal.SIGCONT)
         one.go()
-        said, err = one.last_words()
+        said, err = one.remaining_output()
     assert said == ["executed False"], err
     with contextlib.closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT state, attempt FROM onceward_records").fetchall() == [("COMPLETED", 1)]
@@ -326,11 +326,11 @@ def test_a_process_that_is_stopped_while_it_holds_the_write_lock_makes_the_other
         assert entries(path) == ["sent"], "only the one from before"
         one.send(signal.SIGCONT)
         one.go()
-        one.last_words()
+        one.remaining_output()
         assert call(mode, once, "order 7", send, path).executed
     close(mode, once)
 
 
 @pytest.mark.fault("F34")
-def test_the_async_face_is_what_was_tested(path: str) -> None:
+def test_async_mode_uses_the_async_client(path: str) -> None:
     assert isinstance(survivor("async", path), AsyncOnce)

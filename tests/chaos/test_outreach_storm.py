@@ -1,4 +1,4 @@
-"""examples/outreach in a storm: real mails, workers killed at random instants, then what was really received."""
+"""examples/outreach in a storm: real mails, workers killed at random, then a count of what was received."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_every_mail_reply_charge_and_run_happens_once_although_workers_are_kille
 
 @pytest.mark.mission("C1", "C3", "C4", "C6", "C8", "C10")
 @pytest.mark.fault("F30", "F31")
-def test_and_so_it_is_on_postgresql(postgres: Postgres) -> None:
+def test_the_same_holds_on_postgresql(postgres: Postgres) -> None:
     url = new_database(postgres, f"outreach_{os.getpid()}")
     run = storm(SYSTEM, Plan(deliveries=60, workers=2, kills=2, store=url))
     assert run.audit.passed, run.audit
@@ -34,8 +34,8 @@ def test_and_so_it_is_on_postgresql(postgres: Postgres) -> None:
 
 
 @pytest.mark.mission("C1", "C8")
-def test_without_onceward_the_same_storm_sends_and_charges_twice_although_everybody_looks_first() -> None:
-    """All copies come right behind their originals: many pairs are in two hands at the same time."""
+def test_without_onceward_the_same_storm_sends_and_charges_twice_although_every_worker_checks_first() -> None:
+    """All copies come right after their originals, so two workers process many pairs at the same time."""
     run = storm(SYSTEM, Plan(deliveries=50, workers=2, kills=0, duplicates=3, together=1.0, guarded=False))
     assert not run.audit.passed
     for kind in ("mail of contact-", "charge-"):
@@ -43,8 +43,8 @@ def test_without_onceward_the_same_storm_sends_and_charges_twice_although_everyb
 
 
 @pytest.mark.mission("C3")
-def test_a_run_of_cron_whose_only_mail_was_not_taken_is_done_when_it_is_delivered_again(tmp_path: Path) -> None:
-    """Else a storm would wait for it for ever: a slot that failed is run again only if somebody asks for it."""
+def test_a_cron_run_whose_only_mail_was_refused_succeeds_when_it_is_delivered_again(tmp_path: Path) -> None:
+    """Else a storm would never end: a failed slot runs again only when it is delivered again."""
     with opened(tmp_path) as runtime:
         outreach = runtime.worker()
         outreach.import_prospect(**ANNA)

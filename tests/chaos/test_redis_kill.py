@@ -1,4 +1,4 @@
-"""Eight workers, and a Redis that is killed, restarted and stopped under them: nothing lost, nothing twice."""
+"""Eight workers on a Redis that is killed, restarted and paused while they work: nothing lost, nothing twice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.servers.redis import RedisServer
 
 WORKERS = 8
 COPIES = 3  # deliveries of each key, to different workers
-PATIENCE = 90.0  # seconds between two strikes; a small run takes some
+PATIENCE = 90.0  # seconds between two disturbances; a small run takes a few
 
 
 def lines(file: Path) -> list[list[str]]:
@@ -32,13 +32,13 @@ def lines(file: Path) -> list[list[str]]:
 def until(wanted: Callable[[], bool], workers: list[subprocess.Popen[bytes]]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not wanted():
-        assert time.monotonic() < deadline, "the run does not go on"
+        assert time.monotonic() < deadline, "the run makes no progress"
         assert not any(one.poll() for one in workers), "a worker has failed"
         time.sleep(0.005)
 
 
 def disturbed_run(folder: Path, keys: int, kills: int, pauses: int) -> None:
-    """Let the workers work; strike after equal parts of their work; then look at what came of it."""
+    """Start the workers, disturb the server after equal parts of their work, then audit the result."""
     server = RedisServer(settings=("--appendonly", "yes", "--appendfsync", "always", "--save", "")).begin()
     url = f"redis://127.0.0.1:{server.port}/0"
     dice = random.Random(keys)
@@ -54,11 +54,11 @@ def disturbed_run(folder: Path, keys: int, kills: int, pauses: int) -> None:
         subprocess.Popen([*command, "async" if number % 2 else "blocking", ",".join(share)])
         for number, share in enumerate(shares)
     ]
-    acks, total, strikes = folder / "acks", keys * COPIES, kills + pauses
+    acks, total, disturbances = folder / "acks", keys * COPIES, kills + pauses
     try:
-        for strike in range(strikes):
-            until(lambda: len(lines(acks)) >= total * (strike + 1) // (strikes + 2), workers)  # noqa: B023 (called at once)
-            if strike % 2 and strike // 2 < pauses:
+        for number in range(disturbances):
+            until(lambda: len(lines(acks)) >= total * (number + 1) // (disturbances + 2), workers)  # noqa: B023 (called immediately)
+            if number % 2 and number // 2 < pauses:
                 server.send(signal.SIGSTOP)
                 time.sleep(0.2)
                 server.send(signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""Ten runners side by side, through both changes of the clocks, and killed on the way. The soak has the whole year."""
+"""Ten concurrent runners through both changes of the clocks, with some killed. The soak runs the whole year."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_ten_runners_run_every_slot_once_through_both_changes_of_the_clocks_with
     assert min(result.spread[:10]) > 5, "one of them did all the work"
 
 
-def test_the_three_days_in_which_broken_schedules_are_hunted_go_well_with_sound_ones() -> None:
+def test_sound_schedules_pass_the_three_days_that_catch_broken_ones() -> None:
     assert complaints(AUTUMN, simulated(AUTUMN)) == []
 
 

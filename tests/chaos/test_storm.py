@@ -1,4 +1,4 @@
-"""The storm keeps its word: traffic and kills come from the seed, the audit can fail, and nobody is left behind."""
+"""The storm: traffic and kills depend on the seed only, the audit can fail, and no process is left behind."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from onceward import Executed, Failed, Mismatch, Parked, Replayed, Running, Stal
 from onceward.testing.storm import Audit, Event, HandlerResult, Plan, Trouble, main, storm
 from onceward.testing.storm.contract import ACKNOWLEDGED
 from onceward.testing.storm.plan import planned_kills
-from onceward.testing.storm.traffic import Delivery, Traffic
+from onceward.testing.storm.traffic import StormDelivery, Traffic
 from tests.chaos.orders import SYSTEM
-from tests.chaos.processes import await_that, family, is_alive
+from tests.chaos.processes import await_that, is_alive, storm_processes
 
 ORDERS = "tests.chaos.orders:SYSTEM"
 ROOT = Path(__file__).resolve().parents[2]
 TOO_LONG = 60.0
 
 
-def delivered(plan: Plan) -> tuple[list[Delivery], list[Event]]:
+def delivered(plan: Plan) -> tuple[list[StormDelivery], list[Event]]:
     traffic = Traffic(SYSTEM.events(random.Random(plan.seed)), plan)
     return list(traffic), traffic.events
 
 
-# ── What is delivered, and who is killed ────────────────────────────────────────────────────────────────────────────
+# ── Traffic and kills ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_traffic_has_every_event_with_duplicates_and_out_of_order() -> None:
@@ -48,7 +48,9 @@ def test_the_traffic_has_every_event_with_duplicates_and_out_of_order() -> None:
     assert max(copies.values()) >= 5
     first_time = list(dict.fromkeys(delivery.event.id for delivery in deliveries))
     assert first_time != [event.id for event in events], "earlier ones are overtaken by later ones"
-    assert sum(one.event == two.event for one, two in pairwise(deliveries)) > 1_000, "two workers get the same at once"
+    assert sum(one.event == two.event for one, two in pairwise(deliveries)) > 1_000, (
+        "two workers get the same event concurrently"
+    )
 
 
 def test_rates_are_what_the_plan_says() -> None:
@@ -91,7 +93,7 @@ def test_workers_killed_at_random_charge_each_order_once() -> None:
     assert run.score.redelivered > 0
     assert run.score.delivered >= 500 + run.score.redelivered
     assert run.score.acknowledged == 500
-    assert run.score.executed <= run.events, "of some, the worker that did it died before it could say so"
+    assert run.score.executed <= run.events, "some workers died before they could acknowledge"
 
 
 def test_the_same_traffic_without_onceward_fails_the_audit_which_names_the_duplicates() -> None:
@@ -101,7 +103,7 @@ def test_the_same_traffic_without_onceward_fails_the_audit_which_names_the_dupli
     assert not run.audit.passed
 
 
-def test_a_storm_of_some_time_takes_new_events_until_it_is_over_and_finishes_what_is_out() -> None:
+def test_a_timed_storm_takes_new_events_until_the_time_is_over_and_finishes_open_deliveries() -> None:
     run = storm(ORDERS, Plan(seconds=1, workers=2, kills=1))
     assert run.score.seconds >= 1
     assert run.events > 0
@@ -114,7 +116,7 @@ def test_an_audit_passes_only_without_findings() -> None:
         assert not Audit(expected=2, effects=2, **found).passed  # type: ignore[arg-type]  # one of them
 
 
-def test_an_audit_counts_what_was_found_by_the_events_that_were_meant() -> None:
+def test_an_audit_compares_the_effects_with_the_events() -> None:
     audit = Audit.of([Event("a"), Event("b"), Event("c")], ["a", "c", "c", "x"], counted={"calls": 9})
     assert (audit.expected, audit.effects) == (3, 4)
     assert (audit.duplicates, audit.lost, audit.wrong) == (["c"], ["b"], ["x: no event caused this effect"])
@@ -148,13 +150,13 @@ def test_an_outcome_means_for_a_delivery_what_it_means_for_a_consumer() -> None:
 # ── Trouble ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_worker_that_ends_by_itself_is_trouble_with_its_last_words() -> None:
+def test_a_worker_that_exits_raises_trouble_with_its_last_output() -> None:
     with pytest.raises(Trouble, match=r"status 3 while it processed order-10(.|\n)*I have had enough"):
         storm("tests.chaos.orders:IMPATIENT", Plan(deliveries=100, workers=2, kills=0))
-    assert family(os.getpid()) == []
+    assert storm_processes(os.getpid()) == []
 
 
-def test_a_system_that_cannot_be_imported_is_said_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_system_that_cannot_be_imported_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "only_here.py").write_text(ONLY_HERE)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(Trouble, match=r"cannot be imported in a separate process(.|\n)*not in a worker"):
@@ -189,10 +191,10 @@ def test_work_that_never_succeeds_is_given_up_with_its_reason() -> None:
         Trouble, match=r"no delivery was acknowledged for 1 s; unfinished: order-\d(.|\n)*cannot be done"
     ):
         storm("tests.chaos.orders:HOPELESS", Plan(deliveries=20, workers=1, kills=0, patience=1))
-    assert family(os.getpid()) == []
+    assert storm_processes(os.getpid()) == []
 
 
-def test_what_a_handler_prints_and_reads_does_not_meddle_with_the_storm(tmp_path: Path) -> None:
+def test_what_a_handler_prints_and_reads_does_not_disturb_the_storm(tmp_path: Path) -> None:
     run = storm("tests.chaos.orders:LOUD", Plan(deliveries=20, workers=1, kills=0, folder=str(tmp_path)))
     assert run.audit.passed
     assert "charging order-1" in (tmp_path / "workers.log").read_text(), "it is in the log of the workers"
@@ -202,8 +204,10 @@ def test_what_a_handler_prints_and_reads_does_not_meddle_with_the_storm(tmp_path
 @pytest.fixture
 def supervisor(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A storm of two workers."""
-    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # who runs us may have it ignored
-    code = f"{heard}; import sys; from onceward.testing.storm import main; sys.exit(main({ORDERS!r}, sys.argv[1:]))"
+    allow_sigint = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # our parent may ignore it
+    code = (
+        f"{allow_sigint}; import sys; from onceward.testing.storm import main; sys.exit(main({ORDERS!r}, sys.argv[1:]))"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", code, "--seconds", "100", "--workers", "2", "--folder", str(tmp_path)],
         cwd=ROOT,
@@ -220,8 +224,8 @@ def supervisor(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 def under_way(supervisor: subprocess.Popen[str]) -> list[int]:
     """The fork server and both workers, once they are there."""
-    await_that(lambda: len(family(supervisor.pid)) == 3, "they start")
-    return family(supervisor.pid)
+    await_that(lambda: len(storm_processes(supervisor.pid)) == 3, "they start")
+    return storm_processes(supervisor.pid)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -235,8 +239,8 @@ def test_ctrl_c_leaves_no_process_behind(supervisor: subprocess.Popen[str], numb
 
 
 def test_ctrl_c_while_workers_are_started_leaves_no_process_behind(supervisor: subprocess.Popen[str]) -> None:
-    await_that(lambda: bool(family(supervisor.pid)), "the fork server starts")
-    begun = family(supervisor.pid)
+    await_that(lambda: bool(storm_processes(supervisor.pid)), "the fork server starts")
+    begun = storm_processes(supervisor.pid)
     supervisor.send_signal(signal.SIGINT)
     supervisor.communicate(timeout=TOO_LONG)
     assert not [pid for pid in begun if is_alive(pid)]
@@ -245,13 +249,13 @@ def test_ctrl_c_while_workers_are_started_leaves_no_process_behind(supervisor: s
 def test_workers_end_when_their_supervisor_is_killed(supervisor: subprocess.Popen[str]) -> None:
     begun = under_way(supervisor)
     supervisor.kill()
-    await_that(lambda: not any(is_alive(pid) for pid in begun), "nobody outlives the supervisor")
+    await_that(lambda: not any(is_alive(pid) for pid in begun), "no process outlives the supervisor")
 
 
 # ── The command ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_command_says_what_was_counted_and_fails_if_the_audit_does(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_what_was_counted_and_fails_if_the_audit_does(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(ORDERS, ["--deliveries", "100", "--workers", "2", "--kills", "1"]) == 0
     said = capsys.readouterr().out
     assert "orders passed" in said
@@ -266,14 +270,14 @@ def test_the_command_says_what_was_counted_and_fails_if_the_audit_does(capsys: p
     assert "  duplicate: order-" in said
 
 
-def test_the_command_tells_all_of_it_as_json_without_passwords(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_everything_as_json_without_passwords(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["--deliveries", "20", "--workers", "2", "--kills", "1", "--pauses", "1", "--json"]
     assert main(ORDERS, [*asked, "--store", "memory://?password=secret"]) == 0
     said = capsys.readouterr().out
     assert "secret" not in said
-    told = msgspec.json.decode(said)
-    assert (told["plan"]["pauses"], told["score"]["paused"], told["score"]["killed"]) == (1, 1, 1)
-    assert told["audit"]["duplicates"] == told["audit"]["lost"] == []
+    printed = msgspec.json.decode(said)
+    assert (printed["plan"]["pauses"], printed["score"]["paused"], printed["score"]["killed"]) == (1, 1, 1)
+    assert printed["audit"]["duplicates"] == printed["audit"]["lost"] == []
 
 
 @pytest.mark.parametrize(
@@ -286,14 +290,16 @@ def test_the_command_tells_all_of_it_as_json_without_passwords(capsys: pytest.Ca
         ("tests.chaos.orders:Orders", "tests.chaos.orders:Orders is a class"),
     ],
 )
-def test_a_system_that_is_none_is_one_line(place: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_system_is_reported_in_one_line(place: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(place) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"cannot start the storm: {why}")
     assert said.count("\n") == 1
 
 
-def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_cannot_be_created_is_reported_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "file").touch()
     assert main(ORDERS, ["--folder", str(tmp_path / "file")]) == 1
     assert f"the folder {tmp_path / 'file'} cannot be created" in capsys.readouterr().err
@@ -310,18 +316,18 @@ def test_the_module_is_the_same_command() -> None:
         assert (done.returncode, (done.stdout + done.stderr)[: len(said)]) == (code, said)
 
 
-def test_the_command_says_so_if_a_system_cannot_be_opened(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_reports_a_system_that_cannot_be_opened(capsys: pytest.CaptureFixture[str]) -> None:
     assert main("examples.submissions.storm:SYSTEM", ["--store", "nosuch://place"]) == 1
     assert "nosuch" in capsys.readouterr().err
 
 
-def test_a_store_that_is_away_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreachable_store_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(ORDERS, ["--store", "redis://127.0.0.1:1"]) == 1
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith("cannot start the storm: redis://127.0.0.1:1")
 
 
-def test_the_command_tells_why_it_could_not_finish(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_reports_why_it_could_not_finish(capsys: pytest.CaptureFixture[str]) -> None:
     assert main("tests.chaos.orders:IMPATIENT", ["--deliveries", "100", "--workers", "1", "--kills", "0"]) == 1
     assert "I have had enough" in capsys.readouterr().err

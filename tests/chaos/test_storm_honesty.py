@@ -1,4 +1,4 @@
-"""A storm does not say more than it has seen: what cannot be shown is `Trouble`, and every planned kill takes place."""
+"""A storm claims no more than it has tested: otherwise it raises `Trouble`, and every planned kill takes place."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from onceward.testing.storm import Plan, Trouble, main, storm
 from onceward.testing.storm.plan import Kill
 from onceward.testing.storm.process import Worker
 from onceward.testing.storm.terminal import TerminalStyle
-from onceward.testing.storm.traffic import Delivery
+from onceward.testing.storm.traffic import StormDelivery
 
-LIARS = "tests.chaos.liars:"
+INVALID = "tests.chaos.invalid_systems:"
 
 
 @pytest.mark.parametrize(
@@ -30,19 +30,19 @@ LIARS = "tests.chaos.liars:"
         ("CLOSED", r"closed could not be opened: ConnectionRefusedError"),
     ],
 )
-def test_who_does_not_keep_the_contract_is_told_so(name: str, why: str) -> None:
+def test_a_system_that_breaks_the_contract_raises_trouble(name: str, why: str) -> None:
     with pytest.raises(Trouble, match=why):
-        storm(LIARS + name, Plan(deliveries=100, workers=1, kills=0))
+        storm(INVALID + name, Plan(deliveries=100, workers=1, kills=0))
 
 
-def test_an_audit_that_breaks_is_a_sentence_and_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(LIARS + "UNAUDITED", ["--deliveries", "5", "--workers", "1"]) == 1
+def test_an_audit_that_fails_is_reported_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(INVALID + "UNAUDITED", ["--deliveries", "5", "--workers", "1"]) == 1
     assert "the audit of unaudited failed" in capsys.readouterr().err
 
 
-def test_a_storm_without_a_delivery_has_shown_nothing() -> None:
+def test_a_storm_without_a_delivery_raises_trouble() -> None:
     with pytest.raises(Trouble, match="nothing was delivered"):
-        storm(LIARS + "INSTANT", Plan(seconds=1e-9, workers=1, kills=0))
+        storm(INVALID + "INSTANT", Plan(seconds=1e-9, workers=1, kills=0))
 
 
 @pytest.mark.parametrize(
@@ -62,40 +62,40 @@ def test_a_storm_without_a_delivery_has_shown_nothing() -> None:
         {"patience": 0.0},
     ],
 )
-def test_a_plan_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+def test_an_impossible_plan_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=f"{next(iter(wrong))}=.* is not possible"):
         Plan(**wrong)
 
 
 def test_the_commands_refuse_it_too(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main(LIARS + "INSTANT", ["--seconds", "0"])
+        main(INVALID + "INSTANT", ["--seconds", "0"])
     assert "seconds=0.0 is not possible" in capsys.readouterr().err
     assert demo.main(["--system", "fleet", "--seconds", "-3"]) == 2
     assert "seconds=-3.0 is not possible" in capsys.readouterr().err
 
 
 def test_every_planned_kill_takes_place_however_quick_the_work_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of them are planned behind the last but one delivery, and so late that the others are long done."""
+    """All of them are planned after the last but one delivery, so late that the others are long done."""
     last = [Kill(0.9, 0.1 * number, 0) for number in range(1, 4)]
     monkeypatch.setattr("onceward.testing.storm.faults.planned_kills", lambda _plan: last)
-    run = storm(LIARS + "INSTANT", Plan(deliveries=10, workers=2, kills=3))
+    run = storm(INVALID + "INSTANT", Plan(deliveries=10, workers=2, kills=3))
     assert (run.score.killed, run.score.redelivered, run.score.acknowledged) == (3, 3, 10)
 
 
-def test_who_was_killed_is_handed_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may have answered before; then its acknowledgement got lost. What it never got, it had not in hand."""
+def test_a_killed_worker_gets_no_more_deliveries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have answered before; then its acknowledgement was lost. It must not count as processing a later one."""
     handed: list[bool] = []
     send = Worker.send
 
-    def noted(self: Worker, delivery: Delivery) -> None:
+    def noted(self: Worker, delivery: StormDelivery) -> None:
         handed.append(self.killed)
         send(self, delivery)
 
     monkeypatch.setattr(Worker, "send", noted)
     monkeypatch.setattr(Worker, "kill", lambda self: setattr(self, "killed", True))  # it dies late
     with pytest.raises(Trouble, match="no delivery was acknowledged"):
-        storm(LIARS + "INSTANT", Plan(deliveries=50, workers=1, kills=1, patience=0.2))
+        storm(INVALID + "INSTANT", Plan(deliveries=50, workers=1, kills=1, patience=0.2))
     assert handed
     assert not any(handed)
 

@@ -1,4 +1,4 @@
-"""Pauses: a worker is stopped for longer than its lease, others take over, and it goes on as if nothing had been."""
+"""Pauses: a worker is stopped for longer than its lease, others take over, and it continues as if nothing happened."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pytest
 from onceward.testing.storm import Audit, Plan, Run, storm
 from onceward.testing.storm.plan import LATEST_PAUSE, PAUSE_BEYOND_LEASE, Kill, Pause, planned_kills, planned_pauses
 from onceward.testing.storm.process import Worker
-from tests.chaos.processes import await_that, family, is_alive, state_of
-from tests.chaos.sleepers import BEGUN, FIRST, is_charged
+from tests.chaos.processes import await_that, is_alive, state_of, storm_processes
+from tests.chaos.stalled_orders import BEGUN, FIRST, is_charged
 
 ROOT = Path(__file__).resolve().parents[2]
 TOO_LONG = 60.0
-ANY = 0  # a place among the workers: whom to ask first
+ANY = 0  # index of the worker to try first
 
 
 def test_the_same_seed_pauses_the_same_and_kills_as_it_does_without() -> None:
@@ -41,13 +41,13 @@ def test_there_are_fewer_pauses_than_kills_and_none_of_an_only_worker() -> None:
     assert planned_pauses(Plan(deliveries=1_000, workers=1)) == []
 
 
-# ── Who comes back ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Workers that continue after a pause ─────────────────────────────────────────────────────────────────────────────
 
 
-def struck(
+def run_with_fault(
     monkeypatch: pytest.MonkeyPatch, folder: Path, name: str, *, kill: bool = False, is_over: object = None
 ) -> Run:
-    """Whoever has the first order is hit in the middle of it; a paused one goes on when somebody else is through."""
+    """Kill or pause the worker of the first order. A paused worker continues when another one has charged it."""
     kills, pauses = ([Kill(0.1, 0, ANY)], []) if kill else ([], [Pause(0.1, 0, ANY, 0.1)])
     time_is_over, is_eligible = Worker.pause_is_over, vars(Worker)["is_eligible"].fget
 
@@ -58,9 +58,9 @@ def struck(
         return is_eligible(worker) and (folder / BEGUN).exists()
 
     def at_the_first(_place: int, workers: Sequence[Worker]) -> Worker | None:
-        """Which worker that is depends on who was ready first."""
-        at_it = (worker for worker in workers if worker.current is not None and worker.current.event.id == FIRST)
-        return next((worker for worker in at_it if worker.is_eligible), None)
+        """Return the worker of the first order; which one that is depends on which was ready first."""
+        working = (worker for worker in workers if worker.current is not None and worker.current.event.id == FIRST)
+        return next((worker for worker in working if worker.is_eligible), None)
 
     monkeypatch.setattr("onceward.testing.storm.faults.planned_kills", lambda _plan: kills)
     monkeypatch.setattr("onceward.testing.storm.faults.planned_pauses", lambda _plan: pauses)
@@ -68,33 +68,33 @@ def struck(
     monkeypatch.setattr(Worker, "is_eligible", property(has_begun))
     monkeypatch.setattr(Worker, "pause_is_over", is_over or taken_over)
     plan = Plan(deliveries=30, workers=2, duplicates=0, reorder=0, folder=str(folder))
-    return storm(f"tests.chaos.sleepers:{name}", plan)
+    return storm(f"tests.chaos.stalled_orders:{name}", plan)
 
 
 @pytest.mark.fault("F31", "F71")
-@pytest.mark.parametrize(("name", "told"), [("FENCED", ("LeaseLost", "LeaseOverdue")), ("UNAWARE", "LeaseLost")])
-def test_whoever_was_replaced_while_it_was_paused_writes_nothing_more(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, told: str | tuple[str, ...]
+@pytest.mark.parametrize(("name", "error"), [("FENCED", ("LeaseLost", "LeaseOverdue")), ("UNAWARE", "LeaseLost")])
+def test_a_worker_replaced_while_paused_writes_nothing_more(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, error: str | tuple[str, ...]
 ) -> None:
-    """Its own clock tells it, or the store does, by its token."""
-    run = struck(monkeypatch, tmp_path, name)
+    """Its own clock stops it, or the store refuses its token."""
+    run = run_with_fault(monkeypatch, tmp_path, name)
     assert run.audit == Audit(expected=30, effects=30, duplicates=[], lost=[], wrong=[])
     assert (run.score.paused, run.score.killed, run.score.taken_over, run.score.acknowledged) == (1, 0, 1, 30)
-    assert run.score.failed == 1, "the late one was told so"
-    assert run.score.last_failure.startswith(told)
+    assert run.score.failed == 1, "the late worker got an error"
+    assert run.score.last_failure.startswith(error)
 
 
 @pytest.mark.parametrize("name", ["UNFENCED", "TOKENLESS"])
 def test_a_row_that_is_not_fenced_is_there_twice_and_the_audit_names_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:
-    run = struck(monkeypatch, tmp_path, name)
+    run = run_with_fault(monkeypatch, tmp_path, name)
     assert list(run.audit.duplicates) == ["order-1"], run
 
 
 @pytest.mark.parametrize("name", ["UNFENCED", "TOKENLESS"])
 def test_kills_alone_would_not_have_shown_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
-    run = struck(monkeypatch, tmp_path, name, kill=True)
+    run = run_with_fault(monkeypatch, tmp_path, name, kill=True)
     assert run.audit.passed, run
     assert (run.score.killed, run.score.taken_over) == (1, 1)
 
@@ -102,27 +102,27 @@ def test_kills_alone_would_not_have_shown_it(monkeypatch: pytest.MonkeyPatch, tm
 def test_every_planned_pause_takes_place_however_quick_the_work_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onceward.testing.storm.supervisor.LEASES", (0.05, 0.1))  # which this system does not need
     monkeypatch.setattr("onceward.testing.storm.plan.PAUSE_BEYOND_LEASE", (0.05, 0.1))
-    run = storm("tests.chaos.liars:INSTANT", Plan(deliveries=20, workers=2, kills=3, pauses=5))
+    run = storm("tests.chaos.invalid_systems:INSTANT", Plan(deliveries=20, workers=2, kills=3, pauses=5))
     assert (run.score.paused, run.score.killed, run.score.acknowledged) == (5, 3, 20)
 
 
-# ── Nobody stays stopped ────────────────────────────────────────────────────────────────────────────────────────────
+# ── No worker stays paused ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_exception_while_somebody_is_paused_leaves_no_process_behind(
+def test_an_exception_while_a_worker_is_paused_leaves_no_process_behind(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     begun: list[int] = []
 
     def broken(worker: Worker, _now: float) -> bool:
         if worker.resumes_at is not None:
-            begun.extend(family(os.getpid()))
+            begun.extend(storm_processes(os.getpid()))
             assert "T" in map(state_of, begun)
             raise RuntimeError("the supervisor has a bug")
         return False
 
     with pytest.raises(RuntimeError, match="has a bug"):
-        struck(monkeypatch, tmp_path, "FENCED", is_over=broken)
+        run_with_fault(monkeypatch, tmp_path, "FENCED", is_over=broken)
     assert len(begun) == 3
     assert not any(map(is_alive, begun))
 
@@ -131,7 +131,7 @@ FOR_LONG = """
 import signal, sys
 from onceward.testing.storm import faults, main
 from onceward.testing.storm.plan import Pause
-signal.signal(signal.SIGINT, signal.default_int_handler)  # who runs us may have it ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)  # our parent may ignore it
 faults.planned_pauses = lambda plan: [Pause(0, 0, 0, 1000.0)]
 sys.exit(main(sys.argv[1], ["--seconds", "1000", "--workers", "2", "--kills", "0", "--folder", sys.argv[2]]))
 """
@@ -144,7 +144,7 @@ threading.Thread(target=threading.Event().wait, daemon=True).start()
 
 @pytest.fixture(params=["forked", "fresh"])
 def supervisor(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A storm of two workers, one of which is paused for longer than anybody waits."""
+    """A storm of two workers, one of which is paused for longer than the test runs."""
     (tmp_path / "threaded.py").write_text(WITH_A_THREAD)
     place = "threaded:SYSTEM" if request.param == "fresh" else "tests.chaos.orders:SYSTEM"
     with subprocess.Popen(
@@ -162,16 +162,16 @@ def supervisor(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[subpr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_nobody_stays_paused_when_the_storm_is_interrupted_or_killed(
+def test_no_worker_stays_paused_when_the_storm_is_interrupted_or_killed(
     supervisor: subprocess.Popen[str], number: signal.Signals
 ) -> None:
-    await_that(lambda: "T" in map(state_of, family(supervisor.pid)), "somebody is paused")
-    begun = family(supervisor.pid)
+    await_that(lambda: "T" in map(state_of, storm_processes(supervisor.pid)), "a worker is paused")
+    begun = storm_processes(supervisor.pid)
     assert len(begun) == 3
     supervisor.send_signal(number)
     try:
         supervisor.communicate(timeout=TOO_LONG)
-        await_that(lambda: not any(map(is_alive, begun)), "nobody outlives the supervisor")
+        await_that(lambda: not any(map(is_alive, begun)), "no process outlives the supervisor")
     finally:
         for left in filter(is_alive, begun):
             os.kill(left, signal.SIGKILL)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from examples.submissions.storm import SYSTEM, book_of
+from examples.submissions.storm import SYSTEM, table_of
 from onceward.testing.storm import Plan, Setting, storm
 from tests.servers.redis import shared
 
@@ -24,8 +24,8 @@ def test_each_submission_has_one_row_and_one_charge_through_kills_and_lost_answe
 
 
 @pytest.mark.mission("B4")
-def test_and_so_it_is_on_a_server_that_does_not_hold_the_rows() -> None:
-    """The soak has it on PostgreSQL, too."""
+def test_the_same_holds_on_a_server_without_the_rows() -> None:
+    """The soak also runs it on PostgreSQL."""
     run = storm(SUBMISSIONS, Plan(deliveries=80, workers=2, kills=3, store=shared().url()))
     assert run.audit.passed, run.audit
 
@@ -33,10 +33,10 @@ def test_and_so_it_is_on_a_server_that_does_not_hold_the_rows() -> None:
 def test_an_interrupted_storm_leaves_no_table_behind(tmp_path: Path) -> None:
     setting = Setting(folder=str(tmp_path), run="r1")
     with pytest.raises(KeyboardInterrupt), SYSTEM.open(setting):
-        assert book_of(setting).rows() == []
+        assert table_of(setting).rows() == []
         raise KeyboardInterrupt
     with pytest.raises(sqlite3.OperationalError, match="no such table"):
-        book_of(setting).rows()
+        table_of(setting).rows()
 
 
 def test_written_by_hand_it_charges_twice_and_the_audit_says_so() -> None:

@@ -18,14 +18,14 @@ import pytest
 from redis import Redis
 
 from onceward import Once
-from tests.chaos.families import Family
+from tests.chaos.process_tree import ProcessTree
 from tests.chaos.task_sender import CENTS
 from tests.servers.process import missing
 from tests.servers.redis import RedisServer
 
 ORDERS = (1, 2, 3, 4)
-LAST = 5  # sent after the kill: Taskiq looks for what was left behind only when something new has come
-PATIENCE = 100.0  # seconds for a worker to come to where it is wanted
+LAST = 5  # sent after the kill: Taskiq reclaims abandoned messages only when a new one arrives
+PATIENCE = 100.0  # seconds for a worker to reach the wanted point
 LEASE = "2s"
 
 
@@ -48,7 +48,7 @@ def taskiq_is_idle(client: Redis) -> bool:
 
 
 class Kind(NamedTuple):
-    """How its workers are started (two tasks at a time), and how one sees that nothing is left to do."""
+    """How its workers are started (two tasks at a time), and how to detect that nothing is left to do."""
 
     package: str
     workers: list[list[str]]
@@ -70,7 +70,7 @@ KINDS = {
 
 
 class Shop:
-    """A broker, a database, and whoever works for them."""
+    """A broker, a database, and their workers."""
 
     def __init__(self, name: str, folder: Path, server: RedisServer) -> None:
         self.kind = KINDS[name]
@@ -84,20 +84,20 @@ class Shop:
             "SHOP_DATABASE": str(self.database),
             "SHOP_LEASE": LEASE,
         }
-        self._families: list[Family] = []
+        self._trees: list[ProcessTree] = []
 
     def send(self, *orders: int) -> None:
         command = [sys.executable, "-m", "tests.chaos.task_sender", *map(str, orders)]
         subprocess.run(command, env=self._environment, check=True, timeout=PATIENCE)
 
-    def start(self, *, hanging: bool = False, one: bool = False, **more: str) -> list[Family]:
+    def start(self, *, hanging: bool = False, one: bool = False, **more: str) -> list[ProcessTree]:
         if hanging:
             more["HANGING_IN"] = str(self.folder)
         started = [
-            Family([sys.executable, "-m", *command], self._environment | more, self.folder / "log")
+            ProcessTree([sys.executable, "-m", *command], self._environment | more, self.folder / "log")
             for command in self.kind.workers[: 1 if one else None]
         ]
-        self._families += started
+        self._trees += started
         return started
 
     def until(self, wanted: Callable[[], bool]) -> None:
@@ -107,7 +107,7 @@ class Shop:
             time.sleep(0.02)
 
     def charged(self) -> Counter[int]:
-        """How often each order was."""
+        """Count the charges of each order."""
         with closing(sqlite3.connect(self.database)) as shop:
             rows = shop.execute("SELECT order_id, cents FROM charges").fetchall()
         assert all(cents == CENTS * order for order, cents in rows)
@@ -119,8 +119,8 @@ class Shop:
         return [0 if entry is None else entry.attempt for entry in entries]
 
     def end(self) -> None:
-        for family in self._families:
-            family.kill()
+        for tree in self._trees:
+            tree.kill()
         self.client.close()
 
 
@@ -145,13 +145,15 @@ def test_a_task_of_a_worker_that_was_killed_is_delivered_again_and_charged_once(
     shop.until(lambda: all((shop.folder / f"charge:{order}").exists() for order in (1, 2)))
     for worker in workers:
         worker.kill()
-    assert 1 not in shop.charged(), "it was to be killed before its charge"
-    assert 2 in shop.charged(), "it was to be killed behind its charge"
+    assert 1 not in shop.charged(), "it should be killed before its charge"
+    assert 2 in shop.charged(), "it should be killed after its charge"
     forget_the_heartbeat(shop.client)
 
     shop.send(LAST)
     shop.start(one=True)
-    shop.until(lambda: LAST in shop.charged())  # first, because Celery has a task for a moment without saying so
+    shop.until(
+        lambda: LAST in shop.charged()
+    )  # first, because for a moment Celery holds a task that its queue does not show
     shop.until(lambda: shop.kind.is_idle(shop.client))
     assert shop.charged() == dict.fromkeys((*ORDERS, LAST), 1)
     assert shop.attempts() == [2, 1, 1, 1], "only the first was begun again: the second was found done"
@@ -170,7 +172,7 @@ def test_without_once_the_same_kill_charges_twice(shop: Shop) -> None:
 
 
 def forget_the_heartbeat(client: Redis) -> None:
-    """RQ gives up a job not before a minute of silence, which cannot be set: let it have passed."""
+    """Simulate the minute of silence after which RQ gives up a job, because it cannot be configured."""
     entries: Any = client.zrange("rq:wip:default", 0, -1)
     for entry in entries:
         client.zadd("rq:wip:default", {entry: time.time() - 1})

@@ -1,6 +1,6 @@
-"""A worker that is going to be killed or stopped by the tests: `python -m tests.chaos.victim scene colour path …`.
+"""A worker that the tests kill or pause: `python -m tests.chaos.victim scenario mode path …`.
 
-It says where it is on its standard output, one line each, and waits for a line on its input where a scene pauses.
+It prints its progress line by line, and waits for a line of input where a scenario pauses.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from onceward import AsyncOnce, Once, applied, current_async_claim, current_clai
 from onceward.stores.sqlite import SQLiteStore
 
 HERE = "tests.chaos.victim"
-"""The name of this module also while it is run as a program, so that its keys are the same for everybody."""
+"""The name of this module also when it runs as a program, so that its keys are the same in all processes."""
 
 LEASE = "600ms"
 TABLE = "CREATE TABLE IF NOT EXISTS ledger (item TEXT NOT NULL, attempt TEXT NOT NULL)"
@@ -37,21 +37,21 @@ def ledger_of(path: str) -> Path:
 
 
 def entries(path: str) -> list[str]:
-    """What really happened outside of the database."""
+    """Return the effects outside of the database."""
     ledger = ledger_of(path)
     return ledger.read_text().splitlines() if ledger.exists() else []
 
 
 class Hanging(SQLiteStore):
-    """The process never gets from the effect to its record."""
+    """Hangs after the effect, before it is recorded."""
 
     async def settle(self, *_: Any, **__: Any) -> Any:
         say("completing")
-        time.sleep(60)  # noqa: ASYNC251 (whoever waits here will be killed)
+        time.sleep(60)  # noqa: ASYNC251 (the process is killed here)
 
 
 def send(path: str) -> str:
-    """An effect that no transaction can take back."""
+    """Make an effect that no transaction can undo."""
     with ledger_of(path).open("a") as ledger:
         ledger.write("sent\n")
     return "receipt"
@@ -72,7 +72,7 @@ def policy(word: str) -> Any:
 
 
 def call(mode: str, once: Any, key: str, fn: Callable[..., Any], *args: Any) -> Any:
-    """The outcome, by either face."""
+    """Return the outcome, by the sync or the async client."""
     if mode == "blocking":
         return once.outcome(key, fn, *args)
 
@@ -87,7 +87,7 @@ def client(mode: str, store: SQLiteStore, **settings: Any) -> Any:
     return (Once if mode == "blocking" else AsyncOnce)(store, app="chaos", lease=LEASE, **settings)
 
 
-# ── scenes ──
+# ── scenarios ──
 
 
 def die_completing(mode: str, path: str, after_crash: str) -> None:
@@ -101,7 +101,7 @@ def die_before(mode: str, path: str, after_crash: str) -> None:
 
 
 def pause_in_work(mode: str, path: str, fenced: str) -> None:
-    """Print how it ended, and whether a resource that checks tokens took the write."""
+    """Print the outcome, and whether a resource that checks tokens accepted the write."""
     once = client(mode, SQLiteStore(path))
 
     def work() -> str:
@@ -118,7 +118,7 @@ def pause_in_work(mode: str, path: str, fenced: str) -> None:
 
 
 def write_fenced(path: str, token: int, writer: str) -> int:
-    """A resource of somebody else's that remembers the highest token it has seen."""
+    """Write to an external resource that remembers the highest token it has seen."""
     resource = sqlite3.connect(Path(path).with_name("resource.db"), isolation_level=None)
     resource.execute("CREATE TABLE IF NOT EXISTS fenced (id INTEGER PRIMARY KEY, token INTEGER, writer TEXT)")
     resource.execute("INSERT OR IGNORE INTO fenced VALUES (1, 0, '')")
@@ -164,7 +164,7 @@ def completed_in(mode: str, path: str, where: str) -> None:
 
 
 def hold_the_lock(mode: str, path: str, _: str) -> None:
-    """Stand inside of an open write transaction."""
+    """Hold an open write transaction."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("BEGIN IMMEDIATE")
     say("locked", mode)
@@ -173,7 +173,7 @@ def hold_the_lock(mode: str, path: str, _: str) -> None:
 
 
 def stream(mode: str, path: str, count: str) -> None:
-    """Do many items, each in one transaction of its own, by both modes in turn."""
+    """Process many items, each in its own transaction, joined and claimed in turn."""
     assert mode == "blocking"
     connection = sqlite3.connect(path, timeout=10)
     once = Once(SQLiteStore(path), app="chaos", lease="300ms", wait="2s", fingerprint="none")
@@ -201,10 +201,10 @@ def complete_one(once: Once, connection: sqlite3.Connection, item: str) -> None:
         connection.commit()
 
 
-SCENES = {
+SCENARIOS = {
     one.__name__: one
     for one in (die_completing, die_before, pause_in_work, joined, completed_in, hold_the_lock, stream)
 }
 
 if __name__ == "__main__":
-    SCENES[sys.argv[1]](*sys.argv[2:])
+    SCENARIOS[sys.argv[1]](*sys.argv[2:])

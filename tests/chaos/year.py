@@ -1,9 +1,9 @@
-"""Ten runners through a year in seconds: `python -m tests.chaos.year '{"until": "2027-01-01T00:00:00Z"}'`.
+"""Simulates ten runners for a year in seconds: `python -m tests.chaos.year '{"until": "2027-01-01T00:00:00Z"}'`.
 
-The runners are real processes on one SQLite file, or on one Redis. Their time is a number in shared memory: it stands
-still while any of them works, and jumps to the next moment that somebody sleeps for when all of them sleep. Some are
-killed with SIGKILL while they run a slot, before its effect; another one then starts in their place. Every run appends
-one line to a file. What the runners did is compared with what the calendar says, not with what the store says.
+The runners are real processes on one SQLite file, or on one Redis. Their time is a number in shared memory. It stands
+still while any runner works; when all of them sleep, it jumps to the next moment at which a runner wakes up. Some are
+killed with SIGKILL while they run a slot, before its effect, and replaced. Every run appends one line to a file. The
+runs are compared with the calendar, not with the store.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadGate, ThreadRuntime
 from onceward.schedules.api import runners
 from onceward.schedules.runner import run_loop
-from onceward.schedules.slots import instant_of, datetime_of
+from onceward.schedules.slots import datetime_of, instant_of
 from onceward.stores.redis import RedisStore
 from onceward.stores.sqlite import SQLiteStore
 from tests.chaos import broken_schedules
@@ -45,7 +45,7 @@ PATTERNS = {"hourly": "0 * * * *", "nightly": "30 2 * * *"}
 class Plan(Struct, frozen=True):
     """What to simulate. `deaths`: hours after the start whose slot kills its first runner.
 
-    `awake`: so many of those whose time has come wake up, drawn by lot; the others oversleep. Now and then all do.
+    `awake`: so many of the runners that are due wake up, chosen at random; the others oversleep. Sometimes all wake up.
     """
 
     since: datetime = datetime(2026, 1, 1, tzinfo=UTC)
@@ -60,7 +60,7 @@ class Plan(Struct, frozen=True):
 
 
 class Result(Struct, frozen=True):
-    """What happened: slots by schedule, each as often as it was run."""
+    """The slots that were run, by schedule, each as often as it was run."""
 
     runs: dict[str, list[str]]
     runners: int
@@ -73,7 +73,7 @@ class Result(Struct, frozen=True):
 
 
 class SharedClock:
-    """The time of all, in shared memory."""
+    """The time of all runners, in shared memory."""
 
     def __init__(self, start: int) -> None:
         self._memory = mmap.mmap(-1, INSTANT.size)
@@ -87,43 +87,43 @@ class SharedClock:
         return instant
 
 
-class Sleeper(ThreadRuntime):
-    """A world in which sleeping is a word to the simulation: wake me then."""
+class SimulatedRuntime(ThreadRuntime):
+    """A runtime whose sleep asks the simulation to wake the runner at a given time."""
 
-    def __init__(self, clock: SharedClock, line: socket.socket) -> None:
+    def __init__(self, clock: SharedClock, channel: socket.socket) -> None:
         self._clock = clock
-        self._line = line
+        self._channel = channel
 
     def monotonic(self) -> float:
         return self._clock.now() / 1_000_000
 
     def gate(self) -> ThreadGate:
-        return SleepersGate(self)
+        return SimulatedGate(self)
 
     async def sleep(self, seconds: float) -> None:
-        self.doze(seconds)
+        self.sleep_until_woken(seconds)
 
-    def doze(self, seconds: float) -> None:
-        self._line.sendall(INSTANT.pack(self._clock.now() + max(1, round(seconds * 1_000_000))))
-        if not self._line.recv(1):
+    def sleep_until_woken(self, seconds: float) -> None:
+        self._channel.sendall(INSTANT.pack(self._clock.now() + max(1, round(seconds * 1_000_000))))
+        if not self._channel.recv(1):
             os._exit(0)  # the year is over
 
 
-class SleepersGate(ThreadGate):
-    """Nobody opens it: the others are other processes."""
+class SimulatedGate(ThreadGate):
+    """Is never opened: the other runners are other processes."""
 
-    def __init__(self, runtime: Sleeper) -> None:
+    def __init__(self, runtime: SimulatedRuntime) -> None:
         super().__init__()
         self._runtime = runtime
 
     async def wait(self, seconds: float) -> None:
-        self._runtime.doze(seconds)
+        self._runtime.sleep_until_woken(seconds)
 
 
-class OneAfterAnother:
-    """A crew that does each run where it stands, which takes no time."""
+class SequentialPool:
+    """A worker pool that runs each slot inline, which takes no time."""
 
-    def __init__(self, runtime: Sleeper) -> None:
+    def __init__(self, runtime: SimulatedRuntime) -> None:
         self._runtime = runtime
         self._again = False
 
@@ -135,7 +135,7 @@ class OneAfterAnother:
 
     async def sleep(self, seconds: float, stopping: Callable[[], bool]) -> None:
         if seconds and not self._again:
-            self._runtime.doze(seconds)
+            self._runtime.sleep_until_woken(seconds)
         self._again = False
 
     async def finish(self) -> None: ...
@@ -150,7 +150,7 @@ def store(plan: Plan, folder: Path, clock: SharedClock) -> Store:
 def client(plan: Plan, folder: Path, clock: SharedClock, runtime: ThreadRuntime) -> Once:
     once = Once(store(plan, folder, clock))
     once.engine.runtime = runtime
-    once.heartbeat._start = lambda: None  # type: ignore[method-assign]  # no lease lapses while its owner works
+    once.heartbeat._start = lambda: None  # type: ignore[method-assign]  # no lease expires while its owner works
     doomed = {instant_of(plan.since) + hour * HOUR for hour in plan.deaths}
     effects = os.open(folder / "effects", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
@@ -169,22 +169,22 @@ def client(plan: Plan, folder: Path, clock: SharedClock, runtime: ThreadRuntime)
     return once
 
 
-def runner(plan: Plan, folder: Path, clock: SharedClock, line: socket.socket) -> None:
-    """One runner, until the simulation hangs up."""
+def runner(plan: Plan, folder: Path, clock: SharedClock, channel: socket.socket) -> None:
+    """Run one runner until the simulation closes the channel."""
     broken_schedules.break_(plan.variant)
-    runtime = Sleeper(clock, line)
+    runtime = SimulatedRuntime(clock, channel)
     once = client(plan, folder, clock, runtime)
-    run(run_loop(once.engine, runners(once, None), OneAfterAnother(runtime), max_sleep=400 * 86_400))
+    run(run_loop(once.engine, runners(once, None), SequentialPool(runtime), max_sleep=400 * 86_400))
 
 
 class Simulation:
-    """Starts the runners, and moves the time when all of them sleep."""
+    """Starts the runners, and advances the time when all of them sleep."""
 
     def __init__(self, plan: Plan, folder: Path) -> None:
         self._plan = plan
         self._folder = folder
         self._clock = SharedClock(instant_of(plan.since))
-        self._lines: dict[socket.socket, int] = {}  # and until when each sleeps
+        self._channels: dict[socket.socket, int] = {}  # until when each runner sleeps
         self._pids: list[int] = []
         self._dice = random.Random(26)
         self.killed = self.steps = 0
@@ -194,7 +194,7 @@ class Simulation:
         pid = os.fork()
         if pid == 0:
             try:
-                for other in (ours, *self._lines):
+                for other in (ours, *self._channels):
                     other.close()
                 runner(self._plan, self._folder, self._clock, theirs)
             except BaseException:
@@ -205,23 +205,23 @@ class Simulation:
                 os._exit(1)
         theirs.close()
         self._pids.append(pid)
-        self._lines[ours] = 0
-        self._hear([ours])
+        self._channels[ours] = 0
+        self._wait_until_asleep([ours])
 
-    def _hear(self, awake: list[socket.socket]) -> None:
-        """Wait until all of these sleep, or are dead."""
+    def _wait_until_asleep(self, awake: list[socket.socket]) -> None:
+        """Wait until all of these runners sleep or are dead."""
         while awake:
-            for line in select.select(awake, [], [])[0]:
-                awake.remove(line)
+            for channel in select.select(awake, [], [])[0]:
+                awake.remove(channel)
                 try:
-                    said = line.recv(INSTANT.size)
+                    message = channel.recv(INSTANT.size)
                 except ConnectionError:
-                    said = b""
-                if said:
-                    self._lines[line] = INSTANT.unpack(said)[0]
+                    message = b""
+                if message:
+                    self._channels[channel] = INSTANT.unpack(message)[0]
                 else:
-                    del self._lines[line]
-                    line.close()
+                    del self._channels[channel]
+                    channel.close()
                     self.killed += 1
                     self.start()
 
@@ -230,25 +230,25 @@ class Simulation:
             self.start()
         end = instant_of(self._plan.until)
         now = instant_of(self._plan.since)
-        while (now := min((until for until in self._lines.values() if until > now), default=end)) < end:
+        while (now := min((until for until in self._channels.values() if until > now), default=end)) < end:
             self.steps += 1
             self._clock.set(now)
-            awake = [line for line, until in self._lines.items() if until <= now]
+            awake = [channel for channel, until in self._channels.items() if until <= now]
             if self.steps % 60 and len(awake) > self._plan.awake:
                 awake = self._dice.sample(awake, self._plan.awake)
-            for line in awake:
-                line.sendall(b".")
-            self._hear(awake)
-        for line in self._lines:
-            line.close()
+            for channel in awake:
+                channel.sendall(b".")
+            self._wait_until_asleep(awake)
+        for channel in self._channels:
+            channel.close()
         for pid in self._pids:
             os.waitpid(pid, 0)
 
     def result(self) -> Result:
         runs: dict[str, list[str]] = {name: [] for name in self._plan.patterns}
         spread: Counter[str] = Counter()
-        for line in (self._folder / "effects").read_text().splitlines():
-            name, at, pid = line.split()
+        for channel in (self._folder / "effects").read_text().splitlines():
+            name, at, pid = channel.split()
             runs[name].append(at)
             spread[pid] += 1
         return Result(runs, len(self._pids), self.killed, self.steps, sorted(spread.values(), reverse=True))

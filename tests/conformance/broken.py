@@ -1,4 +1,4 @@
-"""Stores that are broken on purpose, each in one cell of the state table, as somebody's store once was."""
+"""Stores that are broken on purpose, each in one cell of the state table, with mistakes that real stores have made."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Applied = tuple[Record | None, Verdict]
 
 
 class Altered(MemoryStore):
-    """A MemoryStore whose state table may be altered: the methods below stand where `protocol.transitions` should."""
+    """A MemoryStore with an alterable state table: the methods below replace `protocol.transitions`."""
 
     def on_claim(self, record: Record | None, request: ClaimRequest, now: int) -> Applied:
         return transitions.claim(record, request, now)
@@ -42,7 +42,7 @@ class Altered(MemoryStore):
         verbs: dict[type, Callable[[Record | None, Any, int], Applied]]
         verbs = {ClaimRequest: self.on_claim, Renewal: self.on_renew}
         change = verbs.get(type(request), self.on_settle)
-        with self._write_lock:  # in one step: what is wrong with it is what was altered, and nothing else
+        with self._write_lock:  # atomic, so that nothing is wrong except what was altered
             now, before = self._clock.now(), self._records.get(request.id)
             record, verdict = change(before, request, now)
             if record is None:
@@ -68,14 +68,14 @@ class BlindTakeOver(Altered):
 
 
 class MissingLeaseIsFree(Altered):
-    """Takes a record without a lease for one whose lease is over."""
+    """Treats a record without a lease like one whose lease has expired."""
 
     def on_claim(self, record: Record | None, request: ClaimRequest, now: int) -> Applied:
         without = record is not None and record.state is RecordState.PENDING and record.lease_until is None
         return super().on_claim(lapsed(record, now) if without else record, request, now)
 
 
-class CompletesWhatNobodyClaimed(Altered):
+class CompletesUnclaimedKeys(Altered):
     """Writes the result with an upsert."""
 
     def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
@@ -84,7 +84,7 @@ class CompletesWhatNobodyClaimed(Altered):
         return super().on_settle(record, request, now)
 
 
-class CompletesForAnybody(Altered):
+class CompletesWithoutOwnerCheck(Altered):
     """Does not compare token and nonce on completion."""
 
     def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
@@ -93,8 +93,8 @@ class CompletesForAnybody(Altered):
         return super().on_settle(record, request, now)
 
 
-class RenewsForAnybody(Altered):
-    """Extends whoever's lease it is."""
+class RenewsWithoutOwnerCheck(Altered):
+    """Does not compare token and nonce on renewal."""
 
     def on_renew(self, record: Record | None, request: Renewal, now: int) -> Applied:
         return super().on_renew(
@@ -103,7 +103,7 @@ class RenewsForAnybody(Altered):
 
 
 class IgnoresTheNonceOfOwners(Altered):
-    """Believes everybody who knows the token."""
+    """Compares only the token, not the nonce."""
 
     def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
         if record is not None and not isinstance(request, Resolve):
@@ -112,7 +112,7 @@ class IgnoresTheNonceOfOwners(Altered):
 
 
 class RefusesLateOwners(Altered):
-    """Compares time on settlement, though nobody has replaced the owner."""
+    """Refuses a settlement after the lease, although the owner was not replaced."""
 
     def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
         if transitions.row_of(record, now) is transitions.Row.PENDING_LAPSED:
@@ -129,7 +129,7 @@ class FailureDeletes(Altered):
 
 
 class ReleaseDeletes(Altered):
-    """Deletes the record when the owner hands it back, and the token with it."""
+    """Deletes the record, and its token, when the owner releases it."""
 
     def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
         after, verdict = super().on_settle(record, request, now)
@@ -137,7 +137,7 @@ class ReleaseDeletes(Altered):
 
 
 class LosesFalsyResults(Altered):
-    """Lets truthiness decide what is stored."""
+    """Stores an empty result as None: it tests for truth instead of None."""
 
     def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
         if isinstance(request, Complete):
@@ -164,7 +164,7 @@ class LosesThePayloadOnCompletion(Altered):
 
 
 class SkipsThePayloadOnTakeOver(Altered):
-    """Does not compare the fingerprint of a record whose lease has lapsed."""
+    """Does not compare the fingerprint of a record whose lease has expired."""
 
     def on_claim(self, record: Record | None, request: ClaimRequest, now: int) -> Applied:
         if record is not None and transitions.row_of(record, now) is transitions.Row.PENDING_LAPSED:
@@ -181,7 +181,7 @@ class ReplaysExtendNothing(Altered):
 
 
 class CompletesWhatItsOwnerHas(Altered):
-    """Makes a completed record of the one that its owner was granted, whatever was written since."""
+    """Completes the record that the owner was granted, and loses what was written since."""
 
     def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
         own = request.of if isinstance(request, Complete) else None
@@ -189,7 +189,7 @@ class CompletesWhatItsOwnerHas(Altered):
 
 
 class TrustsTheCarriedRecord(Altered):
-    """Takes whoever carries the record for its owner."""
+    """Treats any caller that sends the current record as its owner."""
 
     def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
         if isinstance(request, Complete) and record is not None and request.of == record:
@@ -197,16 +197,16 @@ class TrustsTheCarriedRecord(Altered):
         return super().on_settle(record, request, now)
 
 
-class WritesNothingWhenBrief(Altered):
-    """Says OK to an owner who wants to hear no more, and leaves it at that."""
+class WritesNothingWithOmitRecord(Altered):
+    """Answers OK to a completion with `omit_record`, and stores nothing."""
 
     def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
         after, verdict = super().on_settle(record, request, now)
         return (record if isinstance(request, Complete) and request.omit_record else after), verdict
 
 
-class CompletesAgainWhenBrief(Altered):
-    """Takes the owner who wants to hear no more for one who has not settled yet."""
+class CompletesAgainWithOmitRecord(Altered):
+    """Treats the owner of a completion with `omit_record` as one that has not settled yet."""
 
     def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
         if isinstance(request, Complete) and request.omit_record and record is not None:
@@ -215,7 +215,7 @@ class CompletesAgainWhenBrief(Altered):
 
 
 class KeepsAnotherEnd(Altered):
-    """Its windows are no longer than 285 years, and it answers as if they were."""
+    """Stores windows of at most 285 years, and returns the longer end."""
 
     def _answer(self, request: Any) -> Answer:
         answer = super()._answer(request)
@@ -241,7 +241,7 @@ class RegrantIgnoresTheNonce(Altered):
 
 
 class RegrantForgetsToAsk(Altered):
-    """Repeats a grant without the order to ask first."""
+    """Repeats a grant without `ask_first`."""
 
     def on_claim(self, record: Record | None, request: ClaimRequest, now: int) -> Applied:
         if record is not None and record.nonce == request.nonce:
@@ -250,7 +250,7 @@ class RegrantForgetsToAsk(Altered):
 
 
 class RegrantIsASecondGrant(Altered):
-    """Gives the repeated claim a new token, so that the first reply, should it arrive, is worthless."""
+    """Gives the repeated claim a new token, so that the first reply, if it arrives late, is worthless."""
 
     def on_claim(self, record: Record | None, request: ClaimRequest, now: int) -> Applied:
         after, verdict = super().on_claim(record, request, now)
@@ -270,7 +270,7 @@ class OverwritesOnConflict(Altered):
 
 
 class ParkingCutsOff(Altered):
-    """Raises the token when a record is parked, so that its late owner cannot say how it ended."""
+    """Raises the token when a record is parked, so that its late owner cannot report its outcome."""
 
     def on_claim(self, record: Record | None, request: ClaimRequest, now: int) -> Applied:
         after, verdict = super().on_claim(record, request, now)
@@ -279,8 +279,8 @@ class ParkingCutsOff(Altered):
         return after, verdict
 
 
-class ResolvesForAnybody(Altered):
-    """Resolves whatever the record has become meanwhile."""
+class ResolvesAnyState(Altered):
+    """Resolves the record whatever its state is now."""
 
     def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
         if record is not None and isinstance(request, Resolve):
@@ -299,7 +299,7 @@ class CountsAttemptsOnFailure(Altered):
 
 
 class TakeOverLosesNotes(Altered):
-    """Forgets what the earlier owner had noted."""
+    """Loses the note of the earlier owner."""
 
     def on_claim(self, record: Record | None, request: ClaimRequest, now: int) -> Applied:
         after, verdict = super().on_claim(record, request, now)
@@ -314,8 +314,8 @@ class IgnoresNewerVersions(Altered):
         return super().on_claim(replace(record, min_reader=READER) if record and newer else record, request, now)
 
 
-class ParksNobody(Altered):
-    """Says that it parked, and does nothing."""
+class ParksNothing(Altered):
+    """Answers that it parked, and stores nothing."""
 
     def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
         after, verdict = super().on_settle(record, request, now)
@@ -323,7 +323,7 @@ class ParksNobody(Altered):
 
 
 class FloatingTimes(Altered):
-    """Keeps times as floating point, like a script or a JSON of other languages."""
+    """Stores times as floating point, like a Lua script or JSON."""
 
     def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
         after, verdict = super().on_settle(record, request, now)
@@ -333,7 +333,7 @@ class FloatingTimes(Altered):
 
 
 class CutsTextAtNul(Altered):
-    """Keeps texts as C strings."""
+    """Stores texts as C strings."""
 
     def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
         after, verdict = super().on_settle(record, request, now)
@@ -343,14 +343,14 @@ class CutsTextAtNul(Altered):
 
 
 class TrimsNames(Altered):
-    """Keeps readable names as a padded column does."""
+    """Strips trailing spaces of names, like a padded column."""
 
     def on_claim(self, record: Record | None, request: ClaimRequest, now: int) -> Applied:
         return super().on_claim(record, replace(request, scope=request.scope.rstrip(), key=request.key.rstrip()), now)
 
 
 class CollatesKeys(Altered):
-    """Compares ids as a case-blind collation does."""
+    """Compares ids with a case-insensitive collation."""
 
     def _answer(self, request: Any) -> Answer:
         return super()._answer(
@@ -359,7 +359,7 @@ class CollatesKeys(Altered):
 
 
 class TokenResetByPurge(Altered):
-    """Counts tokens from one, so that a purged key begins again below its zombies."""
+    """Counts tokens from one, so that a purged key starts again below the tokens of its former owners."""
 
     def on_claim(self, record: Record | None, request: ClaimRequest, now: int) -> Applied:
         after, verdict = super().on_claim(record, request, now)
@@ -369,7 +369,7 @@ class TokenResetByPurge(Altered):
 
 
 class TokenIsTheTime(Altered):
-    """Takes the clock alone for the token, though it may be set back."""
+    """Takes the token from the clock alone, although the clock may be set back."""
 
     def on_claim(self, record: Record | None, request: ClaimRequest, now: int) -> Applied:
         after, verdict = super().on_claim(record, request, now)

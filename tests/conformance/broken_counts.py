@@ -12,7 +12,7 @@ from onceward.stores.memory.store import MemoryStore
 
 
 class AddsUp(MemoryStore):
-    """Adds what it is told to what it has, as a counter in SQL is usually written."""
+    """Adds the new counts to the stored ones, as a counter in SQL is usually written."""
 
     def _keep_counts(self, counter_rows: Sequence[CounterRow]) -> int:
         for counter_row in counter_rows:
@@ -30,7 +30,7 @@ def sum_of(counts: Counts, before: Counts) -> Counts:
 
 
 class TakesTheLastArrival(MemoryStore):
-    """Whatever comes last replaces what is there."""
+    """Replaces the stored row with whichever row arrives last."""
 
     def _keep_counts(self, counter_rows: Sequence[CounterRow]) -> int:
         for counter_row in counter_rows:
@@ -48,14 +48,14 @@ class KeepsTheFirst(MemoryStore):
 
 
 class OneRowAnHour(MemoryStore):
-    """Processes are not told apart."""
+    """Stores one row for all processes."""
 
     def _keep_counts(self, counter_rows: Sequence[CounterRow]) -> int:
         return super()._keep_counts([replace(counter_row, process=b"all") for counter_row in counter_rows])
 
 
 class BorrowsTheCounts(MemoryStore):
-    """Keeps the caller's own dict, in which the caller goes on counting."""
+    """Stores the caller's own dict, which the caller keeps changing."""
 
     def _keep_counts(self, counter_rows: Sequence[CounterRow]) -> int:
         now = super()._keep_counts(counter_rows)
@@ -64,24 +64,24 @@ class BorrowsTheCounts(MemoryStore):
         return now
 
 
-class SignsTheVisitorsBook(MemoryStore):
-    """Leaves a row for whoever asks for the time."""
+class WritesOnEmptySave(MemoryStore):
+    """Writes a row when it is called without rows, only to return the time."""
 
     def _keep_counts(self, counter_rows: Sequence[CounterRow]) -> int:
         now = super()._keep_counts(counter_rows)
         return now if counter_rows else super()._keep_counts([CounterRow(b"visitor", now // 3_600_000_000, 1, {})])
 
 
-class TellsItsOwnTime(MemoryStore):
-    """Asks the machine, not the clock that decides about leases."""
+class ReturnsTheMachinesTime(MemoryStore):
+    """Returns the time of the machine, not of the clock that decides about leases."""
 
     def _keep_counts(self, counter_rows: Sequence[CounterRow]) -> int:
         super()._keep_counts(counter_rows)
         return time.time_ns() // 1_000
 
 
-class ShowsCountsForEver(MemoryStore):
-    """Nothing is ever too old."""
+class NeverExpiresCounts(MemoryStore):
+    """Returns and keeps rows of any age."""
 
     def _counted(self, since: int) -> StoredCounts:
         return StoredCounts(

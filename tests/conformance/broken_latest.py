@@ -1,4 +1,4 @@
-"""Stores whose guard against old events is broken on purpose, each in a way that somebody has really shipped."""
+"""Stores whose guard against old events is broken on purpose, with mistakes that real systems have shipped."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests.conformance.broken_ways import Hesitant
 TIME = 11  # bytes of an event time in an order
 
 
-class Spelled(MemoryStore):
-    """The rule once more, in steps that can be altered one by one."""
+class Stepwise(MemoryStore):
+    """The rule written again in steps that can be altered one by one."""
 
     def _apply_events(self, deliveries: Sequence[EventDelivery], keep: Retention) -> list[LatestResult]:
         now = self._clock.now()
@@ -37,10 +37,10 @@ class Spelled(MemoryStore):
             return LatestResult(LatestDecision.MISMATCH)
         if message is None and self.is_early(given, now):
             return LatestResult(LatestDecision.PARKED)
-        [standing] = self._latest([given.id], now)
-        before = None if standing is None else standing.order
+        [state] = self._latest([given.id], now)
+        before = None if state is None else state.order
         moves = before is None or self.is_newer(given.order, before)
-        name = self.called(given, before, message=message, event=event, moves=moves)
+        name = self.decision_of(given, before, message=message, event=event, moves=moves)
         if message is None and self.claims(name):
             self.remember(given, keep, now)
         if moves and self.passes(name):
@@ -51,7 +51,7 @@ class Spelled(MemoryStore):
         news = before is None or name is LatestDecision.APPLIED or content_of(before) != content_of(given.order)
         return LatestResult(name, applied=moves and news, conflict=conflict)
 
-    def called(
+    def decision_of(
         self,
         given: EventDelivery,
         before: bytes | None,
@@ -98,54 +98,54 @@ class Spelled(MemoryStore):
         self._expire(4 * len(deliveries), now)
 
 
-class SpelledRightly(Spelled):
-    """As it should be: shows that the steps themselves are sound."""
+class StepwiseUnaltered(Stepwise):
+    """Unaltered: shows that the steps themselves are sound."""
 
 
-class LastArrivalWins(Spelled):
+class LastArrivalWins(Stepwise):
     """No guard at all."""
 
     def is_newer(self, order: bytes, before: bytes) -> bool:
         return True
 
 
-class ComparesTimestampsOnly(Spelled):
-    """One timestamp decides, and the last arrival wins a tie."""
+class ComparesTimestampsOnly(Stepwise):
+    """Compares one timestamp, and the last arrival wins a tie."""
 
     def is_newer(self, order: bytes, before: bytes) -> bool:
         return order[:TIME] >= before[:TIME]
 
 
-class TiesGoToTheLastArrival(Spelled):
-    """The whole tuple decides, but not the content."""
+class TiesGoToTheLastArrival(Stepwise):
+    """Compares the whole tuple, but not the content."""
 
     def is_newer(self, order: bytes, before: bytes) -> bool:
         return order[:-CONTENT_BYTES] >= before[:-CONTENT_BYTES]
 
 
-class ComparesAsText(Spelled):
-    """In the order of a language, as Lua's `<` or a collation does."""
+class ComparesAsText(Stepwise):
+    """Compares in the order of a locale, like Lua's `<` or a collation."""
 
     def is_newer(self, order: bytes, before: bytes) -> bool:
         return order.decode("latin-1").casefold() > before.decode("latin-1").casefold()
 
 
-class StopsAtNul(Spelled):
-    """Orders as C strings."""
+class StopsAtNul(Stepwise):
+    """Compares orders as C strings."""
 
     def is_newer(self, order: bytes, before: bytes) -> bool:
         return order.partition(b"\0")[0] > before.partition(b"\0")[0]
 
 
-class DuplicatesDoNotPass(Spelled):
-    """Dedupe decides about the state: an event that is known is dropped, however new its message is."""
+class DuplicatesDoNotPass(Stepwise):
+    """Drops every known event, even if its message is newer than the state."""
 
     def passes(self, name: LatestDecision) -> bool:
         return name not in (LatestDecision.DUPLICATE_EVENT, LatestDecision.DUPLICATE_MESSAGE)
 
 
-class DeletesOutright(Spelled):
-    """A deleted entity leaves nothing behind."""
+class DeletesOutright(Stepwise):
+    """Deletes the row of a deleted entity instead of keeping a tombstone."""
 
     def put(self, given: EventDelivery, keep: Retention, now: int) -> None:
         super().put(given, keep, now)
@@ -153,51 +153,51 @@ class DeletesOutright(Spelled):
             del self._entity_states[given.id]
 
 
-class StaleEventsClaimNothing(Spelled):
-    """Only what was applied is remembered."""
+class StaleEventsSetNoMark(Stepwise):
+    """Marks only applied events as known."""
 
     def claims(self, name: LatestDecision) -> bool:
         return name is not LatestDecision.STALE
 
 
-class IgnoresOtherContent(Spelled):
-    """A known message is a duplicate, whatever it says."""
+class IgnoresOtherContent(Stepwise):
+    """Treats a known message as a duplicate, whatever its content."""
 
     def is_another(self, mark: DedupMark, given: EventDelivery) -> bool:
         return False
 
 
-class SharesMessages(Spelled):
-    """Known by the message id alone, whichever entity it is about."""
+class SharesMessages(Stepwise):
+    """Identifies a message by its id alone, not by its entity."""
 
     def one(self, given: EventDelivery, keep: Retention, now: int) -> LatestResult:
         return super().one(replace(given, message=given.trace.encode()), keep, now)
 
 
-class OneTierOnly(Spelled):
-    """Knows messages, not events."""
+class OneTierOnly(Stepwise):
+    """Deduplicates messages, not events."""
 
     def one(self, given: EventDelivery, keep: Retention, now: int) -> LatestResult:
         return super().one(replace(given, event=b""), keep, now)
 
 
-class TheSameAgainIsStale(Spelled):
-    """An event without an id that comes twice is taken for an old one."""
+class RepeatedEventIsStale(Stepwise):
+    """Treats a repeated event without an id as an old one."""
 
-    def called(self, given: EventDelivery, before: bytes | None, **known: Any) -> LatestDecision:
-        name = super().called(given, before, **known)
+    def decision_of(self, given: EventDelivery, before: bytes | None, **known: Any) -> LatestDecision:
+        name = super().decision_of(given, before, **known)
         return LatestDecision.STALE if name is LatestDecision.DUPLICATE_MESSAGE and not given.message else name
 
 
-class AppliesTheFuture(Spelled):
-    """One broken clock freezes an entity."""
+class AppliesTheFuture(Stepwise):
+    """Applies events of the future, so that one wrong clock freezes an entity."""
 
     def is_early(self, given: EventDelivery, now: int) -> bool:
         return False
 
 
-class ClaimsWhatItParks(Spelled):
-    """So that the event is taken for known when it is delivered again."""
+class MarksWhatItParks(Stepwise):
+    """Marks a parked event as known, so that its next delivery counts as a duplicate."""
 
     def one(self, given: EventDelivery, keep: Retention, now: int) -> LatestResult:
         if self.is_early(given, now):
@@ -206,22 +206,22 @@ class ClaimsWhatItParks(Spelled):
         return super().one(given, keep, now)
 
 
-class KeepsMarksForEver(Spelled):
-    """As if nobody had thought of the years."""
+class NeverExpiresMarks(Stepwise):
+    """Keeps the marks of messages and events without limit."""
 
     def remember(self, given: EventDelivery, keep: Retention, now: int) -> None:
         super().remember(given, replace(keep, marks=10**15), now)
 
 
-class KeepsDeletedForEver(Spelled):
-    """What was deleted once can never come back by an older event, in no year."""
+class NeverExpiresTombstones(Stepwise):
+    """Keeps the tombstones of deleted entities without limit."""
 
     def put(self, given: EventDelivery, keep: Retention, now: int) -> None:
         super().put(given, replace(keep, deleted=10**15), now)
 
 
-class ExpiresWhatCameBack(Spelled):
-    """The end of a deleted entity stays on its row when it lives again."""
+class ExpiresWhatCameBack(Stepwise):
+    """Keeps the expiry of a tombstone on the row of a restored entity."""
 
     def put(self, given: EventDelivery, keep: Retention, now: int) -> None:
         before = self._entity_states.get(given.id)
@@ -230,27 +230,27 @@ class ExpiresWhatCameBack(Spelled):
             self._entity_states[given.id] = replace(self._entity_states[given.id], expires_at=before.expires_at)
 
 
-class NeverSweeps(Spelled):
-    """Waits for somebody to call for a purge."""
+class NeverSweeps(Stepwise):
+    """Deletes expired rows only when purge is called."""
 
     def sweep(self, deliveries: Sequence[EventDelivery], now: int) -> None: ...
 
 
-class JudgesByWhatWasThereBefore(MemoryStore):
-    """Judges a whole batch by the state before it, so that the last one written wins."""
+class IgnoresEarlierEventsOfTheBatch(MemoryStore):
+    """Decides a whole batch by the state before it, so that the last event written wins."""
 
     def _apply_events(self, deliveries: Sequence[EventDelivery], keep: Retention) -> list[LatestResult]:
         now = self._clock.now()
         orders = {one.id: one.order for one in self._latest([each.id for each in deliveries], now) if one}
         marks = {id: mark.content for id, mark in self._marks.items() if now < mark.expires_at}
-        judged = [decide([each], dict(orders), dict(marks), now) for each in deliveries]
-        for one in judged:
+        decisions = [decide([each], dict(orders), dict(marks), now) for each in deliveries]
+        for one in decisions:
             self._write(one, keep, now)
-        return [one.answers[0] for one in judged]
+        return [one.answers[0] for one in decisions]
 
 
 class AnswersByEntity(MemoryStore):
-    """Groups the deliveries, and forgets in which order they came."""
+    """Groups the deliveries by entity, and returns the answers in that order."""
 
     async def apply_events(
         self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
@@ -258,24 +258,24 @@ class AnswersByEntity(MemoryStore):
         return await super().apply_events(sorted(deliveries, key=lambda one: one.id), keep, timeout=timeout)
 
 
-class LooksAtTheFirstThousand(MemoryStore):
-    """A page of rows, and nobody asks for the next."""
+class ReadsOnlyTheFirstPage(MemoryStore):
+    """Reads one page of rows, and never the next."""
 
     async def latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
         found = await super().latest(ids[:500], timeout=timeout)
         return found + [None] * (len(ids) - len(found))
 
 
-class ListsEverybodys(MemoryStore):
-    """Whoever asks is shown the entities of all."""
+class ListsAllScopes(MemoryStore):
+    """Lists the entities of all scopes."""
 
     def _entities(self, scope: str, after: bytes, limit: int) -> list[EntityState]:
         found = [one for one in self._entity_states.values() if one.value is not None and one.id > after]
         return sorted(found, key=lambda one: one.id)[:limit]
 
 
-class ListsTheDead(MemoryStore):
-    """What was deleted is listed, too."""
+class ListsDeletedEntities(MemoryStore):
+    """Also lists deleted entities."""
 
     def _entities(self, scope: str, after: bytes, limit: int) -> list[EntityState]:
         found = [one for one in self._entity_states.values() if one.scope == scope and one.id > after]
@@ -283,7 +283,7 @@ class ListsTheDead(MemoryStore):
 
 
 class ListsAsWritten(MemoryStore):
-    """Pages in the order of writing, which no id can continue."""
+    """Lists in the order of writing, so that the next page cannot continue by id."""
 
     def _entities(self, scope: str, after: bytes, limit: int) -> list[EntityState]:
         found = [one for one in self._entity_states.values() if one.scope == scope and one.value is not None]
@@ -291,14 +291,14 @@ class ListsAsWritten(MemoryStore):
 
 
 class ShowsWhatHasExpired(MemoryStore):
-    """A mark is shown until somebody sweeps it away."""
+    """Returns expired marks until they are deleted."""
 
     def _find_marks(self, ids: Sequence[bytes], now: int) -> list[DedupMark | None]:
         return super()._find_marks(ids, 0)
 
 
 class LooksThenWrites(Hesitant):
-    """Looks, thinks, and writes, without holding anything meanwhile."""
+    """Reads, pauses and writes, without a lock."""
 
     async def apply_events(
         self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float

@@ -16,28 +16,28 @@ from tests.conformance.broken_ways import Hesitant
 
 
 class ForgetsToSign(MemoryStore):
-    """Makes the change, and leaves no entry."""
+    """Makes the change, and writes no entry."""
 
     async def settle(self, settlements: Sequence[AnySettlement], **how: Any) -> list[Answer]:
         return await super().settle(settlements, **{**how, "signed": None})
 
 
 class ForgetsToSignPurges(MemoryStore):
-    """Nobody knows who purged."""
+    """Purges without an entry."""
 
     async def purge(self, limit: int, **how: Any) -> int:
         return await super().purge(limit, **{**how, "signed": None})
 
 
 class SignsEveryChange(MemoryStore):
-    """Fills the trail with what programs do."""
+    """Also writes entries for unsigned changes."""
 
     async def forget(self, ids: Sequence[bytes], **how: Any) -> list[Answer]:
-        return await super().forget(ids, **{**how, "signed": how.get("signed") or AuditSignature("forget", "somebody")})
+        return await super().forget(ids, **{**how, "signed": how.get("signed") or AuditSignature("forget", "unknown")})
 
 
 class SignsRefusals(MemoryStore):
-    """Notes what was asked for, whether it happened or not."""
+    """Writes an entry for every request, whether it took effect or not."""
 
     async def forget(self, ids: Sequence[bytes], **how: Any) -> list[Answer]:
         answers = await super().forget(ids, **{**how, "signed": None})
@@ -56,27 +56,27 @@ class SignsAtItsOwnTime(MemoryStore):
 
 
 class CutsReasons(MemoryStore):
-    """Keeps reasons as C strings."""
+    """Stores reasons as C strings."""
 
     async def audit(self, wanted: AuditFilter, **how: Any) -> list[AuditEntry]:
         return [replace(one, why=one.why.partition("\0")[0]) for one in await super().audit(wanted, **how)]
 
 
 class OldestFirst(MemoryStore):
-    """Shows the beginning of the trail, whatever happened since."""
+    """Returns the oldest entries instead of the latest."""
 
     async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
         return (await super().audit(wanted, limit=10**9, timeout=timeout))[::-1][:limit]
 
 
 class IgnoresTheAgeOfEntries(MemoryStore):
-    """Does not look at `within`."""
+    """Ignores `within`."""
 
     async def audit(self, wanted: AuditFilter, **how: Any) -> list[AuditEntry]:
         return await super().audit(replace(wanted, within=None), **how)
 
 
-class KeepsTheTrailForEver(MemoryStore):
+class NeverExpiresTheTrail(MemoryStore):
     """Purges records only."""
 
     async def purge(self, limit: int, **how: Any) -> int:
@@ -88,7 +88,7 @@ class KeepsTheTrailForEver(MemoryStore):
 
 
 class PurgesTheTrailWithTheRecord(MemoryStore):
-    """Forgets what was done to a record that is gone."""
+    """Deletes the entries of a purged record."""
 
     async def purge(self, limit: int, **how: Any) -> int:
         gone = await super().purge(limit, **how)
@@ -97,7 +97,7 @@ class PurgesTheTrailWithTheRecord(MemoryStore):
 
 
 class CountsPurgesOneByOne(MemoryStore):
-    """An entry a record, as if each had been chosen by hand."""
+    """Writes one entry for each purged record."""
 
     async def purge(self, limit: int, **how: Any) -> int:
         gone = await super().purge(limit, **{**how, "signed": None})
@@ -107,7 +107,7 @@ class CountsPurgesOneByOne(MemoryStore):
 
 
 class SignsThenTries(Hesitant):
-    """Writes the entry in a step of its own, before it is known whether the change will hold."""
+    """Writes the entry in a separate step, before the change has succeeded."""
 
     async def settle(self, settlements: Sequence[AnySettlement], **how: Any) -> list[Answer]:
         if how.get("signed") is None:
@@ -120,15 +120,15 @@ class SignsThenTries(Hesitant):
         return await super().settle(settlements, **{**how, "signed": None})
 
 
-class ForgetsUnseen(MemoryStore):
-    """Forgets what is there now, whatever was shown to the person."""
+class ForgetIgnoresExpectedState(MemoryStore):
+    """Forgets the record even if it differs from the one that the operator saw."""
 
     async def forget(self, ids: Sequence[bytes], **how: Any) -> list[Answer]:
         return await super().forget(ids, **{**how, "seen": None})
 
 
-class ResolvesUnseen(MemoryStore):
-    """Compares the token alone, so that what a late owner completed is undone."""
+class ResolveIgnoresExpectedState(MemoryStore):
+    """Compares only the token, so that it undoes the completion of a late owner."""
 
     async def settle(self, settlements: Sequence[AnySettlement], **how: Any) -> list[Answer]:
         for one in settlements:
@@ -139,5 +139,5 @@ class ResolvesUnseen(MemoryStore):
 
 
 def _before(records: Mapping[bytes, Record]) -> Any:
-    """As if each had been another record before."""
+    """Return each record as a copy, so that it counts as changed."""
     return lambda id: replace(records[id]) if id in records else None

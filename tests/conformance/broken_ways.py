@@ -1,4 +1,4 @@
-"""More stores that are broken on purpose: not in what they decide, but in how they carry it out."""
+"""More stores that are broken on purpose: their decisions are right, but the way they execute them is wrong."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from onceward.protocol.runtime import Runtime
 from onceward.stores.memory.store import MemoryStore
 
 A_MOMENT = 0.002
-"""Between a look and a write that ought to be one step."""
+"""Seconds between a read and a write that ought to be atomic."""
 
 T = TypeVar("T", ClaimRequest, AnySettlement)
 
 
 class Hesitant(MemoryStore):
-    """Can stop for a moment in the middle, in either colour, while others go on."""
+    """Can pause for a moment in the middle, in sync and async code, while others continue."""
 
     async def open(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -36,7 +36,7 @@ class Hesitant(MemoryStore):
 
 
 class GetThenPut(Hesitant):
-    """Looks, thinks, and writes, without holding anything meanwhile."""
+    """Reads, pauses and writes, without a lock."""
 
     async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
         now = self._clock.now()
@@ -48,8 +48,8 @@ class GetThenPut(Hesitant):
         return [Answer(verdict, record, now) for record, verdict in steps]
 
 
-class AnswersAtOnceToAnybody(MemoryStore):
-    """Compares no token where one request is answered by itself."""
+class InlineWithoutOwnerCheck(MemoryStore):
+    """Does not compare the token when it answers a single request inline."""
 
     def answer(self, request: AnyRequest) -> Answer:
         mine = self._records.get(request.id)
@@ -58,8 +58,8 @@ class AnswersAtOnceToAnybody(MemoryStore):
         return super().answer(request)
 
 
-class AnswersAtOnceInTwoSteps(MemoryStore):
-    """Looks and writes in two steps, where one request is answered by itself."""
+class InlineInTwoSteps(MemoryStore):
+    """Reads and writes in two steps when it answers a single request inline."""
 
     def answer(self, request: AnyRequest) -> Answer:
         now, before = self._clock.now(), self._records.get(request.id)
@@ -71,10 +71,10 @@ class AnswersAtOnceInTwoSteps(MemoryStore):
 
 
 class BatchJoinsOnTheKeyAlone(MemoryStore):
-    """Judges a whole batch by what was there before it, so that two requests for one key both win."""
+    """Decides a whole batch by the state before it, so that two requests for one key both win."""
 
     async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
-        with self._write_lock:  # nothing else is wrong with it
+        with self._write_lock:  # so that nothing else is wrong
             now = self._clock.now()
             steps = [transitions.claim(self._records.get(request.id), request, now) for request in requests]
             for record, _ in steps:
@@ -90,7 +90,7 @@ class AnswersInKeyOrder(MemoryStore):
 
 
 class PurgesYoungTokens(MemoryStore):
-    """Knows no margin for clocks that are set back."""
+    """Purges without the margin for clocks that are set back."""
 
     def _purge(self, limit: int, signed: AuditSignature | None) -> int:
         now = self._clock.now()
@@ -105,7 +105,7 @@ class PurgesYoungTokens(MemoryStore):
 
 
 class PurgesByAge(MemoryStore):
-    """Deletes whatever nobody has touched for a month."""
+    """Deletes every record that was not updated for a month."""
 
     def _purge(self, limit: int, signed: AuditSignature | None) -> int:
         now = self._clock.now()
@@ -115,8 +115,8 @@ class PurgesByAge(MemoryStore):
         return len(gone[:limit])
 
 
-class PurgesByAnEarlierLife(MemoryStore):
-    """Remembers when a key is over, and does not look again whether it came back."""
+class PurgesReclaimedKeys(MemoryStore):
+    """Remembers when a key expires, and does not check whether it was claimed again."""
 
     def _purge(self, limit: int, signed: AuditSignature | None) -> int:
         self._merge_expiries()
@@ -133,14 +133,14 @@ class PurgesByAnEarlierLife(MemoryStore):
 
 
 class PurgesNothing(MemoryStore):
-    """Grows for ever."""
+    """Never deletes anything."""
 
     async def purge(self, limit: int, **how: Any) -> int:
         return 0
 
 
 class PurgeDecidesThenDeletes(Hesitant):
-    """Chooses what to delete, and deletes it later, whatever has become of it. Sweeps nothing by the way."""
+    """Chooses records to delete, and deletes them later although they may have changed. Never sweeps."""
 
     def _sweep(self, now: int, most: int) -> None: ...
 
@@ -152,7 +152,7 @@ class PurgeDecidesThenDeletes(Hesitant):
 
 
 class ForgetDeletes(MemoryStore):
-    """Forgets the token too."""
+    """Deletes the record and its token."""
 
     async def forget(self, ids: Sequence[bytes], **how: Any) -> list[Answer]:
         answers = await super().forget(ids, **how)
@@ -162,8 +162,8 @@ class ForgetDeletes(MemoryStore):
         return answers
 
 
-class ForgetsTheLiving(MemoryStore):
-    """Forgets what is being worked on, forced or not."""
+class ForgetsLiveOwners(MemoryStore):
+    """Forgets records with a live owner, forced or not."""
 
     async def forget(self, ids: Sequence[bytes], **how: Any) -> list[Answer]:
         return await super().forget(ids, **{**how, "force": True})
@@ -178,7 +178,7 @@ class ScanSkipsAtPageEnds(MemoryStore):
 
 
 class ScanByOffset(MemoryStore):
-    """Counts how far it came, in an order that changes under it."""
+    """Continues by offset, in an order that changes meanwhile."""
 
     async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
         everything = await super().scan(wanted, cursor=None, limit=len(self._records) + 1, timeout=timeout)
@@ -189,15 +189,15 @@ class ScanByOffset(MemoryStore):
 
 
 class ScanBeginsAnew(MemoryStore):
-    """Forgets where it was, if the record that it saw last is gone."""
+    """Starts again from the beginning if its last record was deleted."""
 
     async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
-        place = cursor if cursor in self._records else None
-        return await super().scan(wanted, cursor=place, limit=limit, timeout=timeout)
+        position = cursor if cursor in self._records else None
+        return await super().scan(wanted, cursor=position, limit=limit, timeout=timeout)
 
 
-class TakesOneForAll(MemoryStore):
-    """What the first of a batch asks for counts for all of them."""
+class UsesSettingsOfTheFirstRequest(MemoryStore):
+    """Applies the settings of the first request to the whole batch."""
 
     async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
         alike = [replace(one, max_attempts=requests[0].max_attempts) for one in requests]
@@ -205,14 +205,14 @@ class TakesOneForAll(MemoryStore):
 
 
 class ScanIgnoresAge(MemoryStore):
-    """Does not look at `updated_before`."""
+    """Ignores `updated_before`."""
 
     async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
         return await super().scan(replace(wanted, updated_before=None), cursor=cursor, limit=limit, timeout=timeout)
 
 
 class SortsWhatItFoundFirst(MemoryStore):
-    """Takes as many as are wanted, and sorts those."""
+    """Takes the first records up to the limit, and sorts only those."""
 
     async def first(self, wanted: Filter, *, order: SortOrder, limit: int, timeout: float) -> Page:
         page = await self.scan(wanted, cursor=None, limit=limit, timeout=timeout)
@@ -220,7 +220,7 @@ class SortsWhatItFoundFirst(MemoryStore):
 
 
 class CountsWithoutScopes(MemoryStore):
-    """Counts everybody's records together."""
+    """Counts the records of all scopes together."""
 
     async def counts(self, *, timeout: float) -> dict[tuple[str, RecordState], int]:
         counted: dict[tuple[str, RecordState], int] = {}
@@ -229,14 +229,14 @@ class CountsWithoutScopes(MemoryStore):
         return counted
 
 
-class WakesNobody(MemoryStore):
-    """Takes callbacks, and never calls them."""
+class NotifiesNoWatcher(MemoryStore):
+    """Accepts callbacks, and never calls them."""
 
     def wake(self, ids: object) -> None: ...
 
 
-class SaysButDoesNotStore(MemoryStore):
-    """Answers a renewal without writing it down."""
+class RenewsWithoutStoring(MemoryStore):
+    """Answers a renewal without storing it."""
 
     async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
         before = dict(self._records)
@@ -245,15 +245,15 @@ class SaysButDoesNotStore(MemoryStore):
         return answers
 
 
-class TwinOfItsOwn(MemoryStore):
-    """Gives its keeper a store with nothing in it."""
+class CloneIsEmpty(MemoryStore):
+    """Clones itself to an empty store."""
 
     def clone(self) -> MemoryStore:
         return MemoryStore(clock=self._clock)
 
 
-class AnswersNobody(MemoryStore):
-    """Has an answer although nothing was asked."""
+class AnswersEmptyRequests(MemoryStore):
+    """Returns an answer although there was no request."""
 
     async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
         answers = await super().claim(requests, timeout=timeout)
@@ -261,7 +261,7 @@ class AnswersNobody(MemoryStore):
 
 
 class Nameless(MemoryStore):
-    """Does not say where it is."""
+    """Has an empty name."""
 
     def __init__(self, *, max_records: int | None = None, clock: Clock | None = None) -> None:
         super().__init__(max_records=max_records, clock=clock)
@@ -269,7 +269,7 @@ class Nameless(MemoryStore):
 
 
 class UnlockedFiles(MemoryStore):
-    """A file a record, read and written by every process as it likes."""
+    """One file per record, read and written by all processes without a lock."""
 
     folder: Path
 

@@ -1,4 +1,4 @@
-"""Stores that get the edges of windows wrong."""
+"""Stores that are wrong about the ends of windows."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from onceward.protocol.requests import AnySettlement, Complete, Fail, Validity
 from tests.conformance.broken import Altered, Applied
 
 
-class NothingIsForEver(Altered):
-    """Takes a window of nothing for one that was not given: truthiness decides."""
+class ZeroWindowNeverEnds(Altered):
+    """Treats a window of zero as no window: it tests for truth instead of None."""
 
     def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
         if isinstance(request, Complete) and not request.validity.lasting and request.validity.until is None:
@@ -19,7 +19,7 @@ class NothingIsForEver(Altered):
 
 
 class CountsFromTheEnd(Altered):
-    """Counts every window from completion, also those that are to count from the attempt."""
+    """Counts every window from completion, also those that should count from the claim."""
 
     def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
         if isinstance(request, Complete | Fail) and record is not None and request.validity.until is not None:

@@ -1,4 +1,4 @@
-"""How the kit opens and looks into a MemoryStore: for the sound one, and for those that are broken on purpose."""
+"""How the kit opens and inspects a MemoryStore: the sound one, and those that are broken on purpose."""
 
 from __future__ import annotations
 

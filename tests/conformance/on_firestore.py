@@ -1,4 +1,4 @@
-"""Conformance classes on Firestore's emulator: how they open, look past the store, and overwrite."""
+"""Conformance classes on Firestore's emulator: how they open the store, read the database directly, and overwrite."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Hooks(StoreFactory):
         }
 
     def writes(self, directory: Path) -> int:
-        """Of all collections of this directory: which documents there are, and their versions."""
+        """Return a hash of the ids and versions of all documents in the collections of this directory."""
         seen = hashlib.sha256()
         for suffix in ("", "_audit"):
             for one in firestore_client().collection(collection(directory) + suffix).stream():
@@ -50,13 +50,13 @@ class Hooks(StoreFactory):
         return int.from_bytes(seen.digest()[:8], "big")
 
     def overwrite(self, directory: Path, id: bytes, **fields: Any) -> None:
-        assert list(fields) == ["min_reader"], f"{fields}: only the version can be planted"
+        assert list(fields) == ["min_reader"], f"{fields}: only the version can be overwritten"
         document = firestore_client().collection(collection(directory)).document(id.hex())
         document.update({"onceward.min_reader": fields["min_reader"]})
 
 
 class OnFirestore(Hooks, StoreConformance):
-    """The whole kit. The emulator takes its time, so that the largest checks are smaller than elsewhere."""
+    """The whole kit. The emulator is slow, so the largest checks are smaller than elsewhere."""
 
     examples = 100 if LONG else 3
     max_batch_size = 2_100 if LONG else 300

@@ -1,4 +1,4 @@
-"""Conformance classes on real Redis and Valkey servers: how they open, look past the store, and overwrite."""
+"""Conformance classes on real Redis and Valkey: how they open the store, read the database directly, and overwrite."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from onceward.stores.redis.records import decode_record
 from onceward.testing.conformance import StoreConformance
 from tests.servers.redis import RedisServer, shared
 
-MIN_READER = 0  # where in a record that byte lies
+MIN_READER = 0  # offset of that byte in a record
 
 
 class OnRedis(StoreConformance):
@@ -43,7 +43,7 @@ class OnRedis(StoreConformance):
         return changes
 
     def overwrite(self, directory: Path, id: bytes, **fields: Any) -> None:
-        assert list(fields) == ["min_reader"], f"{fields}: only the version can be planted"
+        assert list(fields) == ["min_reader"], f"{fields}: only the version can be overwritten"
         with client(self.kind) as raw:
             raw.setrange(name(directory, id), MIN_READER, bytes([fields["min_reader"]]))
 
@@ -57,7 +57,7 @@ def name(directory: Path, id: bytes) -> bytes:
 
 
 def url(kind: str) -> str:
-    """Of the server of this test process, or of its parent's if that has one."""
+    """Return the URL of this test process's server, or of its parent's server if there is one."""
     variable = f"ONCEWARD_TEST_{kind.upper()}"
     if variable not in os.environ:
         os.environ[variable] = shared(kind).url()

@@ -13,7 +13,7 @@ from onceward.testing.fake_threads import FakeRuntime
 SECOND = 1_000_000
 
 
-def test_a_fake_clock_moves_only_when_told() -> None:
+def test_a_fake_clock_moves_only_when_advanced() -> None:
     clock = FakeClock()
     assert clock.now() == clock.now() == NEW_YEAR_2026
     clock.advance("10m")
@@ -31,7 +31,7 @@ def test_monotonic_time_does_not_follow_a_clock_that_is_set_back() -> None:
     assert runtime.monotonic() == 10.0
 
 
-def test_sleeping_in_a_fake_world_moves_the_clock_instead() -> None:
+def test_sleeping_in_a_fake_runtime_moves_the_clock_instead() -> None:
     clock = FakeClock()
     runtime = FakeRuntime(clock)
     bridge.run(runtime.sleep(3600))

@@ -1,4 +1,4 @@
-"""The whole kit on Firestore's emulator, in fake time; and what is about time on the server's own clock."""
+"""The whole kit on Firestore's emulator, in fake time; and the checks about time on the server's own clock."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from onceward.testing.history import check, storm
 from tests.conformance.on_firestore import Hooks, OnFirestore
 
 MOMENT = 300_000
-"""µs: a call of the emulator fits into it."""
+"""µs: longer than a call of the emulator."""
 
 BEHIND = 1_000_000
-"""µs that an answer may have been on its way, on a machine that has much else to do."""
+"""µs that an answer may take to arrive on a busy machine."""
 
-IN_ONE_COLOUR = {
+IN_ONE_MODE = {
     "test_processes_never_own_a_key_at_the_same_time": "blocking",
     "test_processes_that_deliver_a_history_end_in_the_same_state": "asyncio",
 }
@@ -35,7 +35,7 @@ class TestFirestore(OnFirestore):
     """In fake time, so that every check runs."""
 
     def pytest_generate_tests(self, metafunc: Any) -> None:
-        only = IN_ONE_COLOUR.get(metafunc.function.__name__)
+        only = IN_ONE_MODE.get(metafunc.function.__name__)
         if only is None:
             super().pytest_generate_tests(metafunc)
         else:
@@ -43,7 +43,7 @@ class TestFirestore(OnFirestore):
 
 
 class TestFirestoreInItsOwnTime(Hooks, FencingChecks, ReplyChecks, WindowChecks):
-    """The read time of a get is the clock. How calls get there was seen above, in both colours."""
+    """The read time of a get is the clock. The class above runs the same calls in both modes."""
 
     fake_clock = False
 
@@ -66,10 +66,10 @@ class TestFirestoreInItsOwnTime(Hooks, FencingChecks, ReplyChecks, WindowChecks)
         "entities_with_a_value_are_listed_in_pages",
     ],
 )
-def test_calls_that_take_two_at_a_time_go_on_where_they_ended(
+def test_calls_limited_to_two_items_continue_where_they_ended(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What fits into one call in every other test."""
+    """In every other test, everything fits into one call."""
     for module in (upkeep, trail, counts):
         monkeypatch.setattr(module, "PAGE", 2)
     for name, module in (
@@ -86,13 +86,13 @@ def test_calls_that_take_two_at_a_time_go_on_where_they_ended(
 @pytest.mark.rival(18)
 @pytest.mark.parametrize("shared", [False, True], ids=["each its own", "one for all"])
 @pytest.mark.parametrize("mode", ["blocking", "asyncio"])
-def test_what_many_are_told_at_once_fits_into_one_order(mode: str, shared: bool, tmp_path: Path) -> None:
-    """On the server's own clock. A settlement's time is told from an earlier answer, so it may be a little behind."""
+def test_answers_to_concurrent_requests_are_linearizable(mode: str, shared: bool, tmp_path: Path) -> None:
+    """On the server's own clock. A settlement's time comes from an earlier answer, so it may be a little behind."""
     hooks = Hooks()
-    told = storm(
+    history = storm(
         lambda: hooks.open(tmp_path, WallClock()),
         seed=18, workers=4, steps=25, keys=3, time_unit=MOMENT, mode=mode, shared=shared,
     )  # fmt: skip
-    report = check(told, tolerance=BEHIND)
+    report = check(history, tolerance=BEHIND)
     assert report.linearizable, str(report)
-    assert report.overlapping, "nobody met anybody"
+    assert report.overlapping, "no requests overlapped"

@@ -1,4 +1,4 @@
-"""Stores on Firestore that are wrong in one place, each caught by the check that is named beside it."""
+"""Stores on Firestore with one bug each, and the check that catches it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from onceward.stores.firestore.table import FirestoreTable
 from tests.conformance.on_firestore import OnFirestore
 
 TRIES = 20
-"""Some show only in a race, which may go well; most at the first try."""
+"""Some bugs show only in a race, which does not always happen; most show at the first try."""
 
-Slip = Callable[[pytest.MonkeyPatch], None]
+Bug = Callable[[pytest.MonkeyPatch], None]
 
 
-def _unconditional(kind: str) -> Slip:
-    """Writes of this kind ask for no version."""
+def _unconditional(kind: str) -> Bug:
+    """Writes of this kind without a precondition."""
 
-    def slip(patch: pytest.MonkeyPatch) -> None:
+    def bug(patch: pytest.MonkeyPatch) -> None:
         sound = FirestoreCalls.build_write
 
         def writing(self: FirestoreCalls, *args: Any, **kwargs: Any) -> Any:
@@ -40,25 +40,25 @@ def _unconditional(kind: str) -> Slip:
 
         patch.setattr(FirestoreCalls, "build_write", writing)
 
-    return slip
+    return bug
 
 
 def _unasked_deletes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FirestoreCalls, "build_delete", lambda self, where, name, _: Write(delete=self.path(where, name)))
 
 
-def _read_differently(**wrong: Any) -> Slip:
-    """Records come back with other fields than they have."""
+def _read_differently(**wrong: Any) -> Bug:
+    """Records that are read with other values than were stored."""
 
-    def slip(patch: pytest.MonkeyPatch) -> None:
+    def bug(patch: pytest.MonkeyPatch) -> None:
         sound = Records.record
         patch.setattr(Records, "record", lambda *args: replace(sound(*args), **wrong))
 
-    return slip
+    return bug
 
 
-def _unwritten(field: str) -> Slip:
-    def slip(patch: pytest.MonkeyPatch) -> None:
+def _unwritten(field: str) -> Bug:
+    def bug(patch: pytest.MonkeyPatch) -> None:
         sound = Records.changes
 
         def changes(self: Records, *args: Any) -> Any:
@@ -67,14 +67,14 @@ def _unwritten(field: str) -> Slip:
 
         patch.setattr(Records, "changes", changes)
 
-    return slip
+    return bug
 
 
-def _attribute(owner: Any, name: str, wrong: Any) -> Slip:
+def _attribute(owner: Any, name: str, wrong: Any) -> Bug:
     return lambda patch: patch.setattr(owner, name, wrong)
 
 
-def _encoder(field: str, wrong: Callable[[Any], Any]) -> Slip:
+def _encoder(field: str, wrong: Callable[[Any], Any]) -> Bug:
     return lambda patch: patch.setitem(documents._ENCODERS, field, wrong)
 
 
@@ -82,12 +82,12 @@ def _no_audit(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(table, "audit_entries", lambda *_: [])
 
 
-def _marks_for_ever(patch: pytest.MonkeyPatch) -> None:
+def _marks_never_expire(patch: pytest.MonkeyPatch) -> None:
     sound = LatestDocuments.content
     patch.setattr(LatestDocuments, "content", lambda self, fields: (sound(self, fields)[0], 1 << 62))
 
 
-def _states_for_ever(patch: pytest.MonkeyPatch) -> None:
+def _states_never_expire(patch: pytest.MonkeyPatch) -> None:
     sound = LatestDocuments.state
     patch.setattr(LatestDocuments, "state", lambda self, fields: replace(sound(self, fields), expires_at=None))
 
@@ -97,33 +97,33 @@ def _last_wins(patch: pytest.MonkeyPatch) -> None:
 
 
 def _remembers_all(patch: pytest.MonkeyPatch) -> None:
-    """A claim that was seen once is believed for ever, and what is written on its word asks for no version."""
+    """A cached claim is never checked again, and writes based on it have no precondition."""
     _unconditional("update_time")(patch)
     patch.setattr(FirestoreTable, "_from_cache", lambda self, job: self._cache._documents.get(job.id))
 
 
-SLIPS: dict[str, tuple[Slip, str]] = {
-    "a claim that is written over another": (
+BUGS: dict[str, tuple[Bug, str]] = {
+    "a claim overwrites another claim": (
         _unconditional("exists"), "of_many_claimants_of_one_key_exactly_one_acquires",
     ),
-    "a take-over of whatever is there": (
+    "a takeover overwrites any record": (
         _unconditional("update_time"), "of_many_takeovers_of_an_expired_lease_exactly_one_wins",
     ),
-    "a settlement by what was remembered": (
+    "a settlement trusts the cache": (
         _remembers_all, "a_replaced_owner_changes_nothing_while_the_new_one_works",
     ),
-    "a purge of what came back": (_unasked_deletes, "a_purge_during_claims_grants_no_key_twice"),
-    "documents by readable keys": (
+    "a purge deletes a record that was claimed again": (_unasked_deletes, "a_purge_during_claims_grants_no_key_twice"),
+    "documents are named by readable keys": (
         _attribute(table, "name_of", lambda _id, _scope, key: key), "only_the_id_identifies_a_record",
     ),
     "times in milliseconds": (
         _attribute(values, "timestamp", lambda value: values.Timestamp(seconds=value // 10**6)),
         "large_numbers_stay_exact",
     ),
-    "an empty result is no result": (
+    "an empty result is stored as none": (
         _encoder("result", lambda data: documents._bytes(data or None)), "every_result_is_replayed_unchanged",
     ),
-    "a missing lease is over": (
+    "a missing lease counts as expired": (
         _encoder("lease_until", lambda value: values.time(value or 0)), "a_claim_without_a_lease_never_expires",
     ),
     "a newer record is read as ours": (
@@ -135,8 +135,8 @@ SLIPS: dict[str, tuple[Slip, str]] = {
     "nothing ever expires": (
         _attribute(documents, "expiry_of", lambda _: None), "purge_deletes_all_expired_records_in_batches",
     ),
-    "nobody signs": (_no_audit, "a_signed_change_is_in_the_audit_trail"),
-    "the trail is kept for ever": (
+    "no audit entry is written": (_no_audit, "a_signed_change_is_in_the_audit_trail"),
+    "the trail never expires": (
         _attribute(trail, "AUDIT_RETENTION", 1 << 60), "the_trail_expires_after_its_retention",
     ),
     "age does not matter": (
@@ -144,23 +144,23 @@ SLIPS: dict[str, tuple[Slip, str]] = {
         "filters_choose_by_state_scope_key_and_age",
     ),
     "the last event wins": (_last_wins, "a_newer_event_is_applied_and_an_older_one_is_stale"),
-    "states over whatever is there": (
+    "states overwrite any state": (
         _unconditional("update_time"), "of_concurrent_events_the_newest_wins",
     ),
-    "marks for ever": (_marks_for_ever, "marks_expire_and_are_deleted_in_batches"),
-    "what is left of the deleted, for ever": (_states_for_ever, "the_tombstone_of_a_deleted_entity_expires"),
+    "marks never expire": (_marks_never_expire, "marks_expire_and_are_deleted_in_batches"),
+    "tombstones never expire": (_states_never_expire, "the_tombstone_of_a_deleted_entity_expires"),
 }  # fmt: skip
 
 
 @pytest.mark.rival(1, 2, 5, 18, 20, 22)
 @pytest.mark.fault("F36", "F40", "F41", "F42", "F66")
-@pytest.mark.parametrize("what", SLIPS)
+@pytest.mark.parametrize("what", BUGS)
 def test_the_kit_catches(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    slip, caught_by = SLIPS[what]
-    slip(monkeypatch)
+    bug, caught_by = BUGS[what]
+    bug(monkeypatch)
     kit = OnFirestore()
     with pytest.raises((AssertionError, OncewardError)) as caught:
         for number in range(TRIES):
-            (place := tmp_path / str(number)).mkdir()
-            getattr(kit, f"test_{caught_by}")("blocking", place)
+            (directory := tmp_path / str(number)).mkdir()
+            getattr(kit, f"test_{caught_by}")("blocking", directory)
     assert str(caught.value), "a check must say what is wrong"

@@ -1,4 +1,4 @@
-"""The statements of the PostgreSQL store, each wrong by one clause: the kit notices every one of them."""
+"""The statements of the PostgreSQL store, each with one wrong clause: the kit notices every one of them."""
 
 from __future__ import annotations
 
@@ -18,43 +18,43 @@ from tests.conformance.test_postgres import Hooks, InBatches
 WITHOUT = ""
 
 WRONG: dict[str, tuple[str, str, str, str]] = {
-    "a claim that takes what is there": (
+    "a claim that overwrites another claim": (
         "claim",
         "ON CONFLICT (id) DO NOTHING",
         "ON CONFLICT (id) DO UPDATE SET nonce = excluded.nonce, token = excluded.token",
         "of_many_claimants_of_one_key_exactly_one_acquires",
     ),
-    "a lone claim that takes what is there": (
+    "a single claim that overwrites another claim": (
         "claim_one",
         "ON CONFLICT (id) DO NOTHING",
         "ON CONFLICT (id) DO UPDATE SET nonce = excluded.nonce, token = excluded.token",
         "of_many_claimants_of_one_key_exactly_one_acquires",
     ),
-    "a lone claim that does not count": (
+    "a single claim that counts no attempt": (
         "claim_one",
         "$5::bytea, now, 1,",
         "$5::bytea, now, 0,",
         "answers_match_the_database",
     ),
-    "a lone completion by whoever has the token": (
+    "a single completion that ignores the nonce": (
         "complete_one",
         "AND nonce = $4::bytea",
         "AND ($4::bytea IS NOT NULL)",
         "a_wrong_token_or_nonce_is_not_the_owner",
     ),
-    "a lone completion by whoever has the nonce": (
+    "a single completion that ignores the token": (
         "complete_one",
         "AND token = $3::bigint",
         "AND ($3::bigint IS NOT NULL)",
         "a_wrong_token_or_nonce_is_not_the_owner",
     ),
-    "a lone completion of what is done": (
+    "a single completion of a completed record": (
         "complete_one",
         "AND state = 'PENDING'",
         "AND state IN ('PENDING', 'COMPLETED')",
         "completions_with_omit_record_follow_the_same_rules",
     ),
-    "a lone completion of a newer version's record": (
+    "a single completion of a newer version's record": (
         "complete_one",
         "AND min_reader <= 1",
         WITHOUT,
@@ -66,43 +66,43 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
         "1, nonce, 1, 1,",
         "answers_match_the_database",
     ),
-    "a claim that does not count": (
+    "a claim that counts no attempt": (
         "claim",
         "now, nonce, now, 1,",
         "now, nonce, now, 0,",
         "answers_match_the_database",
     ),
-    "a completion by whoever has the token": (
+    "a completion that ignores the nonce": (
         "complete",
         "AND mine.nonce = asked.nonce",
         WITHOUT,
         "a_wrong_token_or_nonce_is_not_the_owner",
     ),
-    "a completion by whoever has the nonce": (
+    "a completion that ignores the token": (
         "complete",
         "AND mine.token = asked.token",
         WITHOUT,
         "a_wrong_token_or_nonce_is_not_the_owner",
     ),
-    "a completion of what is done": (
+    "a completion of a completed record": (
         "complete",
         "AND mine.state = asked.state",
         "AND mine.state IN (asked.state, 'COMPLETED')",
         "completions_with_omit_record_follow_the_same_rules",
     ),
-    "a completion of what was handed back": (
+    "a completion of a released record": (
         "complete",
         "AND NOT mine.released",
         WITHOUT,
         "completions_with_omit_record_follow_the_same_rules",
     ),
-    "a completion that is told without a look": (
+    "a completion that returns the owner's copy": (
         "complete",
         "asked.seen IS NULL OR",
         "true OR",
         "a_completion_returns_the_stored_record_not_the_owners_copy",
     ),
-    "a completion that ends at once": (
+    "a completion whose window ends immediately": (
         "complete",
         "asked.until, now + asked.lasting",
         "asked.until, now",
@@ -114,19 +114,19 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
         WITHOUT,
         "a_record_of_a_newer_version_is_not_changed",
     ),
-    "a renewal by anybody": (
+    "a renewal that ignores the owner": (
         "renew",
         "AND token = asked.token AND nonce = asked.nonce",
         WITHOUT,
         "a_replaced_owner_changes_nothing_while_the_new_one_works",
     ),
-    "a renewal that gives a lease": (
+    "a renewal that adds a lease": (
         "renew",
         "CASE WHEN mine.lease_until IS NOT NULL THEN now + asked.lease END",
         "now + asked.lease",
         "a_claim_without_a_lease_never_expires",
     ),
-    "a write over what others wrote": (
+    "a write that overwrites concurrent changes": (
         "write",
         "= given.version",
         "IS NOT NULL",
@@ -138,7 +138,7 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
         "WHEN false THEN mine.result ELSE",
         "a_sliding_window_moves_with_its_replays",
     ),
-    "a purge of what came back": (
+    "a purge of a record that was claimed again": (
         "delete",
         "AND xmin = given.version",
         WITHOUT,
@@ -150,13 +150,13 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
         "valid_until > old.now",
         "purge_deletes_all_expired_records_in_batches",
     ),
-    "a state over whatever order is there": (
+    "a state that overwrites a newer one": (
         "latest_upsert",
         "(mine.id, mine.ordering) IN (SELECT id, met FROM given WHERE met IS NOT NULL)",
         "true",
         "of_concurrent_events_the_newest_wins",
     ),
-    "a deleted entity that came back and still expires": (
+    "a restored entity that still expires": (
         "latest_update",
         "THEN $6::bigint END",
         "THEN $6::bigint ELSE mine.expires_at END",
@@ -168,25 +168,25 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
         "expires_at = mine.expires_at",
         "marks_expire_and_are_deleted_in_batches",
     ),
-    "a look at marks that have expired": (
+    "a lookup that returns expired marks": (
         "latest_lookup",
         "mark.expires_at > clock.now",
         "true",
         "marks_expire_and_are_deleted_in_batches",
     ),
-    "a look at deleted entities that have expired": (
+    "a lookup that returns expired tombstones": (
         "latest_lookup",
         "WHEN state.expires_at <= clock.now THEN 2",
         WITHOUT,
         "the_tombstone_of_a_deleted_entity_expires",
     ),
-    "a state of a deleted entity that has expired": (
+    "a read that returns an expired tombstone": (
         "latest",
         "state.expires_at IS NULL OR",
         "true OR",
         "the_tombstone_of_a_deleted_entity_expires",
     ),
-    "a list of everybody's entities": (
+    "a list of all scopes": (
         "latest_entities",
         "AND scope = $1::text",
         "AND ($1::text IS NULL OR true)",
@@ -198,13 +198,13 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
         WITHOUT,
         "entities_with_a_value_are_listed_in_pages",
     ),
-    "a mark that is shown for ever": (
+    "a list of expired marks": (
         "latest_marks",
         "WHERE mark.expires_at >",
         "WHERE true OR mark.expires_at >",
         "marks_are_listed_until_they_expire",
     ),
-    "an end for too many": (
+    "an expiry that deletes too many": (
         "latest_expire",
         "LIMIT $2::bigint",
         "LIMIT $2::bigint + 5",
@@ -214,29 +214,29 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
 
 
 class Broken(Hooks, StoreConformance):
-    """The store with one statement spoilt."""
+    """The store with one wrong statement."""
 
     wrong: ClassVar[tuple[str, str, str, str]]
     examples = 10
 
-    def open(self, place: Path, clock: Clock) -> PostgresStore:
-        store = super().open(place, clock)
+    def open(self, directory: Path, clock: Clock) -> PostgresStore:
+        store = super().open(directory, clock)
         kind = PostgresTable if self.wrong[0].endswith("_one") else InBatches
-        store._table = kind(self.spoilt(store._table.statements), store._table._salt)
+        store._table = kind(self.with_bug(store._table.statements), store._table._salt)
         return store
 
-    def spoilt(self, sound: Statements) -> Statements:
+    def with_bug(self, sound: Statements) -> Statements:
         name, clause, instead, _ = self.wrong
-        spoilt = Statements(sound.prefix.strip('".'))
-        text = getattr(spoilt, name).text
-        setattr(spoilt, name, Statement(text.replace(clause, instead)))
-        return spoilt
+        with_bug = Statements(sound.prefix.strip('".'))
+        text = getattr(with_bug, name).text
+        setattr(with_bug, name, Statement(text.replace(clause, instead)))
+        return with_bug
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_what_is_spoilt_is_still_said(what: str) -> None:
+def test_the_replaced_clause_is_still_in_the_statement(what: str) -> None:
     name, clause, _, _ = WRONG[what]
-    assert clause in getattr(statements(""), name).text, f"{name}.sql does not say {clause!r} any more"
+    assert clause in getattr(statements(""), name).text, f"{name}.sql no longer contains {clause!r}"
 
 
 @pytest.mark.usefixtures("postgres")

@@ -1,4 +1,4 @@
-"""A check that cannot fail is no check: each is shown a store that is broken in the way it is there for."""
+"""Every check of the kit must fail for a store that is broken in the way the check is about."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from onceward.stores.memory.store import MemoryStore
 from tests.conformance import (
     broken,
     broken_counts,
-    broken_glances,
     broken_latest,
+    broken_lookups,
     broken_trails,
     broken_ways,
     broken_windows,
@@ -32,13 +32,13 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
         "random_histories_agree_with_the_state_table",
     ),
     broken.MissingLeaseIsFree: ("a_claim_without_a_lease_never_expires", "random_histories_agree_with_the_state_table"),
-    broken.CompletesWhatNobodyClaimed: ("a_key_that_was_never_claimed_has_no_owner",),
-    broken.CompletesForAnybody: (
+    broken.CompletesUnclaimedKeys: ("a_key_that_was_never_claimed_has_no_owner",),
+    broken.CompletesWithoutOwnerCheck: (
         "a_replaced_owner_changes_nothing_while_the_new_one_works",
         "a_replaced_owner_changes_nothing_after_the_new_one_settled",
         "random_histories_agree_with_the_state_table",
     ),
-    broken.RenewsForAnybody: ("a_replaced_owner_changes_nothing_while_the_new_one_works",),
+    broken.RenewsWithoutOwnerCheck: ("a_replaced_owner_changes_nothing_while_the_new_one_works",),
     broken.IgnoresTheNonceOfOwners: (
         "a_wrong_token_or_nonce_is_not_the_owner",
         "owner_requests_in_every_row_agree_with_the_state_table",
@@ -61,8 +61,8 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
     broken.SkipsThePayloadOnTakeOver: ("another_payload_is_a_mismatch_in_every_state",),
     broken.ReplaysExtendNothing: ("a_sliding_window_moves_with_its_replays",),
     broken.CompletesWhatItsOwnerHas: ("a_completion_returns_the_stored_record_not_the_owners_copy",),
-    broken.WritesNothingWhenBrief: ("a_completion_with_omit_record_is_stored",),
-    broken.CompletesAgainWhenBrief: ("completions_with_omit_record_follow_the_same_rules",),
+    broken.WritesNothingWithOmitRecord: ("a_completion_with_omit_record_is_stored",),
+    broken.CompletesAgainWithOmitRecord: ("completions_with_omit_record_follow_the_same_rules",),
     broken.TrustsTheCarriedRecord: ("the_record_in_a_completion_does_not_prove_ownership",),
     broken.KeepsAnotherEnd: ("a_completion_returns_the_stored_end_of_its_window",),
     broken.ReplaysWrite: ("calls_without_effect_write_nothing",),
@@ -79,11 +79,11 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
     ),
     broken.OverwritesOnConflict: ("a_repeated_completion_succeeds_or_conflicts_by_content",),
     broken.ParkingCutsOff: ("a_parked_record_accepts_its_late_owner_or_an_operator",),
-    broken.ResolvesForAnybody: ("only_the_first_of_two_resolutions_wins",),
+    broken.ResolvesAnyState: ("only_the_first_of_two_resolutions_wins",),
     broken.CountsAttemptsOnFailure: ("of_many_takeovers_of_an_expired_lease_exactly_one_wins",),
     broken.TakeOverLosesNotes: ("claims_in_every_row_agree_with_the_state_table",),
     broken.IgnoresNewerVersions: ("a_record_of_a_newer_version_is_not_changed",),
-    broken.ParksNobody: ("owner_requests_in_every_row_agree_with_the_state_table",),
+    broken.ParksNothing: ("owner_requests_in_every_row_agree_with_the_state_table",),
     broken.FloatingTimes: ("large_numbers_stay_exact",),
     broken.CutsTextAtNul: ("every_text_is_returned_unchanged",),
     broken.CollatesKeys: ("only_the_id_identifies_a_record",),
@@ -96,27 +96,27 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
         "tokens_grow_through_every_transition",
         "tokens_grow_while_the_clock_is_set_back_by_days",
     ),
-    broken_glances.GlanceIgnoresTheWindow: (
+    broken_lookups.LookupIgnoresTheWindow: (
         "a_lookup_returns_only_what_a_claim_would_replay",
         "random_histories_agree_with_the_state_table",
     ),
-    broken_glances.GlanceIgnoresThePayload: (
+    broken_lookups.LookupIgnoresThePayload: (
         "a_lookup_returns_only_what_a_claim_would_replay",
         "random_histories_agree_with_the_state_table",
     ),
-    broken_glances.GlanceIgnoresNewerVersions: ("a_lookup_ignores_records_of_a_newer_version",),
-    broken_glances.GlanceShowsWhatIsNotDone: (
+    broken_lookups.LookupIgnoresNewerVersions: ("a_lookup_ignores_records_of_a_newer_version",),
+    broken_lookups.LookupReturnsUnfinishedRecords: (
         "a_lookup_returns_only_what_a_claim_would_replay",
         "random_histories_agree_with_the_state_table",
     ),
-    broken_glances.GlanceShowsFailures: (
+    broken_lookups.LookupReturnsFailures: (
         "a_lookup_returns_only_what_a_claim_would_replay",
         "random_histories_agree_with_the_state_table",
     ),
-    broken_glances.GlanceNeverSlides: ("a_lookup_does_not_extend_a_sliding_window",),
-    broken_glances.GlanceShowsNothing: ("a_lookup_returns_only_what_a_claim_would_replay",),
-    broken_glances.GlanceLosesResults: ("a_lookup_returns_only_what_a_claim_would_replay",),
-    broken_glances.GlanceWrites: ("a_lookup_returns_only_what_a_claim_would_replay",),
+    broken_lookups.LookupNeverSlides: ("a_lookup_does_not_extend_a_sliding_window",),
+    broken_lookups.LookupReturnsNothing: ("a_lookup_returns_only_what_a_claim_would_replay",),
+    broken_lookups.LookupLosesResults: ("a_lookup_returns_only_what_a_claim_would_replay",),
+    broken_lookups.LookupWrites: ("a_lookup_returns_only_what_a_claim_would_replay",),
     broken_ways.GetThenPut: (
         "of_many_claimants_of_one_key_exactly_one_acquires",
         "many_claimants_may_share_one_store",
@@ -125,36 +125,36 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
         "a_claim_protects_an_unsafe_counter",
         "batches_in_different_orders_neither_deadlock_nor_share_a_key",
     ),
-    broken_ways.AnswersAtOnceToAnybody: ("inline_answers_agree_with_the_state_table",),
+    broken_ways.InlineWithoutOwnerCheck: ("inline_answers_agree_with_the_state_table",),
     broken_ways.BatchJoinsOnTheKeyAlone: ("two_requests_for_one_key_in_one_batch_never_both_win",),
     broken_ways.AnswersInKeyOrder: (
         "answers_are_in_request_order",
         "batches_in_different_orders_neither_deadlock_nor_share_a_key",
     ),
-    broken_ways.AnswersNobody: ("empty_requests_get_empty_answers",),
+    broken_ways.AnswersEmptyRequests: ("empty_requests_get_empty_answers",),
     broken_ways.PurgesYoungTokens: ("purge_keeps_recent_tokens",),
     broken_ways.PurgesByAge: ("purge_deletes_all_expired_records_in_batches",),
     broken_ways.PurgesNothing: (
         "purge_deletes_all_expired_records_in_batches",
         "purge_deletes_the_stored_record",
     ),
-    broken_ways.PurgesByAnEarlierLife: ("purge_keeps_a_key_that_was_claimed_again",),
+    broken_ways.PurgesReclaimedKeys: ("purge_keeps_a_key_that_was_claimed_again",),
     broken_ways.PurgeDecidesThenDeletes: ("a_purge_during_claims_grants_no_key_twice",),
     broken_ways.ForgetDeletes: (
         "tokens_grow_through_every_transition",
         "resolve_and_forget_in_every_row_agree_with_the_state_table",
     ),
-    broken_ways.ForgetsTheLiving: ("forget_refuses_a_live_owner_unless_forced",),
+    broken_ways.ForgetsLiveOwners: ("forget_refuses_a_live_owner_unless_forced",),
     broken_ways.ScanSkipsAtPageEnds: ("pages_of_any_size_show_each_record_once",),
     broken_ways.ScanByOffset: ("a_scan_survives_concurrent_changes",),
     broken_ways.ScanBeginsAnew: ("a_scan_continues_although_its_last_record_was_purged_or_recreated",),
-    broken_ways.TakesOneForAll: ("each_request_of_a_batch_uses_its_own_settings",),
+    broken_ways.UsesSettingsOfTheFirstRequest: ("each_request_of_a_batch_uses_its_own_settings",),
     broken_ways.ScanIgnoresAge: ("filters_choose_by_state_scope_key_and_age",),
     broken_ways.SortsWhatItFoundFirst: ("sorted_pages_do_not_depend_on_ids",),
     broken_ways.CountsWithoutScopes: ("counts_are_by_scope_and_state",),
-    broken_ways.WakesNobody: ("a_watcher_is_notified_when_the_owner_settles",),
-    broken_ways.SaysButDoesNotStore: ("answers_match_the_database", "the_writes_hook_detects_writes"),
-    broken_ways.TwinOfItsOwn: ("a_clone_shares_the_data_and_is_closed_separately",),
+    broken_ways.NotifiesNoWatcher: ("a_watcher_is_notified_when_the_owner_settles",),
+    broken_ways.RenewsWithoutStoring: ("answers_match_the_database", "the_writes_hook_detects_writes"),
+    broken_ways.CloneIsEmpty: ("a_clone_shares_the_data_and_is_closed_separately",),
     broken_ways.Nameless: ("a_store_has_a_readable_name",),
     broken_trails.ForgetsToSign: ("a_signed_change_is_in_the_audit_trail",),
     broken_trails.ForgetsToSignPurges: ("a_signed_purge_is_one_entry_with_a_count",),
@@ -164,17 +164,17 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
     broken_trails.CutsReasons: ("a_signed_change_is_in_the_audit_trail",),
     broken_trails.OldestFirst: ("the_trail_can_be_filtered",),
     broken_trails.IgnoresTheAgeOfEntries: ("the_trail_can_be_filtered",),
-    broken_trails.KeepsTheTrailForEver: ("the_trail_expires_after_its_retention",),
+    broken_trails.NeverExpiresTheTrail: ("the_trail_expires_after_its_retention",),
     broken_trails.PurgesTheTrailWithTheRecord: ("the_trail_expires_after_its_retention",),
     broken_trails.CountsPurgesOneByOne: ("a_signed_purge_is_one_entry_with_a_count",),
     broken_trails.SignsThenTries: ("of_concurrent_resolutions_only_the_winner_is_in_the_trail",),
-    broken_trails.ForgetsUnseen: (
+    broken_trails.ForgetIgnoresExpectedState: (
         "forget_and_resolve_check_the_state_that_was_seen",
         "resolve_and_forget_in_every_row_agree_with_the_state_table",
         "unsigned_and_ineffective_calls_are_not_in_the_trail",
     ),
-    broken_trails.ResolvesUnseen: ("forget_and_resolve_check_the_state_that_was_seen",),
-    broken_windows.NothingIsForEver: ("a_window_of_zero_ends_immediately_and_the_key_starts_a_new_cycle",),
+    broken_trails.ResolveIgnoresExpectedState: ("forget_and_resolve_check_the_state_that_was_seen",),
+    broken_windows.ZeroWindowNeverEnds: ("a_window_of_zero_ends_immediately_and_the_key_starts_a_new_cycle",),
     broken_windows.CountsFromTheEnd: ("a_window_may_start_at_the_claim_for_success_and_failure",),
     broken_latest.ComparesTimestampsOnly: (
         "any_order_and_repetition_of_a_history_ends_in_the_same_state",
@@ -204,25 +204,25 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
         "older_events_do_not_restore_a_deleted_entity",
         "any_order_and_repetition_of_a_history_ends_in_the_same_state",
     ),
-    broken_latest.StaleEventsClaimNothing: ("a_stale_event_marks_its_message_as_known",),
+    broken_latest.StaleEventsSetNoMark: ("a_stale_event_marks_its_message_as_known",),
     broken_latest.IgnoresOtherContent: ("a_known_message_is_a_duplicate_or_a_mismatch",),
     broken_latest.SharesMessages: ("entities_do_not_share_messages",),
     broken_latest.OneTierOnly: ("a_republished_event_is_a_duplicate_and_may_still_update_the_state",),
-    broken_latest.TheSameAgainIsStale: ("events_without_an_id_are_identified_by_their_order",),
+    broken_latest.RepeatedEventIsStale: ("events_without_an_id_are_identified_by_their_order",),
     broken_latest.AppliesTheFuture: ("a_future_event_is_parked_and_stores_nothing",),
-    broken_latest.ClaimsWhatItParks: ("a_future_event_is_parked_and_stores_nothing",),
-    broken_latest.KeepsMarksForEver: ("marks_expire_and_are_deleted_in_batches",),
-    broken_latest.KeepsDeletedForEver: ("the_tombstone_of_a_deleted_entity_expires",),
+    broken_latest.MarksWhatItParks: ("a_future_event_is_parked_and_stores_nothing",),
+    broken_latest.NeverExpiresMarks: ("marks_expire_and_are_deleted_in_batches",),
+    broken_latest.NeverExpiresTombstones: ("the_tombstone_of_a_deleted_entity_expires",),
     broken_latest.ExpiresWhatCameBack: ("the_tombstone_of_a_deleted_entity_expires",),
     broken_latest.NeverSweeps: ("a_store_in_use_expires_old_data",),
-    broken_latest.JudgesByWhatWasThereBefore: (
+    broken_latest.IgnoresEarlierEventsOfTheBatch: (
         "a_batch_equals_single_deliveries",
         "any_order_and_repetition_of_a_history_ends_in_the_same_state",
     ),
     broken_latest.AnswersByEntity: ("a_batch_equals_single_deliveries",),
-    broken_latest.LooksAtTheFirstThousand: ("large_and_empty_batches_work",),
-    broken_latest.ListsEverybodys: ("entities_with_a_value_are_listed_in_pages",),
-    broken_latest.ListsTheDead: ("entities_with_a_value_are_listed_in_pages",),
+    broken_latest.ReadsOnlyTheFirstPage: ("large_and_empty_batches_work",),
+    broken_latest.ListsAllScopes: ("entities_with_a_value_are_listed_in_pages",),
+    broken_latest.ListsDeletedEntities: ("entities_with_a_value_are_listed_in_pages",),
     broken_latest.ListsAsWritten: ("entities_with_a_value_are_listed_in_pages",),
     broken_latest.ShowsWhatHasExpired: ("marks_are_listed_until_they_expire",),
     broken_latest.LooksThenWrites: (
@@ -241,9 +241,9 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
         "concurrent_writers_lose_no_counts",
     ),
     broken_counts.BorrowsTheCounts: ("counters_are_read_as_they_were_written",),
-    broken_counts.SignsTheVisitorsBook: ("saving_no_rows_returns_the_time_and_writes_nothing",),
-    broken_counts.TellsItsOwnTime: ("the_time_is_that_of_the_store",),
-    broken_counts.ShowsCountsForEver: ("old_rows_are_hidden_and_deleted",),
+    broken_counts.WritesOnEmptySave: ("saving_no_rows_returns_the_time_and_writes_nothing",),
+    broken_counts.ReturnsTheMachinesTime: ("the_time_is_that_of_the_store",),
+    broken_counts.NeverExpiresCounts: ("old_rows_are_hidden_and_deleted",),
 }
 
 NEED_ANOTHER_FACTORY = {
@@ -255,26 +255,26 @@ NEED_ANOTHER_FACTORY = {
     "processes_that_deliver_a_history_end_in_the_same_state",
     "counters_survive_reopening",
 }
-"""Caught further down: what is broken there is not one store, but how several share a place."""
+"""Tested further down: there, the bug is not in one store but in how several stores share a directory."""
 
 CASES = [(kind, name) for kind, names in CAUGHT_BY.items() for name in names]
 
-both_colours = pytest.mark.parametrize("mode", ["blocking", "asyncio"])
+both_modes = pytest.mark.parametrize("mode", ["blocking", "asyncio"])
 
 
 @pytest.fixture(autouse=True)
 def _without_shrinking() -> Iterator[None]:
-    """That a history fails is enough here; to find the shortest takes longer than all the rest."""
+    """It is enough that a history fails; shrinking it would take longer than all the rest."""
     chosen = settings.get_current_profile_name()
-    settings.register_profile("only whether", settings.get_profile(chosen), phases=(Phase.generate,), print_blob=False)
-    settings.load_profile("only whether")
+    settings.register_profile("no shrinking", settings.get_profile(chosen), phases=(Phase.generate,), print_blob=False)
+    settings.load_profile("no shrinking")
     yield
     settings.load_profile(chosen)
 
 
 @pytest.mark.rival(1, 2, 5, 18, 20, 22, 23, 24)
 @pytest.mark.fault("F36", "F40", "F41", "F42", "F66")
-@both_colours
+@both_modes
 @pytest.mark.parametrize(("kind", "name"), CASES, ids=[f"{kind.__name__}-{name}" for kind, name in CASES])
 def test_the_kit_catches(kind: type[MemoryStore], name: str, mode: str, tmp_path: Path) -> None:
     class Kit(InMemory):
@@ -286,22 +286,22 @@ def test_the_kit_catches(kind: type[MemoryStore], name: str, mode: str, tmp_path
 
 @pytest.mark.rival(1)
 def test_the_kit_catches_answers_without_a_lock(tmp_path: Path) -> None:
-    """Only where threads meet: on a loop nothing comes between the two steps."""
+    """Only in threads: on an event loop nothing runs between the two steps."""
 
     class Kit(InMemory):
-        kind = broken_ways.AnswersAtOnceInTwoSteps
+        kind = broken_ways.InlineInTwoSteps
 
     assert_caught(Kit(), "of_many_inline_claims_exactly_one_acquires", "blocking", tmp_path)
 
 
-def test_every_broken_store_is_shown_to_the_kit_and_every_check_is_shown_a_broken_store() -> None:
+def test_every_broken_store_is_tested_and_every_check_has_a_broken_store() -> None:
     checks = {name.removeprefix("test_") for name in dir(InMemory) if name.startswith("test_")}
     stores = {
         kind
         for module in (
             broken,
             broken_counts,
-            broken_glances,
+            broken_lookups,
             broken_latest,
             broken_trails,
             broken_ways,
@@ -311,22 +311,22 @@ def test_every_broken_store_is_shown_to_the_kit_and_every_check_is_shown_a_broke
         if isinstance(kind, type)
     }
     kinds = {kind for kind in stores if issubclass(kind, MemoryStore) and not kind.__subclasses__()}
-    apart = {broken_ways.UnlockedFiles, broken_ways.AnswersAtOnceInTwoSteps, broken_latest.SpelledRightly}
-    assert set(CAUGHT_BY) | apart == kinds
-    at_once = {"of_many_inline_claims_exactly_one_acquires"}
-    assert {name for _, name in CASES} | NEED_ANOTHER_FACTORY | at_once == checks
+    tested_separately = {broken_ways.UnlockedFiles, broken_ways.InlineInTwoSteps, broken_latest.StepwiseUnaltered}
+    assert set(CAUGHT_BY) | tested_separately == kinds
+    caught_below = {"of_many_inline_claims_exactly_one_acquires"}
+    assert {name for _, name in CASES} | NEED_ANOTHER_FACTORY | caught_below == checks
 
 
-class Strangers(InMemory):
-    """Says that two stores share a place, but each has data of its own, which nobody keeps."""
+class SeparateStores(InMemory):
+    """Claims that two stores share a directory, but each has its own data in memory."""
 
     durable = True
 
-    def open(self, place: Path, clock: Clock) -> MemoryStore:
+    def open(self, directory: Path, clock: Clock) -> MemoryStore:
         return MemoryStore(clock=clock)
 
 
-@both_colours
+@both_modes
 @pytest.mark.parametrize(
     "name",
     [
@@ -338,23 +338,23 @@ class Strangers(InMemory):
     ],
 )
 def test_the_kit_catches_stores_that_share_nothing(name: str, mode: str, tmp_path: Path) -> None:
-    assert_caught(Strangers(), name, mode, tmp_path)
+    assert_caught(SeparateStores(), name, mode, tmp_path)
 
 
 class Unlocked(InMemory):
-    """Opened again by name in the children."""
+    """Child processes open it again by its name."""
 
     shared = True
     kind: ClassVar[type[MemoryStore]] = broken_ways.UnlockedFiles
 
-    def open(self, place: Path, clock: Clock) -> MemoryStore:
+    def open(self, directory: Path, clock: Clock) -> MemoryStore:
         store = broken_ways.UnlockedFiles(clock=clock)
-        store.folder = place
+        store.folder = directory
         return store
 
 
 @pytest.mark.rival(18)
-@both_colours
+@both_modes
 @pytest.mark.parametrize(
     "name",
     [
@@ -366,21 +366,21 @@ def test_the_kit_catches_processes_that_share_files_without_a_lock(name: str, mo
     assert_caught(Unlocked(), name, mode, tmp_path)
 
 
-class SpelledRightly(InMemory):
-    """What the broken guards alter is sound before they do: all checks of the guard pass."""
+class StepwiseUnaltered(InMemory):
+    """The guard that the broken stores alter is sound: all its checks pass."""
 
-    kind: ClassVar[type[MemoryStore]] = broken_latest.SpelledRightly
+    kind: ClassVar[type[MemoryStore]] = broken_latest.StepwiseUnaltered
 
 
 @pytest.mark.parametrize("name", sorted({name for kind, names in CAUGHT_BY.items() for name in names
-                                         if issubclass(kind, broken_latest.Spelled)}))  # fmt: skip
+                                         if issubclass(kind, broken_latest.Stepwise)}))  # fmt: skip
 def test_the_guard_that_the_broken_ones_alter_is_sound(name: str, tmp_path: Path) -> None:
-    getattr(SpelledRightly(), f"test_{name}")("blocking", tmp_path)
+    getattr(StepwiseUnaltered(), f"test_{name}")("blocking", tmp_path)
 
 
-def assert_caught(kit: InMemory, name: str, mode: str, place: Path) -> None:
+def assert_caught(kit: InMemory, name: str, mode: str, directory: Path) -> None:
     with pytest.raises(AssertionError) as caught:
-        getattr(kit, f"test_{name}")(mode, place)
+        getattr(kit, f"test_{name}")(mode, directory)
     said = str(caught.value).partition("\n")[0]
     assert said, "a check must say what is wrong"
     print(f"{kit.kind.__name__}: {kit.kind.__doc__} Caught by {name} ({mode}): {said:.160}")

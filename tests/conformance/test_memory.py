@@ -11,12 +11,12 @@ class TestMemoryStore(InMemory): ...
 
 
 class TestMemoryStoreOnItsOwnClock(InMemory):
-    """As a store on a server has to be tested: with short real leases."""
+    """With short leases in real time, as a store on a server is tested."""
 
     fake_clock = False
 
-    def open(self, place: Path, clock: Clock) -> MemoryStore:
-        store = self.stores.get(place)
+    def open(self, directory: Path, clock: Clock) -> MemoryStore:
+        store = self.stores.get(directory)
         if store is None:
-            store = self.stores[place] = MemoryStore()
+            store = self.stores[directory] = MemoryStore()
         return store

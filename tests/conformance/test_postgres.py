@@ -28,7 +28,7 @@ SOAKING = os.environ.get("ONCEWARD_HYPOTHESIS_PROFILE") == "soak"
 
 
 class InBatches(PostgresTable):
-    """Also what comes alone goes the way of a batch of one."""
+    """Handles a single request as a batch of one."""
 
     async def _apply_one(
         self, wire: PostgresConnection, request: AnyRequest, now: int | None, deadline: float
@@ -37,19 +37,19 @@ class InBatches(PostgresTable):
 
 
 class LooksFirst(PostgresTable):
-    """As if every claim came after many that only had to be looked up."""
+    """Looks up every key before claiming it, as after many replays."""
 
     hits_before_lookup = 0
 
 
 class Hooks(StoreFactory):
-    """They look past the store, and past a pooler, at the server itself."""
+    """Hooks that query the server directly, not through the store or a pooler."""
 
     url = postgres.URL
     table: type[PostgresTable] = PostgresTable
 
     def open(self, directory: Path, clock: Clock) -> PostgresStore:
-        theirs = clock if isinstance(clock, FakeClock) else None  # else the server's own decides
+        theirs = clock if isinstance(clock, FakeClock) else None  # else the server's own clock
         store = PostgresStore(os.environ[self.url], schema=schema_of(directory), migrate=True, clock=theirs)
         store._table = self.table(store._table.statements, store._table._salt)
         return store
@@ -60,7 +60,7 @@ class Hooks(StoreFactory):
         return None if row is None else {name: row[name] for name in row if name not in IN_ANOTHER_SHAPE}
 
     def writes(self, directory: Path) -> int:
-        """Where each row lies, who wrote it, and who has locked it."""
+        """Return a hash of each row's location, writer and locker."""
         versions = "SELECT coalesce(string_agg(concat(ctid, xmin, xmax), ',' ORDER BY ctid), '') FROM"
         tables = [f'"{schema_of(directory)}".onceward_{name}' for name in postgres.TABLES]
         return hash(tuple(execute(f"{versions} {table}")[0][0] for table in tables))
@@ -94,7 +94,7 @@ class TestPostgresStoreBehindPgBouncer(Hooks, StoreConformance):
 @pytest.mark.usefixtures("postgres")
 @pytest.mark.fault("F43")
 class TestPostgresStoreOnItsOwnClock(Hooks, FencingChecks, ReplyChecks):
-    """Nobody here knows what time it is: the server says."""
+    """The time comes from the server."""
 
     fake_clock = False
 

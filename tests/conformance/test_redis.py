@@ -12,7 +12,7 @@ class TestValkey(OnRedis):
 
 
 class WithoutTheLongOnes(OnRedis):
-    """The table was compared at length in fake time."""
+    """The long checks run in fake time only."""
 
     test_random_histories_agree_with_the_state_table = None  # type: ignore[assignment]
     test_processes_never_own_a_key_at_the_same_time = None  # type: ignore[assignment]
@@ -20,22 +20,22 @@ class WithoutTheLongOnes(OnRedis):
 
 
 class TestValkeyInItsOwnTime(WithoutTheLongOnes):
-    """Leases and windows by the server's clock, as in real life."""
+    """Leases and windows by the server's clock, as in production."""
 
     fake_clock = False
 
 
-class InOneColour(WithoutTheLongOnes):
-    """How calls get there was seen on Valkey: here it is about what the server does with them."""
+class InOneMode(WithoutTheLongOnes):
+    """One mode is enough for older servers: both modes run on Valkey."""
 
     def pytest_generate_tests(self, metafunc: Any) -> None:
         if "mode" in metafunc.fixturenames:
             metafunc.parametrize("mode", ["blocking"])
 
 
-class TestRedis7(InOneColour):
+class TestRedis7(InOneMode):
     kind = "redis7"
 
 
-class TestRedis6(InOneColour):
+class TestRedis6(InOneMode):
     kind = "redis6"

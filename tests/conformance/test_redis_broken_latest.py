@@ -1,4 +1,4 @@
-"""Newest wins on Redis: the Lua agrees with the rule in Python, and is caught when it is wrong by one line."""
+"""Latest wins on Redis: the Lua script agrees with the rule in Python, and the kit catches every wrong line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from onceward.testing.conformance.harness import DAY, HOUR, id_of
 from onceward.testing.conformance.latest import ENTITIES, RETENTION, Deliverer
 from onceward.testing.conformance.latest_histories import batches, random_events, shuffled_with_repeats
 from tests.conformance.on_redis import OnRedis, prefix
-from tests.conformance.test_redis_broken import Slip, Slipped
+from tests.conformance.test_redis_broken import Bug, WithBug
 from tests.servers.language import backwards
 from tests.servers.redis import RedisServer, shared
 
@@ -30,15 +30,15 @@ PUBLISHED_AGAIN = "a_republished_event_is_a_duplicate_and_may_still_update_the_s
 ANY_ORDER = "any_order_and_repetition_of_a_history_ends_in_the_same_state"
 
 
-def latest(right: str, wrong: str, caught_by: str) -> Slip:
-    return Slip("latest", right, wrong, caught_by)
+def latest(right: str, wrong: str, caught_by: str) -> Bug:
+    return Bug("latest", right, wrong, caught_by)
 
 
-SLIPS = {
+BUGS = {
     "compares the timestamp only": latest(
         IS_NEWER, "local is_newer = not before or is_greater(sub(order, 1, 11), sub(before, 1, 11))", ANY_ORDER,
     ),
-    "compares the timestamp only, one part after the other": latest(
+    "compares the timestamp only, not the other parts": latest(
         IS_NEWER, "local is_newer = not before or is_greater(sub(order, 1, 11), sub(before, 1, 11))",
         "parts_decide_in_their_order_and_a_missing_one_is_lowest",
     ),
@@ -65,58 +65,58 @@ SLIPS = {
         "for i = 1, math.min(#a, #b) do", "if #a ~= #b then return #a > #b end\n  for i = 1, #a do",
         "orders_are_compared_byte_by_byte",
     ),
-    "dedupe decides about the state": latest(
+    "duplicates never change the state": latest(
         "if is_newer then write_state", "if is_newer and not name then write_state", PUBLISHED_AGAIN,
     ),
-    "dedupe decides about the state, in any order": latest(
+    "duplicates never change the state, in any order": latest(
         "if is_newer then write_state", "if is_newer and not name then write_state", ANY_ORDER,
     ),
-    "a delete leaves nothing behind": latest(
+    "a delete leaves no tombstone": latest(
         "local ends = not exists and DELETED_END or nil",
         "if not exists then return redis.call('DEL', key) end\n  local ends",
         "older_events_do_not_restore_a_deleted_entity",
     ),
-    "a deleted entity is kept for ever": latest(
+    "tombstones never expire": latest(
         "if expires_at > 0 and expires_at <= now then return nil, '' end", "",
         "the_tombstone_of_a_deleted_entity_expires",
     ),
-    "what came back expires": latest(
+    "a restored entity expires": latest(
         "bytes(ends or 0)", "bytes(DELETED_END)",
         "the_tombstone_of_a_deleted_entity_expires",
     ),
-    "marks are known for ever": latest(
+    "marks never expire": latest(
         "if s and number(sub(s, 9, 16)) > now then", "if s then", "marks_expire_and_are_deleted_in_batches",
     ),
-    "a stale event claims nothing": latest(
+    "a stale event sets no mark": latest(
         "if has_message == 1 and not seen then", "if has_message == 1 and not seen and is_newer then",
         "a_stale_event_marks_its_message_as_known",
     ),
-    "messages are not claimed at all": latest(
+    "messages set no mark": latest(
         "if has_message == 1 and not seen then", "if false then", DUPLICATE,
     ),
     "other content is a duplicate": latest(
         "if seen ~= content and byte(seen) == byte(content) then return MISMATCH end", "", DUPLICATE,
     ),
     "events are not known": latest("not seen and has_event == 1 and read_mark(event) or nil", "nil", PUBLISHED_AGAIN),
-    "an event published again leaves its message unknown": latest(
+    "a republished event sets no mark for its message": latest(
         "if has_message == 1 and not seen then", "if has_message == 1 and not seen and not known then", PUBLISHED_AGAIN,
     ),
-    "published again counts as applied": latest(
+    "a republished event counts as applied": latest(
         "return is_new and name + APPLIES + conflict or name", "return name + APPLIES + conflict", PUBLISHED_AGAIN,
     ),
-    "the same again is stale": latest(
+    "a repeated event is stale": latest(
         "order == before and DUPLICATE_MESSAGE or STALE", "STALE", "events_without_an_id_are_identified_by_their_order",
     ),
     "the future is applied": latest(
         "elseif now < not_before then", "elseif false then",
         "a_future_event_is_parked_and_stores_nothing",
     ),
-    "what is parked is known": latest(
+    "a parked event is marked as known": latest(
         "    return EVENT_PARKED",
         "    put(message, bytes(now) .. bytes(MARKS_END) .. content)\n    return EVENT_PARKED",
         "a_future_event_is_parked_and_stores_nothing",
     ),
-    "a conflict is not told": latest(
+    "a conflict is not reported": latest(
         "order ~= before and sub(order, 1, -CONTENT - 1)", "false and sub(order, 1, -CONTENT - 1)",
         "a_tie_is_decided_by_content_whichever_comes_first",
     ),
@@ -128,16 +128,16 @@ SLIPS = {
 
 
 @pytest.mark.mission("E2", "E3", "E4", "E6", "E7")
-@pytest.mark.parametrize("what", SLIPS)
+@pytest.mark.parametrize("what", BUGS)
 def test_the_kit_catches(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    caught(SLIPS[what], tmp_path, monkeypatch)
+    caught(BUGS[what], tmp_path, monkeypatch)
 
 
-def caught(slip: Slip, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kit = Slipped(slip)
+def caught(bug: Bug, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kit = WithBug(bug)
     monkeypatch.setattr("onceward.stores.redis.calls.script", kit.script)
     with pytest.raises(AssertionError) as error:
-        getattr(kit, f"test_{slip.caught_by}")("blocking", place)
+        getattr(kit, f"test_{bug.caught_by}")("blocking", directory)
     assert str(error.value), "a check must say what is wrong"
 
 
@@ -146,7 +146,7 @@ def caught(slip: Slip, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def foreign(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[RedisServer]:
-    """A server on which Lua says that z comes before a. Children of a test find it, too."""
+    """A server on which Lua sorts z before a. Child processes of a test find it, too."""
     with monkeypatch.context() as patch:
         for name, value in backwards(tmp_path_factory.mktemp("language")).items():
             patch.setenv(name, value)
@@ -170,18 +170,18 @@ def test_the_language_of_a_server_does_not_matter(
 # ── the rule in Lua and the rule in Python ──────────────────────────────────────────────────────────────────────────
 
 
-def troubled(dice: Random, clock: FakeClock, size: int) -> list[EventDelivery]:
-    """A history with all that a store may be given: also other content under known ids, and the future."""
+def difficult_history(dice: Random, clock: FakeClock, size: int) -> list[EventDelivery]:
+    """Return a history with everything that a store may get: also other content under known ids, and future events."""
     given = random_events(dice, size)
     for _ in range(size // 2):
         one, other = dice.sample(given, 2)
-        stranger = replace(one, order=one.order[:-CONTENT_BYTES] + b"\2" + one.order[1 - CONTENT_BYTES :])
+        other_encoder = replace(one, order=one.order[:-CONTENT_BYTES] + b"\2" + one.order[1 - CONTENT_BYTES :])
         given += [
             replace(one, message=other.message, event=one.event),
             replace(one, event=other.event, order=other.order),
             replace(one, not_before=clock.now() + dice.choice((-DAY, HOUR, 8 * DAY, 2**60))),
             replace(one, not_before=-(2**50)),
-            stranger,
+            other_encoder,
         ]
     return [replace(one, id=id_of(one.entity)) for one in given]
 
@@ -189,13 +189,13 @@ def troubled(dice: Random, clock: FakeClock, size: int) -> list[EventDelivery]:
 @pytest.mark.mission("E3", "E6")
 @pytest.mark.parametrize("seed", range(8))
 def test_every_answer_is_that_of_the_rule_in_python(seed: int, tmp_path: Path) -> None:
-    """A mark may turn up under several entities here, which no client sends: both go in order, and agree."""
+    """Here a mark may occur under several entities, which no client sends: both process it in order, and agree."""
     dice, clock = Random(seed), FakeClock()
     store = RedisStore(shared().url(), prefix=prefix(tmp_path), clock=clock)
     run(store.open(ThreadRuntime()))
     model, real = Deliverer(MemoryStore(clock=clock)), Deliverer(store)
     seen: set[LatestDecision] = set()
-    for batch in batches(dice, shuffled_with_repeats(dice, troubled(dice, clock, 60))):
+    for batch in batches(dice, shuffled_with_repeats(dice, difficult_history(dice, clock, 60))):
         wanted = run(model.send(*batch))
         assert run(real.send(*batch)) == wanted
         seen.update(answer.decision for answer in wanted)
@@ -203,4 +203,4 @@ def test_every_answer_is_that_of_the_rule_in_python(seed: int, tmp_path: Path) -
         assert run(store.latest(ids, timeout=5)) == run(model.store.latest(ids, timeout=5))
         clock.advance_microseconds(dice.choice((0, 0, 0, 1, HOUR, HOUR, DAY, RETENTION.marks, RETENTION.deleted)))
     run(store.close())
-    assert seen == set(LatestDecision) - {LatestDecision.SKEW}, "a history in which little happens shows little"
+    assert seen == set(LatestDecision) - {LatestDecision.SKEW}, "the history must produce every decision"

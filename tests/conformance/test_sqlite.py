@@ -21,10 +21,10 @@ class TestSQLiteStore(StoreConformance):
         with connected(directory) as raw:
             raw.row_factory = sqlite3.Row
             row = raw.execute("SELECT * FROM onceward_records WHERE id = ?", (id,)).fetchone()
-        return None if row is None else {name: row[name] for name in row.keys() if name not in IN_ANOTHER_SHAPE}  # noqa: SIM118 (a Row is no dict)
+        return None if row is None else {name: row[name] for name in row.keys() if name not in IN_ANOTHER_SHAPE}  # noqa: SIM118 (a Row is not a dict)
 
     def writes(self, directory: Path) -> int:
-        """Looked at from outside: to open the file in this process would drop the store's locks."""
+        """Use the file status: opening the file in this process would drop the store's locks."""
         files = [file.stat() for file in sorted(directory.glob("once.db*")) if not file.name.endswith("-shm")]
         return hash(tuple((file.st_size, file.st_mtime_ns) for file in files))
 

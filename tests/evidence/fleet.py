@@ -25,7 +25,7 @@ from onceward.runtime import bridge
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.conformance.runtimes import RUNTIME_KINDS
 from onceward.testing.history import FileLog, Operation, Recorder, mark_ended, read_logs
-from onceward.testing.history.load import Worker
+from onceward.testing.history.load import LoadWorker
 from onceward.testing.history.storm import open_pair
 from tests.evidence.clocks import SharedClock
 from tests.evidence.tiny import TinyStore
@@ -54,7 +54,7 @@ def work(store: Store, dice: random.Random) -> None:
             async def pause(microseconds: int) -> None:
                 await runtime.sleep(microseconds / 1_000_000 / IDLENESS)
 
-            worker = Worker(own, heartbeat, dice, pause, time_unit=MOMENT)
+            worker = LoadWorker(own, heartbeat, dice, pause, time_unit=MOMENT)
             while os.getppid() == fleet:
                 await worker.step()
 

@@ -10,7 +10,19 @@ import msgspec
 from msgspec.structs import replace
 
 from onceward.protocol.record import AfterCrash, Record, RecordState
-from onceward.protocol.requests import Answer, ClaimRequest, Complete, Fail, Park, Release, Renewal, Resolution, Resolve, Validity, Verdict
+from onceward.protocol.requests import (
+    Answer,
+    ClaimRequest,
+    Complete,
+    Fail,
+    Park,
+    Release,
+    Renewal,
+    Resolution,
+    Resolve,
+    Validity,
+    Verdict,
+)
 from onceward.protocol.transitions import CLOCK_MARGIN, purgeable
 from onceward.testing.history import Forget, Lookup, Operation, Read, Request
 from onceward.testing.history.operation import LOOKUP_FIELDS, outcome, partial_record

@@ -14,7 +14,7 @@ from onceward.stores.cached import CachedStore
 from onceward.stores.memory.store import MemoryStore
 from onceward.testing.clock import FakeClock
 from onceward.testing.history import Operation, Report, check, storm
-from tests.conformance import broken, broken_glances, broken_ways
+from tests.conformance import broken, broken_lookups, broken_ways
 from tests.evidence.clocks import SharedClock
 from tests.evidence.fleet import sail
 from tests.evidence.runs import eager_threads
@@ -26,14 +26,14 @@ MONTH = 31 * 24 * HOUR
 UNSEEN: dict[type[MemoryStore], str] = {
     broken.CompletesWhatItsOwnerHas: "the load's completions do not say what their owner has",
     broken.TrustsTheCarriedRecord: "the same",
-    broken.WritesNothingWhenBrief: "the load's completions want to hear all",
-    broken.CompletesAgainWhenBrief: "the same",
+    broken.WritesNothingWithOmitRecord: "the load's completions want to hear all",
+    broken.CompletesAgainWithOmitRecord: "the same",
     broken.ReplaysWrite: "it writes what was there already, and no answer shows that",
     broken.IgnoresNewerVersions: "no request of this version makes a record of a newer one",
-    broken_ways.AnswersAtOnceToAnybody: "the load asks by the verbs, never at once",
-    broken_ways.AnswersAtOnceInTwoSteps: "as above",
+    broken_ways.InlineWithoutOwnerCheck: "the load asks by the verbs, never at once",
+    broken_ways.InlineInTwoSteps: "as above",
     broken_ways.BatchJoinsOnTheKeyAlone: "the load keeps to the port: one request a key a batch",
-    broken_ways.AnswersNobody: "the load asks for something in every batch",
+    broken_ways.AnswersEmptyRequests: "the load asks for something in every batch",
     broken_ways.PurgesNothing: "to delete too little is not wrong, only wasteful",
     broken_ways.ScanSkipsAtPageEnds: "what a page leaves out is not recorded",
     broken_ways.ScanByOffset: "as above",
@@ -41,10 +41,10 @@ UNSEEN: dict[type[MemoryStore], str] = {
     broken_ways.SortsWhatItFoundFirst: "as above",
     broken_ways.ScanIgnoresAge: "which records a page should hold is not looked at",
     broken_ways.CountsWithoutScopes: "counts are of many keys, and are not recorded",
-    broken_ways.WakesNobody: "to be woken is no answer",
+    broken_ways.NotifiesNoWatcher: "to be woken is no answer",
     broken_ways.Nameless: "a name is no answer",
-    broken_glances.GlanceShowsNothing: "to show nothing is always right: the key is claimed then",
-    broken_glances.GlanceIgnoresNewerVersions: "as IgnoresNewerVersions",
+    broken_lookups.LookupReturnsNothing: "to show nothing is always right: the key is claimed then",
+    broken_lookups.LookupIgnoresNewerVersions: "as IgnoresNewerVersions",
 }
 """And why. The conformance kit sees these."""
 
@@ -53,7 +53,7 @@ IN_FILES = frozenset({broken_ways.UnlockedFiles})
 
 SEEN = [
     kind
-    for module in (broken, broken_ways, broken_glances)
+    for module in (broken, broken_ways, broken_lookups)
     for kind in vars(module).values()
     if isinstance(kind, type)
     and issubclass(kind, MemoryStore)

@@ -149,7 +149,7 @@ class GetThenPut(SQLiteStore):
         cursor.execute("COMMIT")
 
 
-class SettlesForAnybody(SQLiteStore):
+class SettlesWithoutOwnerCheck(SQLiteStore):
     """Does not compare who owns the record with who settles it."""
 
     async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float, **_: Any) -> list[Answer]:
@@ -161,5 +161,5 @@ class SettlesForAnybody(SQLiteStore):
 
 
 STORES: dict[str, Callable[..., SQLiteStore]] = {
-    one.__name__: one for one in (SQLiteStore, GetThenPut, SettlesForAnybody)
+    one.__name__: one for one in (SQLiteStore, GetThenPut, SettlesWithoutOwnerCheck)
 }

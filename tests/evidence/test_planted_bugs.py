@@ -46,7 +46,7 @@ def test_a_planted_bug_is_found_among_threads(kind: type[MemoryStore]) -> None:
     [
         broken.BlindTakeOver,
         broken.MissingLeaseIsFree,
-        broken.CompletesForAnybody,
+        broken.CompletesWithoutOwnerCheck,
         broken.TokenResetByPurge,
         broken_ways.GetThenPut,
         broken_ways.PurgeDecidesThenDeletes,
@@ -76,7 +76,7 @@ def test_what_a_history_cannot_show_is_listed_and_everything_else_is_hunted() ->
     others = (broken_counts, broken_trails, broken_latest, broken_windows)  # no part of the load
     apart = {module.__name__ for module in others}
     hunted = {kind for kind in CAUGHT_BY if kind.__module__ not in apart}
-    by_hand = {broken_ways.UnlockedFiles, broken_ways.AnswersAtOnceInTwoSteps}
+    by_hand = {broken_ways.UnlockedFiles, broken_ways.InlineInTwoSteps}
     assert {*SEEN, *UNSEEN, *IN_FILES} == {*hunted, *by_hand}
 
 

@@ -59,7 +59,7 @@ def test_the_same_search_finds_a_store_that_looks_first_and_writes_later(race: s
 
 
 def test_the_same_search_finds_a_store_that_lets_a_replaced_owner_settle() -> None:
-    explored = explore("completes", "SettlesForAnybody", bound=INTERRUPTIONS)
+    explored = explore("completes", "SettlesWithoutOwnerCheck", bound=INTERRUPTIONS)
     assert explored.orders > 0
     assert "Race condition found" in explored.broken
     assert any("acquired" in ending and "owner ok" in ending for ending in explored.endings)

@@ -1,8 +1,8 @@
-"""Eight workers on one PostgreSQL, which is killed, started again and stopped under them.
+"""Eight workers on one PostgreSQL server, which is killed, restarted and paused while they work.
 
-Every key is delivered to two workers. One half of the work is done within the worker's own transaction; the other half
-is claimed first and completed in the transaction. A worker notes a delivery in a file of its own once it is done, as a
-broker would take an acknowledgement; what fails is delivered again.
+Every key is delivered to two workers. Half of the work runs within the worker's own transaction; the other half is
+claimed first and completed in the transaction. Each worker logs a finished delivery in its own file, like an
+acknowledgement to a broker. Failed deliveries are repeated.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from onceward.stores.postgres import PostgresStore
 from tests.servers.postgres import Postgres, execute
 
 WORKERS = 8
-BREATH = 0.05  # seconds before what failed is delivered again
-PATIENCE = 240.0  # seconds in which the crew must be done
+RETRY_PAUSE = 0.05  # seconds before failed deliveries are repeated
+PATIENCE = 240.0  # seconds in which all workers must finish
 
 
 class Report(NamedTuple):
-    """What was really done."""
+    """What the tables and logs contain at the end."""
 
     keys: int
     acknowledged: int
@@ -42,7 +42,7 @@ class Report(NamedTuple):
 
 
 def work(url: str, first: int, keys: int, log: Path) -> None:
-    """One worker: its share of the deliveries, again and again until each is done."""
+    """Run one worker: repeat its share of the deliveries until each is done."""
     failures = 0
     share = [number % keys for number in range(first * keys // WORKERS, first * keys // WORKERS + 2 * keys // WORKERS)]
     with Once(PostgresStore(url), lease="3s") as once, log.open("w") as done:
@@ -60,7 +60,7 @@ def work(url: str, first: int, keys: int, log: Path) -> None:
                 else:
                     print(number, file=done, flush=True)
             waiting = again
-            time.sleep(BREATH if again else 0)
+            time.sleep(RETRY_PAUSE if again else 0)
         print(json.dumps({"failures": failures}), file=done, flush=True)
 
 
@@ -90,8 +90,8 @@ def insert(connection: Any, number: int) -> int:
     return number
 
 
-def run_crew(server: Postgres, folder: Path, *, keys: int, kills: int, pauses: int) -> Report:
-    """Start the crew, disturb the server, and look at what is in the tables afterwards."""
+def run_workers(server: Postgres, folder: Path, *, keys: int, kills: int, pauses: int) -> Report:
+    """Start the workers, disturb the server, and read the tables afterwards."""
     with Once(PostgresStore(server.url, migrate=True)) as once:
         once.run("ready", lambda: None)
     execute("CREATE TABLE effects (number bigint)", url=server.url)
@@ -109,7 +109,7 @@ def run_crew(server: Postgres, folder: Path, *, keys: int, kills: int, pauses: i
                 server.kill()
                 server.start()
         for one in pool:
-            assert one.wait(PATIENCE) == 0, "a worker ended with an error of its own"
+            assert one.wait(PATIENCE) == 0, "a worker ended with an error"
     finally:
         for one in pool:
             one.send_signal(signal.SIGKILL)
@@ -118,11 +118,11 @@ def run_crew(server: Postgres, folder: Path, *, keys: int, kills: int, pauses: i
 
 
 def await_done(server: Postgres, pool: list[subprocess.Popen[bytes]], folder: Path, deliveries: int) -> None:
-    """Until so many deliveries were acknowledged: disturbances come in the middle, however quick the machine is."""
+    """Wait for so many acknowledged deliveries, so that disturbances come in the middle of the work."""
     deadline = time.monotonic() + PATIENCE
     while sum(len(acknowledged(folder / f"{n}")) for n in range(WORKERS)) < deliveries:
-        assert time.monotonic() < deadline, "the crew does not get on"
-        assert any(one.poll() is None for one in pool), "the crew is gone"
+        assert time.monotonic() < deadline, "the workers make no progress"
+        assert any(one.poll() is None for one in pool), "all workers have ended"
         time.sleep(0.02)
 
 
@@ -132,13 +132,13 @@ def acknowledged(log: Path) -> list[int]:
 
 
 def audit(server: Postgres, folder: Path, keys: int) -> Report:
-    told = {number for n in range(WORKERS) for number in acknowledged(folder / f"{n}")}
+    delivered = {number for n in range(WORKERS) for number in acknowledged(folder / f"{n}")}
     failures = sum(json.loads((folder / f"{n}").read_text().splitlines()[-1])["failures"] for n in range(WORKERS))
     rows = Counter(number for (number,) in execute("SELECT number FROM effects", url=server.url))
     [(completed,)] = execute(
         "SELECT count(*) FROM onceward_records WHERE state = 'COMPLETED' AND key LIKE 'order %'", url=server.url
     )
-    return Report(keys, len(told), len(rows), max(rows.values()), completed, failures)
+    return Report(keys, len(delivered), len(rows), max(rows.values()), completed, failures)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A process with all its descendants, and an end for all of them at once."""
+"""A process with all its descendants, which can be killed together."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from tests.servers.private import _children
 
 
-class Family:
-    """Workers fork, and their children may lead groups of their own: none is to outlive the kill."""
+class ProcessTree:
+    """Workers fork, and their children may lead their own process groups: none may survive the kill."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         with log.open("ab") as output:
@@ -31,7 +31,7 @@ class Family:
         return found
 
     def kill(self) -> None:
-        """SIGKILL. Stopped first, so that nobody notices how the others die, or forks meanwhile."""
+        """Send SIGKILL to all. They are stopped first, so that none reacts to the death of another or forks."""
         if not self.ended:
             for number in (signal.SIGSTOP, signal.SIGKILL):
                 for member in self.members():
@@ -42,6 +42,6 @@ class Family:
         self._process.wait()
 
     def terminate(self) -> None:
-        """SIGTERM, to the one that we started: it tells the others."""
+        """Send SIGTERM to the process that we started, which ends the others."""
         self._process.terminate()
         self._process.wait()

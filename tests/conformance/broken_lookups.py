@@ -1,4 +1,4 @@
-"""Stores whose glance is broken on purpose: they show what a claim would not replay, or not what it would."""
+"""Stores whose lookup is broken on purpose: it returns what a claim would not replay, or not what it would."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from onceward.protocol.record import READER, Record, RecordState
 from onceward.stores.memory.store import MemoryStore
 
 
-class Glancing(MemoryStore):
-    """A MemoryStore whose rule for a glance may be altered."""
+class AlteredLookup(MemoryStore):
+    """A MemoryStore whose rule for a lookup may be altered."""
 
     def shows(self, record: Record, fingerprint: bytes, now: int) -> bool:
         return transitions.replays(record, fingerprint, now)
@@ -20,65 +20,65 @@ class Glancing(MemoryStore):
         return record if record and self.shows(record, fingerprint, self._clock.now()) else None
 
 
-class GlanceIgnoresTheWindow(Glancing):
-    """Shows results whose window is over."""
+class LookupIgnoresTheWindow(AlteredLookup):
+    """Returns results whose window has ended."""
 
     def shows(self, record: Record, fingerprint: bytes, now: int) -> bool:
         return super().shows(replace(record, valid_until=None), fingerprint, now)
 
 
-class GlanceIgnoresThePayload(Glancing):
-    """Shows the result of other work under the same key."""
+class LookupIgnoresThePayload(AlteredLookup):
+    """Returns the result of another payload under the same key."""
 
     def shows(self, record: Record, fingerprint: bytes, now: int) -> bool:
         return super().shows(record, b"", now)
 
 
-class GlanceIgnoresNewerVersions(Glancing):
-    """Shows what it does not understand."""
+class LookupIgnoresNewerVersions(AlteredLookup):
+    """Returns records of a version that it cannot read."""
 
     def shows(self, record: Record, fingerprint: bytes, now: int) -> bool:
         return super().shows(replace(record, min_reader=READER), fingerprint, now)
 
 
-class GlanceShowsWhatIsNotDone(Glancing):
-    """Shows whatever is there."""
+class LookupReturnsUnfinishedRecords(AlteredLookup):
+    """Returns the record in any state."""
 
     def shows(self, record: Record, fingerprint: bytes, now: int) -> bool:
         return super().shows(replace(record, state=RecordState.COMPLETED), fingerprint, now)
 
 
-class GlanceShowsFailures(Glancing):
-    """Takes what failed for good for done."""
+class LookupReturnsFailures(AlteredLookup):
+    """Treats a final failure as completed."""
 
     def shows(self, record: Record, fingerprint: bytes, now: int) -> bool:
         return super().shows(replace(record, state=RecordState.COMPLETED) if record.final else record, fingerprint, now)
 
 
-class GlanceNeverSlides(Glancing):
-    """Answers until the window ends, so that no replay ever extends it."""
+class LookupNeverSlides(AlteredLookup):
+    """Returns the record until the window ends, so that no replay ever extends it."""
 
     def shows(self, record: Record, fingerprint: bytes, now: int) -> bool:
         return super().shows(replace(record, slide=0), fingerprint, now)
 
 
-class GlanceShowsNothing(Glancing):
-    """Has a glance, but never uses it."""
+class LookupReturnsNothing(AlteredLookup):
+    """Has a lookup that never returns anything."""
 
     def shows(self, record: Record, fingerprint: bytes, now: int) -> bool:
         return False
 
 
-class GlanceLosesResults(Glancing):
-    """Shows that it was done, but not what came of it."""
+class LookupLosesResults(AlteredLookup):
+    """Returns the completed record without its result."""
 
     def lookup(self, id: bytes, fingerprint: bytes) -> Record | None:
         record = super().lookup(id, fingerprint)
         return record and replace(record, result=None)
 
 
-class GlanceWrites(Glancing):
-    """Counts who looked."""
+class LookupWrites(AlteredLookup):
+    """Counts the lookups in the record."""
 
     def lookup(self, id: bytes, fingerprint: bytes) -> Record | None:
         record = self._records.get(id)

@@ -1,4 +1,4 @@
-"""Sagas that die at every point, and at every pair of points, in one process; and what finds out if they are broken."""
+"""Sagas that crash at every point, and at every pair of points, in one process; broken sagas must be caught."""
 
 from __future__ import annotations
 
@@ -12,64 +12,75 @@ from onceward.sagas import claim as saga_claim
 from onceward.sagas import flow
 from onceward.sagas import journal as writing
 from onceward.sagas.definition import Plan
-from onceward.sagas.journal import Direction, Journal, JournalEntry, Progress, Undo, next_move
-from tests.chaos.saga_lives import DONE, EARLY, LOST, LOST_AND_REFUSED, REFUSED, Theatre, theatre, verified
-from tests.chaos.saga_stage import Scene, Wrong
+from onceward.sagas.journal import Direction, Journal, JournalEntry, StepProgress, Undo, next_move
+from tests.chaos.saga_simulation import (
+    DONE,
+    EARLY,
+    LOST,
+    LOST_AND_REFUSED,
+    REFUSED,
+    SagaSimulation,
+    saga_simulation_client,
+    verified,
+)
+from tests.chaos.saga_steps import Scenario, Wrong
 
 
 @pytest.fixture
-def stories() -> Iterator[Theatre]:
-    with theatre() as one:
+def simulation() -> Iterator[SagaSimulation]:
+    with saga_simulation_client() as one:
         yield one
 
 
 @pytest.mark.fault("F74", "F30")
 @pytest.mark.mission("A6")
-@pytest.mark.parametrize("settled", [lambda scene: scene, verified], ids=["do again", "verify"])
+@pytest.mark.parametrize("settled", [lambda scenario: scenario, verified], ids=["do again", "verify"])
 @pytest.mark.parametrize(
-    ("scene", "end"),
+    ("scenario", "end"),
     [(DONE, "COMPLETED"), (REFUSED, "FAILED"), (EARLY, "FAILED"), (LOST, "COMPLETED"), (LOST_AND_REFUSED, "FAILED")],
     ids=["done", "refused", "early", "lost", "lost and refused"],
 )
 def test_killed_at_every_point_it_is_all_done_or_all_undone(
-    stories: Theatre, scene: Scene, end: str, settled: Callable[[Scene], Scene]
+    simulation: SagaSimulation, scenario: Scenario, end: str, settled: Callable[[Scenario], Scenario]
 ) -> None:
-    ends = stories.everywhere(settled(scene))
+    ends = simulation.kill_everywhere(settled(scenario))
     assert set(ends) == {end}
-    assert ends[end] > 20, "else nothing was killed"
+    assert ends[end] > 20, "too few kills"
 
 
 @pytest.mark.fault("F74")
-def test_killed_at_every_point_and_again_at_every_point_of_the_next_life(stories: Theatre) -> None:
-    """All scenes of this file, too, in the soak."""
-    ends = stories.everywhere(Scene({"charge": "refused"}), twice=True)
+def test_killed_at_every_point_and_again_at_every_point_of_the_next_attempt(simulation: SagaSimulation) -> None:
+    """The soak runs all scenarios of this file like this."""
+    ends = simulation.kill_everywhere(Scenario({"charge": "refused"}), twice=True)
     assert set(ends) == {"FAILED"}
     assert ends["FAILED"] > 150
 
 
-def test_a_step_that_can_be_neither_repeated_nor_looked_up_parks_the_saga_if_it_was_cut_off(stories: Theatre) -> None:
-    ends = stories.everywhere(Scene(settled={"charge": "park"}), may_park=True)
+def test_a_step_that_can_be_neither_repeated_nor_looked_up_parks_the_saga_if_it_was_cut_off(
+    simulation: SagaSimulation,
+) -> None:
+    ends = simulation.kill_everywhere(Scenario(settled={"charge": "park"}), may_park=True)
     assert set(ends) == {"COMPLETED", "PARKED"}
     assert ends["PARKED"] == 4, "between its intent and its result, and nowhere else"
 
 
-def test_an_attempt_that_certainly_failed_does_not_settle_an_earlier_one_of_which_nobody_knows(
-    stories: Theatre,
+def test_an_attempt_that_certainly_failed_does_not_settle_an_earlier_one_with_unknown_outcome(
+    simulation: SagaSimulation,
 ) -> None:
-    """Undone, its effect would be left behind."""
-    offline = Scene({"charge": "offline"}, attempts=2)
-    assert stories.play(offline, (), may_park=True)[0] == "PARKED"
-    assert stories.play(verified(offline), ())[0] == "COMPLETED"
+    """If the saga were undone, the effect of the earlier attempt would remain."""
+    offline = Scenario({"charge": "offline"}, attempts=2)
+    assert simulation.run_killed_at(offline, (), may_park=True)[0] == "PARKED"
+    assert simulation.run_killed_at(verified(offline), ())[0] == "COMPLETED"
 
 
-# ── each of these breaks one promise, and has to be caught ──
+# ── each of these breaks one promise, and must be caught ──
 
 
 def forget_intents(monkeypatch: pytest.MonkeyPatch) -> None:
     sound = saga_claim.SagaClaim.write
 
     async def write(claim: saga_claim.SagaClaim) -> None:
-        if not any(line.progress is Progress.BEGUN for line in claim.journal.entries):
+        if not any(line.progress is StepProgress.BEGUN for line in claim.journal.entries):
             await sound(claim)
 
     monkeypatch.setattr(saga_claim.SagaClaim, "write", write)
@@ -80,7 +91,8 @@ def forget_results(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def noted(journal: Journal) -> dict[str, str]:
         forgetful = [
-            replace(one, progress=Progress.BEGUN) if one.progress is Progress.DONE else one for one in journal.entries
+            replace(one, progress=StepProgress.BEGUN) if one.progress is StepProgress.DONE else one
+            for one in journal.entries
         ]
         return sound(replace(journal, entries=tuple(forgetful)))
 
@@ -108,7 +120,7 @@ def undo_what_was_never_begun(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def undoing(journal: Journal, name: str, token: int) -> Journal:
         if journal.entry(name) is None:
-            journal = replace(journal, entries=(*journal.entries, JournalEntry(name, Progress.DONE, token)))
+            journal = replace(journal, entries=(*journal.entries, JournalEntry(name, StepProgress.DONE, token)))
         return sound(journal, name, token)
 
     monkeypatch.setattr(flow, "next_move", next_or_undo)
@@ -130,7 +142,7 @@ def let_a_failure_settle_the_attempt_before(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def run_again_without_looking(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a plain operation would: an intent without a result means nothing."""
+    """Ignore an intent without a result, as a plain operation would."""
 
     def careless(plan: Plan, journal: Journal) -> writing.Move:
         move = next_move(plan, journal)
@@ -140,21 +152,24 @@ def run_again_without_looking(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("broken", "scene"),
+    ("broken", "scenario"),
     [
         (forget_intents, DONE),
         (forget_results, DONE),
         (keep_the_direction_to_itself, REFUSED),
-        (undo_what_was_never_begun, Scene({"reserve": "refused"})),
-        (take_every_failure_for_certain, Scene({"charge": "lost", "ship": "lost"}, attempts=1)),
-        (let_a_failure_settle_the_attempt_before, Scene({"charge": "offline"}, attempts=2)),
-        (run_again_without_looking, Scene(settled={"charge": "park"})),
+        (undo_what_was_never_begun, Scenario({"reserve": "refused"})),
+        (take_every_failure_for_certain, Scenario({"charge": "lost", "ship": "lost"}, attempts=1)),
+        (let_a_failure_settle_the_attempt_before, Scenario({"charge": "offline"}, attempts=2)),
+        (run_again_without_looking, Scenario(settled={"charge": "park"})),
     ],
     ids=lambda one: getattr(one, "__name__", ""),
 )
 def test_a_saga_that_breaks_a_promise_is_caught(
-    stories: Theatre, monkeypatch: pytest.MonkeyPatch, broken: Callable[[pytest.MonkeyPatch], None], scene: Scene
+    simulation: SagaSimulation,
+    monkeypatch: pytest.MonkeyPatch,
+    broken: Callable[[pytest.MonkeyPatch], None],
+    scenario: Scenario,
 ) -> None:
     broken(monkeypatch)
     with pytest.raises((AssertionError, Wrong)):
-        stories.everywhere(scene, may_park=True)
+        simulation.kill_everywhere(scenario, may_park=True)

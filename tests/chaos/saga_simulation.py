@@ -1,4 +1,4 @@
-"""Sagas in one process that die as often as wanted, and are taken over: every point, and every pair of points."""
+"""Simulates crashes of sagas and their takeover in one process: at every point, and at every pair of points."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from onceward.runtime.bridge import run
 from onceward.sagas.journal import Journal, journal_from
 from onceward.stores import MemoryStore
 from onceward.testing.clock import FakeClock
-from tests.chaos.saga_stage import NAMES, Killed, Memory, Points, Scene, Stage, fault_of, order_of_undoing
+from tests.chaos.saga_steps import NAMES, Killed, Memory, Points, Scenario, ScenarioSteps, fault_of, order_of_undoing
 
 MANY = 200
-"""More lives than any saga needs."""
+"""More attempts than any saga needs."""
 
-DONE = Scene()
-REFUSED = Scene({"ship": "refused"})
-EARLY = Scene({"charge": "refused", "reserve": "stubborn"})
-LOST = Scene({"charge": "lost", "ship": "lost", "mail": "vain"})
-LOST_AND_REFUSED = Scene({"reserve": "lost", "charge": "vain", "ship": "refused"})
-SCENES = {
+DONE = Scenario()
+REFUSED = Scenario({"ship": "refused"})
+EARLY = Scenario({"charge": "refused", "reserve": "stubborn"})
+LOST = Scenario({"charge": "lost", "ship": "lost", "mail": "vain"})
+LOST_AND_REFUSED = Scenario({"reserve": "lost", "charge": "vain", "ship": "refused"})
+SCENARIOS = {
     "done": DONE,
     "refused": REFUSED,
     "early": EARLY,
@@ -34,13 +34,13 @@ SCENES = {
 }
 
 
-def verified(scene: Scene) -> Scene:
-    """With steps that are looked up instead of being repeated."""
-    return replace(scene, settled=dict.fromkeys(NAMES, "verify"))
+def verified(scenario: Scenario) -> Scenario:
+    """Return the scenario with steps that are verified instead of repeated."""
+    return replace(scenario, settled=dict.fromkeys(NAMES, "verify"))
 
 
-class Theatre:
-    """One client for all stories: each has a key of its own."""
+class SagaSimulation:
+    """One client for all simulated sagas: each has its own key."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -52,7 +52,7 @@ class Theatre:
         self._key: Any = None
 
     def _answer(self, request: AnyRequest) -> Any:
-        """Every call to the store is two points: not yet there, and there, but nobody heard the answer."""
+        """Every store call has two points: before it arrives, and after it, before the answer arrives."""
         if self._points is None:
             return self._sound(request)
         self._points()
@@ -64,16 +64,21 @@ class Theatre:
         record = run(self.once.store.read([self._key.id], timeout=1))[0].record
         return None if record is None else journal_from(record.note)
 
-    def play(self, scene: Scene, kills: tuple[int, ...], *, may_park: bool = False) -> tuple[str, list[int]]:
-        """The end of the saga that is killed at these points, one in each life; and how many each life has passed."""
+    def run_killed_at(
+        self, scenario: Scenario, kills: tuple[int, ...], *, may_park: bool = False
+    ) -> tuple[str, list[int]]:
+        """Run a saga that is killed at these points, one in each attempt.
+
+        Return its final state, and the number of points that each attempt has passed.
+        """
         remote, passed = Memory(), []
         for at in [*kills, *[None] * MANY]:
-            points = Points(at, strike)
+            points = Points(at, kill)
             self._points = points
-            stage = Stage(scene, remote, points, self.journal)
+            steps_of_scenario = ScenarioSteps(scenario, remote, points, self.journal)
             self.once.sagas.clear()
             self.once.recoverable.clear()
-            saga = self.once.saga("order", *stage.steps(), key="order:{order}")
+            saga = self.once.saga("order", *steps_of_scenario.steps(), key="order:{order}")
             self._key = saga.key(order=7)
             try:
                 saga.outcome(order=7)
@@ -96,16 +101,16 @@ class Theatre:
             raise AssertionError(f"killed at {kills}: {fault}; calls: {remote.calls()}")
         return state, passed
 
-    def everywhere(self, scene: Scene, *, twice: bool = False, may_park: bool = False) -> dict[str, int]:
-        """How often it ended in which state, killed at each point (and then at each point of the next life)."""
+    def kill_everywhere(self, scenario: Scenario, *, twice: bool = False, may_park: bool = False) -> dict[str, int]:
+        """Count the final states when killed at each point (and then at each point of the next attempt)."""
         ends: dict[str, int] = {}
         for first in count(1):
-            state, passed = self.play(scene, (first,), may_park=may_park)
+            state, passed = self.run_killed_at(scenario, (first,), may_park=may_park)
             ends[state] = ends.get(state, 0) + 1
-            if passed[0] < first:  # it was not killed any more: that were all points
+            if passed[0] < first:  # it was not killed: all points are done
                 break
             for second in count(1) if twice else ():
-                state, passed = self.play(scene, (first, second), may_park=may_park)
+                state, passed = self.run_killed_at(scenario, (first, second), may_park=may_park)
                 ends[state] = ends.get(state, 0) + 1
                 if passed[1] < second:
                     break
@@ -116,13 +121,13 @@ class Theatre:
         self.once.close(timeout=0)
 
 
-def strike() -> None:
+def kill() -> None:
     raise Killed
 
 
 @contextmanager
-def theatre() -> Iterator[Theatre]:
-    one = Theatre()
+def saga_simulation_client() -> Iterator[SagaSimulation]:
+    one = SagaSimulation()
     try:
         yield one
     finally:

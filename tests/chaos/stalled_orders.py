@@ -1,7 +1,7 @@
-"""Orders, of which the first is in the middle of its work for as long as nobody else has charged it.
+"""Orders whose first stays in the middle of its work until another worker has charged it.
 
-That is for ever, as its lease is renewed, unless the worker is paused or killed. If it was paused and goes on, it comes
-to the table after somebody else: with a claim that is no longer its own.
+Its lease is renewed, so it stalls until its worker is paused or killed. If the worker was paused and continues, it
+writes to the table after another worker, with a claim that it no longer owns.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from onceward.testing.storm import Event, HandlerResult, Setting
 from tests.chaos.orders import BUSY, WAIT, Orders, database
 
 FIRST = "order-1"
-LOOK = 0.01
-BEGUN = "begun"  # a file: somebody is in the middle of it
+POLL_INTERVAL = 0.01
+BEGUN = "begun"  # a file that exists as soon as a worker has begun the first order
 
 
 def is_charged(path: Path) -> bool:
-    """The first order."""
+    """Whether the first order is charged."""
     with closing(sqlite3.connect(path, timeout=BUSY)) as connection:
         return bool(connection.execute("SELECT 1 FROM charges WHERE order_id = ?", (FIRST,)).fetchall())
 
@@ -49,7 +49,7 @@ class Fenced(Orders):
                 with once.claim(event.id, name="charge", payload=event.body) as claim:
                     while event.id == FIRST and claim.attempt == 1 and not is_charged(path):
                         path.with_name(BEGUN).touch()
-                        time.sleep(LOOK)
+                        time.sleep(POLL_INTERVAL)
                     with connection:
                         connection.execute("BEGIN IMMEDIATE")
                         connection.execute("INSERT INTO charges VALUES (?, ?)", (event.id, event.body["cents"]))
@@ -67,7 +67,7 @@ class Fenced(Orders):
 
 
 class Unfenced(Fenced):
-    """Broken: it commits its row although it is told that the order is somebody else's. A kill does not show it."""
+    """Broken: it commits its row although it has lost the lease. A kill does not show this."""
 
     name = "unfenced"
 
@@ -77,7 +77,7 @@ class Unfenced(Fenced):
 
 
 class Unaware(Fenced):
-    """Its own clock does not tell it, as if it had been stopped right behind its last look: only the token is left."""
+    """Does not check its own clock, as if it were paused right after its last check: only the token protects it."""
 
     name = "unaware"
 
@@ -87,18 +87,18 @@ class Unaware(Fenced):
 
 
 class Tokenless(Unaware):
-    """Broken: its store completes for anybody, whatever the token."""
+    """Broken: its store completes without checking the token."""
 
     name = "tokenless"
 
     def worker(self, setting: Setting) -> Callable[[Event], HandlerResult]:
         settle = transitions.settle
 
-        def for_anybody(record: Record | None, request: Any, now: int) -> tuple[Record | None, Verdict]:
+        def without_owner_check(record: Record | None, request: Any, now: int) -> tuple[Record | None, Verdict]:
             owned = replace(request, token=record.token, nonce=record.nonce) if record else request
             return settle(record, owned, now)
 
-        transitions.settle = for_anybody
+        transitions.settle = without_owner_check
         return super().worker(setting)
 
 

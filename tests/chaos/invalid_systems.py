@@ -1,4 +1,4 @@
-"""Systems that do not keep the storm's contract, and one that is as quick as can be."""
+"""Systems that break the storm's contract, and one that is as fast as possible."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.chaos.orders import Orders
 
 
 class Instant(Orders):
-    """Answers at once, so that a kill often comes too late."""
+    """Returns immediately, so that a kill often comes too late."""
 
     name = "instant"
 
@@ -25,7 +25,7 @@ class Instant(Orders):
 
 
 class Ending(Instant):
-    """Its world ends."""
+    """Its events end."""
 
     name = "ending"
 
@@ -34,24 +34,24 @@ class Ending(Instant):
 
 
 class Mute(Instant):
-    """Its handler forgets to return what it says."""
+    """Its handler returns None."""
 
     name = "mute"
     says: Any = None
 
     def worker(self, setting: Setting) -> Callable[[Event], HandlerResult]:
-        return lambda event: cast("Answer", self.says)
+        return lambda event: cast("HandlerResult", self.says)
 
 
 class Misspelt(Mute):
-    """Its handler says what nobody knows."""
+    """Its handler returns an unknown kind."""
 
     name = "misspelt"
     says = HandlerResult(cast("Any", "exectued"))
 
 
 class Unaudited(Instant):
-    """Its audit breaks."""
+    """Its audit raises an exception."""
 
     name = "unaudited"
 
@@ -67,7 +67,7 @@ class Closed(Instant):
     @contextmanager
     def open(self, setting: Setting) -> Iterator[dict[str, str]]:
         if setting.folder:
-            raise ConnectionRefusedError("nobody is there")
+            raise ConnectionRefusedError("no server is running")
         yield {}
 
 

@@ -1,7 +1,7 @@
-"""A stage for sagas that die: four steps, a remote on which their effects can be counted, and points to be killed at.
+"""Steps of sagas that crash: four steps, a remote that counts their effects, and points at which to kill them.
 
-The points are numbered as they are passed: before and after every call to the store, and before and after every effect,
-of `do` and of `undo`. Who is killed at point n leaves the world as it was there.
+The points are numbered in the order in which they are passed: before and after every call to the store, and before and
+after every effect of `do` and `undo`. A process killed at point n changes nothing after it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from onceward import applied, not_applied, verify
 from onceward.sagas import Step, StepContext
-from onceward.sagas.journal import Direction, Journal, Progress
+from onceward.sagas.journal import Direction, Journal, StepProgress
 
 NAMES = ("reserve", "charge", "ship", "mail")
 KINDS = ("compensatable", "compensatable", "pivot", "retriable")
@@ -24,7 +24,7 @@ How = Literal["rerun", "verify", "park"]
 
 
 class Trouble(Exception):
-    """Says nothing about the effect."""
+    """The outcome of the effect is unknown."""
 
 
 class Offline(Exception):
@@ -32,15 +32,15 @@ class Offline(Exception):
 
 
 class Refused(Exception):
-    """The remote's last word."""
+    """The remote has refused finally."""
 
 
 class Killed(BaseException):
-    """In one process: as dead as it gets."""
+    """Simulates SIGKILL within one process."""
 
 
 class Wrong(BaseException):
-    """A promise is broken. No Exception: a saga would take it for a failure of the step that notices it."""
+    """A promise is broken. Not an Exception: a saga would treat it as a failure of the step."""
 
 
 def require(condition: bool, what: str) -> None:
@@ -49,13 +49,13 @@ def require(condition: bool, what: str) -> None:
 
 
 class Points:
-    """Counts the points that are passed, and strikes at one of them."""
+    """Counts the points that are passed, and kills at one of them."""
 
-    def __init__(self, at: int | None, strike: Callable[[], None]) -> None:
+    def __init__(self, at: int | None, kill: Callable[[], None]) -> None:
         self.at = at
         self.passed = 0
         self.dead = False
-        self._strike = strike
+        self._kill = kill
 
     def __call__(self) -> None:
         if self.dead:
@@ -63,11 +63,11 @@ class Points:
         self.passed += 1
         if self.passed == self.at:
             self.dead = True
-            self._strike()
+            self._kill()
 
 
 class Remote:
-    """What the steps change: a folder with a file for each effect, which every process sees."""
+    """The remote system: a folder with a file for each effect, visible to every process."""
 
     def __init__(self, folder: Path) -> None:
         self._effects = folder / "effects"
@@ -85,7 +85,7 @@ class Remote:
         return (self._effects / f"{name} {key}").exists()
 
     def note_call(self, name: str) -> int:
-        """Which call of this name it is."""
+        """Record the call, and return its number among the calls of this name."""
         (self._calls / f"{len(os.listdir(self._calls)):04} {name}").touch()  # noqa: PTH208 (twice as quick)
         return self.calls().count(name)
 
@@ -97,7 +97,7 @@ class Remote:
 
 
 class Memory(Remote):
-    """The same without a disk, for many runs in one process."""
+    """The same in memory, for many runs in one process."""
 
     def __init__(self) -> None:
         self._put: dict[tuple[str, str], None] = {}
@@ -123,10 +123,10 @@ class Memory(Remote):
         return sorted(name for name, _ in self._put)
 
 
-class Scene(Struct, frozen=True):
-    """How the steps behave, by their names; all others work at once.
+class Scenario(Struct, frozen=True):
+    """How the steps behave, by name; all others succeed immediately.
 
-    refused   raises Refused, whenever it is called
+    refused   always raises Refused
     lost      the first call takes effect, and raises Trouble
     vain      the first call raises Trouble, without an effect
     offline   the first call takes effect and raises Trouble, all others raise Offline
@@ -141,11 +141,13 @@ class Scene(Struct, frozen=True):
         return self.behaviours.get(name, "")
 
 
-class Stage:
-    """Makes the steps of a scene. `journal` reads what the store holds: what is written is checked when it counts."""
+class ScenarioSteps:
+    """Creates the steps of a scenario. `journal` reads the stored journal, which the steps check."""
 
-    def __init__(self, scene: Scene, remote: Remote, points: Points, journal: Callable[[], Journal | None]) -> None:
-        self.scene = scene
+    def __init__(
+        self, scenario: Scenario, remote: Remote, points: Points, journal: Callable[[], Journal | None]
+    ) -> None:
+        self.scenario = scenario
         self.remote = remote
         self.points = points
         self.journal = journal
@@ -154,7 +156,7 @@ class Stage:
         return tuple(self._step(name, kind) for name, kind in zip(NAMES, KINDS, strict=True))
 
     def _step(self, name: str, kind: Any) -> Step:
-        how = self.scene.settled.get(name, "rerun")
+        how = self.scenario.settled.get(name, "rerun")
         return Step(
             name,
             self.do,
@@ -164,22 +166,22 @@ class Stage:
             final=() if kind == "retriable" else Refused,
             not_applied=Offline,
             retry_delay=0,
-            max_attempts=self.scene.attempts,
+            max_attempts=self.scenario.attempts,
         )
 
     def do(self, step: StepContext) -> str:
-        self._intent_is_written(step, Progress.BEGUN)
+        self._intent_is_written(step, StepProgress.BEGUN)
         call = self.remote.note_call(step.name)
         self.points()
-        behaviour = self.scene.of(step.name)
+        behaviour = self.scenario.of(step.name)
         if behaviour == "refused":
             raise Refused(step.name)
         if behaviour == "offline" and call > 1:
             raise Offline(step.name)
         if behaviour == "vain" and call == 1:
             raise Trouble(step.name)
-        # Where a crash means "park", nothing knows a repetition when it sees one.
-        once_more = self.scene.settled.get(step.name) == "park"
+        # Under "park", the remote cannot recognise a repetition.
+        once_more = self.scenario.settled.get(step.name) == "park"
         self.remote.put(step.name, uuid.uuid4().hex if once_more else step.key)
         self.points()
         if behaviour in ("lost", "offline") and call == 1:
@@ -187,12 +189,12 @@ class Stage:
         return f"{step.name} of {step.input['order']}"
 
     def undo(self, step: StepContext) -> None:
-        journal = self._intent_is_written(step, Progress.UNDOING)
+        journal = self._intent_is_written(step, StepProgress.UNDOING)
         require(journal.direction is Direction.COMPENSATING, "the first undo comes before the direction")
         require(step.name in self.remote.calls(), "a step is undone that was never begun")
         call = self.remote.note_call(f"undo {step.name}")
         self.points()
-        if self.scene.of(step.name) == "stubborn" and call < 3:
+        if self.scenario.of(step.name) == "stubborn" and call < 3:
             raise Trouble(step.name)
         require(step.result == f"{step.name} of {step.input['order']}", "undo got another result")
         self.remote.take_back(step.name, step.key)
@@ -202,20 +204,20 @@ class Stage:
         self.points()
         return applied(f"{step.name} of {step.input['order']}") if self.remote.has(step.name, step.key) else not_applied
 
-    def _intent_is_written(self, step: StepContext, progress: Progress) -> Journal:
+    def _intent_is_written(self, step: StepContext, progress: StepProgress) -> Journal:
         journal = self.journal()
         line = None if journal is None else journal.entry(step.name)
         if journal is None or line is None or (line.progress, line.token) != (progress, step.token):
             raise Wrong(f"{step.name}: no intent in the store")
-        if progress is Progress.BEGUN and journal.direction is Direction.FORWARD:
+        if progress is StepProgress.BEGUN and journal.direction is Direction.FORWARD:
             earlier = journal.entries[: journal.entries.index(line)]
-            written = all(one.progress is Progress.DONE for one in earlier)
+            written = all(one.progress is StepProgress.DONE for one in earlier)
             require(written, "a result was not written before the next intent")
         return journal
 
 
 def fault_of(state: str, remote: Remote, *, may_park: bool = False) -> str | None:
-    """What is wrong with the end of a saga; None if nothing is."""
+    """Return what is wrong with the final state of a saga, or None."""
     effects = remote.effects()
     if state == "COMPLETED":
         return None if effects == sorted(NAMES) else f"all done, but the effects are {effects}"
@@ -227,7 +229,7 @@ def fault_of(state: str, remote: Remote, *, may_park: bool = False) -> str | Non
 
 
 def order_of_undoing(calls: list[str]) -> Iterator[str]:
-    """The steps in the order in which they were first undone."""
+    """Yield the steps in the order in which they were first undone."""
     seen: set[str] = set()
     for call in calls:
         name = call.removeprefix("undo ")
