@@ -1,4 +1,4 @@
-"""The definition of linearizable, tried out in every way: no shortcuts, hence only for a handful of operations."""
+"""The definition of linearizable, checked by trying every order: without shortcuts, so only for a few operations."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from onceward.testing.history.operation import answer_shows, outcome
 from tests.evidence.made_up import START
 
 MARGIN = 20
-"""How long after the last answer an effect may have happened that only a glance shows."""
+"""How long after the last answer an effect may have happened that only a lookup shows."""
 
 
 def has_an_order(history: Sequence[Operation]) -> bool:
-    """Any order, any subset of the unanswered ones, and any instant for each of them."""
+    """Try any order, any subset of the unanswered operations, and any time for each of them."""
     every = frozenset(range(len(history)))
     refuted: set[tuple[frozenset[int], frozenset[int], bytes]] = set()
 
-    def goes_on(left: frozenset[int], placed: frozenset[int], record: Record | None) -> bool:
+    def can_continue(left: frozenset[int], placed: frozenset[int], record: Record | None) -> bool:
         if all(history[one].answer is None for one in left):
             return True
         key = (left, placed, msgspec.msgpack.encode(record))
@@ -31,12 +31,12 @@ def has_an_order(history: Sequence[Operation]) -> bool:
             if not _may_be_next(history, one, left, placed):
                 continue
             for after in _outcomes(history, one, record):
-                if goes_on(left - {one}, placed | {one}, after):
+                if can_continue(left - {one}, placed | {one}, after):
                     return True
         refuted.add(key)
         return False
 
-    return goes_on(every, frozenset(), None)
+    return can_continue(every, frozenset(), None)
 
 
 def _may_be_next(history: Sequence[Operation], one: int, left: frozenset[int], placed: frozenset[int]) -> bool:
@@ -63,9 +63,9 @@ def _outcomes(history: Sequence[Operation], one: int, record: Record | None) -> 
 
 
 def _times(history: Sequence[Operation], operation: Operation) -> Sequence[int]:
-    """The store's times at which it may have happened: its answer's, or all that the other answers leave."""
-    telling = [one for one in history if not isinstance(one.request, Lookup)]
-    answered = [(one, one.answer.now) for one in telling if one.answer is not None]
+    """Return the store's times at which it may have happened: that of its answer, or all that other answers allow."""
+    timed = [one for one in history if not isinstance(one.request, Lookup)]
+    answered = [(one, one.answer.now) for one in timed if one.answer is not None]
     low = max((now for one, now in answered if one.returned is not None and one.returned < operation.called), default=0)
     if isinstance(operation.request, Read | Lookup) and operation.answer is None:
         return []

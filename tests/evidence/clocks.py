@@ -1,4 +1,4 @@
-"""Clocks on which several processes agree, and which no time server touches."""
+"""Clocks that several processes share and that no time server changes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 
 class SharedClock:
-    """The machine's monotonic clock, moved by an offset that is agreed upon once. `tick` µs is the smallest step."""
+    """The machine's monotonic clock plus a fixed offset. `tick` µs is the smallest step."""
 
     def __init__(self, offset: int | None = None, tick: int = 1) -> None:
         self.offset = time.time_ns() - time.monotonic_ns() if offset is None else offset

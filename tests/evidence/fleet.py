@@ -1,8 +1,8 @@
 """Processes on one file, killed at random: `python -m tests.evidence.fleet FOLDER KIND SEED SECONDS WORKERS`.
 
-The fleet itself opens no store: it forks workers, kills one after the other with SIGKILL and starts another in its
-place, until the time is over. Each worker writes a log of its own into the folder. When a worker is dead, the fleet
-notes that in its log: what it had asked for and got no answer to took effect by then, or never.
+The fleet itself opens no store: it forks workers, kills one after the other with SIGKILL and replaces it, until the
+time is over. Each worker writes its own log into the folder. When a worker is dead, the fleet marks that in the log: an
+unanswered request took effect before that, or never.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.evidence.tiny import TinyStore
 ROOT = Path(__file__).resolve().parents[2]
 MOMENT = 8_000  # µs: leases of some 10 ms, as long as a few calls
 LIFE = (0.005, 0.12)  # seconds until the next kill: from the first call on, over a few leases
-IDLENESS = 6  # pauses are shortened by this: whoever sleeps is killed in vain
+IDLENESS = 6  # pauses are divided by this: killing a sleeping worker tests little
 
 KINDS: dict[str, Callable[[Path, SharedClock], Store]] = {
     "sqlite": lambda folder, clock: SQLiteStore(folder / "once.db", clock=clock),
@@ -44,11 +44,11 @@ KINDS: dict[str, Callable[[Path, SharedClock], Store]] = {
 
 
 def work(store: Store, dice: random.Random) -> None:
-    """Ask for this and that at the port of the store, as long as the fleet sails."""
+    """Send random requests to the store as long as the fleet runs."""
     mode = RUNTIME_KINDS["blocking"]
     fleet = os.getppid()
 
-    async def for_ever() -> None:
+    async def work_while_the_fleet_runs() -> None:
         async with open_pair(store, mode) as (own, heartbeat, runtime):
 
             async def pause(microseconds: int) -> None:
@@ -58,11 +58,11 @@ def work(store: Store, dice: random.Random) -> None:
             while os.getppid() == fleet:
                 await worker.step()
 
-    bridge.run(for_ever())
+    bridge.run(work_while_the_fleet_runs())
 
 
 def use(store: Store, dice: random.Random) -> None:
-    """Do small jobs through the client, as long as the fleet sails: with renewals, waiting, and a very short lease."""
+    """Run small jobs through the client as long as the fleet runs: with renewals, waiting, and a very short lease."""
     fleet = os.getppid()
     logging.disable()  # jobs fail by the hundred, on purpose
     once = Once(store, lease="50ms", window="40ms", wait="100ms", max_attempts=5)
@@ -81,7 +81,7 @@ def use(store: Store, dice: random.Random) -> None:
 
 
 class Fleet:
-    """The workers that are alive, by process id."""
+    """The live workers, by process id."""
 
     def __init__(self, folder: Path, kind: str, seed: int) -> None:
         self.kills = 0
@@ -117,7 +117,7 @@ class Fleet:
         _, status = os.waitpid(pid, 0)
         log = self._logs.pop(pid)
         if not os.WIFSIGNALED(status):
-            raise SystemExit(f"{log.stem} ended by itself, with {os.waitstatus_to_exitcode(status)}")
+            raise SystemExit(f"{log.stem} exited, with {os.waitstatus_to_exitcode(status)}")
         if log.exists():
             mark_ended(log)
         self.kills += 1
@@ -143,8 +143,8 @@ def main(arguments: list[str]) -> None:
     print(json.dumps({"kills": fleet.kills}))
 
 
-def sail(folder: Path, kind: str, seed: int, *, seconds: float, workers: int) -> tuple[list[Operation], int]:
-    """Let a fleet sail in a process of its own; the history and the number of kills."""
+def run_fleet(folder: Path, kind: str, seed: int, *, seconds: float, workers: int) -> tuple[list[Operation], int]:
+    """Run a fleet in a separate process. Return the history and the number of kills."""
     arguments = [str(folder), kind, str(seed), str(seconds), str(workers)]
     done = subprocess.run(
         [sys.executable, "-m", "tests.evidence.fleet", *arguments],

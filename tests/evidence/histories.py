@@ -1,7 +1,7 @@
-"""Histories at length: `python -m tests.evidence.histories [--seconds N] [--seed S] [--into FOLDER]`.
+"""Many histories: `python -m tests.evidence.histories [--seconds N] [--seed S] [--into FOLDER]`.
 
-Every run of `runs` again and again with other seeds, each for its share of the time; then the hunt for planted bugs.
-Prints a table of what was recorded and checked. A history that has no order is told, and kept in the folder.
+Repeats every run of `runs` with other seeds, each for its share of the time; then searches for the planted bugs.
+Prints a table of what was recorded and checked. A history without an order is printed, and stored in the folder.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from msgspec import Struct
 from onceward.testing.history import check
 from onceward.testing.history.search import BUDGET
 from tests.evidence.planted import (
-    SEEN,
+    DETECTABLE,
+    CachesLookupsWithoutLimit,
     Hunt,
-    ShowsWhatItOnceShowed,
     get_then_put_by_processes,
     get_then_put_by_threads,
     hunt,
@@ -35,7 +35,7 @@ SEEDS = 200
 """Histories after which a planted bug counts as not found."""
 
 SIZE = 3.0
-"""Of one history, in those of the tests: some thousands of operations on a few keys."""
+"""Size of one history relative to the tests: some thousands of operations on a few keys."""
 
 FIGURES = ("histories", "operations", "keys", "overlapping", "no answer", "taken over", "kills", "seconds", "checking")
 
@@ -45,25 +45,25 @@ class Row(Struct):
 
     name: str
     figures: Counter[str]
-    stories: list[str] = []
+    violations: list[str] = []
 
     def text(self) -> str:
         numbers = "".join(f"{round(self.figures[figure]):>12,}" for figure in FIGURES)
-        return f"{self.name:<46}{numbers}  {'NOT LINEARIZABLE' if self.stories else 'ok'}"
+        return f"{self.name:<46}{numbers}  {'NOT LINEARIZABLE' if self.violations else 'ok'}"
 
 
 def repeated(name: str, run: Run, *, seed: int, seconds: float, size: float, into: Path | None) -> Row:
-    """At least once, then until the time is over or something is found."""
+    """Run at least once, then until the time is over or a violation is found."""
     row = Row(name, Counter())
     ends = time.monotonic() + seconds
-    while not row.stories and (not row.figures or time.monotonic() < ends):
+    while not row.violations and (not row.figures or time.monotonic() < ends):
         folder = Path(tempfile.mkdtemp(prefix="onceward-history-"))
         began = time.monotonic()
         try:
             recorded = run(folder, seed, size)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        report = check(recorded.operations, budget=10 * BUDGET)  # many without an answer leave many orders
+        report = check(recorded.operations, budget=10 * BUDGET)  # many unanswered requests allow many orders
         row.figures.update(
             {
                 "histories": 1,
@@ -78,7 +78,7 @@ def repeated(name: str, run: Run, *, seed: int, seconds: float, size: float, int
         row.figures["seconds"] += time.monotonic() - began  # type: ignore[assignment] # a Counter may count in parts
         row.figures["checking"] += report.seconds  # type: ignore[assignment] # as above
         if not report.linearizable:
-            row.stories.append(f"{name}, seed {seed}: {report}")
+            row.violations.append(f"{name}, seed {seed}: {report}")
             if into is not None:
                 into.mkdir(parents=True, exist_ok=True)
                 (into / f"{name}, seed {seed}.json").write_bytes(msgspec.json.encode(recorded.operations))
@@ -87,14 +87,14 @@ def repeated(name: str, run: Run, *, seed: int, seconds: float, size: float, int
 
 
 def hunts(folder: Path) -> Iterator[tuple[str, Hunt]]:
-    for kind in (*SEEN, ShowsWhatItOnceShowed):
+    for kind in (*DETECTABLE, CachesLookupsWithoutLimit):
         yield f"{kind.__name__}, threads", hunt(storms(kind, seeds=SEEDS))
     yield "get then put on a file, threads", hunt(get_then_put_by_threads(folder, seeds=SEEDS))
     yield "get then put on a file, processes", hunt(get_then_put_by_processes(folder, seeds=SEEDS))
 
 
 class Soaked(Struct, frozen=True):
-    """What was recorded and what was hunted."""
+    """The recorded histories, and the search for planted bugs."""
 
     rows: list[Row]
     hunts: list[tuple[str, Hunt]]
@@ -105,7 +105,7 @@ class Soaked(Struct, frozen=True):
 
     @property
     def without_an_order(self) -> list[str]:
-        return [story for row in self.rows for story in row.stories]
+        return [violation for row in self.rows for violation in row.violations]
 
     @property
     def missed(self) -> list[str]:
@@ -117,12 +117,12 @@ class Soaked(Struct, frozen=True):
 
 
 def soak(seconds: float, seed: int, into: Path | None = None, size: float = SIZE) -> Soaked:
-    """All of it. Prints as it goes."""
+    """Run everything, and print the results as they come."""
     print(" " * 46 + "".join(f"{figure:>12}" for figure in FIGURES), flush=True)
     rows = []
     for name, run in RUNS.items():
         rows.append(repeated(name, run, seed=seed, seconds=seconds / len(RUNS), size=size, into=into))
-        print(rows[-1].text(), *rows[-1].stories, sep="\n\n" if rows[-1].stories else "", flush=True)
+        print(rows[-1].text(), *rows[-1].violations, sep="\n\n" if rows[-1].violations else "", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         found = list(hunts(Path(folder)))
     print("\nplanted bugs" + " " * 34 + "".join(f"{figure:>12}" for figure in FIGURES[:2]))
@@ -132,7 +132,9 @@ def soak(seconds: float, seed: int, into: Path | None = None, size: float = SIZE
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.evidence.histories", description="Histories at length.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.evidence.histories", description="Record and check many histories."
+    )
     parser.add_argument("--seconds", type=float, default=120.0, help="of recording and checking, default 120")
     parser.add_argument("--seed", type=int, default=1_000, help="of the first history of each kind, default 1000")
     parser.add_argument("--into", type=Path, help="folder for histories that have no order")

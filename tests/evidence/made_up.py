@@ -1,4 +1,4 @@
-"""Histories made up from the state table alone, in a world of small numbers: nothing runs, everything is known."""
+"""Histories generated from the state table alone, with small numbers: nothing runs, and every order is known."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ VALIDITIES = (Validity(lasting=4), Validity(lasting=16, slide=16), Validity(last
 
 
 def some_request(dice: Random, record: Record | None, nonces: Sequence[bytes]) -> Request:
-    """Anything that somebody could ask of this record; mostly in the owner's name."""
+    """Return any request that a caller could send for this record; mostly as its owner."""
     token = 1 if record is None else record.token - (dice.random() < 0.1)
     nonce = record.nonce if record is not None and dice.random() < 0.8 else dice.choice(nonces)
     number = dice.randrange(2)
@@ -59,12 +59,12 @@ def some_request(dice: Random, record: Record | None, nonces: Sequence[bytes]) -
 
 
 def sequential(
-    dice: Random, length: int, *, unheard: float = 0.0, stretch: int = 0, hours: bool = True
+    dice: Random, length: int, *, unanswered: float = 0.0, stretch: int = 0, hours: bool = True
 ) -> list[Operation]:
-    """A history with a known order: one instant each, at which it really happened.
+    """Return a history with a known order: each operation has one time at which it happened.
 
-    `unheard` of the requests get no answer, whether they took effect or not. Calls are made up to `stretch` before the
-    instant, and return up to `stretch` after it, so that they overlap. `hours` may pass, so that records are purged.
+    A share of `unanswered` requests gets no answer, whether they took effect or not. Calls begin up to `stretch` before
+    that time, and return up to `stretch` after it, so that they overlap. `hours` may pass, so that records are purged.
     """
     record: Record | None = None
     now = START
@@ -82,7 +82,7 @@ def sequential(
         if isinstance(request, Lookup) and after is not None:
             answer = Answer(verdict, partial_record(ID, after), 0)
         returned: int | None = 2 * now + dice.randint(0, stretch)
-        if dice.random() < unheard:
+        if dice.random() < unanswered:
             answer = None
             returned = returned if dice.random() < 0.5 else None
             after = after if dice.random() < 0.6 else record
@@ -113,7 +113,7 @@ CORRUPTIBLE = (
 
 
 def corrupted(dice: Random, history: list[Operation]) -> list[Operation]:
-    """One answer is not what the store could have said."""
+    """Return the history with one answer that the store could not have given."""
     answered = [number for number, one in enumerate(history) if one.answer is not None]
     number = dice.choice(answered)
     answer = history[number].answer
@@ -133,7 +133,9 @@ def corrupted(dice: Random, history: list[Operation]) -> list[Operation]:
 
 
 def _bent(dice: Random, record: Record) -> Record:
-    name = dice.choice(CORRUPTIBLE if record.updated_at else LOOKUP_FIELDS)  # of a glance only what it shows
+    name = dice.choice(
+        CORRUPTIBLE if record.updated_at else LOOKUP_FIELDS
+    )  # for a lookup, only a field that it returns
     value = getattr(record, name)
     bent: object
     match value:

@@ -1,4 +1,4 @@
-"""The stores that are broken on purpose, under the same load: which of them a history betrays, and which it cannot."""
+"""The stores that are broken on purpose, under the same load: which bugs a history can show, and which it cannot."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ from onceward.testing.clock import FakeClock
 from onceward.testing.history import Operation, Report, check, storm
 from tests.conformance import broken, broken_lookups, broken_ways
 from tests.evidence.clocks import SharedClock
-from tests.evidence.fleet import sail
+from tests.evidence.fleet import run_fleet
 from tests.evidence.runs import eager_threads
 from tests.evidence.tiny import TinyStore
 
 HOUR = 3_600_000_000
 MONTH = 31 * 24 * HOUR
 
-UNSEEN: dict[type[MemoryStore], str] = {
-    broken.CompletesWhatItsOwnerHas: "the load's completions do not say what their owner has",
+UNDETECTABLE: dict[type[MemoryStore], str] = {
+    broken.CompletesWhatItsOwnerHas: "the load's completions do not carry the owner's record",
     broken.TrustsTheCarriedRecord: "the same",
-    broken.WritesNothingWithOmitRecord: "the load's completions want to hear all",
+    broken.WritesNothingWithOmitRecord: "the load's completions do not use omit_record",
     broken.CompletesAgainWithOmitRecord: "the same",
-    broken.ReplaysWrite: "it writes what was there already, and no answer shows that",
-    broken.IgnoresNewerVersions: "no request of this version makes a record of a newer one",
-    broken_ways.InlineWithoutOwnerCheck: "the load asks by the verbs, never at once",
+    broken.ReplaysWrite: "it writes the same record again, and no answer shows that",
+    broken.IgnoresNewerVersions: "no request of this version creates a record of a newer one",
+    broken_ways.InlineWithoutOwnerCheck: "the load never uses inline answers",
     broken_ways.InlineInTwoSteps: "as above",
-    broken_ways.BatchJoinsOnTheKeyAlone: "the load keeps to the port: one request a key a batch",
-    broken_ways.AnswersEmptyRequests: "the load asks for something in every batch",
-    broken_ways.PurgesNothing: "to delete too little is not wrong, only wasteful",
-    broken_ways.ScanSkipsAtPageEnds: "what a page leaves out is not recorded",
+    broken_ways.BatchJoinsOnTheKeyAlone: "the load follows the port's rule: one request per key in a batch",
+    broken_ways.AnswersEmptyRequests: "the load sends no empty batch",
+    broken_ways.PurgesNothing: "deleting too little is not wrong, only wasteful",
+    broken_ways.ScanSkipsAtPageEnds: "a missing record of a page is not recorded",
     broken_ways.ScanByOffset: "as above",
     broken_ways.ScanBeginsAnew: "as above",
     broken_ways.SortsWhatItFoundFirst: "as above",
-    broken_ways.ScanIgnoresAge: "which records a page should hold is not looked at",
-    broken_ways.CountsWithoutScopes: "counts are of many keys, and are not recorded",
-    broken_ways.NotifiesNoWatcher: "to be woken is no answer",
-    broken_ways.Nameless: "a name is no answer",
-    broken_lookups.LookupReturnsNothing: "to show nothing is always right: the key is claimed then",
+    broken_ways.ScanIgnoresAge: "the filter of a page is not checked",
+    broken_ways.CountsWithoutScopes: "counts are about many keys, and are not recorded",
+    broken_ways.NotifiesNoWatcher: "notifications are not recorded",
+    broken_ways.Nameless: "names are not recorded",
+    broken_lookups.LookupReturnsNothing: "returning nothing is always right: then the key is claimed",
     broken_lookups.LookupIgnoresNewerVersions: "as IgnoresNewerVersions",
 }
-"""And why. The conformance kit sees these."""
+"""Bugs that a history cannot show, and why. The conformance kit catches them."""
 
 IN_FILES = frozenset({broken_ways.UnlockedFiles})
 """Broken only among processes; `TinyStore` is the same mistake, in a database."""
 
-SEEN = [
+DETECTABLE = [
     kind
     for module in (broken, broken_ways, broken_lookups)
     for kind in vars(module).values()
@@ -59,12 +59,12 @@ SEEN = [
     and issubclass(kind, MemoryStore)
     and not kind.__subclasses__()
     and kind not in IN_FILES
-    and kind not in UNSEEN
+    and kind not in UNDETECTABLE
 ]
 
 
 class Hunt(Struct, frozen=True):
-    """How long it took: histories and operations recorded until one of them had no order, and what was said then."""
+    """The histories and operations recorded until one had no order, and the report about it."""
 
     histories: int
     operations: int
@@ -76,7 +76,7 @@ class Hunt(Struct, frozen=True):
 
 
 def hunt(histories: Iterable[list[Operation]], *, tolerance: int = 0) -> Hunt:
-    """Check one after the other until something is found."""
+    """Check one history after the other until a violation is found."""
     recorded = operations = 0
     report = check([])
     for history in histories:
@@ -89,7 +89,7 @@ def hunt(histories: Iterable[list[Operation]], *, tolerance: int = 0) -> Hunt:
 
 
 def storms(kind: type[MemoryStore], *, seeds: int, mode: str = "blocking") -> Iterable[list[Operation]]:
-    """On a fake clock: pauses cost nothing, and some of them last for hours or for a month, so that purges happen."""
+    """Use a fake clock: pauses cost nothing, and some last for hours or a month, so that purges happen."""
     for seed in range(seeds):
         clock = FakeClock()
 
@@ -112,19 +112,19 @@ def get_then_put_by_processes(folder: Path, *, seeds: int) -> Iterable[list[Oper
     for seed in range(seeds):
         place = folder / str(seed)
         place.mkdir()
-        yield sail(place, "unlocked", seed, seconds=0.5, workers=4)[0]
+        yield run_fleet(place, "unlocked", seed, seconds=0.5, workers=4)[0]
 
 
-def caches_that_see_no_forget(*, seeds: int) -> Iterable[list[Operation]]:
-    """Not a bug but a choice, and documented: a cache of one's own does not see what others forget."""
+def caches_that_miss_a_forget(*, seeds: int) -> Iterable[list[Operation]]:
+    """A documented limitation, not a bug: a local cache does not see what others forget."""
     for seed in range(seeds):
         store = MemoryStore()
         with eager_threads():
             yield storm(partial(CachedStore, store, 10), seed=seed, steps=100)
 
 
-class ShowsWhatItOnceShowed(MemoryStore):
-    """Keeps what it was glanced at for the next glance, and does not look again."""
+class CachesLookupsWithoutLimit(MemoryStore):
+    """Caches the result of a lookup, and never checks it again."""
 
     def __init__(self, *, max_records: int | None = None, clock: Clock | None = None) -> None:
         super().__init__(max_records=max_records, clock=clock)

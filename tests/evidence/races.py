@@ -1,4 +1,4 @@
-"""A race for one key whose lease has lapsed: two claim it, and its late owner is not dead. On a SQLite file."""
+"""A race for one key whose lease has expired, on a SQLite file: two clients claim it, and its late owner still runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ID = b"one key".ljust(32)
 SECOND = 1_000_000
 LEASE = 10 * SECOND
 CLAIMED, LATER = 100 * SECOND, 200 * SECOND
-"""When the owner claimed, and the race: by then its lease has lapsed long ago."""
+"""The times of the owner's claim and of the race: by then its lease has long expired."""
 
 TIMEOUT = 5.0
 OWNER = "owner"
@@ -40,7 +40,7 @@ class At(Clock):
 
 
 class Client:
-    """One of those who race, on a connection of its own. Its name is its nonce."""
+    """One client of the race, on its own connection. Its name is its nonce."""
 
     def __init__(self, name: str, store: SQLiteStore) -> None:
         self.name = name
@@ -48,7 +48,7 @@ class Client:
         self.store = store
         self.verdict: Verdict | None = None
         run(store.open(ThreadRuntime()))
-        run(store.read([ID], timeout=TIMEOUT))  # whatever a first call has to set up is not part of the race
+        run(store.read([ID], timeout=TIMEOUT))  # the setup of a first call is not part of the race
 
     def does(self, call: Coroutine[Any, Any, list[Answer]]) -> None:
         self.verdict = run(call)[0].verdict
@@ -58,7 +58,7 @@ class Client:
         return self.verdict in {Verdict.ACQUIRED, Verdict.OK}
 
 
-# ── what they do ──
+# ── actions of the clients ──
 
 
 def claims(client: Client) -> None:
@@ -91,11 +91,11 @@ def renews(client: Client) -> None:
 
 
 RACES: dict[str, Callable[[Client], None]] = {one.__name__: one for one in (completes, renews, fails, claims)}
-"""What the owner does while the others claim. `claims`: nobody owns it yet, and all three want it."""
+"""What the owner does while the others claim. `claims`: the key has no owner yet, and all three claim it."""
 
 
 def begin(path: Path, race: str) -> None:
-    """Make the file, with the record of somebody who claimed it and fell silent."""
+    """Create the file, with the record of an owner that claimed the key and did not renew it."""
     owner = Client(OWNER, SQLiteStore(path, clock=At(CLAIMED)))
     if race != claims.__name__:
         claims(owner)
@@ -104,7 +104,7 @@ def begin(path: Path, race: str) -> None:
 
 
 def one_winner(path: Path, clients: Sequence[Client]) -> bool:
-    """One has it, by its own word and by the file's; everybody else was refused, or got the owner's result."""
+    """Whether exactly one client won, by its own answer and by the file; the others were refused or got a replay."""
     with sqlite3.connect(path) as connection:
         rows = connection.execute("SELECT nonce FROM onceward_records").fetchall()
     connection.close()
@@ -115,7 +115,7 @@ def one_winner(path: Path, clients: Sequence[Client]) -> bool:
 
 
 class GetThenPut(SQLiteStore):
-    """Looks, decides, and writes what it has decided, whatever has become of the record meanwhile."""
+    """Reads, decides and writes its decision, although the record may have changed meanwhile."""
 
     def __init__(self, path: Path, *, clock: Clock) -> None:
         super().__init__(path, clock=clock)
@@ -150,7 +150,7 @@ class GetThenPut(SQLiteStore):
 
 
 class SettlesWithoutOwnerCheck(SQLiteStore):
-    """Does not compare who owns the record with who settles it."""
+    """Does not compare the caller of a settlement with the owner of the record."""
 
     async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float, **_: Any) -> list[Answer]:
         (settlement,) = settlements

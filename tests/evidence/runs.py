@@ -1,4 +1,4 @@
-"""Real concurrent runs, recorded: what `test_histories` checks in small and `histories` at length."""
+"""Recorded runs with real concurrency: `test_histories` checks short ones and `histories` long ones."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from onceward.stores import MemoryStore
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.history import MemoryLog, Operation, Recorder, storm
 from tests.evidence.clocks import SharedClock
-from tests.evidence.fleet import sail
+from tests.evidence.fleet import run_fleet
 from tests.faulty import FaultyNetwork, FaultyStore
 
 EAGER = 1e-5
-"""Seconds until another thread gets its turn: five hundred times as often as usual, also inside of a call."""
+"""Thread switch interval in seconds: five hundred times shorter than usual, so that threads switch inside of calls."""
 
 
 class Recorded(Struct, frozen=True):
@@ -38,7 +38,7 @@ class Recorded(Struct, frozen=True):
 
     @property
     def taken_over(self) -> int:
-        """Claims that acquired what somebody else had begun."""
+        """The number of claims that took over another owner's attempt."""
         answers = [one.answer for one in self.operations if one.verb == "claim" and one.answer is not None]
         return sum(
             answer.verdict is Verdict.ACQUIRED
@@ -50,7 +50,7 @@ class Recorded(Struct, frozen=True):
 
 
 Run = Callable[[Path, int, float], Recorded]
-"""A folder of its own, a seed, and how long: 1 for the tests."""
+"""Takes an empty folder, a seed, and a relative length: 1 for the tests."""
 
 
 @contextmanager
@@ -101,7 +101,7 @@ def sqlite(
 
 
 class Distant(FaultyStore):
-    """As behind a network: a request takes its time to arrive, and so does the reply. Calls then overlap for long."""
+    """Simulates network latency for requests and replies, so that calls overlap for long."""
 
     def __init__(self, store: Store, seed: int) -> None:
         super().__init__(store, FaultyNetwork())
@@ -118,8 +118,8 @@ class Distant(FaultyStore):
         return answers
 
 
-class ShakyWire(FaultyNetwork):
-    """Loses a request or a reply now and then."""
+class ShakyNetwork(FaultyNetwork):
+    """Sometimes loses a request or a reply."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -130,11 +130,11 @@ class ShakyWire(FaultyNetwork):
 
 
 def shaky(store: Store, seed: int) -> Store:
-    return FaultyStore(store, ShakyWire(seed))
+    return FaultyStore(store, ShakyNetwork(seed))
 
 
 class Impatient(FaultyStore):
-    """Does not wait for long: the call goes on, and nobody listens."""
+    """Gives up soon: the call continues, and its answer is ignored."""
 
     def __init__(self, store: Store, seed: int) -> None:
         super().__init__(store, FaultyNetwork())
@@ -162,9 +162,9 @@ SETTINGS: dict[str, Any] = {
     "fingerprint": "none",
 }
 LASTING = 0.8
-"""Seconds that clients go on."""
+"""Seconds that the clients run."""
 
-NAPS = (0.0, 0.0, 0.001, 0.01, 0.07)
+JOB_SECONDS = (0.0, 0.0, 0.001, 0.01, 0.07)
 """Seconds that a job takes: nothing, or less than the lease, or more."""
 
 
@@ -201,14 +201,14 @@ def clients_in_threads(kind: str) -> Run:
             dice = random.Random(f"{seed} {number}")
             with Once(Recorder(a_store(kind, folder, clock, shared), log, late_effects=False), **SETTINGS) as once:
                 while time.monotonic() < ends:
-                    nap = dice.choice(NAPS)
+                    seconds = dice.choice(JOB_SECONDS)
                     fails = dice.random() < 0.2
 
-                    def job(nap: float = nap, fails: bool = fails) -> float:
-                        time.sleep(nap)
+                    def job(seconds: float = seconds, fails: bool = fails) -> float:
+                        time.sleep(seconds)
                         if fails:
                             raise ValueError("this one failed")
-                        return nap
+                        return seconds
 
                     try:
                         once.run(f"job {dice.randrange(2)}", job)
@@ -229,17 +229,17 @@ def clients_in_threads(kind: str) -> Run:
 def clients_in_tasks(kind: str) -> Run:
     async def use(once: AsyncOnce, dice: random.Random, ends: float) -> None:
         while time.monotonic() < ends:
-            nap = dice.choice(NAPS)
+            seconds = dice.choice(JOB_SECONDS)
             fails = dice.random() < 0.2
 
-            async def job(nap: float = nap, fails: bool = fails) -> float:
-                await asyncio.sleep(nap)
+            async def job(seconds: float = seconds, fails: bool = fails) -> float:
+                await asyncio.sleep(seconds)
                 if fails:
                     raise ValueError("this one failed")
-                return nap
+                return seconds
 
             try:
-                async with asyncio.timeout(0.03 if dice.random() < 0.1 else None):  # somebody cancels it
+                async with asyncio.timeout(0.03 if dice.random() < 0.1 else None):  # simulates a cancellation
                     await once.run(f"job {dice.randrange(2)}", job)
             except (OncewardError, ValueError, TimeoutError):
                 continue
@@ -269,7 +269,7 @@ def clients_in_tasks(kind: str) -> Run:
 
 def processes(kind: str) -> Run:
     def run(folder: Path, seed: int, size: float) -> Recorded:
-        operations, kills = sail(folder, kind, seed, seconds=1.5 * size, workers=4)
+        operations, kills = run_fleet(folder, kind, seed, seconds=1.5 * size, workers=4)
         return Recorded(operations, kills)
 
     return run

@@ -1,17 +1,17 @@
-"""Every order in which the steps of a race may come, as far as frontrun tells them apart, on a real SQLite file.
+"""Every order of the steps of a race that frontrun distinguishes, on a real SQLite file.
 
     python -m tests.evidence.schedules completes SQLiteStore [--bound 2] [--most 2000]
 
-Each client is stopped before every statement, and frontrun (dynamic partial order reduction) decides who goes on. It
-knows SQL statements and Python's locks. Two things that it cannot know are arranged for here:
+Each client is stopped before every statement, and frontrun (dynamic partial order reduction) decides which client
+continues. It knows SQL statements and Python's locks. Two things that it cannot know are handled here:
 
-- A writer that waits for SQLite's lock does so inside of SQLite, with the turn in its hands. So a lock that frontrun
-  knows is taken where SQLite takes its own, and given back where SQLite does.
+- A writer waits for SQLite's lock inside of SQLite, where frontrun cannot run another client. So a lock that frontrun
+  knows is acquired where SQLite acquires its own, and released where SQLite releases it.
 - It follows the bytecode of everything that is not installed. Clients on connections of their own share no objects, as
   if they were processes: that would only multiply equal orders. So Onceward is imported by a path that looks installed.
 
-The number of orders alone proves little: a search that prunes too much finds nothing either. So each ending is counted,
-and whoever asks should insist on every legal one, and on a planted bug being found in the same way.
+The number of orders alone proves little: a search that prunes too much finds nothing either. So each ending is counted.
+A test should require every legal ending, and that the same search finds a planted bug.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from tests.evidence.races import CLAIMANTS, LATER, OWNER, RACES, STORES, At, Cli
 
 ROOT = Path(__file__).parents[2]
 BOUND = 2
-"""How often a client may be interrupted although it could go on. The planted bugs need one interruption, or none.
+"""How often a client may be interrupted although it could continue. The planted bugs need one interruption, or none.
 
-Not more: with three, frontrun 0.7 is content with nine orders, all of which end alike.
+Not more: with three, frontrun 0.7 stops after nine orders, all with the same ending.
 """
 
 MOST = 2_000
-"""Orders. With one interruption no race has as many, so that the search comes to its end."""
+"""Maximum number of orders. With one interruption no race has as many, so the search is complete."""
 
 
 class Explored(NamedTuple):
@@ -55,7 +55,7 @@ class Explored(NamedTuple):
 
 
 def explore(race: str, store: str = "SQLiteStore", *, bound: int = BOUND, most: int = MOST) -> Explored:
-    """In a process of its own, because frontrun replaces locks, clocks and `sqlite3.connect` wherever it is at work."""
+    """Run in a separate process, because frontrun replaces locks, clocks and `sqlite3.connect`."""
     with tempfile.TemporaryDirectory() as folder:
         installed = Path(folder, "site-packages")
         installed.mkdir()
@@ -112,14 +112,14 @@ def _explore(race: str, store: str, *, bound: int, most: int) -> Explored:
             preemption_bound=bound,
             timeout_per_run=30,
             reproduce_on_failure=1,
-            warn_nondeterministic_sql=False,  # which row an INSERT makes is no question: there is only one
+            warn_nondeterministic_sql=False,  # there is only one row that an INSERT can create
         )
     broken = "" if result.property_holds else result.explanation or "inconclusive"
     return Explored(result.num_explored, result.num_explored < most, dict(endings), broken)
 
 
 def _visibly(connect: Callable[..., Any]) -> Callable[..., Any]:
-    """`sqlite3.connect` as frontrun has replaced it, for connections whose wait for SQLite's lock frontrun sees."""
+    """Wrap frontrun's `sqlite3.connect`, so that frontrun sees when a connection waits for SQLite's lock."""
     probe = connect(":memory:")
     traced = type(probe.cursor())
     probe.close()
@@ -141,7 +141,7 @@ def _visibly(connect: Callable[..., Any]) -> Callable[..., Any]:
         def __exit__(
             self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
         ) -> Any:
-            """Of a block, which commits or rolls back without a statement."""
+            """Release the lock after a `with` block, which commits or rolls back without a statement."""
             writing = self.in_transaction
             done = super().__exit__(kind, error, trace)
             if writing:
@@ -158,7 +158,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--bound", type=int, default=BOUND, help="interruptions, default 2")
     parser.add_argument("--most", type=int, default=MOST, help="orders, default 2000")
     chosen = parser.parse_args(arguments)
-    here = os.environ.get("FRONTRUN_ACTIVE") == "1"  # so its command says
+    here = os.environ.get("FRONTRUN_ACTIVE") == "1"  # set by frontrun's command
     found = (_explore if here else explore)(chosen.race, chosen.store, bound=chosen.bound, most=chosen.most)
     print(json.dumps(found) if here else found)
     return 0

@@ -1,4 +1,4 @@
-"""The checker of histories, itself checked: with made-up histories whose truth is known, and against brute force."""
+"""Tests of the history checker: with generated histories whose order is known, and against brute force."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_what_overlaps_has_the_order_in_which_it_happened(dice: Random, length: 
 
 @given(dice, st.integers(1, 12), st.integers(0, 30))
 def test_what_got_no_answer_may_have_happened_or_not(dice: Random, length: int, stretch: int) -> None:
-    report = check(sequential(dice, length, stretch=stretch, unheard=0.4))
+    report = check(sequential(dice, length, stretch=stretch, unanswered=0.4))
     assert not report.violations, report
     assert not report.undecided
 
@@ -45,15 +45,15 @@ def test_what_got_no_answer_may_have_happened_or_not(dice: Random, length: int, 
 def test_a_wrong_answer_among_sequential_ones_is_found(dice: Random, length: int) -> None:
     right = sequential(dice, length)
     wrong = corrupted(dice, right)
-    if wrong != right:  # another answer with the same record is no wrong one
+    if wrong != right:  # another answer with the same record is not wrong
         [found] = check(wrong).violations
         assert set(map(id, found.operations)) <= set(map(id, wrong))
         assert "no order explains" in found.explanation
 
 
 @given(dice, st.integers(1, 5), st.sampled_from([0, 4, 12, 30]), st.sampled_from([0.0, 0.35]))
-def test_the_checker_agrees_with_brute_force(dice: Random, length: int, stretch: int, unheard: float) -> None:
-    history = sequential(dice, length, stretch=stretch, unheard=unheard, hours=False)
+def test_the_checker_agrees_with_brute_force(dice: Random, length: int, stretch: int, unanswered: float) -> None:
+    history = sequential(dice, length, stretch=stretch, unanswered=unanswered, hours=False)
     if any(one.answer is not None for one in history):
         assert has_an_order(history)
         wrong = corrupted(dice, history)
@@ -62,7 +62,7 @@ def test_the_checker_agrees_with_brute_force(dice: Random, length: int, stretch:
 
 @given(dice, st.integers(1, 20), st.integers(0, 30))
 def test_the_order_that_is_found_really_explains_the_answers(dice: Random, length: int, stretch: int) -> None:
-    history = sequential(dice, length, stretch=stretch, unheard=0.2)
+    history = sequential(dice, length, stretch=stretch, unanswered=0.2)
     order = Search(case_of(history, Timeline(history, 0), None)).run()
     assert order is not None
     assert sum(one.answer is not None for one, _ in order) == sum(one.answer is not None for one in history)
@@ -85,30 +85,30 @@ def test_a_long_history_takes_few_questions_an_operation(dice: Random) -> None:
     assert check(history).evaluations < 20 * len(history)
 
 
-# ── stories ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── examples ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def a_claim(nonce: bytes, lease: int = 10) -> ClaimRequest:
     return ClaimRequest(ID, "shop", "order 7", nonce, lease)
 
 
-def told(
+def answered(
     record: Record | None, request: Request, called: int, returned: int, now: int
 ) -> tuple[Operation, Record | None]:
-    """An operation with the right answer, and the record after it."""
+    """Return an operation with the right answer, and the record after it."""
     after, verdict = outcome(record, request, now)
     return Operation(f"caller at {called}", request, called, returned, Answer(verdict, after, now)), after
 
 
-def silence(request: Request, called: int, returned: int | None) -> Operation:
+def unanswered_call(request: Request, called: int, returned: int | None) -> Operation:
     return Operation(f"caller at {called}", request, called, returned, None, "StoreUnavailable: connection reset")
 
 
 @pytest.mark.rival(18)
-def test_two_owners_at_once_have_no_order_and_the_story_names_them() -> None:
-    one, _ = told(None, a_claim(b"one"), 0, 50, 1_010)
-    two, _ = told(None, a_claim(b"two"), 20, 60, 1_015)
-    reader, _ = told(None, Read(ID), 70, 80, 1_030)
+def test_two_concurrent_owners_have_no_order_and_the_explanation_names_them() -> None:
+    one, _ = answered(None, a_claim(b"one"), 0, 50, 1_010)
+    two, _ = answered(None, a_claim(b"two"), 20, 60, 1_015)
+    reader, _ = answered(None, Read(ID), 70, 80, 1_030)
     report = check([one, two, reader])
     [found] = report.violations
     assert found.operations == [one, two]
@@ -124,19 +124,19 @@ def test_two_owners_at_once_have_no_order_and_the_story_names_them() -> None:
         assert_linearizable([one, two, reader])
 
 
-def test_what_only_looked_is_left_out_of_the_story() -> None:
-    one, held = told(None, a_claim(b"one"), 0, 50, 1_010)
-    two, _ = told(None, a_claim(b"two"), 20, 60, 1_015)
-    lookers = [told(record, Read(ID), 1, 49, 1_012)[0] for record in (None, held)]
+def test_reads_are_left_out_of_the_explanation() -> None:
+    one, claimed = answered(None, a_claim(b"one"), 0, 50, 1_010)
+    two, _ = answered(None, a_claim(b"two"), 20, 60, 1_015)
+    lookers = [answered(record, Read(ID), 1, 49, 1_012)[0] for record in (None, claimed)]
     [found] = check([one, *lookers, two]).violations
     assert found.operations == [one, two]
 
 
 def test_a_stale_read_is_fine_while_the_write_is_under_way_and_wrong_after_it() -> None:
-    write, _ = told(None, a_claim(b"one"), 0, 50, 1_010)
-    overlapping, _ = told(None, Read(ID), 40, 60, 1_020)
+    write, _ = answered(None, a_claim(b"one"), 0, 50, 1_010)
+    overlapping, _ = answered(None, Read(ID), 40, 60, 1_020)
     assert check([write, overlapping]).linearizable
-    after, _ = told(None, Read(ID), 51, 60, 1_020)
+    after, _ = answered(None, Read(ID), 51, 60, 1_020)
     [found] = check([write, after]).violations
     assert "[1] should return ok, not absent" in found.explanation
     assert "as returned by an earlier claim of caller at 0" in found.explanation
@@ -144,64 +144,64 @@ def test_a_stale_read_is_fine_while_the_write_is_under_way_and_wrong_after_it() 
 
 @pytest.mark.fault("F53")
 def test_a_request_without_an_answer_explains_what_others_saw() -> None:
-    lost = silence(a_claim(b"lost"), 0, 10)
-    _, held = told(None, a_claim(b"lost"), 0, 10, 1_004)
-    seen, _ = told(held, Read(ID), 20, 30, 1_020)
+    lost = unanswered_call(a_claim(b"lost"), 0, 10)
+    _, claimed = answered(None, a_claim(b"lost"), 0, 10, 1_004)
+    seen, _ = answered(claimed, Read(ID), 20, 30, 1_020)
     assert check([lost, seen]).linearizable
     assert not check([seen]).linearizable
 
 
 def test_a_request_without_an_answer_takes_effect_once() -> None:
-    lost = silence(Renewal(ID, 1_004, b"one", 10), 11, None)
-    first, held = told(None, a_claim(b"one"), 0, 10, 1_004)
-    _, renewed = told(held, lost.request, 0, 0, 1_012)
-    seen, _ = told(renewed, Read(ID), 20, 30, 1_013)
-    _, again = told(renewed, lost.request, 0, 0, 1_015)
-    twice, _ = told(again, Read(ID), 40, 50, 1_016)
+    lost = unanswered_call(Renewal(ID, 1_004, b"one", 10), 11, None)
+    first, claimed = answered(None, a_claim(b"one"), 0, 10, 1_004)
+    _, renewed = answered(claimed, lost.request, 0, 0, 1_012)
+    seen, _ = answered(renewed, Read(ID), 20, 30, 1_013)
+    _, again = answered(renewed, lost.request, 0, 0, 1_015)
+    twice, _ = answered(again, Read(ID), 40, 50, 1_016)
     assert check([first, lost, seen]).linearizable
     assert not check([first, lost, seen, twice]).linearizable
 
 
 @pytest.mark.parametrize(("end", "explains"), [(None, True), (25, True), (15, False)])
 def test_when_a_request_may_still_take_effect_depends_on_when_it_ended(end: int | None, explains: bool) -> None:
-    lost = silence(a_claim(b"lost"), 0, end)
-    absent, _ = told(None, Read(ID), 20, 30, 1_010)
-    _, held = told(None, lost.request, 0, 0, 1_010)
-    seen, _ = told(held, Read(ID), 40, 50, 1_012)
+    lost = unanswered_call(a_claim(b"lost"), 0, end)
+    absent, _ = answered(None, Read(ID), 20, 30, 1_010)
+    _, claimed = answered(None, lost.request, 0, 0, 1_010)
+    seen, _ = answered(claimed, Read(ID), 40, 50, 1_012)
     assert check([lost, absent, seen]).linearizable is explains
 
 
 def test_a_request_explains_nothing_that_was_seen_before_it_was_sent() -> None:
-    lost = silence(a_claim(b"lost"), 20, None)
-    _, held = told(None, lost.request, 0, 0, 1_010)
-    seen, _ = told(held, Read(ID), 0, 10, 1_010)
+    lost = unanswered_call(a_claim(b"lost"), 20, None)
+    _, claimed = answered(None, lost.request, 0, 0, 1_010)
+    seen, _ = answered(claimed, Read(ID), 0, 10, 1_010)
     assert not check([lost, seen]).linearizable
 
 
-def test_what_fits_at_once_does_not_push_out_what_had_to_come_before() -> None:
-    """The reader finds nothing, before the lost claim as well as after the purge; only the second way explains all."""
-    lost = silence(a_claim(b"lost", lease=100), 0, 10)
-    _, held = told(None, lost.request, 0, 0, 1_004)
-    released, _ = told(held, Release(ID, 1_004, b"lost"), 5, 40, 1_006)
-    absent, _ = told(None, Read(ID), 20, 30, 10_000_000_000)
+def test_an_operation_that_fits_immediately_does_not_displace_one_that_must_come_first() -> None:
+    """The read finds nothing before the lost claim and after the purge; only the latter explains all answers."""
+    lost = unanswered_call(a_claim(b"lost", lease=100), 0, 10)
+    _, claimed = answered(None, lost.request, 0, 0, 1_004)
+    released, _ = answered(claimed, Release(ID, 1_004, b"lost"), 5, 40, 1_006)
+    absent, _ = answered(None, Read(ID), 20, 30, 10_000_000_000)
     assert check([lost, released, absent]).linearizable
 
 
 @pytest.mark.parametrize("last", [0, 1])
 def test_both_orders_of_two_changes_are_tried(last: int) -> None:
-    first, held = told(None, a_claim(b"one", lease=100), 0, 10, 1_004)
+    first, claimed = answered(None, a_claim(b"one", lease=100), 0, 10, 1_004)
     renewals = [Renewal(ID, 1_004, b"one", 100, {"page": page}) for page in "ab"]
-    one, two = (told(held, renewal, 20, 30, 1_010)[0] for renewal in renewals)
-    _, seen = told(held, renewals[last], 0, 0, 1_010)
-    done, _ = told(seen, Complete(ID, 1_004, b"one"), 40, 50, 1_020)
+    one, two = (answered(claimed, renewal, 20, 30, 1_010)[0] for renewal in renewals)
+    _, seen = answered(claimed, renewals[last], 0, 0, 1_010)
+    done, _ = answered(seen, Complete(ID, 1_004, b"one"), 40, 50, 1_020)
     assert check([first, one, two, done]).linearizable
 
 
 def test_an_unanswered_take_over_is_found_though_only_its_attempt_is_seen() -> None:
-    first, held = told(None, a_claim(b"one"), 0, 10, 1_004)
-    lost = silence(a_claim(b"lost"), 11, 500)
-    _, taken = told(held, lost.request, 0, 0, 1_020)
-    third, _ = told(taken, a_claim(b"three"), 600, 700, 1_100)
+    first, claimed = answered(None, a_claim(b"one"), 0, 10, 1_004)
+    lost = unanswered_call(a_claim(b"lost"), 11, 500)
+    _, taken = answered(claimed, lost.request, 0, 0, 1_020)
+    third, _ = answered(taken, a_claim(b"three"), 600, 700, 1_100)
     assert third.answer is not None
     assert third.answer.record is not None
     assert third.answer.record.attempt == 3
@@ -210,89 +210,87 @@ def test_an_unanswered_take_over_is_found_though_only_its_attempt_is_seen() -> N
 
 
 def test_an_unanswered_retry_is_found_at_its_earliest_instant() -> None:
-    """Nothing shows when it happened; but any later, and the next owner could not have taken over."""
-    first, held = told(None, a_claim(b"one"), 0, 10, 1_004)
-    failed, left = told(held, Fail(ID, 1_004, b"one"), 11, 20, 1_010)
-    lost = silence(a_claim(b"lost", lease=90), 21, 500)
-    _, taken = told(left, lost.request, 0, 0, 1_010)
-    third, _ = told(taken, a_claim(b"three"), 600, 700, 1_100)
+    """Nothing shows when it happened; but if it were any later, the next owner could not have taken over."""
+    first, claimed = answered(None, a_claim(b"one"), 0, 10, 1_004)
+    failed, left = answered(claimed, Fail(ID, 1_004, b"one"), 11, 20, 1_010)
+    lost = unanswered_call(a_claim(b"lost", lease=90), 21, 500)
+    _, taken = answered(left, lost.request, 0, 0, 1_010)
+    third, _ = answered(taken, a_claim(b"three"), 600, 700, 1_100)
     assert check([first, failed, lost, third]).linearizable
 
 
 def test_an_unanswered_grant_is_found_by_the_token_in_another_unanswered_request() -> None:
     """Its owner may know the token from elsewhere; nothing else shows when it was granted."""
-    first, held = told(None, a_claim(b"one"), 0, 10, 1_004)
-    lost = silence(a_claim(b"lost", lease=1_000), 11, None)
-    _, taken = told(held, lost.request, 0, 0, 1_033)
-    also_lost = silence(Fail(ID, 1_033, b"lost", error="no"), 20, None)
-    _, failed = told(taken, also_lost.request, 0, 0, 1_040)
-    third, _ = told(failed, a_claim(b"three"), 600, 700, 1_100)
+    first, claimed = answered(None, a_claim(b"one"), 0, 10, 1_004)
+    lost = unanswered_call(a_claim(b"lost", lease=1_000), 11, None)
+    _, taken = answered(claimed, lost.request, 0, 0, 1_033)
+    also_lost = unanswered_call(Fail(ID, 1_033, b"lost", error="no"), 20, None)
+    _, failed = answered(taken, also_lost.request, 0, 0, 1_040)
+    third, _ = answered(failed, a_claim(b"three"), 600, 700, 1_100)
     assert check([first, lost, also_lost, third]).linearizable
 
 
 def test_an_unanswered_completion_is_found_so_late_that_its_window_still_slides() -> None:
-    first, held = told(None, a_claim(b"one"), 0, 10, 1_004)
-    lost = silence(Complete(ID, 1_004, b"one", b"it", validity=Validity(lasting=9, slide=5)), 11, 500)
-    _, done = told(held, lost.request, 0, 0, 1_095)
-    replay, _ = told(done, a_claim(b"two"), 600, 700, 1_100)
+    first, claimed = answered(None, a_claim(b"one"), 0, 10, 1_004)
+    lost = unanswered_call(Complete(ID, 1_004, b"one", b"it", validity=Validity(lasting=9, slide=5)), 11, 500)
+    _, done = answered(claimed, lost.request, 0, 0, 1_095)
+    replay, _ = answered(done, a_claim(b"two"), 600, 700, 1_100)
     assert replay.answer is not None
     assert replay.answer.verdict is Verdict.REPLAY
     assert check([first, lost, replay]).linearizable
 
 
-def test_a_record_that_answers_for_nothing_may_have_been_purged_and_others_may_not() -> None:
+def test_an_expired_record_may_have_been_purged_and_others_may_not() -> None:
     done = Complete(ID, 1_004, b"one", result=b"it")
-    first, held = told(None, a_claim(b"one"), 0, 10, 1_004)
-    second, _ = told(held, replace(done, validity=replace(done.validity, lasting=5)), 11, 20, 1_010)
-    kept, _ = told(held, done, 11, 20, 1_010)
-    gone, _ = told(None, Read(ID), 30, 40, 10_000_000_000)
+    first, claimed = answered(None, a_claim(b"one"), 0, 10, 1_004)
+    second, _ = answered(claimed, replace(done, validity=replace(done.validity, lasting=5)), 11, 20, 1_010)
+    kept, _ = answered(claimed, done, 11, 20, 1_010)
+    gone, _ = answered(None, Read(ID), 30, 40, 10_000_000_000)
     assert check([first, second, gone]).linearizable
     assert not check([first, kept, gone]).linearizable
 
 
-def glanced(record: Record | None, called: int, returned: int) -> Operation:
+def looked_up(record: Record | None, called: int, returned: int) -> Operation:
     assert record is not None
-    return Operation(
-        "glancer", Lookup(ID, b""), called, returned, Answer(Verdict.REPLAY, partial_record(ID, record), 0)
-    )
+    return Operation("looker", Lookup(ID, b""), called, returned, Answer(Verdict.REPLAY, partial_record(ID, record), 0))
 
 
-def test_a_glance_is_fine_while_the_result_is_there_and_wrong_before_and_after() -> None:
-    first, held = told(None, a_claim(b"one"), 0, 10, 1_004)
-    second, done = told(held, Complete(ID, 1_004, b"one", b"it", validity=Validity(lasting=20)), 20, 30, 1_010)
-    gone, _ = told(done, Forget(ID), 40, 50, 1_015)
-    assert check([first, second, gone, glanced(done, 25, 28), glanced(done, 32, 45)]).linearizable
+def test_a_lookup_is_fine_while_the_result_is_there_and_wrong_before_and_after() -> None:
+    first, claimed = answered(None, a_claim(b"one"), 0, 10, 1_004)
+    second, done = answered(claimed, Complete(ID, 1_004, b"one", b"it", validity=Validity(lasting=20)), 20, 30, 1_010)
+    gone, _ = answered(done, Forget(ID), 40, 50, 1_015)
+    assert check([first, second, gone, looked_up(done, 25, 28), looked_up(done, 32, 45)]).linearizable
     for called in (12, 60):
-        [found] = check([first, second, gone, glanced(done, called, called + 3)]).violations
-        assert "glancer: lookup" in found.explanation
+        [found] = check([first, second, gone, looked_up(done, called, called + 3)]).violations
+        assert "looker: lookup" in found.explanation
         assert "should return absent, not replay" in found.explanation
     other = replace(done, result=b"another") if done is not None else None
-    [found] = check([first, second, glanced(other, 32, 45)]).violations
+    [found] = check([first, second, looked_up(other, 32, 45)]).violations
     assert "should contain result 6974, not 616e…6572" in found.explanation
 
 
-def test_a_glance_after_the_end_of_the_window_is_wrong_even_though_it_tells_no_time() -> None:
-    first, held = told(None, a_claim(b"one"), 0, 10, 1_004)
-    second, done = told(held, Complete(ID, 1_004, b"one", b"it", validity=Validity(lasting=20)), 20, 30, 1_010)
-    reader, _ = told(done, Read(ID), 40, 50, 1_030)
-    assert check([first, second, reader, glanced(done, 45, 60)]).linearizable
-    assert not check([first, second, reader, glanced(done, 51, 60)]).linearizable
+def test_a_lookup_after_the_end_of_the_window_is_wrong_although_it_has_no_time() -> None:
+    first, claimed = answered(None, a_claim(b"one"), 0, 10, 1_004)
+    second, done = answered(claimed, Complete(ID, 1_004, b"one", b"it", validity=Validity(lasting=20)), 20, 30, 1_010)
+    reader, _ = answered(done, Read(ID), 40, 50, 1_030)
+    assert check([first, second, reader, looked_up(done, 45, 60)]).linearizable
+    assert not check([first, second, reader, looked_up(done, 51, 60)]).linearizable
 
 
-def test_a_glance_at_an_unanswered_completion_leaves_open_when_that_was() -> None:
-    first, held = told(None, a_claim(b"one"), 0, 10, 1_004)
-    lost = silence(Complete(ID, 1_004, b"one", b"it"), 11, 15)
-    _, done = told(held, lost.request, 0, 0, 1_007)
-    reader, _ = told(done, Read(ID), 40, 50, 1_030)
-    assert check([first, lost, glanced(done, 20, 30)]).linearizable
-    assert check([first, lost, glanced(done, 20, 30), reader]).linearizable
-    assert not check([first, glanced(done, 20, 30)]).linearizable
+def test_a_lookup_of_an_unanswered_completion_leaves_its_time_open() -> None:
+    first, claimed = answered(None, a_claim(b"one"), 0, 10, 1_004)
+    lost = unanswered_call(Complete(ID, 1_004, b"one", b"it"), 11, 15)
+    _, done = answered(claimed, lost.request, 0, 0, 1_007)
+    reader, _ = answered(done, Read(ID), 40, 50, 1_030)
+    assert check([first, lost, looked_up(done, 20, 30)]).linearizable
+    assert check([first, lost, looked_up(done, 20, 30), reader]).linearizable
+    assert not check([first, looked_up(done, 20, 30)]).linearizable
 
 
 @pytest.mark.fault("F44")
-def test_a_clock_that_goes_back_is_told_unless_it_may() -> None:
-    first, held = told(None, a_claim(b"one", lease=100), 0, 10, 1_004)
-    second, _ = told(held, a_claim(b"two"), 20, 30, 1_000)
+def test_a_clock_that_goes_back_is_reported_unless_tolerated() -> None:
+    first, claimed = answered(None, a_claim(b"one", lease=100), 0, 10, 1_004)
+    second, _ = answered(claimed, a_claim(b"two"), 20, 30, 1_000)
     report = check([first, second])
     assert "The store's clock went back by 4 µs" in report.violations[0].explanation
     assert report.violations[0].id is None
@@ -301,31 +299,31 @@ def test_a_clock_that_goes_back_is_told_unless_it_may() -> None:
 
 
 def test_a_change_is_not_judged_by_a_time_before_the_last_one() -> None:
-    """Though the calls overlap: whoever waits for a lock must look at the clock afterwards."""
-    first, held = told(None, a_claim(b"one", lease=100), 0, 10, 1_004)
-    assert held is not None
-    early, renewed = told(held, Renewal(ID, held.token, b"one", 100, {"page": "1"}), 11, 50, 1_020)
-    stale, _ = told(renewed, Renewal(ID, held.token, b"one", 90), 11, 50, 1_010)
+    """Although the calls overlap: a store that waits for a lock must read the clock afterwards."""
+    first, claimed = answered(None, a_claim(b"one", lease=100), 0, 10, 1_004)
+    assert claimed is not None
+    early, renewed = answered(claimed, Renewal(ID, claimed.token, b"one", 100, {"page": "1"}), 11, 50, 1_020)
+    stale, _ = answered(renewed, Renewal(ID, claimed.token, b"one", 90), 11, 50, 1_010)
     [found] = check([first, early, stale]).violations
     assert "[2] was processed at 6, before the record was written" in found.explanation
 
 
 def test_a_refusal_may_have_read_the_record_first_and_the_clock_later() -> None:
-    first, held = told(None, a_claim(b"one", lease=100), 0, 10, 1_004)
-    refused, _ = told(held, a_claim(b"two"), 11, 50, 1_030)
-    done, _ = told(held, Complete(ID, 1_004, b"one", result=b"it"), 11, 40, 1_020)
+    first, claimed = answered(None, a_claim(b"one", lease=100), 0, 10, 1_004)
+    refused, _ = answered(claimed, a_claim(b"two"), 11, 50, 1_030)
+    done, _ = answered(claimed, Complete(ID, 1_004, b"one", result=b"it"), 11, 40, 1_020)
     assert refused.answer is not None
     assert refused.answer.verdict is Verdict.RUNNING
     assert check([first, refused, done]).linearizable
 
 
 def test_keys_are_judged_each_by_itself_and_a_start_may_be_given() -> None:
-    one, held = told(None, a_claim(b"one"), 0, 10, 1_004)
-    other, _ = told(None, replace(a_claim(b"two"), id=b"another key"), 0, 10, 1_004)
+    one, claimed = answered(None, a_claim(b"one"), 0, 10, 1_004)
+    other, _ = answered(None, replace(a_claim(b"two"), id=b"another key"), 0, 10, 1_004)
     assert check([one, other]).keys == 2
-    seen, _ = told(held, Read(ID), 20, 30, 1_020)
-    assert held is not None
-    assert check([seen], start={ID: held}).linearizable
+    seen, _ = answered(claimed, Read(ID), 20, 30, 1_020)
+    assert claimed is not None
+    assert check([seen], start={ID: claimed}).linearizable
     assert not check([seen]).linearizable
 
 
@@ -340,7 +338,7 @@ def test_a_search_that_takes_too_long_says_neither_yes_nor_no() -> None:
         assert_linearizable(history, budget=10)
 
 
-def test_of_a_long_history_only_the_operations_that_matter_are_told() -> None:
+def test_of_a_long_history_only_the_operations_that_matter_are_reported() -> None:
     history, record = [], None
     for number in range(300):  # a hundred owners, each seen by others and handing over
         nonce = b"%d" % (number // 3)
@@ -348,7 +346,7 @@ def test_of_a_long_history_only_the_operations_that_matter_are_told() -> None:
         request = (a_claim(nonce, 50), Read(ID), Complete(ID, 0 if record is None else record.token, nonce))[number % 3]
         if isinstance(request, Complete):
             request = replace(request, validity=replace(request.validity, lasting=1))
-        operation, record = told(record, request, at, at + 10, at)
+        operation, record = answered(record, request, at, at + 10, at)
         history.append(operation)
     assert record is not None
     assert check(history).linearizable
@@ -358,10 +356,10 @@ def test_of_a_long_history_only_the_operations_that_matter_are_told() -> None:
     assert "answer 151 in a history of 300 operations" in found.explanation
 
 
-def test_a_take_over_of_a_live_lease_is_told_in_two_lines() -> None:
-    first, held = told(None, a_claim(b"one", lease=1_000), 0, 10, 1_004)
-    assert held is not None
-    taken = replace(held, token=1_020, nonce=b"two", attempt=2, claimed_at=1_020, updated_at=1_020, renewed_at=1_020)
+def test_a_takeover_of_a_live_lease_is_explained_in_two_lines() -> None:
+    first, claimed = answered(None, a_claim(b"one", lease=1_000), 0, 10, 1_004)
+    assert claimed is not None
+    taken = replace(claimed, token=1_020, nonce=b"two", attempt=2, claimed_at=1_020, updated_at=1_020, renewed_at=1_020)
     request = replace(a_claim(b"two"), after_crash=AfterCrash.RERUN)
     thief = Operation("thief", request, 20, 30, Answer(Verdict.ACQUIRED, replace(taken, lease_until=1_030), 1_020))
     [found] = check([first, thief]).violations

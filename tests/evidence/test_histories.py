@@ -14,9 +14,9 @@ from tests.evidence.runs import RUNS
 
 SEED = 3
 QUICK = {name for name in RUNS if name.startswith("memory") and "distance" not in name}
-"""A store in memory answers at once: whether calls overlap is up to chance, and among tasks they never do."""
+"""A store in memory answers immediately: whether calls overlap is random, and among tasks they never do."""
 
-UNHEARD = [name for name in RUNS if "lost" in name or "wait for" in name]
+UNANSWERED = [name for name in RUNS if "lost" in name or "wait for" in name]
 KILLED = [name for name in RUNS if "killed" in name]
 
 
@@ -26,7 +26,7 @@ KILLED = [name for name in RUNS if "killed" in name]
 @pytest.mark.parametrize("name", RUNS)
 def test_a_real_concurrent_run_is_linearizable(name: str, tmp_path: Path) -> None:
     taken_over = 0
-    for seed in range(SEED, SEED + 5):  # how often somebody is taken over is up to chance, too
+    for seed in range(SEED, SEED + 5):  # the number of takeovers is random, too
         (tmp_path / str(seed)).mkdir()
         recorded = RUNS[name](tmp_path / str(seed), seed, 1)
         report = assert_linearizable(recorded.operations)
@@ -34,10 +34,10 @@ def test_a_real_concurrent_run_is_linearizable(name: str, tmp_path: Path) -> Non
         taken_over += recorded.taken_over
         if taken_over:
             break
-    assert taken_over, "runs without take-overs show little"
-    assert name in QUICK or report.overlapping > 50, "nothing was raced"
-    if name in UNHEARD:
-        assert report.unanswered, "every answer was heard"
+    assert taken_over, "runs without takeovers test little"
+    assert name in QUICK or report.overlapping > 50, "no calls overlapped"
+    if name in UNANSWERED:
+        assert report.unanswered, "every answer arrived"
     if name in KILLED:
         assert recorded.kills > 5
 
@@ -56,7 +56,7 @@ def test_some_processes_are_killed_between_a_request_and_its_answer(tmp_path: Pa
 
 def test_the_load_gets_every_verdict_that_there_is_but_that_of_a_newer_version() -> None:
     verdicts, wanted = set(), set(Verdict) - {Verdict.SKEW}
-    for history in storms(MemoryStore, seeds=200):  # eight will do, unless the machine is busy
+    for history in storms(MemoryStore, seeds=200):  # eight are enough, unless the machine is busy
         assert_linearizable(history)
         verdicts |= {one.answer.verdict for one in history if one.answer is not None}
         if verdicts == wanted:

@@ -1,4 +1,4 @@
-"""Recording: every request with what came of it, in memory or in a file that outlives its process."""
+"""Recording: every request with its answer, in memory or in a file that outlives its process."""
 
 from __future__ import annotations
 
@@ -43,44 +43,44 @@ ID, OTHER = b"\0one key", b"\xff another"
 CLAIMS = [ClaimRequest(id, "shop", id.hex(), b"nonce", 1_000_000, note={"é\0🦊": ""}) for id in (ID, OTHER)]
 
 
-def played(recorder: Store) -> list[Answer]:
-    """Each verb once; the answers in order."""
+def run_each_verb(recorder: Store) -> list[Answer]:
+    """Call each verb once, and return the answers in order."""
 
-    async def play() -> list[Answer]:
+    async def run() -> list[Answer]:
         await recorder.open(ThreadRuntime())
         claimed = await recorder.claim(CLAIMS, timeout=1)
         token = claimed[0].now
         renewed = await recorder.renew([Renewal(ID, token, b"nonce", 5)], timeout=1)
         settled = await recorder.settle([Complete(ID, token, b"nonce", result=b"\0\xff", digest=b"d")], timeout=1)
-        read = await recorder.read([ID, b"nobody's"], timeout=1)
+        read = await recorder.read([ID, b"unknown"], timeout=1)
         assert isinstance(recorder, SupportsLookup)
-        assert recorder.lookup(b"nobody's", b"") is None
+        assert recorder.lookup(b"unknown", b"") is None
         done = recorder.lookup(ID, b"")
         assert done is not None
         assert (done.state, done.token, done.result) == (RecordState.COMPLETED, token, b"\0\xff")
-        glanced = Answer(Verdict.REPLAY, partial_record(ID, done), 0)
+        looked_up = Answer(Verdict.REPLAY, partial_record(ID, done), 0)
         forgotten = await recorder.forget([OTHER], force=True, timeout=1)
         page = await recorder.scan(Filter(), cursor=None, limit=1, timeout=1)
         seen = [Answer(Verdict.OK, record, page.now) for record in page.records]
         assert sum((await recorder.counts(timeout=1)).values()) == 2
         assert await recorder.purge(10, timeout=1) == 0
         await recorder.close()
-        return [*claimed, *renewed, *settled, *read, glanced, *forgotten, *seen]
+        return [*claimed, *renewed, *settled, *read, looked_up, *forgotten, *seen]
 
-    return bridge.run(play())
+    return bridge.run(run())
 
 
 def test_each_request_of_each_batch_is_one_operation_with_its_own_answer() -> None:
     log = MemoryLog()
     before = time.monotonic_ns()
-    answers = played(Recorder(MemoryStore(), log, by="me"))
+    answers = run_each_verb(Recorder(MemoryStore(), log, by="me"))
     operations = log.operations()
     assert [one.answer for one in operations] == answers
     verbs = ["claim", "claim", "renew", "complete", "read", "read", "lookup", "forget", "scan"]
     assert [one.verb for one in operations] == verbs
     kinds = [ClaimRequest, ClaimRequest, Renewal, Complete, Read, Read, Lookup, Forget, Scan]
     assert [type(one.request) for one in operations] == kinds
-    assert [one.id for one in operations] == [ID, OTHER, ID, ID, ID, b"nobody's", ID, OTHER, ID]
+    assert [one.id for one in operations] == [ID, OTHER, ID, ID, ID, b"unknown", ID, OTHER, ID]
     assert operations[7].request == Forget(OTHER, force=True)
     instants = [instant for one in operations for instant in (one.called, one.returned or 0)]
     assert min(instants) > before
@@ -90,7 +90,7 @@ def test_each_request_of_each_batch_is_one_operation_with_its_own_answer() -> No
 
 def test_a_file_holds_the_same_history(tmp_path: Path) -> None:
     log = FileLog(tmp_path / "history.jsonl")
-    answers = played(Recorder(MemoryStore(), log, by="me"))
+    answers = run_each_verb(Recorder(MemoryStore(), log, by="me"))
     log.close()
     operations = read_log(log.path)
     assert [one.answer for one in operations] == answers
@@ -101,7 +101,7 @@ def test_a_file_holds_the_same_history(tmp_path: Path) -> None:
 
 def test_wherever_a_file_is_torn_what_is_before_is_read(tmp_path: Path) -> None:
     log = FileLog(tmp_path / "whole.jsonl")
-    played(Recorder(MemoryStore(), log))
+    run_each_verb(Recorder(MemoryStore(), log))
     log.close()
     whole, text = read_log(log.path), log.path.read_bytes()
     torn = tmp_path / "torn.jsonl"
@@ -114,12 +114,12 @@ def test_wherever_a_file_is_torn_what_is_before_is_read(tmp_path: Path) -> None:
         mark_ended(torn)
         ended = read_log(torn)
         assert [one.answer for one in ended] == [one.answer for one in found]
-        assert all(one.returned is not None for one in ended), "the torn line must not swallow the end"
+        assert all(one.returned is not None for one in ended), "the torn line must not hide the end"
 
 
 def test_a_file_that_is_broken_in_the_middle_is_not_taken_for_torn(tmp_path: Path) -> None:
     log = FileLog(tmp_path / "history.jsonl")
-    played(Recorder(MemoryStore(), log))
+    run_each_verb(Recorder(MemoryStore(), log))
     log.close()
     lines = log.path.read_bytes().splitlines(keepends=True)
     log.path.write_bytes(b"".join([*lines[:2], lines[2][:20] + b"\n", *lines[3:]]))
@@ -133,7 +133,7 @@ def test_a_log_is_of_one_process_and_never_overwritten(tmp_path: Path) -> None:
         FileLog(log.path)
     log._pid += 1  # as seen from a child that was forked
     with pytest.raises(ConfigurationError, match="belongs to the parent process"):
-        played(Recorder(MemoryStore(), log))
+        run_each_verb(Recorder(MemoryStore(), log))
     log.close()
 
 
@@ -180,20 +180,20 @@ def test_a_store_that_gives_too_few_answers_is_broken() -> None:
     assert [one.answer for one in log.operations()] == [None, None]
 
 
-def test_a_twin_writes_into_the_same_log_and_watchers_are_passed_on() -> None:
-    class Twins(MemoryStore):
+def test_a_clone_writes_into_the_same_log_and_watchers_are_passed_on() -> None:
+    class Clones(MemoryStore):
         def clone(self) -> MemoryStore:
             return MemoryStore()
 
     log = MemoryLog()
     assert (alone := Recorder(MemoryStore(), log)).clone() is alone
-    recorder = Recorder(Twins(), log, by="me")
+    recorder = Recorder(Clones(), log, by="me")
     bridge.run(recorder.clone().read([ID], timeout=1))
     assert [one.by for one in log.operations()] == ["me (clone)"]
     woken = threading.Event()
     assert isinstance(recorder, NotifiesChanges)
     stop = recorder.watch(ID, woken.set)
-    played(recorder)
+    run_each_verb(recorder)
     assert woken.is_set()
     stop()
 
@@ -220,7 +220,7 @@ bridge.run(live())
 
 
 @pytest.mark.fault("F30")
-def test_what_a_killed_process_had_asked_for_is_in_its_file(tmp_path: Path) -> None:
+def test_the_requests_of_a_killed_process_are_in_its_file(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     done = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False, env=environment())
     assert done.returncode == -signal.SIGKILL

@@ -1,4 +1,4 @@
-"""Two take over a lapsed lease while its late owner comes back: in whatever order, one has it."""
+"""Two clients take over an expired lease while its late owner returns: in every order, exactly one wins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store in a hundred lines, right with its lock and wrong without: what the lock is worth, seen by the checker."""
+"""A store in a hundred lines, correct with its lock and wrong without: the checker must see the difference."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ OPENING = (
     "CREATE TABLE IF NOT EXISTS records (id BLOB PRIMARY KEY, record BLOB)",
 )
 HESITATION = 0.0005
-"""Seconds between the look and the write: what a round trip to a server takes."""
+"""Seconds between the read and the write, like a round trip to a server."""
 
 
 class TinyStore:
-    """Records as msgpack in a SQLite file. `locked` False: get, think, put, as if nobody else were there."""
+    """Records as msgpack in a SQLite file. `locked` False: get, pause, put, as if there were no other clients."""
 
     inline = False
 
@@ -51,7 +51,7 @@ class TinyStore:
             self._insist(statement)
 
     def _insist(self, statement: str) -> None:
-        """To enter WAL mode, and to mend what a killed process left, SQLite does not wait by itself."""
+        """Retry: SQLite does not wait when it enters WAL mode or recovers the log of a killed process."""
         while True:
             try:
                 self._connection.execute(statement)

@@ -1,7 +1,7 @@
-"""The emulator `bqemulator`, in a virtual environment of its own: it wants other versions than we do.
+"""The emulator `bqemulator`, in its own virtual environment: it needs other versions than the tests.
 
-It is made inside of the tests' own environment, once; whoever comes later finds it. ONCEWARD_TEST_BQEMULATOR names
-another place for it. What the emulator does otherwise than BigQuery is put right by `Front`: see there.
+The environment is created once inside of the tests' own environment; later runs reuse it. ONCEWARD_TEST_BQEMULATOR
+names another location. `Front` corrects differences between the emulator and BigQuery.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ INSTALLING = 600  # seconds that it may take
 
 
 def emulator() -> Path:
-    """The emulator's program, installed if it is not."""
+    """Return the emulator's program. Install it if necessary."""
     program, done = HOME / "bin" / "bqemulator", HOME / ".installed"
     if done.exists():
         return program
@@ -40,8 +40,10 @@ def emulator() -> Path:
             try:
                 _install()
             except (OSError, subprocess.SubprocessError) as error:
-                told = getattr(error, "stderr", None) or str(error)
-                missing("bqemulator", f"uv pip install {' '.join(WANTED)} in an environment of its own ({told[-500:]})")
+                output = getattr(error, "stderr", None) or str(error)
+                missing(
+                    "bqemulator", f"uv pip install {' '.join(WANTED)} in an environment of its own ({output[-500:]})"
+                )
             done.touch()
     return program
 
@@ -58,7 +60,7 @@ def _install() -> None:
 
 
 class BigQueryServer(HousedServer):
-    """One emulator. What it holds is in memory."""
+    """One emulator. Its data is in memory."""
 
     patience = 90.0  # it imports much
     greeting = get("/bigquery/v2/projects")
@@ -71,5 +73,5 @@ class BigQueryServer(HousedServer):
 
 @functools.cache
 def shared() -> BigQueryServer:
-    """The one of this test process."""
+    """Return the server of this test process."""
     return BigQueryServer().until_exit()

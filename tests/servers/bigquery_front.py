@@ -1,9 +1,9 @@
-"""What stands before the emulator in some tests, and does what BigQuery's documentation says and the emulator does not.
+"""A proxy in front of the emulator that follows BigQuery's documentation where the emulator does not.
 
-* A job id is used once: a second job of that id is a 409, at once. (The emulator runs it again.)
-* Of two transactions that update one table, one is aborted. (In the emulator there are none at once.)
+* A job id is used once: a second job with that id gets a 409 immediately. (The emulator runs it again.)
+* Of two transactions that update one table, one is aborted. (The emulator runs no concurrent transactions.)
 
-It also loses answers on purpose, and counts what is asked.
+It also loses answers on purpose, and counts the requests.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ ABORTED = "Transaction is aborted due to concurrent update against table {}. Tra
 
 
 class Front(StandIn):
-    """`endpoint` is where the client goes."""
+    """The client connects to `endpoint`."""
 
     def __init__(self, port: int) -> None:
         self.behind = port
         self.jobs: dict[str, threading.Event] = {}
-        """By id: set when it is done."""
+        """By id: set when the job is done."""
 
         self.failed: dict[str, dict[str, Any]] = {}
         self.asked: Counter[str] = Counter()
@@ -41,13 +41,13 @@ class Front(StandIn):
         """Ids of jobs that were sent again."""
 
         self.expiring: set[str] = set()
-        """Tables that BigQuery would remove by itself. (The emulator keeps them.)"""
+        """Tables that BigQuery would delete by itself. (The emulator keeps them.)"""
 
         self.aborted = 0
         self.saw_abort = threading.Event()
         self.lost = 0
         self.reached = threading.Event()
-        """The transaction that is held has begun."""
+        """Set when the transaction that is held back has begun."""
 
         self._released = threading.Event()
         self._hold = False
@@ -66,15 +66,15 @@ class Front(StandIn):
         self.endpoint = self.url
 
     def lose(self, *kinds: str) -> None:
-        """The answers to the next jobs whose ids hold these words, in this order: done, but nobody hears of it."""
+        """Lose the answers to the next jobs whose ids contain these words, in this order, after the jobs are done."""
         self._lose += kinds
 
     def abort(self, times: int) -> None:
-        """So many transactions from now on, as if others had been faster."""
+        """Abort the next transactions, as if others had been faster."""
         self._abort += times
 
     def hold(self) -> None:
-        """The next transaction, once it has begun, until `release`."""
+        """Hold the next transaction back, once it has begun, until `release`."""
         self._hold = True
 
     def release(self) -> None:
@@ -98,7 +98,7 @@ class Front(StandIn):
         return False
 
     def begin(self, job: str, script: str) -> str:
-        """`new`, `known` or `aborted`."""
+        """Register a job. Return `new`, `known` or `aborted`."""
         updated = UPDATED.search(script)
         with self._turn:
             self.asked["jobs"] += 1
@@ -195,18 +195,18 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(answer)
 
     def log_message(self, *_: object) -> None:
-        """Silent: the tests say what went wrong."""
+        """Log nothing: the tests report what went wrong."""
 
 
 def _already_there(job: str) -> bytes:
-    said = f"Already Exists: Job {job}"
-    error = {"code": 409, "message": said, "errors": [{"reason": "duplicate", "message": said}]}
+    message = f"Already Exists: Job {job}"
+    error = {"code": 409, "message": message, "errors": [{"reason": "duplicate", "message": message}]}
     return json.dumps({"error": error}).encode()
 
 
 def _failed(asked: dict[str, Any]) -> dict[str, Any]:
-    said = ABORTED.format("t")
-    error = {"reason": "invalidQuery", "message": said}
+    message = ABORTED.format("t")
+    error = {"reason": "invalidQuery", "message": message}
     return asked | {
         "kind": "bigquery#job",
         "status": {"state": "DONE", "errorResult": error, "errors": [error]},

@@ -13,7 +13,7 @@ EMULATOR = "FIRESTORE_EMULATOR_HOST"
 
 
 class FirestoreServer(HousedServer):
-    """One emulator. What it holds is in memory."""
+    """One emulator. Its data is in memory."""
 
     def __init__(self) -> None:
         jar = emulator("firestore", "cloud-firestore-emulator/cloud-firestore-emulator.jar")
@@ -23,7 +23,7 @@ class FirestoreServer(HousedServer):
 
 @functools.cache
 def shared() -> str:
-    """The address of one emulator for the whole test process; its children find it by the same variable."""
+    """Return the address of one emulator for the whole test process; child processes find it by the same variable."""
     address = os.environ.get(EMULATOR)
     if address is None:
         address = os.environ[EMULATOR] = FirestoreServer().until_exit().address

@@ -1,6 +1,6 @@
-"""In front of the emulator, at the gRPC layer: counts what Google bills, and loses answers when it is told to.
+"""A gRPC proxy in front of the emulator that counts what Google bills, and loses answers on request.
 
-Requests and answers pass as bytes. A read is a document that was looked for, a write is a document that was written.
+Requests and answers are forwarded as bytes. A read is a requested document, a write is a written document.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STREAMS = {"BatchGetDocuments", "RunQuery", "RunAggregationQuery"}
 
 
 class Bill(NamedTuple):
-    """What was billed, and by which calls."""
+    """The billed reads and writes, and the calls."""
 
     reads: int
     writes: int
@@ -29,7 +29,7 @@ class Bill(NamedTuple):
 
 
 class Tap(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
-    """Passes everything on. `lose`: the next answers of these methods are lost, after the work was done."""
+    """Forwards everything. `lose`: the next answers of these methods are lost, after the work was done."""
 
     def __init__(self, target: str) -> None:
         self._channel = grpc.insecure_channel(target)
@@ -40,7 +40,7 @@ class Tap(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
         self._refusing: Counter[str] = Counter()
         self._holding: Counter[str] = Counter()
         self.before: Callable[[str], None] = lambda _: None
-        """Told the name of each method before it is passed on."""
+        """Called with the name of each method before the call is forwarded."""
 
     def service(self, handler_call_details: Any) -> Any:
         method: str = handler_call_details.method
@@ -57,16 +57,16 @@ class Tap(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
         self._losing[method] += times
 
     def hold(self, method: str, times: int = 1) -> None:
-        """The next answers are kept back, after the work was done, until the caller has given up."""
+        """Hold the next answers back, after the work was done, until the caller has given up."""
         self._holding[method] += times
 
     def abort(self, method: str, times: int = 1) -> None:
-        """The next commits are refused, as the server refuses what it cannot fit in beside others."""
+        """Refuse the next commits, as the server does on a conflict with other transactions."""
         self._refusing[method] += times
 
     @contextmanager
     def billed(self) -> Iterator[Callable[[], Bill]]:
-        """Counts from here on; call it for the bill."""
+        """Count from here on; call the yielded function for the bill."""
         with self._lock:
             self._reads = self._writes = 0
             self._calls.clear()
@@ -79,14 +79,14 @@ class Tap(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
         self.before(name)
         if self._is_struck(self._refusing, name):
             self._roll_back(request, context)
-            context.abort(grpc.StatusCode.ABORTED, "as the test wants it")
+            context.abort(grpc.StatusCode.ABORTED, "as the test requested")
         try:
             answer: bytes = call(request, timeout=context.time_remaining(), metadata=_passed(context))
         except grpc.RpcError as error:
             context.abort(error.code(), error.details())
         self._count(name, request, [])
         if self._is_struck(self._losing, name):
-            context.abort(grpc.StatusCode.UNAVAILABLE, "as the test wants it")
+            context.abort(grpc.StatusCode.UNAVAILABLE, "as the test requested")
         if self._is_struck(self._holding, name):
             while context.is_active():
                 time.sleep(0.01)
@@ -100,7 +100,7 @@ class Tap(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
             context.abort(error.code(), error.details())
         self._count(name, request, answers)
         if self._is_struck(self._losing, name):
-            context.abort(grpc.StatusCode.UNAVAILABLE, "as the test wants it")
+            context.abort(grpc.StatusCode.UNAVAILABLE, "as the test requested")
         yield from answers
 
     def _is_struck(self, planned: Counter[str], name: str) -> bool:
@@ -110,7 +110,7 @@ class Tap(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
             return strikes
 
     def _roll_back(self, request: bytes, context: Any) -> None:
-        """What the server gives up, it rolls back: else its locks would stay."""
+        """Roll back, as the server does when it aborts: else its locks would remain."""
         refused = messages.CommitRequest.deserialize(request)
         if refused.transaction:
             over = messages.RollbackRequest(database=refused.database, transaction=refused.transaction)
@@ -138,7 +138,7 @@ def _passed(context: Any) -> list[tuple[str, Any]]:
 
 @contextmanager
 def tapped(target: str) -> Iterator[tuple[Tap, str]]:
-    """A tap, and the address where it listens."""
+    """Start a tap. Yield it and its address."""
     tap = Tap(target)
     server = grpc.server(ThreadPoolExecutor(16), handlers=[tap])
     port = server.add_insecure_port("127.0.0.1:0")

@@ -1,6 +1,6 @@
 """Google's own emulators, which come with the Google Cloud SDK and need Java.
 
-They cannot be installed from Debian or from a wheel: where one is missing its tests are skipped, in CI, too.
+They cannot be installed from Debian or from a wheel: if one is missing, its tests are skipped, also in CI.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.language=en")
-"""Quick to start: an emulator lives for a few thousand calls, and two cores are shared."""
+"""Options for a fast start: an emulator runs for a few thousand calls only, and two cores are shared."""
 
 
 def emulator(name: str, jar: str) -> str:
-    """The jar of that pattern in the SDK."""
+    """Return the path of the jar with that pattern in the SDK, or skip the test."""
     gcloud = shutil.which("gcloud")
     if gcloud is not None and shutil.which("java") is not None:
         roots = [Path(gcloud).resolve().parents[1], Path("/usr/lib/google-cloud-sdk")]

@@ -1,4 +1,4 @@
-"""Servers with a temporary folder of their own, which goes when they go, and a greeting by which they are known."""
+"""Servers with their own temporary folder, which is deleted with them, and a greeting that shows when they are up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def get(path: str) -> bytes:
 
 
 class HousedServer(Server):
-    """One server. In its command `{port}` and `{folder}` stand for its own."""
+    """One server. Its command may contain `{port}` and `{folder}`."""
 
     greeting: ClassVar[bytes] = get("/")
     answer: ClassVar[bytes] = b"HTTP/1.1 200"
@@ -38,12 +38,12 @@ class HousedServer(Server):
         return self
 
     def until_exit(self) -> Self:
-        """Begin, for whoever asks in this process."""
+        """Start the server for the rest of this process."""
         atexit.register(self.end)
         return self.begin()
 
     def end(self) -> None:
-        self.kill()  # nothing of it is needed any more, and an orderly end may wait for a disk
+        self.kill()  # its data is no longer needed, and an orderly shutdown may wait for a disk
         self._temporary.cleanup()
 
     def answers(self, port: int) -> bool:

@@ -1,7 +1,7 @@
-"""A private Kafka: the one-broker mock that confluent-kafka brings along, in a process of its own.
+"""A private Kafka: the one-broker mock of confluent-kafka, in its own process.
 
-`python -m tests.servers.kafka FILE TOPIC …` makes the topics, with four partitions each, writes its address to the file
-and stays. What it holds is in memory: a restart would forget it.
+`python -m tests.servers.kafka FILE TOPIC …` creates the topics, with four partitions each, writes its address to the
+file and keeps running. Its data is in memory: a restart would lose it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.servers.process import LOOK, STARTING, missing
 
 
 class KafkaServer:
-    """One mock. Topics are made when they are first asked for, too."""
+    """One mock. Other topics are created when they are first used."""
 
     def __init__(self, *topics: str) -> None:
         if importlib.util.find_spec("confluent_kafka") is None:
@@ -29,15 +29,17 @@ class KafkaServer:
         self.address = ""
 
     def begin(self) -> KafkaServer:
-        told = Path(self._folder.name) / "address"
-        command = [sys.executable, "-m", "tests.servers.kafka", str(told), *self._topics]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE)  # which ends when we do, and it with it
+        address_file = Path(self._folder.name) / "address"
+        command = [sys.executable, "-m", "tests.servers.kafka", str(address_file), *self._topics]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE
+        )  # the pipe closes when we end, and then the mock ends, too
         deadline = time.monotonic() + STARTING
         while not self.address:
             assert self._process.poll() is None, "the mock of Kafka has ended"
             assert time.monotonic() < deadline, "the mock of Kafka does not start"
             time.sleep(LOOK)
-            self.address = told.read_text() if told.exists() else ""
+            self.address = address_file.read_text() if address_file.exists() else ""
         return self
 
     def end(self) -> None:
@@ -50,12 +52,12 @@ class KafkaServer:
 def main() -> None:
     from confluent_kafka import Producer
 
-    told, *topics = sys.argv[1:]
+    address_file, *topics = sys.argv[1:]
     mock = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "in this process"})
     for topic in topics:
         mock.list_topics(topic, timeout=STARTING)
     brokers = mock.list_topics(timeout=STARTING).brokers
-    path = Path(told)
+    path = Path(address_file)
     path.with_suffix(".new").write_text(",".join(f"{one.host}:{one.port}" for one in brokers.values()))
     path.with_suffix(".new").rename(path)
     sys.stdin.read()

@@ -1,4 +1,4 @@
-"""A language in which the letters go from z to a, for servers that compare texts as people do."""
+"""A locale that sorts the letters from z to a, for servers that compare texts by locale."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAME = "backwards"
 
 
 def backwards(folder: Path) -> dict[str, str]:
-    """The environment variables of a process that speaks it. Made by the C library's own tool."""
+    """Create the locale with the C library's own tool. Return the environment variables of a process that uses it."""
     tool = shutil.which("localedef")
     if tool is None:
         missing("localedef", "it is part of the GNU C library")

@@ -1,6 +1,6 @@
 """A private server that speaks SQS (and more of AWS): the wheel `ministack`, part of the dev extra.
 
-It keeps its messages in memory: a restart forgets them.
+Its messages are in memory: a restart loses them.
 """
 
 from __future__ import annotations

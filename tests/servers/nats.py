@@ -31,7 +31,7 @@ class NatsServer(HousedServer):
         self.url = f"nats://{self.address}"
 
     def answers(self, port: int) -> bool:
-        """JetStream, not only the port. It speaks first."""
+        """Whether JetStream is up, not only the port. The server sends the first line."""
         try:
             with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
                 line = connection.makefile("rb").readline()
@@ -42,5 +42,5 @@ class NatsServer(HousedServer):
 
 @functools.cache
 def shared() -> NatsServer:
-    """The one of this test process."""
+    """Return the server of this test process."""
     return NatsServer().until_exit()

@@ -1,4 +1,4 @@
-"""PgBouncer in transaction mode before the worker's PostgreSQL: few connections, shared statement by statement."""
+"""PgBouncer in transaction mode in front of the worker's PostgreSQL: few connections, shared by transactions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ URL = "ONCEWARD_TEST_PGBOUNCER"
 
 
 class PgBouncer:
-    """One process, on a port of its own."""
+    """One process, on its own port."""
 
     def __init__(self, program: str, server: Postgres, *, connections: int = 4) -> None:
         self._folder = Folder()

@@ -1,4 +1,4 @@
-"""A private PostgreSQL: one for each pytest worker, a schema for each test; and others that may be killed."""
+"""A private PostgreSQL: one for each pytest worker, with a schema for each test; and others that tests may kill."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from .process import free_port, missing
 
 HOW = "apt-get install postgresql (any version from 13 on; its server need not run)"
 URL = "ONCEWARD_TEST_POSTGRES"
-"""Where child processes of a test find the server that its worker has started."""
+"""The variable by which child processes of a test find the server of their worker."""
 
 TABLES = ("records", "audit", "newest", "marks", "counters")
-"""All that have rows of a test in them."""
+"""All tables that may have rows of a test."""
 
 
 class Postgres:
-    """One cluster. `kill` and `start` as often as wanted: what was committed is there."""
+    """One cluster. `kill` and `start` may be repeated: committed data survives."""
 
     def __init__(self, binaries: Path, copy_of: Postgres | None = None) -> None:
         self._binaries = binaries
@@ -75,7 +75,7 @@ class Postgres:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Black-holed: connections stay open, and nobody answers."""
+        """Pause the server: connections stay open, and get no answer."""
         assert self._process is not None
         self._process.signal_all(signal.SIGSTOP)
         try:
@@ -89,7 +89,7 @@ class Postgres:
 
 
 def found_binaries() -> Path | None:
-    """Debian keeps each version apart, and none of them on the PATH."""
+    """Return the folder of the newest version. Debian installs each in its own folder, none of them on the PATH."""
     versions = sorted(Path("/usr/lib/postgresql").glob("[0-9]*/bin/initdb"), key=lambda path: int(path.parts[-3]))
     found = str(versions[-1]) if versions else shutil.which("initdb")
     return Path(found).resolve().parent if found and shutil.which("setpriv") else None
@@ -104,7 +104,7 @@ def find_binaries() -> Path:
 
 @pytest.fixture(scope="session")
 def postgres_template() -> Iterator[Postgres]:
-    """A cluster that is never started: to copy one is quicker than to make one."""
+    """A cluster that is never started: copying one is faster than creating one."""
     template = Postgres(find_binaries())
     yield template
     template.remove()
@@ -125,7 +125,7 @@ def postgres(postgres_template: Postgres) -> Iterator[Postgres]:
 
 @pytest.fixture
 def own_postgres(postgres_template: Postgres) -> Iterator[Postgres]:
-    """A server of the test's own, to kill and to stop."""
+    """A server for one test, to kill and to pause."""
     server = Postgres(find_binaries(), copy_of=postgres_template)
     server.start()
     yield server
@@ -133,7 +133,7 @@ def own_postgres(postgres_template: Postgres) -> Iterator[Postgres]:
 
 
 def schema_of(place: Path) -> str:
-    """The schema of a test's place, also for its child processes. Places follow one another, so one schema will do."""
+    """Return the schema of a test's directory, also in its child processes. Tests run in sequence, so one is enough."""
     noted = place / "schema"
     if not noted.exists():
         name = f"test_{os.getpid()}"
@@ -147,12 +147,12 @@ def schema_of(place: Path) -> str:
 
 @pytest.fixture
 def schema(postgres: Postgres, tmp_path: Path) -> str:
-    """Empty at the begin of the test."""
+    """Return the schema of this test, which is empty at its start."""
     return schema_of(tmp_path)
 
 
 def new_database(server: Postgres, name: str) -> str:
-    """An empty database on that server; its URL."""
+    """Create an empty database on that server. Return its URL."""
     execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)", url=server.url)
     execute(f"CREATE DATABASE {name}", url=server.url)
     return f"{server.url.removesuffix('/postgres')}/{name}"
@@ -162,7 +162,7 @@ _ours: dict[tuple[int, str], psycopg.Connection[Any]] = {}
 
 
 def past_the_store() -> psycopg.Connection[Any]:
-    """A connection to the worker's server, kept: to connect costs more than most statements."""
+    """Return a cached connection to the worker's server: connecting costs more than most statements."""
     place = os.getpid(), os.environ[URL]
     if place not in _ours or _ours[place].closed:
         _ours[place] = psycopg.connect(os.environ[URL], autocommit=True)
@@ -170,7 +170,7 @@ def past_the_store() -> psycopg.Connection[Any]:
 
 
 def execute(statement: str, *values: Any, url: str | None = None) -> list[tuple[Any, ...]]:
-    """One statement past the store."""
+    """Execute one statement directly, not through the store."""
     if url is None:
         cursor = past_the_store().execute(statement, values or None)
         return cursor.fetchall() if cursor.description else []

@@ -1,4 +1,4 @@
-"""Servers that are many processes and refuse root: a folder of their own, a user of their own, and one end for all."""
+"""Servers with many processes that refuse to run as root: with their own folder and user, and killed together."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pathlib import Path
 PATIENCE = 30.0  # seconds for a server to start or to end
 BETWEEN_LOOKS = 0.02
 
-SERVANTS = ("postgres", "nobody")
+SERVANTS = ("postgres", "nobody")  # plain: ok
 """Servers that refuse root run as the first of these that exists."""
 
 
 class Folder:
-    """A temporary folder that the servant may use. Not pytest's own: that one is closed to other users."""
+    """A temporary folder that the server's user may access. Pytest's own folder is closed to other users."""
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="onceward-"))
@@ -29,12 +29,12 @@ class Folder:
             os.chown(self.path, self.servant.pw_uid, self.servant.pw_gid)
 
     def give(self, path: Path) -> None:
-        """What we have written there, to the servant."""
+        """Give a file that we have written to the server's user."""
         if self.servant is not None:
             os.chown(path, self.servant.pw_uid, self.servant.pw_gid)
 
     def as_servant(self, *command: str) -> list[str]:
-        """The command, run as the servant, and ended with us even if nobody gets to end it."""
+        """Return the command to run as the server's user. The kernel ends it together with this process."""
         prefix = ["setpriv", "--pdeathsig", "QUIT"]
         if self.servant is not None:
             prefix += [f"--reuid={self.servant.pw_uid}", f"--regid={self.servant.pw_gid}", "--clear-groups"]
@@ -54,7 +54,7 @@ def _servant() -> pwd.struct_passwd:
 
 
 class Process:
-    """One run of a server, and whatever it has forked."""
+    """One run of a server, and its children."""
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
         with log.open("ab") as output:
@@ -66,30 +66,30 @@ class Process:
     def await_up(self, is_up: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE
         while not is_up():
-            told = self._log.read_text(errors="replace")[-2000:]
-            assert self._popen.poll() is None, f"the server ended while it started:\n{told}"
-            assert time.monotonic() < deadline, f"the server did not start in {PATIENCE:g} s:\n{told}"
+            output = self._log.read_text(errors="replace")[-2000:]
+            assert self._popen.poll() is None, f"the server ended while it started:\n{output}"
+            assert time.monotonic() < deadline, f"the server did not start in {PATIENCE:g} s:\n{output}"
             time.sleep(BETWEEN_LOOKS)
 
-    def everybody(self) -> list[int]:
-        """The server and its children, the server first."""
+    def pids(self) -> list[int]:
+        """Return the server and its children, the server first."""
         return [self._popen.pid, *_children(self._popen.pid)]
 
     def signal_all(self, number: int) -> None:
-        for pid in self.everybody():
+        for pid in self.pids():
             try:
                 os.kill(pid, number)
             except ProcessLookupError:
                 continue
 
     def kill(self) -> None:
-        """As by power cut: all of it at once, and not one process left when this returns."""
-        everybody = self.everybody()
-        self.signal_all(signal.SIGSTOP)  # else the first to die is noticed by the others
+        """Kill all processes together, like a power cut, and wait until none is left."""
+        pids = self.pids()
+        self.signal_all(signal.SIGSTOP)  # else the others would react to the first that dies
         self.signal_all(signal.SIGKILL)
         self._popen.wait(PATIENCE)
         deadline = time.monotonic() + PATIENCE
-        while any(_is_alive(pid) for pid in everybody):
+        while any(_is_alive(pid) for pid in pids):
             assert time.monotonic() < deadline, "a child of the server survives SIGKILL"
             time.sleep(BETWEEN_LOOKS)
 
@@ -111,4 +111,4 @@ def _is_alive(pid: int) -> bool:
         state = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
     except OSError:
         return False
-    return state != "Z"  # a zombie waits for whoever adopted it, and holds nothing any more
+    return state != "Z"  # a zombie only waits to be reaped, and has no resources

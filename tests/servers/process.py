@@ -1,4 +1,4 @@
-"""Private servers: a free port, a folder of their own, and an end together with the test run, however that ends."""
+"""Private servers: with a free port and their own folder; they end together with the test run, however it ends."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def free_port() -> int:
 
 
 def missing(what: str, how: str) -> None:
-    """Skip at home with a line that says how to get it; fail in CI, where it must be."""
-    said = f"{what} is not installed: {how}"
+    """Skip the test with a hint how to install it; in CI, where it is required, fail."""
+    message = f"{what} is not installed: {how}"
     if os.environ.get("CI") == "true":
-        pytest.fail(said)
-    pytest.skip(said)
+        pytest.fail(message)
+    pytest.skip(message)
 
 
 class Server:
-    """A child process that listens on a port. Killed, stopped and started again at will."""
+    """A child process that listens on a port. It may be killed, paused and restarted."""
 
     patience = STARTING
 
@@ -64,13 +64,13 @@ class Server:
             self._process.send_signal(number)
 
     def kill(self) -> None:
-        """At once, as a power cut would (but for the disk's own cache)."""
+        """Kill it immediately, like a power cut (except for the disk's own cache)."""
         self.send(signal.SIGKILL)
         if self._process is not None:
             self._process.wait(STARTING)
 
     def stop(self) -> None:
-        """In order; if that takes too long, by force."""
+        """Stop it in order; if that takes too long, kill it."""
         self.send(signal.SIGCONT)
         self.send(signal.SIGTERM)
         if self._process is not None:
@@ -81,6 +81,6 @@ class Server:
 
 
 def _with_the_parent() -> list[str]:
-    """A run that is killed leaves no server behind, where the system has such a command."""
+    """Return a prefix that ends the server with its parent, if the system has such a command."""
     command = shutil.which("setpriv")
     return [] if command is None else [command, "--pdeathsig", "KILL"]

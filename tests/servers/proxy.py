@@ -4,11 +4,11 @@
         proxy.next(LOSE_REPLY)            # what happens to the next exchange
         proxy.next(HOLD, after=3)         # ... and to the fourth from now on
         … use 127.0.0.1:proxy.port …
-        proxy.release()                   # what was held goes on
+        proxy.release()                   # forwards the answers that were held
 
-An exchange begins when a client speaks for the first time, or again after the server has: one request and its reply
-where one waits for the other, several together where they are pipelined. Exchanges are counted over all connections,
-in the order in which they begin. The proxy runs in threads of its own, so blocking and async tests use it alike.
+An exchange begins when a client sends its first bytes, or the first bytes after a reply: one request and its reply, or
+several if they are pipelined. Exchanges are counted over all connections, in the order in which they begin. The proxy
+runs in its own threads, so blocking and async tests can use it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from enum import Enum, auto
 from types import TracebackType
 from typing import NamedTuple, Self
 
-PATIENCE = 30.0  # seconds until a test that never releases what it held is given up
+PATIENCE = 30.0  # seconds until a held answer that a test never releases is given up
 CHUNK = 1 << 16
 
 
@@ -41,11 +41,11 @@ class Fault(Enum):
     CUT_REPLY = auto()
     """The client gets only the first bytes of the answer (`proxy.kept`), then the end."""
     SWALLOW_REQUEST = auto()
-    """A black hole: nobody hears anything any more, and the connection stays open."""
+    """A black hole: neither side gets anything, and the connection stays open."""
     SWALLOW_REPLY = auto()
-    """The server does it, and the client never hears of it; the connection stays open."""
+    """The server does it, and the client gets no answer; the connection stays open."""
     HOLD = auto()
-    """The answer comes when the test says `release()`."""
+    """The answer is forwarded when the test calls `release()`."""
 
 
 LOSE_REQUEST, LOSE_REPLY, RESET_REQUEST, RESET_REPLY = (
@@ -67,14 +67,14 @@ RESETS = {Fault.RESET_REQUEST, Fault.RESET_REPLY}
 
 
 class Struck(NamedTuple):
-    """Which exchange met which fault."""
+    """A fault, and the exchange that it happened to."""
 
     exchange: int
     fault: Fault
 
 
 class Proxy:
-    """Listens on a free port of 127.0.0.1 and hands everything on to one server, but for what the test plans."""
+    """Listens on a free port of 127.0.0.1 and forwards everything to one server, except for planned faults."""
 
     def __init__(self, host: str, port: int, *, kept: int = 3) -> None:
         self._server = (host, port)
@@ -92,40 +92,40 @@ class Proxy:
         self.port = 0
         self.accept()
 
-    # ── what the test says ──────────────────────────────────────────────────────────────────────────────────────
+    # ── called by the test ──────────────────────────────────────────────────────────────────────────────────────
 
     def next(self, fault: Fault, *, after: int = 0, times: int = 1) -> None:
-        """Let this happen to the next exchange, or to the one that comes after that many others."""
+        """Plan this fault for the next exchange, or for the one `after` that many others."""
         with self._lock:
             first = self.exchanges + after + 1
             self._plan.update(dict.fromkeys(range(first, first + times), fault))
 
     def always(self, fault: Fault | None) -> None:
-        """Let this happen to every exchange that begins from now on; None: to no more."""
+        """Apply this fault to every exchange that begins from now on; None: to no more."""
         with self._lock:
             self._always = fault
 
     def release(self) -> None:
-        """What is held goes on, and nothing is held any more."""
+        """Forward the answers that are held, and hold no more."""
         self._released.set()
 
     def hold_again(self) -> None:
         self._released.clear()
 
     def await_struck(self, number: int = 1) -> None:
-        """Until so many faults have happened."""
+        """Wait until so many faults have happened."""
         with self._met:
             assert self._met.wait_for(lambda: len(self.struck) >= number, PATIENCE), f"only {self.struck} happened"
 
     def reset_all(self) -> None:
-        """Every connection that is open now ends with a reset."""
+        """End every open connection with a reset."""
         with self._lock:
             pairs = tuple(self._pairs)
         for pair in pairs:
             pair.end(reset=True)
 
     def refuse(self) -> None:
-        """No new connections, as if nobody listened; those that are open live on."""
+        """Refuse new connections, as if no server listened; open connections stay open."""
         listener, self._listener = self._listener, None
         if listener is not None:
             with contextlib.suppress(OSError):
@@ -140,7 +140,7 @@ class Proxy:
         threading.Thread(target=self._serve, args=(listener,), name="proxy", daemon=True).start()
 
     def point_to(self, port: int) -> None:
-        """New connections lead to another server of the same host, as after a failover."""
+        """Send new connections to another server of the same host, as after a failover."""
         self._server = (self._server[0], port)
 
     def close(self) -> None:
@@ -156,7 +156,7 @@ class Proxy:
     ) -> None:
         self.close()
 
-    # ── what it does ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── internals ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _serve(self, listener: socket.socket) -> None:
         while True:
@@ -176,7 +176,7 @@ class Proxy:
             threading.Thread(target=pair.run, name="proxied", daemon=True).start()
 
     def begun(self) -> Fault | None:
-        """An exchange begins: what is to happen to it?"""
+        """Count a new exchange, and return its planned fault."""
         with self._met:
             self.exchanges += 1
             fault = self._plan.pop(self.exchanges, self._always)
@@ -194,14 +194,14 @@ class Proxy:
 
 
 class Pair:
-    """One connection of a client, and the one to the server that belongs to it."""
+    """One connection of a client, and its connection to the server."""
 
     def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
         self._proxy = proxy
         self._client = client
         self._server = server
         self._fault: Fault | None = None
-        self._server_spoke = True  # so that the first word of the client begins an exchange
+        self._server_spoke = True  # so that the first bytes of the client begin an exchange
         for one in (client, server):
             one.settimeout(PATIENCE)
             with contextlib.suppress(OSError):  # a unix socket has no such option
@@ -229,7 +229,7 @@ class Pair:
     def _from_client(self, data: bytes) -> bool:
         if self._server_spoke:
             self._server_spoke = False
-            if self._fault not in (Fault.SWALLOW_REQUEST, Fault.SWALLOW_REPLY):  # what is mute stays mute
+            if self._fault not in (Fault.SWALLOW_REQUEST, Fault.SWALLOW_REPLY):  # a black hole stays one
                 self._fault = self._proxy.begun()
         if self._fault in ENDS_BEFORE:
             return False

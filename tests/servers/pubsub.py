@@ -7,7 +7,7 @@ from tests.servers.housed import HousedServer
 
 
 class PubSubServer(HousedServer):
-    """One emulator. What it holds is in memory: a restart forgets topics and subscriptions."""
+    """One emulator. Its data is in memory: a restart loses topics and subscriptions."""
 
     def __init__(self) -> None:
         jar = emulator("pubsub", "pubsub-emulator/lib/cloud-pubsub-emulator-*-all.jar")

@@ -1,4 +1,4 @@
-"""Push subscriptions of the Pub/Sub emulator, spoken to by its REST surface."""
+"""Push subscriptions of the Pub/Sub emulator, through its REST interface."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class Emulator:
         self._http = httpx.Client(base_url=f"http://{address}/v1/projects/test", timeout=20)
 
     def subscribe(self, topic: str, endpoint: str) -> None:
-        """A topic whose messages are pushed there."""
+        """Create a topic whose messages are pushed to the endpoint."""
         self._call("PUT", f"/topics/{topic}", {})
-        told = {
+        subscription = {
             "topic": f"projects/test/topics/{topic}",
             "pushConfig": {"pushEndpoint": endpoint},
-            "ackDeadlineSeconds": 600,  # a busy machine is no reason to push once more
+            "ackDeadlineSeconds": 600,  # so that a slow test does not get the message again
         }
-        self._call("PUT", f"/subscriptions/{topic}-push", told)
+        self._call("PUT", f"/subscriptions/{topic}-push", subscription)
 
     def publish(self, topic: str, data: bytes, **attributes: str) -> str:
         message = {"data": base64.b64encode(data).decode(), "attributes": attributes}
-        told = self._call("POST", f"/topics/{topic}:publish", {"messages": [message]})
-        return str(told["messageIds"][0])
+        answer = self._call("POST", f"/topics/{topic}:publish", {"messages": [message]})
+        return str(answer["messageIds"][0])
 
     def _call(self, method: str, path: str, body: dict[str, Any]) -> Any:
         return self._http.request(method, path, json=body).raise_for_status().json()

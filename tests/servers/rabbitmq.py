@@ -1,4 +1,4 @@
-"""A private RabbitMQ: Debian's `rabbitmq-server`, as a user of its own, with a node name and a folder of its own."""
+"""A private RabbitMQ: Debian's `rabbitmq-server`, with its own user, node name and folder."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.servers.process import free_port, missing
 
 HOW = "apt-get install rabbitmq-server (its service need not run)"
 PROGRAM = "/usr/lib/rabbitmq/bin/rabbitmq-server"
-"""Past the script in /usr/sbin, which insists on a user of its own."""
+"""Not the script in /usr/sbin, which requires another user."""
 
 
 class RabbitServer:
-    """One node. `kill` and `begin` as often as wanted: what was confirmed is there."""
+    """One node. `kill` and `begin` may be repeated: confirmed messages survive."""
 
     def __init__(self) -> None:
         program = PROGRAM if Path(PROGRAM).exists() else shutil.which("rabbitmq-server")
@@ -29,7 +29,7 @@ class RabbitServer:
         self.url = f"amqp://guest:guest@127.0.0.1:{self.port}/"
         self._process: Process | None = None
         epmd = self._folder.as_servant("epmd", "-port", str(self._directory), "-address", "127.0.0.1")
-        self._epmd = Process(epmd, self._folder.path / "epmd")  # else the server starts one that stays
+        self._epmd = Process(epmd, self._folder.path / "epmd")  # else the server starts one that keeps running
         self._epmd.await_up(lambda: _listens(self._directory))
 
     def begin(self) -> RabbitServer:
@@ -45,20 +45,20 @@ class RabbitServer:
             "RABBITMQ_LOG_BASE": folder,
             "RABBITMQ_ENABLED_PLUGINS_FILE": f"{folder}/enabled_plugins",
             "RABBITMQ_CONFIG_FILE": f"{folder}/none",
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+sbwt none +sbwtdcpu none +sbwtdio none",  # it would wait busily
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+sbwt none +sbwtdcpu none +sbwtdio none",  # no busy waiting
             "RUNNING_UNDER_SYSTEMD": "1",  # no shell around the server, which would survive it
             "ERL_EPMD_PORT": str(self._directory),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
             "PATH": os.environ["PATH"],
         }
-        said = [f"{name}={value}" for name, value in settings.items()]
-        command = self._folder.as_servant("env", "-i", *said, self._program)
+        variables = [f"{name}={value}" for name, value in settings.items()]
+        command = self._folder.as_servant("env", "-i", *variables, self._program)
         self._process = Process(command, self._folder.path / "log")
         self._process.await_up(self._answers)
         return self
 
     def _answers(self) -> bool:
-        """By its greeting: a client would complain into the log each time that there is none."""
+        """Check the greeting: a client would log an error each time the server does not answer."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
                 connection.settimeout(1)
@@ -90,7 +90,7 @@ _running: list[RabbitServer] = []
 
 
 def shared() -> RabbitServer:
-    """The one of this test process."""
+    """Return the server of this test process."""
     if not _running:
         server = RabbitServer().begin()
         atexit.register(server.end)

