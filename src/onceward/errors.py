@@ -296,13 +296,13 @@ class StoreFull(StoreError):
 
 
 class StoreBroken(StoreError):
-    """The store is not a database, corrupt, read-only or replaced."""
+    """The store is not a database, or it is corrupt, read-only or was replaced."""
 
     code = "store_broken"
 
 
 class StoreNotSetUp(StoreBroken):
-    """The database, its tables or the permissions do not exist. This never counts as a store outage."""
+    """The database or its tables do not exist, or permissions are missing. This never counts as a store outage."""
 
     code = "store_not_set_up"
 

@@ -191,7 +191,7 @@ class AsyncOnce(BaseClient):
     ) -> AsyncDecorator: ...
     def operation(self, name: str, **choices: Any) -> Any:
         """Decorate with a declared operation: `@once.operation("email")`. `choices` add settings to it."""
-        self.operations[name].settings_with(choices)  # raise here, where the name is written
+        self.operations[name].settings_with(choices)  # raise at the decorator, not at the first call
 
         def decorate(fn: Callable[..., Any]) -> Any:
             refuse_sync(fn)
@@ -200,7 +200,7 @@ class AsyncOnce(BaseClient):
         return decorate
 
     async def run(self, key: Any, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Await fn(*args) once under this key. Return its value, or raise why there is none."""
+        """Await fn(*args) once under this key. Return its value, or raise an error that says why there is none."""
         quick = is_quick_call(key, fn, args, kwargs)
         job = self.job(key, fn, args, kwargs) if quick else await job_for_key(self, key, fn, args, kwargs)
         value: T = value_or_raise(await execute(self.engine, job), job.policy)
@@ -237,7 +237,7 @@ class AsyncOnce(BaseClient):
         note: dict[str, str] | None = None,
         **settings: Unpack[Settings],
     ) -> AsyncClaimBlock:
-        """Own the key while a block runs: `async with once.claim(key) as claim:`. Raise NotAcquired if not possible."""
+        """Own the key while a block runs: `async with once.claim(key) as claim:`. Raise NotAcquired if refused."""
         job = functools.partial(self.claim_job, key, name, payload, note or {}, settings)
         return AsyncClaimBlock(self.engine, job() if is_quick(key) and is_light(payload) else job)
 
@@ -273,7 +273,7 @@ class AsyncOnce(BaseClient):
     def schedule(
         self, pattern: str, *, tz: str = "UTC", name: str | None = None, **choices: Unpack[TickChoices]
     ) -> AsyncScheduleDecorator:
-        """Declare a schedule, run by `onceward schedule`, each slot once: `@once.schedule("*/5 8-18 * * 1-6")`."""
+        """Declare a schedule: `@once.schedule("*/5 8-18 * * 1-6")`. `onceward schedule` runs each slot once."""
         decorator: AsyncScheduleDecorator = schedule_decorator(
             self, AsyncScheduled, read_pattern(pattern, tz), name, choices
         )
@@ -306,7 +306,7 @@ class AsyncOnce(BaseClient):
         tenant: TenantSource = None,
         **choices: Unpack[SagaChoices],
     ) -> AsyncSaga:
-        """Declare a saga: its steps are all done in the end, or all undone.
+        """Declare a saga: in the end, either all of its steps are done, or all are undone.
 
         `once.saga("order", Step("charge", charge, undo=refund))`. Call it with its input as keyword arguments;
         `input_type` is a function or class with these parameters.
@@ -387,14 +387,14 @@ class AsyncOnce(BaseClient):
         await records.migrate(self.engine)
 
     async def stats(self, since: Duration = "24h") -> CounterTotals:
-        """Return what all processes counted in the last hours, by scope. Only clients with `counters=True` count."""
+        """Return the counters of all processes by scope, `since` that long ago. Only `counters=True` clients count."""
         return await stats(self.engine, microseconds(since, "since"))
 
     async def check(self, *, rules: Mapping[str, Any] | None = None, alert: AsyncAlert | None = None) -> list[Broken]:
         """Return the health rules that are broken now; `rules` overrides thresholds.
 
         `alert` is called for each broken rule, at most once in 24 h. The rules judge only counters (`counters=True`)
-        and PENDING records: an empty list says no more than that.
+        and PENDING records, so an empty list says nothing about anything else.
         """
         thresholds = parse_thresholds(rules or {})
         found = await broken_rules(self.engine, thresholds)

@@ -55,7 +55,7 @@ NOT_FOR_BLOCKS: dict[tuple[str, str | None], str] = {
     ("store_input", None): "a recovery worker cannot run its body",
     ("max_input_bytes", None): "its input is not stored",
 }
-"""Settings (with one value, or any) that a claim block would ignore, and what a block does instead."""
+"""Settings (with a certain value, or with any) that a claim block would ignore, and what a block does instead."""
 
 
 CLIENT_OPTIONS = ("app", "tenant", "cipher", "accept_plain", "cache", "counters", "operations")
@@ -236,7 +236,7 @@ class BaseClient:
         return codec_for(self.policy, ResultType(annotation), self._cipher, accept_plain=self._accept_plain)
 
     def job(self, key: Any, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job:
-        """Return a job under a given key. The function is part of the fingerprint: two never share a result."""
+        """Return a job under a given key. The function is part of the fingerprint: two functions never share one."""
         if type(fn) is not FunctionType:
             fn, args, kwargs = unwrap_callable(fn, args, kwargs)
         try:
@@ -418,7 +418,7 @@ def _make_counters(store: Store, bus: Bus) -> Counters:
 
 
 def enable_counters(once: BaseClient) -> None:
-    """Turn on `counters=True` for a client that exists already: our CLI commands do that with the user's client.
+    """Turn on `counters=True` for an existing client. The CLI commands do this with the user's client.
 
     If the store cannot keep counters, do nothing.
     """

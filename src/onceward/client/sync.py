@@ -187,7 +187,7 @@ class Once(BaseClient):
         """Decorate with a declared operation: `@once.operation("email")`. `choices` add settings to it."""
         from onceward.operations.table import declared_operation  # imported here, as in `map`
 
-        self.operations[name].settings_with(choices)  # raise here, where the name is written
+        self.operations[name].settings_with(choices)  # raise at the decorator, not at the first call
 
         def decorate(fn: Callable[..., Any]) -> Any:
             refuse_task(fn)
@@ -215,7 +215,7 @@ class Once(BaseClient):
             engine.stopping = True
 
     def run(self, key: Any, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call fn(*args) once under this key. Return its value, or raise why there is none."""
+        """Call fn(*args) once under this key. Return its value, or raise an error that says why there is none."""
         value: T = call_sync(self.engine, self.job(key, fn, args, kwargs))
         return value
 
@@ -250,7 +250,7 @@ class Once(BaseClient):
         note: dict[str, str] | None = None,
         **settings: Unpack[Settings],
     ) -> ClaimBlock:
-        """Own the key while a block runs: `with once.claim(key) as claim:`. Raise NotAcquired if not possible."""
+        """Own the key while a block runs: `with once.claim(key) as claim:`. Raise NotAcquired if refused."""
         return ClaimBlock(self.engine, self.claim_job(key, name, payload, note or {}, settings))
 
     def lock(
@@ -290,7 +290,7 @@ class Once(BaseClient):
     def schedule(
         self, pattern: str, *, tz: str = "UTC", name: str | None = None, **choices: Unpack[TickChoices]
     ) -> ScheduleDecorator:
-        """Declare a schedule, run by `onceward schedule`, each slot once: `@once.schedule("*/5 8-18 * * 1-6")`."""
+        """Declare a schedule: `@once.schedule("*/5 8-18 * * 1-6")`. `onceward schedule` runs each slot once."""
         from onceward.schedules.api import (
             Scheduled,
             read_pattern,
@@ -333,7 +333,7 @@ class Once(BaseClient):
         tenant: TenantSource = None,
         **choices: Unpack[SagaChoices],
     ) -> Saga:
-        """Declare a saga: its steps are all done in the end, or all undone.
+        """Declare a saga: in the end, either all of its steps are done, or all are undone.
 
         `once.saga("order", Step("charge", charge, undo=refund))`. Call it with its input as keyword arguments;
         `input_type` is a function or class with these parameters.
@@ -425,7 +425,7 @@ class Once(BaseClient):
         run(records.migrate(self.engine))
 
     def stats(self, since: Duration = "24h") -> CounterTotals:
-        """Return what all processes counted in the last hours, by scope. Only clients with `counters=True` count."""
+        """Return the counters of all processes by scope, `since` that long ago. Only `counters=True` clients count."""
         from onceward.observe.figures import stats  # imported here, as in `map`
 
         return run(stats(self.engine, microseconds(since, "since")))
@@ -434,7 +434,7 @@ class Once(BaseClient):
         """Return the health rules that are broken now; `rules` overrides thresholds.
 
         `alert` is called for each broken rule, at most once in 24 h. The rules judge only counters (`counters=True`)
-        and PENDING records: an empty list says no more than that.
+        and PENDING records, so an empty list says nothing about anything else.
         """
         from onceward.observe.figures import broken_rules
         from onceward.observe.rules import parse_thresholds

@@ -45,7 +45,7 @@ class BaseFunction(Generic[P, T]):
     __slots__ = ("__dict__", "__weakref__", "_client", "_receiver", "engine", "job", "operation")
     __signature__ = _Signature()
     __wrapped__: Callable[..., Any]
-    """The undecorated function; of a method, unbound."""
+    """The undecorated function. If it is a method, it is not bound."""
 
     def __init__(self, client: Any, operation: Operation, receiver: tuple[Any, ...] = ()) -> None:
         functools.update_wrapper(cast("Any", self), operation.fn)
@@ -116,7 +116,7 @@ def replayed_value(job: Job, done: CompletedRecord, value: Any) -> Any:
 
 
 def refuse_task(fn: Any) -> None:
-    """Raise if `fn` is already a task: the queue would send the task below `@once`, and the worker would bypass it."""
+    """Raise if `fn` is already a queue's task: the worker would run that task directly, and so bypass `@once`."""
     if any(callable(getattr(fn, name, None)) for name in TASK_METHODS):
         raise ConfigurationError(
             f"{getattr(fn, '__name__', fn)} is already a task: its worker would run it without @once",

@@ -31,7 +31,7 @@ def execute_sync(engine: Engine, job: Job) -> Outcome[Any]:
 
 
 def call_sync(engine: Engine, job: Job) -> Any:
-    """Do the job once; return its value, or raise why there is none."""
+    """Do the job once. Return its value, or raise an error that says why there is none."""
     seen = lookup_completed(engine, job)
     if seen is not None:
         return replayed_value(job, *seen)

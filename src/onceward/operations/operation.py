@@ -102,7 +102,7 @@ class Operation:
         )
 
     def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the call's arguments by name, including defaults. The class of a class method is given by its name."""
+        """Return the call's arguments by name, including defaults. `cls` becomes the name of its class."""
         if self._is_classmethod and not (isinstance(args[0], type) if args else "cls" in kwargs):
             raise ConfigurationError(
                 f"{self.name} is a class method, and the call does not pass the class",
@@ -117,7 +117,7 @@ class Operation:
         return self._key(self.arguments(args, kwargs))
 
     def _picker(self) -> Callable[..., Any] | None:
-        """Return a function that picks the one argument which alone determines the job; None if there is none."""
+        """Return a function that picks the argument that alone determines the job; None if it takes several."""
         only = self.source.only_parameter if isinstance(self.source, Template) else None
         applies = (
             self._is_function and self._tenant is None and not self.uses_fingerprint and only in self.binding.names
@@ -301,7 +301,7 @@ def name_of(fn: Callable[..., Any]) -> str:
 
 
 def label_of(fn: Callable[..., Any]) -> str:
-    """Return the name by which messages and fingerprints tell functions apart: of a callable object, its class."""
+    """Return the name that identifies a function in messages and fingerprints. For a callable object: its class."""
     named = fn if hasattr(fn, "__qualname__") else type(fn)
     return f"{_module_of(named)}.{named.__qualname__}"
 
@@ -343,7 +343,7 @@ def _tenant_source(tenant: TenantSource) -> Template | FirstOf | Call | None:
 def _fingerprint_fields(source: Source, policy: Policy, *, explicit: bool) -> tuple[str, ...] | None:
     """Return the fingerprinted arguments; () means all, None no fingerprint.
 
-    A key that is made of the content needs no fingerprint unless one is declared.
+    A key that is derived from the content needs no fingerprint unless one is declared.
     """
     if policy.fingerprint == "none" or (not explicit and isinstance(source, Payload | Content | JsonKey)):
         return None

@@ -110,7 +110,7 @@ class Operations:
 
     @classmethod
     def of_file(cls, table: Mapping[str, Mapping[str, Any]], file: str) -> Operations:
-        """Return the operations of a file that was already read. It may write `window-from` for window_from."""
+        """Return the operations of a file that was already read. A file may use `window-from` for window_from."""
         fields_by_name = {
             name: {field.replace("-", "_"): value for field, value in fields.items()} for name, fields in table.items()
         }
