@@ -30,7 +30,7 @@ from .lookup import replayed_outcome
 TRIES_LEFT = (2, 1, 0)  # a lost reply is repeated with the same nonce; a store that is down must still fail quickly
 FIRST_PAUSE = 0.005
 ACQUIRED, SETTLED = Verdict.ACQUIRED, Verdict.SETTLED
-MAX_NAMED_ARGUMENTS = 10  # in one log line
+MAX_NAMED_ARGUMENTS = 10  # listed in one log line
 LONGEST_PAUSE = 0.5  # a thousand waiters then ask two thousand times a second at most
 
 
@@ -88,7 +88,7 @@ async def handle_refusal(attempt: Attempt, answer: Answer) -> Attempt | Outcome[
 
 
 def acquire_inline(attempt: Attempt, answer_to: Callable[[AnyRequest], Answer]) -> Answer | None:
-    """Acquire the key from a store that answers without waiting. None: acquired; otherwise the refusal."""
+    """Acquire the key from a store that answers without waiting. Return None if acquired, otherwise the refusal."""
     engine = attempt.engine
     if current() is not None:
         refuse_reentry(engine, attempt.job)

@@ -22,7 +22,7 @@ def new_attempt(engine: Engine, job: Job) -> Attempt:
 
 
 async def enter(attempt: Attempt) -> None:
-    """Acquire the key, or raise why that is not possible. A completed key raises AlreadyDone."""
+    """Acquire the key, or raise an error that says why not. A completed key raises AlreadyDone."""
     if isinstance(attempt, Unclaimed):
         attempt.__enter__()
         return

@@ -34,7 +34,7 @@ YIELD_EVERY = 32
 
 
 WANT_ALL: Callable[[str], bool] = bool
-"""Want every event: no event name is empty. A builtin, because it is called for every event."""
+"""A `wants` that is true for every event, because no event name is empty. A builtin, because each event calls it."""
 
 
 class HeartbeatPort(Protocol):

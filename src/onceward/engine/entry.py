@@ -59,7 +59,7 @@ class Entry:
 
     @property
     def value(self) -> Any:
-        """The stored result, decoded anew on each access; None if none was stored (see `stored`)."""
+        """The stored result, decoded on each access; None if none was stored (see `stored`)."""
         return None if self.record.result is None else self._codec.decode(self.record.result, self.record.id)
 
     @property

@@ -63,7 +63,8 @@ async def execute(engine: Engine, job: Job) -> Outcome[Any]:
 def as_outcome(found: Attempt | Outcome[Any]) -> Outcome[Any]:
     """Convert the result of a flow to an outcome: an Attempt means that the work was run and recorded.
 
-    Callers do not keep `found` in a variable: a failure's traceback refers to their frame, which would be a cycle.
+    Callers do not keep `found` in a variable: a failure's traceback refers to their frame, so that would be a
+    reference cycle.
     """
     return executed_outcome(found) if isinstance(found, Attempt) else found
 

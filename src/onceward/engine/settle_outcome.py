@@ -157,7 +157,7 @@ async def fail_park_or_verify(attempt: Attempt, error: BaseException, policy: Po
 
 
 class SettledNothing(Exception):
-    """Raised for work that reports that it settled nothing. It is not an error, so no policy declaration covers it."""
+    """Raised by work that reports that it settled nothing. It is not an error, so no policy setting applies to it."""
 
 
 def classify(error: BaseException, policy: Policy) -> tuple[bool, bool]:

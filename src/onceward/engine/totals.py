@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from .events import Bus, Emit
 
 MAX_SCOPES: Final = 1_000
-"""How many scopes one process counts separately. Further tenants are counted by operation, of which there may be as
-many again."""
+"""How many scopes one process counts separately. Further tenants are counted by operation, up to the same number of
+operations."""
 
 OTHERS: Final = "(others)"
 """Used if there are too many operations as well, which happens if names are built from data."""

@@ -45,7 +45,7 @@ class Transaction:
         current_block.set(self)
 
     def leave(self) -> None:
-        """Close the block, perhaps in another context than it was entered in (async fixtures), or before an inner."""
+        """Close the block, perhaps in another context than `enter` (async fixtures), or before a block inside it."""
         self.closed = True
         current_block.set(enclosing_block())
 
@@ -80,7 +80,7 @@ async def finish_transaction(engine: Engine, transaction: Transaction) -> None:
 
 
 async def execute_within(engine: Engine, transaction: Transaction, job: Job) -> Outcome[Any]:
-    """Do the job in this transaction, or return why not. A duplicate changes nothing in it."""
+    """Do the job in this transaction, or return the outcome that says why not. A duplicate changes nothing."""
     if switch.off:
         return await run_disabled(engine, job)
     refuse_reentry(engine, job)

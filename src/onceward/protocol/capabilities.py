@@ -22,7 +22,7 @@ class SupportsLookup(Protocol):
     """A store that can look up a completed record without a claim: it neither writes nor waits for a write."""
 
     def lookup(self, id: bytes, fingerprint: bytes) -> CompletedRecord | None:
-        """Return the record if `transitions.replays` is true for it, else None: claim the key then. May block."""
+        """Return the record if `transitions.replays` is true for it. None: the caller must claim. May block."""
         ...
 
 
@@ -88,11 +88,11 @@ class MigratesSchema(Protocol):
     """A store with a versioned schema. Both methods work before `open`."""
 
     async def schema(self, runtime: Runtime, *, timeout: float) -> Schema:
-        """Read the version. Creates no file and changes nothing."""
+        """Read the version. Create no file and change nothing."""
         ...
 
     async def migrate(self, runtime: Runtime) -> None:
-        """Migrate to the latest version; does nothing if it is up to date."""
+        """Migrate to the latest version. Do nothing if the schema is up to date."""
         ...
 
 
@@ -108,7 +108,7 @@ class RemembersCommits(Protocol):
     """A store that can tell how a transaction ended even if the reply to its COMMIT was lost."""
 
     async def committed(self, number: str, *, timeout: float) -> bool:
-        """Wait until the transaction has ended. Return whether it committed. StoreUnavailable after `timeout`."""
+        """Wait until the transaction has ended. Return whether it committed. Raise StoreUnavailable on timeout."""
         ...
 
 

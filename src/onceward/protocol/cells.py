@@ -51,7 +51,7 @@ def attempts_used_up(attempt: int, max_attempts: int) -> bool:
 
 
 def acquire_new_cycle(record: Record | None, request: ClaimRequest, now: int) -> Step:
-    """Start a new cycle: of the previous cycle only the token matters."""
+    """Start a new cycle. Only the token of the previous cycle matters."""
     token = now if record is None or record.token < now else record.token + 1
     return Record(  # positional arguments: twice as fast, and every first call creates one
         request.id,

@@ -154,7 +154,7 @@ class LatestDecisions(NamedTuple):
     """By entity: the delivery that becomes the new state."""
 
     marks: dict[bytes, EventDelivery]
-    """By mark: the delivery that brought it."""
+    """By mark: the delivery that created it."""
 
 
 def decide(

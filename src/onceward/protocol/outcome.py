@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Common(Struct, Generic[T], frozen=True, kw_only=True):
-    """The fields of all outcomes. The classes below are all there are; `Outcome`, at the end, means any of them.
+    """The fields of all outcomes. There are no outcomes but the classes below; `Outcome`, at the end, is their union.
 
     `value` is the result, if there is one; `key` the readable key; `reason` one word for logs and responses;
     `attempt` and `token` belong to the attempt that the outcome describes; `applied`: this call made the change.

@@ -68,7 +68,7 @@ class Store(Protocol):
     """
 
     name: str
-    """Its location, for people: never with a password."""
+    """The store's location, for display. It never contains a password."""
 
     inline: bool
     """Whether calls never wait for anything but a short lock (memory)."""

@@ -1,4 +1,4 @@
-"""The state table: the heart of Onceward.
+"""The state table: what each request does to a record in each state. Every store implements it.
 
 Two rules:
 
