@@ -24,4 +24,4 @@ def share(pause: Pause) -> None:
 
 
 def go_on() -> None:
-    """Do nothing: the pause where none is needed."""
+    """Do nothing. Used as the pause if none is needed."""

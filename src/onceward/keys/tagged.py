@@ -21,7 +21,7 @@ MAX_DEPTH: Final = 100  # deeper data is a mistake or an attack, and recursion s
 MAX_BYTES: Final = 256 << 20  # larger data is a file: use its content key
 MAX_ITEMS: Final = 5_000_000  # stops shared sub-values that expand exponentially, within seconds
 MAX_INT_BITS: Final = 4096
-_JOINED_FROM: Final = 1 << 20  # while bytes.join copies this much, other threads can run
+_JOINED_FROM: Final = 1 << 20  # from this size on, bytes.join releases the GIL while it copies
 _BETWEEN_PAUSES: Final = 64  # items
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

@@ -1,4 +1,4 @@
-"""Whether a value is evidently small: hashing, encoding and decoding it then take less than handing it to a thread."""
+"""Recognise small values: hashing, encoding or decoding them takes less time than a switch to another thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 from onceward.protocol.signals import came_by_signal
 
 LIGHT_BYTES: Final = 16 * 1024  # encoded, compressed and hashed in well under a millisecond
-_PIECES: Final = 64  # of a container and all that it contains
+_PIECES: Final = 64  # the maximum number of members of a container
 _SCALARS: Final = frozenset(
     (type(None), bool, float, decimal.Decimal, uuid.UUID, dt.date, dt.datetime, dt.time, dt.timedelta)
 )
@@ -20,7 +20,7 @@ _CONTAINERS: Final = frozenset((tuple, list, set, frozenset))
 
 
 def is_light(value: Any) -> bool:
-    """True for scalars, short texts and small containers of them. Looks at a few dozen pieces at most."""
+    """Return whether the value is a scalar, a short text or a small container. Checks a few dozen members at most."""
     kind = type(value)
     if kind in _TEXTS:
         return len(value) <= LIGHT_BYTES
@@ -32,7 +32,7 @@ def is_light(value: Any) -> bool:
 
 
 def are_light(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a call's arguments are, taken together."""
+    """Return whether a call's arguments are light, taken together."""
     if kwargs or len(args) > 1:
         return _are_light([args, kwargs])
     return not args or is_light(args[0])
@@ -65,7 +65,7 @@ def _inside(kind: type, value: Any) -> Any:
         return value
     try:
         held = getattr(value, "__dict__", None)
-    except Exception as error:  # a lazy proxy that has lost what it stands for: its effect is done all the same
+    except Exception as error:  # a lazy proxy whose object is gone; the work is already done, so do not raise
         if came_by_signal(error):
             raise
         return None

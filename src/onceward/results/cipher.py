@@ -1,4 +1,4 @@
-"""The interface of a cipher for results. `onceward.results.encryption.AesGcm` implements it; a KMS client may, too."""
+"""The interface of a cipher for results. `onceward.results.encryption.AesGcm` implements it; so can a KMS client."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ _PLAIN_START: Final = int.from_bytes(_PLAIN_HEADER, "big") << 32
 """Plus the checksum, this is the header as one integer: one operation instead of three."""
 _SIZE: Final = 4
 _VIEWED_FROM: Final = 64 * KIB  # copying is faster than a memoryview below this size
-_AT_ONCE: Final = 1024 * KIB  # while bytes.join copies this much, other threads can run
+_AT_ONCE: Final = 1024 * KIB  # from this size on, bytes.join releases the GIL while it copies
 _DIGEST: Final = 16  # bytes; a shorter result is its own digest
 _NO_DIGEST: Final = bytes(_DIGEST)
 _seed_of = _SUMS.get

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 _KEY: Final = 32
-_NONCE: Final = 12  # random nonces of this size are safe for about four billion results per key; then rotate
+_NONCE: Final = 12  # bytes; random nonces of this size are safe for about four billion results per key; then rotate
 _MAX_ID: Final = 255
 _DEFAULT_ID: Final = "0"
 

@@ -6,11 +6,11 @@
     VALUE       the result itself, and the last frame
     ITEMS       an array: further items of a list
     ENTRIES     a map: further entries of a dict
-    BYTES       as they are
+    BYTES       raw bytes
 
-The frames of a kind other than VALUE make up the parts, numbered from 0 as they begin; where a part belongs, in one
-place, stands its number, as an extension. A part is complete before the frame that refers to it. How a value is cut
-depends on nothing but the value: equal results are equal bytes.
+All frames except VALUE belong to parts, which are numbered from 0 in the order in which they begin. The value refers to
+each part exactly once, by an extension with its number. A part is complete before the frame that refers to it. The
+frames depend only on the value, so equal results have equal bytes.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ MARK: Final = b"\xc1"
 VALUE, ITEMS, ENTRIES, BYTES = range(4)
 
 _HEAD: Final = struct.Struct(">BII")
-RAW_FROM: Final = 256 * 1024  # bytes; fewer are copied in no time
+RAW_FROM: Final = 256 * 1024  # bytes; copying fewer takes hardly any time
 _AT_ONCE: Final = 256 * 1024
 
 
 class Frames:
-    """The frames of one value, while they are written."""
+    """Writes the frames of one value."""
 
     __slots__ = ("_pause", "parts", "pieces")
 
@@ -45,7 +45,7 @@ class Frames:
         self._pause = current_pause()
 
     def add(self, kind: int, content: bytes, part: int | None = None) -> int:
-        """One frame more, of that part or of a new one. Returns the number of the part."""
+        """Add a frame to this part, or to a new one. Return the number of the part."""
         if part is None:
             part = self.parts
             self.parts += 1
@@ -55,11 +55,11 @@ class Frames:
         return part
 
     def apart(self, value: bytes) -> Any:
-        """Bytes, if they are many, as a part of their own."""
+        """Write long bytes as a part of their own and return the reference. Return short bytes unchanged."""
         return reference(self.add(BYTES, value)) if len(value) > RAW_FROM else value
 
     def whole(self, tree: Any) -> list[bytes]:
-        """All the pieces; just one, without frames, if there are no parts."""
+        """Return all pieces; a single one, without frames, if there are no parts."""
         data = pack(tree)
         if not self.parts:
             return [data]
@@ -71,13 +71,13 @@ def reference(part: int) -> Any:
 
 
 def framed(value: Any) -> list[bytes]:
-    """Plain data, in pieces. `TypeError` if it is not plain."""
+    """Return plain data as framed pieces. Raise `TypeError` if it is not plain."""
     frames = Frames()
     return frames.whole(_apart(frames, value, ()))
 
 
 def _apart(frames: Frames, value: Any, around: tuple[int, ...]) -> Any:
-    """What stands for a value in the frame around it. `around` are the ids of what it is in."""
+    """Return the value, or a reference if it was written as a part. `around` are the ids of enclosing containers."""
     kind, depth = type(value), len(around)
     if weigh(value, PLAIN, depth) <= LIGHT or kind is str:
         return value
@@ -99,7 +99,7 @@ def _apart(frames: Frames, value: Any, around: tuple[int, ...]) -> Any:
 
 
 def read(data: bytes | memoryview, parts: list[Any], hook: Callable[[int, bytes], Any]) -> Any:
-    """The value; `parts` fills with what the hook may be asked for. `ValueError` if it is not what we write."""
+    """Return the value. Collect its parts in `parts`, where the hook finds them. Raise `ValueError` if invalid."""
     view, position, pause = memoryview(data), len(MARK), current_pause()
     while position + _HEAD.size <= len(view):
         kind, part, size = _HEAD.unpack_from(view, position)
@@ -131,7 +131,7 @@ def _put(parts: list[Any], part: int, made: Any) -> None:
 
 
 def take(parts: list[Any], part: int) -> Any:
-    """A part, for the one place where it belongs: shared ones could make much of a few bytes, or contain themselves."""
+    """Return a part, once: a part with two references could expand exponentially, or contain itself."""
     made, parts[part] = parts[part], _TAKEN
     if made is _TAKEN:
         raise ValueError("a part in two places")
@@ -142,7 +142,7 @@ _TAKEN: Final = object()
 
 
 def _bytes(content: memoryview) -> bytes:
-    """A copy. One of many bytes is made in steps, and others may run between them."""
+    """Return a copy. Long content is copied in steps, so that other threads can run in between."""
     if len(content) <= _AT_ONCE:
         return bytes(content)
     from io import BytesIO
