@@ -59,7 +59,7 @@ def new_lock_attempt(engine: Engine, job: Job) -> Attempt:
 
 
 async def acquire_lock(lock: Attempt) -> None:
-    """Acquire the lock, or raise why it was not acquired."""
+    """Acquire the lock, or raise an error that says why it was not acquired."""
     if not isinstance(lock, LockedKey):
         _hold(lock)
         return
@@ -159,7 +159,7 @@ async def release_lock(lock: Attempt) -> None:
 
 
 def _released_before(lock: Attempt, answer: Answer) -> bool:
-    """Whether our release was applied and its reply lost. The lock is in a later cycle, so ours was not taken over."""
+    """Return whether our release was applied and its reply lost: the lock is in a later cycle, not taken over."""
     record = answer.record
     return getattr(lock, "unanswered", False) and (record is None or record.cycle != lock.record.cycle)
 

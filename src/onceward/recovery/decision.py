@@ -68,7 +68,7 @@ def next_attempt_at(record: Record) -> int:
 
 
 def belongs_to(app: str, record: Record) -> bool:
-    """Whether the record is work of this application. Slots of schedules are excluded: their runners repeat them."""
+    """Return whether the record is work of this application. Slots of schedules are not: their runners repeat them."""
     prefix = Scope(app, "x").text[:-1]
     return record.scope.startswith(prefix) and not record.scope.startswith(f"{prefix}{SCHEDULE_PREFIX}")
 

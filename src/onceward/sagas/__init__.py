@@ -1,4 +1,4 @@
-"""Sagas: several steps that are all done in the end, or all undone.
+"""Sagas: several steps of which, in the end, either all are done or all are undone.
 
 Read `journal.py` first: it decides the next move, as a pure function of the journal. `flow.py` runs a saga, `api.py` is
 what applications call, and `admin.py` is what operators do.

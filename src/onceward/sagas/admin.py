@@ -67,7 +67,7 @@ def resolve_request(record: Record, decision: SagaDecision, validity: Validity =
 
 
 def may_be_abandoned(record: Record, now: int) -> bool:
-    """Whether this is a saga that waits for an operator, a delivery or a recovery worker."""
+    """Return whether this is a saga that waits for an operator, a delivery or a recovery worker."""
     return bool(record.note.get(SAGA)) and row_of(record, now) in ABANDONABLE_ROWS
 
 
@@ -91,7 +91,7 @@ async def compensate(engine: Engine, key: Key, policy: Policy, signed: AuditSign
 async def requeue(store: Store, request: Resolve, record: Record, nonce: bytes, owner: str) -> None:
     """Leave a saga that may continue to the next worker, as if its lease had expired: so it waits without a time limit.
 
-    If another worker claims the saga first, that worker has it.
+    If another worker claims the saga first, it stays with that worker.
     """
     if request.resolution is not Resolution.NOT_APPLIED or not request.note.get(SAGA, record.note.get(SAGA)):
         return

@@ -92,7 +92,7 @@ class SagaClaim:
     async def complete(self, results: dict[str, Any]) -> Outcome[Any]:
         """Complete the record: all steps are done. Its result holds what the steps returned.
 
-        So the results in the journal, and the stored input, are dropped.
+        The results in the journal and the stored input are therefore dropped.
         """
         attempt = self.attempt
         if isinstance(attempt, Unclaimed):

@@ -115,7 +115,7 @@ def retry_open_step(journal: Journal) -> SagaDecision:
 
 
 def is_requeued(record: Record) -> bool:
-    """Whether an operator has let this saga continue, and no worker has claimed it since."""
+    """Return whether an operator has let this saga continue, and no worker has claimed it since."""
     if record.state is not RecordState.PENDING or record.lease_until is None or not record.note.get(SAGA):
         return False
     return record.lease_until - record.renewed_at == REQUEUED_LEASE

@@ -90,7 +90,7 @@ async def run_without_record(engine: Engine, saga: SagaJob, why: str) -> Outcome
 
 
 class SagaRun:
-    """What one worker does of a saga while it owns the claim."""
+    """The part of a saga that one worker runs while it owns the claim."""
 
     def __init__(self, attempt: Attempt, saga: SagaJob) -> None:
         self.attempt = attempt
@@ -245,7 +245,7 @@ class SagaRun:
         )
         try:
             value = call(context)
-            if hasattr(type(value), "__await__"):  # asked of the type: the value's own __getattr__ must not run here
+            if hasattr(type(value), "__await__"):  # checked on the type: the value's own __getattr__ must not run here
                 value = await (value if attempt.engine.runtime.supports_cancellation else _unawaitable(value))
         except Exception as error:  # noqa: BLE001 (the journal records every error)
             return None, error

@@ -48,7 +48,7 @@ class StepProgress(StrEnum):
 
 
 class JournalEntry(Struct, frozen=True, omit_defaults=True):
-    """One step, from its first intent on. `result` is None if no result was stored: a stored None has bytes, too.
+    """One step, from its first intent on. `result` is None if no result was stored: a stored None has bytes.
 
     `unsure` is true if the effect of an earlier attempt is unknown. Then a failure of this attempt does not prove that
     the step had no effect.

@@ -45,7 +45,7 @@ async def forget(
     seen: Entry | None = None,
     signed: AuditSignature | None = None,
 ) -> bool:
-    """As `engine.records.forget`. An unfinished saga whose steps took effect is refused unless forced."""
+    """Like `engine.records.forget`. An unfinished saga whose steps took effect is refused unless forced."""
     return await records.forget(engine, key, force=force, by_text=by_text, seen=seen, signed=signed, guard=_guard)
 
 
@@ -66,7 +66,7 @@ async def resolve(
     by_text: bool = False,
     signed: AuditSignature | None = None,
 ) -> None:
-    """As `engine.records.resolve`. For a saga, the finding is about the step for which it is PARKED."""
+    """Like `engine.records.resolve`. For a saga, the finding is about the step for which it is PARKED."""
     _, answer = await records.fetch(engine, key, by_text=by_text)
     record = answer.record
     if record is None or not record.note.get(SAGA):
@@ -82,5 +82,5 @@ async def resolve(
 
 
 def _may_resolve(record: Record, now: int, resolution: Resolution) -> bool:
-    """Whether the saga is parked, or is to be abandoned while it waits, even after an operator has let it continue."""
+    """Return whether the saga is parked, or waits and is to be abandoned, even if an operator has let it continue."""
     return record.state is RecordState.PARKED or (resolution is Resolution.ABANDON and may_be_abandoned(record, now))

@@ -32,7 +32,7 @@ from .slots import Timetable
 
 SLOT_CHOICES = frozenset(SlotChoices.__optional_keys__)
 UNSUPPORTED_OPTIONS = frozenset({"on_running", "on_done", "fingerprint", "on_missing_key", "on_store_down"})
-"""Options without a meaning for a run: its key is its slot, and overlap= decides about concurrent runs."""
+"""Options that have no effect on a run: its key is its slot, and overlap= controls concurrent runs."""
 
 
 def declare(
@@ -259,7 +259,7 @@ def tick_schedule(client: Any, name: str, choices: Mapping[str, Any], *, pattern
 
 
 def read_pattern(pattern: str, tz: str) -> Timetable:
-    from .cron import timetable  # here, because cronsim is an optional dependency
+    from .cron import timetable  # imported here: cronsim is an optional dependency
 
     return timetable(pattern, tz)
 
@@ -292,7 +292,7 @@ def schedule_decorator(
 
 
 def takes_slot(fn: Callable[..., Any], name: str) -> bool:
-    """Whether the function takes the scheduled time. It is its only parameter, if there is one."""
+    """Return whether the function takes the scheduled time. It is its only parameter, if there is one."""
     required = [
         one
         for one in inspect.signature(fn).parameters.values()

@@ -102,7 +102,8 @@ class Schedule(Struct, frozen=True, dict=True):
         """Return the slot of a tick at this time: the latest slot, or the next one if the tick is a little early.
 
         External schedulers use their own clocks. If such a clock is ahead of the store's, the tick arrives before its
-        slot. Taken for a late tick of the previous slot, it would cause a second run beside that of a correct machine.
+        slot. If it were taken for a late tick of the previous slot, that slot could run now, in addition to the run by
+        a machine with a correct clock.
         """
         latest, coming = self.table.latest(now), self.table.next(now)
         if coming is None:

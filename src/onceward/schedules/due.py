@@ -154,7 +154,7 @@ def _slots_to_catch_up(known: Sequence[tuple[OpenSlot, SlotStatus]], slots: Slot
 
 
 def _is_late_run(one: OpenSlot, status: SlotStatus, slots: Slots) -> bool:
-    """Whether this is a late run that has not ended. The next late run waits for it."""
+    """Return whether this is a late run that has not ended. The next late run waits for it."""
     if status is not SlotStatus.RUNNING:
         return False
     return one.record is None or one.record.claimed_at - one.slot > slots.grace

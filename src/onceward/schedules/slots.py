@@ -28,7 +28,7 @@ HOUR = 3600
 """Seconds. Within an hour, the clocks change at most once: no time zone has ever changed faster."""
 
 MAX_YEARS = 50
-"""A pattern without a slot in so many years has none: 29 February on a given weekday recurs within 40 years."""
+"""A pattern without a slot in this many years has none: 29 February on a given weekday recurs within 40 years."""
 
 LOOKBACK_SPANS = tuple(timedelta(**{unit: number}) for unit, number in (
     ("minutes", 1), ("hours", 1), ("days", 1), ("days", 32), ("days", 366), ("days", 9 * 366),
@@ -53,7 +53,7 @@ class Timetable(Struct, frozen=True, dict=True):
 
     @cached_property
     def time_zone(self) -> tzinfo:
-        from zoneinfo import ZoneInfo  # here, because few programs have schedules
+        from zoneinfo import ZoneInfo  # imported here: few programs have schedules
 
         return ZoneInfo(self.zone)
 
