@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Mutex:
-    """Runs one call at a time. The lock is re-entrant only so that re-entry by its own thread can be detected.
+    """Runs one call at a time. The lock is reentrant only so that reentry by its own thread can be detected.
 
     A `with` on a lock implemented in C leaves no moment at which a signal could raise and leave the lock held.
     """

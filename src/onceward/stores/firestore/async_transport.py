@@ -1,4 +1,4 @@
-"""Sends calls to Firestore from event loops."""
+"""Send calls to Firestore from event loops."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def entry_write(calls: FirestoreCalls, entry: AuditEntry) -> Any:
 async def find_entries(
     calls: FirestoreCalls, wanted: AuditFilter, limit: int, now: int | None, deadline: float
 ) -> list[AuditEntry]:
-    """Return entries, newest first. Filters after reading, because an index per filter would make each write dearer."""
+    """Return entries, newest first. Filters after reading, because an index per filter makes writes expensive."""
     found: list[AuditEntry] = []
     more: dict[str, Any] = {}
     while len(found) < limit:

@@ -1,4 +1,4 @@
-"""Caches the claims that this process owns, so that settling them needs no read.
+"""Cache the claims that this process owns, so that settling them needs no read.
 
 A conditional write fails if the cached version is outdated, and then the record is read. So an outdated entry does no
 harm. A store and its clones share the cache, because the store claims and the heartbeat's clone renews.

@@ -1,4 +1,4 @@
-"""Stores the counters of processes: one document per process and hour."""
+"""Counters: one document per process and hour."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Converts records to documents and back. Only changed fields are written, so foreign fields of a document survive.
+"""Convert records to documents and back. Only changed fields are written, so foreign fields of a document survive.
 
 A document without Onceward's fields, such as a lock of a previous implementation, is read by the fields that it has: a
 status and times. So Onceward can adopt an existing collection.

@@ -1,4 +1,4 @@
-"""Translates Firestore errors into Onceward errors that say whether to retry or what to fix."""
+"""Translate Firestore errors into Onceward errors that say whether to retry or what to fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps the latest state of entities: one document per mark and per state, written atomically.
+"""The latest state of entities: one document per mark and per state, written atomically.
 
     read      read the marks and the states of a batch, and with them the server's time
     decide    `protocol.latest.decide`

@@ -1,4 +1,4 @@
-"""Converts marks and states of entities to documents and back."""
+"""Convert marks and states of entities to documents and back."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class LatestDocuments:
         return {**shown, **{path: encoded[name] for name, path in self._paths.items()}}
 
     def _members(self, one: EventDelivery) -> Changes:
-        """Return the value's members as fields for display. An undecodable value, as an encrypted one, has none."""
+        """Return the value's members as fields for display. An undecodable value (an encrypted one) has none."""
         if not self._show_values or one.value is None:
             return {}
         try:

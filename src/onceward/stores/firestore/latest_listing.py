@@ -1,4 +1,4 @@
-"""Lists entities, and looks up processed messages and events, for operators."""
+"""List entities, and look up processed messages and events, for operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chooses document ids: the key itself if it is a content hash, otherwise the hash of the key.
+"""Choose document ids: the key itself if it is a content hash, otherwise the hash of the key.
 
 The id must be computable from the claim alone, and be the same for every claim of the key. So a content hash is used
 only if scope and key, as the claim has them, lead to exactly the claim's id. It is never used with a tenant, because

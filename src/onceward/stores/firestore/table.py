@@ -1,4 +1,4 @@
-"""Applies the state table to documents.
+"""Apply the state table to documents.
 
     read        read the documents, and with them the server's time
     decide      `protocol.transitions` returns the new record of each
@@ -6,7 +6,7 @@
     retry       if another writer was faster: read again after a pause, while there is time
 
 An owner's settlement or renewal skips the read if its claim is cached: the conditional write fails if the cache is
-outdated. After a lost reply the request is repeated in the same way: the nonce in the document tells whose claim it is.
+outdated. After a lost reply the request is repeated in the same way: the nonce in the document shows whose claim it is.
 """
 
 from __future__ import annotations

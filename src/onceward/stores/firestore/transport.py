@@ -1,4 +1,4 @@
-"""Sends calls to Firestore through the official client's channels, each call with a timeout.
+"""Send calls to Firestore through the official client's channels, each call with a timeout.
 
 The client does not retry here: Onceward decides whether a call with a lost reply may be repeated.
 """

@@ -1,4 +1,4 @@
-"""Converts plain values to Firestore messages and back. Times are µs since 1970, as in all stores."""
+"""Convert plain values to Firestore messages and back. Times are µs since 1970, as in all stores."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from itertools import islice
 from onceward.protocol.audit import AUDIT_RETENTION, AuditEntry, AuditFilter, matches_filter
 
 MAX_ENTRIES = 10_000
-"""Beyond this number the oldest entries are dropped, so that administration does not grow the process."""
+"""Beyond this number the oldest entries are dropped, so that the audit trail does not grow without limit."""
 
 
 class MemoryAudit:

@@ -287,7 +287,7 @@ def _matches(record: Record, wanted: Filter) -> bool:
 
 def from_url(url: str) -> MemoryStore:
     """Return a new store for `memory://` or `memory://?max_records=100000`."""
-    from urllib.parse import parse_qs, urlsplit  # imported here: max_records memory stores are created without a URL
+    from urllib.parse import parse_qs, urlsplit  # imported here: most memory stores are created without a URL
 
     parts = urlsplit(url)
     settings = parse_qs(parts.query, keep_blank_values=True)

@@ -1,7 +1,7 @@
 """Wake callers that wait for a key, through the server: NOTIFY when it is settled, LISTEN while a caller waits.
 
-A thread with its pgconn connection, started by the first waiting caller. Waking only saves time: waiting callers also
-poll, so that correctness does not depend on it. Behind a pooler LISTEN does not work, and the thread ends.
+The first waiting caller starts a thread with its own connection. Waking only saves time: waiting callers also poll, so
+correctness does not depend on it. Behind a pooler LISTEN does not work, and the thread ends.
 """
 
 from __future__ import annotations

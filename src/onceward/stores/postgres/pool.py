@@ -63,7 +63,7 @@ class Pool:
         self._slots: weakref.WeakSet[PoolSlot] = weakref.WeakSet()
         self._waiting: deque[Gate] = deque()
         self._refused_until = 0.0
-        self._lock = threading.RLock()  # re-entrant for signal handlers; they never find a half-done change
+        self._lock = threading.RLock()  # reentrant for signal handlers, which never see a half-done change
 
     async def acquire(self, runtime: Runtime, deadline: float) -> PostgresConnection:
         while True:

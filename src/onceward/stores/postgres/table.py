@@ -47,7 +47,7 @@ Snapshots = dict[bytes, RecordSnapshot]
 
 
 def ids_of(requests: Sequence[AnyRequest]) -> list[bytes]:
-    """Return the ids. Raise if one occurs twice: the second request would not see the change of the prefix."""
+    """Return the ids. Raise if one occurs twice: the second request would not see the change of the first."""
     ids = [request.id for request in requests]
     if len(ids) > 1 and len(set(ids)) < len(ids):
         raise ConfigurationError("a batch contains two requests for the same key", hint="send them one after the other")
@@ -58,7 +58,7 @@ class PostgresTable:
     """The records in one schema. `now` None: the server's clock."""
 
     hits_before_lookup = 32
-    """After this many consecutive claims that existing records answered, the next claims are looked up prefix.
+    """After this many consecutive claims that existing records answered, the next claims are looked up first.
 
     A wrong guess costs one extra lookup, and resets the count.
     """
@@ -104,7 +104,7 @@ class PostgresTable:
             await connection.runtime.sleep(pause * (0.5 + connection.runtime.jitter() / 2))
             pause = min(pause * 2, MAX_PAUSE)
 
-    # ── lookup prefix, where most keys were processed before ─────────────────────────────────────────────────────
+    # ── look up first, if most keys were processed before ───────────────────────────────────────────────────────
 
     async def _lookup_first(
         self,
@@ -258,7 +258,7 @@ class PostgresTable:
 
 
 _RESULT = Record.__struct_fields__.index("result")
-_unpack_prefix = Struct(">q").unpack_from  # the prefix 8 bytes of an id as a number
+_unpack_prefix = Struct(">q").unpack_from  # the first 8 bytes of an id as a number
 
 
 async def _no_answer() -> None:

@@ -87,7 +87,7 @@ def _join(parts: SplitResult) -> str:
 
 
 def _refuse_unknown(names: Iterable[str]) -> None:
-    """Raise if libpq does not know one of the settings. Libpq itself would only complain on the first call."""
+    """Raise if libpq does not know one of the settings. libpq itself would only raise on the first call."""
     from psycopg import pq  # imported here: a URL can be displayed without the driver
 
     known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()} | {"ssl"}

@@ -24,7 +24,7 @@ _EMPTY: Final = Struct(">iiI")
 
 
 def encode_text(text: str) -> bytes:
-    """Encode any text. Lone surrogates, which no database accepts, are escape."""
+    """Encode any text. Lone surrogates, which no database accepts, are escaped."""
     if "\0" in text or ESCAPE in text:
         text = text.replace(ESCAPE, ESCAPE * 2).replace("\0", f"{ESCAPE}0")
     try:

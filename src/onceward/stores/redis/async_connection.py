@@ -1,4 +1,4 @@
-"""Connections for an event loop: one a loop, on which calls follow each other without waiting for replies.
+"""Connections for event loops: one per loop, on which calls are sent without waiting for earlier replies.
 
 redis-py connects (TLS, credentials, database). Then its transport gets our protocol, which gives each reply to the call
 that has waited longest, because Redis replies in order. An exception that a signal handler raises inside the event loop
@@ -137,7 +137,7 @@ class RedisChannel(asyncio.Protocol):
             self.close("the reply to another call arrived: data was lost")
         else:
             first = self._waiting[0]
-            first.settle(reply)  # before removing it: if a signal interrupts current_loop, `close` fails it, too
+            first.settle(reply)  # before removing it: if a signal handler raises in between, `close` fails it
             if self._waiting and self._waiting[0] is first:
                 self._waiting.popleft()
 

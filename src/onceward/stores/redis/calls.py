@@ -1,4 +1,4 @@
-"""Calls the scripts: encodes requests, sends them to the server and decodes the answers."""
+"""Call the scripts: encode requests, send them to the server and decode the answers."""
 
 from __future__ import annotations
 

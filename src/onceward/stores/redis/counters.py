@@ -1,4 +1,4 @@
-"""Stores the counters of processes: one hash per hour, from processes to rows, which expires by itself."""
+"""Counters: one hash per hour, from processes to rows, which expires by itself."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HOUR_TTL: Final = (COUNTS_RETENTION + 2 * HOUR) // 1_000_000
 
 
 class RedisCounters(RedisCalls):
-    """Part of `RedisStore`."""
+    """The counters of `RedisStore`."""
 
     async def save_counts(self, counter_rows: Sequence[CounterRow], *, timeout: float) -> int:
         keys = (self._ids, *[self._hour_key(one.hour) for one in counter_rows])

@@ -1,4 +1,4 @@
-"""Translates Redis errors and lost connections into Onceward errors that say whether to retry or what to fix."""
+"""Translate Redis errors and lost connections into Onceward errors that say whether to retry or what to fix."""
 
 from __future__ import annotations
 

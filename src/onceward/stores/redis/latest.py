@@ -1,4 +1,4 @@
-"""Keeps the latest state of entities: sends deliveries to the server in one call, where lua/latest.lua applies them.
+"""The latest state of entities: send deliveries to the server in one call, where lua/latest.lua applies them.
 
 The server expires old entries by itself.
 """
@@ -44,7 +44,7 @@ STATE: Final = Struct("<B2QB2H2I")
 
 
 class RedisLatest(RedisCalls):
-    """Part of `RedisStore`."""
+    """The latest states of `RedisStore`."""
 
     async def apply_events(
         self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float

@@ -1,4 +1,4 @@
-"""Lists entities, and looks up processed messages and events, for operators.
+"""List entities, and look up processed messages and events, for operators.
 
 Entities have no index, to keep writes cheap. So a listing scans all keys of the database.
 """
@@ -23,7 +23,7 @@ _special = re.compile(rb"[\\*?\[\]^]")
 
 
 class RedisLatestListing(RedisLatest):
-    """Part of `RedisStore`."""
+    """The listings of the latest states of `RedisStore`."""
 
     async def entities(
         self, scope: str, *, cursor: bytes | None, limit: int, timeout: float

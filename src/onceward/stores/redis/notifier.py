@@ -1,4 +1,4 @@
-"""Wakes callers that wait for a key when another process settles it: one subscriber connection in its own thread.
+"""Wake callers that wait for a key when another process settles it: one subscriber connection in its own thread.
 
 This only saves time. Waiting callers also poll, so they proceed even if the notifier cannot connect or may not
 subscribe. The thread starts with the first waiting caller, and ends some seconds after the last.

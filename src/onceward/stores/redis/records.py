@@ -1,4 +1,4 @@
-"""Encodes requests and decodes records in the layouts that `lua/record.lua` and `lua/apply.lua` describe."""
+"""Encode requests and decode records in the layouts that `lua/record.lua` and `lua/apply.lua` describe."""
 
 from __future__ import annotations
 

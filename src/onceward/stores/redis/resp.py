@@ -1,4 +1,4 @@
-"""The Redis protocol (RESP 2): encodes commands and parses replies. No I/O."""
+"""The Redis protocol (RESP 2): encode commands and parse replies. No I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks once, when a store is opened, that the server will not lose claims: version, eviction and persistence."""
+"""Check once, when a store is opened, that the server will not lose claims: version, eviction and persistence."""
 
 from __future__ import annotations
 

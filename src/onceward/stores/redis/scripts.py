@@ -1,4 +1,4 @@
-"""Builds scripts from the Lua files, and calls them by hash, or with their source if the server lacks them."""
+"""Build scripts from the Lua files, and call them by hash, or with their source if the server lacks them."""
 
 from __future__ import annotations
 

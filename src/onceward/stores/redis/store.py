@@ -141,7 +141,7 @@ class RedisStore(RedisLatestListing, RedisCounters):
 
     # ── the verbs ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def settle(  # pyright: ignore[reportIncompatibleMethodOverride]  # awaitable all the same
+    def settle(  # pyright: ignore[reportIncompatibleMethodOverride]  # both are awaitable
         self, settlements: Sequence[AnySettlement], *, timeout: float, signed: AuditSignature | None = None
     ) -> Answers:
         if signed is not None:

@@ -77,7 +77,7 @@ class SQLiteConnection:
         _connections[next(_numbers)] = self
 
     def _create_lock(self) -> None:
-        """Create the lock. It is re-entrant only to detect re-entry by a signal handler or `__del__` of its thread."""
+        """Create the lock. It is reentrant only to detect reentry by a signal handler or `__del__` of its thread."""
         self._lock = threading.RLock()
         self._is_owned: Callable[[], bool] = self._lock._is_owned  # type: ignore[attr-defined]  # noqa: SLF001 (as Condition does)
 
@@ -175,7 +175,7 @@ class SQLiteConnection:
                     f"{self.name}: other calls of this process kept the connection busy for too long"
                 )
             with lock:
-                lock.release()  # the lock is re-entrant: from here on only the block holds it
+                lock.release()  # the lock is reentrant: from here on only the block holds it
                 return work(self._prepare(time_limit), *arguments)
         except sqlite3.Error as error:
             raise sqlite_errors.explain(error, self.name, self.path) from error

@@ -68,7 +68,7 @@ def explain(error: sqlite3.Error, name: str, path: str | None = None) -> Oncewar
 
 
 def primary_code(error: sqlite3.Error) -> int:
-    """Return the primary_code result code; 0 if the error does not come from SQLite itself (a closed connection)."""
+    """Return the primary result code; 0 if the error does not come from SQLite itself (a closed connection)."""
     return extended_code(error) & 0xFF
 
 

@@ -144,7 +144,7 @@ ALTER TABLE onceward_newest ADD COLUMN number INTEGER
 """The columns that change with every event, separate from the entity's name: narrower rows mean fewer written pages.
 
 An entity with a number has its order, value and time here, and not in its own row; its `min_reader` keeps out versions
-that would read them there. Deleted entities have no number, nor have those without an event since version 4.
+that would read them there. Deleted entities have no number, nor do those without an event since version 4.
 """
 
 MIGRATIONS: tuple[str, ...] = (TABLES, AUDIT, NEWEST, COUNTERS, STATES)
