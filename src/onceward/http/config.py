@@ -54,7 +54,7 @@ SAFE_METHODS: Final = frozenset(("GET", "HEAD", "OPTIONS", "TRACE", "CONNECT"))
 
 
 class IdempotencyOptions(TypedDict, total=False):
-    """Settings beside the client and `principal`. Those from `window` on are the same as for `@once`."""
+    """Settings in addition to the client and `principal`. Those from `window` on are the same as for `@once`."""
 
     required: Iterable[str]
     optional: Iterable[str]

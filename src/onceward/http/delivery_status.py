@@ -94,5 +94,5 @@ def temporary_error_response(error: OncewardError) -> Response:
 
 
 def is_temporary(error: OncewardError) -> bool:
-    """Whether the sender should retry after this error. Programming and configuration errors are not temporary."""
+    """Return whether the sender should retry after this error. Bugs and configuration errors are not temporary."""
     return isinstance(error, StoreError | NotAcquired) and not isinstance(error, InvalidKey)

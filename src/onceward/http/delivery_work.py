@@ -112,7 +112,7 @@ def _check_response(value: Any) -> Any:
 
 
 def is_async(once: BaseClient) -> bool:
-    """Whether this is an async client."""
+    """Return whether this is an async client."""
     return once._is_async  # noqa: SLF001 (shared with the clients)
 
 

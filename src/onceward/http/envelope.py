@@ -159,7 +159,7 @@ def _decode_base64(text: str) -> tuple[bytes, str]:
 
 
 def _is_valid_text(value: str) -> bool:
-    """Whether the text can be encoded. A header that was decoded wrongly may contain a lone surrogate."""
+    """Return whether the text can be encoded. A header that was decoded wrongly may contain a lone surrogate."""
     try:
         value.encode()
     except UnicodeEncodeError:

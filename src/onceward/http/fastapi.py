@@ -92,7 +92,7 @@ class Idempotency:
         }
 
     def _requires_key(self, dependant: Any) -> bool | None:
-        """Whether a key is required, by the strictest dependency of the route. None: it has no such dependency."""
+        """Return whether the route's strictest dependency requires a key. None: it has no such dependency."""
         if dependant is None:
             return None
         inner = [self._requires_key(dependency) for dependency in dependant.dependencies]

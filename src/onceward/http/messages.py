@@ -13,7 +13,7 @@ from . import semantics
 from .semantics import Problem, problem_body, whole_seconds
 
 RETRYABLE_STATUSES: Final = frozenset({408, 409, 425, 429})
-"""Statuses after which the same request may be sent again. All from 500 on are retryable, too."""
+"""Statuses after which the same request may be sent again. All statuses from 500 on are retryable as well."""
 
 JSON_HEADER = ("content-type", "application/json")
 PROBLEM_HEADER = ("content-type", semantics.PROBLEM_CONTENT_TYPE.decode())
@@ -87,7 +87,7 @@ class Response(msgspec.Struct, frozen=True):
         return cls(status, msgspec.json.encode(value), (JSON_HEADER,))
 
     def can_be_sent(self) -> bool:
-        """Whether every server would accept it. A handler may ignore the types, or put data into headers."""
+        """Return whether every server would accept it. A handler may ignore the types, or put data into headers."""
         return (
             _MIN_STATUS <= self.status < _MAX_STATUS
             and isinstance(self.body, bytes)
@@ -106,7 +106,7 @@ class Response(msgspec.Struct, frozen=True):
 
 
 def is_retryable_status(status: int) -> bool:
-    """Whether a response with this status is not final: the same request may be sent again."""
+    """Return whether a response with this status is not final: the same request may be sent again."""
     return status in RETRYABLE_STATUSES or status >= semantics.SERVER_ERROR
 
 

@@ -197,7 +197,7 @@ class ResponseBuffer:
                 self._parts = None
 
     def _is_complete(self) -> bool:
-        """Whether the announced content length is reached. Only empty parts may follow."""
+        """Return whether the announced content length is reached. Only empty parts may follow."""
         if self._length is None:
             headers = self._start_message["headers"] if self._start_message else ()
             found = [value for name, value in headers if name.lower() == b"content-length"]

@@ -158,17 +158,17 @@ NOT_STORED: Final = frozenset(
 
 
 def frees_key(status: int) -> bool:
-    """Whether a response with this status allows the client to retry the same request."""
+    """Return whether a response with this status allows the client to retry the same request."""
     return status in _KEY_FREEING or status >= SERVER_ERROR
 
 
 def says_not_started(status: int) -> bool:
-    """Whether no work was started, so that even a key with `after_crash="park"` may be retried."""
+    """Return whether no work was started, so that even a key with `after_crash="park"` may be retried."""
     return status in _NOT_STARTED
 
 
 def is_redirect(status: int) -> bool:
-    """Whether the client must repeat the request, including method and body, at another URL: no work was started."""
+    """Return whether the client must repeat the request, with method and body, at another URL: no work was started."""
     return status in _REDIRECTS
 
 

@@ -25,7 +25,7 @@ from .messages import InboundRequest, Response
 T = TypeVar("T")
 
 TOLERANCE: Final = "5m"
-"""As Stripe, Slack and Standard Webhooks recommend: more than clocks differ, and little time to replay a request."""
+"""As Stripe, Slack and Standard Webhooks recommend: more than clocks differ, but too short for most replay attacks."""
 
 _seconds = re.compile(r"[0-9]{1,12}").fullmatch
 

@@ -1,4 +1,4 @@
-"""Processes a whole batch in one call, for work that recognises duplicates itself, such as a MERGE into a warehouse.
+"""Process a whole batch in one call, for work that recognises duplicates itself, such as a MERGE into a warehouse.
 
 There are no claims and no records: the target of the effect recognises redelivered events. Messages that cannot be
 processed are dead-lettered or parked like all others.

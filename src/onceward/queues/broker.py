@@ -1,4 +1,4 @@
-"""Wraps a queue so that every failure of its client library is an ordinary exception, never a stray cancellation."""
+"""Wrap a queue so that every failure of its client library is an ordinary exception, never a stray cancellation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Broker:
 
 
 async def await_client_call(call: Awaitable[T]) -> T:
-    """Await a call of the client library and tell its own cancellations from those of this task.
+    """Await a call of the client library and distinguish its own cancellations from those of this task.
 
     A cancellation that did not come from this task's owner raises `ConnectionError`. A real one is raised, even if the
     library swallowed it.

@@ -3,7 +3,7 @@
     receive a batch → claim all of its keys in one call → run each → settlement_for → ack, nack or dead_letter
 
 During the work, the lease at the store and the ack deadline at the broker are extended. If this process dies or the
-broker is unreachable, unsettled messages are delivered again. The record then tells what happened.
+broker is unreachable, unsettled messages are delivered again. The record then shows what happened.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Builds the PARKED record of a message that cannot be processed when there is no dead letter queue."""
+"""Build the PARKED record of a message that cannot be processed when there is no dead letter queue."""
 
 from __future__ import annotations
 

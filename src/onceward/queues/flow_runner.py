@@ -1,4 +1,4 @@
-"""Runs a client's sync-agnostic flows from the consumer's event loop, for sync and async clients."""
+"""Run a client's sync-agnostic flows from the consumer's event loop, for sync and async clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes messages with a decorated function: turns them into jobs, claims those together, and runs them."""
+"""Process messages with a decorated function: turn them into jobs, claim those together, and run them."""
 
 from __future__ import annotations
 

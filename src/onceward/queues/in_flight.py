@@ -1,4 +1,4 @@
-"""Deliveries in flight: received and not settled yet. Extends their ack deadlines and batches acknowledgements."""
+"""Deliveries in flight: received and not settled yet. Extend their ack deadlines and batch acknowledgements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Applies messages to a `once.state(…)`: one store call per batch, which keeps the latest event of each entity."""
+"""Apply messages to a `once.state(…)`: one store call per batch, which keeps the latest event of each entity."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class MemoryQueue:
         return len(self._entries)
 
     async def open(self) -> None:
-        """Nothing to connect to."""
+        """Do nothing: there is no broker to connect to."""
 
     async def close(self) -> None:
         """Do nothing: messages in flight are redelivered at their deadline."""

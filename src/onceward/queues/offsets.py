@@ -1,4 +1,4 @@
-"""Tracks which offsets of a partition are done, in any order, and how far they may be committed. No I/O.
+"""Track which offsets of a partition are done, in any order, and how far they may be committed. No I/O.
 
 Kafka stores one number per partition: everything below it is done. So a message that is done before an earlier one
 cannot be committed yet. After a crash, Kafka redelivers both.

@@ -1,4 +1,4 @@
-"""Runs consumers as a process: until SIGTERM or SIGINT, then finishes the messages in flight."""
+"""Run consumers as a process: until SIGTERM or SIGINT, then finish the messages in flight."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from onceward.errors import MissingExtra
 
 from .message import Delivery, Message
 
-PULL_TIMEOUT = 10.0  # seconds; a pull with a client of the caller's may outlive the consumer for this long
+PULL_TIMEOUT = 10.0  # seconds; a pull with the caller's own client may outlive the consumer by this long
 CALL_TIMEOUT = 10.0  # seconds, for all other calls
 IDS_PER_CALL = 1_000  # ack ids; a request may have 512 KiB
 MAX_DEADLINE = 600  # seconds: a limit of Pub/Sub

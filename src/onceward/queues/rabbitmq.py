@@ -60,7 +60,7 @@ class RabbitQueue:
         await self._connect()
 
     async def _connect(self) -> None:
-        """Connect anew. The broker redelivers what the previous connection had in flight."""
+        """Open a new connection. The broker redelivers what the previous connection had in flight."""
         try:
             import aio_pika
         except ImportError as error:

@@ -1,4 +1,4 @@
-"""Records the results of async work in batches: one store call for all results that are ready at the same time."""
+"""Record the results of async work in batches: one store call for all results that are ready at the same time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides how to settle a delivery by the outcome of its work. No I/O; the rules are stated only here.
+"""Decide how to settle a delivery by the outcome of its work. No I/O; the rules are stated only here.
 
 | the outcome                                        | the delivery                                                    |
 |----------------------------------------------------|-----------------------------------------------------------------|
@@ -9,7 +9,7 @@
 | mismatch, or the message cannot be decoded         | dead letter; without a queue for it, parked and acknowledged    |
 | parked (unknown whether the effect happened)       | dead letter; without a queue for it, acknowledged: the record is|
 |                                                    | parked already                                                  |
-| unknown: the record was not confirmed              | retried: the record then tells the outcome                      |
+| unknown: the record was not confirmed              | retried: the record then shows the outcome                      |
 | the store is down                                  | retried, unless the operation declares on_store_down="run"      |
 | any other error in this process                    | retried                                                         |
 | this process is stopping                           | retried immediately, by another consumer                        |

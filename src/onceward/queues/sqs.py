@@ -1,7 +1,7 @@
 """Amazon SQS, by boto3 (extra `sqs`): `SQSQueue("https://sqs.eu-central-1.amazonaws.com/1234/orders")`.
 
 Other consumers do not see a delivery during the queue's visibility timeout, which `extend` restarts. SQS accepts at
-max_messages ten messages per call.
+most ten messages per call.
 """
 
 from __future__ import annotations
