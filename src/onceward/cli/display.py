@@ -24,7 +24,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def as_json(output: str) -> bool:
-    """Whether to print JSON. With "auto", a terminal gets a table and a pipe gets JSON."""
+    """Return whether to print JSON. With "auto", a terminal gets a table and a pipe gets JSON."""
     return output == "json" or (output == "auto" and not sys.stdout.isatty())
 
 

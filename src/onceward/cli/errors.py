@@ -92,7 +92,7 @@ def scope_hint(store: Store, wanted: str) -> str:
 
 
 def _matches_end(known: str, wanted: str) -> bool:
-    """Whether the scope ends with `wanted`, with or without its tenant and version."""
+    """Return whether the scope ends with `wanted`, with or without its tenant and version."""
     without_tenant = known.partition("@")[0]
     return any(
         one == wanted or one.endswith(f"/{wanted}")

@@ -41,7 +41,7 @@ def sentences(record: Record, now: int, reasons: Reasons = DEFAULT_REASONS) -> l
 
 
 def _has_payload(record: Record) -> bool:
-    """Whether the call had a payload beyond its key. The name of the function passed to `run` does not count."""
+    """Return whether the call had a payload beyond its key. The name of the function passed to `run` does not count."""
     return bool(record.fingerprint) and any(name != FUNCTION_FIELD for name in record.arguments)
 
 

@@ -103,7 +103,7 @@ class KeyPattern(NamedTuple):
         return self.has_prefix(key) and id == _id_of(self.typed, scope)
 
     def has_prefix(self, key: str) -> bool:
-        """Whether a displayed, cut key has the same beginning as the typed key."""
+        """Return whether a displayed, cut key has the same beginning as the typed key."""
         return self.key is None and not self.is_id and key.startswith(self.prefix)
 
     def not_found_hint(self, store: Store, scope: str | None) -> str:

@@ -39,7 +39,7 @@ FIELD_ALIASES: Final[Mapping[str, str]] = {
     "zipcode": "postcode",
     "postalcode": "postcode",
 }
-"""Other names of known fields, normalized. They are only suggested, never applied: a name may mean something else."""
+"""Other names of known fields, normalised. They are only suggested, never applied: a name may mean something else."""
 
 MAX_CACHED_COLUMNS: Final = 10_000
 """A bound for the cache of column names, in files where every row has its own columns."""
@@ -135,7 +135,7 @@ class ColumnMapping:
 
 def _refuse_typos(chosen: ColumnChoices, free: Sequence[str]) -> None:
     """Raise if a mapped field is nearly a known field: as a custom field, it would not identify anyone, silently."""
-    from difflib import get_close_matches  # here, because most imports do not need it
+    from difflib import get_close_matches  # imported here: most imports do not need it
 
     for column, field in chosen.fields.items():
         meant = [name for name in (FIELD_ALIASES.get(_normalized(field)),) if name in free]

@@ -84,7 +84,7 @@ class ParquetRows:
 
 
 def _select_expression(column: str, kind: str) -> str:
-    """Return the SQL expression of a column. DuckDB converts types to text that Python lacks, or needs a module for."""
+    """Return the SQL expression of a column. Types that Python lacks, or needs a module for, are converted to text."""
     quoted = '"' + column.replace('"', '""') + '"'
     if kind.endswith(("]", ")")) and not kind.startswith("DECIMAL"):
         return f"CAST(to_json({quoted}) AS VARCHAR)"

@@ -152,7 +152,7 @@ class Import:
             except RetryTransaction:
                 if attempt == ATTEMPTS:
                     raise
-        raise AssertionError  # the last attempt has answered or raised
+        raise AssertionError  # the last attempt returned or raised
 
     def _apply(
         self, tx: TargetTransaction, entry: LedgerEntry, batch: ImportBatch, rejects: RejectFile, rows: list[AnyRow]

@@ -30,7 +30,7 @@ class ObservedClient(Protocol):
 
 
 def old_pending_reader(once: ObservedClient, rules: dict[str, Any]) -> ReadOldPending:
-    """Return a function that reads the gauge. It uses its own connection, because metrics libraries use own threads."""
+    """Return a function that reads the gauge. It has its own connection: metrics libraries use threads of their own."""
     age = parse_thresholds(rules).old_pending_age
 
     def read() -> dict[str, int] | None:
