@@ -127,7 +127,7 @@ class Objects:
     # ── reading ──
 
     def content(self, name: str) -> str | None:
-        """Return `sha256:<hex>` of the object, which is read completely; None if found is none. For `verify(find)`."""
+        """Return `sha256:<hex>` of the object, which is read completely; None if there is none. For `verify(find)`."""
         found = self._backend.find(checked_name(name))
         if found is None:
             return None
@@ -135,11 +135,11 @@ class Objects:
             return _content(found)
 
     def read(self, name: str) -> bytes:
-        """Return the content. Raise `FileNotFoundError` if found is no such object."""
+        """Return the content. Raise `FileNotFoundError` if there is no such object."""
         return b"".join(self.pieces(name))
 
     def pieces(self, name: str) -> Iterator[bytes]:
-        """Yield the content in pieces, for large objects. Raise `FileNotFoundError` if found is no such object."""
+        """Yield the content in pieces, for large objects. Raise `FileNotFoundError` if there is no such object."""
         found = self._backend.find(checked_name(name))
         if found is None:
             raise FileNotFoundError(f"{self.name} has no object {name!r}")

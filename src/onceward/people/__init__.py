@@ -1,4 +1,4 @@
-"""Keeps one record per person, however often and from whichever source the data arrives.
+"""Keep one record per person, however often and from whichever source the data arrives.
 
 `People` stores source records and decides which person each belongs to, and why. It needs the extra `people`.
 Read `people.py` first (the API), then `ingest.py` (one batch) and `matching.py` (the rules).

@@ -14,7 +14,7 @@ from .preparation import EncodedRecord, NormalForm, PreparedRecord
 from .tables import CONTRIBUTIONS, FORMS, FORMS_OF, KEYS, REVIEWS_OF, Tables
 
 MAX_PER_BLOCK = 32
-"""Contributions that are read per block. Larger blocks tell little, and every record is in several blocks."""
+"""Contributions that are read per block. Larger blocks are weak evidence, and every record is in several blocks."""
 
 _form = msgspec.json.Decoder(tuple[str, ...]).decode
 

@@ -1,4 +1,4 @@
-"""Opens the database with the tables of people from a URL."""
+"""Open the database with the tables of people from a URL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparison of two different texts. Each function returns a level: 1 is close, the highest is different.
+"""Compare two different texts. Each function returns a level: 1 is close, the highest is different.
 
 Docstrings list the levels in order, starting with 1. Equal texts have level 0 and are not passed to these functions.
 """

@@ -1,4 +1,4 @@
-"""Decides which person a source record belongs to.
+"""Decide which person a source record belongs to.
 
 This module does no I/O. It reads the `BatchState`, and collects what has to be written. The first rule that applies
 decides:

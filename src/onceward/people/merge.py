@@ -1,4 +1,4 @@
-"""Merges the contributions of several sources into one person."""
+"""Merge the contributions of several sources into one person."""
 
 from __future__ import annotations
 

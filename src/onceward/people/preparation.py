@@ -1,4 +1,4 @@
-"""Prepares a source record for lookup and comparison: fingerprint, strong keys, normal form, blocking keys."""
+"""Prepare a source record for lookup and comparison: fingerprint, strong keys, normal form, blocking keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads people with their keys and contributions."""
+"""Read people with their keys and contributions."""
 
 from __future__ import annotations
 

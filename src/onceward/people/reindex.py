@@ -1,4 +1,4 @@
-"""Rebuilds the index from the stored contributions, after the declared fields or the normalisers have changed."""
+"""Rebuild the index from the stored contributions, after the declared fields or the normalisers have changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pairs that may be one person: lists them with the evidence, and stores an operator's answers."""
+"""Pairs that may be one person: list them with the evidence, and store an operator's answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Computes how likely it is that a record belongs to a person.
+"""Compute how likely it is that a record belongs to a person.
 
 Four explanations compete: the same person, two members of one household, two colleagues, strangers. Each field makes
 each of them more or less likely (see `kinds`). A value that is missing on either side has no effect.
@@ -27,7 +27,7 @@ from .preparation import NormalForm
 from .source import Evidence
 
 SAME: Final = 1e-5
-"""Prior probability of the same person: one record in 100,000 belongs to the person."""
+"""Prior probability of the same person: one record in 100,000."""
 
 HOUSEHOLD: Final = 1e-5
 """Prior probability of a member of the same household: one more record in 100,000."""

@@ -1,4 +1,4 @@
-"""Splits a person: undoes a wrong merge, and remembers that the results are different people.
+"""Split a person: undo a wrong merge, and remember that the results are different people.
 
 Contributions are stored unchanged, so each of the resulting people is merged again from its own contributions.
 """

@@ -1,4 +1,4 @@
-"""Opens `People` with the fields stored in the database: for commands that know only the URL."""
+"""Open `People` with the fields stored in the database: for commands that know only the URL."""
 
 from __future__ import annotations
 

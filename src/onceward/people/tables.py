@@ -119,7 +119,7 @@ class Tables(Protocol):
         ...
 
     def candidates(self, blocks: Sequence[int], most: int) -> Iterable[tuple[int, int]]:
-        """Return block and number of the newest contributions in each block, at most `most` per block."""
+        """Return block and number of the newest contributions in each block, at most `most` in each."""
         ...
 
     def allocate_numbers(self, count: int) -> Sequence[int]:

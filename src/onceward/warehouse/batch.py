@@ -137,7 +137,7 @@ def _boolean(value: Any) -> bool:
 
 
 def _time(value: Any) -> int:
-    """Return microseconds since 1970: engines format time zones differently, and an instant needs none."""
+    """Return microseconds since 1970. Engines format time zones differently; a number is unambiguous."""
     moment = datetime.fromisoformat(value) if isinstance(value, str) else value
     if not isinstance(moment, datetime):
         raise TypeError(f"{type(value).__name__} is not a time")

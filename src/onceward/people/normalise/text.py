@@ -1,4 +1,4 @@
-"""Folding: removes differences of accents, case, punctuation and character width."""
+"""Folding: remove differences of accents, case, punctuation and character width."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import unicodedata
 from typing import Final
 
 MAX_LENGTH: Final = 300
-"""Characters that are used.
+"""Characters that are used; the rest of a text is ignored.
 
-Longer names and streets are mistakes, and ten megabytes of input must not cost anything.
+Longer names and streets are mistakes, and ten megabytes of input must not take time.
 """
 
 _PLAIN: Final = str.maketrans(
