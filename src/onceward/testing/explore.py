@@ -1,4 +1,4 @@
-"""Explores every history of one key with two clients and many faults, up to a length, by breadth-first search.
+"""Explore every history of one key with two clients and many faults, up to a length, by breadth-first search.
 
     assert explore().violation is None
 

@@ -36,7 +36,7 @@ class FakeRuntime(ThreadRuntime):
         return self._clock.elapsed / 1_000_000
 
     def jitter(self) -> float:
-        """Return always the middle, so that a test knows how long a wait is."""
+        """Always return the middle, so that a test knows how long a wait is."""
         return 0.5
 
     def gate(self) -> FakeGate:

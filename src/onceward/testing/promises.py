@@ -14,7 +14,7 @@ Step = tuple[Record | None, Verdict]
 
 
 class Grant(NamedTuple):
-    """An ownership that a client believes to have. `ends` is on its own clock; None means without end."""
+    """An ownership that a client believes it has. `ends` is on its own clock; None means without end."""
 
     token: int
     nonce: bytes

@@ -1,4 +1,4 @@
-"""Compares a store with the state table: each request goes to both, and every answer must agree."""
+"""Compare a store with the state table: each request goes to both, and every answer must agree."""
 
 from __future__ import annotations
 

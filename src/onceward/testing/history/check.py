@@ -1,4 +1,4 @@
-"""Checks a recorded history: is every key linearizable with respect to the state table?"""
+"""Check a recorded history: is every key linearizable with respect to the state table?"""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def check(
     tolerance: int | None = 0,
     budget: int = BUDGET,
 ) -> Report:
-    """Search, for each key, an order of its operations for which the state table gives the recorded answers.
+    """Search, for each key, for an order of its operations for which the state table gives the recorded answers.
 
     `start` has the records that existed before. `tolerance` is by how many µs the store's clock may go back (the clocks
     of several machines that share one store may differ); None means any amount. `budget` limits the search per key.

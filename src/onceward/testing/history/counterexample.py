@@ -1,4 +1,4 @@
-"""Shrinks a history that has no valid order to the few operations that show why.
+"""Shrink a history that has no valid order to the few operations that show why.
 
 Each step keeps a history without a valid order, and removes or makes optional only operations that could not have given
 it one:

@@ -1,4 +1,4 @@
-"""Explains a counterexample in text: the calls with their times, the answers, and what the state table says."""
+"""Explain a counterexample in text: the calls with their times, the answers, and what the state table says."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_DISTANCE = 10 * 365 * 24 * 3600 * 1_000_000
 MAX_HEX_DIGITS = 8
 """Hex digits up to which bytes are shown in full.
 
-Otherwise both ends: in a nonce, one depends on the process, the other on the call.
+Of longer bytes, both ends are shown: in a nonce, one depends on the process, the other on the call.
 """
 
 MAX_DIFFERENCES = 4

@@ -1,4 +1,4 @@
-"""Computes the instants at which a request without an answer may have taken effect. Only these must be tried.
+"""Compute the instants at which a request without an answer may have taken effect. Only these must be tried.
 
 What a request writes depends on the store's time, which is unknown without an answer. Between two thresholds of the
 record (the end of its lease, its window, its retry delay) the state table makes the same decision, so only the interval

@@ -1,4 +1,4 @@
-"""Searches an order of the operations on one key for which the state table gives the recorded answers.
+"""Search for an order of the operations on one key for which the state table gives the recorded answers.
 
 This is a depth-first search over orders that respect real time (Wing and Gong), which remembers the sets of operations
 already tried with each record (Lowe). Three properties make it fast here:

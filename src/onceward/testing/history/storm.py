@@ -1,4 +1,4 @@
-"""A storm: runs several workers concurrently on the same few keys, and records the history."""
+"""A storm: run several workers concurrently on the same few keys, and record the history."""
 
 from __future__ import annotations
 

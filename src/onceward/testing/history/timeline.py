@@ -1,4 +1,4 @@
-"""Derives bounds on the store's clock from the answers of a history.
+"""Derive bounds on the store's clock from the answers of a history.
 
 The store read the `now` of an answer between the call and the return. If its clock never goes back, a call made after
 that return cannot get an earlier time. This does not depend on the difference between the store's clock and ours.

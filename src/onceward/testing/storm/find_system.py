@@ -1,4 +1,4 @@
-"""Imports a system by its path, `package.module:NAME`."""
+"""Import a system by its path, `package.module:NAME`."""
 
 from __future__ import annotations
 

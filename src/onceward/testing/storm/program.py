@@ -26,7 +26,7 @@ from .scoreboard import Scoreboard
 
 SECONDS = 10.0
 INTERRUPTED = 130  # the usual exit status after Ctrl-C
-MISUSED = 2  # as argparse has it
+MISUSED = 2  # as in argparse
 
 
 def main(system: str, arguments: Sequence[str] = (), plan: Plan | None = None) -> int:

@@ -1,4 +1,4 @@
-"""Formats the result of an audit as text."""
+"""Format the result of an audit as text."""
 
 from __future__ import annotations
 

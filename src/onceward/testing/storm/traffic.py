@@ -1,4 +1,4 @@
-"""Simulates a queue with at-least-once delivery: some events come once, many several times, all out of order."""
+"""Simulate a queue with at-least-once delivery: some events come once, many several times, all out of order."""
 
 from __future__ import annotations
 
