@@ -159,7 +159,7 @@ class Attempt(SettlingLease):
             _current.set(self.outer)
 
     def take_error(self) -> BaseException:
-        """Return and forget what the work raised: its traceback refers to this object, which would be a cycle."""
+        """Return and drop the error that the work raised: its traceback refers to this object, a reference cycle."""
         error, self.raised = self.raised, None
         return error  # type: ignore[return-value]  # called only if there is one
 
@@ -186,7 +186,7 @@ class Attempt(SettlingLease):
         self._raise_unless_ok(answer)
         written = answer.record
         if written is not None and (written.token, written.updated_at) >= (self.record.token, self.record.updated_at):
-            self.record = written  # otherwise it is outdated: a saga step may annotate while its saga writes
+            self.record = written  # only if it is newer: a saga step may annotate while its saga writes
 
     async def complete(self, value: Any) -> Answer:
         """Record the result. Repeating it with an equal value succeeds."""

@@ -150,7 +150,7 @@ class Saga(DeclaredSaga):
         run(admin.compensate(self.engine, self.key(*args, **kwargs), self.policy))
 
     def retry(self, *args: Any, **kwargs: Any) -> None:
-        """Let a PARKED saga continue, with all attempts; or start a saga again that was undone."""
+        """Let a PARKED saga continue with all of its attempts, or restart a saga that was undone."""
         run(admin.retry(self.engine, self.key(*args, **kwargs)))
 
 
@@ -191,7 +191,7 @@ class AsyncSaga(DeclaredSaga):
         await admin.compensate(self.engine, self.key(*args, **kwargs), self.policy)
 
     async def retry(self, *args: Any, **kwargs: Any) -> None:
-        """Let a PARKED saga continue, with all attempts; or start a saga again that was undone."""
+        """Let a PARKED saga continue with all of its attempts, or restart a saga that was undone."""
         await admin.retry(self.engine, self.key(*args, **kwargs))
 
 
