@@ -315,7 +315,7 @@ def forget(*, keys: tuple[str, ...], force: bool, why: str, yes: bool) -> None:
 
 
 @program.command()
-@click.option("--limit", type=POSITIVE_COUNT, default=10_000, show_default=True, help="At most so many.")
+@click.option("--limit", type=POSITIVE_COUNT, default=10_000, show_default=True, help="Maximum number of records.")
 @WHY
 @YES
 @common_options

@@ -1,4 +1,4 @@
-"""What `Once` and `AsyncOnce` share: configuration, and building jobs. No I/O happens here."""
+"""What `Once` and `AsyncOnce` share: configuration, and building jobs. It does not talk to the store."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ class BaseClient:
         return codec_for(self.policy, ResultType(annotation), self._cipher, accept_plain=self._accept_plain)
 
     def job(self, key: Any, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job:
-        """Return a job under a given key. The function is part of the fingerprint: two functions never share one."""
+        """Return a job under a given key. The function is part of the fingerprint, so two functions share no result."""
         if type(fn) is not FunctionType:
             fn, args, kwargs = unwrap_callable(fn, args, kwargs)
         try:

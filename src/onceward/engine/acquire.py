@@ -1,7 +1,7 @@
 """Acquire a key, or find out why that is not possible.
 
 Send the claim once. If another worker is already processing the key and the policy says wait, repeat it with growing,
-jittered pauses. Stores that can notify end a pause early. The same request takes over if that worker fails or crashes.
+jittered pauses. Stores that can notify end a pause early. Such a claim also takes over if that worker fails or crashes.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from .job import Job
 from .joined import blocks_itself, is_in_joined_job
 from .lookup import replayed_outcome
 
-TRIES_LEFT = (2, 1, 0)  # a lost reply is repeated with the same nonce; a store that is down must still fail quickly
+TRIES_LEFT = (2, 1, 0)  # a claim without a reply is sent again, same nonce; a store that is down still fails quickly
 FIRST_PAUSE = 0.005
 ACQUIRED, SETTLED = Verdict.ACQUIRED, Verdict.SETTLED
 MAX_NAMED_ARGUMENTS = 10  # listed in one log line
-LONGEST_PAUSE = 0.5  # a thousand waiters then ask two thousand times a second at most
+LONGEST_PAUSE = 0.5  # with jitter, a thousand waiters then send two to four thousand claims a second
 
 
 async def acquire(attempt: Attempt) -> Attempt | Outcome[object]:
-    """Return the attempt if it acquired its key, otherwise the outcome that explains why not. The engine is ready."""
+    """Return the attempt if it acquired its key, otherwise the outcome that explains why not. Needs an open store."""
     engine = attempt.engine
     if engine.answer is not None:
         refusal = acquire_inline(attempt, engine.answer)
@@ -115,7 +115,7 @@ async def wait_or_refuse(attempt: Attempt, answer: Answer) -> Attempt | Outcome[
 
 
 async def request_claim(attempt: Attempt) -> Answer:
-    """Send the claim until the store answers it."""
+    """Send a claim. If the store says that it was settled already, send a new one."""
     engine, timeout = attempt.engine, attempt.job.policy.call_timeout
     while True:
         request = attempt.request()
@@ -164,7 +164,7 @@ def on_answer(attempt: Attempt, answer: Answer, cancelled: BaseException | None)
 
 
 async def wait_for_claim(attempt: Attempt) -> tuple[float, Answer]:
-    """Repeat the claim until it is acquired, the key is settled, or the time to wait has passed."""
+    """Repeat the claim until it is acquired, the key is settled, the time to wait has passed, or the client stops."""
     engine, job = attempt.engine, attempt.job
     runtime, store = engine.runtime, engine.store
     deadline = runtime.monotonic() + job.policy.wait / SECOND
@@ -263,7 +263,7 @@ def refuse_reentry(engine: Engine, job: Job) -> None:
 
 
 async def refusal_outcome(engine: Engine, job: Job, answer: Answer, *, waited: bool = False) -> Outcome[object]:
-    """Return the outcome of a refused claim. Emit an event for each, so that `onceward explain` can explain it."""
+    """Return the outcome of a refused claim. Emit an event for each."""
     outcome = await _refusal_outcome(engine, job, answer, waited=waited)
     if isinstance(outcome, Mismatch):
         engine.emit("mismatch", job.key, answer.record, reason=outcome.reason, error=_mismatch_text(outcome))

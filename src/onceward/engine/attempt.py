@@ -253,7 +253,7 @@ class Attempt(SettlingLease):
             window.constant_validity or window.validity(record.claimed_at),
             note,
             record,
-            True,  # noqa: FBT003 (briefly)
+            True,  # noqa: FBT003 (omit_record)
         )
 
     def _without_result(self, encoded: Encoded, note: dict[str, str]) -> dict[str, str]:
@@ -353,7 +353,7 @@ class Attempt(SettlingLease):
 
 
 def _name_attributes() -> None:
-    """Set every attribute once, so that Python shares the key layout of all instances' dicts.
+    """Set every attribute that a usual call sets, so that Python shares the key layout of all instances' dicts.
 
     The layout comes from the first instances. In a batch, a hundred are created before any gets all its attributes.
     """

@@ -4,9 +4,10 @@
         │ not completed
     acquire the key ── refused ──→ Replayed, Running, Mismatch, Failed, Parked
         │ acquired
-    verify first? ── the effect has happened ──→ Replayed        (only after a crash, with `verify`)
+    verify first? ── the effect has happened ──→ Replayed        (only after a crash, with `verify`;
+        │                                                         inconclusive: Parked, no attempts left: Failed)
         │ no
-    run the handler ── it raised ──→ Failed, or Parked if the effect is unknown
+    run the handler ── it raised ──→ Failed; with `park` or `verify`, Parked if the effect is unknown
         │ it returned
     record the result ── no answer, or taken over ──→ Unknown
         │
@@ -15,7 +16,8 @@
 `run_inline` does the steps that need no waiting: all of them, with the memory store and a sync function.
 `continue_run` continues where `run_inline` stopped.
 
-The handler's exceptions are passed as values until the client raises them, so that even StopIteration works.
+The handler's exceptions are passed as values until the client raises them, because a StopIteration raised
+through a coroutine would become a RuntimeError.
 """
 
 from __future__ import annotations
@@ -215,9 +217,9 @@ async def open_and_acquire(attempt: Attempt) -> Attempt | Outcome[Any]:
 
 
 async def recover_or_run_unprotected(attempt: Attempt, error: BaseException) -> Outcome[Any] | None:
-    """Release the key after an error. If the store is down and the policy says so, run the work without a claim.
+    """Clean up after an error (see `interrupted`), or run the work without a claim.
 
-    None: the caller raises the error again.
+    The latter only if the store is down and the policy says so. None: the caller raises the error again.
     """
     await recover(attempt.engine, [attempt], error)
     if attempt.acquired or not isinstance(error, StoreError) or isinstance(error, NOT_DOWN):

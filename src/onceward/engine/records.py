@@ -38,7 +38,7 @@ async def locate(engine: Engine, key: Key, *, by_text: bool) -> bytes:
     found = page.records
     if page.unreadable:
         raise StoreBroken(
-            "a record has content that no Onceward of its version writes",
+            "this record has invalid content",
             key=key.text,
             hint="was it edited by hand?",
         )

@@ -218,7 +218,7 @@ def _tagged(value: object, root: str) -> bytes:
         path = error.path(root) or "arguments"
         raise InvalidKey(f"{path}: {error.reason}", hint=error.hint or _HINT) from None
     except RecursionError:  # only if the caller's own stack is nearly exhausted
-        raise InvalidKey(f"{root or 'arguments'}: nested too deep for the remaining stack", hint=_HINT) from None
+        raise InvalidKey(f"{root or 'arguments'}: nested too deeply for the remaining stack", hint=_HINT) from None
 
 
 def _too_large(root: str) -> str:

@@ -63,7 +63,7 @@ def weigh(value: Any, allowed: frozenset[type] = PLAIN, depth: int = 0) -> int:
             break
         depth += 1
         if depth > _DEEPEST:
-            raise TypeError("nested too deep")
+            raise TypeError("nested too deeply")
         dicts, lists = _only(dict, kinds, level), _only(list, kinds, level)
         weight += sum(map(len, dicts))
         if weight + sum(map(len, dicts)) + sum(map(len, lists)) > LIGHT:

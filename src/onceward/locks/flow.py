@@ -144,7 +144,9 @@ async def release_lock(lock: Attempt) -> None:
         answer = await lock.settle(lock_release(lock.record), RecordState.FREE)
     except StoreError as error:
         lock.abandon()
-        lock.engine.emit("unknown", lock.key, lock.record, reason="not released, its lease lapses", error=repr(error))
+        lock.engine.emit(
+            "unknown", lock.key, lock.record, reason="not released; its lease will expire", error=repr(error)
+        )
         raise
     if answer.verdict is Verdict.OK or (in_time and _released_before(lock, answer)):
         return

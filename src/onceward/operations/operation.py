@@ -331,7 +331,7 @@ def result_annotation(fn: Callable[..., Any]) -> Any:
         return Any
 
 
-def _tenant_source(tenant: TenantSource) -> Template | FirstOf | Call | None:
+def _tenant_source(tenant: TenantSource) -> Template | Call | None:
     if tenant is None:
         return None
     source = source_for(tenant)

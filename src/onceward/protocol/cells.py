@@ -24,7 +24,7 @@ ACQUIRED, REPLAY, OK = Verdict.ACQUIRED, Verdict.REPLAY, Verdict.OK
 
 
 def next_token(record: Record | None, now: int) -> int:
-    """Return a token above every earlier one of this key, including those of records that were purged."""
+    """Return a token above every earlier one of this key. Purged records had older ones: purge spares young tokens."""
     return now if record is None else max(record.token + 1, now)
 
 
@@ -104,7 +104,7 @@ def acquire_next_attempt(
 
 
 def take_over(record: Record, request: ClaimRequest, now: int) -> Step:
-    """Take over from an owner that stopped renewing its lease.
+    """Take over from an owner that stopped renewing its lease, or that released an attempt which must be verified.
 
     `after_crash` decides how; the stricter of the record's and the claimant's setting applies.
     """

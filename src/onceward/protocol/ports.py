@@ -60,8 +60,9 @@ class Page(Struct, frozen=True):
 class Store(Protocol):
     """Holds records. Calls take batches: atomic per key, not across the batch, with at most one request per key.
 
-    Each method applies the function of the same name in `protocol.transitions` to each record. `timeout` bounds the
-    call in seconds; a store that cannot answer in time raises StoreUnavailable, which means *unknown*, not *no*.
+    `claim`, `renew`, `settle` and `forget` apply the functions of the same name in `protocol.transitions` to each record.
+    `timeout` bounds the call in seconds. A store that cannot answer in time raises StoreUnavailable, which means
+    *unknown*, not *no*.
 
     A call with `signed` is a manual change: its audit entry is written atomically with the change. A store that cannot
     do so writes the entry first: a change never lacks its entry. A call that changes nothing adds no entry.

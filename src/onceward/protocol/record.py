@@ -37,7 +37,17 @@ class AfterCrash(IntEnum):
 
 
 class Record(Struct, frozen=True, gc=False):
-    """What the store holds under (scope, key)."""
+    """What the store holds under (scope, key).
+
+    - `token`, `nonce`: the fencing number of the last ownership, and the claim call that acquired it.
+    - `cycle`: the life of the key that `attempt` counts in; part of every derived key.
+    - `arguments`: a short hash per argument, so that a mismatch can name those that differ.
+    - `ask_first`: the owner must verify whether an earlier attempt took effect before it runs the handler.
+    - `released`: the last owner gave the key up before its handler began.
+    - `result`, `digest`, `stored`: the encoded result, the hash of its value, and whether a result was kept at all.
+    - `final`: a failure that is not retried. `retry_at`: when a failure may be retried.
+    - `valid_until`, `slide`: the end of the window, and by how much a replay extends it.
+    """
 
     id: bytes
     scope: str

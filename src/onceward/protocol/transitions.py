@@ -2,16 +2,16 @@
 
 Two rules:
 
-1. A record changes only through `claim`, `renew`, `settle` and `forget` below. Each is a pure function of the record,
-   the request and the store's time. A store only has to apply them atomically per key.
-2. Owner verbs compare token, nonce and state, never time. A late owner that was not replaced may still settle, because
-   refusing it would only cause a second effect.
+1. A record changes only through `claim`, `renew`, `settle` and `forget` below, and only `purge` deletes it. Each is a
+   pure function of the record, the request and the store's time. A store only has to apply them atomically per key.
+2. Owner verbs compare token, nonce and state. Time never decides whether they succeed: a late owner that was not
+   replaced may still settle, because refusing it would only cause a second effect.
 
-How it works: `row_of` returns the row of the table that a record is in at a given time. `TABLE` has one entry per row
-and one column per verb. A cell is a small function that returns the new record and the verdict. If a cell returns the
-same record object, nothing changed and the store writes nothing.
+How it works: `row_of` returns the row of the table that a record is in at a given time. `TABLE` has one entry per row,
+except NONE and NEWER, and one column per verb of claimants and owners. A cell is a small function that returns the new
+record and the verdict. If a cell returns the same record object, nothing changed and the store writes nothing.
 
-A claim checks in this order: newer layout, own nonce, window expired, fingerprint, state.
+A claim checks in this order: newer layout, same nonce (a repeated request), window expired, fingerprint, state.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ Cell = Callable[[Any, Any, int], Step]
 
 
 class Cells(NamedTuple):
-    """One row of the table; the columns are verbs. `forget` and `purge` depend only on the row, see below."""
+    """One row of the table; the columns are verbs. `resolve`, `forget` and `purge` need more than the row (below)."""
 
     claim: Cell
     renew: Cell
@@ -250,8 +250,8 @@ def forget(
 ) -> tuple[Record | None, Verdict]:
     """Reset the record to FREE. A live owner is refused unless `force` is set.
 
-    The token is kept, so a write of the previous owner is still rejected. With `seen`, a record that has changed since
-    then is left alone: an operator can only forget what they saw.
+    The record gets a new token and no nonce, so writes of the previous owner are rejected. With `seen`, a record that
+    has changed since then is left alone: an operator can only forget what they saw.
     """
     row = row_of(record, now)
     if record is None or row is Row.FREE:

@@ -24,7 +24,7 @@ from .decision import UNFINISHED, Recovered, Recovery, RecoveryStatus, belongs_t
 PAGE_SIZE = 100
 SCAN_TIMEOUT = 30.0  # seconds for a page: the table may be very large
 
-UNREADABLE = "the record holds what no Onceward writes; it was skipped → onceward show, or forget it with force"
+UNREADABLE = "the record has invalid content and was skipped → inspect it with `onceward show`, or forget it with force"
 
 Deliver = Callable[[Record], Coroutine[Any, Any, Outcome[Any]] | None]
 """Returns the delivery of a record from its stored input; None if it has none, or its operation is unknown here."""

@@ -113,7 +113,7 @@ def read(data: bytes | memoryview, parts: list[Any], hook: Callable[[int, bytes]
         made = _bytes(content) if kind == BYTES else ormsgpack.unpackb(content, ext_hook=hook)
         if kind == VALUE:
             if position != len(view):
-                raise ValueError("something behind the last frame")
+                raise ValueError("data after the last frame")
             return made
         _put(parts, part, made)
     raise ValueError("the last frame is missing")
@@ -127,14 +127,14 @@ def _put(parts: list[Any], part: int, made: Any) -> None:
     elif part < len(parts) and type(parts[part]) is type(made) is dict:
         parts[part].update(made)
     else:
-        raise ValueError("a frame of no part")
+        raise ValueError("a frame of an unknown part")
 
 
 def take(parts: list[Any], part: int) -> Any:
     """Return a part, once: a part with two references could expand exponentially, or contain itself."""
     made, parts[part] = parts[part], _TAKEN
     if made is _TAKEN:
-        raise ValueError("a part in two places")
+        raise ValueError("a part with two references")
     return made
 
 

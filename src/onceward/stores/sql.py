@@ -52,7 +52,7 @@ def _unknown_layout(row: Row, error: Exception) -> Record:
     if row[_MIN_READER] > READER:
         return Record(row[_ID], row[_SCOPE], row[_KEY], RecordState.PENDING, row[_TOKEN], min_reader=row[_MIN_READER])
     raise StoreBroken(
-        "a record holds values that no Onceward of its version writes",
+        "this record has invalid content",
         key=str(row[_KEY]),
         hint="was it edited by hand?",
     ) from error

@@ -164,7 +164,7 @@ class Jobs:
         if isinstance(error, errors.NotFound | errors.Forbidden | errors.Unauthorized | self._bigquery.AuthError):
             hint = "create the dataset; grant the account the permissions listed in the BigQuery guide"
             return StoreNotSetUp(message, key=key, hint=hint)
-        return StoreBroken(message, key=key, hint="see the message of BigQuery")
+        return StoreBroken(message, key=key, hint="see BigQuery's message")
 
 
 def _type_of(value: Any) -> str:

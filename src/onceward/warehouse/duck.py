@@ -227,7 +227,7 @@ class DuckWarehouse:
             )
         if isinstance(error, self._duckdb.OperationalError):
             return StoreUnavailable(f"{self.name}: {error}", hint="the load may be repeated under the same id")
-        return StoreBroken(f"{self.name}: {error}", hint="see the message of DuckDB")
+        return StoreBroken(f"{self.name}: {error}", hint="see DuckDB's message")
 
 
 def _roll_back(connection: Any, duckdb: Any) -> None:

@@ -15,7 +15,7 @@ _CREATION_LOCK: Final = threading.Lock()
 
 
 def merge_queue(address: DuckAddress) -> AbstractContextManager[Any]:
-    """Return the lock of the file, shared by all warehouses on it, and re-entrant. A memory database is not shared."""
+    """Return the lock of the file, shared by all warehouses on it, and reentrant. A memory database is not shared."""
     new = threading.RLock()
     if address.path == MEMORY:
         return new

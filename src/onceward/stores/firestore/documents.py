@@ -199,9 +199,7 @@ def _newer_record(known: Mapping[str, Any], error: Exception) -> Record:
             known["id"], str(known.get("scope", "")), key, RecordState.PENDING, token if isinstance(token, int) else 0,
             min_reader=min_reader,
         )  # fmt: skip
-    raise StoreBroken(
-        "a document does not have the layout of its version", key=key, hint="was it edited by hand?"
-    ) from error
+    raise StoreBroken("this document has invalid content", key=key, hint="was it edited by hand?") from error
 
 
 def expiry_of(record: Record) -> int | None:

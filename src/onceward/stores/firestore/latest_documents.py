@@ -79,7 +79,7 @@ class LatestDocuments:
             return msgspec.convert(found, EntityState, strict=True, builtin_types=(bytes,))
         except msgspec.ValidationError as error:
             raise StoreBroken(
-                "a state does not have the layout of its version", key=str(found.get("entity")),
+                "the state of this entity has invalid content", key=str(found.get("entity")),
                 hint="was it edited by hand?",
             ) from error  # fmt: skip
 
@@ -101,7 +101,7 @@ class LatestDocuments:
         """Return the content hash of a mark, and when it expires."""
         content, end = (_at(self._mark_paths[name], fields) for name in ("content", "expires_at"))
         if not isinstance(content, bytes) or not isinstance(end, int):
-            raise StoreBroken("a mark does not have the layout of its version", hint="was it edited by hand?")
+            raise StoreBroken("a mark has invalid content", hint="was it edited by hand?")
         return content, end
 
     def dedup_mark(self, mark: bytes, fields: Mapping[str, Any]) -> DedupMark:

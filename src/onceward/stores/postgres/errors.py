@@ -18,7 +18,7 @@ UNPREPARED: Final = frozenset({"26000", "42P05"})
 FOR_WRITING: Final = "connect to the primary (target_session_attrs=read-write), and begin a read-write transaction"
 MEANINGS: Final[dict[str, Meaning]] = {
     "42P01": (StoreNotSetUp, "Onceward's tables do not exist", "run `onceward migrate`"),
-    "42703": (StoreNotSetUp, "Onceward's tables are older than this Onceward", "run `onceward migrate`"),
+    "42703": (StoreNotSetUp, "Onceward's tables are older than this version of Onceward", "run `onceward migrate`"),
     "3F000": (StoreNotSetUp, "the schema does not exist", "create it, or name another one with ?schema="),
     "42501": (StoreNotSetUp, "this user lacks a privilege", "grant it the privileges on Onceward's tables"),
     "53100": (StoreFull, "the server's disk is full; nothing was written", "free disk space, or purge"),
@@ -40,7 +40,7 @@ FAMILIES: Final[dict[str, Meaning]] = {
 UNEXPECTED: Final[Meaning] = (
     StoreUnavailable,
     "PostgreSQL raised an unexpected error",
-    "see the message of PostgreSQL",
+    "see PostgreSQL's message",
 )
 
 

@@ -149,5 +149,5 @@ def _decode_state(id: bytes, data: bytes) -> EntityState:
         )  # fmt: skip
     except (UnicodeDecodeError, error) as broken:
         raise StoreBroken(
-            "a state does not have the layout of its version", key=id.hex(), hint="was it edited by hand?"
+            "the state of this entity has invalid content", key=id.hex(), hint="was it edited by hand?"
         ) from broken

@@ -314,9 +314,7 @@ def _newer_record(id: bytes, data: bytes, at: int, broken: Exception) -> Record:
     if len(data) > at and data[at] > READER:
         token = TIME.unpack_from(data, at + 4)[0] if len(data) >= at + 12 else 0
         return Record(id, "", "", RecordState.PENDING, token, min_reader=data[at])
-    raise StoreBroken(
-        "a record does not have the layout of its version", key=id.hex(), hint="was it edited by hand?"
-    ) from broken
+    raise StoreBroken("this record has invalid content", key=id.hex(), hint="was it edited by hand?") from broken
 
 
 def granted_record(one: ClaimRequest, token: int, now: int) -> Record:

@@ -1,7 +1,8 @@
 """SQLiteStore: records in a file that several processes share.
 
-Every verb reads the rows, lets `protocol.transitions` decide and writes the changes. It first reads without a lock: if
-nothing has to be written (a replay, another worker is running), no lock is taken. A single record is written by one
+Every verb reads the rows, lets `protocol.transitions` decide and writes the changes. A claim first reads without the
+write lock: if nothing has to be written (a replay, another worker is running), the lock is not taken. A request of an
+owner uses the record that this process wrote last. A single record is written by one
 statement that applies only if the record is unchanged. Everything else is a transaction.
 """
 
