@@ -60,7 +60,7 @@ class Page(Struct, frozen=True):
 class Store(Protocol):
     """Holds records. Calls take batches: atomic per key, not across the batch, with at most one request per key.
 
-    `claim`, `renew`, `settle` and `forget` apply the functions of the same name in `protocol.transitions` to each record.
+    `claim`, `renew`, `settle` and `forget` apply the functions of these names in `protocol.transitions` to each record.
     `timeout` bounds the call in seconds. A store that cannot answer in time raises StoreUnavailable, which means
     *unknown*, not *no*.
 
