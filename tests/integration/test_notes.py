@@ -158,7 +158,7 @@ def test_a_recovery_worker_skips_reports_and_counts_a_record_that_cannot_be_read
     results: list[Recovered] = []
     total = sqlite_client._wait(sqlite_client.once.recover(on_result=results.append))
     assert (total.done, total.unreadable, total.needs_attention) == (2, 1, True)
-    assert {one.key for one in results if "what no Onceward writes" in one.error} == {"k"}
+    assert {one.key for one in results if "invalid content" in one.error} == {"k"}
 
 
 def test_a_record_that_cannot_be_read_does_not_hide_the_others_in_a_list(sqlite_client: SyncClient) -> None:
