@@ -218,7 +218,7 @@ def test_a_record_completed_before_the_person_confirms_is_left_alone_and_leaves_
     changed_meanwhile(monkeypatch, late)
     result = call(*words)
     assert result.exit_code == Exit.REFUSED
-    assert line(result) == "onceward: lapsed was changed meanwhile by someone else; nothing was changed → look again"
+    assert line(result) == "onceward: lapsed was changed in the meantime; nothing was changed now → inspect it again"
     assert as_json("show", "lapsed")["state"] == "COMPLETED"
     assert as_json("audit") == []
 

@@ -69,7 +69,7 @@ def raise_unless_ok(verdict: Verdict, key: str) -> None:
         raise CommandError(f"{key} was written by a newer Onceward; nothing was changed → upgrade", Exit.BROKEN)
     if verdict is not Verdict.OK:
         raise CommandError(
-            f"{key} was changed meanwhile by someone else; nothing was changed → look again", Exit.REFUSED
+            f"{key} was changed in the meantime; nothing was changed now → inspect it again", Exit.REFUSED
         )
 
 

@@ -24,7 +24,7 @@ ACQUIRED, REPLAY, OK = Verdict.ACQUIRED, Verdict.REPLAY, Verdict.OK
 
 
 def next_token(record: Record | None, now: int) -> int:
-    """Return a token above every earlier one of this key. Purged records had older ones: purge spares young tokens."""
+    """Return a token above every earlier one of this key. Purge deletes only old tokens, which are below `now`."""
     return now if record is None else max(record.token + 1, now)
 
 

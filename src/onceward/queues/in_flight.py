@@ -39,7 +39,7 @@ class InFlight:
             self._extending = asyncio.create_task(self._keep_extending(self._deadline / EXTENSIONS_PER_DEADLINE))
 
     def attach(self, delivery: Delivery, attempt: Attempt) -> None:
-        """Record which attempt processes the delivery. If its claim is lost, the delivery is not extended any more."""
+        """Record which attempt processes the delivery. If its claim is lost, the delivery is no longer extended."""
         self._attempts[delivery] = attempt
 
     def remove(self, delivery: Delivery) -> None:

@@ -146,7 +146,7 @@ class AsyncioRuntime:
     ) -> Awaitable[tuple[T, BaseException | None]]:
         asked: Any = work
         if type(asked) is PendingRequest:
-            return self._await_request(asked, on_cancel)  # type: ignore[return-value]  # what it gives is what it is awaited for
+            return self._await_request(asked, on_cancel)  # type: ignore[return-value]  # `work` has the same result
         return ShieldedCall(work, on_cancel) if type(work) is CoroutineType else self._finish(work, on_cancel)
 
     async def _await_request(

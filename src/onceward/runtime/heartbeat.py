@@ -81,7 +81,7 @@ class Heartbeat:
         self._lock = threading.RLock()  # reentrant: a signal handler may claim while its thread notifies
         self._wakeup = threading.Condition(
             self._lock
-        )  # entered through `_lock`, which no signal can interrupt half-way
+        )  # entered through `_lock`, so that no signal handler can raise in the middle of it
         self._next_check = 0.0
         self._closing = False
 

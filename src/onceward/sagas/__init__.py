@@ -1,4 +1,4 @@
-"""Sagas: several steps of which, in the end, either all are done or all are undone.
+"""Sagas: several steps that, in the end, are either all done or all undone.
 
 Read `journal.py` first: it decides the next move, as a pure function of the journal. `flow.py` runs a saga, `api.py` is
 what applications call, and `admin.py` is what operators do.

@@ -1,6 +1,6 @@
 """BigQuery as a warehouse: rows are staged by parameterised jobs, and merged in one transaction under a derived job id.
 
-    look      SELECT: if the load was done before, return its record
+    look up   SELECT: if the load was done before, return its record
     stage     a staging table of this call, filled by jobs of at most a few megabytes
     merge     one job: the turn counter, the MERGE and the record commit together, or not at all
     answer    SELECT: return the record

@@ -77,7 +77,7 @@ class Listener:
                 return
 
     def _listen(self, connection: psycopg.Connection[Any], stop_pipe: int) -> bool:
-        """Listen until stopped. Return True if the thread shall end: it was stopped, or there is a pooler."""
+        """Listen until stopped. Return True if the thread must end: it was stopped, or there is a pooler."""
         pgconn = connection.pgconn
         [(pid,)] = connection.execute("SELECT pg_backend_pid()").fetchall()
         if pid != pgconn.backend_pid:

@@ -61,8 +61,8 @@ async def prepare(connection: PostgresConnection, statements: Statements, deadli
 async def apply(connection: PostgresConnection, statements: Statements, deadline: float) -> None:
     """Run the migrations in one transaction. A second process that runs them finds nothing to do.
 
-    An ALTER TABLE waits for the users of the table, and blocks all that come later. So it times out soon, and is
-    retried.
+    An ALTER TABLE waits for the transactions that use the table, and blocks all later ones. So it times out soon,
+    and is retried.
     """
     while True:
         try:

@@ -125,7 +125,7 @@ class RedisChannel(asyncio.Protocol):
         except BaseException as error:
             self.close(
                 f"its replies were interrupted by {type(error).__name__}"
-            )  # and cannot be assigned to calls any more
+            )  # and can no longer be assigned to calls
             raise
 
     def _deliver(self, reply: Reply, mark: Reply) -> None:
@@ -257,7 +257,7 @@ class RedisAsyncTransport:
 
 
 def _discard(connection: Any) -> None:
-    """Close a connection whose setup failed half-way: redis-py would leave the socket open."""
+    """Close a connection whose setup failed: redis-py would leave the socket open."""
     writer, connection._reader, connection._writer = connection._writer, None, None  # noqa: SLF001 (as above)
     if writer is not None:
         writer.transport.abort()
@@ -275,5 +275,5 @@ def _close_socket(transport: Any) -> None:
     plain = getattr(getattr(transport, "_ssl_protocol", None), "_transport", transport)
     finish = getattr(plain, "_call_connection_lost", None)
     if finish is not None:
-        with contextlib.suppress(Exception):  # the transport is not used any more
+        with contextlib.suppress(Exception):  # the transport is no longer used
             finish(None)

@@ -96,7 +96,7 @@ class RedisConnection:
         raise ConnectionLost("the server closed it", stale=self._used)
 
     def close(self) -> None:
-        with contextlib.suppress(Exception):  # the connection is not used any more
+        with contextlib.suppress(Exception):  # the connection is no longer used
             self._connection.disconnect()
 
 

@@ -88,7 +88,7 @@ class RedisNotifier:
         self._thread = None
 
     def _receive(self) -> None:
-        """Connect, subscribe and wake callers until nothing listens any more or the connection is lost."""
+        """Connect, subscribe and wake callers until there are no more listeners or the connection is lost."""
         connection: Any = self._address.connection(redis.connection, CONNECT_TIMEOUT)
         try:
             connection.connect()

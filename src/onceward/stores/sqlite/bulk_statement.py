@@ -1,7 +1,7 @@
 """Execute one statement for many rows.
 
 Every statement releases the GIL, and then has to get it back from the thread that took it. With many threads, that
-takes longer than the statement itself, so rows are written by the dozen.
+takes longer than the statement itself, so one statement writes many rows.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def expected_entry(signed: AuditSignature, before: Record, after: Answer) -> Aud
 
 
 class AuditChecks(StoreFactory):
-    """An entry has who, when, why and what, and is written in the same step as the change."""
+    """An entry says who changed what, when and why, and is written in the same step as the change."""
 
     @check()
     async def test_a_signed_change_is_in_the_audit_trail(self, harness: Harness) -> None:
