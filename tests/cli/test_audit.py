@@ -252,7 +252,7 @@ def test_of_several_keys_those_that_changed_are_reported_and_the_others_forgotte
     result = call("forget", "lapsed", "done")
     assert result.exit_code == Exit.REFUSED
     assert [one["key"] for one in json.loads(result.stdout)["records"]] == ["done"]
-    assert line(result).startswith("onceward: lapsed was changed meanwhile")
+    assert line(result).startswith("onceward: lapsed was changed in the meantime")
     assert [one["key"] for one in as_json("audit")] == ["done"]
 
 

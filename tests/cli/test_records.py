@@ -392,7 +392,7 @@ def test_a_record_that_changes_before_the_person_confirms_is_left_alone(monkeypa
     monkeypatch.setattr(acting, "ask", meanwhile)
     result = call("retry", "failed")
     assert result.exit_code == Exit.REFUSED
-    assert "changed meanwhile" in line(result)
+    assert "changed in the meantime" in line(result)
     assert read("failed").state is RecordState.COMPLETED
 
 
