@@ -13,7 +13,7 @@ from onceward.protocol.requests import Renewal
 from onceward.sagas import Step, StepContext
 from onceward.sagas import journal as writing
 from onceward.sagas.decisions import is_requeued
-from onceward.sagas.journal import Progress
+from onceward.sagas.journal import StepProgress
 from onceward.stores import MemoryStore
 from tests.integration.saga_shop import Refused, Shop, backend, on_every_store, shop
 
@@ -167,7 +167,7 @@ def test_a_saga_whose_steps_are_all_done_completes_although_a_result_cannot_be_r
     assert set(outcome.value) == {"charge", "ship", "mail"}
     [event] = shop.client.events_named("result_not_stored")
     assert event.reason.startswith("reserve: ")
-    assert [one.progress for one in order.read(number=1).saga.entries] == [Progress.DONE] * 4
+    assert [one.progress for one in order.read(number=1).saga.entries] == [StepProgress.DONE] * 4
 
 
 def test_the_late_answer_to_a_note_does_not_overwrite_a_newer_token() -> None:

@@ -13,7 +13,7 @@ import pytest
 from onceward import AsyncOnce, RecordState, StoreUnavailable, testing
 from onceward.errors import Stopping
 from onceward.sagas import Step, StepContext
-from onceward.sagas.journal import Progress
+from onceward.sagas.journal import StepProgress
 from onceward.stores import MemoryStore
 from tests.clients import TOO_LONG, inline_answers_disabled
 from tests.integration.saga_shop import Refused, Shop, backend, on_every_store, shop
@@ -31,7 +31,7 @@ def test_an_interrupt_leaves_the_saga_to_the_next_worker(shop: Shop) -> None:
         order.outcome(number=1)
     entry = order.read(number=1)
     assert entry.state is RecordState.PENDING
-    assert entry.saga.entry("charge").progress is Progress.BEGUN
+    assert entry.saga.entry("charge").progress is StepProgress.BEGUN
     assert shop.client.leases() == 0
     assert order.outcome(number=1).attempt == 2
     assert shop.log == ["reserve", "charge", "charge", "ship", "mail"]

@@ -21,7 +21,7 @@ from onceward import (
 )
 from onceward.protocol.note import INPUT, SAGA
 from onceward.sagas import Step, StepContext
-from onceward.sagas.journal import Direction, Progress
+from onceward.sagas.journal import Direction, StepProgress
 from onceward.stores import MemoryStore
 from tests.clients import Backend
 from tests.integration.saga_shop import Refused, Shop, backend, on_every_store, shop
@@ -38,7 +38,7 @@ def test_all_steps_are_done_and_their_results_replayed(shop: Shop) -> None:
     assert shop.log == ["reserve", "charge", "ship", "mail"]
     entry = order.read(number=1)
     assert entry.state is RecordState.COMPLETED
-    assert [line.progress for line in entry.saga.entries] == [Progress.DONE] * 4
+    assert [line.progress for line in entry.saga.entries] == [StepProgress.DONE] * 4
     assert entry.note == {}
     assert entry.record.note[INPUT] == "", "the stored input is removed on completion"
 
