@@ -425,7 +425,7 @@ class Once(BaseClient):
         run(records.migrate(self.engine))
 
     def stats(self, since: Duration = "24h") -> CounterTotals:
-        """Return the counters of all processes by scope, `since` that long ago. Only `counters=True` clients count."""
+        """Return the counters of the last `since`, by scope, from all processes. Only clients with `counters=True` count."""
         from onceward.observe.figures import stats  # imported here, as in `map`
 
         return run(stats(self.engine, microseconds(since, "since")))

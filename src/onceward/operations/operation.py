@@ -117,7 +117,7 @@ class Operation:
         return self._key(self.arguments(args, kwargs))
 
     def _picker(self) -> Callable[..., Any] | None:
-        """Return a function that picks the argument that alone determines the job; None if it takes several."""
+        """Return a function that picks the argument that alone determines the job; None if no single argument does."""
         only = self.source.only_parameter if isinstance(self.source, Template) else None
         applies = (
             self._is_function and self._tenant is None and not self.uses_fingerprint and only in self.binding.names

@@ -1,8 +1,8 @@
 """The kinds of fields, and how much it means if two values agree.
 
-Each match level has probabilities. For fields of a person they say how often two records agree to this degree if they
-belong to the *same* person, to two members of one *household*, to two *strangers*, or to two *colleagues* (as
-strangers, if not given). For fields of a place: if both are the same *dwelling*, in the same *town*, or *elsewhere*.
+Each match level has probabilities: how often two records agree to this degree. For fields of a person, there is one for
+the *same* person, one for two members of a *household*, one for two *strangers*, and one for two *colleagues* (if it is
+missing, that of strangers). For fields of a place: the same *dwelling*, the same *town*, or *elsewhere*.
 The probabilities of one column add up to 1. They are general estimates for registers of people, and are not fitted to
 any particular data set.
 """

@@ -26,7 +26,7 @@ from onceward.protocol.duration import Duration, microseconds
 from onceward.protocol.policy import SECOND
 
 from .batch_work import Batch, BatchWork
-from .broker import Broker
+from .checked_queue import CheckedQueue
 from .function_work import Decode, FunctionWork
 from .in_flight import InFlight
 from .latest_work import LatestStateWork
@@ -72,7 +72,7 @@ class Consumer:
         if concurrency < 1:
             raise ConfigurationError(f"concurrency={concurrency} would receive no messages", hint="pass at least 1")
         self.queue = queue
-        self._broker = Broker(queue)
+        self._broker = CheckedQueue(queue)
         self.concurrency = concurrency
         self.backoff = BackoffPolicy(
             microseconds(first_delay, "first_delay") / SECOND, microseconds(longest_delay, "longest_delay") / SECOND

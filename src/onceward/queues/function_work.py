@@ -27,7 +27,7 @@ from onceward.keys.sources import Payload
 from onceward.operations.decorator import BaseFunction
 from onceward.protocol.outcome import Outcome
 
-from .broker import is_cancelled
+from .checked_queue import is_cancelled
 from .dead_letter import parked_job, source_note
 from .flow_runner import FlowRunner
 from .in_flight import InFlight

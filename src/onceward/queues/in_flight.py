@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from onceward.engine.attempt import Attempt
 
-from .broker import Broker
+from .checked_queue import CheckedQueue
 from .message import Delivery
 
 EXTENSIONS_PER_DEADLINE = 3
@@ -20,7 +20,7 @@ OnError = Callable[[str, Exception], None]
 class InFlight:
     """Tracks the deliveries in flight and extends their deadlines at the broker, as the heartbeat does at the store."""
 
-    def __init__(self, broker: Broker, ack_deadline: float | None, on_error: OnError) -> None:
+    def __init__(self, broker: CheckedQueue, ack_deadline: float | None, on_error: OnError) -> None:
         self._broker = broker
         self._deadline = ack_deadline
         self._on_error = on_error

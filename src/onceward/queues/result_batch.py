@@ -13,7 +13,7 @@ from onceward.engine.interrupted import recover
 from onceward.engine.settle_outcome import settle_raised, settle_returned
 from onceward.protocol.outcome import Outcome
 
-from .broker import is_cancelled
+from .checked_queue import is_cancelled
 from .message import Delivery
 from .settlement import DeliveryResult, is_done
 

@@ -1,10 +1,10 @@
 """The cursor of a schedule: all slots up to it are settled or missed. It only moves forward.
 
 It is stored in two ordinary records. Both are COMPLETED with an unlimited window, so that they are never purged, and
-only the larger value counts. To move the cursor, a runner forgets the record with the smaller value (if it has not
-changed since it was read), claims it, and completes it with the new value. If the runner crashes in between, the larger
-value is unchanged. If several runners move the cursor concurrently, one wins. All requests are those of any record: a
-store needs to know nothing about schedules.
+only the larger value counts. To move the cursor, a runner forgets the record with the smaller value, claims it, and
+completes it with the new value. It forgets the record only if it has not changed since it was read. If the runner
+crashes in between, the larger value is unchanged. If several runners move the cursor concurrently, one wins. All
+requests are those of any record: a store needs to know nothing about schedules.
 """
 
 from __future__ import annotations

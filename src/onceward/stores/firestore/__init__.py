@@ -1,4 +1,8 @@
-"""The Firestore store: `firestore://project/collection?database=name`."""
+"""The Firestore store: `firestore://project/collection?database=name`.
+
+Read `store.py` first, then `table.py` (the state table applied to documents) and `documents.py` (how a record is
+stored).
+"""
 
 from __future__ import annotations
 

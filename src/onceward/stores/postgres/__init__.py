@@ -1,4 +1,8 @@
-"""The PostgreSQL store: `postgresql://user@host/database`."""
+"""The PostgreSQL store: `postgresql://user@host/database`.
+
+Read `store.py` first, then `table.py` with `statements/*.sql` (the state table applied to rows) and `joined.py` (inside
+the caller's transaction).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The SQLite store: `sqlite:///relative.db`, `sqlite:////absolute.db`, `sqlite://:memory:`."""
+"""The SQLite store: `sqlite:///relative.db`, `sqlite:////absolute.db`, `sqlite://:memory:`.
+
+Read `store.py` first, then `table.py` (the state table applied to rows), `joined.py` (inside the caller's transaction)
+and `connection.py` (one thread at a time, deadlines, forks).
+"""
 
 from __future__ import annotations
 

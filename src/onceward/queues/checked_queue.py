@@ -12,7 +12,7 @@ from .port import Queue
 T = TypeVar("T")
 
 
-class Broker:
+class CheckedQueue:
     """The queue methods that may fail. Some client libraries cancel their callers when the connection is lost."""
 
     def __init__(self, queue: Queue) -> None:
