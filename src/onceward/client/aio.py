@@ -387,7 +387,7 @@ class AsyncOnce(BaseClient):
         await records.migrate(self.engine)
 
     async def stats(self, since: Duration = "24h") -> CounterTotals:
-        """Return the counters of the last `since`, by scope, from all processes. Needs `counters=True`."""
+        """Return the counters of the last `since`, by scope, of all processes whose clients have `counters=True`."""
         return await stats(self.engine, microseconds(since, "since"))
 
     async def check(self, *, rules: Mapping[str, Any] | None = None, alert: AsyncAlert | None = None) -> list[Broken]:

@@ -425,7 +425,7 @@ class Once(BaseClient):
         run(records.migrate(self.engine))
 
     def stats(self, since: Duration = "24h") -> CounterTotals:
-        """Return the counters of the last `since`, by scope, from all processes. Needs `counters=True`."""
+        """Return the counters of the last `since`, by scope, of all processes whose clients have `counters=True`."""
         from onceward.observe.figures import stats  # imported here, as in `map`
 
         return run(stats(self.engine, microseconds(since, "since")))
