@@ -33,7 +33,7 @@ _CELLS: Final = (*LEVELS, *_SKIPS.values())
 _NAMES: Final = {
     cell: name
     for cell in _CELLS
-    if (name := counter_name(cell.partition(" ")[0], state=cell.partition(" ")[2], reason="told")) is not None
+    if (name := counter_name(cell.partition(" ")[0], state=cell.partition(" ")[2], reason="any")) is not None
 }
 _COMPLETED: Final = RecordState.COMPLETED
 
