@@ -12,7 +12,17 @@ from typing import Any
 import pytest
 
 import onceward
-from onceward import ConfigurationError, InvalidKey, NotAcquired, Once, OutcomeParked, RecordState, applied, not_applied
+from onceward import (
+    ConfigurationError,
+    InvalidKey,
+    NotAcquired,
+    Once,
+    OutcomeParked,
+    RecordState,
+    applied,
+    inconclusive,
+    not_applied,
+)
 from onceward.errors import StillRunning, Stopping
 from onceward.stores import MemoryStore
 from tests.cli.calls import until
@@ -107,6 +117,16 @@ def test_a_parked_record_is_resolved_by_its_function_and_arguments(client: SyncC
         wire(1)
     client._wait(wire.fn.resolve(applied("sent"), 1))
     assert wire(1) == "sent"
+
+
+@pytest.mark.parametrize("finding", ["applied", applied, True, None, {"value": "sent"}, inconclusive], ids=repr)
+def test_an_unknown_finding_is_an_error_and_not_taken_for_abandon(client: SyncClient, finding: Any) -> None:
+    wire = parked(client)
+    with pytest.raises(ConfigurationError, match="pass applied"):
+        client._wait(wire.fn.resolve(finding, 1))
+    with pytest.raises(ConfigurationError, match="pass applied"):
+        client.resolve("wire:1", finding, name="wire")
+    assert client.read("wire:1", name="wire").state is RecordState.PARKED
 
 
 def test_a_parked_record_is_found_by_what_the_log_line_shows_of_it(client: SyncClient) -> None:

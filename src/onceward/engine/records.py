@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from onceward.errors import AlreadyRunning, InvalidKey, NotAcquired, StoreBroken, VersionSkew
+from onceward.errors import AlreadyRunning, ConfigurationError, InvalidKey, NotAcquired, StoreBroken, VersionSkew
 from onceward.keys.key import Key
 from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature
 from onceward.protocol.capabilities import KeepsCounters, KeepsLatest, MigratesSchema
 from onceward.protocol.note import note_without_input
-from onceward.protocol.policy import Finding, Policy, applied, not_applied
+from onceward.protocol.policy import Finding, Policy, abandon, applied, not_applied
 from onceward.protocol.ports import Filter
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Answer, ExpectedRecord, Resolution, Resolve, Verdict
@@ -115,9 +115,15 @@ async def forget(
 
 
 def resolution_of(finding: applied | Finding) -> Resolution:
+    """Return what the store calls this finding. Anything else raises: it must not be taken for `abandon`."""
     if isinstance(finding, applied):
         return Resolution.APPLIED
-    return Resolution.NOT_APPLIED if finding is not_applied else Resolution.ABANDON
+    for known, resolution in ((not_applied, Resolution.NOT_APPLIED), (abandon, Resolution.ABANDON)):
+        if finding is known:
+            return resolution
+    raise ConfigurationError(
+        f"{finding!r} does not say how the attempt ended", hint="pass applied(value), not_applied or abandon"
+    )
 
 
 def nothing_to_resolve(record: Record | None, key: Key) -> NotAcquired:
@@ -139,12 +145,12 @@ async def resolve(
     signed: AuditSignature | None = None,
 ) -> None:
     """Record how a parked attempt ended: applied(value), not_applied (it may run again), or abandoned (it may not)."""
+    resolution = resolution_of(finding)
     id, answer = await fetch(engine, key, by_text=by_text)
     record = answer.record
     if record is None or record.state is not RecordState.PARKED:
         raise nothing_to_resolve(record, key)
     validity = policy.window.validity(answer.now)
-    resolution = resolution_of(finding)
     if isinstance(finding, applied):
         encoded = await engine.encode(codec, finding.value, id)
         request = Resolve(

@@ -67,12 +67,12 @@ async def resolve(
     signed: AuditSignature | None = None,
 ) -> None:
     """Like `engine.records.resolve`. For a saga, the finding is about the step for which it is PARKED."""
+    resolution = records.resolution_of(finding)
     _, answer = await records.fetch(engine, key, by_text=by_text)
     record = answer.record
     if record is None or not record.note.get(SAGA):
         await records.resolve(engine, key, finding, codec, policy, by_text=by_text, signed=signed)
         return
-    resolution = records.resolution_of(finding)
     if not _may_resolve(record, answer.now, resolution):
         raise records.nothing_to_resolve(record, key)
     request = await resolution_request(engine, record, resolution, finding, codec)
