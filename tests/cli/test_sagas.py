@@ -97,7 +97,7 @@ def test_explain_and_show_list_the_steps(shop: Shop) -> None:
     shop.order.outcome(number=1)
     explanation = " ".join(shop.json("explain", "order:1")["explanation"])
     assert "It is a saga that runs forward: reserve done, wire begun." in explanation
-    assert "Record how the step ended that blocks it: `onceward resolve order:1 --applied`" in explanation
+    assert "Record how the step that blocks it ended: `onceward resolve order:1 --applied`" in explanation
     assert "onceward:" not in explanation
     assert "onceward:" not in json.dumps(shop.json("show", "order:1"))
 

@@ -194,7 +194,7 @@ def resolve(
 
     The result is stored as plain JSON values, not encrypted. It is not written to the audit trail.
 
-    For a saga, record how the step ended that blocks it (`onceward sagas` shows which). The next delivery or a
+    For a saga, record how the step that blocks it ended (`onceward sagas` shows which). The next delivery or a
     recovery worker then continues the saga; after --abandon, it is undone. If the step was certainly not done and must
     not be done, use --not-applied --undo. You can use both until a worker has continued the saga.
 

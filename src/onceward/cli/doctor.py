@@ -109,7 +109,7 @@ def _clock(store: Store, started: float) -> list[Check]:
     skew = max(before - now, now - after, 0.0)
     took = (time.monotonic() - started) * 1000
     return [
-        Check("store", OK, f"{store.name} answered after {took:.0f} ms"),
+        Check("store", OK, f"{store.name} answered in {took:.0f} ms"),
         Check(
             "clock", OK if skew < MAX_CLOCK_SKEW else ATTENTION, f"the store's clock differs from ours by {skew:.1f} s"
         ),

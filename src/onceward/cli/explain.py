@@ -150,7 +150,7 @@ def _parked(record: Record, now: int) -> list[str]:
         return [
             f"Parked {_ago(record.updated_at, now)}: {_error(record)}.",
             "A delivery now runs nothing and gets the outcome 'parked', until an operator resolves it.",
-            f"Record how the step ended that blocks it: {resolve_hint(record.key)}.",
+            f"Record how the step that blocks it ended: {resolve_hint(record.key)}.",
             f"To retry it: `{cli_command('retry', record.key)}`.",
         ]
     return [
