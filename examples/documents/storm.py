@@ -23,7 +23,7 @@ from examples.documents.stand_in import stand_in
 from examples.documents.text import text_of
 from onceward import Once, content_key
 from onceward.objects import open_objects
-from onceward.testing.storm import Audit, Effect, Event, HandlerResult, Setting
+from onceward.testing.storm import Audit, Effect, HandlerResult, StormEvent, StormSetting
 from onceward.warehouse import open_warehouse
 
 COLUMNS: Final = "id text, company text CHECK (company <> '{blocked}'), date text, cents bigint, file text"
@@ -34,7 +34,7 @@ SLOW: Final = "Takes 2.5"
 class StormDatabase:
     """The databases of a run, for records and rows: files in its folder, or a schema on the given server."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: StormSetting) -> None:
         self._server = setting.store if setting.store.startswith("postgres") else ""
         self._schema = f"storm_{setting.run}"
         url = f"{self._server}{'&' if '?' in self._server else '?'}schema={self._schema}"
@@ -91,24 +91,24 @@ class Storm:
     )
 
     @contextmanager
-    def open(self, setting: Setting) -> Iterator[dict[str, str]]:
+    def open(self, setting: StormSetting) -> Iterator[dict[str, str]]:
         for name in ("inbox", "bucket"):
             Path(setting.folder, name).mkdir()
         with StormDatabase(setting).create(unique=setting.guarded), stand_in(Path(setting.folder, "calls")) as models:
             yield {"models": models}
 
-    def events(self, dice: random.Random) -> Iterator[Event]:
+    def events(self, dice: random.Random) -> Iterator[StormEvent]:
         printed: list[str] = []
         for number in count(1):
             same_name = number % 25 == 24  # another document whose file would have the same name
             printed = [*printed, "Page 2"] if same_name else lines(number, dice)
-            yield Event(f"document {number}", [*printed, SLOW] if number % 50 == 20 else printed)
+            yield StormEvent(f"document {number}", [*printed, SLOW] if number % 50 == 20 else printed)
 
-    def worker(self, setting: Setting) -> Callable[[Event], HandlerResult]:
+    def worker(self, setting: StormSetting) -> Callable[[StormEvent], HandlerResult]:
         handle = (guarded if setting.guarded else unguarded)(setting)
         numbers = count(1)
 
-        def deliver(event: Event) -> HandlerResult:
+        def deliver(event: StormEvent) -> HandlerResult:
             path = Path(setting.folder, "inbox", f"{os.getpid()}-{next(numbers)}.pdf")  # a renamed file each time
             path.write_bytes(pdf(event.body))
             answer = handle(path)
@@ -117,7 +117,7 @@ class Storm:
 
         return deliver
 
-    def audit(self, setting: Setting, events: Sequence[Event]) -> Audit:
+    def audit(self, setting: StormSetting, events: Sequence[StormEvent]) -> Audit:
         ids = {content_key(pdf(event.body)): event.id for event in events}
         files = {path.name: content_key(path) for path in Path(setting.folder, "bucket").glob("*.pdf")}
         table = StormDatabase(setting).table
@@ -143,11 +143,11 @@ class Storm:
             "files of owners that had been replaced": len(late),
         }
         valid = [event for event in events if f"Company {BLOCKED}" not in event.body and "Company" not in event.body]
-        wanted = [Event(f"{event.id}: {effect}") for event in valid for effect in ("file", "row")]
+        wanted = [StormEvent(f"{event.id}: {effect}") for event in valid for effect in ("file", "row")]
         return Audit.of(wanted, effects, wrong=wrong, counted=counted)
 
 
-def late_files(setting: Setting, files: Mapping[str, str]) -> set[str]:
+def late_files(setting: StormSetting, files: Mapping[str, str]) -> set[str]:
     """Return the files that were written after their document had finally failed.
 
     This happens if a worker is paused right before its `put` for longer than its lease. Meanwhile another worker
@@ -178,7 +178,7 @@ def _is_file_name(name: str, id: str, date: str) -> bool:
     return name.startswith(f"{id}_") and f"_{date}" in name and name.endswith(".pdf")
 
 
-def guarded(setting: Setting) -> Callable[[Path], HandlerResult]:
+def guarded(setting: StormSetting) -> Callable[[Path], HandlerResult]:
     database = StormDatabase(setting)
     once = Once(database.records, app=f"documents {setting.run}", lease=setting.lease)
     objects = open_objects(Path(setting.folder, "bucket").as_uri())
@@ -194,7 +194,7 @@ def guarded(setting: Setting) -> Callable[[Path], HandlerResult]:
     return handle
 
 
-def unguarded(setting: Setting) -> Callable[[Path], HandlerResult]:
+def unguarded(setting: StormSetting) -> Callable[[Path], HandlerResult]:
     """Do the same work as it is often written: check whether the file name is free, then insert the row."""
     database, bucket = StormDatabase(setting), Path(setting.folder, "bucket")
     models = Models(setting.services["models"], pause=0.02)

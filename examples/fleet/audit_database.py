@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from onceward.testing.storm import Setting, Trouble
+from onceward.testing.storm import StormSetting, Trouble
 
 State = tuple[str, str]
 """The kind of a state (`ops_services`), and its entity."""
@@ -45,7 +45,7 @@ MESSAGES = "SELECT message FROM onceward_marks WHERE message LIKE {p}"
 class AuditDatabase:
     """SQLite or PostgreSQL, through its own connection."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: StormSetting) -> None:
         self.url = setting.store or f"sqlite:///{Path(setting.folder) / 'fleet.db'}"
         self.app = f"fleet-{setting.run}"
         self._is_postgres = not self.url.startswith("sqlite:")

@@ -23,7 +23,7 @@ from examples.fleet.audit_database import AuditDatabase, State
 from examples.fleet.events import Document, document_id
 from onceward import AsyncOnce, Once
 from onceward.http.messages import InboundRequest
-from onceward.testing.storm import Audit, Effect, Event, HandlerResult, Setting
+from onceward.testing.storm import Audit, Effect, HandlerResult, StormEvent, StormSetting
 from onceward.testing.storm.contract import ResultKind
 
 START = datetime(2025, 3, 1, 8, tzinfo=UTC)
@@ -51,7 +51,7 @@ class FleetStorm:
     )
 
     @contextmanager
-    def open(self, setting: Setting) -> Iterator[dict[str, str]]:
+    def open(self, setting: StormSetting) -> Iterator[dict[str, str]]:
         with closing(AuditDatabase(setting)) as database:
             with Once(database.url) as once:
                 once.migrate()
@@ -61,7 +61,7 @@ class FleetStorm:
             finally:
                 database.drop_triggers()
 
-    def events(self, dice: random.Random) -> Iterator[Event]:
+    def events(self, dice: random.Random) -> Iterator[StormEvent]:
         """Generate events. Ninety share a time and differ only in sequence; every tenth has no sequence and no id."""
         for number in count():
             (about, region), lag = dice.choice(SUBJECTS), dice.randrange(60)
@@ -76,9 +76,9 @@ class FleetStorm:
                 "version": f"event-{number}",
                 "producedAt": happened.isoformat(),
             }
-            yield Event(f"event-{number}", payload)
+            yield StormEvent(f"event-{number}", payload)
 
-    def worker(self, setting: Setting) -> Callable[[Event], HandlerResult]:
+    def worker(self, setting: StormSetting) -> Callable[[StormEvent], HandlerResult]:
         database = AuditDatabase(setting)
         if not setting.guarded:
             return lambda event: _write_unguarded(database, event)
@@ -86,7 +86,7 @@ class FleetStorm:
         fleet = Fleet(AsyncOnce(database.url, app=database.app))
         copies: Counter[str] = Counter()
 
-        def push(event: Event) -> HandlerResult:
+        def push(event: StormEvent) -> HandlerResult:
             copies[event.id] += 1
             body = published(event, setting.run, copies[event.id] % 2)
             answer = runner.run(fleet.respond(InboundRequest("POST", {}, body, path="/pubsub/push")))
@@ -96,7 +96,7 @@ class FleetStorm:
 
         return push
 
-    def audit(self, setting: Setting, events: Sequence[Event]) -> Audit:
+    def audit(self, setting: StormSetting, events: Sequence[StormEvent]) -> Audit:
         with closing(AuditDatabase(setting)) as database:
             writes = database.writes()
             marks = Counter(database.messages(f"{setting.run}:%"))
@@ -137,19 +137,19 @@ def envelope(payload: dict[str, Any], message: str, published: str | None = None
     return json.dumps({"message": inner, "subscription": "projects/demo/subscriptions/fleet"}).encode()
 
 
-def published(event: Event, run: str, copy: int) -> bytes:
+def published(event: StormEvent, run: str, copy: int) -> bytes:
     """Return a message whose publish time and id are unrelated to the order of the events."""
     number = zlib.crc32(f"{event.id}:{copy}".encode())
     at = START + timedelta(seconds=number % 3600)
     return envelope(event.body, f"{run}:{number}:{event.id}:{copy}", at.isoformat())
 
 
-def _write_unguarded(database: AuditDatabase, event: Event) -> HandlerResult:
+def _write_unguarded(database: AuditDatabase, event: StormEvent) -> HandlerResult:
     database.write(_state(event), event.body)
     return HandlerResult("executed")
 
 
-def _state(event: Event) -> State:
+def _state(event: StormEvent) -> State:
     document = event.body
     kind = "ops_services" if "service" in document else "ops_ingest_pipelines"
     return kind, document_id(document["env"], document.get("service") or document["pipeline"], document["region"])
@@ -161,7 +161,7 @@ def _subject(document: Document) -> tuple[str, ...]:
     return tuple(f"{name.removesuffix('Id')} {document[name]}" for name in names if document.get(name))
 
 
-def _document_problem(document: Document, latest: dict[tuple[str, ...], Event]) -> str:
+def _document_problem(document: Document, latest: dict[tuple[str, ...], StormEvent]) -> str:
     """Return what is wrong with a document, or "" if it matches the latest event."""
     event = latest.get(_subject(document))
     if event is None or event.id != document["version"]:
@@ -178,7 +178,7 @@ def _events(marks: Counter[str]) -> Counter[str]:
     return found
 
 
-def _order(event: Event) -> tuple[str, int]:
+def _order(event: StormEvent) -> tuple[str, int]:
     return event.body["producedAt"], event.body.get("sequence", -1)
 
 

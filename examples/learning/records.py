@@ -33,7 +33,7 @@ from examples.learning.xapi import (
 from examples.learning.xapi.shape import VOIDED
 from onceward.imports import Summary, import_file
 from onceward.people import People, Person, SourceRecord
-from onceward.warehouse import ComparesRows, Lookup, MergeResult
+from onceward.warehouse import ComparesRows, Lookup, Merged
 
 USERS_PER_LOAD = 5_000
 MERGE_CHARACTERS = 4 * 1024 * 1024  # limit per merge, because statements differ in size
@@ -85,7 +85,7 @@ class Learning:
 
     # ── statements ──
 
-    def store(self, statements: Sequence[IncomingStatement], *, whole: bool = False) -> MergeResult:
+    def store(self, statements: Sequence[IncomingStatement], *, whole: bool = False) -> Merged:
         """Store statements and return a verdict for each, in order. If this raises, all of them are delivered again.
 
         The users of a statement whose id is already stored are not recorded: such a statement must change nothing.
@@ -93,7 +93,7 @@ class Learning:
         known = self.known.many(one.id for one in statements)
         fresh = [one for one in statements if known.get(one.id) != (one.digest, one.given_at)]
         if not fresh:
-            return MergeResult(["same" for _ in statements])
+            return Merged(["same" for _ in statements])
         refused = whole and any(contradicts(one, known[one.id]) for one in fresh if one.id in known)
         users = {} if refused else self._add_users([one for one in fresh if one.id not in known])
         rows = self._rows(fresh, users)
@@ -101,7 +101,7 @@ class Learning:
         merged = [self.house.merge(STATEMENTS, part, whole=whole) for part in parts]
         verdicts = chain.from_iterable(part.verdicts for part in merged)
         again = {id(one) for one in statements} - {id(one) for one in fresh}
-        return MergeResult(tuple("same" if id(one) in again else next(verdicts) for one in statements))
+        return Merged(tuple("same" if id(one) in again else next(verdicts) for one in statements))
 
     def _find_stored(self, ids: Sequence[str]) -> dict[str, tuple[Any, ...]]:
         return self.house.found(STATEMENTS, ids, ("digest", "given_at"))

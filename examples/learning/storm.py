@@ -31,7 +31,7 @@ from examples.learning.storage import open_storage
 from examples.learning.tables import STATEMENTS
 from examples.learning.unguarded import UNGUARDED_STATEMENTS, UnguardedLearning
 from onceward.queues import Message
-from onceward.testing.storm import Audit, Effect, Event, HandlerResult, Setting
+from onceward.testing.storm import Audit, Effect, HandlerResult, StormEvent, StormSetting
 from onceward.testing.storm.contract import ResultKind
 
 CREDENTIALS = "storm:secret"
@@ -60,7 +60,7 @@ class Learning:
         self._server: Server | None = None
 
     @contextmanager
-    def open(self, setting: Setting) -> Iterator[dict[str, str]]:
+    def open(self, setting: StormSetting) -> Iterator[dict[str, str]]:
         self._server = None
         if _on_server(setting):
             _make_schema(setting)
@@ -73,23 +73,23 @@ class Learning:
         finally:
             self._server.stop()
 
-    def events(self, dice: random.Random) -> Iterator[Event]:
+    def events(self, dice: random.Random) -> Iterator[StormEvent]:
         number = 0
         while True:
             number += 1
             statement = _statement(number, dice)
             if number % CONFLICT_EVERY:
-                yield Event(f"{number}", statement)
+                yield StormEvent(f"{number}", statement)
             else:
                 for version in ("a", "b"):
-                    yield Event(f"{number}{version}", {**statement, "result": {"response": f"{number}{version}"}})
+                    yield StormEvent(f"{number}{version}", {**statement, "result": {"response": f"{number}{version}"}})
 
-    def worker(self, setting: Setting) -> Callable[[Event], HandlerResult]:
+    def worker(self, setting: StormSetting) -> Callable[[StormEvent], HandlerResult]:
         dice = random.Random()
         handle = _direct_handler(setting) if _on_server(setting) else _http_handler(setting)
         return lambda event: handle(_reworded(event.body, dice), event.id)
 
-    def audit(self, setting: Setting, events: Sequence[Event]) -> Audit:
+    def audit(self, setting: StormSetting, events: Sequence[StormEvent]) -> Audit:
         """Count with the databases' own drivers, not with Onceward."""
         if self._server is not None:
             self._server.stop()
@@ -102,7 +102,7 @@ class Learning:
         if setting.guarded and users != people:
             wrong.append(f"{users} users instead of {people}")
         counted = {} if self._server is None else {"kills of the server": self._server.kills}
-        return Audit.of([Event(id) for id in sent], [id for id, _ in rows], wrong=wrong, counted=counted)
+        return Audit.of([StormEvent(id) for id in sent], [id for id, _ in rows], wrong=wrong, counted=counted)
 
 
 SYSTEM = Learning()
@@ -142,7 +142,7 @@ def _person(actor: dict[str, Any]) -> str:
 # ── the workers ──
 
 
-def _direct_handler(setting: Setting) -> Callable[[dict[str, Any], str], HandlerResult]:
+def _direct_handler(setting: StormSetting) -> Callable[[dict[str, Any], str], HandlerResult]:
     kind = records.Learning if setting.guarded else UnguardedLearning
     storage = contextlib.ExitStack().enter_context(open_storage(Path(setting.folder), _server(setting), kind))
 
@@ -154,7 +154,7 @@ def _direct_handler(setting: Setting) -> Callable[[dict[str, Any], str], Handler
     return handle
 
 
-def _http_handler(setting: Setting) -> Callable[[dict[str, Any], str], HandlerResult]:
+def _http_handler(setting: StormSetting) -> Callable[[dict[str, Any], str], HandlerResult]:
     address = setting.services["lrs"]
     headers = {
         "Authorization": f"Basic {b64encode(CREDENTIALS.encode()).decode()}",
@@ -183,7 +183,7 @@ def _http_handler(setting: Setting) -> Callable[[dict[str, Any], str], HandlerRe
 class Server:
     """The process that opens the files. Killed at random; every acknowledged statement must exist afterwards."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: StormSetting) -> None:
         self._setting = setting
         self._stopped = threading.Event()
         self._process: subprocess.Popen[str] | None = None
@@ -243,7 +243,7 @@ class Server:
 # ── the audit ──
 
 
-def _read_files(setting: Setting) -> tuple[list[tuple[str, str]], int]:
+def _read_files(setting: StormSetting) -> tuple[list[tuple[str, str]], int]:
     import duckdb
 
     with duckdb.connect(f"{setting.folder}/house.duckdb") as house:
@@ -253,7 +253,7 @@ def _read_files(setting: Setting) -> tuple[list[tuple[str, str]], int]:
     return rows, users
 
 
-def _read_postgres(setting: Setting) -> tuple[list[tuple[str, str]], int]:
+def _read_postgres(setting: StormSetting) -> tuple[list[tuple[str, str]], int]:
     import psycopg
 
     with psycopg.connect(setting.store, options=f"-c search_path={_schema(setting)}") as server:
@@ -262,24 +262,24 @@ def _read_postgres(setting: Setting) -> tuple[list[tuple[str, str]], int]:
     return rows, users[0] if users else 0
 
 
-def _table(setting: Setting) -> str:
+def _table(setting: StormSetting) -> str:
     return STATEMENTS.name if setting.guarded else UNGUARDED_STATEMENTS.name
 
 
-def _on_server(setting: Setting) -> bool:
+def _on_server(setting: StormSetting) -> bool:
     """Return whether statements go to PostgreSQL. With any other store they go into files."""
     return setting.store.startswith("postgres")
 
 
-def _schema(setting: Setting) -> str:
+def _schema(setting: StormSetting) -> str:
     return f"storm_{setting.run}"
 
 
-def _server(setting: Setting) -> str:
+def _server(setting: StormSetting) -> str:
     return f"{setting.store}{'&' if '?' in setting.store else '?'}schema={_schema(setting)}"
 
 
-def _make_schema(setting: Setting) -> None:
+def _make_schema(setting: StormSetting) -> None:
     import psycopg
 
     with psycopg.connect(setting.store) as server:

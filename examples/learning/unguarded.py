@@ -8,7 +8,7 @@ from uuid import uuid4
 from msgspec import json
 
 from examples.learning.records import IncomingStatement, Learning
-from onceward.warehouse import MergeResult, Table
+from onceward.warehouse import Merged, Table
 
 UNGUARDED_STATEMENTS = Table(
     name="statements_by_hand",
@@ -20,11 +20,11 @@ UNGUARDED_STATEMENTS = Table(
 class UnguardedLearning(Learning):
     """Stores statements without deduplication."""
 
-    def store(self, statements: Sequence[IncomingStatement], *, whole: bool = False) -> MergeResult:  # noqa: ARG002 (ignored here)
+    def store(self, statements: Sequence[IncomingStatement], *, whole: bool = False) -> Merged:  # noqa: ARG002 (ignored here)
         self.house.prepare(UNGUARDED_STATEMENTS)
         rows = [
             {"row": str(uuid4()), "statement_id": one.id, "statement": json.encode(one.content).decode()}
             for one in statements
         ]
         self.house.load(str(uuid4()), UNGUARDED_STATEMENTS, rows)
-        return MergeResult(["inserted" for _ in rows])
+        return Merged(["inserted" for _ in rows])

@@ -20,7 +20,7 @@ from onceward.http.client_keys import IdempotencyKeys
 from onceward.imports import Summary, import_file
 from onceward.operations import Operations
 from onceward.people import People, Person, SourceRecord, normalise
-from onceward.people.people import Within
+from onceward.people.people import JoinedPeople
 from onceward.protocol.ports import Clock, Store
 from onceward.stores.clock import WallClock
 
@@ -113,7 +113,7 @@ class Outreach:
                 self._publish(tx, person)
         return {"action": "created" if decision.action == "to_review" else decision.action, "id": person.id}
 
-    def _publish(self, tx: Within, person: Person) -> None:
+    def _publish(self, tx: JoinedPeople, person: Person) -> None:
         fields = person.fields
         email = normalise.email(fields["email"]) if fields.get("email") else None
         values = [fields.get(field) for field in ("city", "country", "website", "contact_email")]
@@ -121,7 +121,7 @@ class Outreach:
             sql.UPSERT_PROSPECT, person.id, fields.get("name"), email, *values, sql.format_time(person.updated_at)
         )
 
-    def _merge(self, tx: Within, old: str, person: Person) -> None:
+    def _merge(self, tx: JoinedPeople, old: str, person: Person) -> None:
         """Merge two prospects that turned out to be the same."""
         for statement in sql.MOVE_ROWS:
             tx.execute(statement, person.id, old)
@@ -201,7 +201,7 @@ class Outreach:
             claim.complete_in(tx.connection, reply_id)
         return reply_id
 
-    def _save(self, tx: Within, mail: IncomingMail, id: str) -> str | None:
+    def _save(self, tx: JoinedPeople, mail: IncomingMail, id: str) -> str | None:
         found = [row for one in mail.answers for row in tx.execute(sql.SELECT_RECIPIENT, one)]
         found += tx.execute(sql.SELECT_BY_ADDRESS, mail.sender, mail.sender) if mail.sender else []
         prospect_id = found[0][0] if found else None

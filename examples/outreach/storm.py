@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from onceward import AlreadyRunning, ConfigurationError, Outcome
-from onceward.observe import Event as OnceEvent
+from onceward.observe import StormEvent as OnceEvent
 from onceward.testing import disabled
-from onceward.testing.storm import Audit, Effect, Event, HandlerResult, Setting
+from onceward.testing.storm import Audit, Effect, HandlerResult, StormEvent, StormSetting
 
 from .app import Outreach
 from .audit import audit, resent, unknown
@@ -51,7 +51,7 @@ class Storm:
     )
 
     @contextmanager
-    def open(self, setting: Setting) -> Iterator[dict[str, str]]:
+    def open(self, setting: StormSetting) -> Iterator[dict[str, str]]:
         with (
             database(setting) as url,
             Outside(Path(setting.folder) / "outside.db", slowness=MAIL_DELAY, loses_every=LOSE_EVERY) as outside,
@@ -60,7 +60,7 @@ class Storm:
             connect(services).close()  # creates the tables
             yield services
 
-    def events(self, dice: random.Random) -> Iterator[Event]:
+    def events(self, dice: random.Random) -> Iterator[StormEvent]:
         known: list[str] = []
         runs = slots()
         for number in count(1):
@@ -68,16 +68,16 @@ class Storm:
             if kind == "contact" or not known:
                 row = prospect(dice, number)
                 known.append(row["email"])
-                yield Event(f"contact-{number}", row)
+                yield StormEvent(f"contact-{number}", row)
             elif kind in ("reply", "bare"):
-                yield Event(f"{kind}-{number}", reply(dice, dice.choice(known), number, named=kind == "reply"))
+                yield StormEvent(f"{kind}-{number}", reply(dice, dice.choice(known), number, named=kind == "reply"))
             elif kind == "cron" and runs:
                 at = runs.pop()
-                yield Event(f"cron-{at:{MINUTE}}", at.isoformat())
+                yield StormEvent(f"cron-{at:{MINUTE}}", at.isoformat())
             else:
-                yield Event(f"charge-{number}", dice.randrange(100, 50_000))
+                yield StormEvent(f"charge-{number}", dice.randrange(100, 50_000))
 
-    def worker(self, setting: Setting) -> Callable[[Event], HandlerResult]:
+    def worker(self, setting: StormSetting) -> Callable[[StormEvent], HandlerResult]:
         outreach = connect(setting.services, lease=setting.lease, wait="250ms")
         attempts: list[int] = []
 
@@ -89,7 +89,7 @@ class Storm:
         if not setting.guarded:
             disabled().__enter__()  # for the lifetime of the worker
 
-        def work(event: Event) -> HandlerResult:
+        def work(event: StormEvent) -> HandlerResult:
             attempts.clear()
             try:
                 result = deliver(outreach, event)
@@ -106,11 +106,11 @@ class Storm:
 
         return work
 
-    def audit(self, setting: Setting, events: Sequence[Event]) -> Audit:
+    def audit(self, setting: StormSetting, events: Sequence[StormEvent]) -> Audit:
         """Check each kind of effect, and the sixteen lines of the audit."""
         outside = Path(setting.folder) / "outside.db"
         data = AuditData(setting.services["database"], outside)
-        kinds: dict[str, list[Event]] = {kind: [] for kind in KINDS}
+        kinds: dict[str, list[StormEvent]] = {kind: [] for kind in KINDS}
         for event in events:
             kinds[event.id.partition("-")[0]].append(event)
         lines = audit(data) if setting.guarded else []  # without records, the lines cannot be checked
@@ -142,7 +142,7 @@ SELECT_REQUESTS: Final = "SELECT asked FROM charges UNION ALL SELECT asked FROM 
 COUNT_WITHOUT_ID: Final = "SELECT count(*) FROM emails WHERE direction = 'inbound' AND message_id IS NULL"
 
 
-def mailed(data: AuditData, contacts: Sequence[Event], wrong: Sequence[str]) -> Audit:
+def mailed(data: AuditData, contacts: Sequence[StormEvent], wrong: Sequence[str]) -> Audit:
     """Check that each contact has a row and a mail. Late mails and unknown outcomes are counted separately."""
     by_email = {contact.body["email"]: contact.id for contact in contacts}
     rows = data.rows("SELECT id, email FROM prospects")
@@ -167,7 +167,7 @@ def reply_event(message_id: str) -> str:
     return f"reply-{message_id.strip('<>').partition('@')[0]}"
 
 
-def deliver(outreach: Outreach, event: Event) -> dict[str, Any]:
+def deliver(outreach: Outreach, event: StormEvent) -> dict[str, Any]:
     """Deliver one message, as the system's own queue would."""
     kind, _, number = event.id.partition("-")
     if kind == "contact":
@@ -215,7 +215,7 @@ def slots() -> list[datetime]:
 
 
 @contextmanager
-def database(setting: Setting) -> Iterator[str]:
+def database(setting: StormSetting) -> Iterator[str]:
     """Create the database of this run, and yield its URL: a SQLite file, or a PostgreSQL schema."""
     if not setting.store:
         yield f"sqlite:///{setting.folder}/outreach.db?synchronous=NORMAL"

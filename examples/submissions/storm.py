@@ -24,18 +24,18 @@ from examples.submissions.intake import PATH, application
 from examples.submissions.quote_table import QuoteTable
 from examples.submissions.rules import DECLINED, RATES, Submission, price, triage
 from onceward import Once
-from onceward.testing.storm import Audit, Effect, Event, HandlerResult, Setting
+from onceward.testing.storm import Audit, Effect, HandlerResult, StormEvent, StormSetting
 
 WAIT = "50ms"  # a short wait for another worker with the same key: if that one is dead, other events need this worker
 FIRST = date(2026, 1, 1)
 LOADED = anyio, httpcore  # imported before workers are forked; httpx imports them with its first client
 
 
-def store_of(setting: Setting) -> str:
+def store_of(setting: StormSetting) -> str:
     return setting.store or f"sqlite:///{setting.folder}/submissions.db"
 
 
-def table_of(setting: Setting) -> QuoteTable:
+def table_of(setting: StormSetting) -> QuoteTable:
     joined = None if setting.guarded else False
     return QuoteTable(store_of(setting), setting.folder, name=f"quotes_{setting.run}", joined=joined)
 
@@ -53,7 +53,7 @@ class Submissions:
     )
 
     @contextmanager
-    def open(self, setting: Setting) -> Iterator[dict[str, str]]:
+    def open(self, setting: StormSetting) -> Iterator[dict[str, str]]:
         with Once(store_of(setting)) as once:
             once.migrate()
         table_of(setting).create()
@@ -63,7 +63,7 @@ class Submissions:
         finally:
             table_of(setting).drop()
 
-    def events(self, dice: random.Random) -> Iterator[Event]:
+    def events(self, dice: random.Random) -> Iterator[StormEvent]:
         number = 0
         while True:
             number += 1
@@ -76,9 +76,9 @@ class Submissions:
                     for _ in range(dice.randrange(1, 4))
                 ],
             }
-            yield Event(f"{submission['company']}, {submission['begins']}", submission)
+            yield StormEvent(f"{submission['company']}, {submission['begins']}", submission)
 
-    def worker(self, setting: Setting) -> Callable[[Event], HandlerResult]:
+    def worker(self, setting: StormSetting) -> Callable[[StormEvent], HandlerResult]:
         if not setting.guarded:
             return self._unguarded(setting)
         app = f"insurer-{setting.run}"
@@ -88,7 +88,7 @@ class Submissions:
         web = httpx.Client(transport=httpx.WSGITransport(application(desk, {})), base_url="http://insurer")
         loop = asyncio.Runner()
 
-        def handle(event: Event) -> HandlerResult:
+        def handle(event: StormEvent) -> HandlerResult:
             submission = delivered(event)
             if random.random() < 0.5:
                 return result_of_response(web.post(PATH, content=msgspec.json.encode(submission)))
@@ -96,12 +96,12 @@ class Submissions:
 
         return handle
 
-    def _unguarded(self, setting: Setting) -> Callable[[Event], HandlerResult]:
+    def _unguarded(self, setting: StormSetting) -> Callable[[StormEvent], HandlerResult]:
         """Return the naive handler: check, then act, and use a new key for every call to the bureau."""
         table = table_of(setting)
         client = httpx.Client(base_url=setting.services["bureau"])
 
-        def handle(event: Event) -> HandlerResult:
+        def handle(event: StormEvent) -> HandlerResult:
             submission = delivered(event)
             if table.knows(submission):
                 return HandlerResult("replayed")
@@ -115,7 +115,7 @@ class Submissions:
 
         return handle
 
-    def audit(self, setting: Setting, events: Sequence[Event]) -> Audit:
+    def audit(self, setting: StormSetting, events: Sequence[StormEvent]) -> Audit:
         rows = table_of(setting).rows()
         report = httpx.get(f"{setting.services['bureau']}/ledger").json()
         premiums = {event.id: premium_of(event) for event in events}
@@ -134,7 +134,7 @@ class Submissions:
         )
 
 
-def delivered(event: Event) -> Submission:
+def delivered(event: StormEvent) -> Submission:
     """Return a delivery: the content of the event with its own delivery metadata."""
     now = datetime.now(UTC).isoformat()
     envelope: dict[str, Any] = {
@@ -148,7 +148,7 @@ def delivered(event: Event) -> Submission:
     return msgspec.convert({**event.body, "locations": locations, "envelope": envelope}, Submission)
 
 
-def premium_of(event: Event) -> str:
+def premium_of(event: StormEvent) -> str:
     submission = delivered(event)
     return str((triage(submission) or price(submission, score_of(submission.company), "")).premium)
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any, cast
 
-from onceward.testing.storm import Audit, Event, HandlerResult, Setting
+from onceward.testing.storm import Audit, HandlerResult, StormEvent, StormSetting
 from tests.chaos.orders import Orders
 
 
@@ -17,10 +17,10 @@ class Instant(Orders):
 
     name = "instant"
 
-    def worker(self, setting: Setting) -> Callable[[Event], HandlerResult]:
+    def worker(self, setting: StormSetting) -> Callable[[StormEvent], HandlerResult]:
         return lambda event: HandlerResult("executed")
 
-    def audit(self, setting: Setting, events: Sequence[Event]) -> Audit:
+    def audit(self, setting: StormSetting, events: Sequence[StormEvent]) -> Audit:
         return Audit(expected=0, effects=0)
 
 
@@ -29,7 +29,7 @@ class Ending(Instant):
 
     name = "ending"
 
-    def events(self, dice: random.Random) -> Iterator[Event]:
+    def events(self, dice: random.Random) -> Iterator[StormEvent]:
         return islice(super().events(dice), 30)
 
 
@@ -39,7 +39,7 @@ class Mute(Instant):
     name = "mute"
     says: Any = None
 
-    def worker(self, setting: Setting) -> Callable[[Event], HandlerResult]:
+    def worker(self, setting: StormSetting) -> Callable[[StormEvent], HandlerResult]:
         return lambda event: cast("HandlerResult", self.says)
 
 
@@ -55,7 +55,7 @@ class Unaudited(Instant):
 
     name = "unaudited"
 
-    def audit(self, setting: Setting, events: Sequence[Event]) -> Audit:
+    def audit(self, setting: StormSetting, events: Sequence[StormEvent]) -> Audit:
         raise RuntimeError("the tables are gone")
 
 
@@ -65,7 +65,7 @@ class Closed(Instant):
     name = "closed"
 
     @contextmanager
-    def open(self, setting: Setting) -> Iterator[dict[str, str]]:
+    def open(self, setting: StormSetting) -> Iterator[dict[str, str]]:
         if setting.folder:
             raise ConnectionRefusedError("no server is running")
         yield {}

@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from onceward import AlreadyDone, AlreadyRunning, Once
-from onceward.testing.storm import Audit, Effect, Event, HandlerResult, Setting
+from onceward.testing.storm import Audit, Effect, HandlerResult, StormEvent, StormSetting
 
 WAIT = "50ms"  # for a duplicate of an order that another worker is processing; most are done by then
 BUSY = 10.0  # seconds to wait for SQLite's one writer before giving the delivery back
@@ -19,7 +19,7 @@ TABLE = "CREATE TABLE charges (order_id TEXT NOT NULL, cents INTEGER NOT NULL)"
 """No unique constraint: nothing in the database keeps an order from being charged twice."""
 
 
-def database(setting: Setting) -> Path:
+def database(setting: StormSetting) -> Path:
     return Path(setting.folder) / "orders.db"
 
 
@@ -35,28 +35,28 @@ class Orders:
     effects = (Effect("row in charges", "exactly once: row and record in one transaction"),)
 
     @contextmanager
-    def open(self, setting: Setting) -> Iterator[dict[str, str]]:
+    def open(self, setting: StormSetting) -> Iterator[dict[str, str]]:
         with closing(sqlite3.connect(database(setting))) as connection, connection:
             connection.execute("PRAGMA journal_mode = WAL").fetchall()  # as the store does
             connection.execute(TABLE)
             connection.execute("CREATE INDEX charges_by_order ON charges (order_id)")
         yield {}
 
-    def events(self, dice: random.Random) -> Iterator[Event]:
+    def events(self, dice: random.Random) -> Iterator[StormEvent]:
         number = 0
         while True:
             number += 1
-            yield Event(f"order-{number}", {"cents": dice.randrange(100, 50_000)})
+            yield StormEvent(f"order-{number}", {"cents": dice.randrange(100, 50_000)})
 
-    def worker(self, setting: Setting) -> Callable[[Event], HandlerResult]:
+    def worker(self, setting: StormSetting) -> Callable[[StormEvent], HandlerResult]:
         return self._guarded(setting) if setting.guarded else self._unguarded(setting)
 
-    def _guarded(self, setting: Setting) -> Callable[[Event], HandlerResult]:
+    def _guarded(self, setting: StormSetting) -> Callable[[StormEvent], HandlerResult]:
         path = database(setting)
         once = Once(f"sqlite:///{path}", app="orders", lease=setting.lease, wait=WAIT, window="forever")
         connection = sqlite3.connect(path, timeout=BUSY, isolation_level=None)
 
-        def charge(event: Event) -> HandlerResult:
+        def charge(event: StormEvent) -> HandlerResult:
             try:
                 with once.claim(event.id, name="charge", payload=event.body) as claim:
                     call_the_bank()
@@ -72,10 +72,10 @@ class Orders:
 
         return charge
 
-    def _unguarded(self, setting: Setting) -> Callable[[Event], HandlerResult]:
+    def _unguarded(self, setting: StormSetting) -> Callable[[StormEvent], HandlerResult]:
         connection = sqlite3.connect(database(setting), timeout=BUSY, isolation_level=None)
 
-        def charge(event: Event) -> HandlerResult:
+        def charge(event: StormEvent) -> HandlerResult:
             if connection.execute("SELECT 1 FROM charges WHERE order_id = ?", (event.id,)).fetchall():
                 return HandlerResult("replayed")
             call_the_bank()
@@ -84,7 +84,7 @@ class Orders:
 
         return charge
 
-    def audit(self, setting: Setting, events: Sequence[Event]) -> Audit:
+    def audit(self, setting: StormSetting, events: Sequence[StormEvent]) -> Audit:
         with closing(sqlite3.connect(database(setting))) as connection:
             rows = connection.execute("SELECT order_id, cents FROM charges").fetchall()
         ordered = {event.id: event.body["cents"] for event in events}
@@ -97,10 +97,10 @@ class Impatient(Orders):
 
     name = "impatient"
 
-    def worker(self, setting: Setting) -> Callable[[Event], HandlerResult]:
+    def worker(self, setting: StormSetting) -> Callable[[StormEvent], HandlerResult]:
         charge = super().worker(setting)
 
-        def leave(event: Event) -> HandlerResult:
+        def leave(event: StormEvent) -> HandlerResult:
             if event.id == "order-10":
                 os.write(2, b"I have had enough\n")
                 os._exit(3)
@@ -114,8 +114,8 @@ class Hopeless(Orders):
 
     name = "hopeless"
 
-    def worker(self, setting: Setting) -> Callable[[Event], HandlerResult]:
-        def fail(event: Event) -> HandlerResult:
+    def worker(self, setting: StormSetting) -> Callable[[StormEvent], HandlerResult]:
+        def fail(event: StormEvent) -> HandlerResult:
             raise ValueError(f"{event.id} cannot be done")
 
         return fail
@@ -126,10 +126,10 @@ class Loud(Orders):
 
     name = "loud"
 
-    def worker(self, setting: Setting) -> Callable[[Event], HandlerResult]:
+    def worker(self, setting: StormSetting) -> Callable[[StormEvent], HandlerResult]:
         charge = super().worker(setting)
 
-        def shout(event: Event) -> HandlerResult:
+        def shout(event: StormEvent) -> HandlerResult:
             print("charging", event.id, flush=True)
             os.read(0, 1)
             return charge(event)

@@ -20,7 +20,7 @@ from onceward.engine.attempt import Attempt
 from onceward.protocol import transitions
 from onceward.protocol.record import Record
 from onceward.protocol.requests import Verdict
-from onceward.testing.storm import Event, HandlerResult, Setting
+from onceward.testing.storm import HandlerResult, StormEvent, StormSetting
 from tests.chaos.orders import BUSY, WAIT, Orders, database
 
 FIRST = "order-1"
@@ -39,12 +39,12 @@ class Fenced(Orders):
 
     name = "fenced"
 
-    def worker(self, setting: Setting) -> Callable[[Event], HandlerResult]:
+    def worker(self, setting: StormSetting) -> Callable[[StormEvent], HandlerResult]:
         path = database(setting)
         once = Once(f"sqlite:///{path}", app="orders", lease=setting.lease, wait=WAIT, window="forever")
         connection = sqlite3.connect(path, timeout=BUSY, isolation_level=None)
 
-        def charge(event: Event) -> HandlerResult:
+        def charge(event: StormEvent) -> HandlerResult:
             try:
                 with once.claim(event.id, name="charge", payload=event.body) as claim:
                     while event.id == FIRST and claim.attempt == 1 and not is_charged(path):
@@ -81,7 +81,7 @@ class Unaware(Fenced):
 
     name = "unaware"
 
-    def worker(self, setting: Setting) -> Callable[[Event], HandlerResult]:
+    def worker(self, setting: StormSetting) -> Callable[[StormEvent], HandlerResult]:
         Attempt.check = lambda self: None  # type: ignore[method-assign]  # in this process, which is a worker's
         return super().worker(setting)
 
@@ -91,7 +91,7 @@ class Tokenless(Unaware):
 
     name = "tokenless"
 
-    def worker(self, setting: Setting) -> Callable[[Event], HandlerResult]:
+    def worker(self, setting: StormSetting) -> Callable[[StormEvent], HandlerResult]:
         settle = transitions.settle
 
         def without_owner_check(record: Record | None, request: Any, now: int) -> tuple[Record | None, Verdict]:

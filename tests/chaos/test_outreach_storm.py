@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from examples.outreach.storm import deliver
-from onceward.testing.storm import Event, Plan, storm
+from onceward.testing.storm import Plan, StormEvent, storm
 from tests.integration.outreach_environment import ANNA, opened
 from tests.servers.postgres import Postgres, new_database
 
@@ -49,7 +49,7 @@ def test_a_cron_run_whose_only_mail_was_refused_succeeds_when_it_is_delivered_ag
         outreach = runtime.worker()
         outreach.import_prospect(**ANNA)
         runtime.clock.advance("8h5m")
-        run = Event("cron-2026-01-01 08:05", "2026-01-01T08:05:00+00:00")
+        run = StormEvent("cron-2026-01-01 08:05", "2026-01-01T08:05:00+00:00")
         runtime.outside.refuses_mail = True
         with pytest.raises(OSError, match="450"):
             deliver(outreach, run)

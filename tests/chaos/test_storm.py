@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from onceward import Executed, Failed, Mismatch, Parked, Replayed, Running, Stale, Unknown
-from onceward.testing.storm import Audit, Event, HandlerResult, Plan, Trouble, main, storm
+from onceward.testing.storm import Audit, HandlerResult, Plan, StormEvent, Trouble, main, storm
 from onceward.testing.storm.contract import ACKNOWLEDGED
 from onceward.testing.storm.plan import planned_kills
 from onceward.testing.storm.traffic import StormDelivery, Traffic
@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TOO_LONG = 60.0
 
 
-def delivered(plan: Plan) -> tuple[list[StormDelivery], list[Event]]:
+def delivered(plan: Plan) -> tuple[list[StormDelivery], list[StormEvent]]:
     traffic = Traffic(SYSTEM.events(random.Random(plan.seed)), plan)
     return list(traffic), traffic.events
 
@@ -117,11 +117,11 @@ def test_an_audit_passes_only_without_findings() -> None:
 
 
 def test_an_audit_compares_the_effects_with_the_events() -> None:
-    audit = Audit.of([Event("a"), Event("b"), Event("c")], ["a", "c", "c", "x"], counted={"calls": 9})
+    audit = Audit.of([StormEvent("a"), StormEvent("b"), StormEvent("c")], ["a", "c", "c", "x"], counted={"calls": 9})
     assert (audit.expected, audit.effects) == (3, 4)
     assert (audit.duplicates, audit.lost, audit.wrong) == (["c"], ["b"], ["x: no event caused this effect"])
     assert audit.counted == {"calls": 9}
-    both = audit + Audit.of([Event("a"), Event("b")], ["a", "a"], what="charge", wrong=["late"])
+    both = audit + Audit.of([StormEvent("a"), StormEvent("b")], ["a", "a"], what="charge", wrong=["late"])
     assert (both.expected, both.effects) == (5, 6)
     assert both.duplicates == ["c", "charge of a"]
     assert both.lost == ["b", "charge of b"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from examples.submissions.storm import SYSTEM, table_of
-from onceward.testing.storm import Plan, Setting, storm
+from onceward.testing.storm import Plan, StormSetting, storm
 from tests.servers.redis import shared
 
 SUBMISSIONS = "examples.submissions.storm:SYSTEM"
@@ -31,7 +31,7 @@ def test_the_same_holds_on_a_server_without_the_rows() -> None:
 
 
 def test_an_interrupted_storm_leaves_no_table_behind(tmp_path: Path) -> None:
-    setting = Setting(folder=str(tmp_path), run="r1")
+    setting = StormSetting(folder=str(tmp_path), run="r1")
     with pytest.raises(KeyboardInterrupt), SYSTEM.open(setting):
         assert table_of(setting).rows() == []
         raise KeyboardInterrupt

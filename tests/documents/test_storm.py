@@ -17,7 +17,7 @@ from examples.documents.samples import BLOCKED, pdf
 from examples.documents.storm import SYSTEM as SYSTEM_ITSELF
 from examples.documents.storm import StormDatabase, printed_facts
 from onceward import content_key
-from onceward.testing.storm import Plan, Setting, storm
+from onceward.testing.storm import Plan, StormSetting, storm
 
 SYSTEM = "examples.documents.storm:SYSTEM"
 
@@ -57,7 +57,7 @@ def test_without_a_guard_the_same_storm_shows_duplicates_and_pays_for_them() -> 
     ],
 )
 def test_the_audit_sees_what_a_row_says(tmp_path: Path, how: str, seen: tuple[str, ...]) -> None:
-    setting = Setting(folder=str(tmp_path), run="r1")
+    setting = StormSetting(folder=str(tmp_path), run="r1")
     (event,) = islice(SYSTEM_ITSELF.events(Random(1)), 1)
     content = pdf(event.body)
     number, date, cents = printed_facts(event.body) or ("", "", 0)
@@ -77,7 +77,7 @@ def test_the_audit_sees_what_a_row_says(tmp_path: Path, how: str, seen: tuple[st
 @pytest.mark.mission("A6")
 @pytest.mark.fault("F30")
 def test_a_file_that_a_replaced_owner_left_behind_is_counted_apart_and_any_other_is_wrong(tmp_path: Path) -> None:
-    setting = Setting(folder=str(tmp_path), run="r1")
+    setting = StormSetting(folder=str(tmp_path), run="r1")
     event = next(one for one in SYSTEM_ITSELF.events(Random(1)) if f"Company {BLOCKED}" in one.body)
     with SYSTEM_ITSELF.open(setting) as services:
         setting = replace(setting, services=services)

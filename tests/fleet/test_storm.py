@@ -18,7 +18,7 @@ from examples.fleet.storm import SYSTEM, published
 from onceward import AsyncOnce
 from onceward.http.messages import InboundRequest
 from onceward.latest import Ordering
-from onceward.testing.storm import Plan, Setting, storm
+from onceward.testing.storm import Plan, StormSetting, storm
 from tests.servers.postgres import Postgres, new_database
 
 PLACE = "examples.fleet.storm:SYSTEM"
@@ -50,7 +50,7 @@ def test_without_the_guard_old_events_are_written_over_new_ones() -> None:
 
 def test_the_audit_notices_a_state_that_is_missing(tmp_path: Path) -> None:
     """The audit can fail: nothing was delivered, so every state is missing."""
-    setting = Setting(folder=str(tmp_path), run="r1")
+    setting = StormSetting(folder=str(tmp_path), run="r1")
     with SYSTEM.open(setting):
         events = list(islice(SYSTEM.events(Random(1)), 20))
         audit = SYSTEM.audit(setting, events)
@@ -80,7 +80,7 @@ async def pushed(url: str, deliveries: list[bytes]) -> None:
 @pytest.mark.parametrize("how", BROKEN)
 def test_the_audit_sees_each_way_to_break_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     monkeypatch.setattr(*BROKEN[how])
-    setting = Setting(folder=str(tmp_path), run="r1")
+    setting = StormSetting(folder=str(tmp_path), run="r1")
     events = list(islice(SYSTEM.events(Random(1)), 90))
     deliveries = [published(event, "r1", copy) for event in events for copy in (0, 1)]
     Random(2).shuffle(deliveries)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -20,6 +21,7 @@ from onceward import (
     verify,
 )
 from onceward.protocol.note import INPUT, SAGA
+from onceward.protocol.requests import Answer
 from onceward.sagas import Step, StepContext
 from onceward.sagas.journal import Direction, StepProgress
 from onceward.stores import MemoryStore
@@ -265,3 +267,32 @@ def test_a_person_who_has_only_the_key_resolves_the_step_too() -> None:
         assert done == ["by hand"]
         assert [entry.detail for entry in once.audit()] == ["applied"]
         assert SAGA not in entry.note
+
+
+def test_a_saga_that_parks_while_its_key_is_resolved_is_not_completed_with_a_foreign_value(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The record is read once: what is decided from it holds only for this very record."""
+
+    def wire(step: StepContext) -> None:
+        raise TimeoutError
+
+    store = MemoryStore()
+    with Once(store) as once:
+        saga = once.saga("order", Step("wire", wire, kind="pivot", after_crash="park"), key="order:{n}")
+        key, read = saga.key(n=1), store.read
+
+        async def read_then_park(ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
+            answers = await read(ids, timeout=timeout)
+            monkeypatch.setattr(store, "read", read)
+            saga.outcome(n=1)
+            return answers
+
+        monkeypatch.setattr(store, "read", read_then_park)
+        with pytest.raises(NotAcquired, match="absent"):
+            once.resolve(key, applied("found by phone"))
+        entry = once.read(key)
+        assert entry is not None
+        assert entry.state is RecordState.PARKED
+        assert entry.saga is not None
+        assert [step.name for step in entry.saga.entries] == ["wire"]

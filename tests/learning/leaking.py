@@ -11,7 +11,7 @@ from examples.learning import __main__ as program
 from examples.learning import backlog
 from examples.learning.records import IncomingStatement, Learning
 from examples.learning.storage import open_storage
-from onceward.warehouse import MergeResult
+from onceward.warehouse import Merged
 
 KEPT: list[tuple[Sequence[IncomingStatement], bytes]] = []
 PADDING = 6_000  # bytes per statement, so that it shows in a short run
@@ -20,7 +20,7 @@ PADDING = 6_000  # bytes per statement, so that it shows in a short run
 class Leaking(Learning):
     """Correct, except that it never frees its batches."""
 
-    def store(self, statements: Sequence[IncomingStatement], *, whole: bool = False) -> MergeResult:
+    def store(self, statements: Sequence[IncomingStatement], *, whole: bool = False) -> Merged:
         KEPT.append((statements, b"x" * PADDING * len(statements)))
         return super().store(statements, whole=whole)
 

@@ -11,7 +11,7 @@ import pytest
 
 from onceward import ConfigurationError, PayloadMismatch
 from onceward.errors import SourceError
-from onceward.warehouse import ComparesRows, MergeResult, Table, open_warehouse
+from onceward.warehouse import ComparesRows, Merged, Table, open_warehouse
 from tests.servers.postgres import Postgres, execute
 
 FACTS = Table(
@@ -59,9 +59,9 @@ def stored_digests(house: ComparesRows) -> dict[str, str]:
 
 @pytest.mark.mission("D1")
 def test_a_verdict_for_each_row_in_their_order(house: ComparesRows) -> None:
-    assert house.merge(FACTS, [fact("a", "1"), fact("b", "1")]) == MergeResult(("inserted", "inserted"))
+    assert house.merge(FACTS, [fact("a", "1"), fact("b", "1")]) == Merged(("inserted", "inserted"))
     rows = [fact("c", "1"), fact("a", "1", said={"other": 1}), fact("b", "2")]
-    assert house.merge(FACTS, rows) == MergeResult(("inserted", "same", "different"))
+    assert house.merge(FACTS, rows) == Merged(("inserted", "same", "different"))
     assert stored_digests(house) == {"a": "1", "b": "1", "c": "1"}
     assert house.query("SELECT said FROM facts WHERE id = ?", ["a"]) == [(None,)], "the first one stays"
 
@@ -112,7 +112,7 @@ def test_a_row_that_cannot_be_read_stops_the_merge_before_anything_is_written(ho
     with pytest.raises(SourceError, match="row 1 has no id"):
         house.merge(FACTS, [{"digest": "1"}])
     assert stored_digests(house) == {}
-    assert house.merge(FACTS, []) == MergeResult(())
+    assert house.merge(FACTS, []) == Merged(())
 
 
 def test_a_key_of_several_columns_with_a_time_among_them(house: ComparesRows) -> None:

@@ -18,7 +18,7 @@ from onceward.errors import OncewardError
 from .display import as_json, safe
 from .errors import OncewardCommand
 from .exit_codes import Exit, exit_code_for, help_table
-from .settings import Setting, effective_settings, mask_secrets
+from .settings import EffectiveSetting, effective_settings, mask_secrets
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -173,7 +173,7 @@ def common_options(command: Command) -> Command:
     return STORE(OUTPUT(command))
 
 
-def current_settings() -> dict[str, Setting]:
+def current_settings() -> dict[str, EffectiveSetting]:
     """Return the effective settings of this call."""
     return effective_settings(click.get_current_context().meta.get(FLAGS_META_KEY, {}))
 

@@ -41,7 +41,7 @@ _PASSWORD = re.compile(r"(://[^:/?#@\s]*:)\S*@")
 _SECRET = re.compile(r"([?&][^=&\s]*(?:pass|secret|token|key|pwd)[^=&]*=)[^&\s]*", re.IGNORECASE)
 
 
-class Setting(NamedTuple):
+class EffectiveSetting(NamedTuple):
     """A value and where it was set."""
 
     value: str
@@ -56,34 +56,34 @@ class FileSettings(NamedTuple):
     file: str
 
 
-def effective_settings(flags: Mapping[str, str | None]) -> dict[str, Setting]:
+def effective_settings(flags: Mapping[str, str | None]) -> dict[str, EffectiveSetting]:
     """Return every setting, from the first source that has it. An empty variable counts as unset."""
     from_file, _, file = read_settings_file(Path.cwd())
     found = {}
     for name, default in DEFAULTS.items():
         flag, variable = flags.get(name), VARIABLES[name]
         if flag is not None:
-            found[name] = Setting(flag, f"--{name.replace('_', '-')}")
+            found[name] = EffectiveSetting(flag, f"--{name.replace('_', '-')}")
         elif os.environ.get(variable):
-            found[name] = Setting(os.environ[variable], f"${variable}")
+            found[name] = EffectiveSetting(os.environ[variable], f"${variable}")
         elif name in from_file:
-            found[name] = Setting(from_file[name], file)
+            found[name] = EffectiveSetting(from_file[name], file)
         else:
-            found[name] = Setting(default, "default")
+            found[name] = EffectiveSetting(default, "default")
         _check(name, found[name])
     return found
 
 
-def retry_spans(flags: Mapping[str, str]) -> dict[str, Setting]:
+def retry_spans(flags: Mapping[str, str]) -> dict[str, EffectiveSetting]:
     """Return the declared retry spans, by scope or operation. The table of retry spans wins over that of operations."""
     _, from_file, file = read_settings_file(Path.cwd())
     spans = {
-        one.name: Setting(span if isinstance(span, str) else f"{span}s", file)
+        one.name: EffectiveSetting(span if isinstance(span, str) else f"{span}s", file)
         for one in operations_from_file()
         if (span := one.settings.get("retry_span")) is not None
     }
-    spans |= {name: Setting(value, file) for name, value in from_file.items()}
-    return spans | {name: Setting(value, "--retry-span") for name, value in flags.items()}
+    spans |= {name: EffectiveSetting(value, file) for name, value in from_file.items()}
+    return spans | {name: EffectiveSetting(value, "--retry-span") for name, value in flags.items()}
 
 
 def thresholds() -> Thresholds:
@@ -138,7 +138,7 @@ def _check_spans(table: Mapping[str, Any], file: str) -> dict[str, str]:
     return spans
 
 
-def _check(name: str, setting: Setting) -> None:
+def _check(name: str, setting: EffectiveSetting) -> None:
     allowed = CHOICES.get(name)
     if allowed and setting.value not in allowed:
         raise ConfigurationError(

@@ -54,6 +54,7 @@ from onceward.runtime.threads import ThreadRuntime
 from onceward.sagas import records as saga_records
 from onceward.sagas.api import AsyncSaga, SagaChoices
 from onceward.sagas.definition import Step
+from onceward.sagas.records import SagaEntry
 from onceward.schedules.api import (
     AsyncScheduled,
     AsyncScheduleDecorator,
@@ -323,9 +324,9 @@ class AsyncOnce(BaseClient):
             return await worker.until_idle()
         return await worker.until_stopped(AsyncWorkerPool(), microseconds(every, "every") / SECOND)
 
-    async def read(self, key: Any, *, name: str | None = None) -> Entry | None:
-        """Return the record under the key, or None."""
-        return await records.read(
+    async def read(self, key: Any, *, name: str | None = None) -> SagaEntry | None:
+        """Return the record under the key, or None. If it is a saga, its journal is `.saga`."""
+        return await saga_records.read(
             self.engine, await key_object(self, key, name), self.codec(), by_text=by_text(key, name)
         )
 

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from onceward.recovery.sweeper import OnRecovered
     from onceward.sagas.api import Saga, SagaChoices
     from onceward.sagas.definition import Step
+    from onceward.sagas.records import SagaEntry
     from onceward.schedules.api import ScheduleDecorator, TickBlock
     from onceward.schedules.definition import TickChoices
     from onceward.schedules.runner import OnResult
@@ -355,9 +356,11 @@ class Once(BaseClient):
             return run(worker.until_idle())
         return run(worker.until_stopped(ThreadWorkerPool(), microseconds(every, "every") / SECOND))
 
-    def read(self, key: Any, *, name: str | None = None) -> Entry | None:
-        """Return the record under the key, or None."""
-        return run(records.read(self.engine, self.key(key, name=name), self.codec(), by_text=by_text(key, name)))
+    def read(self, key: Any, *, name: str | None = None) -> SagaEntry | None:
+        """Return the record under the key, or None. If it is a saga, its journal is `.saga`."""
+        from onceward.sagas import records as saga_records  # imported here, as in `map`
+
+        return run(saga_records.read(self.engine, self.key(key, name=name), self.codec(), by_text=by_text(key, name)))
 
     def forget(
         self,

@@ -145,16 +145,30 @@ async def resolve(
     signed: AuditSignature | None = None,
 ) -> None:
     """Record how a parked attempt ended: applied(value), not_applied (it may run again), or abandoned (it may not)."""
-    resolution = resolution_of(finding)
-    id, answer = await fetch(engine, key, by_text=by_text)
-    record = answer.record
+    resolution_of(finding)  # raises before the store is asked
+    _, answer = await fetch(engine, key, by_text=by_text)
+    await resolve_fetched(engine, key, answer, finding, codec=codec, policy=policy, signed=signed)
+
+
+async def resolve_fetched(
+    engine: Engine,
+    key: Key,
+    answer: Answer,
+    finding: applied | Finding,
+    *,
+    codec: Codec,
+    policy: Policy,
+    signed: AuditSignature | None,
+) -> None:
+    """Resolve the record as it was fetched. If it has changed since then, the store refuses."""
+    record, resolution = answer.record, resolution_of(finding)
     if record is None or record.state is not RecordState.PARKED:
         raise nothing_to_resolve(record, key)
     validity = policy.window.validity(answer.now)
     if isinstance(finding, applied):
-        encoded = await engine.encode(codec, finding.value, id)
+        encoded = await engine.encode(codec, finding.value, record.id)
         request = Resolve(
-            id,
+            record.id,
             record.token,
             resolution,
             encoded.data,
@@ -164,7 +178,7 @@ async def resolve(
             note_without_input(record.note),
         )
     else:
-        request = Resolve(id, record.token, resolution, validity=validity)
+        request = Resolve(record.id, record.token, resolution, validity=validity)
     await send_resolution(engine, key, request, resolution, signed)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from onceward.errors import ConfigurationError
-from onceward.people.people import People, Within
+from onceward.people.people import JoinedPeople, People
 from onceward.people.source import Decision, SourceRecord
 from onceward.stores.sqlite.connection import MEMORY
 from onceward.stores.sqlite.url import name_of, parse
@@ -59,7 +59,7 @@ def target_of(into: People | str, *, dry_run: bool) -> Iterator[Target]:
 class PeopleTransaction:
     """The transaction of people, with the statements of the ledger."""
 
-    def __init__(self, within: Within) -> None:
+    def __init__(self, within: JoinedPeople) -> None:
         self._tables = within.tables  # the ledger is in the same schema as the people
         self.add_many = within.add_many
 
@@ -104,7 +104,7 @@ class DirectTarget:
 class DryRunTarget:
     """The target of a dry run: one transaction for all batches. `target_of` rolls it back."""
 
-    def __init__(self, people: People, within: Within) -> None:
+    def __init__(self, people: People, within: JoinedPeople) -> None:
         self._people = people
         self._transaction_of_all = PeopleTransaction(within)
         self.fields: Collection[str] = tuple(people.preset.fields)

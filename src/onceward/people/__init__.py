@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from .fields import PERSON, Field
 from .kinds import FieldKind, MatchLevel
-from .people import People, Within
+from .people import JoinedPeople, People
 from .person import Contribution, Person
 from .policy import FIRST, LONGEST, NEWEST, UNION, MergePolicy, prefer
 from .source import Action, Decision, Evidence, SourceRecord
@@ -25,12 +25,12 @@ __all__ = [
     "Evidence",
     "Field",
     "FieldKind",
+    "JoinedPeople",
     "MatchLevel",
     "MergePolicy",
     "People",
     "Person",
     "SourceRecord",
-    "Within",
     "kinds",
     "normalise",
     "prefer",

@@ -31,7 +31,7 @@ ATTEMPTS: Final = 10
 """Attempts at a transaction that conflicts with others. Each conflict means that another transaction committed."""
 
 
-class Within:
+class JoinedPeople:
     """An open transaction on the people's database. All its changes are committed together, or none of them."""
 
     def __init__(self, people: People, tables: Tables, connection: Any) -> None:
@@ -109,7 +109,7 @@ class People:
             return self.ingest(tables, records)
 
     @contextmanager
-    def transaction(self, *, trial: bool = False) -> Iterator[Within]:
+    def transaction(self, *, trial: bool = False) -> Iterator[JoinedPeople]:
         """Open a transaction on the people's database, to commit your own changes together with records.
 
         It is rolled back if the block raises. With `trial=True` it is always rolled back: the decisions show what would
@@ -117,20 +117,20 @@ class People:
         """
         try:
             with self._database.transaction() as tables:
-                yield Within(self, tables, self._database.connection)
+                yield JoinedPeople(self, tables, self._database.connection)
                 if trial:
                     raise _TrialRollback  # noqa: TRY301 (the way to roll back)
         except _TrialRollback:
             pass
 
     @contextmanager
-    def reading(self) -> Iterator[Within]:
+    def reading(self) -> Iterator[JoinedPeople]:
         """Open a read-only transaction for your own queries.
 
         They see one snapshot, and neither wait for nor block writers.
         """
         with self._database.reading() as tables:
-            yield Within(self, tables, self._database.connection)
+            yield JoinedPeople(self, tables, self._database.connection)
 
     def ingest(self, tables: Tables, records: Iterable[SourceRecord]) -> list[Decision]:
         """Ingest records in an open transaction."""

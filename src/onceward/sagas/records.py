@@ -71,7 +71,7 @@ async def resolve(
     _, answer = await records.fetch(engine, key, by_text=by_text)
     record = answer.record
     if record is None or not record.note.get(SAGA):
-        await records.resolve(engine, key, finding, codec, policy, by_text=by_text, signed=signed)
+        await records.resolve_fetched(engine, key, answer, finding, codec=codec, policy=policy, signed=signed)
         return
     if not _may_resolve(record, answer.now, resolution):
         raise records.nothing_to_resolve(record, key)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from .lookup import Lookup
 from .open_warehouse import open_warehouse
-from .port import ComparesRows, Loaded, MergeResult, Warehouse
+from .port import ComparesRows, Loaded, Merged, Warehouse
 from .table import Table
 
-__all__ = ["ComparesRows", "Loaded", "Lookup", "MergeResult", "Table", "Warehouse", "open_warehouse"]
+__all__ = ["ComparesRows", "Loaded", "Lookup", "Merged", "Table", "Warehouse", "open_warehouse"]

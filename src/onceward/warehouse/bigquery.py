@@ -40,7 +40,7 @@ from .load import (
     results_by_key,
     row_refused,
 )
-from .port import Fingerprinting, Loaded, MergeResult
+from .port import Fingerprinting, Loaded, Merged
 from .row_merge import Rows
 from .table import ColumnType, Table
 
@@ -116,7 +116,7 @@ class BigQueryWarehouse:
         self._drop(staging)
         return loaded
 
-    def merge(self, table: Table, rows: Iterable[Mapping[str, Any]], *, whole: bool = False) -> MergeResult:
+    def merge(self, table: Table, rows: Iterable[Mapping[str, Any]], *, whole: bool = False) -> Merged:
         """Merge the rows as on every engine. The merge is recorded among the loads, under a generated id."""
         given = Rows(table, rows)
         dataset, name = self._parts(table)

@@ -26,7 +26,7 @@ from .load import (
     results_by_key,
     row_refused,
 )
-from .port import Fingerprinting, Loaded, MergeResult
+from .port import Fingerprinting, Loaded, Merged
 from .row_merge import Rows
 from .table import Table, quoted
 
@@ -129,7 +129,7 @@ class DuckWarehouse:
         batch = check_load(load_id, batch_of(table, rows), fingerprint)
         return self._run_queued(lambda: load_in(self._transaction(table), load_id, batch), table, load_id)
 
-    def merge(self, table: Table, rows: Iterable[Mapping[str, Any]], *, whole: bool = False) -> MergeResult:
+    def merge(self, table: Table, rows: Iterable[Mapping[str, Any]], *, whole: bool = False) -> Merged:
         given = Rows(table, rows)
         return self._run_queued(lambda: given.merge(self._transaction(table), whole=whole), table, None)
 

@@ -29,7 +29,7 @@ class Loaded(Struct, frozen=True):
 Verdict = Literal["inserted", "same", "different"]
 
 
-class MergeResult(Struct, frozen=True):
+class Merged(Struct, frozen=True):
     """The verdict for each row, in input order: inserted, the same as the existing row, or different from it."""
 
     verdicts: Sequence[Verdict]
@@ -79,7 +79,7 @@ class Warehouse(Protocol):
 class ComparesRows(Warehouse, Protocol):
     """A warehouse that also compares rows with existing ones, and runs queries."""
 
-    def merge(self, table: Table, rows: Iterable[Mapping[str, Any]], *, whole: bool = False) -> MergeResult:
+    def merge(self, table: Table, rows: Iterable[Mapping[str, Any]], *, whole: bool = False) -> Merged:
         """Insert rows with new keys. For the others, return whether they equal the existing row (`same_by`).
 
         No load id is needed: a repeated row is recognised by its key, in any batch. `whole`: all or nothing; a row that

@@ -24,7 +24,7 @@ from .load import (
     results_by_key,
     row_refused,
 )
-from .port import Fingerprinting, Loaded, MergeResult
+from .port import Fingerprinting, Loaded, Merged
 from .row_merge import Rows
 from .table import ColumnType, Table, quoted
 
@@ -91,7 +91,7 @@ class PostgresWarehouse:
         batch = check_load(load_id, batch_of(table, rows), fingerprint)
         return self._run_write(lambda cursor: load_in(_PostgresTransaction(cursor), load_id, batch), table, load_id)
 
-    def merge(self, table: Table, rows: Iterable[Mapping[str, Any]], *, whole: bool = False) -> MergeResult:
+    def merge(self, table: Table, rows: Iterable[Mapping[str, Any]], *, whole: bool = False) -> Merged:
         given = Rows(table, rows)
         return self._run_write(lambda cursor: given.merge(_PostgresTransaction(cursor), whole=whole), table, None)
 

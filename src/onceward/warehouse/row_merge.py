@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 from onceward.errors import ConfigurationError, PayloadMismatch
 
 from .batch import RowBatch, Tuple, checked_rows
-from .port import MergeResult, Verdict
+from .port import Merged, Verdict
 from .table import Table
 
 MAX_NAMED_KEYS: Final = 5
@@ -49,7 +49,7 @@ class Rows:
         names = tuple(table.columns)
         self._compared = [names.index(column) for column in table.same_by]
 
-    def merge(self, transaction: MergeTransaction, *, whole: bool) -> MergeResult:
+    def merge(self, transaction: MergeTransaction, *, whole: bool) -> Merged:
         """Merge the rows. May be called again in another transaction, if this one was rolled back."""
         verdicts: dict[int, Verdict] = {}
         remaining: Sequence[int] = range(len(self._rows))
@@ -59,7 +59,7 @@ class Rows:
             remaining = self._pass(transaction, remaining, verdicts)
         if whole:
             self._raise_mismatch([index for index in sorted(verdicts) if verdicts[index] == "different"])
-        return MergeResult(tuple(verdicts[index] for index in sorted(verdicts)))
+        return Merged(tuple(verdicts[index] for index in sorted(verdicts)))
 
     def _pass(self, transaction: MergeTransaction, remaining: Sequence[int], verdicts: dict[int, Verdict]) -> list[int]:
         """Merge one row per key. Exact repeats get its verdict; return the other rows of the key for the next pass."""

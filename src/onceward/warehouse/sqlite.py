@@ -26,7 +26,7 @@ from .load import (
     results_by_key,
     row_refused,
 )
-from .port import Fingerprinting, Loaded, MergeResult
+from .port import Fingerprinting, Loaded, Merged
 from .row_merge import Rows
 from .table import ColumnType, Table, quoted
 
@@ -117,7 +117,7 @@ class SQLiteWarehouse:
             lambda connection: load_in(_SQLiteTransaction(connection), load_id, batch), table, load_id
         )
 
-    def merge(self, table: Table, rows: Iterable[Mapping[str, Any]], *, whole: bool = False) -> MergeResult:
+    def merge(self, table: Table, rows: Iterable[Mapping[str, Any]], *, whole: bool = False) -> Merged:
         given = Rows(table, rows)
         return self._run_write(lambda connection: given.merge(_SQLiteTransaction(connection), whole=whole), table, None)
 

@@ -5,7 +5,7 @@ kills them, or stops them for longer than their lease, at random points. For POS
 then `run.py` and `supervisor.py`.
 """
 
-from .contract import Audit, Effect, Event, HandlerResult, Setting, System
+from .contract import Audit, Effect, HandlerResult, StormEvent, StormSetting, System
 from .errors import Trouble
 from .plan import Plan
 from .program import main
@@ -15,12 +15,12 @@ from .score import Score
 __all__ = [
     "Audit",
     "Effect",
-    "Event",
     "HandlerResult",
     "Plan",
     "Run",
     "Score",
-    "Setting",
+    "StormEvent",
+    "StormSetting",
     "System",
     "Trouble",
     "ignore_score",

@@ -29,7 +29,7 @@ _RESULT_KINDS: dict[str, ResultKind] = {
 }
 
 
-class Event(Struct, frozen=True):
+class StormEvent(Struct, frozen=True):
     """Something that should take effect once. The audit identifies the effect by `id`; the `body` is JSON."""
 
     id: str
@@ -51,7 +51,7 @@ class HandlerResult(Struct, frozen=True):
         return cls(_RESULT_KINDS[outcome.kind], outcome.attempt if outcome.executed else 0)
 
 
-class Setting(Struct, frozen=True):
+class StormSetting(Struct, frozen=True):
     """The environment of a run. It is passed to the worker processes as JSON."""
 
     folder: str
@@ -92,7 +92,7 @@ class Audit(Struct, frozen=True):
     @classmethod
     def of(
         cls,
-        events: Iterable[Event],
+        events: Iterable[StormEvent],
         found: Iterable[str],
         *,
         what: str = "",
@@ -145,18 +145,18 @@ class System(Protocol):
         """Every kind of effect, with what is promised for it."""
         ...
 
-    def open(self, setting: Setting) -> AbstractContextManager[dict[str, str]]:
+    def open(self, setting: StormSetting) -> AbstractContextManager[dict[str, str]]:
         """Prepare the run in the supervisor: create tables, start stand-in servers. Yield the `services`."""
         ...
 
-    def events(self, rng: random.Random) -> Iterator[Event]:
+    def events(self, rng: random.Random) -> Iterator[StormEvent]:
         """Yield events without end, using only this random generator. The storm repeats and reorders them."""
         ...
 
-    def worker(self, setting: Setting) -> Callable[[Event], HandlerResult]:
+    def worker(self, setting: StormSetting) -> Callable[[StormEvent], HandlerResult]:
         """Return the handler. Called once in each worker process. An exception of the handler counts as `failed`."""
         ...
 
-    def audit(self, setting: Setting, events: Sequence[Event]) -> Audit:
+    def audit(self, setting: StormSetting, events: Sequence[StormEvent]) -> Audit:
         """Count the effects of these events. Called in the supervisor after the last acknowledgement."""
         ...

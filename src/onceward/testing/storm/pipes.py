@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import MsgspecError, Struct, json
 
-from .contract import HandlerResult, Setting
+from .contract import HandlerResult, StormSetting
 from .errors import Trouble
 from .traffic import StormDelivery
 
@@ -24,12 +24,12 @@ class DeliveryResult(Struct, frozen=True):
     result: HandlerResult
 
 
-def encode_line(thing: Setting | StormDelivery | DeliveryResult) -> bytes:
+def encode_line(thing: StormSetting | StormDelivery | DeliveryResult) -> bytes:
     return json.encode(thing) + b"\n"
 
 
-def decode_setting(text: bytes) -> Setting:
-    return json.decode(text, type=Setting)
+def decode_setting(text: bytes) -> StormSetting:
+    return json.decode(text, type=StormSetting)
 
 
 def decode_delivery(text: bytes) -> StormDelivery:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import IO, Protocol, Self
 
 from . import pipes as messages
-from .contract import Setting
+from .contract import StormSetting
 from .errors import Trouble
 from .traffic import StormDelivery
 
@@ -132,7 +132,7 @@ class ForkServer:
         )  # on macOS even unused libraries may break a fork
         return bool(greeting)
 
-    def start(self, setting: Setting) -> Worker:
+    def start(self, setting: StormSetting) -> Worker:
         """Start a worker. It is not ready yet."""
         their_inbox, our_outbox = os.pipe()
         our_inbox, their_outbox = os.pipe()
@@ -177,7 +177,7 @@ class Worker:
     """One worker process, and the delivery that it is processing."""
 
     def __init__(
-        self, process: ProcessHandle, fork_server: ForkServer, inbox: IO[bytes], outbox: int, setting: Setting
+        self, process: ProcessHandle, fork_server: ForkServer, inbox: IO[bytes], outbox: int, setting: StormSetting
     ) -> None:
         self._process = process
         self._fork_server = fork_server

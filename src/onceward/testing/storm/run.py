@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from onceward.errors import OncewardError
 
-from .contract import Audit, Effect, Setting
+from .contract import Audit, Effect, StormSetting
 from .delivery_queue import DeliveryQueue
 from .errors import Trouble
 from .find_system import find_system
@@ -46,7 +46,7 @@ def storm(system: str, plan: Plan, show: Callable[[Score], None] = ignore_score)
     found = find_system(system)
     started = time.monotonic()
     with _open_folder(plan.folder) as folder:
-        setting = Setting(folder=folder, run=secrets.token_hex(4), store=plan.store, guarded=plan.guarded)
+        setting = StormSetting(folder=folder, run=secrets.token_hex(4), store=plan.store, guarded=plan.guarded)
         with ExitStack() as opened:
             with _trouble_on_error(f"{found.name} could not be opened"):
                 setting = replace(setting, services=dict(opened.enter_context(found.open(setting))))

@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from . import pipes as messages
-from .contract import ACKNOWLEDGED, HandlerResult, Setting
+from .contract import ACKNOWLEDGED, HandlerResult, StormSetting
 from .delivery_queue import DeliveryQueue
 from .errors import Trouble
 from .faults import FaultSchedule
@@ -33,7 +33,7 @@ LOG_LINES = 20  # last lines of the log in a message
 class Supervisor:
     """Processes the queue until it is empty. `score` counts the results, the kills and the pauses."""
 
-    def __init__(self, system: str, plan: Plan, setting: Setting, queue: DeliveryQueue) -> None:
+    def __init__(self, system: str, plan: Plan, setting: StormSetting, queue: DeliveryQueue) -> None:
         self.score = Score()
         self._system = system
         self._plan = plan

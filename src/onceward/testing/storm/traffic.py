@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from .contract import Event
+from .contract import StormEvent
 from .errors import Trouble
 from .plan import Plan
 
@@ -20,25 +20,25 @@ class StormDelivery(Struct, frozen=True):
     """One message. Each copy of an event has its own number, as in a real queue."""
 
     number: int
-    event: Event
+    event: StormEvent
 
 
 class Traffic(Iterator[StormDelivery]):
     """Yields the deliveries in order. An event exists as soon as its first copy is delivered."""
 
-    def __init__(self, events: Iterator[Event], plan: Plan) -> None:
+    def __init__(self, events: Iterator[StormEvent], plan: Plan) -> None:
         self._events = enumerate(events)
         self._plan = plan
         self._rng = random.Random(f"{plan.seed} traffic")
         self._left = math.inf if plan.size is None else plan.size  # still to be planned
-        self._scheduled: list[tuple[float, int, int, Event]] = []
+        self._scheduled: list[tuple[float, int, int, StormEvent]] = []
         self._horizon = 0  # all deliveries planned from now on come after this position
         self._planned = 0
         self._delivered = 0
-        self._delivered_events: dict[int, Event] = {}
+        self._delivered_events: dict[int, StormEvent] = {}
 
     @property
-    def events(self) -> list[Event]:
+    def events(self) -> list[StormEvent]:
         """The events delivered so far, in their original order."""
         return [self._delivered_events[index] for index in sorted(self._delivered_events)]
 
