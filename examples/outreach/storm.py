@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from onceward import AlreadyRunning, ConfigurationError, Outcome
-from onceward.observe import StormEvent as OnceEvent
+from onceward.observe import Event as OnceEvent
 from onceward.testing import disabled
 from onceward.testing.storm import Audit, Effect, HandlerResult, StormEvent, StormSetting
 

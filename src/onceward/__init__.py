@@ -6,6 +6,7 @@ Most programs need only the names below. Everything else is in the subpackages: 
 `onceward.imports`, `onceward.warehouse`, `onceward.objects` and `onceward.testing`.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
@@ -39,16 +40,21 @@ from .protocol.window import Window, calendar, forever, lasting, sliding
 from .stores.registry import open_store
 
 if TYPE_CHECKING:
+    from . import testing as testing
     from .client.aio import AsyncOnce
 
 
-def __getattr__(name: str) -> Any:
-    """Import the async client on first use, so that sync programs do not pay for asyncio."""
-    if name == "AsyncOnce":
-        from .client.aio import AsyncOnce
+if not TYPE_CHECKING:  # a type checker then knows exactly these names
 
-        return AsyncOnce
-    raise AttributeError(f"module 'onceward' has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        """Import the async client and the test tools on first use, so that other programs do not pay for them."""
+        if name == "AsyncOnce":
+            from .client.aio import AsyncOnce
+
+            return AsyncOnce
+        if name == "testing":
+            return import_module("onceward.testing")
+        raise AttributeError(f"module 'onceward' has no attribute {name!r}")
 
 
 __all__ = [

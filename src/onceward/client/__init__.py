@@ -17,10 +17,12 @@ _HOMES = {
 """Where each public name is defined. Imported on first use, so that sync programs do not load asyncio."""
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name], __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker then knows exactly these names
+
+    def __getattr__(name: str) -> Any:
+        if name in _HOMES:
+            return getattr(import_module(_HOMES[name], __name__), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 __all__ = ["AsyncOnce", "Once"]
