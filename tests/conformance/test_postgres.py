@@ -9,17 +9,11 @@ import pytest
 from psycopg.rows import dict_row
 
 from onceward.protocol.ports import Clock
-from onceward.protocol.requests import Answer, AnyRequest
 from onceward.stores.postgres import PostgresStore
-from onceward.stores.postgres.connection import PostgresConnection
-from onceward.stores.postgres.table import PostgresTable
 from onceward.testing.clock import FakeClock
 from onceward.testing.conformance import StoreConformance, StoreFactory
 from onceward.testing.conformance.fencing import FencingChecks
-from onceward.testing.conformance.races import RaceChecks
 from onceward.testing.conformance.replies import ReplyChecks
-from onceward.testing.conformance.table import TableChecks
-from onceward.testing.conformance.windows import WindowChecks
 from tests.servers import pgbouncer, postgres
 from tests.servers.postgres import execute, past_the_store, schema_of
 
@@ -27,32 +21,14 @@ IN_ANOTHER_SHAPE = {"arguments", "note"}
 SOAKING = os.environ.get("ONCEWARD_HYPOTHESIS_PROFILE") == "soak"
 
 
-class InBatches(PostgresTable):
-    """Handles a single request as a batch of one."""
-
-    async def _apply_one(
-        self, wire: PostgresConnection, request: AnyRequest, now: int | None, deadline: float
-    ) -> Answer | None:
-        return None
-
-
-class LooksFirst(PostgresTable):
-    """Looks up every key before claiming it, as after many replays."""
-
-    hits_before_lookup = 0
-
-
 class Hooks(StoreFactory):
     """Hooks that query the server directly, not through the store or a pooler."""
 
     url = postgres.URL
-    table: type[PostgresTable] = PostgresTable
 
     def open(self, directory: Path, clock: Clock) -> PostgresStore:
         theirs = clock if isinstance(clock, FakeClock) else None  # else the server's own clock
-        store = PostgresStore(os.environ[self.url], schema=schema_of(directory), migrate=True, clock=theirs)
-        store._table = self.table(store._table.statements, store._table._salt)
-        return store
+        return PostgresStore(os.environ[self.url], schema=schema_of(directory), migrate=True, clock=theirs)
 
     def raw(self, directory: Path, id: bytes) -> Mapping[str, object] | None:
         cursor = past_the_store().cursor(row_factory=dict_row)
@@ -87,7 +63,6 @@ class TestPostgresStoreBehindPgBouncer(Hooks, StoreConformance):
     """Each transaction on another connection of the server, and no prepared statements."""
 
     url = pgbouncer.URL
-    table = InBatches
     examples = None if SOAKING else 10
 
 
@@ -97,9 +72,3 @@ class TestPostgresStoreOnItsOwnClock(Hooks, FencingChecks, ReplyChecks):
     """The time comes from the server."""
 
     fake_clock = False
-
-
-@pytest.mark.usefixtures("postgres")
-@pytest.mark.mission("B4")
-class TestPostgresStoreThatLooksFirst(Hooks, TableChecks, FencingChecks, ReplyChecks, WindowChecks, RaceChecks):
-    table = LooksFirst

@@ -1,84 +1,98 @@
-"""One connection through libpq: it sends statements, reads rows, and has a deadline for each exchange.
+"""A psycopg connection with a deadline for each exchange.
 
-The same code serves sync and async callers: the runtime waits for the socket, and nothing else blocks. A deadline,
-cancellation or signal may interrupt an exchange. The connection then has an unread reply, and must be closed. The
-server notices that within a second and cancels the statement.
+psycopg sends statements and reads rows. It waits for the socket in `Connection.wait`, which has no deadline; here the
+runtime waits, until the deadline of the call. A deadline, a cancellation or a signal may interrupt an exchange. The
+connection then has an unread reply, and is closed. The server notices that within a second and cancels the statement.
 """
 
 from __future__ import annotations
 
+import inspect
 import time
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import psycopg
 from psycopg import pq
-from psycopg.pq.abc import PGconn, PGresult
+from psycopg.abc import PQGen
+from psycopg.adapt import AdaptersMap
+from psycopg.pq.abc import PGconn
+from psycopg.waiting import Ready, Wait
 
 from onceward.errors import StoreUnavailable
 from onceward.protocol.runtime import Runtime
+from onceward.stores.sql import Row
 
 from .errors import PostgresRefused
 from .latest_cache import PostgresLatestCache
-from .row_reader import PostgresRowReader, Rows
-from .statements import BINARY, Statement
+from .statements import Statement
+from .values import register
 
+T = TypeVar("T")
+Rows = list[Row]
 Call = tuple[Statement, Sequence[Any]]
 
-OK, BAD = pq.ConnStatus.OK, pq.ConnStatus.BAD
-IDLE = pq.TransactionStatus.IDLE
-TUPLES, COMMAND, SYNC = pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.PIPELINE_SYNC
-ABORTED = pq.ExecStatus.PIPELINE_ABORTED
+OK, IDLE = pq.ConnStatus.OK, pq.TransactionStatus.IDLE
+SETTINGS: dict[str, Any] = {"autocommit": True, "prepare_threshold": None, "context": register(AdaptersMap())}
+"""Settings of our own connections: a statement is a transaction, and each call decides whether to prepare it."""
+
+
+async def resolved(result: T | Awaitable[T]) -> T:
+    """Return the result of a psycopg call, sync or async."""
+    return await result if inspect.isawaitable(result) else result
+
+
+class ConnectionSetup(Protocol):
+    """What the pool does with a new connection."""
+
+    runtime: Runtime
+
+    async def set_up(self, connection: PostgresConnection) -> None: ...
+    def connect_failed(self, error: BaseException) -> None: ...
 
 
 class PostgresConnection:
-    """Used by one call at a time. `runtime` is the runtime of that call."""
+    """Executes our statements. Used by one call at a time; `runtime` and `deadline` are those of that call."""
 
+    pgconn: PGconn
+    runtime: Runtime
+    deadline = 0.0
+    name = ""
     prepares = True
     """False behind a pooler that hands each transaction to another server connection."""
 
-    slot: object = None
-    """The pool's slot of this connection: the pool counts the living slots."""
+    pool: Any = None
+    """The psycopg pool that it belongs to."""
 
-    consecutive_hits = 0
-    """How many claims in a row were answered by an existing record. Used to guess about the next one."""
+    cursor_type: ClassVar[Any]
 
-    def __init__(self, pgconn: PGconn, runtime: Runtime, name: str) -> None:
-        self.pgconn = pgconn
-        self.runtime = runtime
-        self.name = name
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
         self.latest_cache = PostgresLatestCache()
-        self._prepared: set[bytes] = set()
-        self._readers: dict[bytes, PostgresRowReader] = {}
 
     @classmethod
-    async def connect(cls, conninfo: bytes, runtime: Runtime, name: str, deadline: float) -> PostgresConnection:
-        """Connect. Host names are resolved in a worker thread; the rest waits for the socket through the runtime."""
-        pgconn = await runtime.offload(pq.PGconn.connect_start, conninfo)
-        connection = cls(pgconn, runtime, name)
-        try:
-            while (status := pgconn.connect_poll()) != pq.PollingStatus.OK:
-                if status == pq.PollingStatus.FAILED or pgconn.status == BAD:
-                    raise StoreUnavailable(  # noqa: TRY301 (the handler below closes the connection)
-                        f"{name}: cannot connect: {pgconn.get_error_message().strip()}",
-                        hint="is the server running, and is the URL correct?",
-                    )
-                await connection._wait(deadline, writing=status == pq.PollingStatus.WRITING)
-        except psycopg.Error as error:
-            connection.close()
-            raise connection._connection_lost(error) from error
-        except BaseException:
-            connection.close()
-            raise
-        pgconn.nonblocking = 1
+    def over(cls, pgconn: PGconn, runtime: Runtime, name: str) -> PostgresConnection:
+        """Return a connection that sends our statements on the caller's connection, next to its owner's."""
+        handlers = pgconn.notice_handler, pgconn.notify_handler
+        connection = cls(pgconn)
+        pgconn.notice_handler, pgconn.notify_handler = handlers  # the caller's, which psycopg has just replaced
+        register(connection.adapters)  # type: ignore[attr-defined]  # of psycopg's connections
+        connection.runtime, connection.name, connection.prepares = runtime, name, False
         return connection
+
+    def __del__(self, *_: Any) -> None:
+        """Do not warn if it is still open, as psycopg does: its pool or the caller closes it."""
 
     # ── state ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def close(self) -> None:
+    def abort(self) -> None:
+        """Close the connection without waiting for anything."""
         with suppress(psycopg.Error):
             self.pgconn.finish()
+
+    def is_closed(self) -> bool:
+        return self.pgconn.status != OK
 
     def is_idle(self) -> bool:
         """Return whether no statement is running and no transaction is open."""
@@ -95,134 +109,147 @@ class PostgresConnection:
     # ── exchanges ───────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self, deadline: float, *calls: Call) -> list[Rows]:
-        """Send several calls in one pipeline. They are one transaction, unless one is open already."""
-        if len(calls) == 1:
-            return [await self.rows(deadline, calls[0][0], *calls[0][1])]
-        try:
-            if self.prepares:
-                for statement, _ in calls:
-                    if statement.name not in self._prepared:
-                        await self._prepare(statement, deadline)
-            return await self._run_pipeline(calls, deadline)
-        except psycopg.Error as error:
-            raise self._connection_lost(error) from error
+        """Send the calls in one round trip. They are one transaction, unless one is open already."""
+        with self._exchange(deadline):
+            if len(calls) == 1:
+                return [await _rows_of(await self._execute(*calls[0]))]
+            async with self._pipelined():
+                cursors = [await self._execute(*call) for call in calls]
+            return [await _rows_of(cursor) for cursor in cursors]
 
     async def rows(self, deadline: float, statement: Statement, *values: Any) -> Rows:
         """Execute one statement and return its rows."""
-        try:
-            if self.prepares and statement.name not in self._prepared:
-                await self._prepare(statement, deadline)
-            self._send(statement, values)
-            return self._rows(statement, _check(await self._read_result(deadline)))
-        except psycopg.Error as error:
-            raise self._connection_lost(error) from error
-
-    async def command(self, text: str, deadline: float) -> None:
-        """Execute a command without parameters and rows, such as BEGIN."""
-        try:
-            self.pgconn.send_query(text.encode())
-            await self._checked_result(deadline)
-        except psycopg.Error as error:
-            raise self._connection_lost(error) from error
+        return (await self.run(deadline, (statement, values)))[0]
 
     async def query(self, text: str, deadline: float, *values: Any) -> Rows:
         """Execute a statement that is used once or rarely, without preparing it."""
         prepares, self.prepares = self.prepares, False
-        statement = Statement(text)
         try:
-            return await self.rows(deadline, statement, *values)
+            return await self.rows(deadline, Statement(text), *values)
         finally:
             self.prepares = prepares
-            self._readers.pop(statement.name, None)
 
-    async def _prepare(self, statement: Statement, deadline: float) -> None:
-        self.pgconn.send_prepare(statement.name, statement.raw)
-        await self._checked_result(deadline)
-        self._prepared.add(statement.name)
+    async def command(self, text: str, deadline: float) -> None:
+        """Execute a command without parameters and rows, such as BEGIN."""
+        with self._exchange(deadline):
+            await resolved(self.cursor_type(self).execute(text.encode(), prepare=False))
 
-    def _send(self, statement: Statement, values: Sequence[Any]) -> None:
+    async def _execute(self, statement: Statement, values: Sequence[Any]) -> Any:
+        cursor = self.cursor_type(self)
         parameters = statement.encode(values)
-        if self.prepares:
-            self.pgconn.send_query_prepared(statement.name, parameters, statement.formats, BINARY)
-        else:
-            self.pgconn.send_query_params(statement.raw, parameters, None, statement.formats, BINARY)
+        await resolved(cursor.execute(statement.raw, parameters, prepare=self.prepares, binary=True))
+        return cursor
 
-    async def _run_pipeline(self, calls: Sequence[Call], deadline: float) -> list[Rows]:
-        self.pgconn.enter_pipeline_mode()
-        for statement, values in calls:
-            self._send(statement, values)
-        self.pgconn.pipeline_sync()
-        await self._flush(deadline)
-        results = [await self._read_result(deadline) for _ in calls]
-        await self._read_sync(deadline)  # the sync point: everything is committed, or nothing
-        self.pgconn.exit_pipeline_mode()
-        for result in results:
-            _check(result)
-        return [self._rows(statement, result) for (statement, _), result in zip(calls, results, strict=True)]
+    def _pipelined(self) -> AbstractAsyncContextManager[None]:
+        raise NotImplementedError
 
-    async def _checked_result(self, deadline: float) -> PGresult:
-        return _check(await self._read_result(deadline))
+    async def _wait_for(self, exchange: PQGen[T]) -> T:
+        """Run psycopg's side of an exchange, which yields whenever it has to wait for the socket."""
+        socket = self.pgconn.socket
+        try:
+            wanted = next(exchange)
+            while True:
+                writing = bool(wanted & Wait.W)
+                remaining = self.deadline - time.monotonic()
+                if remaining <= 0 or not await self.runtime.wait_for_socket(socket, writing=writing, seconds=remaining):
+                    raise StoreUnavailable(  # noqa: TRY301 (the handler below closes the connection)
+                        f"{self.name}: no answer within the timeout of this call", hint="the same call may be repeated"
+                    )
+                wanted = exchange.send(Ready.RW if writing else Ready.R)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        except psycopg.Error:  # an error of the server, or psycopg has noticed that the connection broke
+            raise
+        except BaseException as error:
+            self.abort()
+            with suppress(psycopg.Error, type(error)):
+                exchange.throw(error)  # let psycopg clean up, on the closed connection
+            raise
 
-    async def _read_result(self, deadline: float) -> PGresult:
-        pgconn = self.pgconn
-        if pgconn.flush():
-            await self._flush(deadline)
-        last: PGresult | None = None
-        while True:
-            while pgconn.is_busy():
-                await self._wait(deadline)
-                pgconn.consume_input()
-            result = pgconn.get_result()
-            if result is None:
-                break
-            if last is None or last.status in (TUPLES, COMMAND):  # keep the first error: it is the meaningful one
-                last = result
-        if last is None:
-            raise psycopg.OperationalError("the server sent no result")
-        return last
-
-    async def _flush(self, deadline: float) -> None:
-        while self.pgconn.flush():
-            await self._wait(deadline, writing=True)
-            self.pgconn.consume_input()
-
-    async def _read_sync(self, deadline: float) -> PGresult | None:
-        pgconn = self.pgconn
-        while pgconn.is_busy():
-            await self._wait(deadline)
-            pgconn.consume_input()
-        return pgconn.get_result()
-
-    async def _wait(self, deadline: float, *, writing: bool = False) -> None:
-        remaining = deadline - time.monotonic()
-        if remaining <= 0 or not await self.runtime.wait_for_socket(
-            self.pgconn.socket, writing=writing, seconds=remaining
-        ):
+    @contextmanager
+    def _exchange(self, deadline: float) -> Iterator[None]:
+        """Set the deadline of the exchange in this block, and translate its errors."""
+        self.deadline = deadline
+        try:
+            yield
+        except psycopg.Error as error:
+            if error.sqlstate is not None:
+                raise PostgresRefused(error.sqlstate, error.diag.message_primary or str(error)) from error
+            if not (self.is_closed() or isinstance(error, psycopg.OperationalError)):
+                raise  # a mistake of ours
             raise StoreUnavailable(
-                f"{self.name}: no answer within the timeout of this call", hint="the same call may be repeated"
-            )
-
-    def _rows(self, statement: Statement, result: PGresult) -> Rows:
-        """Return the rows. For a command that returns none: one row with the number of rows that it wrote."""
-        reader = self._readers.get(statement.name)
-        if reader is None or reader.width != result.nfields:
-            if result.status == COMMAND:
-                return [(result.command_tuples,)]
-            reader = self._readers[statement.name] = PostgresRowReader(result)
-        return reader.rows(result)
-
-    def _connection_lost(self, error: psycopg.Error) -> StoreUnavailable:
-        return StoreUnavailable(
-            f"{self.name}: the connection broke: {str(error).strip()}", hint="the same call may be repeated"
-        )
+                f"{self.name}: the connection broke: {str(error).strip()}", hint="the same call may be repeated"
+            ) from error
 
 
-def _check(result: PGresult) -> PGresult:
-    """Return the result, or raise PostgresRefused if the server answered with an error."""
-    if result.status in (TUPLES, COMMAND):
-        return result
-    code = result.error_field(pq.DiagnosticField.SQLSTATE)
-    if result.status == ABORTED or code is None:
-        raise psycopg.OperationalError(result.get_error_message() or "aborted")
-    message = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b""
-    raise PostgresRefused(code.decode(), message.decode("utf-8", "replace"))
+async def _rows_of(cursor: Any) -> Rows:
+    """Return the rows. For a command that returns none: one row with the number of rows that it wrote."""
+    if cursor.description is None:
+        return [(cursor.rowcount,)]
+    rows: Rows = await resolved(cursor.fetchall())
+    return rows
+
+
+class SyncPostgresConnection(PostgresConnection, psycopg.Connection[Row]):
+    """A connection for threads. Its coroutines never suspend."""
+
+    cursor_type = psycopg.RawCursor
+
+    @classmethod
+    def connect(cls, conninfo: str = "", *, setup: ConnectionSetup, **settings: Any) -> SyncPostgresConnection:  # type: ignore[override]
+        connection = None
+        try:
+            connection = super().connect(conninfo, **settings)
+            _run_blocking(setup.set_up(connection))
+        except BaseException as error:
+            _discard(connection, error, setup)
+            raise
+        return connection
+
+    def wait(self, gen: PQGen[T], *_: Any, **__: Any) -> T:
+        return _run_blocking(self._wait_for(gen))
+
+    @asynccontextmanager
+    async def _pipelined(self) -> AsyncIterator[None]:
+        with self.pipeline():
+            yield
+
+
+class AsyncPostgresConnection(PostgresConnection, psycopg.AsyncConnection[Row]):
+    """A connection for one event loop."""
+
+    cursor_type = psycopg.AsyncRawCursor
+
+    @classmethod
+    async def connect(cls, conninfo: str = "", *, setup: ConnectionSetup, **settings: Any) -> AsyncPostgresConnection:  # type: ignore[override]
+        connection = None
+        try:
+            connection = await super().connect(conninfo, **settings)
+            await setup.set_up(connection)
+        except BaseException as error:
+            _discard(connection, error, setup)
+            raise
+        return connection
+
+    async def wait(self, gen: PQGen[T], *_: Any, **__: Any) -> T:
+        return await self._wait_for(gen)
+
+    @asynccontextmanager
+    async def _pipelined(self) -> AsyncIterator[None]:
+        async with self.pipeline():
+            yield
+
+
+def _discard(connection: PostgresConnection | None, error: BaseException, setup: ConnectionSetup) -> None:
+    if connection is not None:
+        connection.abort()
+    setup.connect_failed(error)
+
+
+def _run_blocking(call: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never suspends."""
+    try:
+        call.send(None)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    raise AssertionError("a sync exchange suspended")

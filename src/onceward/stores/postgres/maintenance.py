@@ -18,9 +18,8 @@ from onceward.protocol.requests import Answer, AnySettlement, ExpectedRecord, Ve
 from onceward.stores.sql import COLUMNS, Row, record_from_row, record_or_stub, records_from_rows
 
 from . import schema
-from .connection import PostgresConnection
+from .connection import PostgresConnection, Rows
 from .errors import PostgresRefused
-from .row_reader import Rows
 from .statements import NOW, Statement
 from .table import PostgresTable, RecordSnapshot, Snapshots
 
