@@ -11,7 +11,7 @@ from psycopg import pq
 from onceward.errors import ConfigurationError, StoreUnavailable
 from onceward.protocol.runtime import Runtime
 
-from .connection import AsyncPostgresConnection, Rows, SyncPostgresConnection
+from .connection import PostgresConnection, Rows
 from .errors import PostgresRefused
 from .statements import Statement
 from .values import escape, unescape
@@ -41,8 +41,8 @@ class PsycopgChannel:
         if connection.closed:
             raise ConfigurationError("this connection is closed", hint="join it while it is open")
         self._caller_connection = connection
-        ours = AsyncPostgresConnection if runtime.supports_cancellation else SyncPostgresConnection
-        self._connection = ours.over(connection.pgconn, runtime, YOUR_TRANSACTION)
+        self._connection = PostgresConnection(connection.pgconn, runtime, YOUR_TRANSACTION)
+        self._connection.prepares = False
         if connection.pgconn.pipeline_status != pq.PipelineStatus.OFF:
             raise ConfigurationError("this connection is in pipeline mode", hint="leave the pipeline first")
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
+import psycopg
 import psycopg_pool
 
 from onceward.errors import StoreNotSetUp
 from onceward.protocol.runtime import Runtime
 
-from .connection import SETTINGS, AsyncPostgresConnection, PostgresConnection, SyncPostgresConnection, resolved
+from .connection import PostgresConnection
 from .errors import PostgresRefused
 
 SESSION_SETTINGS: Final = (
@@ -40,6 +41,33 @@ NAME: Final = "onceward"
 """The name of our pools in psycopg's messages."""
 
 
+class SyncDriverConnection(psycopg.Connection[Any]):
+    """A connection in a pool for threads."""
+
+    ours: PostgresConnection
+
+    @classmethod
+    def connect(cls, conninfo: str = "", *, pool: DriverPool, **settings: Any) -> SyncDriverConnection:  # type: ignore[override]
+        with pool.watching_errors():
+            connection = super().connect(conninfo, **settings)
+            with suppress(StopIteration):  # the coroutine of a sync runtime never suspends
+                pool.set_up(connection).send(None)
+            return connection
+
+
+class AsyncDriverConnection(psycopg.AsyncConnection[Any]):
+    """A connection in a pool for an event loop."""
+
+    ours: PostgresConnection
+
+    @classmethod
+    async def connect(cls, conninfo: str = "", *, pool: DriverPool, **settings: Any) -> AsyncDriverConnection:  # type: ignore[override]
+        with pool.watching_errors():
+            connection = await super().connect(conninfo, **settings)
+            await pool.set_up(connection)
+            return connection
+
+
 class DriverPool:
     """At most `size` connections. `on_connect` is called with each connection, or with the error."""
 
@@ -51,7 +79,7 @@ class DriverPool:
         size: int,
         *,
         prepares: bool | None,
-        on_connect: Callable[[BaseException | None], None],
+        on_connect: Callable[[Exception | None], None],
     ) -> None:
         self.runtime = runtime
         self._name = name
@@ -60,10 +88,10 @@ class DriverPool:
         self._prepares = prepares
         self._on_connect = on_connect
         self._connections: tuple[PostgresConnection, ...] = ()  # replaced as a whole: other threads may read it
-        self.error: BaseException | None = None
+        self.error: Exception | None = None
         self.failed_at = 0.0
         settings: Any = {
-            "kwargs": {**SETTINGS, "setup": self},
+            "kwargs": {"autocommit": True, "pool": self},
             "min_size": 0,
             "max_size": size,
             "open": False,
@@ -73,26 +101,30 @@ class DriverPool:
         }
         self._pool: Any
         if self._loop is None:
-            self._pool = psycopg_pool.ConnectionPool(conninfo, connection_class=SyncPostgresConnection, **settings)
+            self._pool = psycopg_pool.ConnectionPool(conninfo, connection_class=SyncDriverConnection, **settings)
         else:
-            self._pool = psycopg_pool.AsyncConnectionPool(
-                conninfo, connection_class=AsyncPostgresConnection, **settings
-            )
+            self._pool = psycopg_pool.AsyncConnectionPool(conninfo, connection_class=AsyncDriverConnection, **settings)
 
     async def open(self) -> None:
         """Open the pool. May be called several times."""
-        await resolved(self._pool.open())
+        if self._pool.closed:
+            await self._result(self._pool.open())
+
+    async def _result(self, called: Any) -> Any:
+        """Return the result of a call of psycopg's pool, which is sync or async."""
+        return called if self._loop is None else await called
 
     async def get(self, timeout: float) -> PostgresConnection:
         """Return a connection. Raise psycopg's PoolTimeout or PoolClosed."""
         await self._limit_growth()
-        connection = self._pool.getconn(timeout)
+        called = self._pool.getconn(timeout)
         # psycopg's timeout needs a task, and batches are not sent in one.
-        return connection if self._loop is None else await asyncio.ensure_future(connection)  # type: ignore[no-any-return]
+        driver = called if self._loop is None else await asyncio.ensure_future(called)
+        return driver.ours  # type: ignore[no-any-return]
 
     async def put(self, connection: PostgresConnection) -> None:
         """Take a connection back. The pool replaces it if it is closed."""
-        await resolved(self._pool.putconn(connection))
+        await self._result(self._pool.putconn(connection.driver))
 
     def open_connections(self) -> tuple[PostgresConnection, ...]:
         return tuple(one for one in self._connections if not one.is_closed())
@@ -102,17 +134,24 @@ class DriverPool:
         is_refused = time.monotonic() < self.failed_at + GROW_PAUSE
         limit = (len(self.open_connections()) or self._size) if is_refused else self._size
         if limit != self._pool.max_size:
-            await resolved(self._pool.resize(0, limit))
+            await self._result(self._pool.resize(0, limit))
 
     # ── new connections ─────────────────────────────────────────────────────────────────────────────────────────
 
-    async def set_up(self, connection: PostgresConnection) -> None:
-        """Check the encoding and set the session's settings.
+    async def set_up(self, driver: SyncDriverConnection | AsyncDriverConnection) -> None:
+        """Check the encoding and set the session's settings."""
+        connection = driver.ours = PostgresConnection(driver.pgconn, self.runtime, self._name)
+        connection.pool, connection.driver = self, driver
+        try:
+            await self._configure(connection, time.monotonic() + SET_UP_TIMEOUT)
+        except BaseException:
+            connection.close()
+            raise
+        self._connections = (*self.open_connections(), connection)
+        self._on_connect(None)
 
-        A pooler reports a made-up process id. Then no state may be left on the server connection.
-        """
-        connection.name, connection.runtime, connection.pool = self._name, self.runtime, self
-        deadline = time.monotonic() + SET_UP_TIMEOUT
+    async def _configure(self, connection: PostgresConnection, deadline: float) -> None:
+        """Configure the session. A pooler, which shares it with others, is recognised by a made-up process id."""
         statement = "SELECT pg_backend_pid(), current_setting('server_encoding')"
         [(pid, encoding)] = await connection.query(statement, deadline)
         if encoding != "UTF8":
@@ -126,12 +165,15 @@ class DriverPool:
             if connection.pgconn.server_version >= VERSION_14:
                 with suppress(PostgresRefused):
                     await connection.command(DETECT_DISCONNECT, deadline)
-        self._connections = (*self.open_connections(), connection)
-        self._on_connect(None)
 
-    def connect_failed(self, error: BaseException) -> None:
-        self.error, self.failed_at = error, time.monotonic()
-        self._on_connect(error)
+    @contextmanager
+    def watching_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self.error, self.failed_at = error, time.monotonic()
+            self._on_connect(error)
+            raise
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -142,7 +184,7 @@ class DriverPool:
         """Close the pool and its idle connections. A connection in use is closed when it is put back."""
         with suppress(RuntimeError):  # no event loop is running here
             if self._loop is None or self._loop is asyncio.get_running_loop():
-                await resolved(self._pool.close(CLOSE_TIMEOUT))
+                await self._result(self._pool.close(CLOSE_TIMEOUT))
                 return
         self.abandon()
 
@@ -150,7 +192,7 @@ class DriverPool:
         """Close the idle connections of a pool whose event loop is not running here."""
         for connection in self._connections:
             if connection.is_idle():
-                connection.abort()
+                connection.close()
 
 
 class OtherPools(logging.Filter):
@@ -158,7 +200,9 @@ class OtherPools(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         arguments = record.args if isinstance(record.args, tuple) else ()
-        return not any(one == NAME or isinstance(one, PostgresConnection) for one in arguments)
+        return not any(
+            one == NAME or isinstance(one, SyncDriverConnection | AsyncDriverConnection) for one in arguments
+        )
 
 
 logging.getLogger("psycopg.pool").addFilter(OtherPools())

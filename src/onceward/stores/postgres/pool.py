@@ -19,7 +19,7 @@ from psycopg_pool import PoolClosed, PoolTimeout
 from onceward.errors import StoreError, StoreUnavailable
 from onceward.protocol.runtime import Runtime
 
-from .connection import OK, PostgresConnection
+from .connection import PostgresConnection
 from .driver_pool import DriverPool
 from .errors import PostgresRefused, explain, explain_connect_error
 
@@ -92,9 +92,9 @@ class Pool:
     async def release(self, connection: PostgresConnection) -> None:
         """Return the connection to its pool. It is closed if it was left in the middle of an exchange."""
         if not connection.is_idle() or self._closed:
-            if connection.pgconn.status != OK:
+            if connection.is_closed():
                 self._log_outage(connection.pgconn.get_error_message().strip())
-            connection.abort()
+            connection.close()
         await connection.pool.put(connection)
 
     async def _pool_for(self, runtime: Runtime) -> DriverPool:
@@ -124,7 +124,7 @@ class Pool:
 
     # ── outages ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _on_connect(self, error: BaseException | None) -> None:
+    def _on_connect(self, error: Exception | None) -> None:
         if error is None:
             self._has_connected = True
             if self._outage_logged:
@@ -142,7 +142,7 @@ class Pool:
             message = "connection lost, will reconnect" if self._has_connected else "cannot connect yet, will retry"
             logger.warning("%s: %s: %s", self._name, message, reason)
 
-    def _explain(self, error: BaseException) -> StoreError:
+    def _explain(self, error: Exception) -> StoreError:
         """Return our error for a connection that could not be opened or set up."""
         if isinstance(error, StoreError):
             return type(error)(str(error))  # a new one: several calls may raise it

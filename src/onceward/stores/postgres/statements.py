@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -12,13 +13,13 @@ from onceward.protocol.record import READER
 from onceward.stores.sql import COLUMNS, FIELDS
 
 from .rows import TYPES
-from .values import ENCODERS, Encode, Parameter
+from .values import ENCODERS, Encode
 
 NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 """The server's clock in µs since 1970 at this moment: now() would be the start of the transaction."""
 
 _PARAMETER = re.compile(r"\$(\d+)::(\w+(?:\[\])?)")
-_NAMES: Final = ("claim", "complete", "renew", "read", "lock", "write", "delete", "purgeable", "counts",
+_NAMES: Final = ("claim", "claim_one", "complete", "renew", "read", "lock", "write", "delete", "purgeable", "counts",
                  "audit_insert", "audit_raise_count", "audit_purge", "advisory_lock", "insert_one", "notify",
                  "latest", "latest_lookup", "latest_lock", "latest_upsert", "latest_update", "latest_insert_marks",
                  "latest_expire", "latest_entities", "latest_marks", "counters_read", "counters_save",
@@ -28,19 +29,18 @@ _NAMES: Final = ("claim", "complete", "renew", "read", "lock", "write", "delete"
 class Statement:
     """One statement: its text, and the encoders of its parameters."""
 
-    __slots__ = ("encoders", "raw", "text")
+    __slots__ = ("encoders", "name", "raw", "text")
 
     def __init__(self, text: str) -> None:
         types = {int(number): kind for number, kind in _PARAMETER.findall(text)}
         self.text = text
         self.raw = text.encode()
         self.encoders: list[Encode] = [ENCODERS[types[number]] for number in range(1, len(types) + 1)]
+        # Named by content: behind a pooler, another version of Onceward may find a statement that we prepared.
+        self.name = b"onceward_" + hashlib.sha256(self.raw).hexdigest()[:24].encode()
 
-    def encode(self, values: Sequence[Any]) -> list[Parameter | None]:
-        return [
-            None if value is None else Parameter(encode(value))
-            for encode, value in zip(self.encoders, values, strict=True)
-        ]
+    def encode(self, values: Sequence[Any]) -> list[bytes | None]:
+        return [None if value is None else encode(value) for encode, value in zip(self.encoders, values, strict=True)]
 
 
 class Statements:
@@ -52,6 +52,7 @@ class Statements:
             setattr(self, name, Statement(self.fill(_text(f"statements/{name}.sql"))))
 
     claim: Statement
+    claim_one: Statement
     complete: Statement
     renew: Statement
     read: Statement

@@ -21,9 +21,9 @@ from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Answer, AnyRequest, ClaimRequest, Complete, Renewal, Verdict
 from onceward.stores.sql import record_from_row
 
-from .batches import claim_values, complete_values, group_by_kind, renew_values
+from .batches import claim_values, complete_values, group_by_kind, has_plain_lease, renew_values
 from .connection import Call, PostgresConnection, Rows
-from .rows import columns_of
+from .rows import columns_of, json_text
 from .statements import Statements
 
 OK = Verdict.OK
@@ -73,6 +73,10 @@ class PostgresTable:
     ) -> list[Answer]:
         """Apply claims, renewals and settlements, at most one per key."""
         answers: Answers = {}
+        if len(requests) == 1 and type(requests[0]) is ClaimRequest:
+            answer = await self._claim_one(connection, requests[0], now, deadline)
+            if answer is not None:
+                return [answer]
         pending = sorted(requests, key=_by_id)
         pause = MIN_PAUSE
         while True:
@@ -88,6 +92,29 @@ class PostgresTable:
                 )
             await connection.runtime.sleep(pause * (0.5 + connection.runtime.jitter() / 2))
             pause = min(pause * 2, MAX_PAUSE)
+
+    # ── a single claim ──────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _claim_one(
+        self, connection: PostgresConnection, request: ClaimRequest, now: int | None, deadline: float
+    ) -> Answer | None:
+        """Return the answer if `claim_one` can give it, as for most calls; else None."""
+        if not has_plain_lease(request):
+            return None
+        [row] = await connection.rows(
+            deadline, self.statements.claim_one, now, request.id, request.scope, request.key, request.nonce,
+            request.lease, request.fingerprint, json_text(request.arguments), request.after_crash._value_,
+            request.max_attempts, request.owner, json_text(request.note), self.lock_of(request.id),
+        )  # fmt: skip
+        server_now, inserted, version = row[:3]
+        if inserted:
+            record, verdict = acquire_new_cycle(None, request, server_now)
+            return Answer(verdict, record, server_now)
+        if version is None:
+            return None
+        before = record_from_row(row[3:])
+        record, verdict = transitions.claim(before, request, server_now)
+        return Answer(verdict, record, server_now) if record is before else None
 
     # ── one statement per kind ──────────────────────────────────────────────────────────────────────────────────
 
