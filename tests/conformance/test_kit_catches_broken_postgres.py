@@ -13,7 +13,7 @@ from onceward.stores.postgres import PostgresStore
 from onceward.stores.postgres.statements import Statement, Statements, statements
 from onceward.stores.postgres.table import PostgresTable
 from onceward.testing.conformance import StoreConformance
-from tests.conformance.test_postgres import Hooks
+from tests.conformance.test_postgres import Hooks, InBatches
 
 WITHOUT = ""
 
@@ -23,6 +23,18 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
         "ON CONFLICT (id) DO NOTHING",
         "ON CONFLICT (id) DO UPDATE SET nonce = excluded.nonce, token = excluded.token",
         "of_many_claimants_of_one_key_exactly_one_acquires",
+    ),
+    "a single claim that overwrites another claim": (
+        "claim_one",
+        "ON CONFLICT (id) DO NOTHING",
+        "ON CONFLICT (id) DO UPDATE SET nonce = excluded.nonce, token = excluded.token",
+        "of_many_claimants_of_one_key_exactly_one_acquires",
+    ),
+    "a single claim that counts no attempt": (
+        "claim_one",
+        "$5::bytea, now, 1,",
+        "$5::bytea, now, 0,",
+        "answers_match_the_database",
     ),
     "a claim whose token is not the time": (
         "claim",
@@ -52,13 +64,13 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
         "complete",
         "AND mine.state = asked.state",
         "AND mine.state IN (asked.state, 'COMPLETED')",
-        "completions_with_omit_record_follow_the_same_rules",
+        "a_completion_needs_the_owner_and_the_same_result",
     ),
     "a completion of a released record": (
         "complete",
         "AND NOT mine.released",
         WITHOUT,
-        "completions_with_omit_record_follow_the_same_rules",
+        "a_completion_needs_the_owner_and_the_same_result",
     ),
     "a completion whose window ends immediately": (
         "complete",
@@ -179,7 +191,8 @@ class Broken(Hooks, StoreConformance):
 
     def open(self, directory: Path, clock: Clock) -> PostgresStore:
         store = super().open(directory, clock)
-        store._table = PostgresTable(self.with_bug(store._table.statements), store._table._salt)
+        kind = PostgresTable if self.wrong[0] == "claim_one" else InBatches
+        store._table = kind(self.with_bug(store._table.statements), store._table._salt)
         return store
 
     def with_bug(self, sound: Statements) -> Statements:

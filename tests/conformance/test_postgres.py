@@ -10,6 +10,7 @@ from psycopg.rows import dict_row
 
 from onceward.protocol.ports import Clock
 from onceward.stores.postgres import PostgresStore
+from onceward.stores.postgres.table import PostgresTable
 from onceward.testing.clock import FakeClock
 from onceward.testing.conformance import StoreConformance, StoreFactory
 from onceward.testing.conformance.fencing import FencingChecks
@@ -21,14 +22,24 @@ IN_ANOTHER_SHAPE = {"arguments", "note"}
 SOAKING = os.environ.get("ONCEWARD_HYPOTHESIS_PROFILE") == "soak"
 
 
+class InBatches(PostgresTable):
+    """Handles a single claim as a batch of one."""
+
+    async def _claim_one(self, *_: object) -> None:
+        return None
+
+
 class Hooks(StoreFactory):
     """Hooks that query the server directly, not through the store or a pooler."""
 
     url = postgres.URL
+    table: type[PostgresTable] = PostgresTable
 
     def open(self, directory: Path, clock: Clock) -> PostgresStore:
         theirs = clock if isinstance(clock, FakeClock) else None  # else the server's own clock
-        return PostgresStore(os.environ[self.url], schema=schema_of(directory), migrate=True, clock=theirs)
+        store = PostgresStore(os.environ[self.url], schema=schema_of(directory), migrate=True, clock=theirs)
+        store._table = self.table(store._table.statements, store._table._salt)
+        return store
 
     def raw(self, directory: Path, id: bytes) -> Mapping[str, object] | None:
         cursor = past_the_store().cursor(row_factory=dict_row)
@@ -63,6 +74,7 @@ class TestPostgresStoreBehindPgBouncer(Hooks, StoreConformance):
     """Each transaction on another connection of the server, and no prepared statements."""
 
     url = pgbouncer.URL
+    table = InBatches
     examples = None if SOAKING else 10
 
 

@@ -69,7 +69,7 @@ def claim_values(
 
 
 def complete_values(completions: Sequence[Complete], now: int | None) -> list[Any]:
-    ids, tokens, nonces, results, digests, stored, validities, *_ = zip(*map(astuple, completions), strict=True)
+    ids, tokens, nonces, results, digests, stored, validities, _ = zip(*map(astuple, completions), strict=True)
     return [
         now,
         ids,
