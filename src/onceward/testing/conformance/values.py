@@ -194,7 +194,7 @@ class ValueChecks(StoreFactory):
         held = await caller.acquire(max_attempts=2**31 - 1)
         validity = Validity(until=END_OF_9999, slide=3_000 * 365 * DAY + 1)
         settled = Complete(held.id, held.token, held.nonce, result=b"", validity=validity)
-        expect(await caller.settle(settled), Verdict.OK)
+        assert_equal((await caller.settle(settled)).verdict, Verdict.OK, "a completion by the owner")
         seen = await caller.record()
         numbers = (seen.valid_until, seen.slide, seen.max_attempts, seen.token)
         assert_equal(
