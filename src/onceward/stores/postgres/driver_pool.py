@@ -118,9 +118,9 @@ class DriverPool:
         """Return a connection. Raise psycopg's PoolTimeout or PoolClosed."""
         await self._limit_growth()
         called = self._pool.getconn(timeout)
-        # psycopg's timeout needs a task, and batches are not sent in one.
-        driver = called if self._loop is None else await asyncio.ensure_future(called)
-        return driver.ours  # type: ignore[no-any-return]
+        if self._loop is not None and asyncio.current_task() is None:
+            called = asyncio.ensure_future(called)  # psycopg's timeout needs a task, and batches are not sent in one
+        return (await self._result(called)).ours  # type: ignore[no-any-return]
 
     async def put(self, connection: PostgresConnection) -> None:
         """Take a connection back. The pool replaces it if it is closed."""
