@@ -26,7 +26,7 @@ from tests.unit.batcher_calls import until
 
 __all__ = ["store"]  # fixture, re-exported so that pytest finds it
 
-NOBODY = "postgresql://nobody@127.0.0.1:9/nothing"
+NO_SERVER = "postgresql://me@127.0.0.1:9/db"
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def connections_named(name: str) -> int:
 
 
 def test_a_call_without_a_server_fails_long_before_its_timeout() -> None:
-    with Once(NOBODY, lease="60s") as once:
+    with Once(NO_SERVER, lease="60s") as once:
         for _ in range(3):
             begun = time.monotonic()
             with pytest.raises(StoreUnavailable, match="cannot connect"):
@@ -102,7 +102,9 @@ def test_after_a_failed_opening_the_next_one_works(own_postgres: Postgres) -> No
 # ── interrupted calls ──
 
 
-async def test_a_cancelled_exchange_closes_its_connection_and_the_pool_replaces_it(narrow: PostgresStore) -> None:
+async def test_a_cancelled_exchange_closes_its_connection_and_the_pool_replaces_it(
+    narrow: PostgresStore, caplog: pytest.LogCaptureFixture
+) -> None:
     await narrow.open(AsyncioRuntime())
     for _ in range(5):
         sleeping = asyncio.ensure_future(narrow._run(10, sleep_on_the_server))
@@ -111,6 +113,7 @@ async def test_a_cancelled_exchange_closes_its_connection_and_the_pool_replaces_
         with pytest.raises(asyncio.CancelledError):
             await sleeping
         assert (await narrow.read([id_of("key")], timeout=5))[0].verdict is Verdict.ABSENT
+    assert not [one for one in caplog.records if one.name == "onceward.postgres"], "a cancellation is no outage"
     await narrow.close()
 
 
@@ -152,7 +155,7 @@ def test_one_store_serves_several_event_loops_and_closes_the_connections_of_thos
 def test_an_outage_is_not_logged_again_by_the_driver_but_messages_about_other_pools_are_kept(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with caplog.at_level(logging.INFO), Once(NOBODY) as once:
+    with caplog.at_level(logging.INFO), Once(NO_SERVER) as once:
         for _ in range(2):
             with pytest.raises(StoreUnavailable):
                 once.run("key", lambda: None)
@@ -160,7 +163,7 @@ def test_an_outage_is_not_logged_again_by_the_driver_but_messages_about_other_po
         assert len(ours) == 1
         assert not [one for one in caplog.records if one.name == "psycopg.pool" and one.levelno >= logging.WARNING]
         with (
-            psycopg_pool.ConnectionPool(NOBODY, min_size=1, name="theirs", open=True) as theirs,
+            psycopg_pool.ConnectionPool(NO_SERVER, min_size=1, name="theirs", open=True) as theirs,
             pytest.raises(psycopg_pool.PoolTimeout),
         ):
             theirs.getconn(timeout=0.5)

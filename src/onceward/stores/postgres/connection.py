@@ -4,8 +4,9 @@ psycopg connects, sends and reads; the runtime waits for the socket, so the same
 A deadline, cancellation or signal may interrupt an exchange. The connection then has an unread reply, and is closed.
 The server notices that within a second and cancels the statement.
 
-Statements are sent through `pgconn`, psycopg's interface to libpq, and not through its cursors. Cursors have no
-deadline, and cost MEASURED.
+Statements are sent through `pgconn`, psycopg's interface to libpq, and not through its cursors. Those have no deadline,
+and cost more: with `RawCursor` and prepared binary statements, a lone replay took 1.34 × the client's CPU time (250 µs
+instead of 186 µs) and 1.2 × as long; 64 tasks took up to 1.1 × as long.
 """
 
 from __future__ import annotations
@@ -45,6 +46,9 @@ class PostgresConnection:
     prepares = True
     """False behind a pooler that hands each transaction to another server connection."""
 
+    lost = ""
+    """Why the connection broke, if it did. An exchange that was interrupted here did not lose it."""
+
     pool: Any = None
     """The pool that it belongs to, and psycopg's connection there."""
     driver: Any = None
@@ -75,9 +79,9 @@ class PostgresConnection:
         """Return whether an idle connection is still usable. A server that has gone left a message or closed it."""
         try:
             self.pgconn.consume_input()
-        except psycopg.Error:
-            return False
-        return self.pgconn.status == OK
+        except psycopg.Error as error:
+            self.lost = str(error).strip()
+        return not self.is_closed()
 
     # ── exchanges ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -176,8 +180,9 @@ class PostgresConnection:
         try:
             yield
         except psycopg.Error as error:
+            self.lost = str(error).strip()
             raise StoreUnavailable(
-                f"{self.name}: the connection broke: {str(error).strip()}", hint="the same call may be repeated"
+                f"{self.name}: the connection broke: {self.lost}", hint="the same call may be repeated"
             ) from error
 
 

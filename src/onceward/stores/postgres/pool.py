@@ -68,8 +68,9 @@ class Pool:
         while True:
             if self._closed:
                 raise StoreUnavailable(f"{self._name} is not open", hint="open the store before you use it")
-            pool = await self._pool_for(runtime)
+            pool = self._pool_for(runtime)
             try:
+                await pool.open()
                 connection = await pool.get(min(PATIENCE, deadline - time.monotonic()))
             except PoolTimeout:
                 self._check_waiting(pool, started, deadline)
@@ -91,13 +92,13 @@ class Pool:
 
     async def release(self, connection: PostgresConnection) -> None:
         """Return the connection to its pool. It is closed if it was left in the middle of an exchange."""
+        if connection.lost:
+            self._log_outage(connection.lost)
         if not connection.is_idle() or self._closed:
-            if connection.is_closed():
-                self._log_outage(connection.pgconn.get_error_message().strip())
             connection.close()
         await connection.pool.put(connection)
 
-    async def _pool_for(self, runtime: Runtime) -> DriverPool:
+    def _pool_for(self, runtime: Runtime) -> DriverPool:
         loop = asyncio.get_running_loop() if runtime.supports_cancellation else None
         pool = self._pools.get(loop)
         if pool is None:
@@ -113,7 +114,6 @@ class Pool:
                         prepares=self.prepares,
                         on_connect=self._on_connect,
                     )
-        await pool.open()
         return pool
 
     def _forget_closed_loops(self) -> None:
