@@ -132,7 +132,7 @@ async def test_a_failed_batch_is_repeated_one_by_one_and_the_other_batch_continu
         assert len(await all_of(others[1:])) == MIN_BATCH
         with pytest.raises(StoreUnavailable, match="bad"):
             await others[0]
-        assert send.sizes() == [1, MIN_BATCH + 1, *[1] * (MIN_BATCH + 1)]
+        assert send.sizes() == [1, MIN_BATCH, *[1] * (MIN_BATCH + 1)]
 
 
 async def test_no_caller_starves_among_many_and_two_batches_in_flight_are_enough() -> None:
