@@ -14,6 +14,7 @@ import pydantic
 import pytest
 
 from onceward.errors import ResultCorrupt, UnknownCodec
+from onceward.results.declared import declared_shapes
 from onceward.results.result_type import ResultType, Unstorable
 from tests.unit.result_classes import Point
 from tests.unit.result_values import ANYTHING, exactly
@@ -142,7 +143,8 @@ def test_an_interrupt_while_rebuilding_is_not_swallowed() -> None:
             raise KeyboardInterrupt
 
     result_type = ResultType(Interrupting)
-    data = ormsgpack.packb(ormsgpack.Ext(32, ormsgpack.packb([result_type.classes[0], {"a": 1}])))
+    [name] = declared_shapes(Interrupting)
+    data = ormsgpack.packb(ormsgpack.Ext(32, ormsgpack.packb([name, {"a": 1}])))
     with pytest.raises(KeyboardInterrupt):
         result_type.decode(data)
 

@@ -294,7 +294,10 @@ class AsyncOnce(BaseClient):
         return AsyncTickBlock(self, name, scheduled_at, choices, pattern=pattern, tz=tz, rerun=rerun)
 
     async def run_schedules(self, *, on_result: OnResult | None = None) -> None:
-        """Run the declared schedules when they are due, until `stop()`. Then wait for running slots to finish."""
+        """Run the declared schedules when they are due, until `stop()`. Then wait for running slots to finish.
+
+        `on_result` is called with a `Ran` for each slot that ran in this process, and a `Missed` for skipped slots.
+        """
         await run_loop(self.engine, runners(self, on_result), AsyncWorkerPool())
 
     def saga(
@@ -317,7 +320,8 @@ class AsyncOnce(BaseClient):
     async def recover(self, *, every: Duration | None = None, on_result: OnRecovered | None = None) -> Recovery:
         """Finish interrupted calls of operations with `store_input=True` that are not redelivered. Return the counts.
 
-        It returns when nothing is due. With `every`, it repeats at that interval until `stop()`.
+        It returns when nothing is due. With `every`, it repeats at that interval until `stop()`. `on_result` is called
+        with a `Recovered` for each record that it handled, and for each pass that the store failed.
         """
         worker = sweeper(self, on_result)
         if every is None:

@@ -44,11 +44,6 @@ class ResultType:
         self._by_class = {shape.cls: shape for shape in self._by_name.values()}
         self._verify = verify
 
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The stored names of the classes that may be rebuilt."""
-        return tuple(self._by_name)
-
     def encode(self, value: Any) -> bytes:
         """Return the value as bytes, or raise `Unstorable` with the reason and the path."""
         try:

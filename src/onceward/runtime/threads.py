@@ -71,7 +71,8 @@ class ThreadRuntime:
     def gate(self) -> ThreadGate:
         return ThreadGate()
 
-    def batcher(self, send: Send, *, max_in_flight: int = 1) -> ThreadBatcher:  # noqa: ARG002 (more calls at once would only compete)
+    def batcher(self, send: Send, *, max_in_flight: int = 1) -> ThreadBatcher:  # noqa: ARG002 (see below)
+        """Return a batcher. `max_in_flight` has no effect: more calls at once would only compete."""
         return ThreadBatcher(send)
 
     async def sleep(self, seconds: float) -> None:
@@ -97,6 +98,7 @@ class ThreadRuntime:
         work: Awaitable[T],
         on_cancel: Callable[[], None] | None = None,  # noqa: ARG002 (no cancellations)
     ) -> tuple[T, BaseException | None]:
+        """Run the work. Threads are not cancelled, so `on_cancel` is never called."""
         return await work, None
 
 
