@@ -22,7 +22,7 @@ import pytest
 from onceward import AsyncOnce, Content, RecordState
 from onceward.engine.engine import YIELD_EVERY
 from onceward.keys import content, fingerprint, key
-from onceward.keys.weight import LIGHT_BYTES
+from onceward.keys.small import SMALL_BYTES
 from onceward.results.codec import Codec
 from onceward.stores import MemoryStore
 from onceward.stores.sqlite.connection import SQLiteConnection
@@ -58,8 +58,8 @@ class SizeRecorder:
 
     def heavy(self) -> set[str]:
         """Return the functions that handled something large. None of them ran on the loop's thread."""
-        assert {name for name, size in self.on_loop.items() if size > LIGHT_BYTES} == set()
-        heavy = {name for name, size in self.elsewhere.items() if size > LIGHT_BYTES}
+        assert {name for name, size in self.on_loop.items() if size > SMALL_BYTES} == set()
+        heavy = {name for name, size in self.elsewhere.items() if size > SMALL_BYTES}
         self.elsewhere.clear()
         return heavy
 

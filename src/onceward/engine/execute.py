@@ -27,7 +27,7 @@ from types import CoroutineType
 from typing import Any, NoReturn
 
 from onceward.errors import NOT_DOWN, ConfigurationError, StoreError
-from onceward.keys.weight import is_light
+from onceward.keys.small import is_small
 from onceward.protocol.outcome import Executed, Failed, Outcome, Replayed
 from onceward.protocol.policy import applied, inconclusive, not_applied
 
@@ -161,7 +161,7 @@ async def continue_run(attempt: Attempt) -> Attempt | Outcome[Any]:  # noqa: C90
                 done = record_inline(attempt, value) if engine.answer is not None else None
                 if done is not None:
                     return done
-        if attempt.raised is not None or not (attempt.is_simple and is_light(attempt.result)):
+        if attempt.raised is not None or not (attempt.is_simple and is_small(attempt.result)):
             return await settle_outcome(attempt)
         try:
             completion = attempt.settlement(job.codec.encode(attempt.result, attempt.key.id))

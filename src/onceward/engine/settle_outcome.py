@@ -6,7 +6,7 @@ from types import CoroutineType
 from typing import Any
 
 from onceward.errors import ClaimError, ConfigurationError, StoreError
-from onceward.keys.weight import is_light
+from onceward.keys.small import is_small
 from onceward.protocol.capabilities import JoinedStore, RemembersCommits
 from onceward.protocol.outcome import Executed, Failed, Outcome, Parked, Unknown
 from onceward.protocol.policy import SECOND, Policy, applied, inconclusive, not_applied
@@ -23,7 +23,7 @@ def record_inline(attempt: Attempt, value: Any) -> Attempt | Outcome[Any] | None
     """Record what the handler returned and return the attempt. None: that would have to wait."""
     attempt.result = value
     answer_to = attempt.engine.answer
-    if answer_to is None or not attempt.is_simple or not (value is None or is_light(value)):
+    if answer_to is None or not attempt.is_simple or not (value is None or is_small(value)):
         return None
     attempt.settling = True  # if this is interrupted, `settle_interrupted` sends the same settlement again
     try:

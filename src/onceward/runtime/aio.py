@@ -14,7 +14,6 @@ from threading import get_ident
 from types import CoroutineType
 from typing import Any, TypeVar
 
-from onceward.keys.pace import share
 from onceward.protocol.requests import Answer
 from onceward.protocol.runtime import Send
 
@@ -238,27 +237,8 @@ class AsyncWorkerPool:
             await asyncio.wait(self._tasks)
 
 
-class YieldPoint:
-    """Sleeps briefly now and then in a long computation, so that other threads, like the loop's, can run."""
-
-    __slots__ = ("_due",)
-
-    def __init__(self) -> None:
-        self._due = time.monotonic() + _PAUSE_INTERVAL
-
-    def __call__(self) -> None:
-        if time.monotonic() >= self._due:
-            time.sleep(_PAUSE)
-            self._due = time.monotonic() + _PAUSE_INTERVAL
-
-
-_PAUSE_INTERVAL = 0.001
-_PAUSE = 0.000_05  # not 0: the other thread needs time to wake up
-
-
 def _call_catching(call: Callable[..., T], *arguments: Any) -> tuple[T, None] | tuple[Any, Exception]:
     """Call it and return its error as a value: a future cannot raise StopIteration, and would never be done."""
-    share(YieldPoint())  # only in the context that `to_thread` created for this call
     try:
         return call(*arguments), None
     except Exception as error:  # noqa: BLE001 (raised again by the caller)
