@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import random
 import time
 import weakref
@@ -14,6 +13,7 @@ from threading import get_ident
 from types import CoroutineType
 from typing import Any, TypeVar
 
+from onceward._fork import call_in_forked_child
 from onceward.protocol.requests import Answer
 from onceward.protocol.runtime import Send
 
@@ -253,4 +253,4 @@ def _forget_threads() -> None:
         runtime.forget_thread()
 
 
-os.register_at_fork(after_in_child=_forget_threads)
+call_in_forked_child(_forget_threads)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
 import weakref
 from asyncio import AbstractEventLoop, Future, TimerHandle, get_running_loop
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from threading import get_ident
 from time import monotonic
 from typing import Any
 
+from onceward._fork import call_in_forked_child
 from onceward.errors import StoreBroken, WrongRuntime
 from onceward.protocol.requests import AnyRequest, Complete
 from onceward.protocol.runtime import Send
@@ -104,8 +104,7 @@ def _reset_all() -> None:
         batcher.reset()
 
 
-if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_reset_all)
+call_in_forked_child(_reset_all)
 
 
 class LoopQueue:

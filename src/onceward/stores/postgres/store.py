@@ -8,7 +8,6 @@ that another call would need, and prepares no statements if it detects a pooler.
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
+from onceward._fork import call_in_forked_child
 from onceward.errors import ConfigurationError, StoreError, StoreUnavailable
 from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature
 from onceward.protocol.capabilities import HealthFinding, Schema
@@ -307,8 +307,7 @@ def _reset_all_after_fork() -> None:
         store.reset_after_fork()
 
 
-if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_reset_all_after_fork)
+call_in_forked_child(_reset_all_after_fork)
 
 
 def _with_settings(settings: PostgresSettings, clock: Clock | None) -> PostgresStore:

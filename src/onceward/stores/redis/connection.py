@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import os
 import threading
 import time
 import weakref
@@ -19,6 +18,7 @@ from typing import Any, Final
 import redis
 import redis.connection
 
+from onceward._fork import call_in_forked_child
 from onceward.errors import StoreUnavailable
 
 from . import errors as faults
@@ -199,5 +199,4 @@ def _after_fork_in_child() -> None:
         handler.after_fork_in_child()
 
 
-if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+call_in_forked_child(_after_fork_in_child)
