@@ -23,9 +23,9 @@ _CONTAINERS: Final = frozenset((tuple, list, set, frozenset))
 
 def is_small(value: Any) -> bool:
     """Return whether the value, with everything in it, is certainly small. Looks at 256 values at most."""
-    room, unseen = SMALL_BYTES, [value]
-    while unseen:
-        one = unseen.pop()
+    room, pending = SMALL_BYTES, [value]
+    while pending:
+        one = pending.pop()
         kind = type(one)
         if kind in _TEXTS:
             room -= len(one)
@@ -35,7 +35,7 @@ def is_small(value: Any) -> bool:
             members = _members(kind, one)
             if members is None or len(members) * _PER_VALUE > room:
                 return False
-            unseen += members
+            pending += members
         room -= _PER_VALUE
         if room < 0:
             return False
