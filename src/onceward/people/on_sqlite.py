@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import msgspec
 
-from onceward._fork import call_around_fork
 from onceward.errors import RetryTransaction, StoreBroken, StoreUnavailable
+from onceward.protocol.fork import call_around_fork
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.caller_connection import driver_connection
 from onceward.stores.sqlite import errors as faults

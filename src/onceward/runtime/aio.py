@@ -13,7 +13,7 @@ from threading import get_ident
 from types import CoroutineType
 from typing import Any, TypeVar
 
-from onceward._fork import call_in_forked_child
+from onceward.protocol.fork import call_in_forked_child
 from onceward.protocol.requests import Answer
 from onceward.protocol.runtime import Send
 

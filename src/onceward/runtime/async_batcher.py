@@ -23,8 +23,8 @@ from threading import get_ident
 from time import monotonic
 from typing import Any
 
-from onceward._fork import call_in_forked_child
 from onceward.errors import StoreBroken, WrongRuntime
+from onceward.protocol.fork import call_in_forked_child
 from onceward.protocol.requests import AnyRequest, Complete
 from onceward.protocol.runtime import Send
 

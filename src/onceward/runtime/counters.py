@@ -11,12 +11,12 @@ import threading
 import weakref
 from contextlib import suppress
 
-from onceward._fork import call_in_forked_child
 from onceward.engine.events import Bus, Event
 from onceward.engine.totals import HourlyCounts, Totals
 from onceward.errors import ConfigurationError, OncewardError
 from onceward.protocol.capabilities import KeepsCounters
 from onceward.protocol.counters import HOUR
+from onceward.protocol.fork import call_in_forked_child
 from onceward.protocol.ports import Store
 
 from .bridge import run

@@ -16,10 +16,10 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Protocol
 
-from onceward._fork import call_in_forked_child
 from onceward.engine.events import Bus, Event
 from onceward.engine.lease import Lease
 from onceward.errors import ConfigurationError
+from onceward.protocol.fork import call_in_forked_child
 from onceward.protocol.policy import RENEWALS_PER_LEASE, SECOND
 from onceward.protocol.ports import Store
 from onceward.protocol.record import Record, RecordState

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from itertools import count
 
-from onceward._fork import call_in_forked_child
+from onceward.protocol.fork import call_in_forked_child
 
 _numbers = count()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from onceward._fork import call_in_forked_child
+from onceward.protocol.fork import call_in_forked_child
 
 
 class ProcessOwner:

@@ -20,8 +20,8 @@ import weakref
 from contextlib import suppress
 from itertools import pairwise
 
-from onceward._fork import call_in_forked_child
 from onceward.errors import OncewardError, StoreBroken, StoreUnavailable
+from onceward.protocol.fork import call_in_forked_child
 from onceward.protocol.requests import Answer, AnyRequest
 from onceward.protocol.runtime import Send
 

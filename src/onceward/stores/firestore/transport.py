@@ -12,8 +12,8 @@ from typing import Any, Final, Protocol
 from google.api_core import exceptions
 from google.auth import exceptions as auth
 
-from onceward._fork import call_in_forked_child
 from onceward.errors import StoreNotSetUp, StoreUnavailable
+from onceward.protocol.fork import call_in_forked_child
 
 from .address import FirestoreAddress
 from .errors import FirestoreError

@@ -9,8 +9,8 @@ import weakref
 from collections import deque
 from contextlib import suppress
 
-from onceward._fork import call_in_forked_child
 from onceward.errors import StoreNotSetUp, StoreUnavailable
+from onceward.protocol.fork import call_in_forked_child
 from onceward.protocol.runtime import Gate, Runtime
 
 from .connection import OK, PostgresConnection

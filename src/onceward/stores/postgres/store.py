@@ -15,10 +15,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from onceward._fork import call_in_forked_child
 from onceward.errors import ConfigurationError, StoreError, StoreUnavailable
 from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature
 from onceward.protocol.capabilities import HealthFinding, Schema
+from onceward.protocol.fork import call_in_forked_child
 from onceward.protocol.ports import Clock, Filter, Page, SortOrder
 from onceward.protocol.record import RecordState
 from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, ExpectedRecord, Renewal, Verdict

@@ -18,8 +18,8 @@ from typing import Any, Final
 import redis
 import redis.connection
 
-from onceward._fork import call_in_forked_child
 from onceward.errors import StoreUnavailable
+from onceward.protocol.fork import call_in_forked_child
 
 from . import errors as faults
 from .address import RedisAddress

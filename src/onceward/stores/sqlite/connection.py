@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from onceward._fork import call_around_fork
 from onceward.errors import Reentrant, StoreBroken, StoreUnavailable
+from onceward.protocol.fork import call_around_fork
 
 from . import errors as sqlite_errors
 from . import schema
