@@ -15,7 +15,7 @@ from onceward.engine.engine import Engine
 from onceward.engine.entry import Entry
 from onceward.engine.execute import execute
 from onceward.errors import ConfigurationError
-from onceward.keys.weight import is_light
+from onceward.keys.small import is_small
 from onceward.latest.api import AsyncLatestState
 from onceward.locks.api import AsyncHeldLock, AsyncLock, lock_job, try_acquire_async
 from onceward.observe.figures import broken_rules, stats
@@ -240,7 +240,7 @@ class AsyncOnce(BaseClient):
     ) -> AsyncClaimBlock:
         """Own the key while a block runs: `async with once.claim(key) as claim:`. Raise NotAcquired if refused."""
         job = functools.partial(self.claim_job, key, name, payload, note or {}, settings)
-        return AsyncClaimBlock(self.engine, job() if is_quick(key) and is_light(payload) else job)
+        return AsyncClaimBlock(self.engine, job() if is_quick(key) and is_small(payload) else job)
 
     def lock(
         self, name: Any, *, lease: Duration | None = None, wait: Duration | None = None, on_lost: OnLost = "notify"

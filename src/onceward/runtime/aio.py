@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import random
 import time
 import weakref
@@ -12,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from onceward.keys.pace import share
+from onceward.protocol.fork import call_in_forked_child
 from onceward.protocol.requests import Answer
 from onceward.protocol.runtime import Send
 
@@ -229,27 +228,8 @@ class AsyncWorkerPool:
             await asyncio.wait(self._tasks)
 
 
-class YieldPoint:
-    """Sleeps briefly now and then in a long computation, so that other threads, like the loop's, can run."""
-
-    __slots__ = ("_due",)
-
-    def __init__(self) -> None:
-        self._due = time.monotonic() + _PAUSE_INTERVAL
-
-    def __call__(self) -> None:
-        if time.monotonic() >= self._due:
-            time.sleep(_PAUSE)
-            self._due = time.monotonic() + _PAUSE_INTERVAL
-
-
-_PAUSE_INTERVAL = 0.001
-_PAUSE = 0.000_05  # not 0: the other thread needs time to wake up
-
-
 def _call_catching(call: Callable[..., T], *arguments: Any) -> tuple[T, None] | tuple[Any, Exception]:
     """Call it and return its error as a value: a future cannot raise StopIteration, and would never be done."""
-    share(YieldPoint())  # only in the context that `to_thread` created for this call
     try:
         return call(*arguments), None
     except Exception as error:  # noqa: BLE001 (raised again by the caller)
@@ -264,4 +244,4 @@ def _forget_threads() -> None:
         runtime.forget_thread()
 
 
-os.register_at_fork(after_in_child=_forget_threads)
+call_in_forked_child(_forget_threads)

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
 import weakref
 from asyncio import AbstractEventLoop, Task, TimerHandle
 from contextvars import Context
 from time import monotonic
 
 from onceward.errors import StoreBroken, WrongRuntime
+from onceward.protocol.fork import call_in_forked_child
 from onceward.protocol.requests import AnyRequest
 from onceward.protocol.runtime import Send
 
@@ -71,8 +71,7 @@ def _reset_all() -> None:
         batcher.reset()
 
 
-if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_reset_all)
+call_in_forked_child(_reset_all)
 
 
 class LoopQueue:
