@@ -117,10 +117,8 @@ class DriverPool:
     async def get(self, timeout: float) -> PostgresConnection:
         """Return a connection. Raise psycopg's PoolTimeout or PoolClosed."""
         await self._limit_growth()
-        called = self._pool.getconn(timeout)
-        if self._loop is not None and asyncio.current_task() is None:
-            called = asyncio.ensure_future(called)  # psycopg's timeout needs a task, and batches are not sent in one
-        return (await self._result(called)).ours  # type: ignore[no-any-return]
+        driver = await self._result(self._pool.getconn(timeout))
+        return driver.ours  # type: ignore[no-any-return]
 
     async def put(self, connection: PostgresConnection) -> None:
         """Take a connection back. The pool replaces it if it is closed."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 import time
 import weakref
@@ -17,6 +16,7 @@ import psycopg
 from psycopg_pool import PoolClosed, PoolTimeout
 
 from onceward.errors import StoreError, StoreUnavailable
+from onceward.protocol.fork import call_in_forked_child
 from onceward.protocol.runtime import Runtime
 
 from .connection import PostgresConnection
@@ -163,5 +163,4 @@ def _reset_all_after_fork() -> None:
         pool.reset_after_fork()
 
 
-if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_reset_all_after_fork)
+call_in_forked_child(_reset_all_after_fork)
