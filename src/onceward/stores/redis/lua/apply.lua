@@ -1,94 +1,96 @@
 -- Applies claims, renewals, settlements and forget requests: one request per record, all in one call.
---   KEYS: ids, audit, then one record each. ARGV: time, signature, then one request each.
--- A request has the head below, followed by texts in the same order as in a record. Lua does not roll back. So each item
--- runs in pcall, and everything that can fail precedes its single SET.
+--   KEYS: audit, then one record each. ARGV: time, signature, then one request each.
+-- A request is the length of its numbers (1 byte), its numbers (a MessagePack array) and its texts. The numbers are
+--   verb flags choice state token duration max_attempts window validity slide
+-- and the lengths of the texts, which are the same as in a record. Lua does not roll back. So each item runs in pcall,
+-- and everything that can fail precedes its single SET.
 --
--- The reply is one string: the time, then for each item its verdict, its form, a length and that many bytes. Forms:
---   R  the record          C  the record without its result, which is the one in the request
---   A  8 bytes: the token of a new claim, granted exactly as requested          N  nothing: there is no record
---   E  the text of an error; nothing was changed
+-- The reply: the time, then for each item its verdict and one of
+--   a string   the record
+--   a number   the token of a new claim, granted exactly as requested
+--   nil        nothing: there is no record, or the request completed it, whose owner knows the rest
+-- The verdict 255 is an error: nothing was changed, and the string is the text of the error.
 
-local REQUEST, REQUEST_SIZE = '<BBBBBI8I8I4c8c8', 41
+local FIRST_LENGTH_OF_REQUEST = 11
 local NAMES = {[0] = 'claim', 'renew', 'complete', 'fail', 'park', 'release', 'resolve', 'forget'}
 local VERDICTS = {
   ACQUIRED = 0, REPLAY = 1, RUNNING = 2, MISMATCH = 3, FAILED = 4, PARKED = 5, SETTLED = 6, OK = 7, LOST = 8,
   CONFLICT = 9, REFUSED = 10, ABSENT = 11, SKEW = 12,
 }
+local ERROR = 255
 local SIGNED = ARGV[2]
 
 local function read_request(s)
-  local verb, flags, choice, window, state, token, duration, max_attempts, validity, slide = unpack_(REQUEST, s)
-  local q = {
-    verb = NAMES[verb], choice = choice, window = window, state = state, token = token, duration = duration,
-    max_attempts = max_attempts, validity = validity, slide = slide,
+  local size = byte(s)
+  local n = cmsgpack.unpack(sub(s, 2, size + 1))
+  local flags = n[2]
+  return read_texts({
+    verb = NAMES[n[1]], choice = n[3], state = n[4], token = n[5], duration = n[6], max_attempts = n[7],
+    window = n[8], validity = n[9], slide = n[10],
     leased = band(flags, LEASED) ~= 0, force = band(flags, RELEASED) ~= 0, known = band(flags, ASK_FIRST) ~= 0,
     seen = band(flags, ASK_FIRST) ~= 0, stored = band(flags, STORED) ~= 0, final = band(flags, FINAL) ~= 0,
     has_result = band(flags, RESULT) ~= 0,
-  }
-  return q
+  }, s, size + 2, n, FIRST_LENGTH_OF_REQUEST)
 end
 
-local function put(key, r, s)
+local function put(key, r)
   local at = is_real and deletable_at(r)
   if at then
     at = math.max(at, r.token) + CLOCK_MARGIN
   end
+  local s = write_record(r)
   if at and at < 9007199254740992 then
     redis.call('SET', key, s, 'PXAT', string.format('%.0f', math.ceil(at / 1000)))
   else
     redis.call('SET', key, s)
   end
+  return s
 end
 
 -- Starts a new cycle. Only the token of the key's previous cycle matters, because tokens must grow.
-local function acquire_new_cycle(key, request, q, old)
+local function acquire_new_cycle(key, q, old)
   local token = now
   if old and old.token >= now then token = old.token + 1 end
-  local r = {
+  put(key, {
     min_reader = READER, state = PENDING, after_crash = q.choice, stored = true, token = token, cycle = token,
     attempt = 1, max_attempts = q.max_attempts, created_at = now, claimed_at = now, updated_at = now,
-    renewed_at = now, lease_until = q.leased and now + q.duration or nil, slide = ZERO,
-  }
-  if not old then add(key) end
-  put(key, r, write_head(r) .. sub(request, REQUEST_SIZE + 1))
-  return VERDICTS.ACQUIRED, 'A', bytes(token)
+    renewed_at = now, lease_until = q.leased and now + q.duration or nil, slide = 0,
+    nonce = q.nonce, fingerprint = q.fingerprint, digest = '', more = '', scope = q.scope, key = q.key,
+    owner = q.owner, arguments = q.arguments, note = q.note, error_type = '', error = '', result = '',
+  })
+  return VERDICTS.ACQUIRED, token
 end
 
 local function apply(key, request)
   local q = read_request(request)
   local s = redis.call('GET', key)
   if not s then
-    if q.verb == 'claim' then return acquire_new_cycle(key, request, q, nil) end
-    return q.verb == 'forget' and VERDICTS.OK or VERDICTS.LOST, 'N', ''
+    if q.verb == 'claim' then return acquire_new_cycle(key, q, nil) end
+    return q.verb == 'forget' and VERDICTS.OK or VERDICTS.LOST, false
   end
-  local r = read_head(s)
-  if r.min_reader > READER then return VERDICTS.SKEW, 'R', s end
-  read_texts(r, s, HEAD_SIZE + 1)
-  read_texts(q, request, REQUEST_SIZE + 1)
+  if byte(s) > READER then return VERDICTS.SKEW, s end
+  local r = read_record(s)
   local before = {state = r.state, token = r.token}
   local verdict, changed = VERBS[q.verb](r, q)
-  if verdict == 'NEW_CYCLE' then return acquire_new_cycle(key, request, q, r) end
-  if not changed then return VERDICTS[verdict], 'R', s end
-  local head, texts = write_head(r), write_texts(r)
-  if SIGNED ~= '' then sign(entry_of(SIGNED, 1, before, r, id_of(key))) end
-  put(key, r, head .. texts)
-  if before.state == PENDING and r.state ~= PENDING or r.released then
-    redis.pcall('PUBLISH', BASE .. 'w:' .. id_of(key), '')  -- may be forbidden: then waiters poll
+  if verdict == 'NEW_CYCLE' then return acquire_new_cycle(key, q, r) end
+  if changed then
+    if SIGNED ~= '' then sign(entry_of(SIGNED, 1, before, r, id_of(key))) end
+    s = put(key, r)
+    if before.state == PENDING and r.state ~= PENDING or r.released then
+      redis.pcall('PUBLISH', BASE .. 'w:' .. id_of(key), '')  -- may be forbidden: then waiters poll
+    end
   end
-  if q.verb == 'complete' and r.result ~= '' then
-    return VERDICTS[verdict], 'C', head .. sub(texts, 1, #texts - #r.result)
-  end
-  return VERDICTS[verdict], 'R', head .. texts
+  if q.verb == 'complete' and verdict == 'OK' then s = false end
+  return VERDICTS[verdict], s
 end
 
-local answer = {bytes(now)}
-for i = 3, #KEYS do
-  local ok, verdict, form, payload = pcall(apply, KEYS[i], ARGV[i])
+local answer = {now}
+for i = 2, #KEYS do
+  local ok, verdict, payload = pcall(apply, KEYS[i], ARGV[i + 1])
   if not ok then
-    local text = type(verdict) == 'table' and verdict.err or tostring(verdict)
-    verdict, form, payload = 255, 'E', text
+    verdict, payload = ERROR, type(verdict) == 'table' and verdict.err or tostring(verdict)
   end
-  answer[#answer + 1] = pack('<Bc1I4', verdict, form, #payload)
+  answer[#answer + 1] = verdict
   answer[#answer + 1] = payload
 end
-return table.concat(answer)
+return answer

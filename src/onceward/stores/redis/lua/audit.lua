@@ -4,7 +4,6 @@
 --   state_before state_after      2 x 1 byte, 255 for none
 --   lengths of the signature (a JSON array, stored as received), id, scope, key   4 x 4 bytes, then those texts
 
-local AUDIT = KEYS[2]
 local ENTRY, NO_STATE = '<I8I8I8I4BBI4I4I4I4', 255
 
 local function entry_of(signed, count, before, r, id)

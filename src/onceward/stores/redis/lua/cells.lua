@@ -20,18 +20,18 @@ local function merge_notes(old, new)
   return cjson.encode(all)
 end
 
--- Returns the end of the window as bytes, or nil if it never ends.
+-- Returns the end of the window, or nil if it never ends.
 local function window_end(q)
   if q.window == 0 then return nil end
   if q.window == 2 then return q.validity end
-  return bytes(now + number(q.validity))
+  return now + q.validity
 end
 
 local function free_record(r)
   r.token = next_token(r)
   r.min_reader = READER
   r.state, r.nonce, r.attempt, r.created_at, r.claimed_at, r.updated_at, r.renewed_at = FREE, '', 0, now, 0, now, 0
-  r.lease_until, r.retry_at, r.valid_until, r.slide = nil, nil, nil, ZERO
+  r.lease_until, r.retry_at, r.valid_until, r.slide = nil, nil, nil, 0
   r.after_crash, r.max_attempts, r.fingerprint, r.arguments, r.owner, r.note = RERUN, 0, '', '', '', ''
   r.ask_first, r.released, r.stored, r.final, r.has_result = false, false, true, false, false
   r.result, r.digest, r.error_type, r.error = '', '', '', ''
@@ -74,9 +74,9 @@ local function retry_if_due(r, q)
 end
 
 local function replay(r)
-  local slide = number(r.slide)
-  if slide > 0 and r.valid_until and now >= number(r.valid_until) - slide + math.floor(slide / 8) then
-    r.valid_until, r.updated_at = bytes(now + slide), now
+  local slide = tonumber(r.slide)
+  if slide > 0 and r.valid_until and now >= tonumber(r.valid_until) - slide + math.floor(slide / 8) then
+    r.valid_until, r.updated_at = now + slide, now
     return 'REPLAY', true
   end
   return 'REPLAY'
@@ -106,11 +106,11 @@ local function fail_record(r, q)
   end
   local final = q.final or attempts_used_up(r.attempt, q.max_attempts)
   r.state, r.updated_at, r.lease_until, r.ask_first = FAILED, now, nil, false
-  r.error_type, r.error, r.final, r.slide = q.error_type, q.error, final, ZERO
+  r.error_type, r.error, r.final, r.slide = q.error_type, q.error, final, 0
   if final then
     r.retry_at, r.valid_until = nil, window_end(q)
   else
-    r.retry_at, r.valid_until = now + q.duration, bytes(now + q.duration + KEEP_UNFINISHED)
+    r.retry_at, r.valid_until = now + q.duration, now + q.duration + KEEP_UNFINISHED
   end
   r.note = merge_notes(r.note, q.note)
   return 'OK', true
@@ -125,7 +125,7 @@ local function release_claim(r)
     r.token, r.nonce, r.released = token, nonce, true
   else
     r.state, r.attempt, r.updated_at, r.lease_until, r.released = FAILED, r.attempt - 1, now, nil, true
-    r.final, r.retry_at, r.valid_until = false, now, bytes(now + KEEP_UNFINISHED)
+    r.final, r.retry_at, r.valid_until = false, now, now + KEEP_UNFINISHED
   end
   return 'OK', true
 end
@@ -213,7 +213,7 @@ function VERBS.resolve(r, q)
   if abandoned then
     r.retry_at, r.valid_until = nil, window_end(q)
   else
-    r.retry_at, r.valid_until = now, bytes(now + KEEP_UNFINISHED)
+    r.retry_at, r.valid_until = now, now + KEEP_UNFINISHED
   end
   return 'OK', true
 end

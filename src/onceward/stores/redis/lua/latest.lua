@@ -22,7 +22,7 @@ local STATE, STATE_SIZE = '<BI8I8BI2I2I4I4', 30
 local CONTENT, MARK_SIZE = 16, 32
 local PREFIX_SIZE = 256  -- bytes: contains nearly every order, but few values
 
-local byte, char = string.byte, string.char
+local char = string.char
 
 -- Compares byte by byte, because Lua's `<` follows the server's locale.
 local function is_greater(a, b)
