@@ -52,7 +52,6 @@ class Attempt(SettlingLease):
     """One claim, from the request to its settlement."""
 
     acquired = False  # the store granted it: `record` is ours
-    refusal: Answer | None  # the store refused it
     joined: JoinedStore | None = None  # the caller's transaction in which the result was written
     unconfirmed = False  # the effect happened, but the store did not answer
     begun = False  # before the work begins, nothing can have happened, and the key may be released
@@ -70,7 +69,7 @@ class Attempt(SettlingLease):
         self.lease = job.policy.lease
         # Set on the instance, because every call reads them and class attributes are slower.
         self.is_simple = True
-        self.raised = self.refusal = None
+        self.raised = None
         self.at_end = job.at_end
 
     # ── the claim ──
@@ -252,8 +251,6 @@ class Attempt(SettlingLease):
             data is not None,
             window.constant_validity or window.validity(record.claimed_at),
             note,
-            record,
-            True,  # noqa: FBT003 (omit_record)
         )
 
     def _without_result(self, encoded: Encoded, note: dict[str, str]) -> dict[str, str]:
@@ -361,7 +358,7 @@ def _name_attributes() -> None:
     for name in (
         *("engine", "job", "key", "lease", "nonce", "since", "record", "acquired", "renew_at", "ends"),
         *("outer", "_variable", "begun", "result", "settling", "settled", "closed"),
-        *("is_simple", "raised", "refusal", "at_end"),
+        *("is_simple", "raised", "at_end"),
     ):
         setattr(attempt, name, None)
 

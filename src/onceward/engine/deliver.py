@@ -104,7 +104,7 @@ def can_batch_result(attempt: Attempt) -> bool:
 
     Not if the store answers without waiting, if the record must be verified first, or if a lost key cancels the work.
     """
-    return attempt.engine.answer is None and not attempt.record.ask_first and attempt.job.policy.on_lost != "cancel"
+    return not attempt.engine.store.inline and not attempt.record.ask_first and attempt.job.policy.on_lost != "cancel"
 
 
 def begin_in_task(attempt: Attempt) -> Any:

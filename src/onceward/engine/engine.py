@@ -11,7 +11,6 @@ from onceward.keys.key import Key
 from onceward.keys.weight import LIGHT_BYTES, is_light
 from onceward.protocol.capabilities import (
     NO_SIZE_LIMIT,
-    AnswersInline,
     JoinedStore,
     LimitsResultSize,
     OverlapsCalls,
@@ -20,7 +19,7 @@ from onceward.protocol.capabilities import (
 from onceward.protocol.policy import SECOND
 from onceward.protocol.ports import Store
 from onceward.protocol.record import CompletedRecord, Record
-from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, Renewal
+from onceward.protocol.requests import AnySettlement, Renewal
 from onceward.protocol.runtime import Runtime
 from onceward.results.codec import Codec, Encoded, unpacked_size
 
@@ -78,7 +77,6 @@ class Engine:
             store.inline or not runtime.supports_cancellation
         ):  # a lookup may block: never on an event loop
             self.lookup = store.lookup
-        self.answer: Callable[[AnyRequest], Answer] | None = store.answer if isinstance(store, AnswersInline) else None
         self.max_result_bytes = (
             store.max_result_bytes
             if isinstance(store, LimitsResultSize) and store.max_result_bytes < NO_SIZE_LIMIT
@@ -91,7 +89,7 @@ class Engine:
         # Cached here for speed: every call uses them.
         self.wants: Callable[[str], bool] = bus.wants
         self.nonce: Callable[[], bytes] = runtime.nonce
-        self.shielded_type = None if self.answer is not None else runtime.shielded_type
+        self.shielded_type = None if store.inline else runtime.shielded_type
         self.shield: Finish = _finish_inline if store.inline else runtime.shield
         self.emit_wanted: Emit = self._emit_event
         self.count_by_scope()

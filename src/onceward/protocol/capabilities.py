@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from .ports import Filter, Page, SortOrder
 from .record import CompletedRecord
-from .requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Renewal
+from .requests import Answer, AnySettlement, ClaimRequest, Renewal
 from .runtime import Runtime
 
 if TYPE_CHECKING:
@@ -23,15 +23,6 @@ class SupportsLookup(Protocol):
 
     def lookup(self, id: bytes, fingerprint: bytes) -> CompletedRecord | None:
         """Return the record if `transitions.replays` is true for it. None: the caller must claim. May block."""
-        ...
-
-
-@runtime_checkable
-class AnswersInline(Protocol):
-    """A store whose calls never wait: the engine calls it directly instead of awaiting a coroutine."""
-
-    def answer(self, request: AnyRequest) -> Answer:
-        """Do the same as `claim`, `renew` or `settle` with this one request."""
         ...
 
 

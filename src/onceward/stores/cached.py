@@ -6,8 +6,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from msgspec.structs import replace
-
 from onceward.errors import ConfigurationError
 from onceward.protocol import transitions
 from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature
@@ -26,7 +24,7 @@ from onceward.protocol.counters import CounterRow, StoredCounts
 from onceward.protocol.latest import DedupMark, EntityState, EventDelivery, LatestResult, Retention
 from onceward.protocol.ports import Clock, Filter, Page, Store
 from onceward.protocol.record import Record, RecordState
-from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Complete, ExpectedRecord, Renewal, Verdict
+from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, ExpectedRecord, Renewal, Verdict
 from onceward.protocol.runtime import Runtime
 
 from .clock import SteadyClock
@@ -86,8 +84,7 @@ class CachedStore:
         self, settlements: Sequence[AnySettlement], *, timeout: float, signed: AuditSignature | None = None
     ) -> list[Answer]:
         generation = self._results.generation
-        full = [replace(one, omit_record=False) if type(one) is Complete else one for one in settlements]
-        answers = await self._store.settle(full, timeout=timeout, signed=signed)
+        answers = await self._store.settle(settlements, timeout=timeout, signed=signed)
         return [self._results.remember(answer, generation) for answer in answers]
 
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:

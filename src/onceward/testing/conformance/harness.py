@@ -121,9 +121,16 @@ class Caller:
         return answer
 
     async def complete(self, held: Record, result: bytes | None = b"done", **more: Any) -> Answer:
+        """Complete the claim. If that succeeds, the answer contains the stored record: the store may leave it out."""
         digest = hashlib.sha256(b"none" if result is None else b"some" + result).digest()
         more = {"digest": digest, **more}
-        return await self.settle(Complete(held.id, held.token, held.nonce, result=result, of=held, **more))
+        answer = await self.settle(Complete(held.id, held.token, held.nonce, result=result, **more))
+        if answer.verdict is not Verdict.OK:
+            return answer
+        [stored] = await self.store.read([held.id], timeout=TIMEOUT)
+        if answer.record is not None:
+            assert_same(answer.record, stored.record, "the record in the answer to a completion")
+        return Answer(answer.verdict, stored.record, answer.now)
 
     async def fail(self, held: Record, **more: Any) -> Answer:
         return await self.settle(Fail(held.id, held.token, held.nonce, **more))

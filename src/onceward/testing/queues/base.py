@@ -13,7 +13,7 @@ from onceward.client.aio import AsyncOnce
 from onceward.errors import StoreUnavailable
 from onceward.protocol.ports import Filter, Store
 from onceward.protocol.record import RecordState
-from onceward.protocol.requests import Answer, ClaimRequest
+from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest
 from onceward.queues import Consumer, Delivery, Queue
 from onceward.stores.memory.store import MemoryStore
 
@@ -32,14 +32,16 @@ class UnreliableStore(MemoryStore):
 
     async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
         self.claims += 1
-        if self.down:
-            raise StoreUnavailable("down")
+        self._check()
         return await super().claim(requests, timeout=timeout)
 
-    def answer(self, request: Any) -> Answer:
+    async def settle(self, settlements: Sequence[AnySettlement], **how: Any) -> list[Answer]:
+        self._check()
+        return await super().settle(settlements, **how)
+
+    def _check(self) -> None:
         if self.down:
             raise StoreUnavailable("down")
-        return super().answer(request)
 
 
 class HandlerLog:
