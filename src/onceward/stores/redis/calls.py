@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -76,7 +77,7 @@ class RedisCalls(GroupCommit, Watchers):
         self,
         ids: Sequence[bytes],
         requests: Sequence[Any],
-        encoded: list[bytes],
+        encoded: Iterable[records.Arguments],
         timeout: float,
         *,
         retryable: bool,
@@ -84,7 +85,7 @@ class RedisCalls(GroupCommit, Watchers):
     ) -> list[Answer]:
         """Send encoded requests to the script with the state table."""
         keys = [self._audit, *[self._record + id for id in ids]]
-        arguments = [self._time(), encode_signature(signed), *encoded]
+        arguments = [self._time(), encode_signature(signed), *chain.from_iterable(encoded)]
         reply = await self.run("apply", keys, arguments, timeout, retryable=retryable)
         answers, error_text = records.decode_answers(ids, requests, reply)
         if error_text:

@@ -1,11 +1,10 @@
-"""Encode requests and decode records and answers in the layouts that `lua/record.lua` and `lua/apply.lua` describe."""
+"""Encode requests as arguments of `lua/apply.lua`, and decode its answers and the fields of records."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from struct import Struct
-from struct import error as struct_error
 from typing import Any, Final
 
 import msgspec
@@ -30,22 +29,13 @@ from onceward.protocol.requests import (
 
 STATES: Final = (RecordState.FREE, RecordState.PENDING, RecordState.COMPLETED, RecordState.FAILED, RecordState.PARKED)
 NUMBERS: Final = {state: number for number, state in enumerate(STATES)}
-VERDICTS: Final = (
-    Verdict.ACQUIRED, Verdict.REPLAY, Verdict.RUNNING, Verdict.MISMATCH, Verdict.FAILED, Verdict.PARKED,
-    Verdict.SETTLED, Verdict.OK, Verdict.LOST, Verdict.CONFLICT, Verdict.REFUSED, Verdict.ABSENT, Verdict.SKEW,
-)  # fmt: skip
+VERDICTS: Final = {verdict.name.encode(): verdict for verdict in Verdict}
+ERROR: Final = b"ERROR"
 AFTER_CRASH: Final = (AfterCrash.RERUN, AfterCrash.VERIFY, AfterCrash.PARK)
 RESOLUTIONS: Final = {Resolution.APPLIED: 0, Resolution.NOT_APPLIED: 1, Resolution.ABANDON: 2}
-CLAIM, RENEW, COMPLETE, FAIL, PARK, RELEASE, RESOLVE, FORGET = range(8)
-ERROR: Final = 255
 
-ASK_FIRST, RELEASED, STORED, FINAL, LEASED, RETRIES, ENDS, RESULT = (1 << bit for bit in range(8))
-KNOWN = SEEN = ASK_FIRST
-FORCE = RELEASED
-
-HEAD: Final = Struct("<BQB")
+HEAD: Final = Struct("<BQ")
 TIME: Final = Struct("<Q")
-SIZE: Final = Struct("<B")
 
 MAX_EXACT: Final = 2**53 - 1
 """Lua numbers are floating point and round above this. In µs that is the year 2255, or a duration of 285 years."""
@@ -56,7 +46,9 @@ MAX_ATTEMPTS: Final = 2**32 - 1
 _json = msgspec.json.Encoder().encode
 _mapping = msgspec.json.Decoder(dict[str, str]).decode
 _encode_numbers = msgspec.msgpack.Encoder().encode
-_decode_numbers: Callable[[bytes], list[Any]] = msgspec.msgpack.Decoder(list[int | str]).decode
+
+Arguments = Sequence[bytes]
+"""One request, as arguments of the script."""
 
 
 # ── requests ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -76,38 +68,56 @@ def encode_mapping(values: dict[str, str]) -> bytes:
         return _json({encode_text(name).decode(): encode_text(value).decode() for name, value in values.items()})
 
 
-def _request(
-    verb: int,
+def _claim(one: ClaimRequest) -> Arguments:
+    lease = False if one.lease is None else min(one.lease, MAX_EXACT)
+    return (
+        b"claim",
+        _encode_numbers((lease, one.after_crash, min(one.max_attempts, MAX_ATTEMPTS))),
+        one.nonce,
+        one.fingerprint,
+        encode_text(one.scope),
+        encode_text(one.key),
+        encode_text(one.owner),
+        encode_mapping(one.arguments),
+        encode_mapping(one.note),
+    )
+
+
+def _change(
+    verb: bytes,
     *,
-    flags: int = 0,
-    choice: int = 0,
-    state: int = 0,
     token: int = 0,
+    state: int = 0,
+    resolution: int = 0,
     duration: int = 0,
     max_attempts: int = 0,
     validity: Validity | None = None,
+    stored: bool = False,
+    final: bool = False,
+    known: bool = False,
+    force: bool = False,
+    seen: bool = False,
     nonce: bytes = b"",
-    fingerprint: bytes = b"",
     digest: bytes = b"",
-    scope: bytes = b"",
-    key: bytes = b"",
-    owner: bytes = b"",
-    arguments: bytes = b"",
-    note: bytes = b"",
-    error_type: bytes = b"",
-    error: bytes = b"",
-    result: bytes = b"",
-) -> bytes:
-    numbers = _encode_numbers((
-        verb, flags, choice, state, min(max(token, 0), MAX_EXACT), min(max(duration, 0), MAX_EXACT),
-        min(max_attempts, MAX_ATTEMPTS), *_window(validity),
-        len(nonce), len(fingerprint), len(digest), 0, len(scope), len(key), len(owner), len(arguments), len(note),
-        len(error_type), len(error), len(result),
-    ))  # fmt: skip
-    return b"".join((
-        SIZE.pack(len(numbers)), numbers,
-        nonce, fingerprint, digest, scope, key, owner, arguments, note, error_type, error, result,
-    ))  # fmt: skip
+    note: dict[str, str] | None = None,
+    error_type: str = "",
+    error: str = "",
+    result: bytes | None = None,
+) -> Arguments:
+    numbers = (
+        min(max(token, 0), MAX_EXACT), state, resolution, min(max(duration, 0), MAX_EXACT),
+        min(max_attempts, MAX_ATTEMPTS), *_window(validity), stored, final, known, force, seen, result is not None,
+    )  # fmt: skip
+    return (
+        verb,
+        _encode_numbers(numbers),
+        nonce,
+        digest,
+        encode_mapping(note) if note else b"",
+        encode_text(error_type),
+        encode_text(error),
+        result or b"",
+    )
 
 
 @lru_cache(1024)
@@ -129,81 +139,61 @@ def _exact(value: int) -> int | str:
     return value if value <= MAX_EXACT else str(value)
 
 
-def _claim(one: ClaimRequest) -> bytes:
-    return _request(
-        CLAIM,
-        flags=0 if one.lease is None else LEASED,
-        choice=one.after_crash,
-        duration=one.lease or 0,
-        max_attempts=one.max_attempts,
-        nonce=one.nonce,
-        fingerprint=one.fingerprint,
-        scope=encode_text(one.scope),
-        key=encode_text(one.key),
-        owner=encode_text(one.owner),
-        arguments=encode_mapping(one.arguments),
-        note=encode_mapping(one.note),
-    )
+def _renew(one: Renewal) -> Arguments:
+    return _change(b"renew", token=one.token, nonce=one.nonce, duration=one.lease, note=one.note)
 
 
-def _renew(one: Renewal) -> bytes:
-    return _request(RENEW, token=one.token, nonce=one.nonce, duration=one.lease, note=encode_mapping(one.note))
-
-
-def _complete(one: Complete) -> bytes:
-    return _request(
-        COMPLETE,
-        flags=STORED * one.stored + RESULT * (one.result is not None),
+def _complete(one: Complete) -> Arguments:
+    return _change(
+        b"complete",
         token=one.token,
         nonce=one.nonce,
         validity=one.validity,
+        stored=one.stored,
         digest=one.digest,
-        note=encode_mapping(one.note),
-        result=one.result or b"",
+        note=one.note,
+        result=one.result,
     )
 
 
-def _fail(one: Fail) -> bytes:
-    return _request(
-        FAIL,
-        flags=FINAL * one.final + KNOWN * one.known,
+def _fail(one: Fail) -> Arguments:
+    return _change(
+        b"fail",
         token=one.token,
         nonce=one.nonce,
         duration=one.retry_in,
         max_attempts=one.max_attempts,
         validity=one.validity,
-        note=encode_mapping(one.note),
-        error_type=encode_text(one.error_type),
-        error=encode_text(one.error),
+        final=one.final,
+        known=one.known,
+        note=one.note,
+        error_type=one.error_type,
+        error=one.error,
     )
 
 
-def _park(one: Park) -> bytes:
-    return _request(
-        PARK,
-        token=one.token,
-        nonce=one.nonce,
-        note=encode_mapping(one.note),
-        error_type=encode_text(one.error_type),
-        error=encode_text(one.error),
+def _park(one: Park) -> Arguments:
+    return _change(
+        b"park", token=one.token, nonce=one.nonce, note=one.note, error_type=one.error_type, error=one.error
     )
 
 
-def _release(one: Release) -> bytes:
-    return _request(RELEASE, token=one.token, nonce=one.nonce)
+def _release(one: Release) -> Arguments:
+    return _change(b"release", token=one.token, nonce=one.nonce)
 
 
-def _resolve(one: Resolve) -> bytes:
-    return _request(
-        RESOLVE,
-        flags=STORED * one.stored + RESULT * (one.result is not None) + FORCE * one.force,
-        choice=RESOLUTIONS[one.resolution],
-        state=NUMBERS[one.state_seen],
+def _resolve(one: Resolve) -> Arguments:
+    return _change(
+        b"resolve",
         token=one.token_seen,
+        state=NUMBERS[one.state_seen],
+        resolution=RESOLUTIONS[one.resolution],
         validity=one.validity,
+        stored=one.stored,
+        force=one.force,
         digest=one.digest,
-        note=encode_mapping(one.note),
-        result=one.result or b"",
+        note=one.note,
+        result=one.result,
     )
 
 
@@ -218,33 +208,29 @@ ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
 }
 
 
-def encode_request(one: AnyRequest) -> bytes:
+def encode_request(one: AnyRequest) -> Arguments:
     return ENCODERS[type(one)](one)
 
 
-def encode_forget(seen: ExpectedRecord | None, *, force: bool) -> bytes:
+def encode_forget(seen: ExpectedRecord | None, *, force: bool) -> Arguments:
     if seen is None:
-        return _request(FORGET, flags=FORCE * force)
-    return _request(FORGET, flags=SEEN + FORCE * force, token=seen.token, state=NUMBERS[seen.state])
+        return _change(b"forget", force=force)
+    return _change(b"forget", force=force, seen=True, token=seen.token, state=NUMBERS[seen.state])
 
 
 # ── answers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decode_record(id: bytes, data: bytes) -> Record:
-    """Decode a record. A record whose result was cut off has an empty result."""
+def decode_record(id: bytes, fields: list[Any] | bytes) -> Record:
+    """Decode the fields of a record. Bytes: the script could not read the record."""
+    if isinstance(fields, bytes):
+        return _newer_record(id, fields)
     try:
-        min_reader, token, size = HEAD.unpack_from(data)
-        at = HEAD.size + size
         (
-            state, after_crash, flags, cycle, attempt, max_attempts, created_at, claimed_at, updated_at, renewed_at,
-            lease_until, retry_at, valid_until, slide, *lengths,
-        ) = _decode_numbers(data[HEAD.size : at])  # fmt: skip
-        texts = []
-        for length in lengths:
-            texts.append(data[at : at + length])
-            at += length
-        nonce, fingerprint, digest, _, scope, key, owner, arguments, note, error_type, error, result = texts
+            token, min_reader, state, after_crash, attempt, max_attempts, ask_first, released, stored, final,
+            cycle, created_at, claimed_at, updated_at, renewed_at, lease_until, retry_at, valid_until,
+            slide, nonce, fingerprint, digest, scope, key, owner, arguments, note, error_type, error, result, *_,
+        ) = fields  # fmt: skip
         return Record(
             id,
             scope.decode(),
@@ -252,52 +238,51 @@ def decode_record(id: bytes, data: bytes) -> Record:
             STATES[state],
             token,
             nonce,
-            token + cycle,
+            cycle,
             attempt,
-            token + created_at,
-            token + claimed_at,
-            token + updated_at,
-            token + renewed_at,
-            token + lease_until if flags & LEASED else None,
+            created_at,
+            claimed_at,
+            updated_at,
+            renewed_at,
+            lease_until,
             AFTER_CRASH[after_crash],
             max_attempts,
             fingerprint,
             _mapping(arguments) if arguments else {},
             owner.decode(),
             _mapping(note) if note else {},
-            flags & ASK_FIRST != 0,
-            flags & RELEASED != 0,
-            result if flags & RESULT else None,
+            ask_first is not None,
+            released is not None,
+            result,
             digest,
-            flags & STORED != 0,
+            stored is not None,
             error_type.decode(),
             error.decode(),
-            flags & FINAL != 0,
-            token + retry_at if flags & RETRIES else None,
-            _valid_until(token, valid_until) if flags & ENDS else None,
+            final is not None,
+            retry_at,
+            None if valid_until is None else int(valid_until),
             int(slide),
             min_reader,
         )
-    except (IndexError, TypeError, ValueError, msgspec.DecodeError, struct_error) as broken:
-        return _newer_record(id, data, broken)
+    except (IndexError, TypeError, ValueError, AttributeError, msgspec.DecodeError) as broken:
+        raise _broken_record(id) from broken
 
 
-def decode_read(id: bytes, data: bytes | None, now: int) -> Answer:
-    """Return the answer to a read. None: there is no record."""
-    return Answer(Verdict.ABSENT, None, now) if data is None else Answer(Verdict.OK, decode_record(id, data), now)
-
-
-def _valid_until(token: int, value: int | str) -> int:
-    """Return the end of the window: relative to the token, or an absolute number as text if Lua would round it."""
-    return token + value if isinstance(value, int) else int(value)
-
-
-def _newer_record(id: bytes, data: bytes, broken: Exception) -> Record:
+def _newer_record(id: bytes, data: bytes) -> Record:
     """Return a placeholder for a record of a newer layout: PENDING without a lease, so that it is left alone."""
     if len(data) >= HEAD.size and data[0] > READER:
-        min_reader, token, _ = HEAD.unpack_from(data)
+        min_reader, token = HEAD.unpack_from(data)
         return Record(id, "", "", RecordState.PENDING, token, min_reader=min_reader)
-    raise StoreBroken("this record has invalid content", key=id.hex(), hint="was it edited by hand?") from broken
+    raise _broken_record(id)
+
+
+def _broken_record(id: bytes) -> StoreBroken:
+    return StoreBroken("this record has invalid content", key=id.hex(), hint="was it edited by hand?")
+
+
+def decode_read(id: bytes, fields: list[Any] | bytes | None, now: int) -> Answer:
+    """Return the answer to a read. None: there is no record."""
+    return Answer(Verdict.ABSENT, None, now) if fields is None else Answer(Verdict.OK, decode_record(id, fields), now)
 
 
 def granted_record(one: ClaimRequest, token: int, now: int) -> Record:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
@@ -18,6 +19,7 @@ from onceward.protocol.transitions import CLOCK_MARGIN
 SCRIPT_FILES: Final = {
     "apply": ("record", "cells", "audit", "apply"),
     "read": ("record", "read"),
+    "read_records": ("record", "read_records"),
     "latest": ("record", "latest"),
     "save_counts": ("record", "save_counts"),
     "read_counts": ("record", "read_counts"),
@@ -34,6 +36,12 @@ CONSTANTS: Final = {
     "CLOCK_MARGIN": CLOCK_MARGIN,
     "KEEP_AUDIT": AUDIT_RETENTION,
 }
+
+
+COMMENT: Final = re.compile(r"--.*")
+DECLARATION: Final = re.compile(r"^local ([A-Z][A-Z_, ]*) = ([0-9, ]+)$", re.MULTILINE)
+WORD: Final = re.compile(r"'[^'\n]*'|\b[A-Z][A-Z_]*\b")
+"""A text in quotes, which stays as it is, or the name of a constant."""
 
 
 def encode_command(*parts: bytes) -> bytes:
@@ -61,8 +69,20 @@ def read_file(name: str) -> str:
 
 
 def assemble(*texts: str) -> Script:
-    constants = "".join(f"local {name} = {value}\n" for name, value in CONSTANTS.items())
-    return Script("".join((constants, *texts)).encode())
+    return Script(_inline_constants("".join(texts)).encode())
+
+
+def _inline_constants(text: str) -> str:
+    """Replace constants by their values, and remove the comments.
+
+    The server runs the whole text at every call, and binds each name that a function uses. Without the constants, a call
+    takes half of the time.
+    """
+    text = COMMENT.sub("", text)
+    values = {name: str(value) for name, value in CONSTANTS.items()}
+    for names, numbers in DECLARATION.findall(text):
+        values.update(zip(names.split(", "), numbers.split(", "), strict=True))
+    return WORD.sub(lambda word: values.get(word[0], word[0]), DECLARATION.sub("", text))
 
 
 @cache

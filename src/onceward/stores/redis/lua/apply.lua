@@ -1,94 +1,94 @@
 -- Applies claims, renewals, settlements and forget requests: one request per record, all in one call.
---   KEYS: audit, then one record each. ARGV: time, signature, then one request each.
--- A request is the length of its numbers (1 byte), its numbers (a MessagePack array) and its texts. The numbers are
---   verb flags choice state token duration max_attempts window validity slide
--- and the lengths of the texts, which are the same as in a record. Lua does not roll back. So each item runs in pcall,
--- and everything that can fail precedes its single SET.
+--   KEYS: audit, then one record each. ARGV: time, signature, then for each request its verb, its numbers and flags (a
+--   MessagePack array) and its texts, see `read_claim` and `read_change`.
+-- Lua does not roll back. So each item runs in pcall, and everything that can fail precedes its single SET.
 --
 -- The reply: the time, then for each item its verdict and one of
---   a string   the record
+--   an array   the fields of the record, in the order of record.lua
 --   a number   the token of a new claim, granted exactly as requested
 --   nil        nothing: there is no record, or the request completed it, whose owner knows the rest
--- The verdict 255 is an error: nothing was changed, and the string is the text of the error.
+--   a string   the bytes of a record that a newer version wrote
+-- The verdict ERROR means that nothing was changed. The string is the text of the error.
 
-local FIRST_LENGTH_OF_REQUEST = 11
-local NAMES = {[0] = 'claim', 'renew', 'complete', 'fail', 'park', 'release', 'resolve', 'forget'}
-local VERDICTS = {
-  ACQUIRED = 0, REPLAY = 1, RUNNING = 2, MISMATCH = 3, FAILED = 4, PARKED = 5, SETTLED = 6, OK = 7, LOST = 8,
-  CONFLICT = 9, REFUSED = 10, ABSENT = 11, SKEW = 12,
-}
-local ERROR = 255
 local SIGNED = ARGV[2]
+local CLAIM_SIZE, CHANGE_SIZE = 9, 8  -- arguments
 
-local function read_request(s)
-  local size = byte(s)
-  local n = cmsgpack.unpack(sub(s, 2, size + 1))
-  local flags = n[2]
-  return read_texts({
-    verb = NAMES[n[1]], choice = n[3], state = n[4], token = n[5], duration = n[6], max_attempts = n[7],
-    window = n[8], validity = n[9], slide = n[10],
-    leased = band(flags, LEASED) ~= 0, force = band(flags, RELEASED) ~= 0, known = band(flags, ASK_FIRST) ~= 0,
-    seen = band(flags, ASK_FIRST) ~= 0, stored = band(flags, STORED) ~= 0, final = band(flags, FINAL) ~= 0,
-    has_result = band(flags, RESULT) ~= 0,
-  }, s, size + 2, n, FIRST_LENGTH_OF_REQUEST)
+local function read_claim(at)
+  local n = cmsgpack.unpack(ARGV[at + 1])
+  return {
+    lease = n[1], after_crash = n[2], max_attempts = n[3],
+    nonce = ARGV[at + 2], fingerprint = ARGV[at + 3], scope = ARGV[at + 4], key = ARGV[at + 5], owner = ARGV[at + 6],
+    arguments = ARGV[at + 7], note = ARGV[at + 8],
+  }
+end
+
+local function read_change(at)
+  local n = cmsgpack.unpack(ARGV[at + 1])
+  return {
+    token = n[1], state = n[2], resolution = n[3], duration = n[4], max_attempts = n[5], window = n[6], validity = n[7],
+    slide = n[8], stored = n[9], final = n[10], known = n[11], force = n[12], seen = n[13],
+    nonce = ARGV[at + 2], digest = ARGV[at + 3], note = ARGV[at + 4], error_type = ARGV[at + 5], error = ARGV[at + 6],
+    result = n[14] and ARGV[at + 7],
+  }
 end
 
 local function put(key, r)
   local at = is_real and deletable_at(r)
-  if at then
-    at = math.max(at, r.token) + CLOCK_MARGIN
-  end
-  local s = write_record(r)
+  if at then at = math.max(at, r[TOKEN]) + CLOCK_MARGIN end
   if at and at < 9007199254740992 then
-    redis.call('SET', key, s, 'PXAT', string.format('%.0f', math.ceil(at / 1000)))
+    redis.call('SET', key, write_record(r), 'PXAT', string.format('%.0f', math.ceil(at / 1000)))
   else
-    redis.call('SET', key, s)
+    redis.call('SET', key, write_record(r))
   end
-  return s
 end
 
 -- Starts a new cycle. Only the token of the key's previous cycle matters, because tokens must grow.
 local function acquire_new_cycle(key, q, old)
   local token = now
-  if old and old.token >= now then token = old.token + 1 end
+  if old and old[TOKEN] >= now then token = old[TOKEN] + 1 end
   put(key, {
-    min_reader = READER, state = PENDING, after_crash = q.choice, stored = true, token = token, cycle = token,
-    attempt = 1, max_attempts = q.max_attempts, created_at = now, claimed_at = now, updated_at = now,
-    renewed_at = now, lease_until = q.leased and now + q.duration or nil, slide = 0,
-    nonce = q.nonce, fingerprint = q.fingerprint, digest = '', more = '', scope = q.scope, key = q.key,
-    owner = q.owner, arguments = q.arguments, note = q.note, error_type = '', error = '', result = '',
+    token, READER, PENDING, q.after_crash, 1, q.max_attempts,
+    false, false, true, false,                                                  -- ask_first released stored final
+    token, now, now, now, now, q.lease and now + q.lease, false, false,         -- cycle and times
+    0, q.nonce, q.fingerprint, '', q.scope, q.key, q.owner, q.arguments, q.note,  -- slide and texts
+    '', '', false,                                                              -- error_type error result
   })
-  return VERDICTS.ACQUIRED, token
+  return 'ACQUIRED', token
 end
 
-local function apply(key, request)
-  local q = read_request(request)
+local function apply(key, verb, q)
   local s = redis.call('GET', key)
   if not s then
-    if q.verb == 'claim' then return acquire_new_cycle(key, q, nil) end
-    return q.verb == 'forget' and VERDICTS.OK or VERDICTS.LOST, false
+    if verb == 'claim' then return acquire_new_cycle(key, q, nil) end
+    return verb == 'forget' and 'OK' or 'LOST', false
   end
-  if byte(s) > READER then return VERDICTS.SKEW, s end
+  if byte(s) > READER then return 'SKEW', readable(s) end
   local r = read_record(s)
-  local before = {state = r.state, token = r.token}
-  local verdict, changed = VERBS[q.verb](r, q)
+  local old_state, old_token = r[STATE], r[TOKEN]
+  local verdict, changed = VERBS[verb](r, q)
   if verdict == 'NEW_CYCLE' then return acquire_new_cycle(key, q, r) end
   if changed then
-    if SIGNED ~= '' then sign(entry_of(SIGNED, 1, before, r, id_of(key))) end
-    s = put(key, r)
-    if before.state == PENDING and r.state ~= PENDING or r.released then
+    if SIGNED ~= '' then sign(entry_of(SIGNED, 1, old_state, old_token, r, id_of(key))) end
+    put(key, r)
+    if old_state == PENDING and r[STATE] ~= PENDING or r[RELEASED] then
       redis.pcall('PUBLISH', BASE .. 'w:' .. id_of(key), '')  -- may be forbidden: then waiters poll
     end
   end
-  if q.verb == 'complete' and verdict == 'OK' then s = false end
-  return VERDICTS[verdict], s
+  if verb == 'complete' and verdict == 'OK' then return verdict, false end
+  return verdict, r
 end
 
-local answer = {now}
+local answer, at = {now}, 3
 for i = 2, #KEYS do
-  local ok, verdict, payload = pcall(apply, KEYS[i], ARGV[i + 1])
+  local verb, q = ARGV[at], nil
+  if verb == 'claim' then
+    q, at = read_claim(at), at + CLAIM_SIZE
+  else
+    q, at = read_change(at), at + CHANGE_SIZE
+  end
+  local ok, verdict, payload = pcall(apply, KEYS[i], verb, q)
   if not ok then
-    verdict, payload = ERROR, type(verdict) == 'table' and verdict.err or tostring(verdict)
+    verdict, payload = 'ERROR', type(verdict) == 'table' and verdict.err or tostring(verdict)
   end
   answer[#answer + 1] = verdict
   answer[#answer + 1] = payload

@@ -7,27 +7,27 @@ local SIGNED, pattern, cursor, max_keys, max_records = ARGV[2], ARGV[3], ARGV[4]
 local number_of_entry = tonumber(ARGV[7])
 
 local function is_purgeable(r)
-  if r.min_reader > READER or r.token >= now - CLOCK_MARGIN then return false end
+  if r[MIN_READER] > READER or r[TOKEN] >= now - CLOCK_MARGIN then return false end
   local at = deletable_at(r)
   return at ~= nil and now >= at
 end
 
 local step, purged = redis.call('SCAN', cursor, 'MATCH', pattern, 'COUNT', max_keys), {}
 for _, key in ipairs(step[2]) do
-  local s = redis.pcall('GETRANGE', key, 0, MAX_NUMBERS_SIZE - 1)
+  local s = redis.pcall('GET', key)
   local is_readable, r = pcall(read_record, s)
   if #purged < max_records and is_readable and is_purgeable(r) then purged[#purged + 1] = key end
 end
 
 if #purged > 0 and SIGNED ~= '' then
-  local entry = entry_of(SIGNED, #purged, nil, nil, '')
+  local entry = entry_of(SIGNED, #purged, NO_STATE, 0, nil, '')
   if number_of_entry == 0 then
     number_of_entry = sign(entry)
   else
     local name = string.format('%.0f', number_of_entry)
     local old = redis.call('HGET', AUDIT, name)
     local count = old and unpack_('<I4', old, 25) or 0
-    redis.call('HSET', AUDIT, name, entry_of(SIGNED, count + #purged, nil, nil, ''))
+    redis.call('HSET', AUDIT, name, entry_of(SIGNED, count + #purged, NO_STATE, 0, nil, ''))
   end
 end
 for _, key in ipairs(purged) do redis.call('DEL', key) end

@@ -10,30 +10,26 @@
 -- There is no index: it would take a quarter of the memory of a record. Scans visit the keys of the database, see scan.lua.
 --
 -- A record is one string:
---   min_reader                     1 byte, and in this place in every later version, too
---   token                          8 bytes, little-endian; the same
---   the length of the numbers      1 byte
---   numbers                        a MessagePack array, which stores a small number in one byte
---   texts                          one after the other; their lengths are among the numbers
--- The numbers are, in this order:
---   state after_crash flags cycle attempt max_attempts
---   created_at claimed_at updated_at renewed_at lease_until retry_at valid_until slide
---   the lengths of: nonce fingerprint digest more scope key owner arguments note error_type error result
--- Times are in µs. They and the cycle are stored as their distance from the token, which is usually small. Flags say
--- which times are set: a record without a lease is owned indefinitely. valid_until and slide may exceed 2^53, where Lua
--- rounds. Then they are decimal texts, not relative, and compared as rounded numbers.
--- `more` is for fields of later versions: versions that do not know them preserve them. `result` comes last, so that
--- everything else can be read without it.
+--   min_reader   1 byte, and in this place in every later version, too
+--   token        8 bytes, little-endian; the same
+--   fields       a MessagePack array, in the order of the constants below
+--   result       the rest
+-- Times are in µs. They and the cycle are stored as their distance from the token, which takes few bytes. A time that is
+-- not set is false: a record without a lease is owned indefinitely. valid_until and slide may exceed 2^53, where Lua
+-- rounds. Then they are decimal texts, not relative, and compared as rounded numbers. Later versions may append fields:
+-- versions that do not know them preserve them.
 
 local FREE, PENDING, COMPLETED, FAILED, PARKED = 0, 1, 2, 3, 4
 local RERUN, VERIFY, PARK = 0, 1, 2
-local ASK_FIRST, RELEASED, STORED, FINAL, LEASED, RETRIES, ENDS, RESULT = 1, 2, 4, 8, 16, 32, 64, 128
 
-local HEAD, HEAD_SIZE = '<BI8B', 10
-local FIRST_LENGTH, RESULT_LENGTH = 15, 26  -- places of lengths among the numbers of a record
-local MAX_NUMBERS_SIZE = HEAD_SIZE + 255  -- bytes: the beginning of a record that always contains its numbers
+local TOKEN, MIN_READER, STATE, AFTER_CRASH, ATTEMPT, MAX_ATTEMPTS = 1, 2, 3, 4, 5, 6
+local ASK_FIRST, RELEASED, STORED, FINAL = 7, 8, 9, 10
+local CYCLE, CREATED_AT, CLAIMED_AT, UPDATED_AT, RENEWED_AT, LEASE_UNTIL, RETRY_AT, VALID_UNTIL = 11, 12, 13, 14, 15, 16, 17, 18
+local SLIDE, NONCE, FINGERPRINT, DIGEST, SCOPE, KEY, OWNER, ARGUMENTS, NOTE = 19, 20, 21, 22, 23, 24, 25, 26, 27
+local ERROR_TYPE, ERROR, RESULT = 28, 29, 30
 
-local band = bit.band
+local HEAD_SIZE = 9
+
 local pack, unpack_, sub, byte = struct.pack, struct.unpack, string.sub, string.byte
 
 local function number(bytes)
@@ -44,67 +40,30 @@ local function bytes(value)
   return pack('<I8', value)
 end
 
--- Reads the texts of a record or a request into fields of the table. The first is at offset `from` of `s`, and `at` is the
--- place of its length among the numbers.
-local function read_texts(r, s, from, numbers, at)
-  local function text(place)
-    local length = numbers[at + place]
-    if length == 0 then return '' end
-    local begin = from
-    from = from + length
-    return sub(s, begin, from - 1)
+local function read_record(s)
+  local min_reader, token = unpack_('<BI8', s)
+  local result_at, r = cmsgpack.unpack_one(s, HEAD_SIZE)
+  for field = CYCLE, VALID_UNTIL do
+    if type(r[field]) == 'number' then r[field] = r[field] + token end
   end
-  r.nonce, r.fingerprint, r.digest, r.more = text(0), text(1), text(2), text(3)
-  r.scope, r.key, r.owner, r.arguments = text(4), text(5), text(6), text(7)
-  r.note, r.error_type, r.error, r.result = text(8), text(9), text(10), text(11)
+  r[TOKEN], r[MIN_READER] = token, min_reader
+  r[RESULT] = r[RESULT] and (result_at < 0 and '' or sub(s, result_at + 1))
   return r
 end
 
--- Reads a record. If its last texts are missing, because only its beginning was read, they are empty.
-local function read_record(s)
-  local min_reader, token, size = unpack_(HEAD, s)
-  local n = cmsgpack.unpack(sub(s, HEAD_SIZE + 1, HEAD_SIZE + size))
-  local flags, valid_until = n[3], n[13]
-  if type(valid_until) == 'number' then valid_until = valid_until + token end
-  return read_texts({
-    min_reader = min_reader, token = token, state = n[1], after_crash = n[2], cycle = n[4] + token,
-    attempt = n[5], max_attempts = n[6], created_at = n[7] + token, claimed_at = n[8] + token,
-    updated_at = n[9] + token, renewed_at = n[10] + token, slide = n[14],
-    lease_until = band(flags, LEASED) ~= 0 and n[11] + token or nil,
-    retry_at = band(flags, RETRIES) ~= 0 and n[12] + token or nil,
-    valid_until = band(flags, ENDS) ~= 0 and valid_until or nil,
-    ask_first = band(flags, ASK_FIRST) ~= 0, released = band(flags, RELEASED) ~= 0,
-    stored = band(flags, STORED) ~= 0, final = band(flags, FINAL) ~= 0, has_result = band(flags, RESULT) ~= 0,
-  }, s, HEAD_SIZE + size + 1, n, FIRST_LENGTH)
-end
-
--- Returns how many bytes of a record precede its result.
-local function size_without_result(s)
-  local _, _, size = unpack_(HEAD, s)
-  local n = cmsgpack.unpack(sub(s, HEAD_SIZE + 1, HEAD_SIZE + size))
-  local total = HEAD_SIZE + size
-  for place = FIRST_LENGTH, RESULT_LENGTH - 1 do total = total + n[place] end
-  return total
-end
-
-local function flags_of(r)
-  return (r.ask_first and ASK_FIRST or 0) + (r.released and RELEASED or 0) + (r.stored and STORED or 0)
-    + (r.final and FINAL or 0) + (r.lease_until and LEASED or 0) + (r.retry_at and RETRIES or 0)
-    + (r.valid_until and ENDS or 0) + (r.has_result and RESULT or 0)
+-- Returns the fields of a record for a reply, or its bytes if this version cannot read them.
+local function readable(s)
+  local is_readable, r = pcall(read_record, s)
+  return is_readable and r or s
 end
 
 local function write_record(r)
-  local token, valid_until = r.token, r.valid_until or 0
-  if r.valid_until and type(valid_until) == 'number' then valid_until = valid_until - token end
-  local numbers = cmsgpack.pack({
-    r.state, r.after_crash, flags_of(r), r.cycle - token, r.attempt, r.max_attempts,
-    r.created_at - token, r.claimed_at - token, r.updated_at - token, r.renewed_at - token,
-    r.lease_until and r.lease_until - token or 0, r.retry_at and r.retry_at - token or 0, valid_until, r.slide,
-    #r.nonce, #r.fingerprint, #r.digest, #r.more, #r.scope, #r.key, #r.owner, #r.arguments, #r.note, #r.error_type,
-    #r.error, #r.result,
-  })
-  return pack(HEAD, r.min_reader, token, #numbers) .. numbers .. r.nonce .. r.fingerprint .. r.digest .. r.more
-    .. r.scope .. r.key .. r.owner .. r.arguments .. r.note .. r.error_type .. r.error .. r.result
+  local token, result, fields = r[TOKEN], r[RESULT], {unpack(r)}
+  for field = CYCLE, VALID_UNTIL do
+    if type(fields[field]) == 'number' then fields[field] = fields[field] - token end
+  end
+  fields[TOKEN], fields[MIN_READER], fields[RESULT] = 0, 0, result and true
+  return pack('<BI8', r[MIN_READER], token) .. cmsgpack.pack(fields) .. (result or '')
 end
 
 -- A limit of 0 means unlimited attempts.
@@ -113,20 +72,20 @@ local function attempts_used_up(attempt, max_attempts)
 end
 
 local function is_over(r, now)
-  return r.valid_until ~= nil and now >= tonumber(r.valid_until)
+  return r[VALID_UNTIL] and now >= tonumber(r[VALID_UNTIL])
 end
 
 -- Returns the time from which the record may be deleted, or nil if that is not known yet.
 local function deletable_at(r)
-  if r.state == FREE then return 0 end
-  if r.state == PENDING then
-    if r.after_crash ~= RERUN or r.released or not r.lease_until or attempts_used_up(r.attempt, r.max_attempts) then
+  if r[STATE] == FREE then return 0 end
+  if r[STATE] == PENDING then
+    if r[AFTER_CRASH] ~= RERUN or r[RELEASED] or not r[LEASE_UNTIL] or attempts_used_up(r[ATTEMPT], r[MAX_ATTEMPTS]) then
       return nil
     end
-    return r.lease_until + KEEP_UNFINISHED
+    return r[LEASE_UNTIL] + KEEP_UNFINISHED
   end
-  if r.state == PARKED or not r.valid_until then return nil end
-  return tonumber(r.valid_until)
+  if r[STATE] == PARKED or not r[VALID_UNTIL] then return nil end
+  return tonumber(r[VALID_UNTIL])
 end
 
 -- The clock is the server's. Only tests pass another time, and then nothing expires by the server's clock.

@@ -12,39 +12,41 @@ local returned = {}
 for i = 14, #ARGV do returned[ARGV[i]] = true end
 
 local function is_wanted(r)
-  if states ~= '' and not string.find(states, string.format('%.0f', r.state), 1, true) then return false end
-  if before > 0 and r.updated_at >= before then return false end
-  return not (scoped and r.scope ~= scope or keyed and r.key ~= key_text)
+  if states ~= '' and not string.find(states, string.format('%.0f', r[STATE]), 1, true) then return false end
+  if before > 0 and r[UPDATED_AT] >= before then return false end
+  return not (scoped and r[SCOPE] ~= scope or keyed and r[KEY] ~= key_text)
 end
 
 local PREFIX_SIZE = 4096  -- bytes: enough for nearly every record without its result
 
--- Returns a record without its result, which may be large; nil if the key holds no string.
+-- Returns the fields of a record without its result, which may be large: its bytes if this version cannot read them, nil if
+-- the key holds no string.
 local function read_without_result(key)
   local s = redis.pcall('GETRANGE', key, 0, PREFIX_SIZE - 1)
   if type(s) ~= 'string' or s == '' then return nil end
-  local is_readable, size = pcall(size_without_result, s)
-  if not is_readable then return s end
-  return size <= PREFIX_SIZE and sub(s, 1, size) or redis.call('GETRANGE', key, 0, size - 1)
+  local r = readable(s)
+  if r == s and #s == PREFIX_SIZE then r = readable(redis.call('GET', key)) end
+  return r
 end
 
 local step = redis.call('SCAN', cursor, 'MATCH', pattern, 'COUNT', max_keys)
 local answer, size = {now, step[1]}, 0
 for _, key in ipairs(step[2]) do
   local id = id_of(key)
-  local s = not returned[id] and read_without_result(key)
-  if s then
-    local is_readable, r = pcall(read_record, s)
-    if not is_readable or is_wanted(r) then  -- the caller reports the ids of records that it cannot read
-      if (#answer - 2) / 2 == max_records or size >= max_bytes then
-        answer[2] = false
-        break
-      end
-      if not light then s = redis.call('GET', key) end
-      answer[#answer + 1] = id
-      answer[#answer + 1] = s
-      size = size + #s
+  local r = not returned[id] and read_without_result(key)
+  if r and (type(r) == 'string' or is_wanted(r)) then  -- the caller reports the ids of records that it cannot read
+    if (#answer - 2) / 2 == max_records or size >= max_bytes then
+      answer[2] = false
+      break
     end
+    if not light then
+      local s = redis.call('GET', key)
+      r, size = readable(s), size + #s
+    elseif type(r) == 'table' then
+      r[RESULT] = r[RESULT] and ''
+    end
+    answer[#answer + 1] = id
+    answer[#answer + 1] = r
   end
 end
 return answer
