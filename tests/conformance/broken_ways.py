@@ -48,6 +48,14 @@ class GetThenPut(Hesitant):
         return [Answer(verdict, record, now) for record, verdict in steps]
 
 
+class LacksCapability(MemoryStore):
+    """Does not say whether it keeps counters."""
+
+    @property
+    def counters(self) -> Any:
+        raise AttributeError("counters")
+
+
 class BatchJoinsOnTheKeyAlone(MemoryStore):
     """Decides a whole batch by the state before it, so that two requests for one key both win."""
 

@@ -60,6 +60,7 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
     ),
     broken.SkipsThePayloadOnTakeOver: ("another_payload_is_a_mismatch_in_every_state",),
     broken.ReplaysExtendNothing: ("a_sliding_window_moves_with_its_replays",),
+    broken_ways.LacksCapability: ("a_store_declares_every_capability",),
     broken.AcknowledgesWithoutWriting: ("every_result_is_replayed_unchanged",),
     broken.LosesTheNoteOnCompletion: ("a_completion_keeps_a_note_that_its_owner_does_not_know",),
     broken.CompletesAgain: ("a_completion_needs_the_owner_and_the_same_result",),

@@ -86,7 +86,9 @@ async def test_claims_whose_work_was_cancelled_before_it_began_are_given_back(to
 
 
 class Overlapping(MemoryStore):
-    batch_splits = 2
+    @property
+    def batch_splits(self) -> int:
+        return 2
 
     def __init__(self) -> None:
         super().__init__()

@@ -8,7 +8,6 @@ import pytest
 
 from onceward.errors import StoreBroken, VersionSkew
 from onceward.protocol.audit import AuditFilter, signature
-from onceward.protocol.capabilities import MigratesSchema
 from onceward.protocol.requests import Renewal, Resolution, Resolve, Verdict
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
@@ -135,7 +134,6 @@ def make_first_version(path: Path) -> None:
 @pytest.mark.fault("F67")
 def test_reading_the_schema_creates_and_changes_nothing_and_reports_what_is_missing(path: Path) -> None:
     store = SQLiteStore(path)
-    assert isinstance(store, MigratesSchema)
     absent = run(store.schema(ThreadRuntime(), timeout=5))
     assert (absent.version, absent.latest, bool(absent.statements)) == (0, schema.LATEST, True)
     assert not path.exists()

@@ -19,7 +19,6 @@ from onceward.errors import ConfigurationError, OncewardWarning
 from onceward.keys.fingerprint import fingerprint, hash_arguments
 from onceward.keys.key import Key, Scope, make_key
 from onceward.operations.operation import NO_ARGUMENT_HASHES, KeySource, Operation, codec_for, label_of, name_of
-from onceward.protocol.capabilities import KeepsCounters
 from onceward.protocol.note import validate_note
 from onceward.protocol.policy import Defaults, Policy, Settings
 from onceward.protocol.ports import Store
@@ -422,7 +421,7 @@ def enable_counters(once: BaseClient) -> None:
 
     If the store cannot keep counters, do nothing.
     """
-    if once.counters is None and isinstance(once.store, KeepsCounters):
+    if once.counters is None and once.store.counters is not None:
         once.counters = _make_counters(once.store, once.engine.bus)
         for engine in (once.engine, *once._async_engines):  # noqa: SLF001 (part of this module)
             engine.count_by_scope()

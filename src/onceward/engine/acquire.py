@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from onceward.errors import ClaimError, Reentrant, ResultError, StoreError, StoreUnavailable, VersionSkew
 from onceward.keys.fingerprint import differing_arguments
-from onceward.protocol.capabilities import NotifiesChanges
 from onceward.protocol.cells import attempts_used_up
 from onceward.protocol.outcome import Failed, Mismatch, Outcome, Parked, Running
 from onceward.protocol.policy import SECOND
@@ -149,7 +148,7 @@ async def wait_for_claim(attempt: Attempt) -> tuple[float, Answer]:
     runtime, store = engine.runtime, engine.store
     deadline = runtime.monotonic() + job.policy.wait / SECOND
     gate = runtime.gate()
-    stop = store.watch(job.key.id, gate.open) if isinstance(store, NotifiesChanges) else None
+    stop = None if store.notifications is None else store.notifications.watch(job.key.id, gate.open)
     pause = FIRST_PAUSE
     try:
         while True:

@@ -18,7 +18,7 @@ from onceward.errors import (
 )
 from onceward.keys.key import Key, derived_key
 from onceward.keys.weight import is_light
-from onceward.protocol.capabilities import JoinedStore, JoinsTransaction
+from onceward.protocol.capabilities import JoinedStore
 from onceward.protocol.record import AfterCrash, RecordState
 from onceward.protocol.requests import Answer, ClaimRequest, Complete, Fail, Park, Release, Renewal, Verdict
 from onceward.protocol.runtime import Canceller
@@ -268,7 +268,7 @@ class Attempt(SettlingLease):
         """Write the result in the caller's transaction. Raise if another worker took over: the caller rolls back."""
         self._refuse_in_step()
         store = self.engine.store
-        if not isinstance(store, JoinsTransaction):
+        if store.transactions is None:
             raise ConfigurationError(
                 f"{store.name} cannot join your transaction",
                 key=self.key.text,
@@ -280,7 +280,7 @@ class Attempt(SettlingLease):
                 key=self.key.text,
             )
         self.check()
-        joined = store.join(connection, self.engine.runtime)
+        joined = store.transactions.join(connection, self.engine.runtime)
         answer = (await joined.settle([await self.completion(value)], timeout=self.job.policy.call_timeout))[0]
         self._raise_unless_ok(answer)
         self.is_simple, self.joined = False, joined

@@ -9,13 +9,7 @@ from typing import Any, Protocol, TypeVar
 from onceward.errors import Stopping, StoreError
 from onceward.keys.key import Key
 from onceward.keys.weight import LIGHT_BYTES, is_light
-from onceward.protocol.capabilities import (
-    NO_SIZE_LIMIT,
-    JoinedStore,
-    LimitsResultSize,
-    OverlapsCalls,
-    SupportsLookup,
-)
+from onceward.protocol.capabilities import JoinedStore, Lookup
 from onceward.protocol.policy import SECOND
 from onceward.protocol.ports import Store
 from onceward.protocol.record import CompletedRecord, Record
@@ -72,19 +66,10 @@ class Engine:
         self.owner = owner
         self.stopping = False
         self.closed = False
-        self.lookup: Callable[[bytes, bytes], CompletedRecord | None] | None = None
-        if isinstance(store, SupportsLookup) and (
-            store.inline or not runtime.supports_cancellation
-        ):  # a lookup may block: never on an event loop
-            self.lookup = store.lookup
-        self.max_result_bytes = (
-            store.max_result_bytes
-            if isinstance(store, LimitsResultSize) and store.max_result_bytes < NO_SIZE_LIMIT
-            else None
-        )
-        self.batch_splits = (
-            store.batch_splits if isinstance(store, OverlapsCalls) and runtime.supports_cancellation else 1
-        )
+        # A lookup may block: never on an event loop, unless the store is inline.
+        self.lookup: Lookup | None = None if runtime.supports_cancellation and not store.inline else store.lookup
+        self.max_result_bytes = store.max_result_bytes
+        self.batch_splits = store.batch_splits if runtime.supports_cancellation else 1
         self.opened = False
         # Cached here for speed: every call uses them.
         self.wants: Callable[[str], bool] = bus.wants

@@ -6,7 +6,7 @@ from types import CoroutineType
 from typing import Any
 
 from onceward.errors import ClaimError, ConfigurationError, StoreError
-from onceward.protocol.capabilities import JoinedStore, RemembersCommits
+from onceward.protocol.capabilities import JoinedStore
 from onceward.protocol.outcome import Executed, Failed, Outcome, Parked, Unknown
 from onceward.protocol.policy import SECOND, Policy, applied, inconclusive, not_applied
 from onceward.protocol.record import AfterCrash, RecordState
@@ -92,8 +92,8 @@ async def _read_after_commit(attempt: Attempt) -> list[Answer]:
     """Read the record after the transaction has really ended: the reply to its COMMIT may have been lost."""
     store, timeout = attempt.engine.store, attempt.job.policy.call_timeout
     number = attempt.joined.number if attempt.joined is not None else None
-    if number is not None and isinstance(store, RemembersCommits):
-        await store.committed(number, timeout=timeout)
+    if number is not None and store.commits is not None:
+        await store.commits.committed(number, timeout=timeout)
     return await store.read([attempt.key.id], timeout=timeout)
 
 

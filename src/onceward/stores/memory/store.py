@@ -12,6 +12,7 @@ from functools import partial
 from onceward.errors import ConfigurationError
 from onceward.protocol import transitions
 from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature, audit_entries, purge_entry
+from onceward.protocol.capabilities import Capabilities, Counters, LatestStates, Lookup, Notifications, Sorting
 from onceward.protocol.ports import SORT_KEYS, Clock, Filter, Page, SortOrder
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import (
@@ -39,7 +40,7 @@ replays = transitions.replays
 Change = Callable[[Record | None, int], tuple[Record | None, Verdict]]
 
 
-class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
+class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers, Capabilities):
     """Keeps records in a dict: O(1) per call at any size (O(log n) for expiry). `max_records` bounds it.
 
     A full store raises StoreFull and claims nothing: only records that no longer protect their key are evicted.
@@ -73,7 +74,31 @@ class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
 
     async def close(self) -> None: ...
 
-    def lookup(self, id: bytes, fingerprint: bytes) -> Record | None:
+    # ── capabilities ──
+
+    @property
+    def lookup(self) -> Lookup:
+        return self.lookup_completed
+
+    @property
+    def notifications(self) -> Notifications:
+        return self
+
+    @property
+    def sorting(self) -> Sorting:
+        return self
+
+    @property
+    def latest(self) -> LatestStates:
+        return self
+
+    @property
+    def counters(self) -> Counters:
+        return self
+
+    # ── the verbs ──
+
+    def lookup_completed(self, id: bytes, fingerprint: bytes, /) -> Record | None:
         record = self._records.get(id)
         if record is not None and replays(record, fingerprint, self._now()):
             return record

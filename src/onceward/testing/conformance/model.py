@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from onceward.protocol import transitions
-from onceward.protocol.capabilities import SupportsLookup
 from onceward.protocol.ports import Filter
 from onceward.protocol.record import Record
 from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Complete, ExpectedRecord, Renewal, Verdict
@@ -85,7 +84,7 @@ class ModelComparison:
     async def lookup(self, when: str, via: int = 0) -> None:
         """Check `lookup` for every record with each fingerprint, if the store supports it."""
         store = self._store(via)
-        if isinstance(store, SupportsLookup):
+        if store.lookup is not None:
             for id, record in self.records.items():
                 for fingerprint in FINGERPRINTS:
                     await assert_lookup(store, record, id, fingerprint, when=when, clock=self._clock)
