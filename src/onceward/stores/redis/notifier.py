@@ -96,7 +96,10 @@ class RedisNotifier:
 
     def _receive(self) -> None:
         """Connect, subscribe and wake callers until there are no more listeners or the connection is lost."""
-        with self._address.client(CONNECT_TIMEOUT) as client, client.pubsub(ignore_subscribe_messages=True) as subscriber:
+        with (
+            self._address.client(CONNECT_TIMEOUT) as client,
+            client.pubsub(ignore_subscribe_messages=True) as subscriber,
+        ):
             try:
                 with self._lock:
                     subscriber.subscribe(*(self._channels + id for id in self._listening))

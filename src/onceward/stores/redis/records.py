@@ -173,9 +173,7 @@ def _fail(one: Fail) -> Arguments:
 
 
 def _park(one: Park) -> Arguments:
-    return _change(
-        b"park", token=one.token, nonce=one.nonce, note=one.note, error_type=one.error_type, error=one.error
-    )
+    return _change(b"park", token=one.token, nonce=one.nonce, note=one.note, error_type=one.error_type, error=one.error)
 
 
 def _release(one: Release) -> Arguments:
