@@ -142,7 +142,8 @@ BUGS = {
         "purge_deletes_all_expired_records_in_batches",
     ),
     "purges without a limit": Bug(
-        "purge", "if #purged < max_records and is_readable", "if is_readable", "purge_deletes_all_expired_records_in_batches",
+        "purge", "if #purged < max_records and is_readable", "if is_readable",
+        "purge_deletes_all_expired_records_in_batches",
     ),
     "a scan returns records twice": Bug(
         "scan", "returned[ARGV[i]] = true", "returned[ARGV[i]] = false", "pages_of_any_size_show_each_record_once",

@@ -18,8 +18,8 @@ import redis.asyncio
 from onceward import AsyncOnce, Once, open_store
 from onceward.errors import ConfigurationError, MissingExtra, StoreUnavailable
 from onceward.protocol.cells import KEEP_UNFINISHED
-from onceward.protocol.record import AfterCrash, Record
 from onceward.protocol.ports import Filter
+from onceward.protocol.record import AfterCrash, Record
 from onceward.protocol.requests import Complete, Fail, Park, Release, Validity, Verdict
 from onceward.protocol.transitions import CLOCK_MARGIN
 from onceward.queues.redis_streams import RedisStreamQueue

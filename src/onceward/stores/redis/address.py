@@ -41,7 +41,7 @@ class RedisAddress(Struct, frozen=True):
     def client(self, seconds: float) -> Any:
         """Return a client of redis-py for one thread. Closing it closes its connections."""
         connection_class = getattr(connection, CLASSES[self.kind])
-        timeouts = {"socket_timeout": seconds, "socket_connect_timeout": seconds}
+        timeouts: dict[str, Any] = {"socket_timeout": seconds, "socket_connect_timeout": seconds}
         pool = redis.ConnectionPool(connection_class=connection_class, **self.settings, protocol=2, **timeouts)
         return redis.Redis.from_pool(pool)
 

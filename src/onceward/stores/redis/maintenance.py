@@ -1,8 +1,8 @@
 """Scans, counts, purge and the audit trail. Each call visits few keys, so that claims are not delayed.
 
-There is no index of records. So scans and counts visit all keys of the database, those of other applications too: that
-is fast for thousands of keys and takes seconds for millions. They use the server's SCAN. It may return a record twice if
-the server shrinks its table of keys in the meantime.
+There is no index of records. So scans and counts visit all keys of the database, also those of other applications: that
+is fast for thousands of keys and takes seconds for millions. They use the server's SCAN. It may return a record twice,
+if the server shrinks its table of keys in the meantime.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class ScanCursor(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ScanStep(msgspec.Struct):
-    """What one call found: records, the ids of records that cannot be decoded, and where to continue (None: the end)."""
+    """What one call found: records, ids of records that cannot be decoded, and where to continue (None: the end)."""
 
     records: list[Record]
     unreadable: list[str]

@@ -195,7 +195,7 @@ def _resolve(one: Resolve) -> Arguments:
     )
 
 
-ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
+ENCODERS: Final[dict[type, Callable[[Any], Arguments]]] = {
     ClaimRequest: _claim,
     Renewal: _renew,
     Complete: _complete,

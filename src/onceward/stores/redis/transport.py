@@ -1,4 +1,4 @@
-"""What both kinds of connections share: how a call is sent, when it is sent again, and what is logged about an outage."""
+"""What both kinds of connections share: when a call is sent again, what is logged about an outage, and forks."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class ConnectionLog:
 class RedisTransport:
     """Sends calls to the server. The subclasses do so for threads and for event loops.
 
-    Each call uses a connection of its own until its reply has arrived. A connection whose reply was not read, because of
-    a timeout, a cancellation, a signal handler or any other error, is closed: the next call would get that reply.
+    Each call uses a connection of its own until its reply has arrived. If the reply is not read, because of a timeout,
+    a cancellation, a signal handler or any other error, the connection is closed: the next call would get that reply.
     """
 
     def __init__(self, address: RedisAddress) -> None:
