@@ -51,7 +51,7 @@ BUGS = {
         "each_request_of_a_batch_uses_its_own_settings",
     ),
     "times are stored without their token": Bug(
-        "record", "then r[field] = r[field] + token end", "then r[field] = r[field] end",
+        "record", "  shift_times(r, token)\n", "",
         "answers_match_the_database",
     ),
     "the digest is lost": Bug(
@@ -105,7 +105,7 @@ BUGS = {
         "every_text_is_returned_unchanged",
     ),
     "an empty result is stored as none": Bug(
-        "apply", "result = n[14] and ARGV[at + 7]", "result = n[14] and ARGV[at + 7] ~= '' and ARGV[at + 7]",
+        "apply", "result = n[6] and ARGV[at + 5]", "result = n[6] and ARGV[at + 5] ~= '' and ARGV[at + 5]",
         "every_result_is_replayed_unchanged",
     ),
     "times are Lua numbers": Bug(

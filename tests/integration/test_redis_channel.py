@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 from uuid import uuid4
 
 import pytest
+import redis
 
 from onceward import AsyncOnce, StoreUnavailable
 from onceward.errors import WrongRuntime
@@ -165,3 +168,31 @@ def test_a_call_outside_of_any_loop_says_so_also_when_the_store_is_open(once: As
     with pytest.raises(WrongRuntime):
         work("b").send(None)
     asyncio.run(once.close())
+
+
+def test_a_loop_that_ends_closes_its_connections(once: AsyncOnce) -> None:
+    """Also if the client stays open for the next loop, as in a program that calls `asyncio.run` several times."""
+
+    @once(key="{key}")
+    async def work(key: str) -> str:
+        return key
+
+    async def work_on_all(name: str) -> None:
+        await asyncio.gather(*(work(f"{name} {number}") for number in range(40)))
+        await asyncio.gather(*(once.store.read([bytes(32)], timeout=TOO_LONG) for _ in range(20)))
+
+    with redis.Redis.from_url(shared().url().partition("?")[0]) as raw:
+        before = {one["id"] for one in raw.client_list()}
+        for name in ("first loop", "second loop"):
+            asyncio.run(work_on_all(name))
+            await_none_but(raw, before)
+        asyncio.run(once.close())
+
+
+def await_none_but(raw: Any, expected: set[str]) -> None:
+    """Wait until the server has noticed that all other connections are closed."""
+    for _ in range(400):
+        if {one["id"] for one in raw.client_list()} <= expected:
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError(f"still connected: {raw.client_list()}")

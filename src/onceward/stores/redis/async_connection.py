@@ -62,6 +62,7 @@ class LoopConnections:
         self._idle: list[AsyncRedisConnection] = []
         self._room = asyncio.Semaphore(MAX_CONNECTIONS)
         self._closer = self._close_with_loop()
+        self._closer_started = False
         self._closed = False
 
     async def exchange(self, payload: bytes, timeout: float) -> Reply:
@@ -101,7 +102,9 @@ class LoopConnections:
                 raise faults.connect_error(error, self._address.name, timeout) from error
             raise
         self._log.restored()
-        await anext(self._closer, None)
+        if not self._closer_started:
+            self._closer_started = True
+            await anext(self._closer)
         return connection
 
     async def _close_with_loop(self) -> AsyncGenerator[None, None]:

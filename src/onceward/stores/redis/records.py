@@ -144,16 +144,8 @@ def _renew(one: Renewal) -> Arguments:
 
 
 def _complete(one: Complete) -> Arguments:
-    return _change(
-        b"complete",
-        token=one.token,
-        nonce=one.nonce,
-        validity=one.validity,
-        stored=one.stored,
-        digest=one.digest,
-        note=one.note,
-        result=one.result,
-    )
+    numbers = (min(max(one.token, 0), MAX_EXACT), *_window(one.validity), one.stored, one.result is not None)
+    return b"complete", _encode_numbers(numbers), one.nonce, one.digest, encode_mapping(one.note), one.result or b""
 
 
 def _fail(one: Fail) -> Arguments:

@@ -1,6 +1,6 @@
 -- Applies claims, renewals, settlements and forget requests: one request per record, all in one call.
 --   KEYS: audit, then one record each. ARGV: time, signature, then for each request its verb, its numbers and flags (a
---   MessagePack array) and its texts, see `read_claim` and `read_change`.
+--   MessagePack array) and its texts, see `read_claim`, `read_completion` and `read_change`.
 -- Lua does not roll back. So each item runs in pcall, and everything that can fail precedes its single SET.
 --
 -- The reply: the time, then for each item its verdict and one of
@@ -11,7 +11,8 @@
 -- The verdict ERROR means that nothing was changed. The string is the text of the error.
 
 local SIGNED = ARGV[2]
-local CLAIM_SIZE, CHANGE_SIZE = 9, 8  -- arguments
+local CLAIM_SIZE, COMPLETION_SIZE, CHANGE_SIZE = 9, 6, 8  -- arguments
+local MAX_EXACT = 9007199254740992  -- 2^53
 
 local function read_claim(at)
   local n = cmsgpack.unpack(ARGV[at + 1])
@@ -19,6 +20,14 @@ local function read_claim(at)
     lease = n[1], after_crash = n[2], max_attempts = n[3],
     nonce = ARGV[at + 2], fingerprint = ARGV[at + 3], scope = ARGV[at + 4], key = ARGV[at + 5], owner = ARGV[at + 6],
     arguments = ARGV[at + 7], note = ARGV[at + 8],
+  }
+end
+
+local function read_completion(at)
+  local n = cmsgpack.unpack(ARGV[at + 1])
+  return {
+    token = n[1], window = n[2], validity = n[3], slide = n[4], stored = n[5],
+    nonce = ARGV[at + 2], digest = ARGV[at + 3], note = ARGV[at + 4], result = n[6] and ARGV[at + 5],
   }
 end
 
@@ -32,14 +41,16 @@ local function read_change(at)
   }
 end
 
+local last_expiry, last_expiry_text  -- most records of a call expire at the same time
+
 local function put(key, r)
   local at = is_real and deletable_at(r)
   if at then at = math.max(at, r[TOKEN]) + CLOCK_MARGIN end
-  if at and at < 9007199254740992 then
-    redis.call('SET', key, write_record(r), 'PXAT', string.format('%.0f', math.ceil(at / 1000)))
-  else
-    redis.call('SET', key, write_record(r))
+  if not at or at >= MAX_EXACT then return redis.call('SET', key, write_record(r)) end
+  if at ~= last_expiry then
+    last_expiry, last_expiry_text = at, string.format('%.0f', math.ceil(at / 1000))
   end
+  redis.call('SET', key, write_record(r), 'PXAT', last_expiry_text)
 end
 
 -- Starts a new cycle. Only the token of the key's previous cycle matters, because tokens must grow.
@@ -83,6 +94,8 @@ for i = 2, #KEYS do
   local verb, q = ARGV[at], nil
   if verb == 'claim' then
     q, at = read_claim(at), at + CLAIM_SIZE
+  elseif verb == 'complete' then
+    q, at = read_completion(at), at + COMPLETION_SIZE
   else
     q, at = read_change(at), at + CHANGE_SIZE
   end

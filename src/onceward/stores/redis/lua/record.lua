@@ -31,6 +31,7 @@ local ERROR_TYPE, ERROR, RESULT = 28, 29, 30
 local HEAD_SIZE = 9
 
 local pack, unpack_, sub, byte = struct.pack, struct.unpack, string.sub, string.byte
+local pack_fields, unpack_fields = cmsgpack.pack, cmsgpack.unpack_one
 
 local function number(bytes)
   return (unpack_('<I8', bytes))
@@ -40,12 +41,20 @@ local function bytes(value)
   return pack('<I8', value)
 end
 
+-- Adds a number to the cycle and to all times that are set.
+local function shift_times(r, by)
+  local lease_until, retry_at, valid_until = r[LEASE_UNTIL], r[RETRY_AT], r[VALID_UNTIL]
+  r[CYCLE], r[CREATED_AT], r[CLAIMED_AT] = r[CYCLE] + by, r[CREATED_AT] + by, r[CLAIMED_AT] + by
+  r[UPDATED_AT], r[RENEWED_AT] = r[UPDATED_AT] + by, r[RENEWED_AT] + by
+  if lease_until then r[LEASE_UNTIL] = lease_until + by end
+  if retry_at then r[RETRY_AT] = retry_at + by end
+  if valid_until and type(valid_until) == 'number' then r[VALID_UNTIL] = valid_until + by end
+end
+
 local function read_record(s)
   local min_reader, token = unpack_('<BI8', s)
-  local result_at, r = cmsgpack.unpack_one(s, HEAD_SIZE)
-  for field = CYCLE, VALID_UNTIL do
-    if type(r[field]) == 'number' then r[field] = r[field] + token end
-  end
+  local result_at, r = unpack_fields(s, HEAD_SIZE)
+  shift_times(r, token)
   r[TOKEN], r[MIN_READER] = token, min_reader
   r[RESULT] = r[RESULT] and (result_at < 0 and '' or sub(s, result_at + 1))
   return r
@@ -59,11 +68,9 @@ end
 
 local function write_record(r)
   local token, result, fields = r[TOKEN], r[RESULT], {unpack(r)}
-  for field = CYCLE, VALID_UNTIL do
-    if type(fields[field]) == 'number' then fields[field] = fields[field] - token end
-  end
+  shift_times(fields, -token)
   fields[TOKEN], fields[MIN_READER], fields[RESULT] = 0, 0, result and true
-  return pack('<BI8', r[MIN_READER], token) .. cmsgpack.pack(fields) .. (result or '')
+  return pack('<BI8', r[MIN_READER], token) .. pack_fields(fields) .. (result or '')
 end
 
 -- A limit of 0 means unlimited attempts.
