@@ -163,6 +163,7 @@ class BaseClient:
     def compile_operation(
         self, fn: Callable[..., Any], settings: Mapping[str, Any], *, warned: bool = False, **options: Any
     ) -> Operation:
+        """Check the function and its settings. With `warned=True`, a window that is too short is not reported again."""
         if not self._is_async and inspect.iscoroutinefunction(fn):
             raise ConfigurationError(
                 f"{label_of(fn)} is async, and a sync call cannot await it",
@@ -232,6 +233,7 @@ class BaseClient:
         return Scope(self._app, name, self._tenant)
 
     def codec(self, annotation: Any = Any) -> Codec:
+        """Return what encodes and decodes results of the type `annotation` with this client's settings and cipher."""
         return codec_for(self.policy, ResultType(annotation), self._cipher, accept_plain=self._accept_plain)
 
     def job(self, key: Any, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job:

@@ -17,7 +17,7 @@ from onceward.errors import (
     VersionSkew,
 )
 from onceward.keys.key import Key, derived_key
-from onceward.keys.weight import is_light
+from onceward.keys.small import is_small
 from onceward.protocol.capabilities import JoinedStore
 from onceward.protocol.record import AfterCrash, RecordState
 from onceward.protocol.requests import Answer, ClaimRequest, Complete, Fail, Park, Release, Renewal, Verdict
@@ -209,7 +209,7 @@ class Attempt(SettlingLease):
 
     def record_result(self, value: Any) -> Coroutine[Any, Any, Answer]:
         """Return a coroutine that completes the claim with this value."""
-        if is_light(value):
+        if is_small(value):
             return self.settle(self.settlement(self.job.codec.encode(value, self.key.id)), COMPLETED)
         return self._record_large(value)
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from onceward.errors import Stopping, StoreError
 from onceward.keys.key import Key
-from onceward.keys.weight import LIGHT_BYTES, is_light
+from onceward.keys.small import SMALL_BYTES, is_small
 from onceward.protocol.capabilities import JoinedStore, Lookup
 from onceward.protocol.policy import SECOND
 from onceward.protocol.ports import Store
@@ -101,13 +100,13 @@ class Engine:
 
     async def encode(self, codec: Codec, value: Any, id: bytes) -> Encoded:
         """Encode the result. A large one is encoded in a worker thread, so that it does not block the event loop."""
-        if is_light(value):
+        if is_small(value):
             return codec.encode(value, id)
-        return await self.runtime.compute(partial(codec.encode, large=True), value, id)
+        return await self.runtime.compute(codec.encode, value, id)
 
     async def decode(self, codec: Codec, data: bytes, id: bytes) -> Any:
         """Decode a stored result."""
-        if unpacked_size(data) <= LIGHT_BYTES:
+        if unpacked_size(data) <= SMALL_BYTES:
             return codec.decode(data, id)
         return await self.runtime.compute(codec.decode, data, id)
 

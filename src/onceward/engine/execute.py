@@ -24,7 +24,7 @@ from types import CoroutineType
 from typing import Any, NoReturn
 
 from onceward.errors import NOT_DOWN, ConfigurationError, StoreError
-from onceward.keys.weight import is_light
+from onceward.keys.small import is_small
 from onceward.protocol.outcome import Executed, Failed, Outcome, Replayed
 from onceward.protocol.policy import applied, inconclusive, not_applied
 
@@ -126,7 +126,7 @@ async def run_attempt(attempt: Attempt) -> Attempt | Outcome[Any]:  # noqa: C901
                     attempt.raised = error
             if attempt.raised is None:
                 attempt.result = value
-        if attempt.raised is not None or not (attempt.is_simple and is_light(attempt.result)):
+        if attempt.raised is not None or not (attempt.is_simple and is_small(attempt.result)):
             return await settle_outcome(attempt)
         try:
             completion = attempt.settlement(job.codec.encode(attempt.result, attempt.key.id))

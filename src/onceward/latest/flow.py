@@ -21,7 +21,7 @@ from onceward.engine.within import finish_transaction, join
 from onceward.errors import ConfigurationError, MissingKey, OutcomeParked, ResultError, StoreError, VersionSkew
 from onceward.keys.canonical import ENCODER_VERSION, canonical, canonical_all
 from onceward.keys.key import Key, Scope, is_empty, make_key
-from onceward.keys.weight import is_light
+from onceward.keys.small import is_small
 from onceward.protocol.capabilities import AppliesEvents, LatestStates
 from onceward.protocol.duration import format_duration
 from onceward.protocol.latest import (
@@ -252,7 +252,7 @@ async def _apply(
 
 async def _encode_events(engine: Engine, definition: StateDefinition, events: Sequence[AnyEvent]) -> EncodedEvents:
     """Encode the events, many or large ones in a worker thread: they must not block other tasks."""
-    if len(events) <= YIELD_EVERY and all(is_light(_fields(event)) for event in events):
+    if len(events) <= YIELD_EVERY and all(is_small(_fields(event)) for event in events):
         return _encode(definition, events)
     return await engine.runtime.compute(_encode, definition, events)
 

@@ -7,7 +7,6 @@ process loses the counts it had not written: those of the last minute, or more i
 from __future__ import annotations
 
 import atexit
-import os
 import threading
 import weakref
 from contextlib import suppress
@@ -16,6 +15,7 @@ from onceward.engine.events import Bus, Event
 from onceward.engine.totals import HourlyCounts, Totals
 from onceward.errors import ConfigurationError, OncewardError
 from onceward.protocol.counters import HOUR
+from onceward.protocol.fork import call_in_forked_child
 from onceward.protocol.ports import Store
 
 from .bridge import run
@@ -125,6 +125,5 @@ def _close_all() -> None:
         counters.close()
 
 
-if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_forget_parents_counts)
+call_in_forked_child(_forget_parents_counts)
 atexit.register(_close_all)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import os
 import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +12,7 @@ from onceward.errors import ConfigurationError
 from onceward.protocol import transitions
 from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature, audit_entries, purge_entry
 from onceward.protocol.capabilities import Capabilities, Counters, LatestStates, Lookup, Notifications, Sorting
+from onceward.protocol.fork import call_in_forked_child
 from onceward.protocol.ports import SORT_KEYS, Clock, Filter, Page, SortOrder
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import (
@@ -259,8 +259,7 @@ def _disable_in_child() -> None:
         store.after_fork_in_child()
 
 
-if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_disable_in_child)
+call_in_forked_child(_disable_in_child)
 
 
 def _matches(record: Record, wanted: Filter) -> bool:

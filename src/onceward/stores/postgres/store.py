@@ -8,7 +8,6 @@ that another call would need, and prepares no statements if it detects a pooler.
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -31,6 +30,7 @@ from onceward.protocol.capabilities import (
     Sorting,
     Transactions,
 )
+from onceward.protocol.fork import call_in_forked_child
 from onceward.protocol.ports import Clock, Filter, Page, SortOrder
 from onceward.protocol.record import RecordState
 from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, ExpectedRecord, Renewal, Verdict
@@ -356,8 +356,7 @@ def _reset_all_after_fork() -> None:
         store.reset_after_fork()
 
 
-if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_reset_all_after_fork)
+call_in_forked_child(_reset_all_after_fork)
 
 
 def _with_settings(settings: PostgresSettings, clock: Clock | None) -> PostgresStore:

@@ -136,10 +136,6 @@ class AsyncTransport(RedisTransport):
     def _reset(self) -> None:
         self._loops: weakref.WeakKeyDictionary[AbstractEventLoop, LoopConnections] = weakref.WeakKeyDictionary()
 
-    async def call(self, payload: bytes, timeout: float, *, retryable: bool) -> Reply:
-        """Send a command as a task of its own: timeouts need one, and batches are not sent in one."""
-        return await asyncio.ensure_future(super().call(payload, timeout, retryable=retryable))
-
     async def _exchange(self, payload: bytes, timeout: float) -> Reply:
         loop = asyncio.get_running_loop()
         connections = self._loops.get(loop)

@@ -95,13 +95,16 @@ class RedisCalls(GroupCommit, Watchers):
     async def run_on_store(
         self, name: str, arguments: Sequence[bytes], timeout: float, *, retryable: bool = True
     ) -> Reply:
-        """Run a script that finds its keys itself, or needs only the audit trail."""
+        """Run a script that finds its keys itself, or needs only the audit trail. `retryable` is as in `run`."""
         return await self.run(name, (self._audit,), (self._time(), *arguments), timeout, retryable=retryable)
 
     async def run(
         self, name: str, keys: Sequence[bytes], arguments: Sequence[bytes], timeout: float, *, retryable: bool = True
     ) -> Reply:
-        """Run a script. Send its source if the server lacks it, as after a restart or SCRIPT FLUSH."""
+        """Run a script. Send its source if the server lacks it, as after a restart or SCRIPT FLUSH.
+
+        With `retryable`, it is sent again if the server had closed an idle connection.
+        """
         target = script(name)
         try:
             return await self._call(target.call(keys, arguments), timeout, retryable=retryable)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
 import time
 import weakref
 from typing import Any, Protocol
+
+from onceward.protocol.fork import call_in_forked_child
 
 from . import errors as faults
 from .address import RedisAddress
@@ -113,5 +114,4 @@ def _after_fork_in_child() -> None:
         handler.after_fork_in_child()
 
 
-if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+call_in_forked_child(_after_fork_in_child)

@@ -217,7 +217,7 @@ class Harness:
         return await self.runtime_kind.run_concurrently(jobs)
 
     async def elapse(self, duration: int = SHORT_LEASE) -> None:
-        """Let time pass: advance the fake clock, or really wait."""
+        """Let `duration` (µs) pass: advance the fake clock, or really wait."""
         if self.fake_clock is not None:
             self.fake_clock.advance_microseconds(duration)
         else:

@@ -84,6 +84,7 @@ class QueueTestBase:
             await self.put(json.dumps({"id": id}).encode(), f"m{self._sent}")
 
     def consuming(self, handler: Any, *, dead_letters: bool = False) -> AbstractAsyncContextManager[Consumer]:
+        """Consume a new queue in the block. `dead_letters`: the queue has a place for dead letters."""
         queue = self.queue(dead_letters=dead_letters, ack_deadline=self.ack_deadline)
         return self.running(Consumer(handler, queue, first_delay=FIRST_DELAY, longest_delay=LONGEST_DELAY))
 
