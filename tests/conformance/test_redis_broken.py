@@ -11,7 +11,7 @@ from onceward.protocol.ports import Clock
 from onceward.stores.clock import WallClock
 from onceward.stores.redis import RedisStore, scripts
 from onceward.stores.redis.scripts import Script
-from tests.conformance.on_redis import OnRedis, prefix, url
+from tests.conformance.on_redis import OnRedis, client, prefix, url
 
 
 class Bug(NamedTuple):
@@ -197,6 +197,8 @@ class WithBug(OnRedis):
 @pytest.mark.parametrize("what", BUGS)
 def test_the_kit_catches(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kit = WithBug(BUGS[what])
+    with client(kit.kind) as raw:
+        raw.flushdb()  # keys of other tests would spread the records over several steps of a scan
     monkeypatch.setattr("onceward.stores.redis.calls.script", kit.script)
     with pytest.raises(AssertionError) as caught:
         getattr(kit, f"test_{kit.bug.caught_by}")("blocking", tmp_path)

@@ -114,7 +114,7 @@ class RedisCalls(GroupCommit, Watchers):
             raise await self._store_error(faults.error_text(error)) from error
 
     async def command(self, payload: bytes, timeout: float, *, retryable: bool = True) -> Reply:
-        """Send an encoded command and return the reply."""
+        """Send an encoded command and return the reply. `retryable` is as in `run`."""
         try:
             return await self._call(payload, timeout, retryable=retryable)
         except faults.ERROR_REPLIES as error:

@@ -1,6 +1,6 @@
 """Scans, counts, purge and the audit trail. Each call visits few keys, so that claims are not delayed.
 
-There is no index of records. So scans and counts visit all keys of the database, also those of other applications: that
+Records have no index. So scans and counts visit all keys of the database, also those of other applications: that
 is fast for thousands of keys and takes seconds for millions. They use the server's SCAN. It may return a record twice,
 if the server shrinks its table of keys in the meantime.
 """
