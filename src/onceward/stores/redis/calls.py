@@ -109,11 +109,11 @@ class RedisCalls(GroupCommit, Watchers):
         try:
             return await self._call(target.call(keys, arguments), timeout, retryable=retryable)
         except NoScriptError:
-            return await self.command(target.call_with_source(keys, arguments), timeout, retryable=retryable)
+            return await self._command(target.call_with_source(keys, arguments), timeout, retryable=retryable)
         except faults.ERROR_REPLIES as error:
             raise await self._store_error(faults.error_text(error)) from error
 
-    async def command(self, payload: bytes, timeout: float, *, retryable: bool = True) -> Reply:
+    async def _command(self, payload: bytes, timeout: float, *, retryable: bool = True) -> Reply:
         """Send an encoded command and return the reply. `retryable` is as in `run`."""
         try:
             return await self._call(payload, timeout, retryable=retryable)

@@ -43,7 +43,7 @@ class RedisLatestListing(RedisLatest):
 
     async def _scan_keys(self, at: bytes, count: int, timeout: float) -> tuple[bytes, list[bytes]]:
         parts = (b"SCAN", at, b"MATCH", key_pattern(self._state), b"COUNT", b"%d" % count)
-        following, keys = await self.command(encode_command(*parts), timeout)
+        following, keys = await self._command(encode_command(*parts), timeout)
         return following, keys
 
     async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[DedupMark | None]:
