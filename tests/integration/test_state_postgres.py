@@ -185,5 +185,5 @@ def test_the_database_shows_which_message_brought_what_and_until_when(trucks: An
     trucks.apply(("prod", "truck"), at(5, message_id="m2"), 5, event_id="e")
     marks = execute(f'SELECT message, expires_at - created_at FROM "{schema}".onceward_marks ORDER BY message')
     assert marks == [("m1", WEEK), ("m1", WEEK), ("m2", WEEK)], "the event is traced to the message that came first"
-    rows = execute(f'SELECT scope, entity, expires_at FROM "{schema}".onceward_newest')
+    rows = execute(f'SELECT scope, entity, expires_at FROM "{schema}".onceward_latest')
     assert rows == [("default/trucks", "(prod, truck)", None)]

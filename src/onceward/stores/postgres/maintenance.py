@@ -15,7 +15,14 @@ from onceward.protocol.cells import KEEP_UNFINISHED
 from onceward.protocol.ports import Filter, Page, SortOrder
 from onceward.protocol.record import AfterCrash, Record, RecordState
 from onceward.protocol.requests import Answer, AnySettlement, ExpectedRecord, Verdict
-from onceward.stores.sql import COLUMNS, Row, record_from_row, record_or_stub, records_from_rows
+from onceward.stores.sql import (
+    COLUMNS,
+    STATES,
+    Row,
+    record_from_row,
+    record_or_stub,
+    records_from_rows,
+)
 
 from . import schema
 from .connection import PostgresConnection
@@ -32,7 +39,7 @@ Change = Callable[[bytes, Record | None, int], Step]
 
 _ORDER_BY = {
     SortOrder.UPDATED: "updated_at DESC, id",
-    SortOrder.CREATED: "created_at DESC, id",
+    SortOrder.CREATED: "coalesce(created_at, token) DESC, id",
     SortOrder.KEY: "key, id",
 }
 _AUDIT_FIELDS = AuditEntry.__struct_fields__
@@ -122,9 +129,8 @@ class _Conditions:
 
     def add_filter(self, wanted: Filter) -> None:
         if wanted.states:
-            self.add("state = ANY ({}::text[])", [state.value for state in wanted.states])
-            if RecordState.COMPLETED not in wanted.states:
-                self._texts.append("state <> 'COMPLETED'")  # exactly the condition of the index
+            completed = "state IS NULL OR " if RecordState.COMPLETED in wanted.states else "state IS NOT NULL AND "
+            self.add(f"({completed}state = ANY ({{}}::text[]))", [state.value for state in wanted.states])
         if wanted.scope is not None:
             self.add("scope = {}::text", wanted.scope)
         if wanted.key is not None:
@@ -148,9 +154,8 @@ async def _select(context: CallContext, clauses: str, where: _Conditions) -> tup
 
 
 async def counts(context: CallContext) -> dict[tuple[str, RecordState], int]:
-    known = {state.value: state for state in RecordState}
     rows = await context.rows(context.table.statements.counts)
-    return {(scope, known[state]): number for scope, state, number in rows if state in known}
+    return {(scope, STATES[state]): number for scope, state, number in rows if state in STATES}
 
 
 # ── administrative changes ──────────────────────────────────────────────────────────────────────────────────────────

@@ -13,10 +13,10 @@ WITH clock AS MATERIALIZED (
     SELECT coalesce($1::bigint, {now}) AS now, set_config('lock_timeout', '50ms', true)
 ), done AS (
     UPDATE {schema}onceward_records AS mine SET
-        state = 'COMPLETED', updated_at = now, lease_until = NULL, ask_first = false,
-        result = asked.result, digest = asked.digest, stored = asked.stored,
-        error_type = '', error = '', final = false, retry_at = NULL,
-        valid_until = coalesce(asked.until, now + asked.lasting), slide = asked.slide
+        state = NULL, updated_at = now, lease_until = NULL, ask_first = NULL,
+        result = asked.result, digest = nullif(asked.digest, ''), stored = nullif(asked.stored, true),
+        error_type = NULL, error = NULL, final = NULL, retry_at = NULL,
+        valid_until = coalesce(asked.until, now + asked.lasting), slide = nullif(asked.slide, 0)
     FROM clock CROSS JOIN (
         SELECT
             'PENDING' AS state, unnest($2::bytea[]) AS id, unnest($3::bigint[]) AS token, unnest($4::bytea[]) AS nonce,
@@ -25,7 +25,7 @@ WITH clock AS MATERIALIZED (
             unnest($11::bigint[]) AS seen, unnest($12::text[]) AS note
     ) AS asked
     WHERE mine.id = ANY (ARRAY[asked.id]) AND mine.token = asked.token AND mine.nonce = asked.nonce
-        AND mine.state = asked.state AND NOT mine.released AND mine.min_reader <= {reader}
+        AND mine.state = asked.state AND mine.released IS NOT TRUE AND coalesce(mine.min_reader, 1) <= {reader}
         AND (asked.seen IS NULL OR mine.updated_at = asked.seen AND mine.note IS NOT DISTINCT FROM asked.note)
         AND CASE
             WHEN mine.xmax = 0 THEN true

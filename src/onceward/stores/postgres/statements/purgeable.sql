@@ -7,17 +7,17 @@ WITH clock AS MATERIALIZED (
 SELECT old.now, found.id FROM old LEFT JOIN LATERAL (
     (
         SELECT id FROM {schema}onceward_records
-        WHERE valid_until IS NOT NULL AND valid_until <= old.now AND token < old.token AND min_reader <= {reader}
-        ORDER BY valid_until LIMIT $4::bigint
+        WHERE valid_until IS NOT NULL AND greatest{purgeable_from} <= old.now AND coalesce(min_reader, 1) <= {reader}
+        ORDER BY greatest{purgeable_from} LIMIT $4::bigint
     ) UNION ALL (
         SELECT id FROM {schema}onceward_records
-        WHERE state <> 'COMPLETED' AND state = 'FREE' AND token < old.token AND min_reader <= {reader}
+        WHERE state IS NOT NULL AND state = 'FREE' AND token < old.token AND coalesce(min_reader, 1) <= {reader}
         LIMIT $4::bigint
     ) UNION ALL (
         SELECT id FROM {schema}onceward_records
-        WHERE state <> 'COMPLETED' AND state = 'PENDING' AND lease_until <= old.given_up AND token < old.token
-            AND min_reader <= {reader} AND after_crash = $5::bigint AND NOT released
-            AND (max_attempts = 0 OR attempt < max_attempts)
+        WHERE state IS NOT NULL AND state = 'PENDING' AND lease_until <= old.given_up AND token < old.token
+            AND coalesce(min_reader, 1) <= {reader} AND coalesce(after_crash, 0) = $5::bigint AND released IS NOT TRUE
+            AND (coalesce(max_attempts, 0) = 0 OR coalesce(attempt, 1) < max_attempts)
         LIMIT $4::bigint
     )
     LIMIT $4::bigint
