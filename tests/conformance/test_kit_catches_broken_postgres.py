@@ -86,8 +86,8 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
     ),
     "a completion of a completed record": (
         "complete",
-        "AND mine.state = asked.state",
-        "AND (mine.state = asked.state OR mine.state IS NULL)",
+        "AND mine.state IS NOT DISTINCT FROM 'PENDING'",
+        "AND (mine.state = 'PENDING' OR mine.state IS NULL)",
         "completions_with_omit_record_follow_the_same_rules",
     ),
     "a completion of a released record": (

@@ -76,7 +76,7 @@ def test_a_rollback_also_removes_the_message(trucks: Any, schema: str, kind: str
         assert trucks.apply_in(theirs, "truck", at(5, message_id="m"), "five").executed
         write(theirs, schema, "undone")
         raise Stop
-    assert (effects(schema), trucks.read("truck"), count(schema, "marks"), count(schema, "newest")) == ([], None, 0, 0)
+    assert (effects(schema), trucks.read("truck"), count(schema, "marks"), count(schema, "latest")) == ([], None, 0, 0)
     with BLOCKING[kind]("READ COMMITTED") as theirs:
         assert trucks.apply_in(theirs, "truck", at(5, message_id="m"), "five").executed, "delivered again"
 
@@ -96,7 +96,7 @@ def test_a_failure_inside_leaves_no_mark_that_the_user_could_commit(
             with pytest.raises(error):
                 trucks.apply_in(theirs, "truck", at(5, message_id="m"), "five")
         write(theirs, schema, "more of theirs")
-    assert (count(schema, "marks"), count(schema, "newest")) == (0, 0)
+    assert (count(schema, "marks"), count(schema, "latest")) == (0, 0)
     assert effects(schema) == ["more of theirs", "theirs"]
     assert trucks.apply("truck", at(5, message_id="m"), "five").executed
 

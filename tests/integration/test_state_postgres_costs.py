@@ -155,7 +155,7 @@ def test_a_duplicate_writes_nothing_and_waits_for_no_lock(once: Once, trucks: An
 
 def written(schema: str) -> Any:
     """Return position, writer and locker of each row."""
-    return [execute(f'SELECT ctid, xmin, xmax FROM "{schema}".onceward_{name}') for name in ("newest", "marks")]
+    return [execute(f'SELECT ctid, xmin, xmax FROM "{schema}".onceward_{name}') for name in ("latest", "marks")]
 
 
 def test_a_large_batch_does_not_fill_the_servers_table_of_locks(once: Once, trucks: Any) -> None:
@@ -174,10 +174,10 @@ def test_expired_rows_are_found_by_an_index_and_deleted_along_with_a_batch(schem
         trucks.apply_many([(f"truck {n}", at(n % 60, message_id=f"m{n}"), gone) for n in range(40)])
         clock.advance("7d")
         trucks.apply_many([(f"other {n}", at(1), n) for n in range(10)])
-        assert (count(schema, "marks"), count(schema, "newest")) == (0, 50)
+        assert (count(schema, "marks"), count(schema, "latest")) == (0, 50)
         clock.advance("23d")
         trucks.apply_many([(f"other {n}", at(2), n) for n in range(10)])
-        assert (count(schema, "marks"), count(schema, "newest")) == (0, 10)
+        assert (count(schema, "marks"), count(schema, "latest")) == (0, 10)
     execute(f'ANALYZE "{schema}".onceward_marks; ANALYZE "{schema}".onceward_latest')
     with psycopg.connect(os.environ[URL]) as theirs:
         theirs.execute("SET enable_seqscan = off")

@@ -48,7 +48,7 @@ def test_deleted_entities_expire_and_return_in_large_batches_too(schema: str) ->
         assert [trucks.get(f"truck {n}") for n in (0, 19, 20, 25)] == ["4/0", "4/19", None, 25]
         clock.advance("30d")
         trucks.apply_many(fleet_at(1, range(50, 80)))
-        assert (ends(schema), count(schema, "newest")) == ([], 75), "expired rows were deleted along with the batch"
+        assert (ends(schema), count(schema, "latest")) == ([], 75), "expired rows were deleted along with the batch"
 
 
 def test_a_client_that_skips_the_lookup_deletes_expired_rows_at_its_next_lookup(

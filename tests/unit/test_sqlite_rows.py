@@ -99,7 +99,7 @@ def test_the_columns_are_the_fields_of_the_record_and_null_is_the_usual_value() 
     assert sorted(columns) == sorted(Record.__struct_fields__)
     cursor.execute("INSERT INTO onceward_records (id, scope, key, token, updated_at) VALUES (x'01', 's', 'k', 7, 8)")
     assert set(sql.NULL_MEANS).isdisjoint(sql.NULL_MEANS_SAME_AS)
-    same = dict.fromkeys(sql.NULL_MEANS_SAME_AS, 7)
+    same: dict[str, Any] = dict.fromkeys(sql.NULL_MEANS_SAME_AS, 7)
     usual = Record(id=b"\1", scope="s", key="k", token=7, updated_at=8, **sql.NULL_MEANS, **same)
     assert table.SELECT_RECORDS.fetch(cursor, [b"\1"]) == {b"\1": usual}
     assert [value for value in sql.row_from_record(usual) if value is not None] == [b"\1", "s", "k", 7, 8]

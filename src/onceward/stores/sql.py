@@ -66,10 +66,16 @@ _AFTER_CRASH, _ARGUMENTS, _NOTE, _VALID_UNTIL, _MIN_READER = map(
 )
 _FLAGS: Final = tuple(map(FIELDS.index, ("ask_first", "released", "stored", "final")))
 
-STATES: Final = {None: RecordState.COMPLETED, **{state.value: state for state in RecordState}}
+STATES: Final[dict[str | None, RecordState]] = {
+    None: RecordState.COMPLETED,
+    **{state.value: state for state in RecordState},
+}
 """The state for each value of the column `state`."""
 
-_AFTER_CRASHES: Final = {None: AfterCrash.RERUN, **{int(choice.value): choice for choice in AfterCrash}}
+_AFTER_CRASHES: Final[dict[int | None, AfterCrash]] = {
+    None: AfterCrash.RERUN,
+    **{int(choice.value): choice for choice in AfterCrash},
+}
 _mapping = msgspec.json.Decoder(dict[str, str]).decode
 _json = msgspec.json.Encoder().encode
 

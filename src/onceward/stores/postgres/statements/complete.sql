@@ -8,7 +8,8 @@
 -- repeated statement finds the lock.
 --
 -- The plan must be one loop over the requests, in the order of the ids, each found by the primary key, even if it was
--- made while the table was empty. ANY, and a state that is not a constant, leave the planner no alternative.
+-- made while the table was empty. ANY, and a comparison of the state that no index supports, leave the planner no
+-- alternative.
 WITH clock AS MATERIALIZED (
     SELECT coalesce($1::bigint, {now}) AS now, set_config('lock_timeout', '50ms', true)
 ), done AS (
@@ -19,13 +20,13 @@ WITH clock AS MATERIALIZED (
         valid_until = coalesce(asked.until, now + asked.lasting), slide = nullif(asked.slide, 0)
     FROM clock CROSS JOIN (
         SELECT
-            'PENDING' AS state, unnest($2::bytea[]) AS id, unnest($3::bigint[]) AS token, unnest($4::bytea[]) AS nonce,
+            unnest($2::bytea[]) AS id, unnest($3::bigint[]) AS token, unnest($4::bytea[]) AS nonce,
             unnest($5::bytea[]) AS result, unnest($6::bytea[]) AS digest, unnest($7::boolean[]) AS stored,
             unnest($8::bigint[]) AS lasting, unnest($9::bigint[]) AS until, unnest($10::bigint[]) AS slide,
             unnest($11::bigint[]) AS seen, unnest($12::text[]) AS note
     ) AS asked
     WHERE mine.id = ANY (ARRAY[asked.id]) AND mine.token = asked.token AND mine.nonce = asked.nonce
-        AND mine.state = asked.state AND mine.released IS NOT TRUE AND coalesce(mine.min_reader, 1) <= {reader}
+        AND mine.state IS NOT DISTINCT FROM 'PENDING' AND mine.released IS NOT TRUE AND coalesce(mine.min_reader, 1) <= {reader}
         AND (asked.seen IS NULL OR mine.updated_at = asked.seen AND mine.note IS NOT DISTINCT FROM asked.note)
         AND CASE
             WHEN mine.xmax = 0 THEN true
