@@ -146,8 +146,8 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
     ),
     "a purge that finds nothing": (
         "purgeable",
-        "<= old.now",
-        "> old.now",
+        "$6::bigint AND old.now",
+        "$6::bigint AND 0",
         "purge_deletes_all_expired_records_in_batches",
     ),
     "a state that overwrites a newer one": (

@@ -107,6 +107,7 @@ def _placeholders() -> dict[str, str]:
         "reader": str(READER),
         "columns_of_mine": own_columns,
         "columns": COLUMNS,
+        "columns_without_result": COLUMNS.replace(" result,", " NULL::bytea AS result,"),
         "every_array": ", ".join(f"${number}::{TYPES[name]}[]" for number, name in enumerate(FIELDS, 1)),
         "every_value": ", ".join(f"${number}::{TYPES[name]}" for number, name in enumerate(FIELDS, 1)),
         "after_every": str(len(FIELDS) + 1),

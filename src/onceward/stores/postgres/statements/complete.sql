@@ -1,4 +1,4 @@
--- complete: set COMPLETED where the caller still owns the key. For the other keys, return the record and write nothing.
+-- complete: set COMPLETED (NULL) where the caller still owns the key. For the other keys, return the record and write nothing.
 -- Keys that are not returned were completed. If `seen` is given, the record was also as its owner saw it (same note).
 -- If all were completed, there is one row with only the time.
 --
@@ -26,7 +26,8 @@ WITH clock AS MATERIALIZED (
             unnest($11::bigint[]) AS seen, unnest($12::text[]) AS note
     ) AS asked
     WHERE mine.id = ANY (ARRAY[asked.id]) AND mine.token = asked.token AND mine.nonce = asked.nonce
-        AND mine.state IS NOT DISTINCT FROM 'PENDING' AND mine.released IS NOT TRUE AND coalesce(mine.min_reader, 1) <= {reader}
+        AND mine.state IS NOT DISTINCT FROM 'PENDING' AND mine.released IS NOT TRUE
+        AND coalesce(mine.min_reader, 1) <= {reader}
         AND (asked.seen IS NULL OR mine.updated_at = asked.seen AND mine.note IS NOT DISTINCT FROM asked.note)
         AND CASE
             WHEN mine.xmax = 0 THEN true
