@@ -21,6 +21,9 @@ Cursor = sqlite3.Cursor
 CHUNK = 500
 """Records deleted in one transaction: a claim waits for a few milliseconds at most."""
 
+PAUSE = 0.02
+"""Seconds between two chunks: about as long as a chunk takes."""
+
 PROGRESS_INSTRUCTIONS = 20_000
 """SQLite VM instructions between two checks of the deadline: well below a millisecond."""
 
