@@ -33,7 +33,7 @@ STEPS = {
     "operation": "building the job from the arguments",
     "binding": "building the job from the arguments",
     "results/": "encoding the result",
-    "keys/weight": "encoding the result",
+    "keys/small": "encoding the result",
     "zlib": "encoding the result",
     "protocol/cells": "records",
     "protocol/transitions": "records",

@@ -21,7 +21,6 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Literal, overload
-from weakref import WeakSet
 
 import pytest
 
@@ -127,22 +126,6 @@ class GuardedFunction:
         return getattr(self.fn, name)
 
 
-_engines: WeakSet[Any] = WeakSet()
-
-
-@contextlib.contextmanager
-def inline_answers_disabled() -> Iterator[None]:
-    """Make the engine call the verbs of the store, so that a test can replace them. See `AnswersInline`."""
-    before = [(engine, engine.answer) for engine in tuple(_engines)]
-    for engine, _ in before:
-        engine.answer = None
-    try:
-        yield
-    finally:
-        for engine, answer in before:
-            engine.answer = answer
-
-
 class SyncClient:
     """The sync client, and what it shares with the async one. `once` is the client under test."""
 
@@ -152,7 +135,6 @@ class SyncClient:
         self.backend = backend
         self.clock = backend.clock
         self.once: Any = self._once_client(backend.open(), defaults)
-        _engines.add(self.once.engine)
         self.heartbeat = self.once.heartbeat
         self.heartbeat._monotonic = self.once.engine.runtime.monotonic
         if not isinstance(self.clock, RealClock):
@@ -311,12 +293,11 @@ class SyncClient:
                 await original(store, *args, **kwargs)
             raise StoreUnavailable("the store fails, as the test wants it")
 
-        with inline_answers_disabled():
-            setattr(kind, verb, failing)
-            try:
-                yield failed
-            finally:
-                setattr(kind, verb, original)
+        setattr(kind, verb, failing)
+        try:
+            yield failed
+        finally:
+            setattr(kind, verb, original)
 
     def events_named(self, name: str) -> list[Event]:
         """Return the events of that name so far."""

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from onceward.errors import StoreUnavailable
 from onceward.protocol.audit import AuditEntry, AuditFilter
-from onceward.protocol.capabilities import JoinedStore
+from onceward.protocol.capabilities import Capabilities, Notifications, Transactions
 from onceward.protocol.ports import Filter, Page, Store
 from onceward.protocol.record import RecordState
 from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Renewal
@@ -58,8 +58,8 @@ class FaultyNetwork:
             return plan[0] if plan.maxlen == 1 else plan.popleft()
 
 
-class FaultyStore:
-    """Another store, reached through the faulty network."""
+class FaultyStore(Capabilities):
+    """Another store, reached through the faulty network. It has no lookup, because every call takes the network."""
 
     def __init__(self, store: Store, network: FaultyNetwork) -> None:
         self.inner: Any = store
@@ -127,13 +127,15 @@ class FaultyStore:
         entries: list[AuditEntry] = await self.inner.audit(wanted, **how)
         return entries
 
-    def watch(self, id: bytes, wake: Callable[[], None]) -> Callable[[], None]:
-        stop: Callable[[], None] = self.inner.watch(id, wake)
-        return stop
+    @property
+    def notifications(self) -> Notifications | None:
+        found: Notifications | None = self.inner.notifications
+        return found
 
-    def join(self, connection: Any, runtime: Runtime) -> JoinedStore:
-        joined: JoinedStore = self.inner.join(connection, runtime)
-        return joined
+    @property
+    def transactions(self) -> Transactions | None:
+        found: Transactions | None = self.inner.transactions
+        return found
 
 
 class FaultyBackend(Backend):

@@ -6,7 +6,6 @@ import contextlib
 import sqlite3
 from collections.abc import Iterator, Sequence
 from enum import Enum
-from pathlib import Path
 from typing import NamedTuple
 
 from tests.chaos.cycles import RECEIPT, RunFiles
@@ -48,7 +47,7 @@ STATE_AND_ATTEMPT = "SELECT coalesce(state, 'COMPLETED'), coalesce(attempt, 1) F
 
 def take_snapshot(files: RunFiles) -> Snapshot:
     """Read the files as a new process would find them. This recovers the log, so pass a copy."""
-    entries = len(_lines(files.ledger))
+    entries = len(files.ledger.read_text().splitlines()) if files.ledger.exists() else 0
     if not files.database.exists():
         return Snapshot(entries=entries)
     with contextlib.closing(sqlite3.connect(files.database)) as connection:
@@ -147,7 +146,3 @@ def _effects(promise: Promise, step: Step) -> Iterator[str]:
         yield f"it happened {after.effects} times"
     if after.effects > before.effects + 1:
         yield "one delivery, two effects"
-
-
-def _lines(path: Path) -> list[str]:
-    return path.read_text().splitlines() if path.exists() else []

@@ -21,11 +21,6 @@ from onceward.schedules.pattern import Pattern
 from onceward.schedules.slot_run import SlotRun, run_slot
 
 
-def break_(variant: str) -> None:
-    if variant:
-        VARIANTS[variant]()
-
-
 def keys_in_local_time() -> None:
     """Makes the hour that the clocks show twice one slot."""
 

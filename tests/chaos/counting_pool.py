@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from onceward.protocol.capabilities import KeepsCounters
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.registry import open_store
@@ -73,9 +72,9 @@ def stored_by_process(url: str) -> dict[str, int]:
     store = open_store(url)
     run(store.open(ThreadRuntime()))
     try:
-        assert isinstance(store, KeepsCounters)
+        assert store.counters is not None
         found: dict[str, int] = {}
-        for counter_row in run(store.read_counts(0, timeout=30)).counter_rows:
+        for counter_row in run(store.counters.read_counts(0, timeout=30)).counter_rows:
             executed = sum(cell.get("executed", 0) for cell in counter_row.counts.values())
             found[counter_row.process.hex()] = found.get(counter_row.process.hex(), 0) + executed
         return found

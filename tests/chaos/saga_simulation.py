@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import closing, contextmanager
 from itertools import count
 from typing import Any
 
 from msgspec.structs import replace
 
 from onceward import Once
-from onceward.protocol.requests import AnyRequest
+from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Renewal
 from onceward.runtime.bridge import run
 from onceward.sagas.journal import Journal, journal_from
 from onceward.stores import MemoryStore
@@ -39,26 +39,42 @@ def verified(scenario: Scenario) -> Scenario:
     return replace(scenario, settled=dict.fromkeys(NAMES, "verify"))
 
 
+class PointedStore(MemoryStore):
+    """Every call has two points: before it arrives, and after it, before the answer arrives."""
+
+    def __init__(self, simulation: SagaSimulation) -> None:
+        super().__init__(clock=simulation.clock)
+        self._simulation = simulation
+
+    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
+        return await self._between_points(super().claim(requests, timeout=timeout))
+
+    async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
+        return await self._between_points(super().renew(renewals, timeout=timeout))
+
+    async def settle(self, settlements: Sequence[AnySettlement], **how: Any) -> list[Answer]:
+        return await self._between_points(super().settle(settlements, **how))
+
+    async def _between_points(self, call: Coroutine[Any, Any, list[Answer]]) -> list[Answer]:
+        with closing(call):
+            self._simulation.pass_point()
+            answers = await call
+        self._simulation.pass_point()
+        return answers
+
+
 class SagaSimulation:
     """One client for all simulated sagas: each has its own key."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.once = Once(MemoryStore(clock=self.clock), lease="10m")
-        engine: Any = self.once.engine
-        self._sound = engine.answer
-        engine.answer = self._answer
         self._points: Points | None = None
+        self.once = Once(PointedStore(self), lease="10m")
         self._key: Any = None
 
-    def _answer(self, request: AnyRequest) -> Any:
-        """Every store call has two points: before it arrives, and after it, before the answer arrives."""
-        if self._points is None:
-            return self._sound(request)
-        self._points()
-        answer = self._sound(request)
-        self._points()
-        return answer
+    def pass_point(self) -> None:
+        if self._points is not None:
+            self._points()
 
     def journal(self) -> Journal | None:
         record = run(self.once.store.read([self._key.id], timeout=1))[0].record

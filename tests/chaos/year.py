@@ -171,7 +171,8 @@ def client(plan: Plan, folder: Path, clock: SharedClock, runtime: ThreadRuntime)
 
 def runner(plan: Plan, folder: Path, clock: SharedClock, channel: socket.socket) -> None:
     """Run one runner until the simulation closes the channel."""
-    broken_schedules.break_(plan.variant)
+    if plan.variant:
+        broken_schedules.VARIANTS[plan.variant]()
     runtime = SimulatedRuntime(clock, channel)
     once = client(plan, folder, clock, runtime)
     run(run_loop(once.engine, runners(once, None), SequentialPool(runtime), max_sleep=400 * 86_400))

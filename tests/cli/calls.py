@@ -122,3 +122,10 @@ def on_a_terminal(folder: Path, *words: str, typed: bytes = b"", **variables: st
         seen += chunk
     os.close(terminal)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), seen
+
+
+def has_handler(pid: int, number: int) -> bool:
+    """Return whether the process has its own handler for the signal."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught, 16) >> (number - 1) & 1)

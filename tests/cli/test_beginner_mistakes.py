@@ -62,15 +62,10 @@ def test_other_mistakes_have_no_word_about_keys(words: tuple[str, ...]) -> None:
 # ── scopes ──
 
 
-@pytest.fixture
-def waits() -> None:
+@pytest.mark.parametrize("scope", ["slow-wait", "shop/slow-wait", "slow-wait@acme"])
+def test_a_scope_that_lacks_a_part_gets_a_hint_with_the_full_scope(scope: str) -> None:
     with Once(STORE, app="shop", tenant="acme") as once, once.claim("k", name="slow-wait"):
         pass
-
-
-@pytest.mark.parametrize("scope", ["slow-wait", "shop/slow-wait", "slow-wait@acme"])
-@pytest.mark.usefixtures("waits")
-def test_a_scope_that_lacks_a_part_gets_a_hint_with_the_full_scope(scope: str) -> None:
     for words in (("show", "k"), ("explain", "k"), ("forget", "--yes", "k")):
         result = call(*words, "--scope", scope)
         assert result.exit_code == Exit.ABSENT

@@ -12,7 +12,6 @@ import pydantic
 import pytest
 
 from onceward import Once, OutcomeParked
-from onceward.cli import find as finding
 from onceward.cli.exit_codes import Exit
 from onceward.cli.settings import VARIABLES
 from onceward.errors import ResultCorrupt
@@ -110,7 +109,7 @@ def test_ls_shows_the_latest_whichever_they_are_among_many() -> None:
 
 def test_a_store_that_cannot_sort_is_sorted_here(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = [as_json("ls", "--limit", 4, "--sort", order) for order in ("updated", "created", "key")]
-    monkeypatch.setattr(finding, "SortsRecords", type("NoStore", (), {}))
+    monkeypatch.setattr(SQLiteStore, "sorting", None)
     assert wanted == [as_json("ls", "--limit", 4, "--sort", order) for order in ("updated", "created", "key")]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from onceward import Once
-from tests.cli.calls import call, environment, finish, process, start, until
+from tests.cli.calls import call, environment, finish, has_handler, process, start, until
 
 APP = """
 import os, sys, time
@@ -74,13 +74,6 @@ def die(folder: Path, code: str) -> None:
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
-def can_be_told_to_stop(pid: int) -> bool:
-    """Return whether the process handles SIGTERM by now."""
-    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
-    caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt"))
-    return bool(int(caught, 16) & 1 << (signal.SIGTERM - 1))
-
-
 def log(folder: Path) -> list[str]:
     return (folder / "log").read_text(encoding="utf-8").splitlines()
 
@@ -115,7 +108,7 @@ def test_two_workers_run_until_they_are_stopped(folder: Path) -> None:
         die(folder, f"app.work({number})")
     workers = [start(folder, "recover", "app:once", "--every", "50ms") for _ in range(2)]
     try:
-        until(lambda: len(log(folder)) == 6 and all(can_be_told_to_stop(worker.pid) for worker in workers))
+        until(lambda: len(log(folder)) == 6 and all(has_handler(worker.pid, signal.SIGTERM) for worker in workers))
         for worker in workers:
             worker.send_signal(signal.SIGTERM)
     except BaseException:

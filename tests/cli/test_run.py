@@ -15,7 +15,7 @@ import pytest
 from onceward import Once
 from onceward.cli import run as running
 from onceward.protocol.record import RecordState
-from tests.cli.calls import alive, call, finish, line, process, start, until
+from tests.cli.calls import alive, call, finish, has_handler, line, process, start, until
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs process groups")
 
@@ -161,13 +161,6 @@ def test_a_command_that_outlives_its_lease_is_not_taken_over(tmp_path: Path) -> 
     assert runs(tmp_path) == 1
 
 
-def listens(pid: int, number: int) -> bool:
-    """Return whether the process has its own handler for the signal."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
-    return bool(int(caught, 16) >> (number - 1) & 1)
-
-
 ENDS_WELL = """
 import signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -210,7 +203,7 @@ def test_a_caller_that_waits_can_be_stopped_and_nothing_is_run(tmp_path: Path, d
     owner = start(tmp_path, *words)
     until(lambda: runs(tmp_path) == 1)
     waiting = start(tmp_path, "--store", "sqlite:///onceward.db", *words)
-    until(lambda: listens(waiting.pid, signal.SIGTERM))
+    until(lambda: has_handler(waiting.pid, signal.SIGTERM))
     time.sleep(delay)
     waiting.terminate()
     code, _, err = finish(waiting)

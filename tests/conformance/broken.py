@@ -51,9 +51,6 @@ class Altered(MemoryStore):
                 self._compare_and_set(before, record)
             return Answer(verdict, record, now)
 
-    def answer(self, request: Any) -> Answer:
-        return self._answer(request)
-
 
 def lapsed(record: Record | None, now: int) -> Record | None:
     return record and replace(record, lease_until=now)
@@ -180,36 +177,35 @@ class ReplaysExtendNothing(Altered):
         return (record if verdict is Verdict.REPLAY else after), verdict
 
 
-class CompletesWhatItsOwnerHas(Altered):
-    """Completes the record that the owner was granted, and loses what was written since."""
+class AcknowledgesWithoutWriting(Altered):
+    """Answers OK to a completion, leaves the record out of the answer, and stores nothing."""
 
-    def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
-        own = request.of if isinstance(request, Complete) else None
-        return super().on_settle(record if record is None or own is None else own, request, now)
-
-
-class TrustsTheCarriedRecord(Altered):
-    """Treats any caller that sends the current record as its owner."""
-
-    def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
-        if isinstance(request, Complete) and record is not None and request.of == record:
-            request = replace(request, token=record.token, nonce=record.nonce)
-        return super().on_settle(record, request, now)
-
-
-class WritesNothingWithOmitRecord(Altered):
-    """Answers OK to a completion with `omit_record`, and stores nothing."""
+    def _answer(self, request: Any) -> Answer:
+        answer = super()._answer(request)
+        if not isinstance(request, Complete) or answer.verdict is not Verdict.OK:
+            return answer
+        return replace(answer, record=None)
 
     def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
         after, verdict = super().on_settle(record, request, now)
-        return (record if isinstance(request, Complete) and request.omit_record else after), verdict
+        return (record if isinstance(request, Complete) else after), verdict
 
 
-class CompletesAgainWithOmitRecord(Altered):
-    """Treats the owner of a completion with `omit_record` as one that has not settled yet."""
+class LosesTheNoteOnCompletion(Altered):
+    """Completes the record without the note that renewals have added."""
 
     def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
-        if isinstance(request, Complete) and request.omit_record and record is not None:
+        after, verdict = super().on_settle(record, request, now)
+        if after is None or after is record or not isinstance(request, Complete):
+            return after, verdict
+        return replace(after, note=request.note), verdict
+
+
+class CompletesAgain(Altered):
+    """Treats the owner of a completed record as one that has not settled yet."""
+
+    def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
+        if isinstance(request, Complete) and record is not None:
             record = replace(record, state=RecordState.PENDING, released=False)
         return super().on_settle(record, request, now)
 

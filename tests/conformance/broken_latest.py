@@ -261,8 +261,8 @@ class AnswersByEntity(MemoryStore):
 class ReadsOnlyTheFirstPage(MemoryStore):
     """Reads one page of rows, and never the next."""
 
-    async def latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
-        found = await super().latest(ids[:500], timeout=timeout)
+    async def read_latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
+        found = await super().read_latest(ids[:500], timeout=timeout)
         return found + [None] * (len(ids) - len(found))
 
 

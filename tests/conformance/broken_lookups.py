@@ -15,7 +15,7 @@ class AlteredLookup(MemoryStore):
     def shows(self, record: Record, fingerprint: bytes, now: int) -> bool:
         return transitions.replays(record, fingerprint, now)
 
-    def lookup(self, id: bytes, fingerprint: bytes) -> Record | None:
+    def lookup_completed(self, id: bytes, fingerprint: bytes, /) -> Record | None:
         record = self._records.get(id)
         return record if record and self.shows(record, fingerprint, self._clock.now()) else None
 
@@ -72,16 +72,16 @@ class LookupReturnsNothing(AlteredLookup):
 class LookupLosesResults(AlteredLookup):
     """Returns the completed record without its result."""
 
-    def lookup(self, id: bytes, fingerprint: bytes) -> Record | None:
-        record = super().lookup(id, fingerprint)
+    def lookup_completed(self, id: bytes, fingerprint: bytes, /) -> Record | None:
+        record = super().lookup_completed(id, fingerprint)
         return record and replace(record, result=None)
 
 
 class LookupWrites(AlteredLookup):
     """Counts the lookups in the record."""
 
-    def lookup(self, id: bytes, fingerprint: bytes) -> Record | None:
+    def lookup_completed(self, id: bytes, fingerprint: bytes, /) -> Record | None:
         record = self._records.get(id)
         if record is not None:
             self._records[id] = replace(record, note={**record.note, "looks": f"{record.note.get('looks', '')}."})
-        return super().lookup(id, fingerprint)
+        return super().lookup_completed(id, fingerprint)

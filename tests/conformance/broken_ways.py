@@ -15,7 +15,7 @@ from onceward.protocol import cells, transitions
 from onceward.protocol.audit import AuditSignature
 from onceward.protocol.ports import SORT_KEYS, Clock, Filter, Page, SortOrder
 from onceward.protocol.record import Record, RecordState
-from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Complete, Renewal, Verdict
+from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Renewal, Verdict
 from onceward.protocol.runtime import Runtime
 from onceward.stores.memory.store import MemoryStore
 
@@ -48,26 +48,12 @@ class GetThenPut(Hesitant):
         return [Answer(verdict, record, now) for record, verdict in steps]
 
 
-class InlineWithoutOwnerCheck(MemoryStore):
-    """Does not compare the token when it answers a single request inline."""
+class LacksCapability(MemoryStore):
+    """Does not say whether it keeps counters."""
 
-    def answer(self, request: AnyRequest) -> Answer:
-        mine = self._records.get(request.id)
-        if isinstance(request, Complete) and mine is not None:
-            request = replace(request, token=mine.token, nonce=mine.nonce)
-        return super().answer(request)
-
-
-class InlineInTwoSteps(MemoryStore):
-    """Reads and writes in two steps when it answers a single request inline."""
-
-    def answer(self, request: AnyRequest) -> Answer:
-        now, before = self._clock.now(), self._records.get(request.id)
-        time.sleep(A_MOMENT)
-        record, verdict = transitions.apply(before, request, now)
-        if record is not None:
-            self._compare_and_set(self._records.get(record.id), record)
-        return Answer(verdict, record, now)
+    @property
+    def counters(self) -> Any:
+        raise AttributeError("counters")
 
 
 class BatchJoinsOnTheKeyAlone(MemoryStore):

@@ -52,7 +52,7 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
         "complete_one",
         "AND state = 'PENDING'",
         "AND (state = 'PENDING' OR state IS NULL)",
-        "completions_with_omit_record_follow_the_same_rules",
+        "a_completion_needs_the_owner_and_the_same_result",
     ),
     "a single completion of a newer version's record": (
         "complete_one",
@@ -88,19 +88,13 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
         "complete",
         "AND mine.state IS NOT DISTINCT FROM 'PENDING'",
         "AND (mine.state = 'PENDING' OR mine.state IS NULL)",
-        "completions_with_omit_record_follow_the_same_rules",
+        "a_completion_needs_the_owner_and_the_same_result",
     ),
     "a completion of a released record": (
         "complete",
         "AND mine.released IS NOT TRUE",
         WITHOUT,
-        "completions_with_omit_record_follow_the_same_rules",
-    ),
-    "a completion that returns the owner's copy": (
-        "complete",
-        "asked.seen IS NULL OR",
-        "true OR",
-        "a_completion_returns_the_stored_record_not_the_owners_copy",
+        "a_completion_needs_the_owner_and_the_same_result",
     ),
     "a completion whose window ends immediately": (
         "complete",

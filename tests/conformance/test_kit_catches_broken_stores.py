@@ -60,10 +60,10 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
     ),
     broken.SkipsThePayloadOnTakeOver: ("another_payload_is_a_mismatch_in_every_state",),
     broken.ReplaysExtendNothing: ("a_sliding_window_moves_with_its_replays",),
-    broken.CompletesWhatItsOwnerHas: ("a_completion_returns_the_stored_record_not_the_owners_copy",),
-    broken.WritesNothingWithOmitRecord: ("a_completion_with_omit_record_is_stored",),
-    broken.CompletesAgainWithOmitRecord: ("completions_with_omit_record_follow_the_same_rules",),
-    broken.TrustsTheCarriedRecord: ("the_record_in_a_completion_does_not_prove_ownership",),
+    broken_ways.LacksCapability: ("a_store_declares_every_capability",),
+    broken.AcknowledgesWithoutWriting: ("every_result_is_replayed_unchanged",),
+    broken.LosesTheNoteOnCompletion: ("a_completion_keeps_a_note_that_its_owner_does_not_know",),
+    broken.CompletesAgain: ("a_completion_needs_the_owner_and_the_same_result",),
     broken.KeepsAnotherEnd: ("a_completion_returns_the_stored_end_of_its_window",),
     broken.ReplaysWrite: ("calls_without_effect_write_nothing",),
     broken.RegrantIgnoresTheNonce: (
@@ -125,7 +125,6 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
         "a_claim_protects_an_unsafe_counter",
         "batches_in_different_orders_neither_deadlock_nor_share_a_key",
     ),
-    broken_ways.InlineWithoutOwnerCheck: ("inline_answers_agree_with_the_state_table",),
     broken_ways.BatchJoinsOnTheKeyAlone: ("two_requests_for_one_key_in_one_batch_never_both_win",),
     broken_ways.AnswersInKeyOrder: (
         "answers_are_in_request_order",
@@ -284,16 +283,6 @@ def test_the_kit_catches(kind: type[MemoryStore], name: str, mode: str, tmp_path
     assert_caught(Kit(), name, mode, tmp_path)
 
 
-@pytest.mark.rival(1)
-def test_the_kit_catches_answers_without_a_lock(tmp_path: Path) -> None:
-    """Only in threads: on an event loop nothing runs between the two steps."""
-
-    class Kit(InMemory):
-        kind = broken_ways.InlineInTwoSteps
-
-    assert_caught(Kit(), "of_many_inline_claims_exactly_one_acquires", "blocking", tmp_path)
-
-
 def test_every_broken_store_is_tested_and_every_check_has_a_broken_store() -> None:
     checks = {name.removeprefix("test_") for name in dir(InMemory) if name.startswith("test_")}
     stores = {
@@ -311,10 +300,9 @@ def test_every_broken_store_is_tested_and_every_check_has_a_broken_store() -> No
         if isinstance(kind, type)
     }
     kinds = {kind for kind in stores if issubclass(kind, MemoryStore) and not kind.__subclasses__()}
-    tested_separately = {broken_ways.UnlockedFiles, broken_ways.InlineInTwoSteps, broken_latest.StepwiseUnaltered}
+    tested_separately = {broken_ways.UnlockedFiles, broken_latest.StepwiseUnaltered}
     assert set(CAUGHT_BY) | tested_separately == kinds
-    caught_below = {"of_many_inline_claims_exactly_one_acquires"}
-    assert {name for _, name in CASES} | NEED_ANOTHER_FACTORY | caught_below == checks
+    assert {name for _, name in CASES} | NEED_ANOTHER_FACTORY == checks
 
 
 class SeparateStores(InMemory):

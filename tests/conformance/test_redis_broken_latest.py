@@ -200,7 +200,7 @@ def test_every_answer_is_that_of_the_rule_in_python(seed: int, tmp_path: Path) -
         assert run(real.send(*batch)) == wanted
         seen.update(answer.decision for answer in wanted)
         ids = [id_of(entity) for entity in ENTITIES]
-        assert run(store.latest(ids, timeout=5)) == run(model.store.latest(ids, timeout=5))
+        assert run(store.read_latest(ids, timeout=5)) == run(model.store.read_latest(ids, timeout=5))
         clock.advance_microseconds(dice.choice((0, 0, 0, 1, HOUR, HOUR, DAY, RETENTION.marks, RETENTION.deleted)))
     run(store.close())
     assert seen == set(LatestDecision) - {LatestDecision.SKEW}, "the history must produce every decision"

@@ -55,19 +55,15 @@ def test_the_examples_of_a_page_run_and_print_what_it_says(
     assert run.stdout.splitlines() == expected_output(page)
 
 
-def first_screen() -> str:
-    return (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## Install")[0]
-
-
 def test_the_first_screen_shows_the_problem_the_snippet_the_promises_and_two_commands() -> None:
-    text = first_screen()
+    first_screen = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## Install")[0]
     snippet = blocks(ROOT / "README.md")[0]
     assert snippet.language == "python"
     assert len([line for line in snippet.lines if line.strip()]) == 8
     assert expected_output(ROOT / "README.md")[:2] == ["executed", "replayed"]
-    assert "make demo" in text
-    assert "make test" in text
-    assert text.count("\n") < 50, "that is more than a screen"
+    assert "make demo" in first_screen
+    assert "make test" in first_screen
+    assert first_screen.count("\n") < 50, "that is more than a screen"
 
 
 def test_exactly_once_is_only_said_of_what_one_transaction_holds() -> None:

@@ -57,7 +57,7 @@ def _outcomes(history: Sequence[Operation], one: int, record: Record | None) -> 
                 continue
             after, verdict = outcome(before, operation.request, now)
             answer = operation.answer
-            if answer is None or (verdict is answer.verdict and answer_shows(after, operation.request, answer.record)):
+            if answer is None or (verdict is answer.verdict and answer_shows(after, operation.request, answer)):
                 found.append(after)
     return found
 

@@ -90,12 +90,11 @@ def sequential(
         history.append(Operation(f"worker {len(history)}", request, called, returned, answer))
         record = after
     if not stretch:  # one after the other: each between two instants of its own
-        return [replace(one, called=3 * at, returned=_after(one, 3 * at)) for at, one in enumerate(history)]
+        return [
+            replace(one, called=3 * at, returned=None if one.returned is None else 3 * at + 1)
+            for at, one in enumerate(history)
+        ]
     return history
-
-
-def _after(one: Operation, called: int) -> int | None:
-    return None if one.returned is None else called + 1
 
 
 CORRUPTIBLE = (

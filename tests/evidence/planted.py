@@ -24,14 +24,9 @@ HOUR = 3_600_000_000
 MONTH = 31 * 24 * HOUR
 
 UNDETECTABLE: dict[type[MemoryStore], str] = {
-    broken.CompletesWhatItsOwnerHas: "the load's completions do not carry the owner's record",
-    broken.TrustsTheCarriedRecord: "the same",
-    broken.WritesNothingWithOmitRecord: "the load's completions do not use omit_record",
-    broken.CompletesAgainWithOmitRecord: "the same",
     broken.ReplaysWrite: "it writes the same record again, and no answer shows that",
     broken.IgnoresNewerVersions: "no request of this version creates a record of a newer one",
-    broken_ways.InlineWithoutOwnerCheck: "the load never uses inline answers",
-    broken_ways.InlineInTwoSteps: "as above",
+    broken_ways.LacksCapability: "the load sends only the verbs of the port",
     broken_ways.BatchJoinsOnTheKeyAlone: "the load follows the port's rule: one request per key in a batch",
     broken_ways.AnswersEmptyRequests: "the load sends no empty batch",
     broken_ways.PurgesNothing: "deleting too little is not wrong, only wasteful",
@@ -130,8 +125,8 @@ class CachesLookupsWithoutLimit(MemoryStore):
         super().__init__(max_records=max_records, clock=clock)
         self._shown: dict[bytes, Record] = {}
 
-    def lookup(self, id: bytes, fingerprint: bytes) -> Record | None:
-        shown = self._shown.get(id) or super().lookup(id, fingerprint)
+    def lookup_completed(self, id: bytes, fingerprint: bytes, /) -> Record | None:
+        shown = self._shown.get(id) or super().lookup_completed(id, fingerprint)
         if shown is not None:
             self._shown[id] = shown
         return shown

@@ -74,7 +74,7 @@ def test_the_order_that_is_found_really_explains_the_answers(dice: Random, lengt
         record = next(
             after
             for after, verdict in steps
-            if answer is None or (verdict is answer.verdict and answer_shows(after, one.request, answer.record))
+            if answer is None or (verdict is answer.verdict and answer_shows(after, one.request, answer))
         )
 
 

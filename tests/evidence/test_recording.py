@@ -16,7 +16,6 @@ import pytest
 
 from onceward import ConfigurationError, StoreUnavailable
 from onceward.errors import StoreBroken
-from onceward.protocol.capabilities import NotifiesChanges, SupportsLookup
 from onceward.protocol.ports import Filter, Store
 from onceward.protocol.record import RecordState
 from onceward.protocol.requests import Answer, ClaimRequest, Complete, Renewal, Verdict
@@ -53,7 +52,7 @@ def run_each_verb(recorder: Store) -> list[Answer]:
         renewed = await recorder.renew([Renewal(ID, token, b"nonce", 5)], timeout=1)
         settled = await recorder.settle([Complete(ID, token, b"nonce", result=b"\0\xff", digest=b"d")], timeout=1)
         read = await recorder.read([ID, b"unknown"], timeout=1)
-        assert isinstance(recorder, SupportsLookup)
+        assert recorder.lookup is not None
         assert recorder.lookup(b"unknown", b"") is None
         done = recorder.lookup(ID, b"")
         assert done is not None
@@ -191,8 +190,8 @@ def test_a_clone_writes_into_the_same_log_and_watchers_are_passed_on() -> None:
     bridge.run(recorder.clone().read([ID], timeout=1))
     assert [one.by for one in log.operations()] == ["me (clone)"]
     woken = threading.Event()
-    assert isinstance(recorder, NotifiesChanges)
-    stop = recorder.watch(ID, woken.set)
+    assert recorder.notifications is not None
+    stop = recorder.notifications.watch(ID, woken.set)
     run_each_verb(recorder)
     assert woken.is_set()
     stop()

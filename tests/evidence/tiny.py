@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from onceward.protocol.audit import AuditEntry, AuditFilter
+from onceward.protocol.capabilities import Capabilities
 from onceward.protocol.ports import Clock, Filter, Page
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, ExpectedRecord, Renewal
@@ -30,7 +31,7 @@ HESITATION = 0.0005
 """Seconds between the read and the write, like a round trip to a server."""
 
 
-class TinyStore:
+class TinyStore(Capabilities):
     """Records as msgpack in a SQLite file. `locked` False: get, pause, put, as if there were no other clients."""
 
     inline = False

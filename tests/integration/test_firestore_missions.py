@@ -327,7 +327,7 @@ def test_a_state_called_after_its_entity_is_found_in_a_transaction_too(tmp_path:
         def look(transaction: Any) -> list[str | None]:
             joined = cast("FirestoreStore", once.store).join(transaction, once.engine.runtime)
             ids = [make_key(state.scope, entity).id for entity in entities]
-            found = run(joined.latest(ids, timeout=30))
+            found = run(joined.read_latest(ids, timeout=30))
             return [None if one is None else one.entity for one in found]
 
         assert look(firestore_client().transaction()) == ["prod__api", "prod/api", None]

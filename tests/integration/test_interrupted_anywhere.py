@@ -17,7 +17,7 @@ import pytest
 
 from onceward import AsyncOnce, Once, RecordState
 from onceward.engine.attempt import current
-from onceward.engine.execute import continue_run
+from onceward.engine.execute import run_attempt
 from onceward.protocol.operation_names import LOCK
 from onceward.protocol.ports import Store
 from onceward.sagas import Step, StepContext
@@ -205,11 +205,11 @@ def test_async_work_that_returned_before_the_interrupt_is_not_done_again(store: 
             nonlocal lines
             if event == "return" and frame.f_code is work.__code__ and lines < 0:
                 lines = 0 if value == "done" else -1
-            elif event == "line" and frame.f_code is continue_run.__code__ and lines >= 0:
+            elif event == "line" and frame.f_code is run_attempt.__code__ and lines >= 0:
                 lines += 1
                 if lines == step:
                     raise Alarm
-            return trace if frame.f_code in (work.__code__, continue_run.__code__) else None
+            return trace if frame.f_code in (work.__code__, run_attempt.__code__) else None
 
         await once.read("first")
         before = sys.gettrace()

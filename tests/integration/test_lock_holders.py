@@ -29,7 +29,7 @@ from onceward.protocol.operation_names import LOCK
 from onceward.stores import MemoryStore
 from onceward.testing.clock import FakeClock
 from tests.cli.calls import until
-from tests.clients import TOO_LONG, Backend, SyncClient, inline_answers_disabled
+from tests.clients import TOO_LONG, Backend, SyncClient
 from tests.integration.lock_calls import acquire
 
 pytestmark = pytest.mark.mission("C2")
@@ -187,7 +187,7 @@ def test_an_interrupt_while_the_store_is_down_keeps_no_caller_for_the_rest_of_th
         clock.advance("4s")
         raise StoreUnavailable("down")
 
-    with inline_answers_disabled(), monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(MemoryStore, "settle", down)
         lock.release()
     assert client.leases() == 0

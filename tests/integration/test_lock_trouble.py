@@ -11,7 +11,7 @@ from onceward import ConfigurationError, LeaseLost, Once, PayloadMismatch, Store
 from onceward.errors import Reentrant
 from onceward.protocol.operation_names import LOCK
 from onceward.stores import MemoryStore
-from tests.clients import SyncClient, inline_answers_disabled
+from tests.clients import SyncClient
 from tests.integration.lock_calls import BlockingLock, acquire, locked, try_lock
 
 pytestmark = pytest.mark.mission("C2")
@@ -50,8 +50,7 @@ def test_a_release_whose_reply_was_lost_is_no_loss_though_another_has_it_by_now(
 
     kind.settle = lost_and_overtaken
     try:
-        with inline_answers_disabled():
-            lock.release()
+        lock.release()
     finally:
         kind.settle = original
     taken[0].check()

@@ -11,7 +11,7 @@ import pytest
 from onceward import AlreadyRunning, RecordState
 from onceward.errors import ClaimError, StillRunning
 from onceward.protocol.ports import Filter
-from tests.clients import SyncClient, inline_answers_disabled
+from tests.clients import SyncClient
 from tests.integration.lock_calls import acquire, locked, record_of, try_lock
 
 pytestmark = pytest.mark.mission("C2")
@@ -95,7 +95,7 @@ def test_an_uncontended_lock_costs_one_claim_and_one_settlement(
             return original(store, *args, **how)
 
         monkeypatch.setattr(kind, verb, counted)
-    with inline_answers_disabled(), locked(client) as lock:
+    with locked(client) as lock:
         lock.check()
     assert asked == ["claim", "settle"]
 

@@ -58,7 +58,7 @@ def complete_while(store: PostgresStore, schema: str, claimed: list[Record]) -> 
     assert "final = NULL" in text
     pausing.complete = Statement(text.replace("final = NULL", f'final = "{schema}".through_the_gate()'))
     store._table = PostgresTable(pausing, store._table._salt)
-    completions = [Complete(one.id, one.token, one.nonce, b"done", b"done", omit_record=True) for one in claimed]
+    completions = [Complete(one.id, one.token, one.nonce, b"done", b"done") for one in claimed]
     with ThreadPoolExecutor(1) as pool:
 
         def completed(meanwhile: Callable[[], None]) -> list[Answer]:

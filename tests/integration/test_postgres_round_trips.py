@@ -70,7 +70,7 @@ def test_also_what_was_renewed_or_taken_over_is_completed_in_one_round_trip(
         owned = [one for one in claimed if one is not None]
         run(through.renew([Renewal(one.id, one.token, one.nonce, 60_000_000) for one in owned], timeout=5))
         before = proxy.exchanges
-        ends = [Complete(one.id, one.token, one.nonce, b"", b"", of=one, omit_record=True) for one in owned]
+        ends = [Complete(one.id, one.token, one.nonce, b"", b"") for one in owned]
         assert [one.verdict for one in run(through.settle(ends, timeout=5))] == [Verdict.OK] * number
     assert proxy.exchanges - before == 1
     run(through.close())

@@ -22,12 +22,6 @@ from onceward import (
 )
 from tests.clients import AsyncClient, Pause, RealClock, SyncClient
 
-
-def claim_of(client: SyncClient) -> Any:
-    """Return the claim around this code, sync or async like the client."""
-    return current_claim() if client.mode == "blocking" else current_async_claim()
-
-
 # ── 1: a late owner does harm ───────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -214,7 +208,7 @@ def test_one_failed_renewal_does_not_cancel_the_handler(client: SyncClient) -> N
     checked: list[str] = []
 
     def work() -> str:
-        claim = claim_of(client)
+        claim = current_claim() if client.mode == "blocking" else current_async_claim()
         pause.here()
         claim.check()
         checked.append("still ours")

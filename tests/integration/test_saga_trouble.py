@@ -15,7 +15,7 @@ from onceward.errors import Stopping
 from onceward.sagas import Step, StepContext
 from onceward.sagas.journal import StepProgress
 from onceward.stores import MemoryStore
-from tests.clients import TOO_LONG, inline_answers_disabled
+from tests.clients import TOO_LONG
 from tests.integration.saga_shop import Refused, Shop, backend, on_every_store, shop
 from tests.moved_time import in_thread
 
@@ -100,12 +100,11 @@ def late_renewal(store: Any) -> Iterator[Callable[[], Any]]:
         store, renewals, how = late[0]
         return sound(store, renewals, **how)
 
-    with inline_answers_disabled():
-        kind.renew = renew
-        try:
-            yield arrive
-        finally:
-            kind.renew = sound
+    kind.renew = renew
+    try:
+        yield arrive
+    finally:
+        kind.renew = sound
 
 
 @on_every_store

@@ -216,16 +216,12 @@ def test_a_bureau_that_fails_is_asked_again_by_the_next_delivery_and_bills_once(
     outcomes = [
         env.desk.process.outcome(submission(number))
         if mode == "threads"
-        else asyncio.run(outcome_of(env.desk, submission(number)))
+        else asyncio.run(env.desk.process_async.outcome(submission(number)))
         for number in (1, 2, 3, 4)
     ]
     assert [outcome.kind for outcome in outcomes] == ["failed", "failed", "executed", "replayed"]
     assert outcomes[2].attempt == 3
     assert (env.remote.requests, len(env.remote.ledger), len(env.desk.quotes.rows())) == (3, 1, 1)
-
-
-async def outcome_of(desk: Desk, came: Submission) -> Any:
-    return await desk.process_async.outcome(came)
 
 
 @pytest.mark.mission("B4")

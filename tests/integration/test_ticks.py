@@ -240,6 +240,7 @@ def test_switched_off_a_run_just_runs(client: SyncClient) -> None:
         ({"pattern": PATTERN, "window": "1h"}, "too short for a schedule"),
         ({"pattern": PATTERN, "on_running": "wait"}, "has no effect"),
         ({"pattern": PATTERN, "leese": "1h"}, "no setting"),
+        ({"pattern": PATTERN, "catchup": "all"}, "did you mean 'catch_up'"),
         ({}, "has no pattern"),
     ],
 )

@@ -58,9 +58,9 @@ async def test_a_small_batch_is_not_worth_two_calls() -> None:
 @pytest.mark.parametrize("together", [True, False])
 async def test_claims_whose_work_was_cancelled_before_it_began_are_given_back(together: bool) -> None:
     """The cancellation comes in the same step that claims the second part: its tasks exist, but none has started."""
-    once, seen, queue = AsyncOnce(Overlapping()), HandlerLog(), MemoryQueue()
-    if together:
-        once.engine.answer = None
+    store = Overlapping()
+    store.inline = not together
+    once, seen, queue = AsyncOnce(store), HandlerLog(), MemoryQueue()
     work = FunctionWork(recording_handler(once, seen), None, 100, "orders")
 
     class Cancelling(InFlight):
@@ -86,7 +86,9 @@ async def test_claims_whose_work_was_cancelled_before_it_began_are_given_back(to
 
 
 class Overlapping(MemoryStore):
-    batch_splits = 2
+    @property
+    def batch_splits(self) -> int:
+        return 2
 
     def __init__(self) -> None:
         super().__init__()

@@ -120,9 +120,6 @@ CASES: dict[str, object] = {
 }
 
 
-def encoded() -> dict[str, str]:
-    return {name: canonical(value).hex() for name, value in CASES.items()}
-
-
 def dump() -> None:
-    sys.stdout.write(json.dumps(encoded(), indent=1))
+    encoded = {name: canonical(value).hex() for name, value in CASES.items()}
+    sys.stdout.write(json.dumps(encoded, indent=1))

@@ -10,12 +10,11 @@ import pytest
 
 from onceward.errors import StoreUnavailable
 from onceward.protocol.requests import Answer, AnyRequest
-from onceward.runtime.async_batcher import AsyncBatcher, LoopQueue
+from onceward.runtime.async_batcher import MIN_BATCH, AsyncBatcher, LoopQueue
+from onceward.runtime.pending_request import PendingRequest
 from tests.moved_time import TOO_LONG
 from tests.unit.async_batcher_calls import all_of, ask, start
 from tests.unit.batcher_calls import LoopSend, answer_to, request
-
-MIN_BATCH = 16
 
 
 @asynccontextmanager
@@ -24,7 +23,7 @@ async def batch_in_flight(
 ) -> AsyncIterator[tuple[AsyncBatcher, LoopSend]]:
     """Yield a batcher that allows two batches in flight and has sent the first."""
     send = LoopSend(holds)
-    batcher = AsyncBatcher(send, 2, MIN_BATCH)
+    batcher = AsyncBatcher(send, 2)
     tasks = await start(batcher, *(request(word) for word in first))
     await send.reached()
     yield batcher, send
@@ -35,7 +34,7 @@ async def batch_in_flight(
 
 async def test_a_large_batch_is_split_in_two_and_requests_started_together_are_sent_together() -> None:
     send = LoopSend(2)
-    batcher = AsyncBatcher(send, 2, MIN_BATCH)
+    batcher = AsyncBatcher(send, 2)
     requests = [request(number) for number in range(100)]
     tasks = await start(batcher, *requests)
     await send.reached()
@@ -91,19 +90,19 @@ async def test_requests_that_wait_for_keys_in_flight_are_sent_when_these_return(
 
 
 async def test_many_requests_that_wait_for_one_key_do_not_keep_the_loop_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    flushes: list[LoopQueue] = []
-    flush = LoopQueue._flush
+    takes: list[int] = []
+    take = LoopQueue._take
 
-    def noted(queue: LoopQueue) -> None:
-        flushes.append(queue)
-        flush(queue)
+    def noted(queue: LoopQueue, done_batch: list[PendingRequest]) -> list[PendingRequest]:
+        takes.append(len(done_batch))
+        return take(queue, done_batch)
 
-    monkeypatch.setattr(LoopQueue, "_flush", noted)
+    monkeypatch.setattr(LoopQueue, "_take", noted)
     async with batch_in_flight(1) as (batcher, send):
         others = await start(batcher, *(request("first", bytes([number])) for number in range(2 * MIN_BATCH)))
         for _ in range(100):
             await asyncio.sleep(0)
-        assert len(flushes) <= 3, "the one in flight, and the checks whether others can be sent"
+        assert len(takes) <= 3, "the one in flight, and the checks whether others can be sent"
         send.go(0)
         assert await all_of(others) == [answer_to(request("first"))] * 2 * MIN_BATCH
     assert send.sizes() == [1] * (2 * MIN_BATCH + 1)
@@ -133,7 +132,7 @@ async def test_a_failed_batch_is_repeated_one_by_one_and_the_other_batch_continu
         assert len(await all_of(others[1:])) == MIN_BATCH
         with pytest.raises(StoreUnavailable, match="bad"):
             await others[0]
-        assert send.sizes() == [1, MIN_BATCH + 1, *[1] * (MIN_BATCH + 1)]
+        assert send.sizes() == [1, MIN_BATCH, *[1] * (MIN_BATCH + 1)]
 
 
 async def test_no_caller_starves_among_many_and_two_batches_in_flight_are_enough() -> None:
@@ -149,7 +148,7 @@ async def test_no_caller_starves_among_many_and_two_batches_in_flight_are_enough
         in_flight.remove(len(requests))
         return [answer_to(one) for one in requests]
 
-    batcher = AsyncBatcher(send, 2, MIN_BATCH)
+    batcher = AsyncBatcher(send, 2)
 
     async def worker(number: int) -> None:
         for turn in range(20):

@@ -216,13 +216,6 @@ PEERS = (*peers.PEERS, *peers_redis.PEERS, *peers_postgres.PEERS, *http_apps.PEE
 OF_PEERS = {name for name in NAMES if any(peer in name for peer in PEERS)}
 
 
-@pytest.fixture
-def no_peers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the peers look as if they were not installed."""
-    for module in ("dogpile.cache", "exactly_once"):
-        monkeypatch.setitem(sys.modules, module, None)
-
-
 @pytest.mark.timeout(600)  # there are many
 def test_every_case_really_runs_and_every_bar_has_its_case(tmp_path: Path) -> None:
     names = []
@@ -261,10 +254,11 @@ def test_what_is_called_fresh_is_fresh_on_both_sides_and_what_is_called_replay_r
             assert len(calls) == len(set(calls)) == (0 if "replay" in case.name else 5), case.name
 
 
-@pytest.mark.usefixtures("no_peers")
 def test_a_peer_that_is_not_installed_is_said_to_be_so_in_table_and_json(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for module in ("dogpile.cache", "exactly_once"):
+        monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.setattr(command, "QUICK", TINY)
     assert command.main(["--quick", "--only", "memory @once"]) == 0
     table = capsys.readouterr().out

@@ -111,16 +111,15 @@ class OnlyForward(io.RawIOBase):
 
 @pytest.mark.mission("A1")
 def test_a_stream_that_cannot_seek_is_refused_as_a_key_before_it_is_spent(client: SyncClient) -> None:
+    def read_all(stream: BinaryIO) -> bytes:
+        return stream.read()
+
     work = client(key=Content("stream"))(read_all)
     stream = OnlyForward(b"hello")
     with pytest.raises(InvalidKey, match="read its bytes first"):
         work(stream)
     assert stream.read() == b"hello"
     assert work(io.BytesIO(b"hello")) == b"hello"  # one that can seek reaches the work whole
-
-
-def read_all(stream: BinaryIO) -> bytes:
-    return stream.read()
 
 
 def test_content_key_itself_may_spend_a_stream() -> None:

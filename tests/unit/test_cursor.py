@@ -12,6 +12,7 @@ import pytest
 from onceward.engine.engine import Engine
 from onceward.errors import StoreUnavailable
 from onceward.keys.key import Scope
+from onceward.protocol.capabilities import Capabilities
 from onceward.protocol.policy import Policy
 from onceward.schedules.cron import timetable
 from onceward.schedules.cursor import Cursor, cursor_of, move
@@ -121,7 +122,7 @@ def test_in_whatever_order_the_steps_of_two_movers_come_it_never_goes_back(
     client.close()
 
 
-class Steps:
+class Steps(Capabilities):
     """A store that pauses before each call, so that the test decides which mover continues."""
 
     inline = False

@@ -34,11 +34,11 @@ class Counted:
         answers: list[Answer] = await super().claim(requests, timeout=timeout)  # type: ignore[misc]
         return answers
 
-    def lookup(self, id: bytes, fingerprint: bytes) -> CompletedRecord | None:
+    def lookup_completed(self, id: bytes, fingerprint: bytes, /) -> CompletedRecord | None:
         self.looks += 1
         if self.lookup_fails:
             raise StoreUnavailable("the look fails")
-        found: CompletedRecord | None = super().lookup(id, fingerprint)  # type: ignore[misc]
+        found: CompletedRecord | None = super().lookup_completed(id, fingerprint)  # type: ignore[misc]
         return found
 
 

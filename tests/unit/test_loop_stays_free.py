@@ -1,4 +1,4 @@
-"""No call of `AsyncOnce` blocks its event loop: long work is done on another thread, in small steps, or not at all.
+"""`AsyncOnce` does no long work on the thread of its event loop: it uses another thread, or many small steps.
 
 How long the gaps really are is measured by `python -m bench --only loop`; this file shows why they are short.
 """
@@ -15,14 +15,15 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, ClassVar, Self
 
+import msgspec
 import pytest
 
 from onceward import AsyncOnce, Content, RecordState
 from onceward.engine.engine import YIELD_EVERY
 from onceward.keys import content, fingerprint, key
-from onceward.keys.weight import LIGHT_BYTES
+from onceward.keys.small import SMALL_BYTES
 from onceward.results.codec import Codec
 from onceward.stores import MemoryStore
 from onceward.stores.sqlite.connection import SQLiteConnection
@@ -58,8 +59,8 @@ class SizeRecorder:
 
     def heavy(self) -> set[str]:
         """Return the functions that handled something large. None of them ran on the loop's thread."""
-        assert {name for name, size in self.on_loop.items() if size > LIGHT_BYTES} == set()
-        heavy = {name for name, size in self.elsewhere.items() if size > LIGHT_BYTES}
+        assert {name for name, size in self.on_loop.items() if size > SMALL_BYTES} == set()
+        heavy = {name for name, size in self.elsewhere.items() if size > SMALL_BYTES}
         self.elsewhere.clear()
         return heavy
 
@@ -260,6 +261,63 @@ async def test_large_results_are_encoded_and_decoded_on_another_thread(
         async with once.claim("block") as claim:
             await claim.complete(MANY)
             assert "Codec.encode" in recorder.heavy()
+
+
+class Part(msgspec.Struct):
+    """Records on which threads its instances are read (to hash or encode them) and rebuilt."""
+
+    number: int
+    read_in: ClassVar[set[int]] = set()
+    rebuilt_in: ClassVar[set[int]] = set()
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "number":
+            Part.read_in.add(threading.get_ident())
+        return super().__getattribute__(name)
+
+    def __post_init__(self) -> None:
+        Part.rebuilt_in.add(threading.get_ident())
+
+
+async def threads_that_use_parts(once: AsyncOnce) -> list[set[int]]:
+    """Return the threads that hashed a large argument, that encoded a large result, and that decoded it."""
+    parts = [Part(number) for number in range(1_000)]
+
+    async def take(parts: list[Part]) -> None: ...
+
+    async def give() -> list[Part]:
+        return parts
+
+    found = []
+    for call, seen in (
+        (lambda: once.run("argument", take, parts), Part.read_in),
+        (lambda: once.run("result", give), Part.read_in),
+        (lambda: once.run("result", give), Part.rebuilt_in),
+    ):
+        seen.clear()
+        await call()
+        found.append({*seen})
+    return found
+
+
+@pytest.mark.mission("A4")
+async def test_the_classes_of_large_values_run_on_another_thread(backend: Backend) -> None:
+    loop = threading.get_ident()
+    async with opened(backend) as once:
+        for threads in await threads_that_use_parts(once):
+            assert threads
+            assert loop not in threads
+
+
+async def test_without_a_worker_thread_the_classes_of_large_values_run_on_the_loop(backend: Backend) -> None:
+    """Shows that the test above notices a missing worker thread."""
+
+    async def on_the_loop(call: Any, *arguments: Any) -> Any:
+        return call(*arguments)
+
+    async with opened(backend) as once:
+        once.engine.runtime.compute = on_the_loop  # type: ignore[method-assign]
+        assert await threads_that_use_parts(once) == [{threading.get_ident()}] * 3
 
 
 @pytest.mark.mission("A4")

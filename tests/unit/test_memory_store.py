@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from onceward import Once
 from onceward.protocol.record import AfterCrash, RecordState
-from onceward.protocol.requests import Answer, ClaimRequest, Complete, Release, Renewal, Verdict
+from onceward.protocol.requests import Answer, AnyRequest, ClaimRequest, Complete, Release, Renewal, Verdict
 from onceward.runtime.bridge import run
 from onceward.stores import MemoryStore
 from onceward.stores.memory import records as memory_records
@@ -26,6 +26,14 @@ from onceward.testing import FakeClock
 
 LEASE = 60_000_000
 FILES = (memory.__file__, memory_records.__file__)
+
+
+def answer_to(store: MemoryStore, request: AnyRequest) -> Answer:
+    if isinstance(request, ClaimRequest):
+        return run(store.claim([request], timeout=1))[0]
+    if isinstance(request, Renewal):
+        return run(store.renew([request], timeout=1))[0]
+    return run(store.settle([request], timeout=1))[0]
 
 
 def breaks() -> None:
@@ -87,7 +95,8 @@ def test_whenever_another_claim_comes_in_between_one_of_the_two_gets_the_key() -
     while True:
         step += 1
         store, others = MemoryStore(), list[Answer]()
-        claim, other = store.answer, functools.partial(store.answer, claim_of(b"b"))
+        claim = functools.partial(answer_to, store)
+        other = functools.partial(claim, claim_of(b"b"))
         answer = between(step, functools.partial(claim, claim_of(b"a")), lambda: others.append(other()))  # noqa: B023 (called at once)
         if answer is None:
             break
@@ -104,11 +113,11 @@ def test_whenever_the_key_is_forgotten_in_between_a_completion_counts_or_is_refu
     while True:
         step += 1
         store = MemoryStore()
-        granted = store.answer(claim_of(b"a")).record
+        granted = answer_to(store, claim_of(b"a")).record
         assert granted is not None
         complete = Complete(granted.id, granted.token, granted.nonce, b"done")
         forget = functools.partial(store.forget, [b"k"], force=True, timeout=1)
-        answer = between(step, functools.partial(store.answer, complete), lambda: run(forget()))  # noqa: B023 (called at once)
+        answer = between(step, functools.partial(answer_to, store, complete), lambda: run(forget()))  # noqa: B023 (called at once)
         if answer is None:
             break
         record = run(store.read([b"k"], timeout=1))[0].record
@@ -135,15 +144,15 @@ class Overtaken(FakeClock):
 def test_no_answer_is_older_than_the_record_that_it_shows(asks: str) -> None:
     clock = Overtaken()
     store = MemoryStore(clock=clock)
-    granted = store.answer(claim_of(b"a")).record
+    granted = answer_to(store, claim_of(b"a")).record
     assert granted is not None
 
     def renew_later() -> None:
         clock.advance("1s")
-        store.answer(Renewal(granted.id, granted.token, granted.nonce, LEASE))
+        answer_to(store, Renewal(granted.id, granted.token, granted.nonce, LEASE))
 
     clock.meanwhile = renew_later
-    answer = store.answer(claim_of(b"b")) if asks == "claim" else run(store.read([b"k"], timeout=1))[0]
+    answer = answer_to(store, claim_of(b"b")) if asks == "claim" else run(store.read([b"k"], timeout=1))[0]
     assert answer.record is not None
     assert answer.record.updated_at > granted.updated_at
     assert answer.now >= answer.record.updated_at
@@ -164,45 +173,44 @@ def test_two_threads_that_a_debugger_stops_at_every_line_do_not_both_get_a_key()
         line.wait(20)
         sys.settrace(slowly)
         try:
-            return store.answer(claim_of(nonce)).verdict
+            return answer_to(store, claim_of(nonce)).verdict
         finally:
             sys.settrace(None)
 
     with ThreadPoolExecutor(2) as pool:
         for _ in range(5):
             store, line = MemoryStore(), threading.Barrier(2)
-            store.answer(claim_of(b"before"))
+            answer_to(store, claim_of(b"before"))
             run(store.forget([b"k"], force=True, timeout=1))  # so that there is a record to be replaced
             verdicts = list(pool.map(functools.partial(traced, store, line), (b"a", b"b")))
             assert sorted(verdicts) == [Verdict.ACQUIRED, Verdict.RUNNING]
 
 
 @pytest.mark.fault("F27")
-def test_a_released_claim_cannot_be_completed_with_the_released_record() -> None:
+def test_a_released_claim_cannot_be_completed() -> None:
     """Its owner has the very record that is stored, but the record no longer has an owner."""
     clock = FakeClock()
     store = MemoryStore(clock=clock)
     asked = ClaimRequest(b"id", "scope", "key", b"first", LEASE, after_crash=AfterCrash.VERIFY)
-    assert store.answer(asked).verdict is Verdict.ACQUIRED
+    assert answer_to(store, asked).verdict is Verdict.ACQUIRED
     clock.advance(LEASE / 1_000_000)
-    taken = store.answer(replace(asked, nonce=b"second")).record
+    taken = answer_to(store, replace(asked, nonce=b"second")).record
     assert taken is not None
     assert taken.ask_first
-    given_back = store.answer(Release(b"id", taken.token, b"second")).record
+    given_back = answer_to(store, Release(b"id", taken.token, b"second")).record
     assert given_back is not None
     assert (given_back.state, given_back.released) == (RecordState.PENDING, True)
-    late = Complete(b"id", taken.token, b"second", b"done", b"done", of=given_back)
-    assert store.answer(late).verdict is Verdict.LOST
-    assert store.answer(replace(late, of=taken)).verdict is Verdict.LOST
+    late = Complete(b"id", taken.token, b"second", b"done", b"done")
+    assert answer_to(store, late).verdict is Verdict.LOST
 
 
 def test_a_completion_wakes_callers_that_wait_for_its_key() -> None:
     store, woken = MemoryStore(), []
-    record = store.answer(ClaimRequest(b"id", "scope", "key", b"nonce", LEASE)).record
+    record = answer_to(store, ClaimRequest(b"id", "scope", "key", b"nonce", LEASE)).record
     assert record is not None
     store.watch(b"id", lambda: woken.append("woken"))
     for _ in range(2):  # the second says nothing new, but its reply may be the first that arrives
-        assert store.answer(Complete(b"id", record.token, b"nonce", b"", b"", of=record)).verdict is Verdict.OK
+        assert answer_to(store, Complete(b"id", record.token, b"nonce", b"", b"")).verdict is Verdict.OK
     assert woken == ["woken"] * 2
 
 

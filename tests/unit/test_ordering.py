@@ -45,10 +45,6 @@ def as_tuple(place: Parts, content: bytes) -> tuple[Any, ...]:
     return (*((0,) if part is None else (1, part) for part in parts), content)
 
 
-def spelled(place: Parts) -> bytes:
-    return place.order(bytes(CONTENT_BYTES))
-
-
 @given(places, places, contents, contents)
 @example(Parts(None, None, None, "a"), Parts(None, None, None, "a\0"), b"\xff" * CONTENT_BYTES, bytes(CONTENT_BYTES))
 @example(Parts(None, None, None, "a"), Parts(None, None, None, "ab"), b"\xff" * CONTENT_BYTES, bytes(CONTENT_BYTES))
@@ -80,7 +76,7 @@ def test_an_order_decodes_to_its_parts(place: Parts, content: bytes) -> None:
 
 @given(st.lists(sequences, min_size=2, max_size=2, unique=True))
 def test_numbers_compare_as_numbers(numbers: list[int]) -> None:
-    one, other = (spelled(Parts(None, number, None, None)) for number in numbers)
+    one, other = (Parts(None, number, None, None).order(bytes(CONTENT_BYTES)) for number in numbers)
     assert (one < other) == (numbers[0] < numbers[1])
 
 

@@ -23,6 +23,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from onceward.results.declared import declared_shapes
 from onceward.results.result_type import ResultType
 from tests.unit.result_classes import (
     MONEY,
@@ -189,13 +190,13 @@ def test_a_type_alias_declares_what_it_stands_for() -> None:
     space: dict[str, Any] = {"Point": Point}
     exec("type Alias = list[Point]\ntype Lost = list[Undefined]", space)
     assert_comes_back([Point(1)], space["Alias"])
-    assert ResultType(space["Lost"]).classes == ()
+    assert declared_shapes(space["Lost"]) == {}
 
 
 def test_type_variables_declare_their_bound_and_constraints() -> None:
     bound = typing.TypeVar("bound", bound=Point)
     either = typing.TypeVar("either", OrderLine, Mode)
-    names = " ".join(ResultType(tuple[bound, either]).classes)  # type: ignore[valid-type]
+    names = " ".join(declared_shapes(tuple[bound, either]))  # type: ignore[valid-type]
     assert all(name in names for name in ("Point", "OrderLine", "Mode"))
 
 

@@ -1,4 +1,4 @@
-"""A coroutine that its task runs to the end, even if that task is cancelled meanwhile."""
+"""A shielded coroutine runs to its end, even if the task that awaits it is cancelled meanwhile."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from onceward.errors import StoreUnavailable
-from onceward.runtime.shielded import ShieldedCall
+from onceward.runtime.aio import AsyncioRuntime
 from tests.moved_time import TOO_LONG
 
 Futures = list[asyncio.Future[str]]
@@ -62,4 +62,4 @@ async def test_what_it_raises_itself_is_raised() -> None:
 
 
 async def finished(futures: Futures) -> tuple[str, BaseException | None]:
-    return await ShieldedCall(tried_twice(futures), None)
+    return await AsyncioRuntime().shield(tried_twice(futures))

@@ -281,9 +281,6 @@ def test_memory_is_one_shared_connection_without_joining(clock: FakeClock, mode:
     thread.start()
     thread.join()
     assert results == [Verdict.RUNNING]
-    connection = sqlite3.connect(":memory:")
-    with pytest.raises(ConfigurationError, match="cannot join a transaction"):
-        store.join(connection, mode.runtime)
-    connection.close()
+    assert store.transactions is None
     run(store.open(ThreadRuntime()))
     run(store.close())

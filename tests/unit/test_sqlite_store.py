@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from onceward.errors import ConfigurationError, StoreUnavailable
-from onceward.protocol.capabilities import JoinsTransaction, NotifiesChanges
 from onceward.protocol.ports import Store
 from onceward.protocol.requests import AnySettlement, ClaimRequest, Complete, Fail, Park, Release, Renewal, Verdict
 from onceward.runtime.bridge import run
@@ -35,8 +34,9 @@ __all__ = ["mode", "path", "store"]  # fixtures, imported here so that pytest fi
 def test_it_is_what_the_ports_ask_for(store: SQLiteStore) -> None:
     as_store: Store = store
     assert as_store.inline is False
-    assert isinstance(store, NotifiesChanges)
-    assert isinstance(store, JoinsTransaction)
+    assert as_store.notifications is not None
+    assert as_store.transactions is not None
+    assert SQLiteStore(":memory:").transactions is None
 
 
 @pytest.mark.mission("A1")

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from onceward.errors import StoreBroken, VersionSkew
-from onceward.protocol.capabilities import MigratesSchema
 from onceward.protocol.requests import Renewal, Verdict
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
@@ -143,7 +142,6 @@ def older(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.fault("F67")
 def test_reading_the_schema_creates_nothing_and_reports_what_is_missing(path: Path) -> None:
     store = SQLiteStore(path)
-    assert isinstance(store, MigratesSchema)
     absent = run(store.schema(ThreadRuntime(), timeout=5))
     assert (absent.version, absent.latest, bool(absent.statements)) == (0, schema.LATEST, True)
     assert not path.exists()

@@ -16,7 +16,6 @@ class Unreachable(MemoryStore):
     def __init__(self, *, opens: bool) -> None:
         super().__init__()
         self._opens = opens
-        self.answer = None  # type: ignore[assignment, method-assign]  # as a store that has to be waited for
 
     async def open(self, runtime: Runtime) -> None:
         if not self._opens:

@@ -191,11 +191,6 @@ def completing(token: int = OLD, nonce: bytes = OWNER, **other: Any) -> Complete
     return Complete(id=b"id", token=token, nonce=nonce, **settings)
 
 
-def failing(token: int = OLD, nonce: bytes = OWNER, **other: Any) -> Fail:
-    settings: dict[str, Any] = {"error_type": "ValueError", "error": "bad", "known": True, "note": ADDED, **other}
-    return Fail(id=b"id", token=token, nonce=nonce, **settings)
-
-
 def by_owner(verb: str, record: Record | None, token: int = OLD, nonce: bytes = OWNER, max_attempts: int = 0) -> Any:
     match verb:
         case "renew":
@@ -203,7 +198,8 @@ def by_owner(verb: str, record: Record | None, token: int = OLD, nonce: bytes = 
         case "complete":
             return settle(record, completing(token, nonce), NOW)
         case "fail":
-            return settle(record, failing(token, nonce, max_attempts=max_attempts), NOW)
+            failed = Fail(b"id", token, nonce, "ValueError", "bad", known=True, max_attempts=max_attempts, note=ADDED)
+            return settle(record, failed, NOW)
         case "park":
             return settle(record, Park(id=b"id", token=token, nonce=nonce, note=ADDED), NOW)
         case _:

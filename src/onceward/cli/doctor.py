@@ -9,7 +9,6 @@ from typing import NamedTuple
 import click
 
 from onceward.engine.lock_record import is_lock
-from onceward.protocol.capabilities import ReportsHealth
 from onceward.protocol.ports import Filter, Store
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.transitions import Row, row_of
@@ -96,9 +95,9 @@ def _durability(url: str) -> list[Check]:
 
 
 def _health_checks(store: Store) -> list[Check]:
-    if not isinstance(store, ReportsHealth):
+    if store.health is None:
         return []
-    reports = run(store.examine(timeout=TIMEOUT))
+    reports = run(store.health.examine(timeout=TIMEOUT))
     return [Check(one.name, OK if one.ok else ATTENTION if one.unsafe else NOTE, one.detail) for one in reports]
 
 

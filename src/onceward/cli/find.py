@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from onceward.keys.key import make_key, parse_scope
 from onceward.keys.readable import MAX_TEXT, escape
-from onceward.protocol.capabilities import SortsRecords
 from onceward.protocol.ports import SORT_KEYS, Filter, Page, SortOrder, Store
 from onceward.protocol.record import Record, RecordState
 from onceward.runtime.bridge import run
@@ -52,8 +51,8 @@ def first_records(
     if claimed_ago is not None:
         old = (one for one in iter_records(store, wanted) if one[0].claimed_at < one[1] - claimed_ago)
         return heapq.nsmallest(limit, old, key=lambda one: SORT_KEYS[order](one[0]))
-    if isinstance(store, SortsRecords):
-        page = run(store.first(wanted, order=order, limit=limit, timeout=SEARCH_TIMEOUT))
+    if store.sorting is not None:
+        page = run(store.sorting.first(wanted, order=order, limit=limit, timeout=SEARCH_TIMEOUT))
         _warn_unreadable(page)
         return [(record, page.now) for record in page.records]
     return heapq.nsmallest(limit, iter_records(store, wanted), key=lambda one: SORT_KEYS[order](one[0]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from onceward.errors import VersionSkew
-from onceward.protocol.capabilities import MigratesSchema, Schema
+from onceward.protocol.capabilities import Schema
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.registry import open_store
@@ -37,17 +37,18 @@ def migrate(*, dry_run: bool, sql: bool, yes: bool) -> None:
     if dry_run and sql:
         raise click.UsageError("--dry-run and --sql cannot be combined: choose one")
     store = open_store(store_url())
-    schema = run(store.schema(ThreadRuntime(), timeout=TIMEOUT)) if isinstance(store, MigratesSchema) else None
+    migrations = store.migrations
+    schema = None if migrations is None else run(migrations.schema(ThreadRuntime(), timeout=TIMEOUT))
     raise_if_newer(schema, store.name)
     if sql:
         click.echo(sql_script(schema, store.name), nl=False)
         return
     pending = schema is not None and bool(schema.statements)
-    if pending and not dry_run and isinstance(store, MigratesSchema):
+    if pending and not dry_run and migrations is not None:
         print_schema(schema, store.name, err=True)
         ask(f"Execute these {len(schema.statements) if schema else 0} statements", [], yes=yes)
-        run(store.migrate(ThreadRuntime()))
-        schema = run(store.schema(ThreadRuntime(), timeout=TIMEOUT))
+        run(migrations.migrate(ThreadRuntime()))
+        schema = run(migrations.schema(ThreadRuntime(), timeout=TIMEOUT))
     if wants_json():
         display.print_json(as_json(schema, store.name, done=pending and not dry_run))
     elif pending and not dry_run:

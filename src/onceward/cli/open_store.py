@@ -8,7 +8,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from onceward.errors import ConfigurationError, StoreBroken
-from onceward.protocol.capabilities import RefusesUnsafe
 from onceward.protocol.ports import Store
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
@@ -32,8 +31,8 @@ def opened_store(url: str, *, allow_unsafe: bool = False) -> Iterator[Store]:
     `allow_unsafe`: also open a store that programs refuse because it may lose data.
     """
     store = existing_store(url)
-    if allow_unsafe and isinstance(store, RefusesUnsafe):
-        run(store.open_for_inspection(ThreadRuntime()))
+    if allow_unsafe and store.health is not None:
+        run(store.health.open_for_inspection(ThreadRuntime()))
     else:
         run(store.open(ThreadRuntime()))
     try:

@@ -37,7 +37,7 @@ OPERATION = "command"
 """The operation of keys used with `run`, unless --name is given."""
 
 DEFAULT_MAX_OUTPUT = 1 << 20  # bytes stored of each stream
-MAX_OUTPUT_LIMIT = 16 << 20  # above it, a stored result could no longer be decoded
+MAX_OUTPUT_LIMIT = 16 << 20  # bytes; more output belongs in a file
 RESULT_OVERHEAD = 4096  # bytes of a stored result beyond the two streams
 NOT_FOUND, NOT_EXECUTABLE, SIGNALLED = 127, 126, 128  # as in shells
 FORMAT = 1
@@ -132,8 +132,12 @@ def run_command(
     max_output: int,
     command: tuple[str, ...],
 ) -> int:
-    if os.name != "posix":
-        raise CommandError("run needs process groups, which this system does not support", Exit.USAGE)
+    if not hasattr(os, "killpg"):  # Windows
+        raise CommandError(
+            "`onceward run` needs process groups, which this system does not have → call your code with"
+            " `once.run(key, function)` in Python instead",
+            Exit.USAGE,
+        )
     settings = {name: setting.value for name, setting in current_settings().items()}
     raise_if_private(settings["store"])
     choices: dict[str, Any] = {

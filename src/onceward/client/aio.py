@@ -15,7 +15,7 @@ from onceward.engine.engine import Engine
 from onceward.engine.entry import Entry
 from onceward.engine.execute import execute
 from onceward.errors import ConfigurationError
-from onceward.keys.weight import is_light
+from onceward.keys.small import is_small
 from onceward.latest.api import AsyncLatestState
 from onceward.locks.api import AsyncHeldLock, AsyncLock, lock_job, try_acquire_async
 from onceward.observe.figures import broken_rules, stats
@@ -240,7 +240,7 @@ class AsyncOnce(BaseClient):
     ) -> AsyncClaimBlock:
         """Own the key while a block runs: `async with once.claim(key) as claim:`. Raise NotAcquired if refused."""
         job = functools.partial(self.claim_job, key, name, payload, note or {}, settings)
-        return AsyncClaimBlock(self.engine, job() if is_quick(key) and is_light(payload) else job)
+        return AsyncClaimBlock(self.engine, job() if is_quick(key) and is_small(payload) else job)
 
     def lock(
         self, name: Any, *, lease: Duration | None = None, wait: Duration | None = None, on_lost: OnLost = "notify"
@@ -294,7 +294,10 @@ class AsyncOnce(BaseClient):
         return AsyncTickBlock(self, name, scheduled_at, choices, pattern=pattern, tz=tz, rerun=rerun)
 
     async def run_schedules(self, *, on_result: OnResult | None = None) -> None:
-        """Run the declared schedules when they are due, until `stop()`. Then wait for running slots to finish."""
+        """Run the declared schedules when they are due, until `stop()`. Then wait for running slots to finish.
+
+        `on_result` is called with a `Ran` for each slot that ran in this process, and a `Missed` for skipped slots.
+        """
         await run_loop(self.engine, runners(self, on_result), AsyncWorkerPool())
 
     def saga(
@@ -317,7 +320,8 @@ class AsyncOnce(BaseClient):
     async def recover(self, *, every: Duration | None = None, on_result: OnRecovered | None = None) -> Recovery:
         """Finish interrupted calls of operations with `store_input=True` that are not redelivered. Return the counts.
 
-        It returns when nothing is due. With `every`, it repeats at that interval until `stop()`.
+        It returns when nothing is due. With `every`, it repeats at that interval until `stop()`. `on_result` is called
+        with a `Recovered` for each record that it handled, and for each pass that the store failed.
         """
         worker = sweeper(self, on_result)
         if every is None:

@@ -19,7 +19,6 @@ from onceward.errors import ConfigurationError, OncewardWarning
 from onceward.keys.fingerprint import fingerprint, hash_arguments
 from onceward.keys.key import Key, Scope, make_key
 from onceward.operations.operation import NO_ARGUMENT_HASHES, KeySource, Operation, codec_for, label_of, name_of
-from onceward.protocol.capabilities import KeepsCounters
 from onceward.protocol.note import validate_note
 from onceward.protocol.policy import Defaults, Policy, Settings
 from onceward.protocol.ports import Store
@@ -164,6 +163,7 @@ class BaseClient:
     def compile_operation(
         self, fn: Callable[..., Any], settings: Mapping[str, Any], *, warned: bool = False, **options: Any
     ) -> Operation:
+        """Check the function and its settings. With `warned=True`, a window that is too short is not reported again."""
         if not self._is_async and inspect.iscoroutinefunction(fn):
             raise ConfigurationError(
                 f"{label_of(fn)} is async, and a sync call cannot await it",
@@ -233,6 +233,7 @@ class BaseClient:
         return Scope(self._app, name, self._tenant)
 
     def codec(self, annotation: Any = Any) -> Codec:
+        """Return what encodes and decodes results of the type `annotation` with this client's settings and cipher."""
         return codec_for(self.policy, ResultType(annotation), self._cipher, accept_plain=self._accept_plain)
 
     def job(self, key: Any, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job:
@@ -422,7 +423,7 @@ def enable_counters(once: BaseClient) -> None:
 
     If the store cannot keep counters, do nothing.
     """
-    if once.counters is None and isinstance(once.store, KeepsCounters):
+    if once.counters is None and once.store.counters is not None:
         once.counters = _make_counters(once.store, once.engine.bus)
         for engine in (once.engine, *once._async_engines):  # noqa: SLF001 (part of this module)
             engine.count_by_scope()

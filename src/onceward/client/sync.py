@@ -317,7 +317,10 @@ class Once(BaseClient):
         return TickBlock(self, name, scheduled_at, choices, pattern=pattern, tz=tz, rerun=rerun)
 
     def run_schedules(self, *, on_result: OnResult | None = None) -> None:
-        """Run the declared schedules when they are due, until `stop()`. Then wait for running slots to finish."""
+        """Run the declared schedules when they are due, until `stop()`. Then wait for running slots to finish.
+
+        `on_result` is called with a `Ran` for each slot that ran in this process, and a `Missed` for skipped slots.
+        """
         from onceward.runtime.threads import ThreadWorkerPool
         from onceward.schedules.api import runners
         from onceward.schedules.runner import run_loop
@@ -346,7 +349,8 @@ class Once(BaseClient):
     def recover(self, *, every: Duration | None = None, on_result: OnRecovered | None = None) -> Recovery:
         """Finish interrupted calls of operations with `store_input=True` that are not redelivered. Return the counts.
 
-        It returns when nothing is due. With `every`, it repeats at that interval until `stop()`.
+        It returns when nothing is due. With `every`, it repeats at that interval until `stop()`. `on_result` is called
+        with a `Recovered` for each record that it handled, and for each pass that the store failed.
         """
         from onceward.recovery.deliveries import sweeper  # imported here, as in `map`
         from onceward.runtime.threads import ThreadWorkerPool

@@ -6,19 +6,18 @@ jittered pauses. Stores that can notify end a pause early. Such a claim also tak
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from onceward.errors import ClaimError, Reentrant, ResultError, StoreError, StoreUnavailable, VersionSkew
 from onceward.keys.fingerprint import differing_arguments
-from onceward.protocol.capabilities import NotifiesChanges
 from onceward.protocol.cells import attempts_used_up
 from onceward.protocol.outcome import Failed, Mismatch, Outcome, Parked, Running
 from onceward.protocol.policy import SECOND
 from onceward.protocol.record import RecordState
-from onceward.protocol.requests import Answer, AnyRequest, ClaimRequest, Release, Verdict
+from onceward.protocol.requests import Answer, ClaimRequest, Release, Verdict
 from onceward.protocol.unstored import unstored_reason
 
 from .attempt import Attempt, current
@@ -36,11 +35,7 @@ LONGEST_PAUSE = 0.5  # with jitter, a thousand waiters then send two to four tho
 
 async def acquire(attempt: Attempt) -> Attempt | Outcome[object]:
     """Return the attempt if it acquired its key, otherwise the outcome that explains why not. Needs an open store."""
-    engine = attempt.engine
-    if engine.answer is not None:
-        refusal = acquire_inline(attempt, engine.answer)
-        return attempt if refusal is None else await wait_or_refuse(attempt, refusal)
-    return await await_answer(attempt, engine.shield(send_claim(attempt)))
+    return await await_answer(attempt, attempt.engine.shield(send_claim(attempt)))
 
 
 def send_claim(attempt: Attempt) -> Any:
@@ -85,22 +80,6 @@ async def handle_refusal(attempt: Attempt, answer: Answer) -> Attempt | Outcome[
         if found.verdict is ACQUIRED:
             return start_heartbeat(attempt, attempt.since)
     return await wait_or_refuse(attempt, found)
-
-
-def acquire_inline(attempt: Attempt, answer_to: Callable[[AnyRequest], Answer]) -> Answer | None:
-    """Acquire the key from a store that answers without waiting. Return None if acquired, otherwise the refusal."""
-    engine = attempt.engine
-    if current() is not None:
-        refuse_reentry(engine, attempt.job)
-    monotonic = engine.runtime.monotonic
-    since = monotonic()
-    answer = answer_to(attempt.request())
-    if answer.verdict is not ACQUIRED or answer.record is None:
-        attempt.apply_answer(answer)
-        return answer
-    attempt.record, attempt.acquired = answer.record, True  # as `apply_answer` does
-    start_heartbeat(attempt, since)
-    return None
 
 
 async def wait_or_refuse(attempt: Attempt, answer: Answer) -> Attempt | Outcome[object]:
@@ -169,7 +148,7 @@ async def wait_for_claim(attempt: Attempt) -> tuple[float, Answer]:
     runtime, store = engine.runtime, engine.store
     deadline = runtime.monotonic() + job.policy.wait / SECOND
     gate = runtime.gate()
-    stop = store.watch(job.key.id, gate.open) if isinstance(store, NotifiesChanges) else None
+    stop = None if store.notifications is None else store.notifications.watch(job.key.id, gate.open)
     pause = FIRST_PAUSE
     try:
         while True:
@@ -242,7 +221,7 @@ async def _release(engine: Engine, attempts: Sequence[Attempt]) -> None:
         and record.state is RecordState.PENDING
         and not record.released
     ]
-    if engine.answer is None:
+    if not engine.store.inline:  # an inline store has no call on its way
         known = [one for one, _ in acquired]
         release_later(engine, [one for one in attempts if not (one.acquired or one in known)])
     if acquired:

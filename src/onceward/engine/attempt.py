@@ -17,8 +17,8 @@ from onceward.errors import (
     VersionSkew,
 )
 from onceward.keys.key import Key, derived_key
-from onceward.keys.weight import is_light
-from onceward.protocol.capabilities import JoinedStore, JoinsTransaction
+from onceward.keys.small import is_small
+from onceward.protocol.capabilities import JoinedStore
 from onceward.protocol.record import AfterCrash, RecordState
 from onceward.protocol.requests import Answer, ClaimRequest, Complete, Fail, Park, Release, Renewal, Verdict
 from onceward.protocol.runtime import Canceller
@@ -52,7 +52,6 @@ class Attempt(SettlingLease):
     """One claim, from the request to its settlement."""
 
     acquired = False  # the store granted it: `record` is ours
-    refusal: Answer | None  # the store refused it
     joined: JoinedStore | None = None  # the caller's transaction in which the result was written
     unconfirmed = False  # the effect happened, but the store did not answer
     begun = False  # before the work begins, nothing can have happened, and the key may be released
@@ -70,7 +69,7 @@ class Attempt(SettlingLease):
         self.lease = job.policy.lease
         # Set on the instance, because every call reads them and class attributes are slower.
         self.is_simple = True
-        self.raised = self.refusal = None
+        self.raised = None
         self.at_end = job.at_end
 
     # ── the claim ──
@@ -210,7 +209,7 @@ class Attempt(SettlingLease):
 
     def record_result(self, value: Any) -> Coroutine[Any, Any, Answer]:
         """Return a coroutine that completes the claim with this value."""
-        if is_light(value):
+        if is_small(value):
             return self.settle(self.settlement(self.job.codec.encode(value, self.key.id)), COMPLETED)
         return self._record_large(value)
 
@@ -252,8 +251,6 @@ class Attempt(SettlingLease):
             data is not None,
             window.constant_validity or window.validity(record.claimed_at),
             note,
-            record,
-            True,  # noqa: FBT003 (omit_record)
         )
 
     def _without_result(self, encoded: Encoded, note: dict[str, str]) -> dict[str, str]:
@@ -271,7 +268,7 @@ class Attempt(SettlingLease):
         """Write the result in the caller's transaction. Raise if another worker took over: the caller rolls back."""
         self._refuse_in_step()
         store = self.engine.store
-        if not isinstance(store, JoinsTransaction):
+        if store.transactions is None:
             raise ConfigurationError(
                 f"{store.name} cannot join your transaction",
                 key=self.key.text,
@@ -283,7 +280,7 @@ class Attempt(SettlingLease):
                 key=self.key.text,
             )
         self.check()
-        joined = store.join(connection, self.engine.runtime)
+        joined = store.transactions.join(connection, self.engine.runtime)
         answer = (await joined.settle([await self.completion(value)], timeout=self.job.policy.call_timeout))[0]
         self._raise_unless_ok(answer)
         self.is_simple, self.joined = False, joined
@@ -361,7 +358,7 @@ def _name_attributes() -> None:
     for name in (
         *("engine", "job", "key", "lease", "nonce", "since", "record", "acquired", "renew_at", "ends"),
         *("outer", "_variable", "begun", "result", "settling", "settled", "closed"),
-        *("is_simple", "raised", "refusal", "at_end"),
+        *("is_simple", "raised", "at_end"),
     ):
         setattr(attempt, name, None)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from onceward.errors import NOT_DOWN, ClaimError, ResultError, StoreError, VersionSkew
-from onceward.keys.weight import is_light
+from onceward.keys.small import is_small
 from onceward.protocol.outcome import Outcome, Parked, Running
 from onceward.protocol.record import RecordState
 from onceward.protocol.requests import Answer, Complete, Verdict
@@ -104,7 +104,7 @@ def can_batch_result(attempt: Attempt) -> bool:
 
     Not if the store answers without waiting, if the record must be verified first, or if a lost key cancels the work.
     """
-    return attempt.engine.answer is None and not attempt.record.ask_first and attempt.job.policy.on_lost != "cancel"
+    return not attempt.engine.store.inline and not attempt.record.ask_first and attempt.job.policy.on_lost != "cancel"
 
 
 def begin_in_task(attempt: Attempt) -> Any:
@@ -117,7 +117,7 @@ def begin_in_task(attempt: Attempt) -> Any:
 
 def batchable_result(attempt: Attempt, value: Any) -> Unrecorded | None:
     """Return the value of work started by `begin_in_task` for a common recording. None: it must be settled alone."""
-    if attempt.settled is not None or attempt.joined is not None or not is_light(value):
+    if attempt.settled is not None or attempt.joined is not None or not is_small(value):
         return None
     attempt.result = value
     return Unrecorded(attempt, attempt.small_completion(value), value)

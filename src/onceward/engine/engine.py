@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from onceward.errors import Stopping, StoreError
 from onceward.keys.key import Key
-from onceward.keys.weight import LIGHT_BYTES, is_light
-from onceward.protocol.capabilities import (
-    NO_SIZE_LIMIT,
-    AnswersInline,
-    JoinedStore,
-    LimitsResultSize,
-    OverlapsCalls,
-    SupportsLookup,
-)
+from onceward.keys.small import SMALL_BYTES, is_small
+from onceward.protocol.capabilities import JoinedStore, Lookup
 from onceward.protocol.policy import SECOND
 from onceward.protocol.ports import Store
 from onceward.protocol.record import CompletedRecord, Record
-from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, Renewal
+from onceward.protocol.requests import AnySettlement, Renewal
 from onceward.protocol.runtime import Runtime
 from onceward.results.codec import Codec, Encoded, unpacked_size
 
@@ -73,25 +65,15 @@ class Engine:
         self.owner = owner
         self.stopping = False
         self.closed = False
-        self.lookup: Callable[[bytes, bytes], CompletedRecord | None] | None = None
-        if isinstance(store, SupportsLookup) and (
-            store.inline or not runtime.supports_cancellation
-        ):  # a lookup may block: never on an event loop
-            self.lookup = store.lookup
-        self.answer: Callable[[AnyRequest], Answer] | None = store.answer if isinstance(store, AnswersInline) else None
-        self.max_result_bytes = (
-            store.max_result_bytes
-            if isinstance(store, LimitsResultSize) and store.max_result_bytes < NO_SIZE_LIMIT
-            else None
-        )
-        self.batch_splits = (
-            store.batch_splits if isinstance(store, OverlapsCalls) and runtime.supports_cancellation else 1
-        )
+        # A lookup may block: never on an event loop, unless the store is inline.
+        self.lookup: Lookup | None = None if runtime.supports_cancellation and not store.inline else store.lookup
+        self.max_result_bytes = store.max_result_bytes
+        self.batch_splits = store.batch_splits if runtime.supports_cancellation else 1
         self.opened = False
         # Cached here for speed: every call uses them.
         self.wants: Callable[[str], bool] = bus.wants
         self.nonce: Callable[[], bytes] = runtime.nonce
-        self.shielded_type = None if self.answer is not None else runtime.shielded_type
+        self.shielded_type = None if store.inline else runtime.shielded_type
         self.shield: Finish = _finish_inline if store.inline else runtime.shield
         self.emit_wanted: Emit = self._emit_event
         self.count_by_scope()
@@ -118,13 +100,13 @@ class Engine:
 
     async def encode(self, codec: Codec, value: Any, id: bytes) -> Encoded:
         """Encode the result. A large one is encoded in a worker thread, so that it does not block the event loop."""
-        if is_light(value):
+        if is_small(value):
             return codec.encode(value, id)
-        return await self.runtime.compute(partial(codec.encode, large=True), value, id)
+        return await self.runtime.compute(codec.encode, value, id)
 
     async def decode(self, codec: Codec, data: bytes, id: bytes) -> Any:
         """Decode a stored result."""
-        if unpacked_size(data) <= LIGHT_BYTES:
+        if unpacked_size(data) <= SMALL_BYTES:
             return codec.decode(data, id)
         return await self.runtime.compute(codec.decode, data, id)
 

@@ -13,9 +13,6 @@
         │
     Executed
 
-`run_inline` does the steps that need no waiting: all of them, with the memory store and a sync function.
-`continue_run` continues where `run_inline` stopped.
-
 The handler's exceptions are passed as values until the client raises them, because a StopIteration raised
 through a coroutine would become a RuntimeError.
 """
@@ -27,12 +24,12 @@ from types import CoroutineType
 from typing import Any, NoReturn
 
 from onceward.errors import NOT_DOWN, ConfigurationError, StoreError
-from onceward.keys.weight import is_light
+from onceward.keys.small import is_small
 from onceward.protocol.outcome import Executed, Failed, Outcome, Replayed
 from onceward.protocol.policy import applied, inconclusive, not_applied
 
 from . import switch
-from .acquire import acquire, acquire_inline, await_answer, handle_refusal, send_claim, take_if_acquired, wait_or_refuse
+from .acquire import acquire, await_answer, handle_refusal, send_claim, take_if_acquired
 from .attempt import Attempt
 from .engine import Engine
 from .error_text import message_of
@@ -46,7 +43,6 @@ from .settle_outcome import (
     completion_outcome,
     executed_outcome,
     park,
-    record_inline,
     settle_raised,
     settle_returned,
     unconfirmed_outcome,
@@ -84,8 +80,7 @@ async def execute_uncompleted(engine: Engine, job: Job) -> Attempt | Outcome[Any
     """
     attempt = Attempt(engine, job)
     try:
-        done = run_inline(attempt)
-        return await continue_run(attempt) if done is None else done
+        return await run_attempt(attempt)
     except BaseException as error:
         unclaimed = await recover_or_run_unprotected(attempt, error)
         if unclaimed is None:
@@ -93,38 +88,11 @@ async def execute_uncompleted(engine: Engine, job: Job) -> Attempt | Outcome[Any
         return unclaimed
 
 
-def run_inline(attempt: Attempt) -> Attempt | Outcome[Any] | None:
-    """Claim, run and record without waiting. None: something must wait or is unusual; `continue_run` continues."""
-    engine, job = attempt.engine, attempt.job
-    if switch.off or job.key is NO_KEY or engine.answer is None or not engine.opened:
-        return None
-    refusal = acquire_inline(attempt, engine.answer)
-    if refusal is not None:
-        attempt.refusal = refusal
-        return None
-    if job.is_async or attempt.record.ask_first or job.policy.on_lost == "cancel":
-        return None
-    attempt.__enter__()  # not by `with`, which is slower; `leave` cleans up after an interrupt
-    value = call_handler(attempt)
-    if attempt.raised is not None:
-        return None
-    done = record_inline(attempt, value)
-    if done is not None:
-        attempt.exit()
-    return done
-
-
-async def continue_run(attempt: Attempt) -> Attempt | Outcome[Any]:  # noqa: C901, PLR0912, PLR0915 (in one coroutine, for speed)
-    """Continue from the attempt's state to its end: not requested yet, refused, acquired, or its handler was run."""
+async def run_attempt(attempt: Attempt) -> Attempt | Outcome[Any]:  # noqa: C901, PLR0912, PLR0915 (in one coroutine, for speed)
+    """Run the attempt from its state to its end: not requested yet, or acquired."""
     engine, job = attempt.engine, attempt.job
     if not attempt.acquired:
-        if (
-            engine.shielded_type is None
-            or not engine.opened
-            or attempt.refusal is not None
-            or job.key is NO_KEY
-            or switch.off
-        ):
+        if engine.shielded_type is None or not engine.opened or job.key is NO_KEY or switch.off:
             found = await acquire_or_refuse(attempt)
         else:
             sent = send_claim(attempt)
@@ -158,10 +126,7 @@ async def continue_run(attempt: Attempt) -> Attempt | Outcome[Any]:  # noqa: C90
                     attempt.raised = error
             if attempt.raised is None:
                 attempt.result = value
-                done = record_inline(attempt, value) if engine.answer is not None else None
-                if done is not None:
-                    return done
-        if attempt.raised is not None or not (attempt.is_simple and is_light(attempt.result)):
+        if attempt.raised is not None or not (attempt.is_simple and is_small(attempt.result)):
             return await settle_outcome(attempt)
         try:
             completion = attempt.settlement(job.codec.encode(attempt.result, attempt.key.id))
@@ -203,7 +168,7 @@ def acquire_or_refuse(attempt: Attempt) -> Coroutine[Any, Any, Attempt | Outcome
         return run_unprotected(engine, job, "no key")
     if not engine.opened:
         return open_and_acquire(attempt)
-    return acquire(attempt) if attempt.refusal is None else wait_or_refuse(attempt, attempt.refusal)
+    return acquire(attempt)
 
 
 async def open_and_acquire(attempt: Attempt) -> Attempt | Outcome[Any]:
@@ -231,7 +196,7 @@ async def recover_or_run_unprotected(attempt: Attempt, error: BaseException) -> 
 
 async def perform(attempt: Attempt) -> Outcome[Any]:
     """Run the handler of an acquired claim and settle it, whatever happens."""
-    return as_outcome(await continue_run(attempt))
+    return as_outcome(await run_attempt(attempt))
 
 
 def call_handler(attempt: Attempt) -> Any:

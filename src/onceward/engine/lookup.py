@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from onceward.errors import ResultError, StoreError
-from onceward.keys.weight import LIGHT_BYTES
+from onceward.keys.small import SMALL_BYTES
 from onceward.protocol.outcome import Replayed
 from onceward.protocol.record import CompletedRecord
 from onceward.results.codec import unpacked_size
@@ -37,7 +37,7 @@ def lookup_completed(engine: Engine, job: Job) -> tuple[CompletedRecord, Any] | 
         value = None
     elif data is None:
         return None  # the claim reads the full record, which says why the result was not stored
-    elif engine.runtime.supports_cancellation and unpacked_size(data) > LIGHT_BYTES:
+    elif engine.runtime.supports_cancellation and unpacked_size(data) > SMALL_BYTES:
         return None
     else:
         try:

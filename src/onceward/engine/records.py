@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from onceward.errors import AlreadyRunning, ConfigurationError, InvalidKey, NotAcquired, StoreBroken, VersionSkew
 from onceward.keys.key import Key
 from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature
-from onceward.protocol.capabilities import KeepsCounters, KeepsLatest, MigratesSchema
 from onceward.protocol.note import note_without_input
 from onceward.protocol.policy import Finding, Policy, abandon, applied, not_applied
 from onceward.protocol.ports import Filter
@@ -198,10 +197,11 @@ async def purge(engine: Engine, limit: int, signed: AuditSignature | None = None
     """Delete up to `limit` expired records, then expired entity states and counters."""
     await engine.ready()
     gone = await engine.store.purge(limit, timeout=SEARCH_TIMEOUT, signed=signed)
-    if gone < limit and isinstance(engine.store, KeepsLatest):
-        gone += await engine.store.expire_latest(limit - gone, timeout=SEARCH_TIMEOUT)
-    if isinstance(engine.store, KeepsCounters):
-        await engine.store.expire_counts(
+    latest, counters = engine.store.latest, engine.store.counters
+    if gone < limit and latest is not None:
+        gone += await latest.expire_latest(limit - gone, timeout=SEARCH_TIMEOUT)
+    if counters is not None:
+        await counters.expire_counts(
             limit, timeout=SEARCH_TIMEOUT
         )  # not included in the count, as they are not records
     return gone
@@ -211,8 +211,8 @@ async def migrate(engine: Engine) -> None:
     """Bring the store's tables up to date. A clone does it: the store itself may not open without them."""
     engine.runtime.check()
     own = engine.store.clone()
-    if isinstance(own, MigratesSchema) and not own.inline:
-        await own.migrate(engine.runtime)
+    if own.migrations is not None and not own.inline:
+        await own.migrations.migrate(engine.runtime)
 
 
 async def audit(

@@ -6,8 +6,7 @@ from types import CoroutineType
 from typing import Any
 
 from onceward.errors import ClaimError, ConfigurationError, StoreError
-from onceward.keys.weight import is_light
-from onceward.protocol.capabilities import JoinedStore, RemembersCommits
+from onceward.protocol.capabilities import JoinedStore
 from onceward.protocol.outcome import Executed, Failed, Outcome, Parked, Unknown
 from onceward.protocol.policy import SECOND, Policy, applied, inconclusive, not_applied
 from onceward.protocol.record import AfterCrash, RecordState
@@ -17,21 +16,6 @@ from .attempt import Attempt
 from .error_text import message_of
 
 OK, COMPLETED = Verdict.OK, RecordState.COMPLETED
-
-
-def record_inline(attempt: Attempt, value: Any) -> Attempt | Outcome[Any] | None:
-    """Record what the handler returned and return the attempt. None: that would have to wait."""
-    attempt.result = value
-    answer_to = attempt.engine.answer
-    if answer_to is None or not attempt.is_simple or not (value is None or is_light(value)):
-        return None
-    attempt.settling = True  # if this is interrupted, `settle_interrupted` sends the same settlement again
-    try:
-        answer = answer_to(attempt.settlement(attempt.job.codec.encode(value, attempt.key.id)))
-        attempt.on_settled(answer, COMPLETED)
-    except StoreError as error:
-        return unconfirmed_outcome(attempt, value, error)
-    return attempt if answer.verdict is OK else completion_outcome(attempt, value, answer)
 
 
 async def settle_returned(attempt: Attempt, value: Any, *, reason: str = "") -> Outcome[Any]:
@@ -108,8 +92,8 @@ async def _read_after_commit(attempt: Attempt) -> list[Answer]:
     """Read the record after the transaction has really ended: the reply to its COMMIT may have been lost."""
     store, timeout = attempt.engine.store, attempt.job.policy.call_timeout
     number = attempt.joined.number if attempt.joined is not None else None
-    if number is not None and isinstance(store, RemembersCommits):
-        await store.committed(number, timeout=timeout)
+    if number is not None and store.commits is not None:
+        await store.commits.committed(number, timeout=timeout)
     return await store.read([attempt.key.id], timeout=timeout)
 
 

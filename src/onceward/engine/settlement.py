@@ -65,16 +65,12 @@ class SettlingLease(Lease):
             self.refuse_inherited()
         engine, cancelled = self.engine, None
         try:
-            if engine.answer is not None:
-                self.settling = True
-                answer = engine.answer(settlement)
-            else:
-                try:
-                    [answer], cancelled = await (sent or engine.shield(self.send(settlement), self.hurry))
-                except BaseException as error:
-                    if not isinstance(store_error_of(error), TRANSIENT):
-                        raise
-                    answer, cancelled = await self._retry_settlement(settlement, error, self.since)
+            try:
+                [answer], cancelled = await (sent or engine.shield(self.send(settlement), self.hurry))
+            except BaseException as error:
+                if not isinstance(store_error_of(error), TRANSIENT):
+                    raise
+                answer, cancelled = await self._retry_settlement(settlement, error, self.since)
             self.on_settled(answer, state)
         except BaseException as error:
             self.settling = False

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from msgspec.structs import replace
 
 from onceward.errors import ClaimError, ConfigurationError, LeaseLost, StoreError, StoreUnavailable
-from onceward.protocol.capabilities import JoinedStore, JoinsTransaction
+from onceward.protocol.capabilities import JoinedStore
 from onceward.protocol.outcome import Executed, Failed, Outcome
 from onceward.protocol.policy import SECOND
 from onceward.protocol.requests import Answer, ClaimRequest, Park, Verdict
@@ -60,12 +60,13 @@ async def join(engine: Engine, connection: Any) -> Transaction:
             f"the store could not be opened inside your transaction ({error})",
             hint="if your transaction blocks it, open the store earlier: call once.migrate() at process start",
         ) from error
-    if not isinstance(engine.store, JoinsTransaction):
+    transactions = engine.store.transactions
+    if transactions is None:
         raise ConfigurationError(
             f"{engine.store.name} cannot join your transaction",
             hint="use sqlite:///…, postgresql://… or firestore://… for both",
         )
-    return Transaction(engine, engine.store.join(connection, engine.runtime), since)
+    return Transaction(engine, transactions.join(connection, engine.runtime), since)
 
 
 async def finish_transaction(engine: Engine, transaction: Transaction) -> None:

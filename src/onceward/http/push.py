@@ -27,7 +27,7 @@ from onceward.engine.execute import execute
 from onceward.engine.job import Job
 from onceward.errors import ConfigurationError, OncewardError
 from onceward.keys.fingerprint import fingerprint
-from onceward.keys.weight import LIGHT_BYTES
+from onceward.keys.small import SMALL_BYTES
 from onceward.operations.operation import label_of
 from onceward.protocol.outcome import Mismatch, Outcome, is_outcome
 from onceward.protocol.policy import Defaults
@@ -163,7 +163,7 @@ class BasePush(BaseEndpoint):
         if refusal is not None:
             return refusal
         runtime = self._once.engine.runtime
-        is_small = len(request.body) <= LIGHT_BYTES
+        is_small = len(request.body) <= SMALL_BYTES
         found = self._read(request) if is_small else await runtime.compute(self._read, request)
         if isinstance(found, Response):
             return found

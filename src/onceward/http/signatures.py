@@ -44,7 +44,10 @@ def _no_handshake(_request: InboundRequest) -> Response | None:
 
 
 class Scheme(msgspec.Struct, frozen=True, kw_only=True):
-    """How one sender signs. `same_body`: retries have identical bodies, so a different body is a mismatch."""
+    """How one sender signs. `same_body`: retries have identical bodies, so a different body is a mismatch.
+
+    `handshake` returns the response to a request that only tests the endpoint, or None if the request is an event.
+    """
 
     name: str
     secrets: tuple[bytes, ...]
@@ -209,6 +212,7 @@ def signed(
 
     `timestamp` is the header with the time in seconds; `before` is then the text that was signed before the body.
     `event_id` is a header, or a function of the request. Prefer to read the id from the body: only that is signed.
+    `event_type` is the header with the type of the event, which the handler gets as `type`.
     """
     if encoding not in ("hex", "base64"):
         raise ConfigurationError(f"encoding cannot be {encoding!r}", hint="choose one of: hex, base64")

@@ -27,7 +27,10 @@ def bearer_token(*tokens: str) -> Check:
 
 
 def query_token(*tokens: str, parameter: str = "token") -> Check:
-    """Require `?token=…` with one of these tokens, as in the URL of a push subscription."""
+    """Require `?token=…` with one of these tokens, as in the URL of a push subscription.
+
+    `parameter` is the name of the parameter in the URL.
+    """
     known = _known(tokens)
 
     def check(request: InboundRequest) -> bool:

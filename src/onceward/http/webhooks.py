@@ -19,7 +19,7 @@ from onceward.client.base import BaseClient
 from onceward.engine.execute import execute
 from onceward.engine.job import Job
 from onceward.errors import ConfigurationError, InvalidKey
-from onceward.keys.weight import LIGHT_BYTES
+from onceward.keys.small import SMALL_BYTES
 from onceward.protocol.duration import format_duration
 from onceward.protocol.policy import Defaults
 from onceward.protocol.window import Window
@@ -103,7 +103,7 @@ class BaseWebhook(BaseEndpoint):
     async def handle(self, request: InboundRequest) -> Response:
         engine = self._work.engine
         read = self._read
-        job = read(request) if len(request.body) <= LIGHT_BYTES else await engine.runtime.compute(read, request)
+        job = read(request) if len(request.body) <= SMALL_BYTES else await engine.runtime.compute(read, request)
         if isinstance(job, Response):
             return job
         return response_for(await execute(engine, job), mismatch_status=422)

@@ -43,7 +43,8 @@ def import_file(
     """Import a CSV, NDJSON or Parquet file into people (or the URL of their database), once per content.
 
     `map` maps columns to fields. A row is identified by the columns in `id` (default: its external id or e-mail) and by
-    `name` (default: the file's name). A row that is imported again replaces its earlier version.
+    `name` (default: the file's name). A row that is imported again replaces its earlier version. `format` is `csv`,
+    `ndjson` or `parquet`; by default the file's extension decides.
 
     After an interruption, the same call continues where it stopped. If the file was edited in between, it raises
     `SourceEdited`, unless you pass `restart=True`. `again=True` imports a content that was imported before.

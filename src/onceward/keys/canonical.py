@@ -32,16 +32,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import ormsgpack
 
 from onceward.errors import InvalidKey
 
-from .headers import array, binary, mapping, text
-from .pace import Pause, current_pause, go_on
-from .runs import LIGHT, PLAIN, runs, weigh
 from .tagged import MAX_BYTES, MAX_DEPTH, CannotEncode, tagged
 
 ENCODER_VERSION: Final = 1
@@ -64,12 +61,6 @@ _OPTIONS: Final = (
 _perhaps_not_finite = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]").search
 
 _packb = ormsgpack.packb
-_SEAM: Final = 2  # one byte less than the pattern: this much of a match may be in the previous piece
-_SEARCHED_AT_ONCE: Final = 256 * 1024
-_COPIED_AT_ONCE: Final = 256 * 1024
-
-_CONTAINERS: Final = frozenset((list, dict))
-_PACKED: Final = PLAIN | {bytearray, memoryview, ormsgpack.Ext}  # packed without a call of `_not_plain`
 
 _HINT: Final = "pass a key= made of plain values, exclude this part, or make it a dataclass"
 
@@ -80,8 +71,6 @@ def _not_plain(value: object) -> object:
 
 def canonical(value: object, root: str = "value") -> bytes:
     """Return the canonical encoding of `value`. Error messages call the value `root`."""
-    if current_pause() is not None:
-        return _in_pieces(value, root)
     try:
         packed = _packb(value, _not_plain, _OPTIONS)
     except TypeError:
@@ -89,7 +78,9 @@ def canonical(value: object, root: str = "value") -> bytes:
     if _perhaps_not_finite(packed) is not None:
         return _TAGGED + _tagged(value, root)
     if len(packed) > MAX_BYTES:
-        raise InvalidKey(_too_large(root))
+        raise InvalidKey(
+            f"{root or 'arguments'}: larger than {MAX_BYTES >> 20} MiB; hash the content instead (content_key)"
+        )
     return _FAST + packed
 
 
@@ -99,116 +90,20 @@ pack_text: Final = _packb
 
 
 def canonical_all(values: Sequence[object]) -> list[bytes]:
-    """Return the canonical encodings of many values. Plain and small values are checked together, which is faster."""
-    if current_pause() is None:
-        try:
-            packed = [_packb(value, _not_plain, _OPTIONS) for value in values]
-        except TypeError:
-            packed = []
-        joined = b"".join(packed)
-        if packed and len(joined) <= _SEARCHED_AT_ONCE and _perhaps_not_finite(joined) is None:
-            return [_FAST + one for one in packed]
+    """Return the canonical encodings of many values. Plain values are checked together, which is faster."""
+    try:
+        packed = [_packb(value, _not_plain, _OPTIONS) for value in values]
+    except TypeError:
+        packed = []
+    joined = b"".join(packed)
+    if packed and len(joined) <= MAX_BYTES and _perhaps_not_finite(joined) is None:
+        return [_FAST + one for one in packed]
     return [canonical(value) for value in values]
 
 
 def digest(value: object, *, root: str = "value") -> bytes:
     """Return the SHA-256 of the canonical encoding."""
     return hashlib.sha256(canonical(value, root=root)).digest()
-
-
-class _Changed(Exception):
-    """Another thread changed a list while it was encoded: its length is no longer what was written."""
-
-
-def _in_pieces(value: object, root: str) -> bytes:
-    """Return the same bytes as `canonical`, without long calls into C, so that other threads can run in between."""
-    found, size, seam = [_FAST], 0, b""
-    pause = current_pause() or go_on
-    try:
-        for piece in pieces(value):
-            size += len(piece)
-            if size > MAX_BYTES:
-                raise InvalidKey(_too_large(root))
-            found.append(piece)
-            pause()
-            if _perhaps_not_finite(seam + piece[:_SEAM]) or _not_finite_in(piece, pause):
-                return b"".join((_TAGGED, _tagged(value, root)))
-            seam = (seam + piece[-_SEAM:])[-_SEAM:]
-    except TypeError:
-        return b"".join((_TAGGED, _tagged(value, root)))
-    except _Changed:
-        raise InvalidKey(f"{root or 'arguments'}: changed while it was hashed", hint="pass a copy") from None
-    return b"".join(found)
-
-
-def pieces(value: Any, around: tuple[int, ...] = ()) -> Iterator[bytes]:
-    """Pack `value` in pieces. Raise `TypeError` if it is not plain. `around`: ids of the enclosing containers."""
-    kind, depth = type(value), len(around)
-    if kind in _CUT and len(value) > LIGHT:
-        yield from _CUT[kind](value)
-        return
-    if kind not in _CONTAINERS or weigh(value, _PACKED, depth) <= LIGHT:
-        yield _packb(value, _not_plain, _OPTIONS)
-        return
-    if id(value) in around:
-        raise TypeError("it contains itself")
-    around = (*around, id(value))
-    head = array if kind is list else mapping
-    members = len(value)
-    yield head(members)
-    for run, light in runs(value, _PACKED, depth + 1, ordered=True):
-        members -= len(run)
-        if light:
-            yield _packb(run, _not_plain, _OPTIONS)[len(head(len(run))) :]
-        elif kind is list:
-            yield from pieces(run[0], around)
-        else:
-            for key, held in run.items():
-                yield _packb(key, _not_plain, _OPTIONS)
-                yield from pieces(held, around)
-    if members:
-        raise _Changed
-
-
-def _of_bytes(value: bytes) -> Iterator[bytes]:
-    yield binary(len(value))
-    yield value  # without a copy
-
-
-def _of_bytearray(value: bytearray) -> Iterator[bytes]:
-    yield binary(len(value))
-    with memoryview(value) as view:  # its length cannot change meanwhile
-        for start in range(0, len(view), _COPIED_AT_ONCE):
-            yield bytes(view[start : start + _COPIED_AT_ONCE])
-
-
-def _of_text(value: str) -> Iterator[bytes]:
-    pause = current_pause() or go_on
-    encoded = []
-    for start in range(0, len(value), _COPIED_AT_ONCE):
-        try:
-            encoded.append(value[start : start + _COPIED_AT_ONCE].encode())
-        except UnicodeEncodeError:
-            raise TypeError("a lone surrogate") from None
-        pause()
-    yield text(sum(map(len, encoded)))
-    yield from encoded
-
-
-# Types that a packer would copy in one call, however long they are.
-_CUT: Final[dict[type, Callable[[Any], Iterator[bytes]]]] = {
-    bytes: _of_bytes,
-    bytearray: _of_bytearray,
-    str: _of_text,
-}
-
-
-def _not_finite_in(piece: bytes, pause: Pause) -> bool:
-    for start in range(0, len(piece), _SEARCHED_AT_ONCE):
-        if _perhaps_not_finite(piece, start, start + _SEARCHED_AT_ONCE + _SEAM):
-            return True
-        pause()
-    return False
 
 
 def _tagged(value: object, root: str) -> bytes:
@@ -219,10 +114,6 @@ def _tagged(value: object, root: str) -> bytes:
         raise InvalidKey(f"{path}: {error.reason}", hint=error.hint or _HINT) from None
     except RecursionError:  # only if the caller's own stack is nearly exhausted
         raise InvalidKey(f"{root or 'arguments'}: nested too deeply for the remaining stack", hint=_HINT) from None
-
-
-def _too_large(root: str) -> str:
-    return f"{root or 'arguments'}: larger than {MAX_BYTES >> 20} MiB; hash the content instead (content_key)"
 
 
 __all__ = [

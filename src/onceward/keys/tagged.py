@@ -14,15 +14,12 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from .pace import current_pause
 from .shape import FieldMissing, class_name, instance_of
 
 MAX_DEPTH: Final = 100  # deeper data is a mistake or an attack, and recursion stays far from Python's own limit
 MAX_BYTES: Final = 256 << 20  # larger data is a file: use its content key
 MAX_ITEMS: Final = 5_000_000  # stops shared sub-values that expand exponentially, within seconds
 MAX_INT_BITS: Final = 4096
-_JOINED_FROM: Final = 1 << 20  # from this size on, bytes.join releases the GIL while it copies
-_BETWEEN_PAUSES: Final = 64  # items
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MAX_PATH: Final = 120
@@ -49,15 +46,9 @@ def tagged(value: object) -> bytes:
 
 
 def _block(tag: bytes, body: bytes) -> bytes:
-    if len(body) > _JOINED_FROM:
-        return _large_block(tag, body)
-    return tag + len(body).to_bytes(4, "big") + body
-
-
-def _large_block(tag: bytes, body: bytes) -> bytes:
     if len(body) > MAX_BYTES:
         raise CannotEncode(f"larger than {MAX_BYTES >> 20} MiB", "hash the content instead (content_key)")
-    return b"".join((tag, len(body).to_bytes(4, "big"), body))
+    return tag + len(body).to_bytes(4, "big") + body
 
 
 def _step(key: object) -> str:
@@ -72,13 +63,11 @@ class _Encoder:
     def __init__(self) -> None:
         self.items = 0
         self.bytes = 0
-        self._pause = current_pause()
-        self._next_check = MAX_ITEMS if self._pause is None else _BETWEEN_PAUSES
 
     def encode(self, value: object, depth: int) -> bytes:
         self.items += 1
-        if self.items > self._next_check:
-            self._check_limits()
+        if self.items > MAX_ITEMS:
+            raise CannotEncode(f"more than {MAX_ITEMS:,} items", "hash the content instead, or pass a key=")
         if depth > MAX_DEPTH:
             raise CannotEncode(
                 f"nested more than {MAX_DEPTH} levels deep, or contains itself", "pass a key=, or flatten it"
@@ -97,13 +86,6 @@ class _Encoder:
         if type(value) is set or type(value) is frozenset:
             return self._set(value, depth)
         return self._instance(value, depth)
-
-    def _check_limits(self) -> None:
-        if self.items > MAX_ITEMS:
-            raise CannotEncode(f"more than {MAX_ITEMS:,} items", "hash the content instead, or pass a key=")
-        if self._pause is not None:
-            self._pause()
-            self._next_check = min(self.items + _BETWEEN_PAUSES, MAX_ITEMS)
 
     def _count(self, encoded: bytes) -> None:
         self.bytes += len(encoded)

@@ -21,8 +21,8 @@ from onceward.engine.within import finish_transaction, join
 from onceward.errors import ConfigurationError, MissingKey, OutcomeParked, ResultError, StoreError, VersionSkew
 from onceward.keys.canonical import ENCODER_VERSION, canonical, canonical_all
 from onceward.keys.key import Key, Scope, is_empty, make_key
-from onceward.keys.weight import is_light
-from onceward.protocol.capabilities import AppliesLatest, JoinsLatest, KeepsLatest
+from onceward.keys.small import is_small
+from onceward.protocol.capabilities import AppliesEvents, LatestStates
 from onceward.protocol.duration import format_duration
 from onceward.protocol.latest import (
     APPLIED,
@@ -203,8 +203,6 @@ async def _apply_all(
         await engine.ready()
         return await _apply(engine, definition, _latest_store(engine), events)
     transaction = await join(engine, connection)
-    if not isinstance(transaction.store, JoinsLatest):
-        raise _unsupported(engine)
     outcomes = await _apply(engine, definition, transaction.store, events)
     await finish_transaction(engine, transaction)
     return outcomes
@@ -213,7 +211,7 @@ async def _apply_all(
 async def read(engine: Engine, definition: StateDefinition, entity: Any) -> Current[Any] | None:
     """Return the state of an entity, also if it was deleted; None if nothing is known about it."""
     await engine.ready()
-    [state] = await _latest_store(engine).latest([definition.key(entity).id], timeout=definition.timeout)
+    [state] = await _latest_store(engine).read_latest([definition.key(entity).id], timeout=definition.timeout)
     return None if state is None else await current(engine, definition, state)
 
 
@@ -223,10 +221,10 @@ async def current(engine: Engine, definition: StateDefinition, one: EntityState)
     return Current(one.entity, value, decode_ordering(one.order), time_of(one.updated_at), one.value is None)
 
 
-def _latest_store(engine: Engine) -> KeepsLatest:
-    if not isinstance(engine.store, KeepsLatest):
+def _latest_store(engine: Engine) -> LatestStates:
+    if engine.store.latest is None:
         raise _unsupported(engine)
-    return engine.store
+    return engine.store.latest
 
 
 def _unsupported(engine: Engine) -> ConfigurationError:
@@ -237,7 +235,7 @@ def _unsupported(engine: Engine) -> ConfigurationError:
 
 
 async def _apply(
-    engine: Engine, definition: StateDefinition, store: AppliesLatest, events: Iterable[AnyEvent]
+    engine: Engine, definition: StateDefinition, store: AppliesEvents, events: Iterable[AnyEvent]
 ) -> list[Outcome[Any]]:
     outcomes: list[Outcome[Any]] = []
     remaining = iter(events)
@@ -254,7 +252,7 @@ async def _apply(
 
 async def _encode_events(engine: Engine, definition: StateDefinition, events: Sequence[AnyEvent]) -> EncodedEvents:
     """Encode the events, many or large ones in a worker thread: they must not block other tasks."""
-    if len(events) <= YIELD_EVERY and all(is_light(_fields(event)) for event in events):
+    if len(events) <= YIELD_EVERY and all(is_small(_fields(event)) for event in events):
         return _encode(definition, events)
     return await engine.runtime.compute(_encode, definition, events)
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 from onceward.engine.engine import Engine
 from onceward.engine.entry import time_of
 from onceward.errors import ConfigurationError
-from onceward.protocol.capabilities import ListsLatest
+from onceward.protocol.capabilities import LatestStates
 
 from .event import Current, Known
 from .flow import StateDefinition, current
@@ -45,10 +45,11 @@ async def known(
     return Known(found.trace, time_of(found.created_at), time_of(found.expires_at))
 
 
-def _listing_store(engine: Engine) -> ListsLatest:
-    if not isinstance(engine.store, ListsLatest):
+def _listing_store(engine: Engine) -> LatestStates:
+    states = engine.store.latest
+    if states is None:
         raise ConfigurationError(
             f"{engine.store.name} cannot list entities and messages",
             hint="read one entity by its name: state.read(entity)",
         )
-    return engine.store
+    return states

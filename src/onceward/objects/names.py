@@ -49,6 +49,8 @@ def checked_name(name: str) -> str:
 def safe_name(text: str, *, longest: int = SAFE_LENGTH) -> str:
     """Return one part of a name for any text. It cannot leave its folder, and every file system accepts it.
 
+    A longer name is cut to `longest` bytes; its extension stays.
+
     Two texts may give the same name. Objects are never overwritten, so `if_other=` decides about the second one.
     """
     name = _REPLACED.sub("_", text).strip(" .") or "_"

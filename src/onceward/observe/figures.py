@@ -7,7 +7,6 @@ from collections import Counter
 from onceward.engine.engine import Engine
 from onceward.engine.lock_record import is_lock
 from onceward.errors import ConfigurationError
-from onceward.protocol.capabilities import KeepsCounters
 from onceward.protocol.counters import HOUR, CounterTotals, add_up, oldest_kept_hour, operation_of
 from onceward.protocol.operation_names import ALERT, LOCK
 from onceward.protocol.ports import Filter, Store
@@ -32,15 +31,15 @@ async def broken_rules(engine: Engine, thresholds: Thresholds) -> list[Broken]:
 
 async def read_totals(store: Store, span: int | None = None) -> CounterTotals:
     """Return the totals of the last `span` µs; None means of all stored counters."""
-    if not isinstance(store, KeepsCounters):
+    if store.counters is None:
         raise ConfigurationError(
             f"{store.name} does not support counters", hint="use sqlite:///…, postgresql://… or redis://…"
         )
     since = 0
     if span is not None:
-        now = await store.save_counts([], timeout=SEARCH)
+        now = await store.counters.save_counts([], timeout=SEARCH)
         since = max(oldest_kept_hour(now), min((now - span) // HOUR + 1, now // HOUR))
-    counted = await store.read_counts(since, timeout=SEARCH)
+    counted = await store.counters.read_counts(since, timeout=SEARCH)
     first = min((row.hour for row in counted.counter_rows), default=counted.now // HOUR)
     return add_up(counted, since or first)
 

@@ -36,7 +36,9 @@ def export(
     pending: bool = True,
     rules: dict[str, Any] | None = None,
 ) -> Callable[[], None]:
-    """Count the events of this client, with the global provider by default. Return a function that stops it.
+    """Count the events of this client. Return a function that stops it.
+
+    `meter_provider` is the global one by default.
 
     `processed` is the name of the counter with the attribute `replay`. With `pending=False`, the store is not read: one
     process of many is enough for that. `rules` are thresholds, as for `check`.

@@ -10,7 +10,7 @@ from typing import Any, Concatenate, Protocol, overload
 from onceward.engine import records
 from onceward.engine.attempt import Attempt
 from onceward.engine.entry import Entry
-from onceward.engine.execute import continue_run, execute, recover_or_run_unprotected, run_inline
+from onceward.engine.execute import execute, recover_or_run_unprotected, run_attempt
 from onceward.engine.lookup import lookup_completed
 from onceward.protocol.outcome import Outcome
 from onceward.protocol.policy import Finding, applied
@@ -40,8 +40,7 @@ class AsyncFunction(BaseFunction[P, T]):
             return replayed
         attempt = Attempt(engine, job)
         try:  # a copy of `execute_uncompleted`: one coroutine less per call
-            done = None if engine.answer is None else run_inline(attempt)
-            found = await continue_run(attempt) if done is None else done
+            found = await run_attempt(attempt)
         except BaseException as error:
             unclaimed = await recover_or_run_unprotected(attempt, error)
             if unclaimed is None:

@@ -39,7 +39,10 @@ class _Signature:
 
 
 class BaseFunction(Generic[P, T]):
-    """A function whose work is done once per key. It keeps the function's name, docstring and signature."""
+    """A function whose work is done once per key. It keeps the function's name, docstring and signature.
+
+    `receiver` is empty for a function, and holds the instance or class of a method.
+    """
 
     # Slots for what every call needs: in the instance dict, next to the function's attributes, access would be slower.
     __slots__ = ("__dict__", "__weakref__", "_client", "_receiver", "engine", "job", "operation")

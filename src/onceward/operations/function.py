@@ -9,7 +9,7 @@ from onceward.engine import records
 from onceward.engine.attempt import Attempt
 from onceward.engine.engine import Engine
 from onceward.engine.entry import Entry
-from onceward.engine.execute import as_outcome, continue_run, recover_or_run_unprotected, run_inline
+from onceward.engine.execute import as_outcome, recover_or_run_unprotected, run_attempt
 from onceward.engine.job import Job
 from onceward.engine.lookup import lookup_completed, replayed_outcome
 from onceward.protocol.outcome import Outcome
@@ -48,8 +48,7 @@ def run_attempt_sync(engine: Engine, job: Job) -> Attempt | Outcome[Any]:
     """Claim, run and record a job that is not known to be completed: `execute_uncompleted` for sync clients."""
     attempt = Attempt(engine, job)
     try:
-        done = run_inline(attempt)
-        return run(continue_run(attempt)) if done is None else done
+        return run(run_attempt(attempt))
     except BaseException as error:
         unclaimed = run(recover_or_run_unprotected(attempt, error))
         if unclaimed is None:

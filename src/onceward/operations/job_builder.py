@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from onceward.engine.engine import YIELD_EVERY
 from onceward.engine.job import Job
 from onceward.keys.key import Key
-from onceward.keys.weight import are_light, is_light
+from onceward.keys.small import is_small
 from onceward.protocol.runtime import Runtime
 
 from .decorator import BaseFunction
@@ -47,7 +47,7 @@ def is_quick_call(key: Any, fn: Any, args: tuple[Any, ...], kwargs: dict[str, An
     """Return whether the job of this call is certainly built quickly."""
     if isinstance(fn, functools.partial):
         args, kwargs = (*args, fn.args), {**kwargs, "": fn.keywords}
-    return is_quick(key) and are_light(args, kwargs)
+    return is_quick(key) and is_small((args, kwargs))
 
 
 async def key_object(client: BaseClient, key: Any, name: str | None) -> Key:
@@ -72,4 +72,4 @@ async def jobs_of(
 
 def is_quick(key: Any) -> bool:
     """Return whether a given key is certainly hashed quickly."""
-    return isinstance(key, Key) or is_light(key)
+    return isinstance(key, Key) or is_small(key)

@@ -14,9 +14,9 @@ from onceward.engine.job import NO_KEY, NO_NOTE, Job
 from onceward.errors import ConfigurationError, InvalidKey, MissingKey
 from onceward.keys.fingerprint import FINGERPRINT_OF_KEY, fingerprint, hash_arguments
 from onceward.keys.key import Key, Scope, make_key
+from onceward.keys.small import is_small
 from onceward.keys.sources import Call, Content, JsonKey, Payload, Source, source_for
 from onceward.keys.template import FirstOf, Template
-from onceward.keys.weight import LIGHT_BYTES, are_light
 from onceward.protocol.policy import Policy
 from onceward.results.cipher import Cipher
 from onceward.results.codec import Codec
@@ -181,11 +181,7 @@ class Operation:
 
     def is_quick(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Return whether the job of this call is certainly built quickly: little to hash, and no file to read."""
-        if self._reads_files:
-            return False
-        if len(args) == 1 and not kwargs and type(args[0]) is str:  # the usual call
-            return len(args[0]) <= LIGHT_BYTES
-        return are_light(args, kwargs)
+        return not self._reads_files and is_small((args, kwargs))
 
     def _key(self, arguments: Mapping[str, Any]) -> Key:
         scope = self.scope if self._tenant is None else self._tenant_scope(self._tenant_of(arguments))

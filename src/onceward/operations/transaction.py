@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from onceward.engine.engine import Engine
 from onceward.engine.within import Transaction, execute_within, finish_transaction, join
 from onceward.errors import ConfigurationError
-from onceward.protocol.capabilities import JoinedStore, RemembersCommits
+from onceward.protocol.capabilities import JoinedStore
 from onceward.protocol.outcome import Outcome
 from onceward.runtime.bridge import run
 
@@ -48,12 +48,12 @@ class TransactionBlock:
     async def committed(self) -> bool:
         """Wait for the caller's transaction to end, and return whether it was committed."""
         store, joined = self.engine.store, self._left_store
-        if joined is None or not isinstance(store, RemembersCommits):
+        if joined is None or store.commits is None:
             raise ConfigurationError(
                 f"{store.name} cannot tell how a transaction ended",
                 hint="call committed() after the block, with a postgresql://… store",
             )
-        return joined.number is not None and await store.committed(joined.number, timeout=COMMIT_STATUS_TIMEOUT)
+        return joined.number is not None and await store.commits.committed(joined.number, timeout=COMMIT_STATUS_TIMEOUT)
 
     async def leave(self, error: BaseException | None) -> None:
         transaction, self._transaction = self.transaction, None

@@ -35,7 +35,11 @@ class MatchLevel(NamedTuple):
 
 
 class FieldKind(Struct, frozen=True):
-    """How a field is normalised and compared. `compare` returns the level of two different keys; equal keys have 0."""
+    """How a field is normalised and compared. `compare` returns the level of two different keys; equal keys have 0.
+
+    `levels` are the degrees of agreement that `compare` numbers. `role` says what the field describes: a
+    name sets the given name, the family name or both, and a key is never compared by similarity.
+    """
 
     name: str
     normalise: Callable[..., str]

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from onceward.errors import RetryTransaction, StoreBroken, StoreUnavailable
+from onceward.protocol.fork import call_around_fork
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.caller_connection import driver_connection
 from onceward.stores.sqlite import errors as faults
@@ -279,8 +280,7 @@ def _after_fork_in_child() -> None:
         one.after_fork_in_child()
 
 
-if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+call_around_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 
 
 def _is_open(connection: sqlite3.Connection) -> bool:

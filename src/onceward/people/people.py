@@ -57,7 +57,9 @@ class _TrialRollback(Exception):
 class People:
     """Stores the records of sources and decides which person each belongs to.
 
-    Safe for concurrent threads and processes.
+    Safe for concurrent threads and processes. `policies` choose between the values of several records, by field;
+    `default_policy` is for fields without one. A record joins the person that is similar enough (`accept`, a confidence
+    from 0 to 1). Between `ask` and `accept`, it becomes a new person and a question for `onceward review`.
     """
 
     def __init__(

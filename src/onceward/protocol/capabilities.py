@@ -1,15 +1,19 @@
-"""Optional capabilities of stores. Each one is a protocol of its own, checked with `isinstance`."""
+"""What a store may offer beyond the port. Each capability is an attribute of the store: an object, or None.
+
+The object is often the store itself. `Capabilities` has the defaults for stores, `DelegatedCapabilities` is the base of
+wrappers, so that a wrapper neither hides a capability of its store nor claims one that its store lacks.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import Struct
 
-from .ports import Filter, Page, SortOrder
+from .ports import Filter, Page, SortOrder, Store
 from .record import CompletedRecord
-from .requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Renewal
+from .requests import Answer, AnySettlement, ClaimRequest, Renewal
 from .runtime import Runtime
 
 if TYPE_CHECKING:
@@ -17,56 +21,24 @@ if TYPE_CHECKING:
     from .latest import DedupMark, EntityState, EventDelivery, LatestResult, Retention
 
 
-@runtime_checkable
-class SupportsLookup(Protocol):
-    """A store that can look up a completed record without a claim: it neither writes nor waits for a write."""
+class Lookup(Protocol):
+    """Looks up a completed record without a claim. It neither writes nor waits for a write, but it may block."""
 
-    def lookup(self, id: bytes, fingerprint: bytes) -> CompletedRecord | None:
-        """Return the record if `transitions.replays` is true for it. None: the caller must claim. May block."""
+    def __call__(self, id: bytes, fingerprint: bytes, /) -> CompletedRecord | None:
+        """Return the record if `transitions.replays` is true for it. None: the caller must claim."""
         ...
 
 
-@runtime_checkable
-class AnswersInline(Protocol):
-    """A store whose calls never wait: the engine calls it directly instead of awaiting a coroutine."""
-
-    def answer(self, request: AnyRequest) -> Answer:
-        """Do the same as `claim`, `renew` or `settle` with this one request."""
-        ...
-
-
-@runtime_checkable
-class LimitsResultSize(Protocol):
-    """A store that limits the size of a stored result."""
-
-    max_result_bytes: int
-    """Maximum size of an encoded result. A larger one is not stored, as with the setting `max_result_bytes`."""
-
-
-@runtime_checkable
-class OverlapsCalls(Protocol):
-    """A store that, on an event loop, can process one call while the caller handles the answer to another."""
-
-    batch_splits: int
-    """Into how many calls a large batch should be split."""
-
-
-NO_SIZE_LIMIT = 1 << 62
-"""`max_result_bytes` of a store without a limit."""
-
-
-@runtime_checkable
-class NotifiesChanges(Protocol):
-    """A store that can notify callers that wait for a key."""
+class Notifications(Protocol):
+    """Notifies callers that wait for a key."""
 
     def watch(self, id: bytes, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake` (from any thread) when the record changes. Return a function that stops watching."""
         ...
 
 
-@runtime_checkable
-class SortsRecords(Protocol):
-    """A store that can return the first records in a sort order without a full scan by the caller. May be slow."""
+class Sorting(Protocol):
+    """Returns the first records in a sort order, without a full scan by the caller. May be slow."""
 
     async def first(self, wanted: Filter, *, order: SortOrder, limit: int, timeout: float) -> Page:
         """Return the first page in that order, and no cursor."""
@@ -83,9 +55,8 @@ class Schema(Struct, frozen=True):
     """Execute them in one transaction. Empty if the schema is up to date."""
 
 
-@runtime_checkable
-class MigratesSchema(Protocol):
-    """A store with a versioned schema. Both methods work before `open`."""
+class Migrations(Protocol):
+    """A versioned schema. Both methods work before `open`."""
 
     async def schema(self, runtime: Runtime, *, timeout: float) -> Schema:
         """Read the version. Create no file and change nothing."""
@@ -96,30 +67,47 @@ class MigratesSchema(Protocol):
         ...
 
 
-@runtime_checkable
-class JoinsTransaction(Protocol):
-    """A store that can work inside the caller's own transaction."""
+class Transactions(Protocol):
+    """Works inside the caller's own transaction."""
 
     def join(self, connection: Any, runtime: Runtime) -> JoinedStore: ...
 
 
-@runtime_checkable
-class RemembersCommits(Protocol):
-    """A store that can tell how a transaction ended even if the reply to its COMMIT was lost."""
+class Commits(Protocol):
+    """Tells how a transaction ended, even if the reply to its COMMIT was lost."""
 
     async def committed(self, number: str, *, timeout: float) -> bool:
         """Wait until the transaction has ended. Return whether it committed. Raise StoreUnavailable on timeout."""
         ...
 
 
-class JoinedStore(Protocol):
+class AppliesEvents(Protocol):
+    """Applies events to the latest state of their entities, by the rules of `protocol.latest`."""
+
+    async def apply_events(
+        self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
+    ) -> list[LatestResult]:
+        """Return one result per delivery, in their order, as if they had been applied one after the other.
+
+        All deliveries of one entity in the batch are applied in one atomic step, together with their marks. There is no
+        guarantee across entities. Orders are compared byte by byte. The call may be repeated: a delivery that was
+        applied before is then a duplicate, and the state does not change.
+        """
+        ...
+
+    async def read_latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
+        """Return the state of each entity; None if there is none, or if it was deleted and has expired."""
+        ...
+
+
+class JoinedStore(AppliesEvents, Protocol):
     """A store that works inside the caller's transaction. It never commits."""
 
     exclusive: bool
     """Whether the open transaction blocks every other writer, including our own heartbeat."""
 
     number: str | None
-    """The id of the transaction, if the store can tell later whether it committed (`RemembersCommits`)."""
+    """The id of the transaction, if the store can tell later whether it committed (`Commits`)."""
 
     block: str
     """What the caller writes after `with` to open such a transaction, for error messages."""
@@ -151,37 +139,12 @@ class JoinedStore(Protocol):
         ...
 
 
-class AppliesLatest(Protocol):
-    """A store that applies events to the latest state of their entities, by the rules of `protocol.latest`."""
-
-    async def apply_events(
-        self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
-    ) -> list[LatestResult]:
-        """Return one result per delivery, in their order, as if they had been applied one after the other.
-
-        All deliveries of one entity in the batch are applied in one atomic step, together with their marks. There is no
-        guarantee across entities. Orders are compared byte by byte. The call may be repeated: a delivery that was
-        applied before is then a duplicate, and the state does not change.
-        """
-        ...
-
-    async def latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
-        """Return the state of each entity; None if there is none, or if it was deleted and has expired."""
-        ...
-
-
-@runtime_checkable
-class KeepsLatest(AppliesLatest, Protocol):
-    """A store that keeps the latest state of entities."""
+class LatestStates(AppliesEvents, Protocol):
+    """Keeps the latest state of entities, and lists them for operators."""
 
     async def expire_latest(self, limit: int, *, timeout: float) -> int:
         """Delete up to `limit` expired marks and expired deleted entities. Return how many were deleted."""
         ...
-
-
-@runtime_checkable
-class ListsLatest(Protocol):
-    """A store that can list its entities and look up the marks of messages and events, for operators."""
 
     async def entities(
         self, scope: str, *, cursor: bytes | None, limit: int, timeout: float
@@ -197,14 +160,8 @@ class ListsLatest(Protocol):
         ...
 
 
-@runtime_checkable
-class JoinsLatest(AppliesLatest, Protocol):
-    """A `JoinedStore` that applies events inside the caller's transaction."""
-
-
-@runtime_checkable
-class KeepsCounters(Protocol):
-    """A store that keeps the counters of all processes, by hour, for COUNTS_RETENTION."""
+class Counters(Protocol):
+    """Keeps the counters of all processes, by hour, for COUNTS_RETENTION."""
 
     async def save_counts(self, counter_rows: Sequence[CounterRow], *, timeout: float) -> int:
         """Write these rows, each replacing an earlier row of its process and hour. Return the store's time.
@@ -235,17 +192,126 @@ class HealthFinding(Struct, frozen=True):
     unsafe: bool = False
 
 
-@runtime_checkable
-class ReportsHealth(Protocol):
-    """A store that can check how safe its data is."""
+class Health(Protocol):
+    """Checks how safe the data is."""
 
     async def examine(self, *, timeout: float) -> list[HealthFinding]: ...
-
-
-@runtime_checkable
-class RefusesUnsafe(Protocol):
-    """A store whose `open` refuses a server that may lose data."""
-
     async def open_for_inspection(self, runtime: Runtime) -> None:
-        """Open the store although it is unsafe, to inspect it: `examine` reports what is unsafe."""
+        """Open the store even if it is unsafe: `examine` reports what is unsafe."""
         ...
+
+
+CAPABILITIES: Final = (
+    "lookup",
+    "notifications",
+    "sorting",
+    "migrations",
+    "transactions",
+    "commits",
+    "latest",
+    "counters",
+    "health",
+    "max_result_bytes",
+    "batch_splits",
+)
+"""The names of all capabilities."""
+
+
+class Capabilities:
+    """The capabilities of a store that offers none. A store overrides those that it offers."""
+
+    @property
+    def lookup(self) -> Lookup | None:
+        return None
+
+    @property
+    def notifications(self) -> Notifications | None:
+        return None
+
+    @property
+    def sorting(self) -> Sorting | None:
+        return None
+
+    @property
+    def migrations(self) -> Migrations | None:
+        return None
+
+    @property
+    def transactions(self) -> Transactions | None:
+        return None
+
+    @property
+    def commits(self) -> Commits | None:
+        return None
+
+    @property
+    def latest(self) -> LatestStates | None:
+        return None
+
+    @property
+    def counters(self) -> Counters | None:
+        return None
+
+    @property
+    def health(self) -> Health | None:
+        return None
+
+    @property
+    def max_result_bytes(self) -> int | None:
+        """Maximum size of an encoded result, if there is one. A larger result is not stored."""
+        return None
+
+    @property
+    def batch_splits(self) -> int:
+        """Into how many calls an event loop should split a large batch, so that the store works on one meanwhile."""
+        return 1
+
+
+class DelegatedCapabilities(Capabilities):
+    """The capabilities of a wrapper: those of its store."""
+
+    _store: Store
+
+    @property
+    def lookup(self) -> Lookup | None:
+        return self._store.lookup
+
+    @property
+    def notifications(self) -> Notifications | None:
+        return self._store.notifications
+
+    @property
+    def sorting(self) -> Sorting | None:
+        return self._store.sorting
+
+    @property
+    def migrations(self) -> Migrations | None:
+        return self._store.migrations
+
+    @property
+    def transactions(self) -> Transactions | None:
+        return self._store.transactions
+
+    @property
+    def commits(self) -> Commits | None:
+        return self._store.commits
+
+    @property
+    def latest(self) -> LatestStates | None:
+        return self._store.latest
+
+    @property
+    def counters(self) -> Counters | None:
+        return self._store.counters
+
+    @property
+    def health(self) -> Health | None:
+        return self._store.health
+
+    @property
+    def max_result_bytes(self) -> int | None:
+        return self._store.max_result_bytes
+
+    @property
+    def batch_splits(self) -> int:
+        return self._store.batch_splits

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
@@ -12,6 +12,19 @@ from .audit import AuditEntry, AuditFilter, AuditSignature
 from .record import Record, RecordState
 from .requests import Answer, AnySettlement, ClaimRequest, ExpectedRecord, Renewal
 from .runtime import Answers, Runtime
+
+if TYPE_CHECKING:
+    from .capabilities import (
+        Commits,
+        Counters,
+        Health,
+        LatestStates,
+        Lookup,
+        Migrations,
+        Notifications,
+        Sorting,
+        Transactions,
+    )
 
 
 class Clock(Protocol):
@@ -73,6 +86,30 @@ class Store(Protocol):
 
     inline: bool
     """Whether calls never wait for anything but a short lock (memory)."""
+
+    # What the store offers in addition. A store that offers nothing inherits from `Capabilities`.
+    @property
+    def lookup(self) -> Lookup | None: ...
+    @property
+    def notifications(self) -> Notifications | None: ...
+    @property
+    def sorting(self) -> Sorting | None: ...
+    @property
+    def migrations(self) -> Migrations | None: ...
+    @property
+    def transactions(self) -> Transactions | None: ...
+    @property
+    def commits(self) -> Commits | None: ...
+    @property
+    def latest(self) -> LatestStates | None: ...
+    @property
+    def counters(self) -> Counters | None: ...
+    @property
+    def health(self) -> Health | None: ...
+    @property
+    def max_result_bytes(self) -> int | None: ...
+    @property
+    def batch_splits(self) -> int: ...
 
     async def open(self, runtime: Runtime) -> None:
         """Connect. May be called again, also concurrently; the runtime of the last call is used."""

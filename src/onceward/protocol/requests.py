@@ -63,19 +63,13 @@ FOREVER = Validity()
 
 
 class Complete(Settlement, frozen=True, gc=False):
-    """The effect is done. `result` None with `stored` False means that its value was not stored.
-
-    `of` is the owner's copy of the record. It is not sent: if nothing else has changed, the store only reports the time
-    of the completion, and the answer is built from this copy. `omit_record`: the owner needs no record in an OK answer.
-    """
+    """The effect is done. `result` None with `stored` False means that its value was not stored."""
 
     result: bytes | None = None
     digest: bytes = b""
     stored: bool = True
     validity: Validity = FOREVER
     note: dict[str, str] = {}
-    of: Record | None = None
-    omit_record: bool = False
 
 
 class Fail(Settlement, frozen=True, gc=False):
@@ -155,7 +149,11 @@ class Verdict(StrEnum):
 
 
 class Answer(Struct, frozen=True, gc=False):
-    """The verdict, the current record (None if there is none), and the store's time."""
+    """The verdict, the current record (None if there is none), and the store's time.
+
+    A store may leave the record out of the answer to a completion that succeeded: the owner has just sent the result,
+    which may be large.
+    """
 
     verdict: Verdict
     record: Record | None

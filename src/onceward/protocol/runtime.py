@@ -80,12 +80,11 @@ class Runtime(Protocol):
         ...
 
     def gate(self) -> Gate: ...
-    def batcher(self, send: Send, *, max_in_flight: int = 1, min_batch: int = 1) -> Batcher:
+    def batcher(self, send: Send, *, max_in_flight: int = 1) -> Batcher:
         """Return a batcher for a store that takes requests of any kind in one call.
 
-        `max_in_flight` is how many calls may be in flight at once, if calls do not block each other. A further call
-        starts only if at least `min_batch` requests wait, and no key is in two calls. `send` does not run in a task of
-        its own: it may await futures and calls of this runtime; a driver that needs a task must create one.
+        `max_in_flight` is how many calls may be in flight at once, if calls do not block each other. No key is in two
+        calls. On an event loop, `send` runs in a task of the batcher.
         """
         ...
 

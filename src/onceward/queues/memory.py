@@ -27,7 +27,11 @@ class _Entry(Struct, eq=False):
 
 
 class MemoryQueue:
-    """An in-process queue. `put` may be called from any thread. `dead` holds the dead letters and their reasons."""
+    """An in-process queue. `put` may be called from any thread.
+
+    With `dead_letters=True`, messages that cannot be processed are moved to `dead`, with their reasons. `monotonic` is
+    the clock; pass the one of a fake clock in tests.
+    """
 
     def __init__(
         self,

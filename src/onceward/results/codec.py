@@ -14,13 +14,12 @@ from __future__ import annotations
 import hashlib
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
 from onceward.errors import ConfigurationError, ResultCorrupt, ResultError, UnknownCodec
-from onceward.protocol.signals import came_by_signal
 from onceward.protocol.unstored import LIMIT
 
 from .cipher import Cipher
@@ -35,8 +34,9 @@ ENCRYPTED: Final = 2
 KIB: Final = 1024
 MAX_BYTES: Final = 1024 * KIB  # accepted by every store; the limit of Firestore documents
 COMPRESS_FROM: Final = 4 * KIB  # below it, zlib costs more time than the store saves
-# Never decompress more than this, whatever a record declares: a small record that expands a thousandfold is a zip bomb.
-MAX_UNPACKED: Final = 64 * 1024 * KIB
+# Never decompress more than this, whatever a record declares: zlib expands a thousandfold, and decoding another eighty
+# times (a list takes 1 byte in MessagePack and 80 in memory). Larger results are stored uncompressed.
+MAX_UNPACKED: Final = 8 * 1024 * KIB
 
 _HEADERS: Final = tuple(bytes((CODEC, VERSION, flags)) for flags in range(4))
 _SUMS: Final = {header: zlib.crc32(header) for header in _HEADERS}
@@ -47,7 +47,6 @@ _PLAIN_START: Final = int.from_bytes(_PLAIN_HEADER, "big") << 32
 """Plus the checksum, this is the header as one integer: one operation instead of three."""
 _SIZE: Final = 4
 _VIEWED_FROM: Final = 64 * KIB  # copying is faster than a memoryview below this size
-_AT_ONCE: Final = 1024 * KIB  # from this size on, bytes.join releases the GIL while it copies
 _DIGEST: Final = 16  # bytes; a shorter result is its own digest
 _NO_DIGEST: Final = bytes(_DIGEST)
 _seed_of = _SUMS.get
@@ -55,7 +54,6 @@ _number = int.from_bytes
 _blake2b = hashlib.blake2b
 _crc32 = zlib.crc32
 _head = struct.Struct(">3sI").pack
-_joined = b"".join
 
 
 _ENCODED_NONE: Final = _PLAIN_HEADER + _crc32(b"\xc0", _PLAIN_SUM).to_bytes(4, "big") + b"\xc0"
@@ -89,7 +87,6 @@ class Codec:
         "_encoded_none",
         "_max_bytes",
         "_packed_below",
-        "_plain_below",
         "_store",
         "_type",
     )
@@ -111,41 +108,29 @@ class Codec:
         self._store = store
         self._max_bytes = max_bytes
         self._compress_from = MAX_UNPACKED + 1 if compress_from is None else compress_from
-        self._plain_below = min(self._compress_from, _AT_ONCE)
-        self._packed_below = 0 if cipher is not None else min(self._plain_below, max_bytes - _BODY + 1)
+        self._packed_below = 0 if cipher is not None else min(self._compress_from, max_bytes - _BODY + 1)
         self._cipher = cipher
         self._accept_plain = accept_plain or cipher is None
         self._encoded_none: Encoded | None = None
         if cipher is None:
             self._encoded_none = self.encode(None, b"")
 
-    def encode(self, value: Any, record_id: bytes, large: bool = False) -> Encoded:  # noqa: FBT001, FBT002 (keyword-only arguments are slower)
-        """Return the result in its envelope. Never raises because of a value: the effect is already done.
-
-        With `large`, the same bytes are produced in pieces.
-        """
+    def encode(self, value: Any, record_id: bytes) -> Encoded:
+        """Return the result in its envelope. Never raises because of a value: the effect is already done."""
         if value is None and self._encoded_none is not None:  # the most common result: encoded once
             return self._encoded_none
         if not self._store:
             return Encoded(None, _NO_DIGEST, "results of this function are not stored, as declared")
         try:
-            if large:
-                data, digest = self._wrap(self._type.pieces(value), record_id)
-            else:
-                encode = self._encode  # a local name is called faster than an attribute
-                plain = encode(value)
-                size = len(plain)
-                if size < self._packed_below:  # within the limit, too small to compress, and not encrypted
-                    data = _head(_PLAIN_HEADER, _crc32(plain, _PLAIN_SUM)) + plain
-                    return Encoded(data, plain if size < _DIGEST else _blake2b(plain, digest_size=_DIGEST).digest())
-                data, digest = self._wrap([plain], record_id)
+            plain = self._encode(value)
+            size = len(plain)
+            if size < self._packed_below:  # within the limit, too small to compress, and not encrypted
+                data = _head(_PLAIN_HEADER, _crc32(plain, _PLAIN_SUM)) + plain
+                return Encoded(data, plain if size < _DIGEST else _blake2b(plain, digest_size=_DIGEST).digest())
+            data, digest = self._wrap(plain, record_id)
         except Unstorable as error:
             return Encoded(None, _NO_DIGEST, str(error), error.reason)
-        except (
-            Exception
-        ) as error:  # as the docstring says; if the cipher fails, the result must not be stored unencrypted
-            if came_by_signal(error):
-                raise
+        except Exception as error:  # noqa: BLE001 (if the cipher fails, the result must not be stored unencrypted)
             return Encoded(None, _NO_DIGEST, f"encoding it raised {type(error).__name__}")
         if len(data) > self._max_bytes:
             return Encoded(None, digest, f"it takes {len(data)} bytes, {LIMIT} {self._max_bytes}")
@@ -156,7 +141,7 @@ class Codec:
         plain = self._type.encode_all(values)
         if max(map(len, plain), default=0) < self._packed_below:
             return [(_PLAIN_START + _crc32(one, _PLAIN_SUM)).to_bytes(_BODY, "big") + one for one in plain]
-        packed = [self._wrap([one], id)[0] for one, id in zip(plain, record_ids, strict=True)]
+        packed = [self._wrap(one, id)[0] for one, id in zip(plain, record_ids, strict=True)]
         largest = max(map(len, packed), default=0)
         if largest > self._max_bytes:
             raise Unstorable(f"it takes {largest} bytes, and the limit is {self._max_bytes}")
@@ -185,34 +170,26 @@ class Codec:
             body = self._unwrap(body, data[2], header, record_id)
         return self._decode(body)
 
-    def _digest(self, pieces: list[bytes], size: int, record_id: bytes) -> bytes:
+    def _digest(self, plain: bytes, record_id: bytes) -> bytes:
         if self._cipher is None:
-            if size < _DIGEST:
-                return b"".join(pieces)
-            hasher = _blake2b(digest_size=_DIGEST)
-        else:  # includes the record id, so equal results of two records have different digests
-            hasher = _blake2b(record_id, digest_size=_DIGEST, key=self._cipher.digest_key)
-        for piece in pieces:
-            hasher.update(piece)
+            return plain if len(plain) < _DIGEST else _blake2b(plain, digest_size=_DIGEST).digest()
+        # Includes the record id, so equal results of two records have different digests.
+        hasher = _blake2b(record_id, digest_size=_DIGEST, key=self._cipher.digest_key)
+        hasher.update(plain)
         return hasher.digest()
 
-    def _wrap(self, pieces: list[bytes], record_id: bytes) -> tuple[bytes, bytes]:
-        """Return the envelope around a result in pieces, and the digest of the result."""
-        size = sum(map(len, pieces))
-        digest = self._digest(pieces, size, record_id)
-        flags = 0
+    def _wrap(self, plain: bytes, record_id: bytes) -> tuple[bytes, bytes]:
+        """Return the envelope around an encoded result, and the digest of the result."""
+        body, size, flags = plain, len(plain), 0
         if self._compress_from <= size <= MAX_UNPACKED:
-            packed = [size.to_bytes(_SIZE, "big"), *_deflate(pieces)]
-            if sum(map(len, packed)) < size:
-                flags, pieces = COMPRESSED, packed
+            packed = size.to_bytes(_SIZE, "big") + zlib.compress(plain)
+            if len(packed) < size:
+                body, flags = packed, COMPRESSED
         if self._cipher is not None:
             flags |= ENCRYPTED
-            pieces = [self._cipher.seal(b"".join(pieces), record_id + _HEADERS[flags])]
+            body = self._cipher.seal(body, record_id + _HEADERS[flags])
         header = _HEADERS[flags]
-        total = _SUMS[header]
-        for piece in pieces:
-            total = _crc32(piece, total)
-        return b"".join((header, total.to_bytes(4, "big"), *pieces)), digest
+        return _head(header, _crc32(body, _SUMS[header])) + body, self._digest(plain, record_id)
 
     def _unwrap(self, body: bytes | memoryview, flags: int, header: bytes, record_id: bytes) -> bytes | memoryview:
         if flags & ENCRYPTED:
@@ -225,8 +202,6 @@ class Codec:
             except ResultError:
                 raise
             except Exception as error:
-                if came_by_signal(error):
-                    raise
                 raise ResultCorrupt(f"decrypting the stored result raised {type(error).__name__}") from error
         elif not self._accept_plain:
             raise ResultCorrupt(
@@ -248,43 +223,18 @@ def is_encrypted(data: bytes) -> bool:
     return len(data) >= _BODY and bool(data[2] & ENCRYPTED)
 
 
-def _deflate(pieces: list[bytes]) -> Iterator[bytes]:
-    packer = zlib.compressobj()
-    for piece in pieces:
-        view = memoryview(piece)
-        for start in range(0, len(view), _AT_ONCE):
-            yield packer.compress(view[start : start + _AT_ONCE])
-    yield packer.flush()
-
-
 def _inflate(body: bytes | memoryview) -> bytes:
     size = int.from_bytes(body[:_SIZE], "big")
     if len(body) <= _SIZE or size > MAX_UNPACKED:
         raise ResultCorrupt(f"the stored result declares {size} bytes; the limit is {MAX_UNPACKED}")
     unpacker = zlib.decompressobj()
     try:
-        plain = b"".join(_unpacked(unpacker, body[_SIZE:], size))
+        plain = unpacker.decompress(body[_SIZE:], size + 1)  # one more than declared: enough to detect a wrong size
     except zlib.error as error:
         raise ResultCorrupt("the stored result cannot be decompressed") from error
     if len(plain) != size or not unpacker.eof or unpacker.unused_data:
         raise ResultCorrupt(f"the stored result does not decompress to the {size} bytes that it declares")
     return plain
-
-
-def _unpacked(unpacker: Any, packed: bytes | memoryview, size: int) -> Iterator[bytes]:
-    """Decompress at most one byte more than declared: enough to detect a wrong size without decompressing all."""
-    room = size + 1
-    for start in range(0, len(packed), _AT_ONCE):
-        rest = packed[start : start + _AT_ONCE]
-        full = True
-        while rest or full:
-            piece = unpacker.decompress(rest, min(room, _AT_ONCE))
-            yield piece
-            room -= len(piece)
-            if not room:
-                return
-            full = len(piece) == _AT_ONCE
-            rest = unpacker.unconsumed_tail
 
 
 PLAIN: Final = Codec(ResultType())

@@ -62,7 +62,7 @@ class Tag(enum.IntEnum):
     ORDERED_DICT = 22
     COUNTER = 23
     RANGE = 24
-    PART = 25  # a reference to other frames
+    # 25 was a reference to a frame of a large result, in a format that is not read any more.
     OBJECT = 32  # an instance of a declared class
 
 

@@ -1,4 +1,4 @@
-"""Rebuild values from the extensions and frames of a stored result."""
+"""Rebuild values from the extensions of a stored result."""
 
 from __future__ import annotations
 
@@ -10,28 +10,22 @@ from typing import Any, Final
 import ormsgpack
 
 from onceward.errors import ResultCorrupt, UnknownCodec
-from onceward.keys.pace import current_pause
 
 from .extensions import BUILDERS, Tag
-from .frames import MARK, read, take
 from .rebuild import FieldsChanged, Shape
 
 
 class ResultReader:
     """Rebuilds one value. ormsgpack hides exceptions of a hook, so the first one is kept in `failure`."""
 
-    __slots__ = ("_parts", "_pause", "_shapes", "failure")
+    __slots__ = ("_shapes", "failure")
 
     def __init__(self, shapes: Mapping[str, Shape]) -> None:
         self._shapes = shapes
-        self._parts: list[Any] = []
-        self._pause = current_pause()
         self.failure: BaseException | None = None
 
     def read(self, data: bytes | memoryview) -> Any:
         """Return the value. Raise `ValueError` for an invalid format, and if a hook raised."""
-        if data[:1] == MARK:
-            return read(data, self._parts, self.hook)
         return ormsgpack.unpackb(data, ext_hook=self.hook)
 
     def hook(self, tag: int, data: bytes) -> Any:
@@ -44,8 +38,6 @@ class ResultReader:
             raise
 
     def _build(self, tag: int, data: bytes) -> Any:
-        if self._pause is not None:
-            self._pause()
         build = BUILDERS.get(tag)
         if build is not None:
             return build(data)
@@ -54,8 +46,6 @@ class ResultReader:
             return assemble(ormsgpack.unpackb(data, ext_hook=self.hook))
         if tag == Tag.OBJECT:
             return self._object(*ormsgpack.unpackb(data, ext_hook=self.hook))
-        if tag == Tag.PART:
-            return take(self._parts, int.from_bytes(data, "big"))
         raise UnknownCodec(
             f"the stored result has an unknown extension {tag}", hint="reading it needs a newer version of Onceward"
         )
@@ -95,27 +85,15 @@ def _at(kind: Any) -> Callable[[list[Any]], Any]:
     return lambda parts: kind.fromisoformat(parts[0]).replace(fold=parts[1], tzinfo=parts[2])
 
 
-def _fill(empty: Any, parts: list[Any]) -> Any:
-    """Fill a container in steps, with pauses, because a large one takes long."""
-    pause = current_pause()
-    for start in range(0, len(parts), _AT_ONCE):
-        some = parts[start : start + _AT_ONCE]
-        empty.update(some if type(empty) is set else _pairs(some))
-        if pause is not None:
-            pause()
-    return empty
-
-
-_AT_ONCE: Final = 4_096  # even, because pairs have two items
 _ASSEMBLERS: Final[dict[int, Callable[[list[Any]], Any]]] = {
-    Tag.MAP: lambda parts: _fill({}, parts),
+    Tag.MAP: lambda parts: dict(_pairs(parts)),
     Tag.TUPLE: tuple,
-    Tag.SET: lambda parts: _fill(set(), parts),
-    Tag.FROZENSET: lambda parts: frozenset(parts if len(parts) <= _AT_ONCE else _fill(set(), parts)),
+    Tag.SET: set,
+    Tag.FROZENSET: frozenset,
     Tag.RANGE: lambda parts: range(*parts),
     Tag.DEQUE: lambda parts: collections.deque(parts[1:], parts[0]),
-    Tag.ORDERED_DICT: lambda parts: _fill(collections.OrderedDict(), parts),
-    Tag.COUNTER: lambda parts: collections.Counter(_fill({}, parts)),
+    Tag.ORDERED_DICT: lambda parts: collections.OrderedDict(_pairs(parts)),
+    Tag.COUNTER: lambda parts: collections.Counter(dict(_pairs(parts))),
     Tag.DATETIME: _at(dt.datetime),
     Tag.TIME: _at(dt.time),
 }

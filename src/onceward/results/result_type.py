@@ -14,13 +14,11 @@ from typing import Any, Final
 
 import ormsgpack
 
-from onceward.errors import ResultCorrupt, ResultError
-from onceward.keys.runs import LEAVES, LIGHT, is_plain
-from onceward.protocol.signals import came_by_signal
+from onceward.errors import ResultCorrupt, ResultError, UnknownCodec
 
 from .declared import declared_shapes
 from .extensions import EXACT, Unstorable
-from .frames import framed
+from .plain import LEAVES, is_plain
 from .reader import RUNS_AGAIN, ResultReader
 from .rebuild import FieldsChanged, Shape
 from .writer import MAX_DEPTH, Writer
@@ -30,6 +28,7 @@ __all__ = ["MAX_DEPTH", "ResultType", "Unstorable"]
 # ormsgpack writes bytearray and memoryview like bytes, and accepts Ext objects of other code. Every bin and ext in
 # MessagePack starts with one of these bytes. They may also occur inside numbers and text; then the value is checked.
 _may_need_writer: Final = re.compile(rb"[\xc4-\xc9\xd4-\xd8]").search
+_FRAMED: Final = b"\xc1"  # no MessagePack begins with it
 _packb = ormsgpack.packb
 _unpackb = ormsgpack.unpackb
 
@@ -44,19 +43,12 @@ class ResultType:
         self._by_class = {shape.cls: shape for shape in self._by_name.values()}
         self._verify = verify
 
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The stored names of the classes that may be rebuilt."""
-        return tuple(self._by_name)
-
     def encode(self, value: Any) -> bytes:
         """Return the value as bytes, or raise `Unstorable` with the reason and the path."""
         try:
             data = _packb(value, None, EXACT)
         except TypeError:
             return self._encode_with_writer(value)
-        if len(data) > LIGHT:
-            return b"".join(self.pieces(value))
         if type(value) in LEAVES or _may_need_writer(data) is None or is_plain(value):
             return data
         return self._encode_with_writer(value)
@@ -67,26 +59,16 @@ class ResultType:
             packed = [_packb(value, None, EXACT) for value in values]
         except TypeError:
             packed = []
-        if packed and max(map(len, packed)) <= LIGHT and is_plain(values):
+        if packed and is_plain(values):
             return packed
         return [self.encode(value) for value in values]
 
-    def pieces(self, value: Any) -> list[bytes]:
-        """Return the same bytes in pieces: for values that are probably large, so that other threads can run."""
-        try:
-            return framed(value)
-        except TypeError:
-            return self._pieces_with_writer(value)
-
     def _encode_with_writer(self, value: Any) -> bytes:
-        return b"".join(self._pieces_with_writer(value))
-
-    def _pieces_with_writer(self, value: Any) -> list[bytes]:
         writer = Writer(self._by_class)
         try:
-            pieces = writer.pack(value)
+            data = writer.pack(value)
             if writer.objects and self._verify:
-                self._check(pieces)
+                self._check(data)
         except Unstorable:
             raise
         except RecursionError:
@@ -94,23 +76,26 @@ class ResultType:
         except ResultCorrupt as error:
             raise Unstorable(f"it cannot be rebuilt: {error}") from error
         except Exception as error:  # the effect is done: a bug in the class of a result must not fail the call
-            if came_by_signal(error):
-                raise
             raise Unstorable(f"reading it raised {type(error).__name__}") from error
-        return pieces
+        return data
 
-    def _check(self, pieces: list[bytes]) -> None:
-        if Writer(self._by_class).pack(self.decode(b"".join(pieces))) != pieces:
+    def _check(self, data: bytes) -> None:
+        if Writer(self._by_class).pack(self.decode(data)) != data:
             raise Unstorable("an instance of its class is not equal after decoding")
 
     def decode(self, data: bytes | memoryview) -> Any:
         """Return a fresh copy of the encoded value."""
         try:
-            return _unpackb(data)  # enough for plain data; raises for extensions and frames
+            return _unpackb(data)  # enough for plain data; raises for extensions
         except ValueError:
             return self._rebuild(data)
 
     def _rebuild(self, data: bytes | memoryview) -> Any:
+        if data[:1] == _FRAMED:
+            raise UnknownCodec(
+                "the stored result is in frames, the format of an early version of Onceward",
+                hint=f"read it with the version that wrote it, or forget the key {RUNS_AGAIN}",
+            )
         reader = ResultReader(self._by_name)
         try:
             return reader.read(data)
@@ -118,7 +103,7 @@ class ResultType:
             cause = reader.failure  # ormsgpack does not set the cause
             if cause is None:
                 raise ResultCorrupt("the stored result is not valid MessagePack") from error
-        if isinstance(cause, ResultError) or not isinstance(cause, Exception) or came_by_signal(cause):
+        if isinstance(cause, ResultError) or not isinstance(cause, Exception):
             raise cause
         if isinstance(cause, FieldsChanged):
             raise ResultCorrupt(

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import random
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from threading import get_ident
-from types import CoroutineType
 from typing import Any, TypeVar
 
-from onceward.keys.pace import share
+from onceward.protocol.fork import call_in_forked_child
 from onceward.protocol.requests import Answer
 from onceward.protocol.runtime import Send
 
 from .async_batcher import AsyncBatcher, running_loop
 from .nonce import nonce
 from .pending_request import PendingRequest
-from .shielded import ShieldedCall
 from .threads import POLL_INTERVAL
 
 T = TypeVar("T")
@@ -84,16 +80,10 @@ class AsyncioRuntime:
 
     def __init__(self) -> None:
         self._thread: ThreadPoolExecutor | None = None
-        self._seen: Callable[[], asyncio.AbstractEventLoop | None] | None = None  # a reference to the last loop
         _runtimes.add(self)
 
     def check(self) -> None:
-        seen = self._seen
-        loop: Any = None if seen is None else seen()
-        if loop is not None and loop._thread_id == get_ident():  # noqa: SLF001 (as in AsyncBatcher)
-            return
-        loop = running_loop()
-        self._seen = weakref.ref(loop) if hasattr(loop, "_thread_id") else None
+        running_loop()
 
     monotonic = staticmethod(time.monotonic)
 
@@ -108,8 +98,8 @@ class AsyncioRuntime:
     def gate(self) -> AsyncGate:
         return AsyncGate()
 
-    def batcher(self, send: Send, *, max_in_flight: int = 1, min_batch: int = 1) -> AsyncBatcher:
-        return AsyncBatcher(send, max_in_flight, min_batch)
+    def batcher(self, send: Send, *, max_in_flight: int = 1) -> AsyncBatcher:
+        return AsyncBatcher(send, max_in_flight)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -147,7 +137,7 @@ class AsyncioRuntime:
         asked: Any = work
         if type(asked) is PendingRequest:
             return self._await_request(asked, on_cancel)  # type: ignore[return-value]  # `work` has the same result
-        return ShieldedCall(work, on_cancel) if type(work) is CoroutineType else self._finish(work, on_cancel)
+        return self._finish(work, on_cancel)
 
     async def _await_request(
         self, request: PendingRequest, on_cancel: Callable[[], None] | None
@@ -175,8 +165,8 @@ class AsyncioRuntime:
                 raise
 
     def forget_thread(self) -> None:
-        """Forget the thread after a fork: it does not exist in the child, and the parent's loop does not run."""
-        self._thread = self._seen = None
+        """Forget the thread after a fork: it does not exist in the child."""
+        self._thread = None
 
     def close(self) -> None:
         """Stop the store's thread when it is idle."""
@@ -238,27 +228,8 @@ class AsyncWorkerPool:
             await asyncio.wait(self._tasks)
 
 
-class YieldPoint:
-    """Sleeps briefly now and then in a long computation, so that other threads, like the loop's, can run."""
-
-    __slots__ = ("_due",)
-
-    def __init__(self) -> None:
-        self._due = time.monotonic() + _PAUSE_INTERVAL
-
-    def __call__(self) -> None:
-        if time.monotonic() >= self._due:
-            time.sleep(_PAUSE)
-            self._due = time.monotonic() + _PAUSE_INTERVAL
-
-
-_PAUSE_INTERVAL = 0.001
-_PAUSE = 0.000_05  # not 0: the other thread needs time to wake up
-
-
 def _call_catching(call: Callable[..., T], *arguments: Any) -> tuple[T, None] | tuple[Any, Exception]:
     """Call it and return its error as a value: a future cannot raise StopIteration, and would never be done."""
-    share(YieldPoint())  # only in the context that `to_thread` created for this call
     try:
         return call(*arguments), None
     except Exception as error:  # noqa: BLE001 (raised again by the caller)
@@ -273,4 +244,4 @@ def _forget_threads() -> None:
         runtime.forget_thread()
 
 
-os.register_at_fork(after_in_child=_forget_threads)
+call_in_forked_child(_forget_threads)

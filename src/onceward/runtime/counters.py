@@ -7,7 +7,6 @@ process loses the counts it had not written: those of the last minute, or more i
 from __future__ import annotations
 
 import atexit
-import os
 import threading
 import weakref
 from contextlib import suppress
@@ -15,8 +14,8 @@ from contextlib import suppress
 from onceward.engine.events import Bus, Event
 from onceward.engine.totals import HourlyCounts, Totals
 from onceward.errors import ConfigurationError, OncewardError
-from onceward.protocol.capabilities import KeepsCounters
 from onceward.protocol.counters import HOUR
+from onceward.protocol.fork import call_in_forked_child
 from onceward.protocol.ports import Store
 
 from .bridge import run
@@ -34,7 +33,7 @@ class Counters:
     """Counts for one client and writes the counts. It starts its thread with the first event and joins it on close."""
 
     def __init__(self, store: Store, bus: Bus) -> None:
-        if not isinstance(store, KeepsCounters):
+        if store.counters is None:
             raise ConfigurationError(
                 f"{store.name} cannot keep counters",
                 hint="use memory://, sqlite:///…, postgresql://…, redis://… or firestore://…, or leave counters= out",
@@ -87,10 +86,10 @@ class Counters:
         clone = self._store.clone()
         await clone.open(ThreadRuntime())
         try:
-            if isinstance(clone, KeepsCounters):  # as its original is
-                hour = await clone.save_counts([], timeout=TIMEOUT) // HOUR
+            if clone.counters is not None:  # as in its original
+                hour = await clone.counters.save_counts([], timeout=TIMEOUT) // HOUR
                 counter_rows = self._book.enter(counts, hour)
-                await clone.save_counts(counter_rows, timeout=TIMEOUT)
+                await clone.counters.save_counts(counter_rows, timeout=TIMEOUT)
                 self._book.written()
         finally:
             if clone is not self._store:
@@ -126,6 +125,5 @@ def _close_all() -> None:
         counters.close()
 
 
-if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_forget_parents_counts)
+call_in_forked_child(_forget_parents_counts)
 atexit.register(_close_all)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import math
-import os
 import threading
 import time
 import weakref
@@ -20,6 +19,7 @@ from typing import Protocol
 from onceward.engine.events import Bus, Event
 from onceward.engine.lease import Lease
 from onceward.errors import ConfigurationError
+from onceward.protocol.fork import call_in_forked_child
 from onceward.protocol.policy import RENEWALS_PER_LEASE, SECOND
 from onceward.protocol.ports import Store
 from onceward.protocol.record import Record, RecordState
@@ -353,5 +353,5 @@ def _close_all() -> None:
         heartbeat.close()
 
 
-os.register_at_fork(after_in_child=_forget_parents_leases)
+call_in_forked_child(_forget_parents_leases)
 atexit.register(_close_all)

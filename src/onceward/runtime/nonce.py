@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from itertools import count
 
+from onceward.protocol.fork import call_in_forked_child
+
 _numbers = count()
 
 
@@ -19,4 +21,4 @@ def nonce() -> bytes:
 
 
 _renew()
-os.register_at_fork(after_in_child=_renew)
+call_in_forked_child(_renew)

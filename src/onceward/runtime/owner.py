@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from onceward.protocol.fork import call_in_forked_child
+
 
 class ProcessOwner:
     """Host and process id, updated after a fork."""
@@ -11,11 +13,10 @@ class ProcessOwner:
     def __init__(self) -> None:
         self.name = ""
         self.rename()
-        if hasattr(os, "register_at_fork"):  # Windows has neither fork nor uname
-            os.register_at_fork(after_in_child=self.rename)
+        call_in_forked_child(self.rename)
 
     def rename(self) -> None:
-        host = os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
+        host = os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")  # Windows
         self.name = f"{host}:{os.getpid()}"
 
 

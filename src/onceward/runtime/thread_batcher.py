@@ -13,7 +13,6 @@ thread, or queued again.
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
@@ -22,6 +21,7 @@ from contextlib import suppress
 from itertools import pairwise
 
 from onceward.errors import OncewardError, StoreBroken, StoreUnavailable
+from onceward.protocol.fork import call_in_forked_child
 from onceward.protocol.requests import Answer, AnyRequest
 from onceward.protocol.runtime import Send
 
@@ -240,5 +240,4 @@ def _reset_all() -> None:
         batcher.reset()
 
 
-if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_reset_all)
+call_in_forked_child(_reset_all)

@@ -41,21 +41,20 @@ class ThreadRuntime:
 
     supports_cancellation = False
     shielded_type = None
-    _running: Callable[[], object] | None = None
 
     def check(self) -> None:
         """Raise if an event loop runs in this thread: blocking it would stop every other task on it."""
-        running = self._running
-        if running is None:
-            events = sys.modules.get("asyncio.events")
-            if events is None:  # asyncio is not imported, so no loop runs
-                return
-            running = self._running = events._get_running_loop  # noqa: SLF001 (the public form raises, which costs ten times as much)
-        if running() is not None:
-            raise WrongRuntime(
-                "Once is sync and was called in the thread of a running event loop, which it would block",
-                hint="use AsyncOnce there, or once.aio of this client",
-            )
+        asyncio = sys.modules.get("asyncio")
+        if asyncio is None:  # not imported, so no loop runs
+            return
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        raise WrongRuntime(
+            "Once is sync and was called in the thread of a running event loop, which it would block",
+            hint="use AsyncOnce there, or once.aio of this client",
+        )
 
     monotonic = staticmethod(time.monotonic)
 
@@ -72,7 +71,8 @@ class ThreadRuntime:
     def gate(self) -> ThreadGate:
         return ThreadGate()
 
-    def batcher(self, send: Send, *, max_in_flight: int = 1, min_batch: int = 1) -> ThreadBatcher:  # noqa: ARG002 (more calls at once would only compete)
+    def batcher(self, send: Send, *, max_in_flight: int = 1) -> ThreadBatcher:  # noqa: ARG002 (see below)
+        """Return a batcher. `max_in_flight` has no effect: more calls at once would only compete."""
         return ThreadBatcher(send)
 
     async def sleep(self, seconds: float) -> None:
@@ -98,6 +98,7 @@ class ThreadRuntime:
         work: Awaitable[T],
         on_cancel: Callable[[], None] | None = None,  # noqa: ARG002 (no cancellations)
     ) -> tuple[T, BaseException | None]:
+        """Run the work. Threads are not cancelled, so `on_cancel` is never called."""
         return await work, None
 
 

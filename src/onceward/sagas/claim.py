@@ -41,11 +41,7 @@ class SagaClaim:
             attempt.refuse_inherited()
         record = attempt.record
         renewal = Renewal(attempt.key.id, record.token, record.nonce, attempt.job.policy.lease, note_of(self.journal))
-        cancelled = None
-        if attempt.engine.answer is not None:
-            answer = attempt.engine.answer(renewal)
-        else:
-            answer, cancelled = await attempt.engine.shield(self._renew_until_answered(renewal), attempt.hurry)
+        answer, cancelled = await attempt.engine.shield(self._renew_until_answered(renewal), attempt.hurry)
         if answer.verdict is not Verdict.OK:
             raise LeaseLost("another worker has taken over the saga; nothing was written", key=attempt.key.text)
         attempt.record = answer.record or record

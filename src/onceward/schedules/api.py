@@ -47,7 +47,8 @@ def declare(
     choices: Any = {name: value for name, value in settings.items() if name in SLOT_CHOICES}
     slots = checked_slots(choices)
     others: Any = {name: value for name, value in settings.items() if name not in SLOT_CHOICES}
-    policy = slot_policy(client.policy.with_settings(others), slots, others, declared_window="window" in others)
+    given = client.policy.with_settings(others, also_allowed=SLOT_CHOICES)
+    policy = slot_policy(given, slots, others, declared_window="window" in others)
     if not isinstance(name, str) or not name:
         raise ConfigurationError("a schedule needs a name", hint='such as "nightly report"')
     return Schedule(name, Scope(client._app, f"{SCHEDULE_PREFIX}{name}", client._tenant), policy, slots, table)  # noqa: SLF001 (the client's own classes call this)

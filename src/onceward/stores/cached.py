@@ -3,37 +3,22 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-from msgspec.structs import replace
+from collections.abc import Mapping, Sequence
 
 from onceward.errors import ConfigurationError
 from onceward.protocol import transitions
 from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature
-from onceward.protocol.capabilities import (
-    NO_SIZE_LIMIT,
-    JoinedStore,
-    JoinsTransaction,
-    KeepsCounters,
-    KeepsLatest,
-    LimitsResultSize,
-    ListsLatest,
-    NotifiesChanges,
-    OverlapsCalls,
-)
-from onceward.protocol.counters import CounterRow, StoredCounts
-from onceward.protocol.latest import DedupMark, EntityState, EventDelivery, LatestResult, Retention
+from onceward.protocol.capabilities import DelegatedCapabilities, Lookup
 from onceward.protocol.ports import Clock, Filter, Page, Store
-from onceward.protocol.record import Record, RecordState
-from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Complete, ExpectedRecord, Renewal, Verdict
+from onceward.protocol.record import CompletedRecord, Record, RecordState
+from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, ExpectedRecord, Renewal, Verdict
 from onceward.protocol.runtime import Runtime
 
 from .clock import SteadyClock
 from .mutex import Mutex
 
 
-class CachedStore:
+class CachedStore(DelegatedCapabilities):
     """Answers replays and mismatches from cached COMPLETED records, and forwards every other call to the store.
 
     It applies the same state table, so a cached record gives the same answer as the stored one, only within its window.
@@ -48,8 +33,6 @@ class CachedStore:
     def _wrap(self, store: Store, results: _ResultCache) -> None:
         self.name = f"{store.name} (cached)"
         self.inline = store.inline
-        self.max_result_bytes = store.max_result_bytes if isinstance(store, LimitsResultSize) else NO_SIZE_LIMIT
-        self.batch_splits = store.batch_splits if isinstance(store, OverlapsCalls) else 1
         self._store = store
         self._results = results
 
@@ -86,8 +69,7 @@ class CachedStore:
         self, settlements: Sequence[AnySettlement], *, timeout: float, signed: AuditSignature | None = None
     ) -> list[Answer]:
         generation = self._results.generation
-        full = [replace(one, omit_record=False) if type(one) is Complete else one for one in settlements]
-        answers = await self._store.settle(full, timeout=timeout, signed=signed)
+        answers = await self._store.settle(settlements, timeout=timeout, signed=signed)
         return [self._results.remember(answer, generation) for answer in answers]
 
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
@@ -119,58 +101,16 @@ class CachedStore:
     async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
         return await self._store.audit(wanted, limit=limit, timeout=timeout)
 
-    def watch(self, id: bytes, wake: Callable[[], None]) -> Callable[[], None]:
-        if isinstance(self._store, NotifiesChanges):
-            return self._store.watch(id, wake)
-        return _do_nothing
+    @property
+    def lookup(self) -> Lookup:
+        """Look up in the cache first. Every store with a cache has a lookup."""
+        return self._lookup
 
-    def join(self, connection: Any, runtime: Runtime) -> JoinedStore:
-        if not isinstance(self._store, JoinsTransaction):
-            raise ConfigurationError(f"{self._store.name} cannot join a transaction of the caller")
-        return self._store.join(connection, runtime)
-
-    async def apply_events(
-        self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
-    ) -> list[LatestResult]:
-        return await self._latest_store().apply_events(deliveries, keep, timeout=timeout)
-
-    async def latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
-        return await self._latest_store().latest(ids, timeout=timeout)
-
-    async def expire_latest(self, limit: int, *, timeout: float) -> int:
-        return await self._store.expire_latest(limit, timeout=timeout) if isinstance(self._store, KeepsLatest) else 0
-
-    async def entities(
-        self, scope: str, *, cursor: bytes | None, limit: int, timeout: float
-    ) -> tuple[list[EntityState], bytes | None]:
-        return await self._listing_store().entities(scope, cursor=cursor, limit=limit, timeout=timeout)
-
-    async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[DedupMark | None]:
-        return await self._listing_store().marks(ids, timeout=timeout)
-
-    def _listing_store(self) -> ListsLatest:
-        if not isinstance(self._store, ListsLatest):
-            raise ConfigurationError(f"{self._store.name} cannot list entities and messages")
-        return self._store
-
-    def _latest_store(self) -> KeepsLatest:
-        if not isinstance(self._store, KeepsLatest):
-            raise ConfigurationError(f"{self._store.name} cannot store the latest state of entities")
-        return self._store
-
-    async def save_counts(self, counter_rows: Sequence[CounterRow], *, timeout: float) -> int:
-        return await self._counters_store().save_counts(counter_rows, timeout=timeout)
-
-    async def read_counts(self, since: int, *, timeout: float) -> StoredCounts:
-        return await self._counters_store().read_counts(since, timeout=timeout)
-
-    async def expire_counts(self, limit: int, *, timeout: float) -> int:
-        return await self._store.expire_counts(limit, timeout=timeout) if isinstance(self._store, KeepsCounters) else 0
-
-    def _counters_store(self) -> KeepsCounters:
-        if not isinstance(self._store, KeepsCounters):
-            raise ConfigurationError(f"{self._store.name} cannot store counters")
-        return self._store
+    def _lookup(self, id: bytes, fingerprint: bytes, /) -> CompletedRecord | None:
+        cached = self._results.replay(id, fingerprint)
+        if cached is not None or self._store.lookup is None:
+            return cached
+        return self._store.lookup(id, fingerprint)
 
 
 class _ResultCache:
@@ -189,6 +129,10 @@ class _ResultCache:
 
     def lookup(self, request: ClaimRequest) -> Answer | None:
         return self._mutex.run(self._lookup, request)
+
+    def replay(self, id: bytes, fingerprint: bytes) -> Record | None:
+        """Return the record if a claim would replay it without writing anything."""
+        return self._mutex.run(self._replay, id, fingerprint)
 
     def remember(self, answer: Answer, generation: int) -> Answer:
         record = answer.record
@@ -211,6 +155,13 @@ class _ResultCache:
         del self._records[request.id]
         return None
 
+    def _replay(self, id: bytes, fingerprint: bytes) -> Record | None:
+        record = self._records.get(id)
+        if record is None or not transitions.replays(record, fingerprint, self._clock.now() + self._offset):
+            return None
+        self._records.move_to_end(id)
+        return record
+
     def _remember(self, record: Record, now: int, generation: int) -> None:
         if generation == self.generation:
             self._offset = now - self._clock.now()
@@ -223,6 +174,3 @@ class _ResultCache:
         self.generation += 1
         for id in ids:
             self._records.pop(id, None)
-
-
-def _do_nothing() -> None: ...

@@ -7,9 +7,6 @@ from collections.abc import Sequence
 from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Renewal
 from onceward.protocol.runtime import Answers, Batcher, Runtime
 
-MIN_BATCH = 16
-"""The number of waiting requests that justifies another call while one is in flight. Fewer requests wait for it."""
-
 
 class GroupCommit:
     """Sends claims, renewals and settlements through `send`. Single requests are batched; a batch is sent as it is.
@@ -31,7 +28,7 @@ class GroupCommit:
         """
         if self._batcher is None or self._batcher_runtime is not runtime:
             self._batcher, self._batcher_runtime = (
-                runtime.batcher(self.send, max_in_flight=max_in_flight, min_batch=MIN_BATCH),
+                runtime.batcher(self.send, max_in_flight=max_in_flight),
                 runtime,
             )
 

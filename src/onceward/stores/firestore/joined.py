@@ -141,7 +141,7 @@ class FirestoreJoined:
             self._add(place, changes, exists=there is not None, dropped=dropped)
         return decisions.answers
 
-    async def latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
+    async def read_latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
         deadline = time.monotonic() + timeout
         collection = self._states.states_in
         places = [(collection, hash_name(id)) for id in ids]

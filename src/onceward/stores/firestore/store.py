@@ -15,7 +15,16 @@ from typing import Any, NamedTuple, TypeVar
 from onceward.errors import StoreUnavailable
 from onceward.protocol import transitions
 from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature
-from onceward.protocol.capabilities import HealthFinding
+from onceward.protocol.capabilities import (
+    Capabilities,
+    Counters,
+    Health,
+    HealthFinding,
+    LatestStates,
+    Notifications,
+    Sorting,
+    Transactions,
+)
 from onceward.protocol.counters import CounterRow, StoredCounts
 from onceward.protocol.latest import DedupMark, EntityState, EventDelivery, LatestResult, Retention
 from onceward.protocol.ports import Clock, Filter, Page, SortOrder
@@ -56,7 +65,7 @@ class OpenState(NamedTuple):
     counts: FirestoreCounters
 
 
-class FirestoreStore(Watchers):
+class FirestoreStore(Watchers, Capabilities):
     """Stores records in a collection: `where` is a URL, or your own `Client` or `AsyncClient` with `collection`.
 
     `layout` names the document fields. `marks` and `states` name the collections of processed events and of entity
@@ -64,7 +73,6 @@ class FirestoreStore(Watchers):
     """
 
     inline = False
-    max_result_bytes = MAX_VALUE_BYTES
 
     def __init__(
         self,
@@ -128,6 +136,36 @@ class FirestoreStore(Watchers):
         if previous is not None:
             await previous.transport.close()
 
+    # ── capabilities ──
+
+    @property
+    def notifications(self) -> Notifications:
+        return self
+
+    @property
+    def sorting(self) -> Sorting:
+        return self
+
+    @property
+    def latest(self) -> LatestStates:
+        return self
+
+    @property
+    def counters(self) -> Counters:
+        return self
+
+    @property
+    def transactions(self) -> Transactions:
+        return self
+
+    @property
+    def health(self) -> Health:
+        return self
+
+    @property
+    def max_result_bytes(self) -> int:
+        return MAX_VALUE_BYTES
+
     # ── the verbs ───────────────────────────────────────────────────────────────────────────────────────────────
 
     async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
@@ -190,7 +228,7 @@ class FirestoreStore(Watchers):
     ) -> list[LatestResult]:
         return await self._translated(self._opened().latest.apply(deliveries, keep, _deadline(timeout)))
 
-    async def latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
+    async def read_latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
         return await self._translated(self._opened().latest.read(ids, _deadline(timeout)))
 
     async def expire_latest(self, limit: int, *, timeout: float) -> int:
@@ -224,6 +262,9 @@ class FirestoreStore(Watchers):
         """Return the store inside the caller's `Transaction` or `AsyncTransaction` on the same database."""
         opened = self._opened()
         return FirestoreJoined(connection, runtime, self._records, opened.latest.states, self._now)
+
+    async def open_for_inspection(self, runtime: Runtime) -> None:
+        await self.open(runtime)
 
     async def examine(self, *, timeout: float) -> list[HealthFinding]:
         """Return the findings for `onceward doctor`."""

@@ -5,7 +5,6 @@ The client does not retry here: Onceward decides whether a call with a lost repl
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from typing import Any, Final, Protocol
@@ -14,6 +13,7 @@ from google.api_core import exceptions
 from google.auth import exceptions as auth
 
 from onceward.errors import StoreNotSetUp, StoreUnavailable
+from onceward.protocol.fork import call_in_forked_child
 
 from .address import FirestoreAddress
 from .errors import FirestoreError
@@ -156,5 +156,4 @@ _abandoned: list[object] = []
 """Channels of the parent: the child must not even free them."""
 
 
-if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_reset_all)
+call_in_forked_child(_reset_all)

@@ -47,7 +47,7 @@ class MemoryLatest:
     ) -> list[LatestResult]:
         return self._mutex.run(self._apply_events, deliveries, keep)
 
-    async def latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
+    async def read_latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
         return self._mutex.run(self._latest, ids, self._clock.now())
 
     async def expire_latest(self, limit: int, *, timeout: float) -> int:

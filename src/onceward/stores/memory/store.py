@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import os
 import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +11,8 @@ from functools import partial
 from onceward.errors import ConfigurationError
 from onceward.protocol import transitions
 from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature, audit_entries, purge_entry
-from onceward.protocol.cells import acquire_new_cycle, complete_record
+from onceward.protocol.capabilities import Capabilities, Counters, LatestStates, Lookup, Notifications, Sorting
+from onceward.protocol.fork import call_in_forked_child
 from onceward.protocol.ports import SORT_KEYS, Clock, Filter, Page, SortOrder
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import (
@@ -20,7 +20,6 @@ from onceward.protocol.requests import (
     AnyRequest,
     AnySettlement,
     ClaimRequest,
-    Complete,
     ExpectedRecord,
     Renewal,
     Verdict,
@@ -37,12 +36,11 @@ from .latest import MemoryLatest
 from .records import MemoryRecords
 
 VERBS, CLAIM, SETTLE = transitions.VERBS, transitions.claim, transitions.settle
-PENDING = RecordState.PENDING
 replays = transitions.replays
 Change = Callable[[Record | None, int], tuple[Record | None, Verdict]]
 
 
-class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
+class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers, Capabilities):
     """Keeps records in a dict: O(1) per call at any size (O(log n) for expiry). `max_records` bounds it.
 
     A full store raises StoreFull and claims nothing: only records that no longer protect their key are evicted.
@@ -53,13 +51,6 @@ class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
     """
 
     inline = True
-
-    def __init_subclass__(cls) -> None:
-        """Disable `answer` in a subclass that overrides `claim`, `renew` or `settle`, or it would bypass them."""
-        super().__init_subclass__()
-        changed = any(getattr(cls, verb) is not getattr(MemoryStore, verb) for verb in ("claim", "renew", "settle"))
-        if changed and cls.answer is MemoryStore.answer:
-            setattr(cls, "answer", None)  # noqa: B010 (None marks a missing method; mypy rejects the assignment)
 
     def __init__(self, *, max_records: int | None = None, clock: Clock | None = None) -> None:
         super().__init__()
@@ -83,42 +74,38 @@ class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
 
     async def close(self) -> None: ...
 
-    def lookup(self, id: bytes, fingerprint: bytes) -> Record | None:
+    # ── capabilities ──
+
+    @property
+    def lookup(self) -> Lookup:
+        return self.lookup_completed
+
+    @property
+    def notifications(self) -> Notifications:
+        return self
+
+    @property
+    def sorting(self) -> Sorting:
+        return self
+
+    @property
+    def latest(self) -> LatestStates:
+        return self
+
+    @property
+    def counters(self) -> Counters:
+        return self
+
+    # ── the verbs ──
+
+    def lookup_completed(self, id: bytes, fingerprint: bytes, /) -> Record | None:
         record = self._records.get(id)
         if record is not None and replays(record, fingerprint, self._now()):
             return record
         return None
 
     def _answer(self, request: AnyRequest) -> Answer:
-        """Answer one request. Fast paths: a new key, and completing a claim whose record is unchanged."""
-        clock = self._now
-        if type(request) is ClaimRequest:
-            id = request.id
-            before, now = self._records.get(id), clock()
-            if self._new_expiries or self._expiry_heap or self._token_floor:
-                now = self._sweep_on_claim(now)
-            if before is None and self._max is None:  # it has no expiry yet, so there is no heap entry to add
-                record, verdict = acquire_new_cycle(None, request, now)
-                if self._records.setdefault(id, record) is record:
-                    return Answer(verdict, record, now)
-        elif type(request) is Complete and request.of is not None:
-            granted = request.of
-            is_owner = request.nonce is granted.nonce and request.token is granted.token and request.id is granted.id
-            if is_owner and granted.state is PENDING and not granted.released:
-                now = clock()
-                record, verdict = complete_record(granted, request, now)
-                if record.valid_until is not None:
-                    self._new_expiries.append((record.valid_until, record.id))  # as `_compare_and_set` does
-                if self._swap(granted, record):  # the same object that was granted: every condition of the table holds
-                    if self._waiting:
-                        self.wake((record.id,))
-                    return Answer(verdict, record, now)
-        return self._apply_table(request)
-
-    answer = _answer
-
-    def _apply_table(self, request: AnyRequest) -> Answer:
-        """Apply the state table."""
+        """Apply the state table to one record."""
         verb, id = VERBS[type(request)], request.id
         while True:
             # The record before the time: if the record is unchanged below, it was stored at `now`.
@@ -154,7 +141,7 @@ class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
         get = self._records.get
         while True:
-            found, now = list(map(get, ids)), self._now()  # in this order: see `_apply_table`
+            found, now = list(map(get, ids)), self._now()  # in this order: see `_answer`
             if all(get(id) is record for id, record in zip(ids, found, strict=True)):
                 break
         return [Answer(Verdict.ABSENT if record is None else Verdict.OK, record, now) for record in found]
@@ -207,7 +194,7 @@ class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
     def _step(self, id: bytes, change: Change) -> tuple[Record | None, Answer]:
         """Apply the change. Return the record as it was before, and the answer."""
         while True:
-            before, now = self._records.get(id), self._clock.now()  # in this order: see `_apply_table`
+            before, now = self._records.get(id), self._clock.now()  # in this order: see `_answer`
             record, verdict = change(before, now)
             if record is None or record is before:
                 unchanged = self._records.get(id) is before
@@ -272,8 +259,7 @@ def _disable_in_child() -> None:
         store.after_fork_in_child()
 
 
-if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_disable_in_child)
+call_in_forked_child(_disable_in_child)
 
 
 def _matches(record: Record, wanted: Filter) -> bool:

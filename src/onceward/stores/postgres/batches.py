@@ -36,13 +36,9 @@ def group_by_kind(
 
 
 def is_simple(request: Complete) -> bool:
-    """Return whether one statement can complete it: only the owner is checked, or the owner has passed the record."""
+    """Return whether one statement can complete it."""
     lasting = request.validity.lasting
-    return (
-        not request.note
-        and (lasting is None or lasting < MAX_DURATION)
-        and (request.omit_record or request.of is not None)
-    )
+    return not request.note and (lasting is None or lasting < MAX_DURATION)
 
 
 def claim_values(
@@ -69,14 +65,7 @@ def claim_values(
 
 
 def complete_values(completions: Sequence[Complete], now: int | None) -> list[Any]:
-    ids, tokens, nonces, results, digests, stored, validities, _, of, omit_record = zip(
-        *map(astuple, completions), strict=True
-    )
-    expected_updates = (
-        None
-        if all(omit_record)
-        else [None if brief else one.updated_at for one, brief in zip(of, omit_record, strict=True)]
-    )
+    ids, tokens, nonces, results, digests, stored, validities, _ = zip(*map(astuple, completions), strict=True)
     return [
         now,
         ids,
@@ -88,8 +77,6 @@ def complete_values(completions: Sequence[Complete], now: int | None) -> list[An
         [one.lasting for one in validities],
         [one.until for one in validities],
         [one.slide for one in validities],
-        expected_updates,
-        None if expected_updates is None else [None if one is None else json_text(one.note) for one in of],
     ]
 
 

@@ -251,7 +251,7 @@ class PostgresJoined:
         await channel.rows(deadline, SET_LOCK_TIMEOUT, previous_timeout)
         return batch.answers if batch.all_written(replies) else None
 
-    async def latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
+    async def read_latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
         deadline = time.monotonic() + timeout
         await self._translating(self._require_same(deadline))
         statement = self._table.statements.latest

@@ -204,7 +204,7 @@ class PostgresLatest:
         )
         return answers
 
-    async def latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
+    async def read_latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
         found: list[EntityState | None] = await self._run_until(time.monotonic() + timeout, _read_states, ids)
         return found
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 import weakref
@@ -11,6 +10,7 @@ from collections import deque
 from contextlib import suppress
 
 from onceward.errors import StoreNotSetUp, StoreUnavailable
+from onceward.protocol.fork import call_in_forked_child
 from onceward.protocol.runtime import Gate, Runtime
 
 from .connection import OK, PostgresConnection
@@ -216,5 +216,4 @@ def _reset_all_after_fork() -> None:
         pool.reset_after_fork()
 
 
-if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_reset_all_after_fork)
+call_in_forked_child(_reset_all_after_fork)

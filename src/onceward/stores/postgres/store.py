@@ -8,7 +8,6 @@ that another call would need, and prepares no statements if it detects a pooler.
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -18,7 +17,20 @@ from typing import Any, TypeVar
 
 from onceward.errors import ConfigurationError, StoreError, StoreUnavailable
 from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature
-from onceward.protocol.capabilities import HealthFinding, Schema
+from onceward.protocol.capabilities import (
+    Capabilities,
+    Commits,
+    Counters,
+    Health,
+    HealthFinding,
+    LatestStates,
+    Migrations,
+    Notifications,
+    Schema,
+    Sorting,
+    Transactions,
+)
+from onceward.protocol.fork import call_in_forked_child
 from onceward.protocol.ports import Clock, Filter, Page, SortOrder
 from onceward.protocol.record import RecordState
 from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, ExpectedRecord, Renewal, Verdict
@@ -48,7 +60,7 @@ STATUS_POLL = 0.02  # seconds between two queries for the status of an open tran
 RETRY_DELAY = 0.005  # seconds before a retryable error is retried
 
 
-class PostgresStore(PostgresLatest, PostgresCounters, GroupCommit, Watchers):
+class PostgresStore(PostgresLatest, PostgresCounters, GroupCommit, Watchers, Capabilities):
     """A PostgreSQL database. `clock` replaces the server's clock, for tests."""
 
     inline = False
@@ -106,6 +118,40 @@ class PostgresStore(PostgresLatest, PostgresCounters, GroupCommit, Watchers):
         self._pool.close()
         if self._listener is not None and runtime is not None:
             await runtime.offload(self._listener.stop)
+
+    # ── capabilities ──
+
+    @property
+    def notifications(self) -> Notifications:
+        return self
+
+    @property
+    def sorting(self) -> Sorting:
+        return self
+
+    @property
+    def latest(self) -> LatestStates:
+        return self
+
+    @property
+    def counters(self) -> Counters:
+        return self
+
+    @property
+    def migrations(self) -> Migrations:
+        return self
+
+    @property
+    def transactions(self) -> Transactions:
+        return self
+
+    @property
+    def commits(self) -> Commits:
+        return self
+
+    @property
+    def health(self) -> Health:
+        return self
 
     # ── waking waiting callers ──────────────────────────────────────────────────────────────────────────────────
 
@@ -208,6 +254,9 @@ class PostgresStore(PostgresLatest, PostgresCounters, GroupCommit, Watchers):
     async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
         return await self._run(timeout, maintenance.audit, wanted, limit)
 
+    async def open_for_inspection(self, runtime: Runtime) -> None:
+        await self.open(runtime)
+
     async def examine(self, *, timeout: float) -> list[HealthFinding]:
         return await self._run(timeout, maintenance.examine)
 
@@ -307,8 +356,7 @@ def _reset_all_after_fork() -> None:
         store.reset_after_fork()
 
 
-if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_reset_all_after_fork)
+call_in_forked_child(_reset_all_after_fork)
 
 
 def _with_settings(settings: PostgresSettings, clock: Clock | None) -> PostgresStore:

@@ -168,13 +168,12 @@ class PostgresTable:
     async def _complete_one(
         self, connection: PostgresConnection, request: Complete, now: int | None, deadline: float
     ) -> Answer | None:
-        validity, of = request.validity, None if request.omit_record else request.of
+        validity = request.validity
         rows = await connection.rows(
             deadline, self.statements.complete_one, now, request.id, request.token, request.nonce, request.result,
             request.digest, request.stored, validity.lasting, validity.until, validity.slide,
-            None if of is None else of.updated_at, None if of is None else json_text(of.note),
         )  # fmt: skip
-        return _completed_answer(request, rows[0][0]) if rows else None
+        return Answer(OK, None, rows[0][0]) if rows else None
 
     # ── one statement per kind ──────────────────────────────────────────────────────────────────────────────────
 
@@ -265,14 +264,6 @@ async def _no_answer() -> None:
     """Return None: there is no such statement for this request."""
 
 
-def _completed_answer(request: Complete, now: int) -> Answer:
-    """Return the answer: the record was as the owner passed it, so the state table computes what was written."""
-    if request.omit_record:
-        return Answer(OK, None, now)
-    record, verdict = transitions.settle(request.of, request, now)
-    return Answer(verdict, record, now)
-
-
 def _read_claims(claims: Sequence[ClaimRequest], rows: Rows, answers: Answers, snapshots: Snapshots) -> int:
     """Read the rows of `claim`. Return how many claims an existing record answered without a change."""
     hits = 0
@@ -306,7 +297,7 @@ def _read_completions(completions: Sequence[Complete], rows: Rows, answers: Answ
     done = Answer(OK, None, now)
     for request in completions:
         if request.id not in returned:
-            answers[request.id] = done if request.omit_record else _completed_answer(request, now)
+            answers[request.id] = done
 
 
 def _read_renewals(rows: Rows, answers: Answers, snapshots: Snapshots) -> None:

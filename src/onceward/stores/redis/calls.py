@@ -79,12 +79,13 @@ class RedisCalls(GroupCommit, Watchers):
     async def run_on_index(
         self, name: str, arguments: Sequence[bytes], timeout: float, *, retryable: bool = True
     ) -> Any:
-        """Run a script that needs only the keys of the index and the audit trail."""
+        """Run a script that needs only the keys of the index and the audit trail. `retryable` is as in `run`."""
         return await self.run(name, self._index_keys, (self._time(), *arguments), timeout, retryable=retryable)
 
     async def run(
         self, name: str, keys: Sequence[bytes], arguments: Sequence[bytes], timeout: float, *, retryable: bool = True
     ) -> Any:
+        """Run a script. With `retryable`, it is sent again if the server had closed an idle connection."""
         return await self._call(script(name), keys, arguments, timeout, retryable=retryable)
 
     async def _send_one(self, one: AnyRequest, timeout: float) -> list[Answer]:

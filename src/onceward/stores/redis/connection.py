@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import os
 import threading
 import time
 import weakref
@@ -20,6 +19,7 @@ import redis
 import redis.connection
 
 from onceward.errors import StoreUnavailable
+from onceward.protocol.fork import call_in_forked_child
 
 from . import errors as faults
 from .address import RedisAddress
@@ -199,5 +199,4 @@ def _after_fork_in_child() -> None:
         handler.after_fork_in_child()
 
 
-if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+call_in_forked_child(_after_fork_in_child)

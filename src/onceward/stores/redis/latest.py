@@ -61,7 +61,7 @@ class RedisLatest(RedisCalls):
             answers.update(zip(places, ruled, strict=True))
         return [answers[place] for place in range(len(deliveries))]
 
-    async def latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
+    async def read_latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
         deadline = time.monotonic() + timeout
         found: list[EntityState | None] = []
         for start in range(0, len(ids), MAX_BATCH):

@@ -38,7 +38,7 @@ class RedisLatestListing(RedisLatest):
         following, keys = await self._scan_keys(at, limit, timeout)
         ids = sorted({key[len(self._state) :] for key in keys})
         begin = int(skip)
-        found = await self.latest(ids[begin : begin + limit], timeout=deadline - time.monotonic())
+        found = await self.read_latest(ids[begin : begin + limit], timeout=deadline - time.monotonic())
         present = [one for one in found if one is not None and one.value is not None and one.scope == scope]
         if begin + limit < len(ids):
             return present, b"%b %d" % (at, begin + limit)

@@ -10,7 +10,6 @@ from typing import Any, Final
 import msgspec
 
 from onceward.errors import StoreBroken
-from onceward.protocol.cells import complete_record
 from onceward.protocol.record import READER, AfterCrash, Record, RecordState
 from onceward.protocol.requests import (
     Answer,
@@ -160,24 +159,24 @@ def _renew(one: Renewal) -> bytes:
 
 def _complete(one: Complete) -> bytes:
     """Encode like `_request`, but faster: every execution needs one."""
-    nonce, digest, result, token, of = one.nonce, one.digest, one.result, one.token, one.of
+    nonce, digest, result, token = one.nonce, one.digest, one.result, one.token
     note = encode_mapping(one.note) if one.note else b""
     if not 0 <= token <= MAX_EXACT:
         token = 0  # no claim has this token
     before, after = _complete_head(
-        (one.validity, one.stored, result is None, of is not None and of.nonce == nonce),
+        (one.validity, one.stored, result is None),
         (len(nonce), len(digest), len(note), 0 if result is None else len(result)),
     )
     return b"".join((before, pack_token(token), after, nonce, digest, note, result or b""))
 
 
 @lru_cache(4096)
-def _complete_head(common: tuple[Validity, bool, bool, bool], sizes: tuple[int, int, int, int]) -> tuple[bytes, bytes]:
+def _complete_head(common: tuple[Validity, bool, bool], sizes: tuple[int, int, int, int]) -> tuple[bytes, bytes]:
     """Return what completions of one function share if their results have the same size: all but the token."""
-    validity, stored, is_none, is_owned = common
+    validity, stored, is_none = common
     window, value, slide = _window(validity)
     flags = STORED * stored + RESULT * (not is_none)
-    if is_owned and (not window or 0 < value < MAX_CERTAIN):
+    if not window or 0 < value < MAX_CERTAIN:
         flags += HELD
     head = COMPLETE_HEAD.pack(COMPLETE, flags, window, 0, value, slide, *sizes)
     return head[:5], head[5 + TIME.size :]
@@ -344,7 +343,7 @@ def decode_answer(one: Any, data: bytes) -> Answer | None:
     if form == b"A":
         return Answer(ACQUIRED, granted_record(one, TIME.unpack_from(data, at)[0], now), now)
     if form == b"D":
-        return Answer(OK, None if one.omit_record else complete_record(one.of, one, now)[0], now)
+        return Answer(OK, None, now)
     if form == b"C":
         return Answer(VERDICTS[verdict], decode_record(one.id, data, at, one.result), now)
     return Answer(VERDICTS[verdict], decode_record(one.id, data, at), now) if form == b"R" else None
@@ -363,7 +362,7 @@ def decode_answers(ids: Sequence[bytes], requests: Sequence[Any], data: bytes) -
             at += GRANTED_SIZE
             continue
         if kind == DONE:
-            add(done if one.omit_record else Answer(OK, complete_record(one.of, one, now)[0], now))
+            add(done)
             at += ITEM_SIZE
             continue
         verdict, form, size = ITEM.unpack_from(data, at)

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from onceward.errors import ConfigurationError, StoreUnavailable
 from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature
-from onceward.protocol.capabilities import HealthFinding
+from onceward.protocol.capabilities import (
+    Capabilities,
+    Counters,
+    Health,
+    HealthFinding,
+    LatestStates,
+    Notifications,
+    Sorting,
+)
 from onceward.protocol.ports import Clock, Filter, Page, SortOrder
 from onceward.protocol.record import RecordState
 from onceward.protocol.requests import Answer, AnySettlement, ExpectedRecord
@@ -38,7 +46,7 @@ MAX_IN_FLIGHT = 3
 OPEN_TIMEOUT = 10.0  # seconds
 
 
-class RedisStore(RedisLatestListing, RedisCounters):
+class RedisStore(RedisLatestListing, RedisCounters, Capabilities):
     """Stores records on one server: `where` is a URL, or your own `redis.Redis` or `redis.asyncio.Redis`.
 
     Opening the store raises if the server evicts keys or keeps nothing through a restart. `unsafe_eviction=True` and
@@ -46,7 +54,6 @@ class RedisStore(RedisLatestListing, RedisCounters):
     """
 
     inline = False
-    batch_splits = 2
 
     def __init__(
         self,
@@ -84,6 +91,32 @@ class RedisStore(RedisLatestListing, RedisCounters):
 
     def _settings(self) -> tuple[RedisAddress, str, bool, bool, Clock | None]:
         return self._address, self._prefix, self._unsafe_eviction, self._unsafe_persistence, self.clock
+
+    # ── capabilities ──
+
+    @property
+    def notifications(self) -> Notifications:
+        return self
+
+    @property
+    def sorting(self) -> Sorting:
+        return self
+
+    @property
+    def latest(self) -> LatestStates:
+        return self
+
+    @property
+    def counters(self) -> Counters:
+        return self
+
+    @property
+    def health(self) -> Health:
+        return self
+
+    @property
+    def batch_splits(self) -> int:
+        return 2
 
     async def open(self, runtime: Runtime) -> None:
         await self._connect(runtime)

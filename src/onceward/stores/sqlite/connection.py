@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from onceward.errors import Reentrant, StoreBroken, StoreUnavailable
+from onceward.protocol.fork import call_around_fork
 
 from . import errors as sqlite_errors
 from . import schema
@@ -332,5 +333,4 @@ def _after_fork_in_child() -> None:
         connection.after_fork_in_child()
 
 
-if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+call_around_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

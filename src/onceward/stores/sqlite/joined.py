@@ -160,7 +160,7 @@ class SQLiteJoined:
             raise
         return decisions.answers
 
-    async def latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:  # noqa: ARG002 (reads without waiting)
+    async def read_latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:  # noqa: ARG002 (reads without waiting)
         with _plain_cursor(self._connection) as cursor:
             return latest_rows.read_states(cursor, ids, self._clock.now())
 

@@ -105,7 +105,7 @@ class SQLiteLatest:
         )
         return answers
 
-    async def latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
+    async def read_latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
         found: list[EntityState | None] = await self._run_within(TimeLimit.of(timeout), self._latest, ids)
         return found
 

@@ -16,7 +16,17 @@ from typing import Any, TypeVar
 from onceward.errors import ConfigurationError
 from onceward.protocol import transitions
 from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature, purge_entry
-from onceward.protocol.capabilities import Schema
+from onceward.protocol.capabilities import (
+    Capabilities,
+    Counters,
+    LatestStates,
+    Lookup,
+    Migrations,
+    Notifications,
+    Schema,
+    Sorting,
+    Transactions,
+)
 from onceward.protocol.ports import Clock, Filter, Page, SortOrder
 from onceward.protocol.record import CompletedRecord, Record, RecordState
 from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, ExpectedRecord, Renewal, Verdict
@@ -51,7 +61,7 @@ from .url import absolute, checked_synchronous, name_of
 T = TypeVar("T")
 
 
-class SQLiteStore(SQLiteLatest, SQLiteCounters, GroupCommit, Watchers):
+class SQLiteStore(SQLiteLatest, SQLiteCounters, GroupCommit, Watchers, Capabilities):
     """A SQLite file in WAL mode. With `synchronous="FULL"`, acknowledged writes survive a power cut.
 
     `":memory:"` is one shared connection for one process. It cannot join transactions.
@@ -107,9 +117,40 @@ class SQLiteStore(SQLiteLatest, SQLiteCounters, GroupCommit, Watchers):
         if runtime is not None:
             await runtime.offload(self._connection.close)
 
+    # ── capabilities ──
+
+    @property
+    def lookup(self) -> Lookup:
+        return self.lookup_completed
+
+    @property
+    def notifications(self) -> Notifications:
+        return self
+
+    @property
+    def sorting(self) -> Sorting:
+        return self
+
+    @property
+    def latest(self) -> LatestStates:
+        return self
+
+    @property
+    def counters(self) -> Counters:
+        return self
+
+    @property
+    def migrations(self) -> Migrations:
+        return self
+
+    @property
+    def transactions(self) -> Transactions | None:
+        """None in memory: the connection is private, so no caller can share a transaction with it."""
+        return None if self.inline else self
+
     # ── the verbs ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def lookup(self, id: bytes, fingerprint: bytes) -> CompletedRecord | None:
+    def lookup_completed(self, id: bytes, fingerprint: bytes, /) -> CompletedRecord | None:
         row = self._connection.try_fetch(SELECT_COMPLETED, id)
         if not row:
             if row is not None:
@@ -195,10 +236,6 @@ class SQLiteStore(SQLiteLatest, SQLiteCounters, GroupCommit, Watchers):
 
     def join(self, connection: Any, runtime: Runtime) -> SQLiteJoined:
         """Return the store inside the caller's transaction, on the caller's connection to the same file."""
-        if self.inline:
-            raise ConfigurationError(
-                f"{self.name} is a private connection, so it cannot join a transaction", hint="use a file"
-            )
         driver = driver_connection(connection, runtime)
         check_connection(driver, self._connection.file, self.name)
         block = transaction_block(connection)

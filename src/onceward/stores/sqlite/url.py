@@ -11,6 +11,7 @@ from onceward.errors import ConfigurationError
 from .connection import MEMORY
 
 SCHEME = "sqlite://"
+SETTINGS = ("synchronous",)
 SYNCHRONOUS = ("FULL", "NORMAL", "EXTRA")
 EXAMPLES = "write sqlite:///relative.db, sqlite:////absolute/path.db or sqlite://:memory:"
 
@@ -48,7 +49,7 @@ def _settings(url: str, query: str) -> dict[str, str]:
             f"{url!r} has settings that cannot be parsed", hint="write ?synchronous=NORMAL"
         ) from error
     settings = dict(pairs)
-    unknown = sorted(settings.keys() - {"synchronous"})
+    unknown = sorted(settings.keys() - set(SETTINGS))
     if unknown or len(pairs) > len(settings):
         what = f"unknown settings: {', '.join(unknown)}" if unknown else "a setting twice"
         raise ConfigurationError(

@@ -26,7 +26,6 @@ from .factory import StoreFactory, check
 from .fencing import FencingChecks
 from .harness import Caller, Harness
 from .histories import HistoryChecks
-from .inline import InlineChecks
 from .latest import LatestChecks
 from .latest_histories import LatestHistoryChecks
 from .latest_listing import LatestListingChecks
@@ -51,7 +50,6 @@ class StoreConformance(
     FencingChecks,
     ReplyChecks,
     LookupChecks,
-    InlineChecks,
     ValueChecks,
     WindowChecks,
     PurgeChecks,

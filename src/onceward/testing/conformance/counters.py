@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 from unittest import SkipTest
 
-from onceward.protocol.capabilities import KeepsCounters
+from onceward.protocol.capabilities import Counters
 from onceward.protocol.counters import COUNTS_RETENTION, HOUR, CounterRow, Counts, StoredCounts, add_up
 
 from .factory import StoreFactory, check
@@ -19,7 +19,7 @@ SCOPE = "shop/charge"
 class CountingProcess:
     """Simulates a process that writes counters, with its own store."""
 
-    def __init__(self, store: KeepsCounters, process: bytes = ONE) -> None:
+    def __init__(self, store: Counters, process: bytes = ONE) -> None:
         self.store = store
         self.process = process
 
@@ -42,10 +42,10 @@ class CountingProcess:
         return add_up(await self.read_counts(since), since).total(name)
 
 
-def counter_store(caller: Caller) -> KeepsCounters:
-    if not isinstance(caller.store, KeepsCounters):
+def counter_store(caller: Caller) -> Counters:
+    if caller.store.counters is None:
         raise SkipTest("this store does not store counters")
-    return caller.store
+    return caller.store.counters
 
 
 async def counting_process(harness: Harness, process: bytes = ONE) -> CountingProcess:
@@ -57,7 +57,7 @@ def seen(counted: StoredCounts) -> list[tuple[Any, ...]]:
 
 
 class CounterChecks(StoreFactory):
-    """For stores with the capability `KeepsCounters`; skipped for others."""
+    """For stores with `counters`; skipped for others."""
 
     @check()
     async def test_counters_are_read_as_they_were_written(self, harness: Harness) -> None:

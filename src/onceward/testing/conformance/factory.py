@@ -82,7 +82,10 @@ def check(
     fault: tuple[str, ...] = (),
     needs: tuple[str, ...] = (),
 ) -> Callable[[Callable[[F, Harness], Coroutine[Any, Any, None]]], Callable[[F, str, Path], None]]:
-    """Turn the body of a check into a test. `needs` names class attributes of the factory that must be true."""
+    """Turn the body of a check into a test. `needs` names class attributes of the factory that must be true.
+
+    `mission`, `rival` and `fault` become the pytest marks of these names.
+    """
 
     def decorate(body: Callable[[F, Harness], Coroutine[Any, Any, None]]) -> Callable[[F, str, Path], None]:
         def test(self: F, mode: str, tmp_path: Path) -> None:

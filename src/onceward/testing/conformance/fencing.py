@@ -58,12 +58,11 @@ class FencingChecks(StoreFactory):
         expect(await caller.complete(held), Verdict.OK)
 
     @check(rival=(1,), fault=("F36",))
-    async def test_completions_with_omit_record_follow_the_same_rules(self, harness: Harness) -> None:
-        """With `omit_record`, the answer may lack the record. Ownership and the verdict are checked as usual."""
+    async def test_a_completion_needs_the_owner_and_the_same_result(self, harness: Harness) -> None:
         caller = await harness.caller()
 
         async def verdict(held: Record, result: bytes) -> Verdict:
-            return (await caller.complete(held, result, omit_record=True)).verdict
+            return (await caller.complete(held, result)).verdict
 
         held = await caller.acquire()
         for nearly in (

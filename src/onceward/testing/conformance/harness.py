@@ -121,9 +121,16 @@ class Caller:
         return answer
 
     async def complete(self, held: Record, result: bytes | None = b"done", **more: Any) -> Answer:
+        """Complete the claim. If that succeeds, the answer contains the stored record: the store may leave it out."""
         digest = hashlib.sha256(b"none" if result is None else b"some" + result).digest()
         more = {"digest": digest, **more}
-        return await self.settle(Complete(held.id, held.token, held.nonce, result=result, of=held, **more))
+        answer = await self.settle(Complete(held.id, held.token, held.nonce, result=result, **more))
+        if answer.verdict is not Verdict.OK:
+            return answer
+        [stored] = await self.store.read([held.id], timeout=TIMEOUT)
+        if answer.record is not None:
+            assert_same(answer.record, stored.record, "the record in the answer to a completion")
+        return Answer(answer.verdict, stored.record, answer.now)
 
     async def fail(self, held: Record, **more: Any) -> Answer:
         return await self.settle(Fail(held.id, held.token, held.nonce, **more))
@@ -210,7 +217,7 @@ class Harness:
         return await self.runtime_kind.run_concurrently(jobs)
 
     async def elapse(self, duration: int = SHORT_LEASE) -> None:
-        """Let time pass: advance the fake clock, or really wait."""
+        """Let `duration` (µs) pass: advance the fake clock, or really wait."""
         if self.fake_clock is not None:
             self.fake_clock.advance_microseconds(duration)
         else:

@@ -1,4 +1,4 @@
-"""Latest state (capability `KeepsLatest`): any order and repetition of the same events must lead to the same state."""
+"""Latest state (`store.latest`): any order and repetition of the same events must lead to the same state."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from unittest import SkipTest
 
 from msgspec.structs import replace
 
-from onceward.protocol.capabilities import KeepsLatest
+from onceward.protocol.capabilities import LatestStates
 from onceward.protocol.latest import EntityState, EventDelivery, LatestDecision, LatestResult, Retention
 from onceward.protocol.ordering import content_of, encode_position
 
 from .factory import StoreFactory, check
-from .harness import DAY, HOUR, SECOND, TIMEOUT, Harness, assert_equal, id_of
+from .harness import DAY, HOUR, SECOND, TIMEOUT, Caller, Harness, assert_equal, id_of
 
 RETENTION = Retention(marks=7 * DAY, deleted=30 * DAY)
 BASE = 1_700_000_000 * SECOND
@@ -71,7 +71,7 @@ def event(
 class Deliverer:
     """A client that delivers events to its own store."""
 
-    def __init__(self, store: KeepsLatest) -> None:
+    def __init__(self, store: LatestStates) -> None:
         self.store = store
 
     async def send(self, *deliveries: EventDelivery, retention: Retention = RETENTION) -> list[LatestResult]:
@@ -83,7 +83,7 @@ class Deliverer:
         return [answer.decision for answer in await self.send(*deliveries)]
 
     async def state(self, entity: str = "one") -> EntityState | None:
-        [state] = await self.store.latest([id_of(entity)], timeout=TIMEOUT)
+        [state] = await self.store.read_latest([id_of(entity)], timeout=TIMEOUT)
         return state
 
     async def value(self, entity: str = "one") -> bytes | None:
@@ -91,7 +91,7 @@ class Deliverer:
         return None if state is None else state.value
 
     async def states(self) -> dict[str, tuple[bytes, bytes | None] | None]:
-        found = await self.store.latest([id_of(entity) for entity in ENTITIES], timeout=TIMEOUT)
+        found = await self.store.read_latest([id_of(entity) for entity in ENTITIES], timeout=TIMEOUT)
         return {
             entity: None if one is None else (one.order, one.value) for entity, one in zip(ENTITIES, found, strict=True)
         }
@@ -99,13 +99,17 @@ class Deliverer:
 
 async def deliverer(harness: Harness) -> Deliverer:
     caller = await harness.caller()
-    if not isinstance(caller.store, KeepsLatest):
+    return Deliverer(latest_states(caller))
+
+
+def latest_states(caller: Caller) -> LatestStates:
+    if caller.store.latest is None:
         raise SkipTest("this store does not store the latest state of entities")
-    return Deliverer(caller.store)
+    return caller.store.latest
 
 
 class LatestChecks(StoreFactory):
-    """For stores with the capability `KeepsLatest`; skipped for others."""
+    """For stores with `latest`; skipped for others."""
 
     @check(mission=("E2", "E3"), rival=(18,))
     async def test_of_concurrent_deliveries_of_a_message_one_is_applied(self, harness: Harness) -> None:
@@ -148,7 +152,7 @@ class LatestChecks(StoreFactory):
         for index in (0, 1):
             given = [replace(event(name), order=pair[index], value=pair[index]) for name, pair in pairs.items()]
             await one.decisions(*given)
-        found = await one.store.latest([id_of(name) for name in pairs], timeout=TIMEOUT)
+        found = await one.store.read_latest([id_of(name) for name in pairs], timeout=TIMEOUT)
         for state, pair in zip(found, pairs.values(), strict=True):
             assert_equal(state and state.value, bytes(max(list(each) for each in pair)), f"the newer of {pair}")
 
@@ -371,16 +375,14 @@ class LatestChecks(StoreFactory):
         many = [event(f"entity {n % entities}", time=n, message=f"m{n}", event=f"e{n}") for n in range(3 * entities)]
         assert_equal(set(await one.decisions(*many)), {LatestDecision.APPLIED}, "events in ascending order")
         assert_equal(set(await one.decisions(*many)), {LatestDecision.DUPLICATE_MESSAGE}, "the same again")
-        found = await one.store.latest([id_of(f"entity {n}") for n in range(entities + 1)], timeout=TIMEOUT)
+        found = await one.store.read_latest([id_of(f"entity {n}") for n in range(entities + 1)], timeout=TIMEOUT)
         newest = [each.order for each in many[2 * entities :]]
         assert_equal([each and each.order for each in found], [*newest, None], "the states")
 
     @check(needs=("durable",))
     async def test_states_and_marks_survive_reopening(self, harness: Harness) -> None:
         caller = await harness.caller()
-        if not isinstance(caller.store, KeepsLatest):
-            raise SkipTest("this store does not store the latest state of entities")
-        before = Deliverer(caller.store)
+        before = Deliverer(latest_states(caller))
         await before.decisions(event(time=5, message="m"), event("two", value=None))
         states = await before.states()
         await harness.close_caller(caller)

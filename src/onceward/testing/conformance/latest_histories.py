@@ -74,14 +74,14 @@ async def deliver(source: Deliverer, history: Sequence[EventDelivery], rng: Rand
 
 
 async def states(source: Deliverer, namespace: Any = None) -> States:
-    found = await source.store.latest([_id(entity, namespace) for entity in ENTITIES], timeout=TIMEOUT)
+    found = await source.store.read_latest([_id(entity, namespace) for entity in ENTITIES], timeout=TIMEOUT)
     return {
         entity: None if one is None else (one.order, one.value) for entity, one in zip(ENTITIES, found, strict=True)
     }
 
 
 class LatestHistoryChecks(StoreFactory):
-    """For stores with the capability `KeepsLatest`; skipped for others."""
+    """For stores with `latest`; skipped for others."""
 
     @check(mission=("E6",))
     async def test_any_order_and_repetition_of_a_history_ends_in_the_same_state(self, harness: Harness) -> None:

@@ -1,35 +1,24 @@
-"""Listing of latest states for operators (capability `ListsLatest`): entities, known messages and events."""
+"""Listing of latest states for operators (`store.latest`): entities, known messages and events."""
 
 from __future__ import annotations
 
-from unittest import SkipTest
-
 from msgspec.structs import replace
 
-from onceward.protocol.capabilities import ListsLatest
 from onceward.protocol.latest import EntityState
 
 from .factory import StoreFactory, check
 from .harness import HOUR, TIMEOUT, Harness, assert_equal
-from .latest import RETENTION, Deliverer, deliverer, event
-
-
-def listing_store(one: Deliverer) -> ListsLatest:
-    if not isinstance(one.store, ListsLatest):
-        raise SkipTest("this store does not list entities and messages")
-    return one.store
-
+from .latest import RETENTION, deliverer, event
 
 MAX_PAGES = 10_000  # a store that scans all its data may return many empty pages
 
 
 class LatestListingChecks(StoreFactory):
-    """For stores with the capability `ListsLatest`; skipped for others."""
+    """For stores with `latest`; skipped for others."""
 
     @check(mission=("E2",))
     async def test_entities_with_a_value_are_listed_in_pages(self, harness: Harness) -> None:
         one = await deliverer(harness)
-        store = listing_store(one)
         there = [event(f"entity {n}", time=n, value=b"%d" % n) for n in range(7)]
         elsewhere = replace(event("elsewhere"), scope="kit of others")
         await one.decisions(*there, elsewhere, event("gone", time=1), event("gone", time=2, value=None))
@@ -37,7 +26,7 @@ class LatestListingChecks(StoreFactory):
         found: list[EntityState] = []
         cursor: bytes | None = None
         for _ in range(MAX_PAGES):
-            page, cursor = await store.entities("kit", cursor=cursor, limit=3, timeout=TIMEOUT)
+            page, cursor = await one.store.entities("kit", cursor=cursor, limit=3, timeout=TIMEOUT)
             assert len(page) <= 3, f"a page of 3 has {len(page)} entities"
             found += page
             if cursor is None:
@@ -48,17 +37,16 @@ class LatestListingChecks(StoreFactory):
     @check(mission=("E2", "E4", "E7"), needs=("fake_clock",))
     async def test_marks_are_listed_until_they_expire(self, harness: Harness) -> None:
         one = await deliverer(harness)
-        store = listing_store(one)
         first = event(time=5, message="m1", event="e")
         start = harness.clock.now()
         await one.decisions(first)
         harness.move_clock(HOUR)
         await one.decisions(event(time=5, message="m2", event="e"))
         asked = [first.event, first.message, b"unknown"]
-        marks = await store.marks(asked, timeout=TIMEOUT)
+        marks = await one.store.marks(asked, timeout=TIMEOUT)
         shown = [each and (each.trace, each.created_at - start, each.expires_at - start) for each in marks]
         assert_equal(
             shown, [("m1", 0, RETENTION.marks), ("m1", 0, RETENTION.marks), None], "message, creation and expiry"
         )
         harness.move_clock(RETENTION.marks - HOUR)
-        assert_equal(await store.marks(asked, timeout=TIMEOUT), [None, None, None], "marks after their expiry")
+        assert_equal(await one.store.marks(asked, timeout=TIMEOUT), [None, None, None], "marks after their expiry")

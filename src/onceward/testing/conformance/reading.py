@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from unittest import SkipTest
 
-from onceward.protocol.capabilities import NotifiesChanges, SortsRecords
+from onceward.protocol.capabilities import CAPABILITIES
 from onceward.protocol.ports import Filter, SortOrder
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Verdict
@@ -122,8 +122,8 @@ class ReadingChecks(StoreFactory):
     @check()
     async def test_sorted_pages_do_not_depend_on_ids(self, harness: Harness) -> None:
         caller = await harness.caller()
-        store = caller.store
-        if not isinstance(store, SortsRecords):
+        sorting = caller.store.sorting
+        if sorting is None:
             raise SkipTest("this store does not sort")
         keys = [f"key {number}" for number in (5, 3, 1, 4, 2, 0)]
         for key in keys:
@@ -137,9 +137,9 @@ class ReadingChecks(StoreFactory):
         }
         for order, names in wanted.items():
             for limit in (1, 4, 100):
-                page = await store.first(Filter(), order=order, limit=limit, timeout=TIMEOUT)
+                page = await sorting.first(Filter(), order=order, limit=limit, timeout=TIMEOUT)
                 assert_equal([one.key for one in page.records], names[:limit], f"the first {limit} by {order}")
-        page = await store.first(
+        page = await sorting.first(
             Filter(states=(RecordState.COMPLETED,)), order=SortOrder.KEY, limit=100, timeout=TIMEOUT
         )
         assert_equal([one.key for one in page.records], ["key 3"], "the first that are completed")
@@ -165,13 +165,13 @@ class ReadingChecks(StoreFactory):
     @check(mission=("B2",), fault=("F69",))
     async def test_a_watcher_is_notified_when_the_owner_settles(self, harness: Harness) -> None:
         caller = await harness.caller()
-        store = caller.store
-        if not isinstance(store, NotifiesChanges):
+        notifications = caller.store.notifications
+        if notifications is None:
             raise SkipTest("this store does not notify")
         held, notified, unexpected = await caller.acquire(), threading.Event(), threading.Event()
-        stop = store.watch(held.id, notified.set)
-        store.watch(held.id, unexpected.set)()
-        other = store.watch(id_of("another key"), unexpected.set)
+        stop = notifications.watch(held.id, notified.set)
+        notifications.watch(held.id, unexpected.set)()
+        other = notifications.watch(id_of("another key"), unexpected.set)
         expect(await caller.complete(held), Verdict.OK)
         for _ in range(400):
             if notified.is_set():
@@ -217,6 +217,12 @@ class ReadingChecks(StoreFactory):
         assert isinstance(store.name, str), f"name must be a string, not {store.name!r}"
         assert store.name, "name must not be empty"
         assert isinstance(store.inline, bool), f"inline must be True or False, not {store.inline!r}"
+
+    @check()
+    async def test_a_store_declares_every_capability(self, harness: Harness) -> None:
+        store = (await harness.caller()).store
+        missing = [name for name in CAPABILITIES if not hasattr(store, name)]
+        assert not missing, f"without {missing}: inherit from onceward.protocol.capabilities.Capabilities"
 
 
 async def fill(caller: Caller, number: int) -> None:

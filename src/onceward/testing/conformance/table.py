@@ -194,19 +194,18 @@ def reachable_rows(harness: Harness) -> list[Row]:
     ]
 
 
-async def run_every_cell(harness: Harness, verbs: Callable[[str], list[Step]], *, inline: str = "") -> ModelComparison:
-    """Send every request in every row. With `inline`, use `answer()`, and keys that start with this prefix."""
-    model = ModelComparison(await harness.callers(1), harness.fake_clock, inline=bool(inline))
+async def run_every_cell(harness: Harness, verbs: Callable[[str], list[Step]]) -> ModelComparison:
+    """Send every request in every row."""
+    model = ModelComparison(await harness.callers(1), harness.fake_clock)
     runner = HistoryRunner(model, harness)
     for row, number in product(reachable_rows(harness), range(len(verbs("")))):
-        key = f"{inline}{row} {number}"
+        key = f"{row} {number}"
         for step in steps_to(row, key):
             await runner.run_step(step)
         record = model.records.get(id_of(key))
         assert row_of(record, harness.clock.now()) is row, f"the steps to {row} end with {record}"
         await runner.run_step(verbs(key)[number])
-    if not inline:  # inline runs share the directory, so that there are also keys of other runs
-        await model.compare("after every cell")
+    await model.compare("after every cell")
     return model
 
 

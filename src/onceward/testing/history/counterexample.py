@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from onceward.protocol.requests import Verdict
 
-from .operation import READ_ONLY, Lookup, Operation
+from .operation import READ_ONLY, Operation
 from .search import Case, DeadEnd, OptionalOperation, OutOfBudget, Search
 
 UNCHANGED = frozenset(Verdict) - {Verdict.ACQUIRED, Verdict.OK, Verdict.REPLAY, Verdict.PARKED}
@@ -92,7 +92,7 @@ def _until(case: Case, culprit: Operation) -> Case:
 
 def _before(case: Case, culprit: Operation) -> list[Operation]:
     """Return the operations answered before the culprit was called, the latest first."""
-    before = [one for one in case.required if _returned(one) < culprit.called and not isinstance(one.request, Lookup)]
+    before = [one for one in case.required if _returned(one) < culprit.called and one.shows_whole_record]
     return sorted(before, key=_returned, reverse=True)[:MAX_ORIGINS]
 
 

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from onceward.errors import StoreUnavailable
-from onceward.protocol.capabilities import SupportsLookup
 from onceward.protocol.ports import Filter, Store
 from onceward.protocol.record import AfterCrash, Record, RecordState
 from onceward.protocol.requests import (
@@ -142,9 +141,10 @@ class LoadWorker:
 
     async def lookup(self) -> None:
         """Look up a key, unless that would block an event loop."""
-        if isinstance(self._store, SupportsLookup) and (self._store.inline or not self._cancels):
+        look = self._store.lookup
+        if look is not None and (self._store.inline or not self._cancels):
             fingerprint = self._rng.choice([b"\1one", b"\1one", b"\1two", b""])
-            self._store.lookup(self._random_ids()[0], fingerprint)
+            look(self._random_ids()[0], fingerprint)
 
     async def scan(self) -> None:
         await self._store.scan(Filter(), cursor=None, limit=len(self._names), timeout=TIMEOUT)

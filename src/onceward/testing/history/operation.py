@@ -94,6 +94,11 @@ class Operation(Struct, frozen=True):
     def verb(self) -> str:
         return VERBS[type(self.request)]
 
+    @property
+    def shows_whole_record(self) -> bool:
+        """Whether the answer has every field of the record: not that of a lookup or of most completions."""
+        return not (isinstance(self.request, Lookup) or (self.answer is not None and _omits(self.request, self.answer)))
+
 
 Step = tuple[Record | None, Verdict]
 
@@ -151,11 +156,17 @@ def partial_record(id: bytes, done: CompletedRecord) -> Record:
     return Record(id, "", "", **{**shown, "stored": bool(done.stored)})
 
 
-def answer_shows(record: Record | None, request: Request, shown: Record | None) -> bool:
-    """Return whether the answer shows this record. A lookup shows only a part of it."""
+def answer_shows(record: Record | None, request: Request, answer: Answer) -> bool:
+    """Return whether the answer shows this record. A lookup shows a part of it, and a completion may show nothing."""
+    shown = answer.record
     if isinstance(request, Lookup) and record is not None and shown is not None:
         return all(getattr(record, name) == getattr(shown, name) for name in LOOKUP_FIELDS)
-    return record == shown
+    return record == shown or _omits(request, answer)
+
+
+def _omits(request: Request, answer: Answer) -> bool:
+    """Return whether the store left the record out, as it may in the answer to a completion that succeeded."""
+    return isinstance(request, Complete) and answer.verdict is Verdict.OK and answer.record is None
 
 
 def possible_records(record: Record | None, now: int) -> tuple[Record | None, ...]:

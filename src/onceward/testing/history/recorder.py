@@ -11,17 +11,18 @@ from typing import Any
 
 from onceward.errors import StoreBroken
 from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature
-from onceward.protocol.capabilities import NotifiesChanges, SupportsLookup
+from onceward.protocol.capabilities import DelegatedCapabilities, Lookup
 from onceward.protocol.ports import Filter, Page, Store
 from onceward.protocol.record import CompletedRecord, RecordState
 from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, ExpectedRecord, Renewal, Verdict
 from onceward.protocol.runtime import Runtime
 
 from .log import Log
-from .operation import Forget, Lookup, Read, Request, Scan, partial_record
+from .operation import Forget, Read, Request, Scan, partial_record
+from .operation import Lookup as LookupRequest
 
 
-class Recorder:
+class Recorder(DelegatedCapabilities):
     """Wraps any store, and logs each request of each batch as one operation.
 
     `by` names the caller; the default is the task or thread. `late_effects` says whether a request whose call raised
@@ -97,20 +98,25 @@ class Recorder:
     async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
         return await self._store.audit(wanted, limit=limit, timeout=timeout)
 
-    def lookup(self, id: bytes, fingerprint: bytes) -> CompletedRecord | None:
-        """Look up with the wrapped store. If it does not support lookups, return None."""
-        if not isinstance(self._store, SupportsLookup):
+    @property
+    def lookup(self) -> Lookup | None:
+        return None if self._store.lookup is None else self._lookup
+
+    @property
+    def transactions(self) -> None:
+        """None: the recorder would not see the commit of the caller's transaction."""
+
+    def _lookup(self, id: bytes, fingerprint: bytes, /) -> CompletedRecord | None:
+        look = self._store.lookup
+        if look is None:
             return None
         called = monotonic_ns()
-        done = self._store.lookup(id, fingerprint)
+        done = look(id, fingerprint)
         answered = monotonic_ns()
         if done is not None:
-            numbers = self._log.called(called, self._who(), [Lookup(id, fingerprint)])
+            numbers = self._log.called(called, self._who(), [LookupRequest(id, fingerprint)])
             self._log.answered(answered, numbers, [Answer(Verdict.REPLAY, partial_record(id, done), 0)])
         return done
-
-    def watch(self, id: bytes, wake: Callable[[], None]) -> Callable[[], None]:
-        return self._store.watch(id, wake) if isinstance(self._store, NotifiesChanges) else _do_nothing
 
     async def _recorded(
         self, requests: Sequence[Request], call: Callable[[], Coroutine[Any, Any, list[Answer]]]
@@ -137,6 +143,3 @@ class Recorder:
         except RuntimeError:
             task = None
         return f"{os.getpid()} {task.get_name() if task else threading.current_thread().name}"
-
-
-def _do_nothing() -> None: ...

@@ -194,7 +194,8 @@ class Search:
             beyond >>= 1
             base += 1
         answer = _answer(operation)
-        if wrote and isinstance(operation.request, Lookup):  # it shows only a part of what unanswered requests wrote
+        if wrote and not operation.shows_whole_record:
+            record = self._fit(record, operation)[1]
             last = -2 - self._records.setdefault(msgspec.msgpack.encode(record), len(self._records))
         elif wrote:
             record, last = answer.record, number
@@ -209,7 +210,7 @@ class Search:
                 continue
             self._evaluate()
             after, verdict = outcome(before, operation.request, answer.now)
-            if verdict is answer.verdict and answer_shows(after, operation.request, answer.record):
+            if verdict is answer.verdict and answer_shows(after, operation.request, answer):
                 return True, after
         return False, None
 
@@ -252,7 +253,7 @@ class Search:
                         tried.add(key)
                         if self._fit(helped.record, goal)[0]:
                             yield helped
-                            if isinstance(goal.request, Lookup):
+                            if not goal.shows_whole_record:
                                 continue  # the fields that it does not show may differ
                             enough.append(used)
                             break
@@ -286,7 +287,7 @@ class Search:
                 continue
             self._evaluate()
             after, verdict = outcome(before, operation.request, now)
-            right = answer is None or (verdict is answer.verdict and after == answer.record)
+            right = answer is None or (verdict is answer.verdict and answer_shows(after, operation.request, answer))
             if right and after is not before:
                 yield after
 

@@ -13,7 +13,7 @@ from onceward.client.aio import AsyncOnce
 from onceward.errors import StoreUnavailable
 from onceward.protocol.ports import Filter, Store
 from onceward.protocol.record import RecordState
-from onceward.protocol.requests import Answer, ClaimRequest
+from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest
 from onceward.queues import Consumer, Delivery, Queue
 from onceward.stores.memory.store import MemoryStore
 
@@ -32,14 +32,16 @@ class UnreliableStore(MemoryStore):
 
     async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
         self.claims += 1
-        if self.down:
-            raise StoreUnavailable("down")
+        self._check()
         return await super().claim(requests, timeout=timeout)
 
-    def answer(self, request: Any) -> Answer:
+    async def settle(self, settlements: Sequence[AnySettlement], **how: Any) -> list[Answer]:
+        self._check()
+        return await super().settle(settlements, **how)
+
+    def _check(self) -> None:
         if self.down:
             raise StoreUnavailable("down")
-        return super().answer(request)
 
 
 class HandlerLog:
@@ -82,6 +84,7 @@ class QueueTestBase:
             await self.put(json.dumps({"id": id}).encode(), f"m{self._sent}")
 
     def consuming(self, handler: Any, *, dead_letters: bool = False) -> AbstractAsyncContextManager[Consumer]:
+        """Consume a new queue in the block. `dead_letters`: the queue has a place for dead letters."""
         queue = self.queue(dead_letters=dead_letters, ack_deadline=self.ack_deadline)
         return self.running(Consumer(handler, queue, first_delay=FIRST_DELAY, longest_delay=LONGEST_DELAY))
 

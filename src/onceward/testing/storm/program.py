@@ -32,6 +32,8 @@ MISUSED = 2  # as in argparse
 def main(system: str, arguments: Sequence[str] = (), plan: Plan | None = None) -> int:
     """Run a storm on the system at `module:NAME`, show it live, and print the result of the audit.
 
+    `plan` has the defaults of the options in `arguments`.
+
     Return the exit status: 1 if the audit failed or the storm could not be finished, 2 if there is no such system.
     """
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import secrets
 import tempfile
@@ -43,6 +44,8 @@ def ignore_score(_score: Score) -> None:
 
 def storm(system: str, plan: Plan, show: Callable[[Score], None] = ignore_score) -> Run:
     """Run a storm on the system at `module:NAME`, then its audit. Raise `Trouble` if the run cannot be finished."""
+    if not hasattr(os, "fork"):  # Windows
+        raise Trouble("a storm forks and kills processes, which this system cannot do: run it on Linux or macOS")
     found = find_system(system)
     started = time.monotonic()
     with _open_folder(plan.folder) as folder:

@@ -1,6 +1,5 @@
--- complete: set COMPLETED (NULL) where the caller still owns the key. For the other keys, return the record and write nothing.
--- Keys that are not returned were completed. If `seen` is given, the record was also as its owner saw it (same note).
--- If all were completed, there is one row with only the time.
+-- complete: set COMPLETED (NULL) where the caller still owns the key. For the other keys, return the record and write
+-- nothing. Keys that are not returned were completed. If all were completed, there is one row with only the time.
 --
 -- Open transactions are not waited for. A row that was never locked since it was written has xmax 0; any other row is
 -- locked with SKIP LOCKED, and returned if that fails. A lock taken between this check and the update is most likely a
@@ -22,13 +21,11 @@ WITH clock AS MATERIALIZED (
         SELECT
             unnest($2::bytea[]) AS id, unnest($3::bigint[]) AS token, unnest($4::bytea[]) AS nonce,
             unnest($5::bytea[]) AS result, unnest($6::bytea[]) AS digest, unnest($7::boolean[]) AS stored,
-            unnest($8::bigint[]) AS lasting, unnest($9::bigint[]) AS until, unnest($10::bigint[]) AS slide,
-            unnest($11::bigint[]) AS seen, unnest($12::text[]) AS note
+            unnest($8::bigint[]) AS lasting, unnest($9::bigint[]) AS until, unnest($10::bigint[]) AS slide
     ) AS asked
     WHERE mine.id = ANY (ARRAY[asked.id]) AND mine.token = asked.token AND mine.nonce = asked.nonce
         AND mine.state IS NOT DISTINCT FROM 'PENDING' AND mine.released IS NOT TRUE
         AND coalesce(mine.min_reader, 1) <= {reader}
-        AND (asked.seen IS NULL OR mine.updated_at = asked.seen AND mine.note IS NOT DISTINCT FROM asked.note)
         AND CASE
             WHEN mine.xmax = 0 THEN true
             ELSE EXISTS (

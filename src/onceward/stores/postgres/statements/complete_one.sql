@@ -9,7 +9,6 @@ WHERE mine.ctid = (
     SELECT ctid FROM {schema}onceward_records
     WHERE id = $2::bytea AND token = $3::bigint AND nonce = $4::bytea AND coalesce(min_reader, 1) <= {reader}
         AND state = 'PENDING' AND released IS NOT TRUE
-        AND ($11::bigint IS NULL OR updated_at = $11::bigint AND note IS NOT DISTINCT FROM $12::text)
     FOR NO KEY UPDATE SKIP LOCKED
 )
 RETURNING clock.now
