@@ -1,4 +1,4 @@
-"""SQLite updates a state by the number of its row: rows are never mixed up, whoever wrote to the file meanwhile."""
+"""SQLite updates a state by the number of its row: rows are never mixed up, even if another client wrote meanwhile."""
 
 from __future__ import annotations
 
