@@ -20,10 +20,10 @@ from onceward.testing.conformance.races import RaceChecks
 from onceward.testing.conformance.replies import ReplyChecks
 from onceward.testing.conformance.table import TableChecks
 from onceward.testing.conformance.windows import WindowChecks
+from tests.conformance.sql_rows import filled
 from tests.servers import pgbouncer, postgres
 from tests.servers.postgres import execute, past_the_store, schema_of
 
-IN_ANOTHER_SHAPE = {"arguments", "note"}
 SOAKING = os.environ.get("ONCEWARD_HYPOTHESIS_PROFILE") == "soak"
 
 
@@ -57,7 +57,7 @@ class Hooks(StoreFactory):
     def raw(self, directory: Path, id: bytes) -> Mapping[str, object] | None:
         cursor = past_the_store().cursor(row_factory=dict_row)
         row = cursor.execute(f"SELECT * FROM {table(directory)} WHERE id = %s", (id,)).fetchone()
-        return None if row is None else {name: row[name] for name in row if name not in IN_ANOTHER_SHAPE}
+        return None if row is None else filled(row)
 
     def writes(self, directory: Path) -> int:
         """Return a hash of each row's location, writer and locker."""
