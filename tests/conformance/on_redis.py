@@ -10,9 +10,12 @@ from typing import Any, ClassVar
 import redis
 
 from onceward.protocol.ports import Clock
+from onceward.protocol.record import Record
 from onceward.stores.clock import WallClock
 from onceward.stores.redis import RedisStore
+from onceward.stores.redis.calls import SERVER_TIME
 from onceward.stores.redis.records import decode_record
+from onceward.stores.redis.scripts import script
 from onceward.testing.conformance import StoreConformance
 from tests.servers.redis import RedisServer, shared
 
@@ -30,10 +33,9 @@ class OnRedis(StoreConformance):
 
     def raw(self, directory: Path, id: bytes) -> Mapping[str, object] | None:
         with client(self.kind) as raw:
-            data: Any = raw.get(name(directory, id))
-        if data is None:
+            found = stored_record(raw, prefix(directory), id)
+        if found is None:
             return None
-        found = decode_record(id, data)
         return {name: getattr(found, name) for name in found.__struct_fields__}
 
     def writes(self, directory: Path) -> int:
@@ -54,6 +56,14 @@ def prefix(directory: Path) -> str:
 
 def name(directory: Path, id: bytes) -> bytes:
     return b"{%b}:r:%b" % (prefix(directory).encode(), id)
+
+
+def stored_record(raw: Any, prefix: str, id: bytes) -> Record | None:
+    """Read a record from the database, without a store."""
+    base = b"{%b}:" % prefix.encode()
+    source = script("read_records").source.decode()
+    _, fields = raw.eval(source, 2, base + b"audit", base + b"r:" + id, SERVER_TIME)
+    return None if fields is None else decode_record(id, fields)
 
 
 def url(kind: str) -> str:

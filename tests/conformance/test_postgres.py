@@ -15,10 +15,10 @@ from onceward.testing.clock import FakeClock
 from onceward.testing.conformance import StoreConformance, StoreFactory
 from onceward.testing.conformance.fencing import FencingChecks
 from onceward.testing.conformance.replies import ReplyChecks
+from tests.conformance.sql_rows import filled
 from tests.servers import pgbouncer, postgres
 from tests.servers.postgres import execute, past_the_store, schema_of
 
-IN_ANOTHER_SHAPE = {"arguments", "note"}
 SOAKING = os.environ.get("ONCEWARD_HYPOTHESIS_PROFILE") == "soak"
 
 
@@ -44,7 +44,7 @@ class Hooks(StoreFactory):
     def raw(self, directory: Path, id: bytes) -> Mapping[str, object] | None:
         cursor = past_the_store().cursor(row_factory=dict_row)
         row = cursor.execute(f"SELECT * FROM {table(directory)} WHERE id = %s", (id,)).fetchone()
-        return None if row is None else {name: row[name] for name in row if name not in IN_ANOTHER_SHAPE}
+        return None if row is None else filled(row)
 
     def writes(self, directory: Path) -> int:
         """Return a hash of each row's location, writer and locker."""

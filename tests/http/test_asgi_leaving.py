@@ -175,7 +175,6 @@ class Slow:
         self._settle = engine.store.settle
         self._left = fail
         self.asked, self.go = asyncio.Event(), asyncio.Event()
-        monkeypatch.setattr(engine, "answer", None)
         monkeypatch.setattr(engine.store, "inline", False)
         monkeypatch.setattr(engine.store, "settle", self.settle)
 

@@ -16,7 +16,6 @@ def broken(site: Site, verb: str, monkeypatch: pytest.MonkeyPatch, error: StoreE
     async def fails(*args: Any, **kwargs: Any) -> Any:
         raise error or StoreUnavailable("it is down, and its password is hunter2")
 
-    monkeypatch.setattr(site.once.engine, "answer", None)
     monkeypatch.setattr(site.once.engine, "lookup", None)
     monkeypatch.setattr(site.once.store, verb, fails)
 

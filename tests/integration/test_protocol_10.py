@@ -200,7 +200,7 @@ def test_a_memory_database_is_one_connection_that_all_clients_share() -> None:
         second = Once(store)
         assert first.run("k", lambda: "first") == "first"
         assert second.outcome("k", lambda: "second").value == "first"
-        with pytest.raises(ConfigurationError, match="cannot join a transaction"), first.within(theirs):
+        with pytest.raises(ConfigurationError, match="cannot join your transaction"), first.within(theirs):
             pytest.fail("there is nothing to join")
         with pytest.raises(ConfigurationError, match="belongs to one process"):
             store.__reduce__()

@@ -1,25 +1,29 @@
-"""One connection for many calls: whatever is lost on it, no caller gets the reply to the call of another."""
+"""Many calls share batches and connections: whatever is lost, no caller gets the reply to the call of another."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 from uuid import uuid4
 
 import pytest
+import redis
 
 from onceward import AsyncOnce, StoreUnavailable
 from onceward.errors import WrongRuntime
-from onceward.stores.redis.async_connection import PendingReply, RedisChannel
-from onceward.stores.redis.resp import Reply
+from onceward.stores.redis.async_connection import AsyncRedisConnection
+from onceward.stores.redis.transport import Reply
 from tests.collector import resting
 from tests.moved_time import TOO_LONG
 from tests.servers.redis import shared
 
 KEYS = [f"order {number}" for number in range(60)]
-Receive = Callable[[RedisChannel, bytes], None]
+Receive = Callable[[asyncio.StreamReaderProtocol, bytes], None]
+Loss = Callable[[Receive, asyncio.StreamReaderProtocol, bytes], None]
 
 
 class Interrupted(BaseException):
@@ -32,25 +36,22 @@ def once() -> AsyncOnce:
     return AsyncOnce(f"{shared().url()}&prefix=channel-{uuid4().hex}", window="1h", lease="1500ms")
 
 
-def lost_between(receive: Receive, channel: RedisChannel, data: bytes) -> None:
-    """Drop the data, as if a signal had raised in the loop's own code before it reached us: no callback is called."""
+def lost_between(receive: Receive, protocol: asyncio.StreamReaderProtocol, data: bytes) -> None:
+    """Drop the data, as if a signal had raised in the loop's own code before it reached redis-py."""
 
 
-def interrupted_before(receive: Receive, channel: RedisChannel, data: bytes) -> None:
-    try:
-        raise Interrupted
-    finally:
-        channel.close("as `data_received` does when it is interrupted")
+def interrupted_before(receive: Receive, protocol: asyncio.StreamReaderProtocol, data: bytes) -> None:
+    raise Interrupted
 
 
-def half_lost(receive: Receive, channel: RedisChannel, data: bytes) -> None:
-    receive(channel, data[: len(data) // 2])
+def half_lost(receive: Receive, protocol: asyncio.StreamReaderProtocol, data: bytes) -> None:
+    receive(protocol, data[: len(data) // 2])
 
 
 @pytest.mark.fault("F51", "F53")
 @pytest.mark.parametrize("fault", [lost_between, half_lost, interrupted_before])
 async def test_whatever_is_lost_on_the_way_no_caller_gets_the_reply_of_another(
-    once: AsyncOnce, fault: Callable[[Receive, RedisChannel, bytes], None], monkeypatch: pytest.MonkeyPatch
+    once: AsyncOnce, fault: Loss, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     effects: Counter[str] = Counter()
 
@@ -63,17 +64,18 @@ async def test_whatever_is_lost_on_the_way_no_caller_gets_the_reply_of_another(
         assert await work(key) == f"result of {key}"
 
     await asyncio.gather(*map(called, KEYS[:30]))
-    receive, count = RedisChannel.data_received, 0
+    receive, count = asyncio.StreamReaderProtocol.data_received, 0
 
-    def faulty(channel: RedisChannel, data: bytes) -> None:
+    def faulty(protocol: asyncio.StreamReaderProtocol, data: bytes) -> None:
         nonlocal count
         count += 1
         if count == 2:
-            fault(receive, channel, data)
+            fault(receive, protocol, data)
         else:
-            receive(channel, data)
+            receive(protocol, data)
 
-    monkeypatch.setattr(RedisChannel, "data_received", faulty)
+    monkeypatch.setattr(asyncio.StreamReaderProtocol, "data_received", faulty)
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
     for _ in range(3):  # in the second round, replies of the first would be taken for these
         done = await asyncio.wait_for(asyncio.gather(*map(called, KEYS), return_exceptions=True), TOO_LONG)
         assert {type(one) for one in done} <= {type(None), StoreUnavailable}
@@ -82,7 +84,7 @@ async def test_whatever_is_lost_on_the_way_no_caller_gets_the_reply_of_another(
     assert count > 2
 
 
-async def test_a_program_that_exits_in_a_woken_task_does_not_mix_up_replies(once: AsyncOnce) -> None:
+def test_a_program_that_exits_in_a_task_and_runs_its_loop_again_does_not_mix_up_replies(once: AsyncOnce) -> None:
     effects: Counter[str] = Counter()
 
     @once(key="{key}")
@@ -98,38 +100,42 @@ async def test_a_program_that_exits_in_a_woken_task_does_not_mix_up_replies(once
         for _ in range(3):
             assert await work(key) == f"result of {key}"
 
-    await asyncio.gather(*map(work, KEYS))
-    loop, raised = asyncio.get_running_loop(), list[BaseException]()
-    soon = loop.call_soon
+    async def all_at_once() -> None:
+        ending = asyncio.ensure_future(ends())
+        await asyncio.gather(*map(called, KEYS))
+        assert isinstance(ending.exception(), SystemExit)
 
-    def caught(call: Callable[..., object], *args: object, **more: object) -> asyncio.Handle:
-        """Record the exception that would stop the loop, so that it continues as if it were run again to clean up."""
-        if args and isinstance(args[0], SystemExit):
-            raised.append(args[0])
-            return soon(lambda: None)
-        return soon(call, *args, **more)  # type: ignore[arg-type]  # handed on
-
-    loop.call_soon = caught  # type: ignore[method-assign, assignment]  # for this loop alone
-    ending = asyncio.ensure_future(ends())
-    await asyncio.wait_for(asyncio.gather(*map(called, KEYS)), TOO_LONG)
-    assert [type(error) for error in raised] == [SystemExit]
-    assert isinstance(ending.exception(), SystemExit)
+    loop = asyncio.new_event_loop()
+    crowd = loop.create_task(all_at_once())
+    with pytest.raises(SystemExit):
+        loop.run_until_complete(crowd)
+    assert not crowd.done()
+    loop.run_until_complete(asyncio.wait_for(crowd, TOO_LONG))
     assert effects == Counter([*KEYS, "the last one"])
+    loop.run_until_complete(once.close())
+    loop.close()
 
 
 @pytest.mark.fault("F27", "F53")
-@pytest.mark.parametrize("before", ["settle", "_run_callback"])
-async def test_a_signal_that_arrives_while_a_reply_is_delivered_keeps_no_caller_waiting(
-    once: AsyncOnce, monkeypatch: pytest.MonkeyPatch, before: str
+@pytest.mark.parametrize("after", [False, True], ids=["before the call is sent", "after its reply was read"])
+async def test_a_signal_that_arrives_during_a_call_keeps_no_caller_waiting(
+    once: AsyncOnce, monkeypatch: pytest.MonkeyPatch, *, after: bool
 ) -> None:
     effects: Counter[str] = Counter()
-    usual, struck = getattr(PendingReply, before), [10, 20]
+    usual, struck = AsyncRedisConnection.exchange, [10, 20]
 
-    def strike(one: PendingReply, *reply: Reply) -> None:
+    def strike() -> None:
         struck[:] = [number - 1 for number in struck]
         if 0 in struck:
             raise TimeoutError("raised by a signal's handler")
-        usual(one, *reply)
+
+    async def faulty(connection: AsyncRedisConnection, payload: bytes) -> Reply:
+        if not after:
+            strike()
+        reply = await usual(connection, payload)
+        if after:
+            strike()
+        return reply
 
     @once(key="{key}")
     async def work(key: str) -> str:
@@ -137,7 +143,7 @@ async def test_a_signal_that_arrives_while_a_reply_is_delivered_keeps_no_caller_
         return f"result of {key}"
 
     assert await work("first") == "result of first"
-    monkeypatch.setattr(PendingReply, before, strike)
+    monkeypatch.setattr(AsyncRedisConnection, "exchange", faulty)
     asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
 
     async def several(number: int) -> None:
@@ -159,3 +165,31 @@ def test_a_call_outside_of_any_loop_says_so_also_when_the_store_is_open(once: As
     with pytest.raises(WrongRuntime):
         work("b").send(None)
     asyncio.run(once.close())
+
+
+def test_a_loop_that_ends_closes_its_connections(once: AsyncOnce) -> None:
+    """Also if the client stays open for the next loop, as in a program that calls `asyncio.run` several times."""
+
+    @once(key="{key}")
+    async def work(key: str) -> str:
+        return key
+
+    async def work_on_all(name: str) -> None:
+        await asyncio.gather(*(work(f"{name} {number}") for number in range(40)))
+        await asyncio.gather(*(once.store.read([bytes(32)], timeout=TOO_LONG) for _ in range(20)))
+
+    with redis.Redis.from_url(shared().url().partition("?")[0]) as raw:
+        before = {one["id"] for one in raw.client_list()}
+        for name in ("first loop", "second loop"):
+            asyncio.run(work_on_all(name))
+            await_none_but(raw, before)
+        asyncio.run(once.close())
+
+
+def await_none_but(raw: Any, expected: set[str]) -> None:
+    """Wait until the server has noticed that all other connections are closed."""
+    for _ in range(400):
+        if {one["id"] for one in raw.client_list()} <= expected:
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError(f"still connected: {raw.client_list()}")

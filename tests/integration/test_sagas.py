@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -225,17 +225,20 @@ def test_a_step_that_is_neither_repeatable_nor_verifiable_is_parked_immediately_
     assert shop.log == ["wire", "wire"]
 
 
+def counted(verb: Callable[..., Any], asked: list[str]) -> Callable[..., Any]:
+    def call(requests: Sequence[Any], **how: Any) -> Any:
+        asked.extend(type(one).__name__ for one in requests)
+        return verb(requests, **how)
+
+    return call
+
+
 def test_a_saga_of_four_steps_takes_ten_calls_to_the_store(backend: Backend) -> None:
     """Its claim, an intent and a result for each step, and its end; its input costs none."""
     store: Any = backend.open()
     asked: list[str] = []
-    sound = store.answer
-
-    def answer(request: Any) -> Any:
-        asked.append(type(request).__name__)
-        return sound(request)
-
-    store.answer = answer
+    for verb in ("claim", "renew", "settle"):
+        setattr(store, verb, counted(getattr(store, verb), asked))
     with Once(store) as once:
         steps = [Step(f"step {n}", lambda step: step.key, kind="retriable") for n in range(4)]
         once.saga("s", *steps, key="s:{n}")(n=1)

@@ -146,7 +146,7 @@ def test_a_duplicate_writes_nothing_and_waits_for_no_lock(once: Once, trucks: An
     trucks.apply_many(events)
     once.store._lock_first_batches = 5  # type: ignore[attr-defined]  # also while locking first
     with with_psycopg("READ COMMITTED") as theirs:
-        theirs.execute(f'SELECT * FROM "{schema}".onceward_newest FOR UPDATE')
+        theirs.execute(f'SELECT * FROM "{schema}".onceward_latest FOR UPDATE')
         theirs.execute(f'SELECT * FROM "{schema}".onceward_marks FOR UPDATE')
         before = written(schema)
         assert {str(outcome) for outcome in trucks.apply_many(events)} == {"duplicate_message_noop"}
@@ -155,7 +155,7 @@ def test_a_duplicate_writes_nothing_and_waits_for_no_lock(once: Once, trucks: An
 
 def written(schema: str) -> Any:
     """Return position, writer and locker of each row."""
-    return [execute(f'SELECT ctid, xmin, xmax FROM "{schema}".onceward_{name}') for name in ("newest", "marks")]
+    return [execute(f'SELECT ctid, xmin, xmax FROM "{schema}".onceward_{name}') for name in ("latest", "marks")]
 
 
 def test_a_large_batch_does_not_fill_the_servers_table_of_locks(once: Once, trucks: Any) -> None:
@@ -174,14 +174,14 @@ def test_expired_rows_are_found_by_an_index_and_deleted_along_with_a_batch(schem
         trucks.apply_many([(f"truck {n}", at(n % 60, message_id=f"m{n}"), gone) for n in range(40)])
         clock.advance("7d")
         trucks.apply_many([(f"other {n}", at(1), n) for n in range(10)])
-        assert (count(schema, "marks"), count(schema, "newest")) == (0, 50)
+        assert (count(schema, "marks"), count(schema, "latest")) == (0, 50)
         clock.advance("23d")
         trucks.apply_many([(f"other {n}", at(2), n) for n in range(10)])
-        assert (count(schema, "marks"), count(schema, "newest")) == (0, 10)
-    execute(f'ANALYZE "{schema}".onceward_marks; ANALYZE "{schema}".onceward_newest')
+        assert (count(schema, "marks"), count(schema, "latest")) == (0, 10)
+    execute(f'ANALYZE "{schema}".onceward_marks; ANALYZE "{schema}".onceward_latest')
     with psycopg.connect(os.environ[URL]) as theirs:
         theirs.execute("SET enable_seqscan = off")
         text = statements(schema).latest_expire.text.replace("$1::bigint", "0").replace("$2::bigint", "10")
         plan = "\n".join(row[0] for row in theirs.execute(f"EXPLAIN {text}".encode()).fetchall())
     assert "onceward_marks_expiring" in plan
-    assert "onceward_newest_expiring" in plan
+    assert "onceward_latest_expiring" in plan

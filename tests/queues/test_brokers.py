@@ -187,7 +187,7 @@ class TestRedisStreams(OnBroker):
             assert second.message.id == f"{self.broker.name}/{second.handle.decode()}"
             await queue.ack([first, second])
             await queue.close()
-            with pytest.raises(redis.ConnectionError, match="closed"):
+            with pytest.raises(ConfigurationError, match="not open"):
                 await queue.ack([first])
             await self.until_empty()
 

@@ -1,31 +1,34 @@
-"""A call that is prepared is the call that it stands for, byte by byte."""
+"""The Lua scripts as they are sent to the server: constants are replaced by their values, texts in quotes stay."""
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from onceward.stores.redis.scripts import ID_SIZE, PreparedCall, assemble
-
-SCRIPT = assemble("return 1")
-BEFORE = (b"{p}:ids", b"{p}:audit")
-PREFIX = b"{p}:r:"
-NOW = b"12345678"
+from onceward.stores.redis import scripts
 
 
-def ids(number: int) -> list[bytes]:
-    return [bytes([one % 256, one // 256]).ljust(ID_SIZE, b"\r") for one in range(number)]
+def test_constants_are_replaced_except_in_texts_and_comments() -> None:
+    text = "local FREE, PENDING = 0, 1\nreturn {FREE, PENDING, 'PENDING', READER}  -- a PENDING record\n"
+    assert scripts.assemble(text).source.decode().split() == ["return", "{0,", "1,", "'PENDING',", "1}"]
 
 
-@pytest.mark.parametrize("number", [1, 2, 9, 10, 256])
-@pytest.mark.parametrize("size", [0, 1, 1023, 1024, 70_000])
-def test_of_many(number: int, size: int) -> None:
-    requests = [b"x" * (size if place % 2 == 0 else 7) for place in range(number)]
-    keys = [*BEFORE, *[PREFIX + id for id in ids(number)]]
-    prepared = PreparedCall(SCRIPT, BEFORE, PREFIX)
-    assert prepared.call_all(ids(number), NOW, requests) == SCRIPT.call(keys, [NOW, b"", *requests])
+@pytest.mark.parametrize("name", scripts.SCRIPT_FILES)
+def test_no_script_declares_a_constant_twice(name: str) -> None:
+    """The second value would replace the first one everywhere."""
+    declared = [
+        word
+        for part in scripts.SCRIPT_FILES[name]
+        for names, _ in re.findall(scripts.DECLARATION, re.sub(scripts.COMMENT, "", scripts.read_file(part)))
+        for word in names.split(", ")
+    ]
+    assert sorted(declared) == sorted({*declared} - scripts.CONSTANTS.keys())
 
 
-def test_of_one() -> None:
-    [id] = ids(1)
-    prepared = PreparedCall(SCRIPT, BEFORE, PREFIX)
-    assert prepared.call(id, NOW, b"request") == SCRIPT.call([*BEFORE, PREFIX + id], [NOW, b"", b"request"])
+@pytest.mark.parametrize("name", scripts.SCRIPT_FILES)
+def test_no_text_of_a_script_contains_two_dashes(name: str) -> None:
+    """They would be removed as a comment."""
+    for part in scripts.SCRIPT_FILES[name]:
+        code = re.sub(r"(^|\s)--(\s.*|$)", "", scripts.read_file(part), flags=re.MULTILINE)
+        assert "--" not in code

@@ -12,14 +12,11 @@ import os
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onceward.errors import ConfigurationError, MissingExtra
 
 from .message import Delivery, Message
-
-if TYPE_CHECKING:
-    from .redis_channel import StreamChannel
 
 FIRST_ID = b"0-0"
 BODY, ID, REASON = "body", "id", "reason"
@@ -68,9 +65,6 @@ class RedisStreamQueue:
         self._dead_letter = dead_letter
         self._options = options
         self._client: Any = None
-        self._reading: StreamChannel | None = None
-        self._acking: StreamChannel | None = None  # separate, because a blocking read occupies its connection
-        self._names = stream.encode(), group.encode(), self._consumer.encode()
         self._cursor = FIRST_ID
         self._reclaim_at = 0.0
         self._due: dict[bytes, float] = {}  # entries that this consumer delayed by `nack`, and when they are due
@@ -78,20 +72,19 @@ class RedisStreamQueue:
     async def open(self) -> None:
         try:
             import redis.asyncio as client
+            from redis.asyncio.connection import parse_url
         except ImportError as error:
             raise MissingExtra("Redis needs redis-py", hint='pip install "onceward[redis]"') from error
-        from .redis_channel import StreamChannel
-
         options = {
             "decode_responses": False,
             "socket_timeout": RESPONSE_TIMEOUT,
             "max_connections": MAX_CONNECTIONS,
             "timeout": RESPONSE_TIMEOUT,
             **self._options,
+            **parse_url(self._url),
+            "protocol": 2,  # replies to XREADGROUP have another shape in protocol 3
         }
-        self._client = client.Redis.from_pool(client.BlockingConnectionPool.from_url(self._url, **options))
-        seconds = options["socket_timeout"] or RESPONSE_TIMEOUT
-        self._reading, self._acking = (StreamChannel(self._url, options, self.name, seconds) for _ in range(2))
+        self._client = client.Redis.from_pool(client.BlockingConnectionPool(**options))
         await self._make_group()
 
     async def _make_group(self) -> None:
@@ -105,14 +98,13 @@ class RedisStreamQueue:
 
     async def close(self) -> None:
         """Leave the group, unless entries are pending under this name: the group would forget them with the name."""
-        if self._client is None or self._reading is None or self._acking is None:
+        client, self._client = self._client, None
+        if client is None:
             return
-        self._reading.close()  # first: entries that arrive after leaving would belong to no consumer
         try:
-            await self._client.eval(LEAVE_GROUP, 1, self._stream, self._group, self._consumer)
+            await client.eval(LEAVE_GROUP, 1, self._stream, self._group, self._consumer)
         finally:
-            self._acking.close()
-            await self._client.aclose()
+            await client.aclose()
 
     async def receive(self, max_messages: int, wait: float) -> list[Delivery]:
         try:
@@ -131,24 +123,19 @@ class RedisStreamQueue:
         fresh = await self._read_new(max_messages - len(found), max(1, int(block * 1000)) if block > 0 else None)
         if self._due and min(self._due.values()) <= time.monotonic():
             self._reclaim_at = 0.0
-        return found + [self._first_delivery(id, pairs) for id, pairs in fresh]
+        return found + [self._delivery(id, fields, 1) for id, fields in fresh]
 
-    def _first_delivery(self, id: bytes, pairs: list[bytes]) -> Delivery:
-        """Return the first delivery of an entry. Fast path: most entries have only a body and were never delayed."""
-        if len(pairs) == 2 and pairs[0] == b"body":  # noqa: PLR2004 (a name and its value)
-            return Delivery(Message(pairs[1], f"{self._stream}/{id.decode()}"), id)
-        return self._delivery(id, dict(zip(pairs[::2], pairs[1::2], strict=True)), 1)
-
-    async def _read_new(self, max_messages: int, block: int | None) -> Sequence[tuple[bytes, list[bytes]]]:
-        """Return entries that were never delivered: their ids, and their fields as alternating names and values."""
-        if self._reading is None:
-            raise ConfigurationError(f"{self.name} is not open")
-        stream, group, consumer = self._names
-        waiting = () if block is None else (b"BLOCK", b"%d" % block)
-        reply = await self._reading.call(
-            b"XREADGROUP", b"GROUP", group, consumer, b"COUNT", b"%d" % max_messages, *waiting, b"STREAMS", stream, b">"
+    async def _read_new(self, max_messages: int, block: int | None) -> Sequence[tuple[bytes, Mapping[bytes, bytes]]]:
+        """Return the ids and fields of entries that were never delivered."""
+        reply = await self._open_client().xreadgroup(
+            self._group, self._consumer, {self._stream: ">"}, count=max_messages, block=block
         )
         return reply[0][1] if reply else ()
+
+    def _open_client(self) -> Any:
+        if self._client is None:
+            raise ConfigurationError(f"{self.name} is not open")
+        return self._client
 
     async def _reclaim(self, max_messages: int) -> list[Delivery]:
         """Take over entries that have been idle for too long, and delayed entries that are due."""
@@ -191,10 +178,8 @@ class RedisStreamQueue:
         return Delivery(Message(body, message_id, headers, count), id)
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
-        if self._acking is None:
-            raise ConfigurationError(f"{self.name} is not open")
-        stream, group, _ = self._names
-        await self._acking.call(b"XACK", stream, group, *(delivery.handle for delivery in deliveries))
+        handles = [delivery.handle for delivery in deliveries]
+        await self._open_client().xack(self._stream, self._group, *handles)
 
     async def nack(self, delivery: Delivery, delay: float) -> None:
         """Delay the entry for at most the ack deadline, because Redis accepts no negative idle time."""

@@ -8,8 +8,8 @@ from typing import Any
 from msgspec.structs import astuple
 
 from onceward.protocol.requests import AnyRequest, ClaimRequest, Complete, Renewal
+from onceward.stores.sql import json_text
 
-from .rows import json_text
 from .values import MAX_BIGINT
 
 MAX_DURATION = MAX_BIGINT // 2

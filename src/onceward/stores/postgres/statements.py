@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from onceward.protocol.record import READER
-from onceward.stores.sql import COLUMNS, FIELDS
+from onceward.stores.sql import COLUMNS, FIELDS, PURGEABLE_FROM
 
 from .rows import TYPES
 from .values import ENCODERS, Encode
@@ -97,9 +97,11 @@ def _placeholders() -> dict[str, str]:
     own_columns = ", ".join(f"mine.{name}" for name in FIELDS)
     return {
         "now": NOW,
+        "purgeable_from": PURGEABLE_FROM,
         "reader": str(READER),
         "columns_of_mine": own_columns,
         "columns": COLUMNS,
+        "columns_without_result": COLUMNS.replace(" result,", " NULL::bytea AS result,"),
         "every_array": ", ".join(f"${number}::{TYPES[name]}[]" for number, name in enumerate(FIELDS, 1)),
         "every_value": ", ".join(f"${number}::{TYPES[name]}" for number, name in enumerate(FIELDS, 1)),
         "after_every": str(len(FIELDS) + 1),

@@ -234,10 +234,10 @@ class PostgresStore(PostgresLatest, PostgresCounters, GroupCommit, Watchers, Cap
     async def purge(self, limit: int, *, timeout: float, signed: AuditSignature | None = None) -> int:
         """Purge in chunks, each in a transaction of its own: one huge DELETE would lock, bloat and deadlock."""
         deadline = time.monotonic() + timeout
-        total = entry = 0
+        total, progress = 0, maintenance.PurgeProgress()
         while total < limit:
             chunk = min(limit - total, maintenance.CHUNK)
-            tried, purged, entry = await self._run_until(deadline, maintenance.purge, chunk, signed, entry)
+            tried, purged = await self._run_until(deadline, maintenance.purge, chunk, signed, progress)
             total += purged
             if tried < chunk or not purged:
                 break

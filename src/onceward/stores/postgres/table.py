@@ -19,11 +19,11 @@ from onceward.protocol import transitions
 from onceward.protocol.cells import acquire_new_cycle
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Answer, AnyRequest, ClaimRequest, Complete, Renewal, Verdict
-from onceward.stores.sql import record_from_row
+from onceward.stores.sql import json_text, record_from_row
 
 from .batches import claim_values, complete_values, group_by_kind, has_plain_lease, renew_values
 from .connection import Call, PostgresConnection, Rows
-from .rows import columns_of, json_text
+from .rows import columns_of
 from .statements import Statements
 
 OK = Verdict.OK

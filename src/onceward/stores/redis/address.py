@@ -38,14 +38,22 @@ class RedisAddress(Struct, frozen=True):
     kind: str
     settings: dict[str, Any]
 
-    def connection(self, module: Any, seconds: float) -> Any:
+    def client(self, seconds: float) -> Any:
+        """Return a client of redis-py for one thread. Closing it closes its connections."""
+        connection_class = getattr(connection, CLASSES[self.kind])
+        timeouts: dict[str, Any] = {"socket_timeout": seconds, "socket_connect_timeout": seconds}
+        pool = redis.ConnectionPool(connection_class=connection_class, **self.settings, protocol=2, **timeouts)
+        return redis.Redis.from_pool(pool)
+
+    def connection(self, module: Any, *, connect_timeout: float, read_timeout: float | None = None) -> Any:
         """Return an unconnected redis-py connection. `module` is `redis.connection` or its asyncio counterpart.
 
         It does not retry, because Onceward decides what a lost reply means. It uses RESP 2, which never pushes.
         """
         connection_class = getattr(module, CLASSES[self.kind])
+        timeouts = {"socket_timeout": read_timeout, "socket_connect_timeout": connect_timeout}
         try:
-            return connection_class(**self.settings, protocol=2, socket_timeout=seconds, socket_connect_timeout=seconds)
+            return connection_class(**self.settings, protocol=2, **timeouts)
         except (TypeError, ValueError, redis.RedisError) as error:
             raise ConfigurationError(
                 f"{self.name}: redis-py does not accept these settings ({error})", hint=EXAMPLES

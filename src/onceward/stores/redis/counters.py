@@ -32,7 +32,7 @@ class RedisCounters(RedisCalls):
     """The counters of `RedisStore`."""
 
     async def save_counts(self, counter_rows: Sequence[CounterRow], *, timeout: float) -> int:
-        keys = (self._ids, *[self._hour_key(one.hour) for one in counter_rows])
+        keys = (self._audit, *[self._hour_key(one.hour) for one in counter_rows])
         arguments = [self._time(), b"%d" % HOUR_TTL]
         for one in counter_rows:
             arguments += (one.process, TIME.pack(one.number) + encode_counts(one.counts))
@@ -48,7 +48,7 @@ class RedisCounters(RedisCalls):
         counter_rows: list[CounterRow] = []
         for start in range(0, len(hours), HOURS_PER_CALL):
             some = hours[start : start + HOURS_PER_CALL]
-            keys = (self._ids, *map(self._hour_key, some))
+            keys = (self._audit, *map(self._hour_key, some))
             counter_rows += _decode_counter_rows(
                 some, await self.run("read_counts", keys, (self._time(),), deadline - time.monotonic())
             )

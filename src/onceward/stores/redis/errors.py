@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from onceward.errors import ConfigurationError, OncewardError, StoreBroken, StoreFull, StoreUnavailable
+import redis
+from redis import exceptions
 
-from .resp import RedisError
+from onceward.errors import ConfigurationError, OncewardError, StoreBroken, StoreFull, StoreUnavailable
 
 ErrorTemplate = tuple[type[OncewardError], str, str]
 
@@ -47,20 +48,47 @@ ERRORS_BY_CODE: Final[dict[str, ErrorTemplate]] = {
 UNKNOWN_ERROR: Final[ErrorTemplate] = (StoreBroken, "the server returned an error", "see the server's message")
 
 
-def error_for(error: RedisError, name: str) -> OncewardError:
-    """Return a new Onceward error. If a script failed, the server's code may follow other words."""
-    template = ERRORS_BY_CODE.get(error.code)
+CODES_BY_CLASS: Final[dict[type[Exception], str]] = {
+    exceptions.NoScriptError: "NOSCRIPT",
+    exceptions.ReadOnlyError: "READONLY",
+    exceptions.OutOfMemoryError: "OOM",
+    exceptions.BusyLoadingError: "LOADING",
+    exceptions.NoPermissionError: "NOPERM",
+    exceptions.MovedError: "MOVED",
+    exceptions.AskError: "ASK",
+    exceptions.TryAgainError: "TRYAGAIN",
+    exceptions.MasterDownError: "MASTERDOWN",
+    exceptions.ClusterDownError: "CLUSTERDOWN",
+    exceptions.ClusterCrossSlotError: "CROSSSLOT",
+}
+"""redis-py removes these codes from the text of the error."""
+
+ERROR_REPLIES: Final = (redis.ResponseError, redis.AuthenticationError, redis.BusyLoadingError)
+"""Raised by redis-py for error replies of the server. The last two are also raised as lost connections."""
+
+
+def error_text(error: Exception) -> str:
+    """Return the text of an error reply as the server sent it: a code in capitals, then a text."""
+    if isinstance(error, redis.AuthenticationError):
+        return f"{'NOAUTH' if 'required' in str(error) else 'WRONGPASS'} {error}"
+    code = CODES_BY_CLASS.get(type(error))
+    return str(error) if code is None else f"{code} {error}"
+
+
+def error_for(text: str, name: str) -> OncewardError:
+    """Return a new Onceward error for an error reply. If a script failed, the server's code may follow other words."""
+    template = ERRORS_BY_CODE.get(text.partition(" ")[0].rstrip(":"))
     if template is None:
-        words = error.text.replace(":", " ").replace("'", " ").split()
+        words = text.replace(":", " ").replace("'", " ").split()
         codes = (word.lstrip("-") for word in words)
         template = next((ERRORS_BY_CODE[code] for code in codes if code in ERRORS_BY_CODE), UNKNOWN_ERROR)
     kind, problem, hint = template
-    return kind(f"{name}: {problem} ({error.text})", hint=hint)
+    return kind(f"{name}: {problem} ({text})", hint=hint)
 
 
-def is_replica_error(error: RedisError) -> bool:
+def is_replica_error(text: str) -> bool:
     """Return whether a replica replied, as after a failover: a new connection may reach the new primary."""
-    return "READONLY" in error.text or "MASTERDOWN" in error.text
+    return "READONLY" in text or "MASTERDOWN" in text
 
 
 class ConnectionLost(Exception):
@@ -86,22 +114,13 @@ def timeout_error(name: str, seconds: float) -> StoreUnavailable:
 
 def connect_error(error: BaseException, name: str, seconds: float) -> OncewardError:
     """Return the error for a failed connection attempt: refused by the server, or server not reachable."""
-    import redis  # imported here because most calls never fail
-    from redis.exceptions import NoPermissionError
-
     if isinstance(error, redis.TimeoutError | TimeoutError):
         return timeout_error(name, seconds)
-    if isinstance(error, redis.ResponseError | redis.AuthenticationError | redis.BusyLoadingError):
-        text = str(error)
-        if isinstance(error, redis.BusyLoadingError):
-            text = f"LOADING {text}"
-        elif isinstance(error, NoPermissionError):
-            text = f"NOPERM {text}"
-        elif isinstance(error, redis.AuthenticationError):
-            text = f"{'NOAUTH' if 'required' in text else 'WRONGPASS'} {text}"
-        elif "DB index" in text or "invalid DB" in text:
+    if isinstance(error, ERROR_REPLIES):
+        text = error_text(error)
+        if "DB index" in text or "invalid DB" in text:
             return ConfigurationError(f"{name}: the database does not exist ({text})", hint="check the end of the URL")
-        return error_for(RedisError(text), name)
+        return error_for(text, name)
     return StoreUnavailable(
         f"{name}: the server cannot be reached ({error})", hint="is the server running, and is the address right?"
     )

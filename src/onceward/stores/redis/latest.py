@@ -15,9 +15,7 @@ from onceward.protocol.latest import EntityState, EventDelivery, LatestDecision,
 from onceward.protocol.record import READER
 
 from .calls import MAX_BATCH, RedisCalls
-from .maintenance import SIZE
 from .records import TIME, encode_text
-from .resp import RedisError
 
 DECISIONS: Final = (
     LatestDecision.APPLIED,
@@ -66,9 +64,9 @@ class RedisLatest(RedisCalls):
         found: list[EntityState | None] = []
         for start in range(0, len(ids), MAX_BATCH):
             some = ids[start : start + MAX_BATCH]
-            keys = (self._ids, *[self._state + id for id in some])
-            data = await self.run("read", keys, (self._time(),), deadline - time.monotonic())
-            found += _decode_states(some, data)
+            keys = (self._audit, *[self._state + id for id in some])
+            now, *states = await self.run("read", keys, (self._time(),), deadline - time.monotonic())
+            found += [_decode_state(id, data, now) for id, data in zip(some, states, strict=True)]
         return found
 
     async def expire_latest(self, limit: int, *, timeout: float) -> int:  # noqa: ARG002 (the server does it)
@@ -92,7 +90,7 @@ class RedisLatest(RedisCalls):
         data: bytes = await self.run("latest", keys, (self._time(), *kept, *encoded), timeout)
         count = len(deliveries)
         if len(data) > count:
-            raise self._store_error(RedisError(data[count:].decode("utf-8", "replace")))
+            raise await self._store_error(data[count:].decode("utf-8", "replace"))
         return [RESULTS[answer] for answer in data]
 
 
@@ -118,19 +116,10 @@ def _encode_delivery(one: EventDelivery) -> bytes:
     return b"".join((head, trace, rest, one.order, scope, entity, value or b""))
 
 
-def _decode_states(ids: Sequence[bytes], data: bytes) -> list[EntityState | None]:
-    [now] = TIME.unpack_from(data)
-    at, found = TIME.size, []
-    for id in ids:
-        [size] = SIZE.unpack_from(data, at)
-        at += SIZE.size
-        one = _decode_state(id, data[at : at + size]) if size else None
-        found.append(None if one is not None and one.expires_at is not None and one.expires_at <= now else one)
-        at += size
-    return found
-
-
-def _decode_state(id: bytes, data: bytes) -> EntityState:
+def _decode_state(id: bytes, data: bytes | None, now: int) -> EntityState | None:
+    """Decode a state. None: there is none, or it has expired."""
+    if data is None:
+        return None
     if data[0] > READER:
         raise VersionSkew(
             "the entity was written by a newer Onceward and is left unchanged",
@@ -143,6 +132,8 @@ def _decode_state(id: bytes, data: bytes) -> EntityState:
         b = a + more
         c = b + scope
         d = c + entity
+        if expires_at and expires_at <= now:
+            return None
         return EntityState(
             id, data[b:c].decode(), data[c:d].decode(), data[STATE.size : a], data[d:] if is_there else None,
             updated_at, expires_at or None,

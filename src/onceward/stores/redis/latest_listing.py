@@ -5,21 +5,18 @@ Entities have no index, to keep writes cheap. So a listing scans all keys of the
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from onceward.protocol.latest import DedupMark, EntityState
 
 from .calls import MAX_BATCH
 from .latest import RedisLatest
-from .maintenance import SIZE
+from .maintenance import key_pattern
 from .records import TIME
-from .resp import RedisError, command
+from .scripts import encode_command
 
 CONTENT = slice(2 * TIME.size, 2 * TIME.size + 16)
-_special = re.compile(rb"[\\*?\[\]^]")
 
 
 class RedisLatestListing(RedisLatest):
@@ -45,12 +42,8 @@ class RedisLatestListing(RedisLatest):
         return present, None if following == b"0" else following + b" 0"
 
     async def _scan_keys(self, at: bytes, count: int, timeout: float) -> tuple[bytes, list[bytes]]:
-        pattern = _special.sub(rb"\\\g<0>", self._state) + b"*"
-        payload = command((b"SCAN", at, b"MATCH", pattern, b"COUNT", b"%d" % count))
-        reply: Any = await self._open_transport(timeout).call(payload, timeout, retryable=True)
-        if isinstance(reply, RedisError):
-            raise self._store_error(reply)
-        following, keys = reply
+        parts = (b"SCAN", at, b"MATCH", key_pattern(self._state), b"COUNT", b"%d" % count)
+        following, keys = await self._command(encode_command(*parts), timeout)
         return following, keys
 
     async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[DedupMark | None]:
@@ -58,24 +51,17 @@ class RedisLatestListing(RedisLatest):
         found: list[DedupMark | None] = []
         for start in range(0, len(ids), MAX_BATCH):
             some = ids[start : start + MAX_BATCH]
-            keys = (self._ids, *[self._mark + id for id in some])
-            data = await self.run("read", keys, (self._time(),), deadline - time.monotonic())
-            found += _decode_marks(some, data)
+            keys = (self._audit, *[self._mark + id for id in some])
+            now, *marks = await self.run("read", keys, (self._time(),), deadline - time.monotonic())
+            found += [_decode_mark(id, data, now) for id, data in zip(some, marks, strict=True)]
         return found
 
 
-def _decode_marks(ids: Sequence[bytes], data: bytes) -> list[DedupMark | None]:
-    [now] = TIME.unpack_from(data)
-    at, found = TIME.size, list[DedupMark | None]()
-    for id in ids:
-        [size] = SIZE.unpack_from(data, at)
-        at += SIZE.size
-        one = _decode_mark(id, data[at : at + size]) if size else None
-        found.append(one if one is not None and now < one.expires_at else None)
-        at += size
-    return found
-
-
-def _decode_mark(id: bytes, data: bytes) -> DedupMark:
+def _decode_mark(id: bytes, data: bytes | None, now: int) -> DedupMark | None:
+    """Decode a mark. None: there is none, or it has expired."""
+    if data is None:
+        return None
     [created_at], [expires_at] = TIME.unpack_from(data), TIME.unpack_from(data, TIME.size)
+    if expires_at <= now:
+        return None
     return DedupMark(id, data[CONTENT], data[CONTENT.stop :].decode("utf-8", "replace"), created_at, expires_at)

@@ -1,11 +1,14 @@
-"""Scans, counts, purge and the audit trail. Each call visits few records, so that claims are not delayed.
+"""Scans, counts, purge and the audit trail. Each call visits few keys, so that claims are not delayed.
 
-All of them walk over the whole index: fast for thousands of records, seconds for millions.
+Records have no index. So scans and counts visit all keys of the database, also those of other applications: that
+is fast for thousands of keys and takes seconds for millions. They use the server's SCAN. It may return a record twice,
+if the server shrinks its table of keys in the meantime.
 """
 
 from __future__ import annotations
 
 import heapq
+import re
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
@@ -16,32 +19,42 @@ import msgspec
 
 from onceward.errors import StoreBroken, StoreUnavailable
 from onceward.protocol.audit import AuditEntry, AuditFilter, matches_filter
-from onceward.protocol.ports import SORT_KEYS, Filter, Page, SortOrder
+from onceward.protocol.ports import SORT_KEYS, Clock, Filter, Page, SortOrder
 from onceward.protocol.record import Record, RecordState
-from onceward.protocol.requests import Answer, Verdict
+from onceward.protocol.requests import Answer
 
 from . import records
-from .records import NUMBERS, STATES, TIME
+from .records import NUMBERS, STATES
 
-IDS_PER_CALL: Final = 500
+KEYS_PER_CALL: Final = 500
 """The server does nothing else during a call, for about a millisecond."""
 
 MAX_REPLY_BYTES: Final = 1 << 20
 """Limits a reply, however large the results are."""
 
-SIZE: Final = Struct("<I")
-CURSOR: Final = Struct("<H")
-ROW: Final = Struct("<HI")
-PURGED: Final = Struct("<IIH")
 ENTRY: Final = Struct("<3QI2B4I")
+START = END = b"0"  # cursors of SCAN
+
+_special = re.compile(rb"[\\*?\[\]^]")
+
+
+def key_pattern(prefix: bytes) -> bytes:
+    """Return the pattern for SCAN that matches the keys with this prefix."""
+    return _special.sub(rb"\\\g<0>", prefix) + b"*"
 
 
 class ScriptRunner(Protocol):
     """The parts of the store that this module needs."""
 
     name: str
+    clock: Clock | None
 
-    async def run_on_index(
+    @property
+    def record_keys(self) -> bytes:
+        """The pattern of the keys of records."""
+        ...
+
+    async def run_on_store(
         self, name: str, arguments: Sequence[bytes], timeout: float, *, retryable: bool = True
     ) -> Any: ...
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]: ...
@@ -65,32 +78,46 @@ class CallDeadline:
         return left
 
 
-def decode_records(ids: Sequence[bytes], data: bytes) -> list[Answer]:
-    [now] = TIME.unpack_from(data)
-    at, answers = TIME.size, []
-    for id in ids:
-        [size] = SIZE.unpack_from(data, at)
-        at += SIZE.size
-        found = records.decode_record(id, data, at) if size else None
-        answers.append(Answer(Verdict.ABSENT if found is None else Verdict.OK, found, now))
-        at += size
-    return answers
-
-
 # ── scans ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+class ScanCursor(msgspec.Struct, array_like=True, frozen=True):
+    """Where a scan continues: at this cursor of SCAN, without the ids that it has already returned for it.
+
+    SCAN returns all keys of some buckets of the server's table, which may be more than a page.
+    """
+
+    at: bytes = START
+    returned: list[bytes] = []
+
+
+class ScanStep(msgspec.Struct):
+    """What one call found: records, ids of records that cannot be decoded, and where to continue (None: the end)."""
+
+    records: list[Record]
+    unreadable: list[str]
+    cursor: ScanCursor | None
+    now: int
+
+
+_encode_cursor = msgspec.msgpack.Encoder().encode
+_decode_cursor = msgspec.msgpack.Decoder(ScanCursor).decode
+
+
 async def scan(store: ScriptRunner, wanted: Filter, cursor: bytes | None, limit: int, timeout: float) -> Page:
-    """Return records in the order of the index, after the cursor."""
     deadline = CallDeadline(store.name, timeout)
     found: list[Record] = []
     unreadable: list[str] = []
+    position = ScanCursor() if cursor is None else _decode_cursor(cursor)
     while True:
-        some, broken, cursor, now = await _scan_page(store, wanted, cursor, limit - len(found), deadline, light=False)
-        found += some
-        unreadable += broken
-        if cursor is None or len(found) >= limit:
-            return Page(found, cursor, now, tuple(unreadable))
+        step = await _scan_step(store, wanted, position, limit - len(found), deadline, light=False)
+        found += step.records
+        unreadable += step.unreadable
+        if step.cursor is None:
+            return Page(found, None, step.now, tuple(unreadable))
+        position = step.cursor
+        if len(found) >= limit:
+            return Page(found, _encode_cursor(position), step.now, tuple(unreadable))
 
 
 async def first(store: ScriptRunner, wanted: Filter, order: SortOrder, limit: int, timeout: float) -> Page:
@@ -99,39 +126,37 @@ async def first(store: ScriptRunner, wanted: Filter, order: SortOrder, limit: in
     best: list[Record] = []
     unreadable: list[str] = []
     now = 0
-    async for some, broken, at in _scan_all(store, wanted, deadline):
-        now = at
-        unreadable += broken
-        best = heapq.nsmallest(limit, [*best, *some], key=SORT_KEYS[order])
+    async for step in _scan_all(store, wanted, deadline):
+        now = step.now
+        unreadable += step.unreadable
+        unique = {record.id: record for record in (*best, *step.records)}
+        best = heapq.nsmallest(limit, unique.values(), key=SORT_KEYS[order])
     answers = await store.read([record.id for record in best], timeout=deadline.left())
     return Page([answer.record for answer in answers if answer.record is not None], None, now, tuple(unreadable))
 
 
 async def counts(store: ScriptRunner, timeout: float) -> dict[tuple[str, RecordState], int]:
     counted: Counter[tuple[str, RecordState]] = Counter()
-    async for some, _, _ in _scan_all(store, Filter(), CallDeadline(store.name, timeout)):
-        counted.update((record.scope, record.state) for record in some)
+    async for step in _scan_all(store, Filter(), CallDeadline(store.name, timeout)):
+        counted.update((record.scope, record.state) for record in step.records)
     return dict(counted)
 
 
-async def _scan_all(
-    store: ScriptRunner, wanted: Filter, deadline: CallDeadline
-) -> AsyncIterator[tuple[list[Record], list[str], int]]:
-    cursor: bytes | None = None
-    while True:
-        some, broken, cursor, now = await _scan_page(store, wanted, cursor, IDS_PER_CALL, deadline, light=True)
-        yield some, broken, now
-        if cursor is None:
-            return
+async def _scan_all(store: ScriptRunner, wanted: Filter, deadline: CallDeadline) -> AsyncIterator[ScanStep]:
+    cursor: ScanCursor | None = ScanCursor()
+    while cursor is not None:
+        step = await _scan_step(store, wanted, cursor, KEYS_PER_CALL, deadline, light=True)
+        yield step
+        cursor = step.cursor
 
 
-async def _scan_page(
-    store: ScriptRunner, wanted: Filter, cursor: bytes | None, max_records: int, deadline: CallDeadline, *, light: bool
-) -> tuple[list[Record], list[str], bytes | None, int]:
-    """Return what one call finds, the ids that cannot be decoded, the next cursor and the time."""
+async def _scan_step(
+    store: ScriptRunner, wanted: Filter, cursor: ScanCursor, max_records: int, deadline: CallDeadline, *, light: bool
+) -> ScanStep:
     arguments = (
-        cursor or b"",
-        b"%d" % IDS_PER_CALL,
+        store.record_keys,
+        cursor.at,
+        b"%d" % KEYS_PER_CALL,
         b"%d" % max_records,
         b"%d" % MAX_REPLY_BYTES,
         b"light" if light else b"full",
@@ -139,24 +164,19 @@ async def _scan_page(
         *_encode_optional(wanted.scope),
         *_encode_optional(wanted.key),
         b"%d" % (wanted.updated_before or 0),
+        *cursor.returned,
     )
-    data = await store.run_on_index("scan", arguments, deadline.left())
-    [now] = TIME.unpack_from(data)
-    [size] = CURSOR.unpack_from(data, TIME.size)
-    at = TIME.size + CURSOR.size + size
-    cursor = data[at - size : at] or None
+    now, following, *rows = await store.run_on_store("scan", arguments, deadline.left())
     found: list[Record] = []
     unreadable: list[str] = []
-    while at < len(data):
-        id_size, length = ROW.unpack_from(data, at)
-        at += ROW.size
-        id = data[at : at + id_size]
+    for id, data in zip(rows[::2], rows[1::2], strict=True):
         try:
-            found.append(records.decode_record(id, data, at + id_size))
+            found.append(records.decode_record(id, data))
         except StoreBroken:
             unreadable.append(f"id:{id.hex()}")
-        at += id_size + length
-    return found, unreadable, cursor, now
+    if following is None:  # the step has more records than requested
+        return ScanStep(found, unreadable, ScanCursor(cursor.at, cursor.returned + rows[::2]), now)
+    return ScanStep(found, unreadable, None if following == END else ScanCursor(following), now)
 
 
 def _encode_optional(value: str | None) -> tuple[bytes, bytes]:
@@ -167,20 +187,24 @@ def _encode_optional(value: str | None) -> tuple[bytes, bytes]:
 
 
 async def purge(store: ScriptRunner, limit: int, timeout: float, signed: bytes) -> int:
-    """Visit all ids once. Also removes the ids of records that expired by themselves."""
+    """Delete old audit entries. With a test's clock also visit all records, because none of them expires by itself."""
     deadline = CallDeadline(store.name, timeout)
-    purged = entry = 0
-    cursor = b""
-    while purged < limit:
-        arguments = (signed, cursor, b"%d" % IDS_PER_CALL, b"%d" % (limit - purged), b"%d" % entry)
-        data = await store.run_on_index("purge", arguments, deadline.left(), retryable=False)
-        some, entry, size = PURGED.unpack_from(data)
-        purged += some
-        cursor = data[PURGED.size : PURGED.size + size]
-        if not cursor:
-            break
-    while await store.run_on_index("trim_audit", (b"%d" % IDS_PER_CALL,), deadline.left()):
+    purged = 0 if store.clock is None else await _purge_records(store, limit, deadline, signed)
+    while await store.run_on_store("trim_audit", (b"%d" % KEYS_PER_CALL,), deadline.left()):
         pass
+    return purged
+
+
+async def _purge_records(store: ScriptRunner, limit: int, deadline: CallDeadline, signed: bytes) -> int:
+    purged = entry = 0
+    cursor = START
+    while purged < limit:
+        numbers = (b"%d" % KEYS_PER_CALL, b"%d" % (limit - purged), b"%d" % entry)
+        arguments = (signed, store.record_keys, cursor, *numbers)
+        some, entry, cursor = await store.run_on_store("purge", arguments, deadline.left(), retryable=False)
+        purged += some
+        if cursor == END:
+            break
     return purged
 
 
@@ -193,23 +217,17 @@ async def audit(store: ScriptRunner, wanted: AuditFilter, limit: int, timeout: f
     found: list[AuditEntry] = []
     before = 0
     while len(found) < limit:
-        data = await store.run_on_index("read_audit", (b"%d" % before, b"%d" % IDS_PER_CALL), deadline.left())
-        now, before = (TIME.unpack_from(data, at)[0] for at in (0, TIME.size))
-        at = 2 * TIME.size
-        while at < len(data):
-            [size] = SIZE.unpack_from(data, at)
-            entry = _entry(data, at + SIZE.size)
-            at += SIZE.size + size
-            if matches_filter(entry, wanted, now):
-                found.append(entry)
+        position = (b"%d" % before, b"%d" % KEYS_PER_CALL)
+        now, before, *entries = await store.run_on_store("read_audit", position, deadline.left())
+        found += [entry for entry in map(_decode_entry, entries) if matches_filter(entry, wanted, now)]
         if not before:
             break
     return found[:limit]
 
 
-def _entry(data: bytes, at: int) -> AuditEntry:
-    when, token_before, token_after, count, state_before, state_after, *sizes = ENTRY.unpack_from(data, at)
-    at += ENTRY.size
+def _decode_entry(data: bytes) -> AuditEntry:
+    when, token_before, token_after, count, state_before, state_after, *sizes = ENTRY.unpack_from(data)
+    at = ENTRY.size
     texts = []
     for size in sizes:
         texts.append(data[at : at + size])

@@ -7,21 +7,20 @@ subscribe. The thread starts with the first waiting caller, and ends some second
 from __future__ import annotations
 
 import contextlib
-import socket
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import redis
-import redis.connection
 
 from .address import RedisAddress
-from .connection import CHUNK, register_for_fork
-from .resp import ProtocolError, Reply, ReplyParser, command
+from .transport import register_for_fork
 
 CONNECT_TIMEOUT: Final = 5.0  # seconds
 IDLE_TIMEOUT: Final = 5.0  # seconds without a waiting caller after which the thread ends
+POLL_INTERVAL: Final = 1.0  # seconds between checks whether a caller still waits
 RECONNECT_DELAY: Final = 1.0  # seconds between attempts to connect
 
 
@@ -39,15 +38,15 @@ class RedisNotifier:
         self._listening: Counter[bytes] = Counter()
         self._lock = threading.RLock()  # reentrant: a signal handler may wait for a key, too
         self._thread: threading.Thread | None = None
-        self._socket: socket.socket | None = None
+        self._subscriber: Any = None  # redis-py's PubSub, once it is connected
         self._closed = threading.Event()
 
     def listen(self, id: bytes) -> Callable[[], None]:
         """Listen for this record. Return a function that stops listening."""
         with self._lock:
             self._listening[id] += 1
-            if self._listening[id] == 1:
-                self._send(b"SUBSCRIBE", [id])
+            if self._listening[id] == 1 and self._subscriber is not None:
+                self._subscribe(self._subscriber.subscribe, [id])
             if self._thread is None and not self._closed.is_set():
                 self._start()
         return self._make_stop(id)
@@ -61,13 +60,22 @@ class RedisNotifier:
                     self._listening[id] -= 1
                     if not self._listening[id]:
                         del self._listening[id]
-                        self._send(b"UNSUBSCRIBE", [id])
+                        if self._subscriber is not None:
+                            self._subscribe(self._subscriber.unsubscribe, [id])
 
         return stop
 
     def close(self) -> None:
-        self._closed.set()
-        self._shut_down()
+        with self._lock:
+            self._closed.set()
+            if self._subscriber is not None:
+                self._subscribe(self._subscriber.unsubscribe, list(self._listening))  # its reply wakes the thread
+
+    def _subscribe(self, change: Callable[..., object], ids: Sequence[bytes]) -> None:
+        """Subscribe to the channels of these ids, or unsubscribe from them."""
+        if ids:
+            with contextlib.suppress(redis.RedisError, OSError):  # the thread notices, too
+                change(*(self._channels + id for id in ids))
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._run, name="onceward-redis-notifier", daemon=True)
@@ -77,9 +85,8 @@ class RedisNotifier:
 
     def _run(self) -> None:
         while not self._closed.is_set():
-            with contextlib.suppress(redis.RedisError, OSError, ProtocolError, ValueError):
+            with contextlib.suppress(redis.RedisError, OSError, ValueError):
                 self._receive()
-            self._shut_down()
             with self._lock:
                 if not self._listening or self._closed.is_set():
                     self._thread = None
@@ -89,44 +96,23 @@ class RedisNotifier:
 
     def _receive(self) -> None:
         """Connect, subscribe and wake callers until there are no more listeners or the connection is lost."""
-        connection: Any = self._address.connection(redis.connection, CONNECT_TIMEOUT)
-        try:
-            connection.connect()
-            connected: socket.socket = connection._sock  # noqa: SLF001 (as in `connection`)
-            connected.settimeout(IDLE_TIMEOUT)
-            with self._lock:
-                self._socket = connected
-                self._send(b"SUBSCRIBE", list(self._listening))
-            replies = ReplyParser()
-            while not self._closed.is_set():
-                try:
-                    data = connected.recv(CHUNK)
-                except TimeoutError:
-                    if not self._listening:
-                        return
-                    continue
-                if not data:
-                    return
-                for reply in replies.feed(data):
-                    self._on_reply(reply)
-        finally:
-            self._socket = None
-            connection.disconnect()
-
-    def _on_reply(self, reply: Reply) -> None:
-        if isinstance(reply, list) and len(reply) == 3 and reply[0] == b"message":  # noqa: PLR2004 (kind, channel, text)
-            self._wake(reply[1][len(self._channels) :])
-
-    def _send(self, name: bytes, ids: list[bytes]) -> None:
-        if self._socket is not None and ids:
-            with contextlib.suppress(OSError):  # its thread notices, too
-                self._socket.sendall(command([name, *(self._channels + id for id in ids)]))
-
-    def _shut_down(self) -> None:
-        connected = self._socket
-        if connected is not None:
-            with contextlib.suppress(OSError):
-                connected.shutdown(socket.SHUT_RDWR)
+        with (
+            self._address.client(CONNECT_TIMEOUT) as client,
+            client.pubsub(ignore_subscribe_messages=True) as subscriber,
+        ):
+            try:
+                with self._lock:
+                    subscriber.subscribe(*(self._channels + id for id in self._listening))
+                    self._subscriber = subscriber
+                used_at = time.monotonic()
+                while not self._closed.is_set() and time.monotonic() - used_at < IDLE_TIMEOUT:
+                    message = subscriber.get_message(timeout=POLL_INTERVAL)
+                    if message is not None:
+                        self._wake(message["channel"][len(self._channels) :])
+                    if self._listening:
+                        used_at = time.monotonic()
+            finally:
+                self._subscriber = None
 
     def after_fork_in_child(self) -> None:
         self._reset()

@@ -6,13 +6,16 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
+import redis
 from msgspec import Struct
+from redis.exceptions import NoPermissionError
 
 from onceward.errors import ConfigurationError
 from onceward.protocol.capabilities import HealthFinding
 
-from .errors import error_for
-from .resp import RedisError, Reply, command
+from .errors import ERROR_REPLIES, error_for, error_text
+from .scripts import encode_command
+from .transport import Reply
 
 MIN_VERSION: Final = (6, 2)
 SAFE_EVICTION: Final = "noeviction"
@@ -38,14 +41,15 @@ class ServerInfo(Struct, frozen=True):
 
 
 async def read_server_info(call: Call, name: str) -> ServerInfo:
-    reply = await call(command([b"INFO"]))
-    if isinstance(reply, RedisError):
-        if reply.code != "NOPERM":
-            raise error_for(reply, name)
+    try:
+        reply = await call(encode_command(b"INFO"))
+    except NoPermissionError:
         return ServerInfo("", None, None, None)
+    except ERROR_REPLIES as error:
+        raise error_for(error_text(error), name) from error
     fields = dict(line.split(":", 1) for line in reply.decode("utf-8", "replace").splitlines() if ":" in line)
     if fields.get("loading") == "1":  # while loading, it reports that it does not append to a file
-        raise error_for(RedisError("LOADING"), name)
+        raise error_for("LOADING", name)
     appends = {"1": True, "0": False}.get(fields.get("aof_enabled", ""))
     return ServerInfo(
         version=fields.get("redis_version", ""),
@@ -56,8 +60,11 @@ async def read_server_info(call: Call, name: str) -> ServerInfo:
 
 
 async def _takes_snapshots(call: Call) -> bool | None:
-    reply = await call(command([b"CONFIG", b"GET", b"save"]))
-    if isinstance(reply, RedisError) or not isinstance(reply, list) or len(reply) != 2:  # noqa: PLR2004 (name and value)
+    try:
+        reply = await call(encode_command(b"CONFIG", b"GET", b"save"))
+    except redis.ResponseError:  # forbidden, or unknown to a managed server
+        return None
+    if len(reply) != 2:  # noqa: PLR2004 (name and value)
         return None
     return bool(reply[1].strip())
 

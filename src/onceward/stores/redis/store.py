@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from onceward.errors import ConfigurationError, StoreUnavailable
+from onceward.errors import ConfigurationError
 from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature
 from onceward.protocol.capabilities import (
     Capabilities,
@@ -29,10 +29,10 @@ from onceward.protocol.runtime import Answers, Runtime
 
 from . import maintenance, records, safety
 from .address import RedisAddress, from_client, parse
-from .calls import MAX_BATCH, RedisTransport, encode_signature
+from .calls import MAX_BATCH, encode_signature
 from .counters import RedisCounters
 from .latest_listing import RedisLatestListing
-from .resp import Reply
+from .transport import RedisTransport, Reply
 
 if TYPE_CHECKING:
     from .notifier import RedisNotifier
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 PREFIX = "onceward"
 MAX_PREFIX_LENGTH = 200
-MAX_IN_FLIGHT = 3
-"""Calls in flight on an event loop's connection: the server works on one while this process prepares the others."""
+MAX_IN_FLIGHT = 2
+"""Batches in flight on an event loop: the server works on one while this process prepares the other."""
 
 OPEN_TIMEOUT = 10.0  # seconds
 
@@ -186,9 +186,9 @@ class RedisStore(RedisLatestListing, RedisCounters, Capabilities):
         answers: list[Answer] = []
         for start in range(0, len(ids), MAX_BATCH):
             chunk = ids[start : start + MAX_BATCH]
-            keys = (self._ids, *[self._record + id for id in chunk])
-            data = await self.run("read", keys, (self._time(),), deadline - time.monotonic())
-            answers += maintenance.decode_records(chunk, data)
+            keys = (self._audit, *[self._record + id for id in chunk])
+            now, *found = await self.run("read_records", keys, (self._time(),), deadline - time.monotonic())
+            answers += [records.decode_read(id, data, now) for id, data in zip(chunk, found, strict=True)]
         return answers
 
     async def forget(
@@ -202,11 +202,13 @@ class RedisStore(RedisLatestListing, RedisCounters, Capabilities):
     ) -> list[Answer]:
         expected = seen or {}
         requests = [records.encode_forget(expected.get(id), force=force) for id in ids]
-        answers = (
-            await self._send_full(list(ids), ids, requests, timeout, retryable=False, signed=signed) if ids else []
-        )
+        answers = await self._apply(ids, ids, requests, timeout, retryable=False, signed=signed) if ids else []
         self.wake(ids)
         return answers
+
+    @property
+    def record_keys(self) -> bytes:
+        return maintenance.key_pattern(self._record)
 
     async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
         return await maintenance.scan(self, wanted, cursor, limit, timeout)
@@ -218,6 +220,7 @@ class RedisStore(RedisLatestListing, RedisCounters, Capabilities):
         return await maintenance.counts(self, timeout)
 
     async def purge(self, limit: int, *, timeout: float, signed: AuditSignature | None = None) -> int:
+        """Trim the audit trail. The server deletes records by itself, unless a test's clock tells the time."""
         return await maintenance.purge(self, limit, timeout, encode_signature(signed))
 
     async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
@@ -232,21 +235,19 @@ class RedisStore(RedisLatestListing, RedisCounters, Capabilities):
 
     async def _server_info(self, timeout: float) -> safety.ServerInfo:
         async def call(payload: bytes) -> Reply:
-            if self._transport is None:
-                raise StoreUnavailable(f"{self.name} is not open")
-            return await self._transport.call(payload, timeout, retryable=True)
+            return await self._call(payload, timeout, retryable=True)
 
         return await safety.read_server_info(call, self.name)
 
 
 def _transport_for(address: RedisAddress, runtime: Runtime) -> RedisTransport:
     if runtime.supports_cancellation:  # calls run as tasks of an event loop
-        from .async_connection import RedisAsyncTransport
+        from .async_connection import AsyncTransport
 
-        return RedisAsyncTransport(address)
-    from .connection import SocketTransport
+        return AsyncTransport(address)
+    from .connection import ThreadTransport
 
-    return SocketTransport(address)
+    return ThreadTransport(address)
 
 
 def _check_prefix(prefix: str) -> str:

@@ -193,8 +193,7 @@ class ValueChecks(StoreFactory):
         caller = await harness.caller()
         held = await caller.acquire(max_attempts=2**31 - 1)
         validity = Validity(until=END_OF_9999, slide=3_000 * 365 * DAY + 1)
-        settled = Complete(held.id, held.token, held.nonce, result=b"", validity=validity)
-        assert_equal((await caller.settle(settled)).verdict, Verdict.OK, "a completion by the owner")
+        expect(await caller.complete(held, b"", validity=validity), Verdict.OK)
         seen = await caller.record()
         numbers = (seen.valid_until, seen.slide, seen.max_attempts, seen.token)
         assert_equal(

@@ -1,94 +1,109 @@
 -- Applies claims, renewals, settlements and forget requests: one request per record, all in one call.
---   KEYS: ids, audit, then one record each. ARGV: time, signature, then one request each.
--- A request has the head below, followed by texts in the same order as in a record. Lua does not roll back. So each item
--- runs in pcall, and everything that can fail precedes its single SET.
+--   KEYS: audit, then one record each. ARGV: time, signature, then for each request its verb, its numbers and flags (a
+--   MessagePack array) and its texts, see `read_claim`, `read_completion` and `read_change`.
+-- Lua does not roll back. So each item runs in pcall, and everything that can fail precedes its single SET.
 --
--- The reply is one string: the time, then for each item its verdict, its form, a length and that many bytes. Forms:
---   R  the record          C  the record without its result, which is the one in the request
---   A  8 bytes: the token of a new claim, granted exactly as requested          N  nothing: there is no record
---   E  the text of an error; nothing was changed
+-- The reply: the time, then for each item its verdict and one of
+--   an array   the fields of the record, in the order of record.lua
+--   a number   the token of a new claim, granted exactly as requested
+--   nil        nothing: there is no record, or the request completed it, whose owner knows the rest
+--   a string   the bytes of a record that a newer version wrote
+-- The verdict ERROR means that nothing was changed. The string is the text of the error.
 
-local REQUEST, REQUEST_SIZE = '<BBBBBI8I8I4c8c8', 41
-local NAMES = {[0] = 'claim', 'renew', 'complete', 'fail', 'park', 'release', 'resolve', 'forget'}
-local VERDICTS = {
-  ACQUIRED = 0, REPLAY = 1, RUNNING = 2, MISMATCH = 3, FAILED = 4, PARKED = 5, SETTLED = 6, OK = 7, LOST = 8,
-  CONFLICT = 9, REFUSED = 10, ABSENT = 11, SKEW = 12,
-}
 local SIGNED = ARGV[2]
+local CLAIM_SIZE, COMPLETION_SIZE, CHANGE_SIZE = 9, 6, 8  -- arguments
+local MAX_EXACT = 9007199254740992  -- 2^53
 
-local function read_request(s)
-  local verb, flags, choice, window, state, token, duration, max_attempts, validity, slide = unpack_(REQUEST, s)
-  local q = {
-    verb = NAMES[verb], choice = choice, window = window, state = state, token = token, duration = duration,
-    max_attempts = max_attempts, validity = validity, slide = slide,
-    leased = band(flags, LEASED) ~= 0, force = band(flags, RELEASED) ~= 0, known = band(flags, ASK_FIRST) ~= 0,
-    seen = band(flags, ASK_FIRST) ~= 0, stored = band(flags, STORED) ~= 0, final = band(flags, FINAL) ~= 0,
-    has_result = band(flags, RESULT) ~= 0,
+local function read_claim(at)
+  local n = cmsgpack.unpack(ARGV[at + 1])
+  return {
+    lease = n[1], after_crash = n[2], max_attempts = n[3],
+    nonce = ARGV[at + 2], fingerprint = ARGV[at + 3], scope = ARGV[at + 4], key = ARGV[at + 5], owner = ARGV[at + 6],
+    arguments = ARGV[at + 7], note = ARGV[at + 8],
   }
-  return q
 end
 
-local function put(key, r, s)
+local function read_completion(at)
+  local n = cmsgpack.unpack(ARGV[at + 1])
+  return {
+    token = n[1], window = n[2], validity = n[3], slide = n[4], stored = n[5],
+    nonce = ARGV[at + 2], digest = ARGV[at + 3], note = ARGV[at + 4], result = n[6] and ARGV[at + 5],
+  }
+end
+
+local function read_change(at)
+  local n = cmsgpack.unpack(ARGV[at + 1])
+  return {
+    token = n[1], state = n[2], resolution = n[3], duration = n[4], max_attempts = n[5], window = n[6], validity = n[7],
+    slide = n[8], stored = n[9], final = n[10], known = n[11], force = n[12], seen = n[13],
+    nonce = ARGV[at + 2], digest = ARGV[at + 3], note = ARGV[at + 4], error_type = ARGV[at + 5], error = ARGV[at + 6],
+    result = n[14] and ARGV[at + 7],
+  }
+end
+
+local last_expiry, last_expiry_text  -- most records of a call expire at the same time
+
+local function put(key, r)
   local at = is_real and deletable_at(r)
-  if at then
-    at = math.max(at, r.token) + CLOCK_MARGIN
+  if at then at = math.max(at, r[TOKEN]) + CLOCK_MARGIN end
+  if not at or at >= MAX_EXACT then return redis.call('SET', key, write_record(r)) end
+  if at ~= last_expiry then
+    last_expiry, last_expiry_text = at, string.format('%.0f', math.ceil(at / 1000))
   end
-  if at and at < 9007199254740992 then
-    redis.call('SET', key, s, 'PXAT', string.format('%.0f', math.ceil(at / 1000)))
-  else
-    redis.call('SET', key, s)
-  end
+  redis.call('SET', key, write_record(r), 'PXAT', last_expiry_text)
 end
 
 -- Starts a new cycle. Only the token of the key's previous cycle matters, because tokens must grow.
-local function acquire_new_cycle(key, request, q, old)
+local function acquire_new_cycle(key, q, old)
   local token = now
-  if old and old.token >= now then token = old.token + 1 end
-  local r = {
-    min_reader = READER, state = PENDING, after_crash = q.choice, stored = true, token = token, cycle = token,
-    attempt = 1, max_attempts = q.max_attempts, created_at = now, claimed_at = now, updated_at = now,
-    renewed_at = now, lease_until = q.leased and now + q.duration or nil, slide = ZERO,
-  }
-  if not old then add(key) end
-  put(key, r, write_head(r) .. sub(request, REQUEST_SIZE + 1))
-  return VERDICTS.ACQUIRED, 'A', bytes(token)
+  if old and old[TOKEN] >= now then token = old[TOKEN] + 1 end
+  put(key, {
+    token, READER, PENDING, q.after_crash, 1, q.max_attempts,
+    false, false, true, false,                                                  -- ask_first released stored final
+    token, now, now, now, now, q.lease and now + q.lease, false, false,         -- cycle and times
+    0, q.nonce, q.fingerprint, '', q.scope, q.key, q.owner, q.arguments, q.note,  -- slide and texts
+    '', '', false,                                                              -- error_type error result
+  })
+  return 'ACQUIRED', token
 end
 
-local function apply(key, request)
-  local q = read_request(request)
+local function apply(key, verb, q)
   local s = redis.call('GET', key)
   if not s then
-    if q.verb == 'claim' then return acquire_new_cycle(key, request, q, nil) end
-    return q.verb == 'forget' and VERDICTS.OK or VERDICTS.LOST, 'N', ''
+    if verb == 'claim' then return acquire_new_cycle(key, q, nil) end
+    return verb == 'forget' and 'OK' or 'LOST', false
   end
-  local r = read_head(s)
-  if r.min_reader > READER then return VERDICTS.SKEW, 'R', s end
-  read_texts(r, s, HEAD_SIZE + 1)
-  read_texts(q, request, REQUEST_SIZE + 1)
-  local before = {state = r.state, token = r.token}
-  local verdict, changed = VERBS[q.verb](r, q)
-  if verdict == 'NEW_CYCLE' then return acquire_new_cycle(key, request, q, r) end
-  if not changed then return VERDICTS[verdict], 'R', s end
-  local head, texts = write_head(r), write_texts(r)
-  if SIGNED ~= '' then sign(entry_of(SIGNED, 1, before, r, id_of(key))) end
-  put(key, r, head .. texts)
-  if before.state == PENDING and r.state ~= PENDING or r.released then
-    redis.pcall('PUBLISH', BASE .. 'w:' .. id_of(key), '')  -- may be forbidden: then waiters poll
+  if byte(s) > READER then return 'SKEW', readable(s) end
+  local r = read_record(s)
+  local old_state, old_token = r[STATE], r[TOKEN]
+  local verdict, changed = VERBS[verb](r, q)
+  if verdict == 'NEW_CYCLE' then return acquire_new_cycle(key, q, r) end
+  if changed then
+    if SIGNED ~= '' then sign(entry_of(SIGNED, 1, old_state, old_token, r, id_of(key))) end
+    put(key, r)
+    if old_state == PENDING and r[STATE] ~= PENDING or r[RELEASED] then
+      redis.pcall('PUBLISH', BASE .. 'w:' .. id_of(key), '')  -- may be forbidden: then waiters poll
+    end
   end
-  if q.verb == 'complete' and r.result ~= '' then
-    return VERDICTS[verdict], 'C', head .. sub(texts, 1, #texts - #r.result)
-  end
-  return VERDICTS[verdict], 'R', head .. texts
+  if verb == 'complete' and verdict == 'OK' then return verdict, false end
+  return verdict, r
 end
 
-local answer = {bytes(now)}
-for i = 3, #KEYS do
-  local ok, verdict, form, payload = pcall(apply, KEYS[i], ARGV[i])
-  if not ok then
-    local text = type(verdict) == 'table' and verdict.err or tostring(verdict)
-    verdict, form, payload = 255, 'E', text
+local answer, at = {now}, 3
+for i = 2, #KEYS do
+  local verb, q = ARGV[at], nil
+  if verb == 'claim' then
+    q, at = read_claim(at), at + CLAIM_SIZE
+  elseif verb == 'complete' then
+    q, at = read_completion(at), at + COMPLETION_SIZE
+  else
+    q, at = read_change(at), at + CHANGE_SIZE
   end
-  answer[#answer + 1] = pack('<Bc1I4', verdict, form, #payload)
+  local ok, verdict, payload = pcall(apply, KEYS[i], verb, q)
+  if not ok then
+    verdict, payload = 'ERROR', type(verdict) == 'table' and verdict.err or tostring(verdict)
+  end
+  answer[#answer + 1] = verdict
   answer[#answer + 1] = payload
 end
-return table.concat(answer)
+return answer

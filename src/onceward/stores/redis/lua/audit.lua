@@ -4,13 +4,14 @@
 --   state_before state_after      2 x 1 byte, 255 for none
 --   lengths of the signature (a JSON array, stored as received), id, scope, key   4 x 4 bytes, then those texts
 
-local AUDIT = KEYS[2]
-local ENTRY, NO_STATE = '<I8I8I8I4BBI4I4I4I4', 255
+local ENTRY = '<I8I8I8I4BBI4I4I4I4'
+local NO_STATE = 255
 
-local function entry_of(signed, count, before, r, id)
+-- `r` is the record after the change, or nil if the entry counts purged records.
+local function entry_of(signed, count, old_state, old_token, r, id)
   local state, token, scope, key = NO_STATE, 0, '', ''
-  if r then state, token, scope, key = r.state, r.token, r.scope, r.key end
-  return pack(ENTRY, now, before and before.token or 0, token, count, before and before.state or NO_STATE, state,
+  if r then state, token, scope, key = r[STATE], r[TOKEN], r[SCOPE], r[KEY] end
+  return pack(ENTRY, now, old_token, token, count, old_state, state,
     #signed, #id, #scope, #key) .. signed .. id .. scope .. key
 end
 

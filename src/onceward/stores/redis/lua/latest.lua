@@ -17,12 +17,13 @@
 -- written first: a mark without its state would be a lost event.
 
 local APPLIED, DUPLICATE_MESSAGE, DUPLICATE_EVENT, STALE, MISMATCH, EVENT_PARKED, SKEW = 0, 1, 2, 3, 4, 5, 6
-local APPLIES, CONFLICT, ERROR = 16, 32, 255
-local STATE, STATE_SIZE = '<BI8I8BI2I2I4I4', 30
+local APPLIES, CONFLICT, NOT_DECIDED = 16, 32, 255
+local STATE_FORMAT = '<BI8I8BI2I2I4I4'
+local STATE_SIZE = 30
 local CONTENT, MARK_SIZE = 16, 32
 local PREFIX_SIZE = 256  -- bytes: contains nearly every order, but few values
 
-local byte, char = string.byte, string.char
+local char = string.char
 
 -- Compares byte by byte, because Lua's `<` follows the server's locale.
 local function is_greater(a, b)
@@ -49,7 +50,7 @@ local function read_state(key)
   local s = redis.call('GETRANGE', key, 0, PREFIX_SIZE - 1)
   if s == '' then return nil, '' end
   if byte(s) > READER then return nil, '', true end
-  local _, _, expires_at, _, order, more = unpack_(STATE, s)
+  local _, _, expires_at, _, order, more = unpack_(STATE_FORMAT, s)
   if expires_at > 0 and expires_at <= now then return nil, '' end
   local last = STATE_SIZE + order + more
   if last > PREFIX_SIZE then s = redis.call('GETRANGE', key, 0, last - 1) end
@@ -117,7 +118,7 @@ for i = 4, #ARGV do
   local ok, answer = pcall(apply, KEYS[at + 1], KEYS[at + 2], KEYS[at + 3], ARGV[i])
   if not ok then
     if wrong == '' then wrong = type(answer) == 'table' and answer.err or tostring(answer) end
-    answer = ERROR
+    answer = NOT_DECIDED
   end
   answers[#answers + 1] = char(answer)
 end

@@ -1,4 +1,4 @@
--- Reads the counters of these hours. KEYS: ids, then the hours. ARGV: time. Writes nothing.
+-- Reads the counters of these hours. KEYS: audit, then the hours. ARGV: time. Writes nothing.
 -- The reply: the time, then for each row the index of its hour among the keys (2 bytes), the lengths of its process and
 -- of its bytes (4 bytes each), then the process and the bytes.
 

@@ -1,39 +1,37 @@
--- The layout of a record, and the keys of a store. Every script except fast.lua begins with this file.
+-- The layout of a record, and the keys of a store. Every script begins with this file.
 --
 -- All keys of a store have the same hash tag, so that they live in one slot of a cluster:
---   {onceward}:r:<id>   a record, under the 32 bytes of its id
---   {onceward}:ids      sorted set of ids, see index.lua. For scans, counts and purge. An id may outlive its record, which
---                       expires by itself; every record has its id here
+--   {onceward}:r:<id>   a record, under the 32 bytes of its id; expires by itself when it is no longer needed
 --   {onceward}:audit    hash: `first` and `last` are numbers, and each number in between is the field of an entry
 --   {onceward}:w:<id>   channel, notified when the record is settled
 --   {onceward}:n:<id>   the latest state of an entity, see latest.lua; the tombstone of a deleted one expires by itself
 --   {onceward}:m:<mark> a processed message or event, see latest.lua; expires by itself
 --   {onceward}:c:<hour> the counters of that hour by process, see save_counts.lua; expires by itself
+-- Records have no index: it would take a quarter of their memory. Scans visit the keys of the database, see scan.lua.
 --
--- A record is a head of fixed size, then texts whose lengths are in the head (little-endian, times in µs):
---   min_reader state after_crash flags   4 x 1 byte
---   token cycle                          2 x 8 bytes
---   attempt max_attempts                 2 x 4 bytes
---   created_at claimed_at updated_at renewed_at lease_until retry_at   6 x 8 bytes
---   valid_until slide                    2 x 8 bytes, handled as bytes: they may exceed 2^53, where Lua rounds
---   lengths of nonce fingerprint digest more                                4 x 2 bytes
---   lengths of scope key owner arguments note error_type error result       8 x 4 bytes
---   the texts themselves, in that order
--- `more` is for fields of later versions: versions that do not know them preserve them. `result` comes last, so that
--- everything else can be read without it. Flags say which times are set: a record without a lease is owned indefinitely.
+-- A record is one string:
+--   min_reader   1 byte, and in this place in every later version, too
+--   token        8 bytes, little-endian; the same
+--   fields       a MessagePack array, in the order of the constants below
+--   result       the rest
+-- Times are in µs. They and the cycle are stored as their distance from the token, which takes few bytes. A time that is
+-- not set is false: a record without a lease is owned indefinitely. valid_until and slide may exceed 2^53, where Lua
+-- rounds. Then they are decimal texts, not relative, and compared as rounded numbers. Later versions may append fields:
+-- versions that do not know them preserve them.
 
 local FREE, PENDING, COMPLETED, FAILED, PARKED = 0, 1, 2, 3, 4
-local STATES = {[0] = 'FREE', 'PENDING', 'COMPLETED', 'FAILED', 'PARKED'}
 local RERUN, VERIFY, PARK = 0, 1, 2
-local ASK_FIRST, RELEASED, STORED, FINAL, LEASED, RETRIES, ENDS, RESULT = 1, 2, 4, 8, 16, 32, 64, 128
 
-local HEAD, HEAD_SIZE = '<BBBBI8I8I4I4I8I8I8I8I8I8c8c8', 92
-local LENGTHS, LENGTHS_SIZE = '<I2I2I2I2I4I4I4I4I4I4I4I4', 40
-local PREAMBLE_SIZE = HEAD_SIZE + LENGTHS_SIZE
-local ZERO = string.rep('\0', 8)
+local TOKEN, MIN_READER, STATE, AFTER_CRASH, ATTEMPT, MAX_ATTEMPTS = 1, 2, 3, 4, 5, 6
+local ASK_FIRST, RELEASED, STORED, FINAL = 7, 8, 9, 10
+local CYCLE, CREATED_AT, CLAIMED_AT, UPDATED_AT, RENEWED_AT, LEASE_UNTIL, RETRY_AT, VALID_UNTIL = 11, 12, 13, 14, 15, 16, 17, 18
+local SLIDE, NONCE, FINGERPRINT, DIGEST, SCOPE, KEY, OWNER, ARGUMENTS, NOTE = 19, 20, 21, 22, 23, 24, 25, 26, 27
+local ERROR_TYPE, ERROR, RESULT = 28, 29, 30
 
-local band = bit.band
-local pack, unpack_, sub = struct.pack, struct.unpack, string.sub
+local HEAD_SIZE = 9
+
+local pack, unpack_, sub, byte = struct.pack, struct.unpack, string.sub, string.byte
+local pack_fields, unpack_fields = cmsgpack.pack, cmsgpack.unpack_one
 
 local function number(bytes)
   return (unpack_('<I8', bytes))
@@ -43,56 +41,36 @@ local function bytes(value)
   return pack('<I8', value)
 end
 
--- Reads the texts of a record or a request into fields of the table. `at` is the offset of their lengths.
-local function read_texts(r, s, at)
-  local nonce, fingerprint, digest, more, scope, key, owner, arguments, note, error_type, error_text, result =
-    unpack_(LENGTHS, s, at)
-  local from = at + LENGTHS_SIZE
-  local function text(length)
-    local begin = from
-    from = from + length
-    return length == 0 and '' or sub(s, begin, from - 1)
-  end
-  r.nonce, r.fingerprint, r.digest, r.more = text(nonce), text(fingerprint), text(digest), text(more)
-  r.scope, r.key, r.owner, r.arguments = text(scope), text(key), text(owner), text(arguments)
-  r.note, r.error_type, r.error = text(note), text(error_type), text(error_text)
-  r.result = text(result)
+-- Adds a number to the cycle and to all times that are set.
+local function shift_times(r, by)
+  local lease_until, retry_at, valid_until = r[LEASE_UNTIL], r[RETRY_AT], r[VALID_UNTIL]
+  r[CYCLE], r[CREATED_AT], r[CLAIMED_AT] = r[CYCLE] + by, r[CREATED_AT] + by, r[CLAIMED_AT] + by
+  r[UPDATED_AT], r[RENEWED_AT] = r[UPDATED_AT] + by, r[RENEWED_AT] + by
+  if lease_until then r[LEASE_UNTIL] = lease_until + by end
+  if retry_at then r[RETRY_AT] = retry_at + by end
+  if valid_until and type(valid_until) == 'number' then r[VALID_UNTIL] = valid_until + by end
 end
 
--- Reads the fields that decisions need, without the texts except the nonce.
-local function read_head(s)
-  local min_reader, state, after_crash, flags, token, cycle, attempt, max_attempts, created_at, claimed_at, updated_at,
-    renewed_at, lease_until, retry_at, valid_until, slide = unpack_(HEAD, s)
-  return {
-    min_reader = min_reader, state = state, after_crash = after_crash, token = token, cycle = cycle,
-    attempt = attempt, max_attempts = max_attempts, created_at = created_at, claimed_at = claimed_at,
-    updated_at = updated_at, renewed_at = renewed_at, slide = slide,
-    lease_until = band(flags, LEASED) ~= 0 and lease_until or nil,
-    retry_at = band(flags, RETRIES) ~= 0 and retry_at or nil,
-    valid_until = band(flags, ENDS) ~= 0 and valid_until or nil,
-    ask_first = band(flags, ASK_FIRST) ~= 0, released = band(flags, RELEASED) ~= 0,
-    stored = band(flags, STORED) ~= 0, final = band(flags, FINAL) ~= 0, has_result = band(flags, RESULT) ~= 0,
-    nonce = sub(s, PREAMBLE_SIZE + 1, PREAMBLE_SIZE + unpack_('<I2', s, HEAD_SIZE + 1)),
-  }
+local function read_record(s)
+  local min_reader, token = unpack_('<BI8', s)
+  local result_at, r = unpack_fields(s, HEAD_SIZE)
+  shift_times(r, token)
+  r[TOKEN], r[MIN_READER] = token, min_reader
+  r[RESULT] = r[RESULT] and (result_at < 0 and '' or sub(s, result_at + 1))
+  return r
 end
 
-local function flags_of(r)
-  return (r.ask_first and ASK_FIRST or 0) + (r.released and RELEASED or 0) + (r.stored and STORED or 0)
-    + (r.final and FINAL or 0) + (r.lease_until and LEASED or 0) + (r.retry_at and RETRIES or 0)
-    + (r.valid_until and ENDS or 0) + (r.has_result and RESULT or 0)
+-- Returns the fields of a record for a reply, or its bytes if this version cannot read them.
+local function readable(s)
+  local is_readable, r = pcall(read_record, s)
+  return is_readable and r or s
 end
 
-local function write_head(r)
-  return pack(HEAD, r.min_reader, r.state, r.after_crash, flags_of(r), r.token, r.cycle, r.attempt, r.max_attempts,
-    r.created_at, r.claimed_at, r.updated_at, r.renewed_at, r.lease_until or 0, r.retry_at or 0,
-    r.valid_until or ZERO, r.slide)
-end
-
-local function write_texts(r)
-  return pack(LENGTHS, #r.nonce, #r.fingerprint, #r.digest, #r.more, #r.scope, #r.key, #r.owner, #r.arguments, #r.note,
-      #r.error_type, #r.error, #r.result)
-    .. r.nonce .. r.fingerprint .. r.digest .. r.more .. r.scope .. r.key .. r.owner .. r.arguments .. r.note
-    .. r.error_type .. r.error .. r.result
+local function write_record(r)
+  local token, result, fields = r[TOKEN], r[RESULT], {unpack(r)}
+  shift_times(fields, -token)
+  fields[TOKEN], fields[MIN_READER], fields[RESULT] = 0, 0, result and true
+  return pack('<BI8', r[MIN_READER], token) .. pack_fields(fields) .. (result or '')
 end
 
 -- A limit of 0 means unlimited attempts.
@@ -101,20 +79,20 @@ local function attempts_used_up(attempt, max_attempts)
 end
 
 local function is_over(r, now)
-  return r.valid_until ~= nil and now >= number(r.valid_until)
+  return r[VALID_UNTIL] and now >= tonumber(r[VALID_UNTIL])
 end
 
 -- Returns the time from which the record may be deleted, or nil if that is not known yet.
 local function deletable_at(r)
-  if r.state == FREE then return 0 end
-  if r.state == PENDING then
-    if r.after_crash ~= RERUN or r.released or not r.lease_until or attempts_used_up(r.attempt, r.max_attempts) then
+  if r[STATE] == FREE then return 0 end
+  if r[STATE] == PENDING then
+    if r[AFTER_CRASH] ~= RERUN or r[RELEASED] or not r[LEASE_UNTIL] or attempts_used_up(r[ATTEMPT], r[MAX_ATTEMPTS]) then
       return nil
     end
-    return r.lease_until + KEEP_UNFINISHED
+    return r[LEASE_UNTIL] + KEEP_UNFINISHED
   end
-  if r.state == PARKED or not r.valid_until then return nil end
-  return number(r.valid_until)
+  if r[STATE] == PARKED or not r[VALID_UNTIL] then return nil end
+  return tonumber(r[VALID_UNTIL])
 end
 
 -- The clock is the server's. Only tests pass another time, and then nothing expires by the server's clock.
@@ -125,7 +103,9 @@ if is_real then
   now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 end
 
-local BASE = sub(KEYS[1], 1, -4)
+-- The first key of every script on records is the audit trail. It has the prefix of all keys.
+local AUDIT = KEYS[1]
+local BASE = sub(AUDIT, 1, -6)
 
 local function id_of(key)
   return sub(key, #BASE + 3)

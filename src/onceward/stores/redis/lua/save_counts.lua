@@ -1,4 +1,4 @@
--- Saves the counters of processes. KEYS: ids, then the hour of each row. ARGV: time, for how many seconds hours are kept,
+-- Saves the counters of processes. KEYS: audit, then the hour of each row. ARGV: time, for how many seconds hours are kept,
 -- then for each row its process and its bytes: a sequence number (8 bytes), then the counts (JSON).
 -- An hour is a hash from processes to rows, and expires by itself. A row older than the stored one changes nothing.
 -- The reply: the time.

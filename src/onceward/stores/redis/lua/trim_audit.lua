@@ -1,4 +1,4 @@
--- Deletes entries of the audit trail that are too old. KEYS: ids, audit. ARGV: time, how many to delete at most.
+-- Deletes entries of the audit trail that are too old. KEYS: audit. ARGV: time, how many to delete at most.
 -- The reply: 1 if there may be more.
 
 local first = tonumber(redis.call('HGET', AUDIT, 'first') or '1')

@@ -1,0 +1,88 @@
+"""The source uses only public attributes of asyncio and of the drivers: private ones change without notice."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import onceward
+
+SOURCE = Path(onceward.__file__).parent
+ALLOWED = {
+    "_is_coroutine": "before Python 3.12, asyncio has no public way to mark a callable as a coroutine function",
+    "_current_frames": "documented in `sys`, in spite of its name",
+    "_PARTITION_EOF": "the public name of an error code of confluent-kafka",
+    "_asdict": "documented for named tuples",
+    "_replace": "documented for named tuples",
+    "_fields": "documented for named tuples",
+    "_field_defaults": "documented for named tuples",
+    "_value_": "documented for enums",
+    "_name_": "documented for enums",
+}
+FIRESTORE = SOURCE / "stores" / "firestore"  # its client has no public access to a transaction's writes and settings
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name not in ALLOWED
+
+
+def private_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield the private attributes that are read from, or set on, anything but `self` and `cls`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and is_private(node.attr):
+            if not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")):
+                yield node.lineno, node.attr
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id.endswith("attr"):
+            name = node.args[1] if len(node.args) > 1 else None
+            if isinstance(name, ast.Constant) and isinstance(name.value, str) and is_private(name.value):
+                yield node.lineno, name.value
+
+
+def own_names() -> set[str]:
+    """Return the private names that our own classes and modules define."""
+    found: set[str] = set()
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                found.add(node.name)
+            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                found.add(node.target.id)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                found.add(node.id)
+            elif (
+                isinstance(node, ast.Attribute)
+                and isinstance(node.ctx, ast.Store)
+                and isinstance(node.value, ast.Name)
+                and node.value.id == "self"
+            ):
+                found.add(node.attr)
+    return found
+
+
+def violations(source: str, own: set[str]) -> list[tuple[int, str]]:
+    return [(line, name) for line, name in private_names(ast.parse(source)) if name not in own]
+
+
+def test_no_private_attribute_of_another_package_is_used() -> None:
+    own = own_names()
+    found = [
+        f"{path.relative_to(SOURCE)}:{line}: {name}"
+        for path in SOURCE.rglob("*.py")
+        if FIRESTORE not in path.parents
+        for line, name in violations(path.read_text(encoding="utf-8"), own)
+    ]
+    assert not found
+
+
+def test_the_check_finds_what_was_there_before() -> None:
+    own = own_names()
+    for source in (
+        "loop._thread_id == get_ident()",
+        "future._callbacks[0]",
+        "connection._sock.recv(1)",
+        "connection._writer.transport",
+        "future._asyncio_future_blocking = False",
+        "getattr(transport, '_ssl_protocol')",
+    ):
+        assert violations(source, own), source
