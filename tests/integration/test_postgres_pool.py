@@ -113,7 +113,7 @@ async def test_a_cancelled_exchange_closes_its_connection_and_the_pool_replaces_
         with pytest.raises(asyncio.CancelledError):
             await sleeping
         assert (await narrow.read([id_of("key")], timeout=5))[0].verdict is Verdict.ABSENT
-    assert not [one for one in caplog.records if one.name == "onceward.postgres"], "a cancellation is no outage"
+    assert not [one for one in caplog.records if one.name == "onceward.postgres"], "a cancellation is not an outage"
     await narrow.close()
 
 
