@@ -36,30 +36,6 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
         "1, $5::bytea, now,",
         "answers_match_the_database",
     ),
-    "a single completion that ignores the nonce": (
-        "complete_one",
-        "AND nonce = $4::bytea",
-        "AND ($4::bytea IS NOT NULL)",
-        "a_wrong_token_or_nonce_is_not_the_owner",
-    ),
-    "a single completion that ignores the token": (
-        "complete_one",
-        "AND token = $3::bigint",
-        "AND ($3::bigint IS NOT NULL)",
-        "a_wrong_token_or_nonce_is_not_the_owner",
-    ),
-    "a single completion of a completed record": (
-        "complete_one",
-        "AND state = 'PENDING'",
-        "AND (state = 'PENDING' OR state IS NULL)",
-        "a_completion_needs_the_owner_and_the_same_result",
-    ),
-    "a single completion of a newer version's record": (
-        "complete_one",
-        "AND coalesce(min_reader, 1) <= 1",
-        WITHOUT,
-        "a_record_of_a_newer_version_is_not_changed",
-    ),
     "a claim whose token is not the time": (
         "claim",
         "now, nonce, now, now + lease",
@@ -215,7 +191,7 @@ class Broken(Hooks, StoreConformance):
 
     def open(self, directory: Path, clock: Clock) -> PostgresStore:
         store = super().open(directory, clock)
-        kind = PostgresTable if self.wrong[0].endswith("_one") else InBatches
+        kind = PostgresTable if self.wrong[0] == "claim_one" else InBatches
         store._table = kind(self.with_bug(store._table.statements), store._table._salt)
         return store
 

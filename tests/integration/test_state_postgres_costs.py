@@ -17,6 +17,7 @@ from onceward.stores.postgres import PostgresStore, latest
 from onceward.stores.postgres.connection import PostgresConnection
 from onceward.stores.postgres.statements import statements
 from onceward.testing import FakeClock
+from tests.integration.postgres_backend import connections_of
 from tests.integration.postgres_connections import make_effects, with_psycopg
 from tests.integration.trucks import at
 from tests.integration.trucks_on_postgres import _quiet, another, count, once, store, trucks
@@ -32,10 +33,10 @@ pytestmark = [pytest.mark.usefixtures("postgres")]
 def sent(trucks: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Each round trip with the statements in it, from here on."""
     names = {
-        statement.name: name for name, statement in vars(statements(_schema())).items() if hasattr(statement, "raw")
+        statement.raw: name for name, statement in vars(statements(_schema())).items() if hasattr(statement, "raw")
     }
     names |= {
-        one.name: word
+        one.raw: word
         for one, word in ((latest.BEGIN, "begin"), (latest.BATCH_SETTINGS, "set"), (latest.COMMIT, "commit"))
     }
     trips: list[list[str]] = []
@@ -51,8 +52,7 @@ def sent(trucks: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
     for n in range(20):  # so that everything is prepared
         trucks.apply(f"before {n}", at(1, message_id=f"before {n}"), 1)
-    traced("rows", lambda _deadline, statement, *_values: [names.get(statement.name, "greeting")])
-    traced("_run_pipeline", lambda calls, _deadline: [names[statement.name] for statement, _ in calls])
+    traced("run", lambda _deadline, *calls: [names.get(statement.raw, "greeting") for statement, _ in calls])
     traced("command", lambda text, _deadline: [text.lower()])
     return trips
 
@@ -131,7 +131,7 @@ def test_writes_of_others_are_noticed_for_entities_that_the_connection_knows(
 def test_a_new_connection_knows_nothing(store: PostgresStore, trucks: Any, sent: list[list[str]]) -> None:
     """Another server may have replaced the one that it knew, and may have lost its last writes."""
     trucks.apply_many(fleet_at(1))
-    for connection in store._pool._idle:
+    for connection in connections_of(store):
         execute(f"SELECT pg_terminate_backend({connection.pgconn.backend_pid})")
     with suppress(StoreUnavailable):  # if the end of the connection is not noticed before
         trucks.apply_many(fleet_at(2))

@@ -25,9 +25,8 @@ from onceward.stores.sql import (
 )
 
 from . import schema
-from .connection import PostgresConnection
+from .connection import PostgresConnection, Rows
 from .errors import PostgresRefused
-from .row_reader import Rows
 from .statements import NOW, Statement
 from .table import PostgresTable, RecordSnapshot, Snapshots
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import Final
+from typing import Final, cast
 
 import hiredis
 
@@ -38,7 +38,7 @@ CONSTANTS: Final = {
 }
 
 
-_pack: Callable[[tuple[bytes, ...]], bytes] = hiredis.pack_command  # its declared type accepts only one part
+_pack = cast("Callable[[tuple[bytes, ...]], bytes]", hiredis.pack_command)  # its declared type accepts only one part
 
 COMMENT: Final = re.compile(r"--.*")
 DECLARATION: Final = re.compile(r"^local ([A-Z][A-Z_, ]*) = ([0-9, ]+)$", re.MULTILINE)
