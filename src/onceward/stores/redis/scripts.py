@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
-from typing import Final
+from typing import Any, Final
 
 import hiredis
 
@@ -38,7 +38,7 @@ CONSTANTS: Final = {
 }
 
 
-_pack: Callable[[tuple[bytes, ...]], bytes] = hiredis.pack_command  # its declared type accepts only one part
+_pack: Any = hiredis.pack_command  # its declared type accepts only one part
 
 COMMENT: Final = re.compile(r"--.*")
 DECLARATION: Final = re.compile(r"^local ([A-Z][A-Z_, ]*) = ([0-9, ]+)$", re.MULTILINE)
@@ -48,7 +48,8 @@ WORD: Final = re.compile(r"'[^'\n]*'|\b[A-Z][A-Z_]*\b")
 
 def encode_command(*parts: bytes) -> bytes:
     """Encode a command. redis.asyncio would do the same in Python, ten times slower for a batch of requests."""
-    return _pack(parts)
+    encoded: bytes = _pack(parts)
+    return encoded
 
 
 class Script:
