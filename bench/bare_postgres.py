@@ -27,18 +27,17 @@ NONCE = bytes(16)
 
 _CLAIM = """
 INSERT INTO "{schema}".onceward_records (
-    id, scope, key, state, token, nonce, cycle, attempt, created_at, claimed_at, updated_at, renewed_at, lease_until,
-    owner
-) SELECT {id}, 'bench', {key}, 'PENDING', now, {nonce}, now, 1, now, now, now, now, now + {lease}, 'me'
+    id, scope, key, state, token, nonce, updated_at, lease_until, owner
+) SELECT {id}, 'bench', {key}, 'PENDING', now, {nonce}, now, now + {lease}, 'me'
 FROM (SELECT {now} AS now) AS clock ON CONFLICT (id) DO NOTHING RETURNING token
 """
 _COMPLETE = """
-UPDATE "{schema}".onceward_records SET state = 'COMPLETED', updated_at = {now}, lease_until = NULL, result = {result},
-    digest = {digest} WHERE id = {id} AND token = {token} AND nonce = {nonce} AND state = 'PENDING' RETURNING attempt
+UPDATE "{schema}".onceward_records SET state = NULL, updated_at = {now}, lease_until = NULL, result = {result},
+    digest = {digest} WHERE id = {id} AND token = {token} AND nonce = {nonce} AND state = 'PENDING' RETURNING token
 """
 _SELECT = """
 SELECT token, attempt, fingerprint, result, stored, valid_until, slide, owner, min_reader, {now}
-FROM "{schema}".onceward_records WHERE id = {id} AND state = 'COMPLETED'
+FROM "{schema}".onceward_records WHERE id = {id} AND state IS NULL
 """
 
 

@@ -12,21 +12,20 @@ import time
 from pathlib import Path
 
 from bench.bare import SETTINGS, Busy, Work, tokens
-from onceward.stores.sql import FIELDS
 from onceward.stores.sqlite import schema
-from onceward.stores.sqlite.rows import CLAIM_FIELD_COUNT, SELECT_COMPLETED
+from onceward.stores.sqlite.rows import SELECT_COMPLETED
 
 LEASE = 600_000_000  # µs
 
 CLAIM = (
-    f"INSERT INTO onceward_records ({', '.join(FIELDS[:CLAIM_FIELD_COUNT])})"
-    f" VALUES ({', '.join('?' * CLAIM_FIELD_COUNT)}) ON CONFLICT (id) DO NOTHING"
+    "INSERT INTO onceward_records (id, scope, key, state, token, nonce, updated_at, lease_until, owner)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"
 )
 COMPLETE = (
-    "UPDATE onceward_records SET state = 'COMPLETED', updated_at = ?, lease_until = NULL, result = ?, digest = ?"
-    " WHERE id = ? AND token = ? AND nonce = ? AND state = 'PENDING' AND updated_at = ?"
-    " AND lease_until IS ? AND released = 0 AND note IS NULL"
-    " AND min_reader <= 1"
+    "UPDATE onceward_records SET state = NULL, updated_at = ?, lease_until = NULL, result = ?, digest = ?"
+    " WHERE id = ? AND token IS ? AND nonce IS ? AND state IS 'PENDING' AND updated_at IS ?"
+    " AND lease_until IS ? AND released IS NULL AND note IS NULL"
+    " AND coalesce(min_reader, 1) <= 1"
 )
 NONCE = bytes(16)
 
@@ -45,30 +44,10 @@ def on(cursor: sqlite3.Cursor, work: Work) -> Work:
     def call(key: str) -> str:
         id = hashlib.sha256(key.encode()).digest()
         found = cursor.execute(SELECT_COMPLETED, (id,)).fetchall()
-        if found and found[0][-1] == "COMPLETED":
+        if found and found[0][-1] is None:  # NULL: COMPLETED
             return str(found[0][3].decode())
         token, now = next(tokens), time.time_ns() // 1000
-        row = (
-            id,
-            "bench",
-            key,
-            "PENDING",
-            token,
-            NONCE,
-            token,
-            1,
-            now,
-            now,
-            now,
-            now,
-            now + LEASE,
-            0,
-            0,
-            b"",
-            None,
-            "me",
-            None,
-        )
+        row = (id, "bench", key, "PENDING", token, NONCE, now, now + LEASE, "me")
         if cursor.execute(CLAIM, row).rowcount != 1:
             raise Busy(key)
         result = work(key)

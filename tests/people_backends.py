@@ -41,5 +41,5 @@ def everything(people: People) -> list[Any]:
     """Return every column of every table."""
     with people.transaction() as tx:
         prefix = "" if people.url.startswith("sqlite") else f"people_{os.getpid()}."
-        tables = ("people", "person_keys", "contributions", "likeness", "reviews", "people_meta")  # plain: ok
+        tables = ("people", "person_keys", "contributions", "blocking", "reviews", "people_meta")
         return [sorted(map(repr, tx.execute(f"SELECT * FROM {prefix}onceward_{table}"))) for table in tables]

@@ -17,15 +17,11 @@ BUSY_TIMEOUT = 30.0  # seconds to wait for SQLite's single writer
 HEADER = 7  # bytes before a stored value: codec, version, flags and checksum
 
 LOG_WRITE = "INSERT INTO fleet_notes_{run} (scope, entity, value) VALUES (NEW.scope, NEW.entity, NEW.value)"
-LOG_STATE_WRITE = """
-INSERT INTO fleet_notes_{run} (scope, entity, value)
-SELECT scope, entity, NEW.value FROM onceward_newest WHERE number = NEW.number
-"""
 SQLITE = (
     "CREATE TABLE fleet_notes_{run} (number INTEGER PRIMARY KEY, scope TEXT, entity TEXT, value BLOB)",
     "CREATE TABLE fleet_by_hand_{run} (scope TEXT, entity TEXT, value BLOB, PRIMARY KEY (scope, entity))",
-    "CREATE TRIGGER fleet_insert_{run} AFTER INSERT ON {table} BEGIN {note}; END",
-    "CREATE TRIGGER fleet_update_{run} AFTER UPDATE ON {table} BEGIN {note}; END",
+    f"CREATE TRIGGER fleet_insert_{{run}} AFTER INSERT ON {{table}} BEGIN {LOG_WRITE}; END",
+    f"CREATE TRIGGER fleet_update_{{run}} AFTER UPDATE ON {{table}} BEGIN {LOG_WRITE}; END",
 )
 POSTGRESQL = (
     "CREATE TABLE fleet_notes_{run} (number bigserial, scope text, entity text, value bytea)",
@@ -49,11 +45,8 @@ class AuditDatabase:
         self.url = setting.store or f"sqlite:///{Path(setting.folder) / 'fleet.db'}"
         self.app = f"fleet-{setting.run}"
         self._is_postgres = not self.url.startswith("sqlite:")
-        state_table = "onceward_newest" if self._is_postgres else "onceward_states"
-        table = state_table if setting.guarded else f"fleet_by_hand_{setting.run}"
-        note = LOG_STATE_WRITE if table == "onceward_states" else LOG_WRITE
+        table = "onceward_latest" if setting.guarded else f"fleet_by_hand_{setting.run}"
         self._placeholders = {"run": setting.run, "table": table, "p": "%s" if self._is_postgres else "?"}
-        self._placeholders["note"] = note.format_map(self._placeholders)
         self._connection = self._connect()
 
     def _connect(self) -> Any:

@@ -59,7 +59,10 @@ class AuditData:
 
     def records(self, operation: str) -> dict[str, Record]:
         """Return the records by key, for all operations whose names begin like this."""
-        rows = self.rows("SELECT key, state, token FROM onceward_records WHERE scope LIKE ?", f"outreach/{operation}%")
+        rows = self.rows(
+            "SELECT key, coalesce(state, 'COMPLETED'), token FROM onceward_records WHERE scope LIKE ?",
+            f"outreach/{operation}%",
+        )
         return {key: Record(state, token) for key, state, token in rows}
 
 

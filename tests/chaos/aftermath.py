@@ -42,6 +42,9 @@ class Step(NamedTuple):
     after: Snapshot
 
 
+STATE_AND_ATTEMPT = "SELECT coalesce(state, 'COMPLETED'), coalesce(attempt, 1) FROM onceward_records"
+
+
 def take_snapshot(files: RunFiles) -> Snapshot:
     """Read the files as a new process would find them. This recovers the log, so pass a copy."""
     entries = len(files.ledger.read_text().splitlines()) if files.ledger.exists() else 0
@@ -51,11 +54,7 @@ def take_snapshot(files: RunFiles) -> Snapshot:
         try:
             integrity = "; ".join(line for (line,) in connection.execute("PRAGMA integrity_check"))
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            records = (
-                connection.execute("SELECT state, attempt FROM onceward_records").fetchall()
-                if "onceward_records" in tables
-                else []
-            )
+            records = connection.execute(STATE_AND_ATTEMPT).fetchall() if "onceward_records" in tables else []
             rows = connection.execute("SELECT count(*) FROM ledger").fetchall()[0][0] if "ledger" in tables else 0
         except sqlite3.DatabaseError as error:
             return Snapshot(integrity=str(error), entries=entries)

@@ -136,7 +136,7 @@ def audit(server: Postgres, folder: Path, keys: int) -> Report:
     failures = sum(json.loads((folder / f"{n}").read_text().splitlines()[-1])["failures"] for n in range(WORKERS))
     rows = Counter(number for (number,) in execute("SELECT number FROM effects", url=server.url))
     [(completed,)] = execute(
-        "SELECT count(*) FROM onceward_records WHERE state = 'COMPLETED' AND key LIKE 'order %'", url=server.url
+        "SELECT count(*) FROM onceward_records WHERE state IS NULL AND key LIKE 'order %'", url=server.url
     )
     return Report(keys, len(delivered), len(rows), max(rows.values()), completed, failures)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from onceward import Once
+from onceward.cli import open_store
 from onceward.cli.exit_codes import Exit
 from onceward.cli.settings import VARIABLES
 from onceward.stores.sqlite import schema
@@ -28,14 +29,22 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+A_LATER_ONE = "ALTER TABLE onceward_records ADD COLUMN flavour TEXT\n;\nCREATE TABLE onceward_later (flavour TEXT)"
+
+
 @pytest.fixture
-def old(folder: Path) -> Path:
-    """A store of the first version, with a record."""
+def old(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store of the first version with a record, and an Onceward that has a second migration."""
     with closing(sqlite3.connect("onceward.db")) as raw, raw:
-        for statement in schema.TABLES.split("\n;\n"):
+        for statement in schema.statements(0):
             raw.execute(statement)
-        raw.execute("INSERT INTO onceward_meta VALUES ('schema_version', 1), ('min_reader', 1)")
-        raw.execute("INSERT INTO onceward_records (id, scope, key, state, token) VALUES (x'01', 's', 'k', 'PARKED', 7)")
+        raw.execute(
+            "INSERT INTO onceward_records (id, scope, key, state, token, updated_at)"
+            " VALUES (x'01', 's', 'k', 'PARKED', 7, 7)"
+        )
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, A_LATER_ONE))
+    monkeypatch.setattr(schema, "LATEST", len(schema.MIGRATIONS))
+    monkeypatch.setattr(open_store, "LATEST", len(schema.MIGRATIONS))
     return folder
 
 
@@ -54,10 +63,10 @@ def test_a_dry_run_shows_the_versions_and_the_statements_and_changes_nothing(old
     result = call("migrate", "--dry-run", "-o", "table")
     assert result.exit_code == 0
     assert f"version 1; this Onceward writes version {schema.LATEST}" in result.stdout
-    assert "CREATE TABLE onceward_audit (" in result.stdout
+    assert "CREATE TABLE onceward_later (" in result.stdout
     document = as_json("migrate", "--dry-run")
     assert (document["version"], document["latest"], document["done"]) == (1, schema.LATEST, False)
-    assert document["statements"][0].startswith("CREATE TABLE onceward_audit")
+    assert document["statements"][0].startswith("ALTER TABLE onceward_records")
     assert (fingerprint(old), version()) == (before, 1)
 
 
@@ -80,7 +89,7 @@ def test_migrate_asks_and_does_nothing_without_a_terminal_unless_yes_is_said(old
     refused = call("migrate")
     assert refused.exit_code == Exit.REFUSED
     assert "use --yes" in refused.stderr.splitlines()[-1]
-    assert "CREATE TABLE onceward_audit" in refused.stderr, "what would be done is shown first"
+    assert "CREATE TABLE onceward_later" in refused.stderr, "what would be done is shown first"
     assert fingerprint(old) == before
     done = call("migrate", "--yes")
     assert done.exit_code == 0
@@ -93,11 +102,11 @@ def test_migrate_asks_and_does_nothing_without_a_terminal_unless_yes_is_said(old
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")
-def test_a_person_may_say_no_and_then_yes(old: Path) -> None:
-    code, seen = on_a_terminal(old, "migrate", typed=b"n\n")
-    assert (code, version()) == (1, 1)
-    assert b"Execute these 12 statements?" in seen
-    code, seen = on_a_terminal(old, "migrate", typed=b"y\n")
+def test_a_person_may_say_no_and_then_yes(folder: Path) -> None:
+    code, seen = on_a_terminal(folder, "migrate", typed=b"n\n")
+    assert (code, list(folder.iterdir())) == (1, [])
+    assert f"Execute these {len(schema.statements(0))} statements?".encode() in seen
+    code, seen = on_a_terminal(folder, "migrate", typed=b"y\n")
     assert (code, version()) == (0, schema.LATEST)
     assert f"migrated: version {schema.LATEST}".encode() in seen
 
@@ -114,7 +123,7 @@ def test_other_commands_never_migrate_but_say_what_does(old: Path, words: tuple[
 
 def test_a_missing_file_is_created_by_migrate_and_not_by_a_read(folder: Path) -> None:
     assert "no tables yet" in call("migrate", "--dry-run", "-o", "table").stdout
-    assert call("migrate", "--sql").stdout.count("CREATE TABLE") == 7
+    assert call("migrate", "--sql").stdout.count("CREATE TABLE") == 6
     assert call("migrate").exit_code == Exit.REFUSED
     assert list(folder.iterdir()) == []
     assert call("migrate", "--yes").exit_code == 0

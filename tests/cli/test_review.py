@@ -59,9 +59,9 @@ def test_a_wrong_merge_is_split_and_the_next_import_leaves_it_so(url: str) -> No
     shown = as_json("review", "p1", "--people", url)
     assert [(one["number"], one["source"], one["rule"]) for one in shown["records"]] == [
         (1, "csv", "new"),
-        (2, "crm", "likeness"),  # plain: ok
+        (2, "crm", "similarity"),
     ]
-    assert "Ana Schmi" in call("review", "p1", "--people", url, "-o", "table").stdout
+    assert "Ana Sch" in call("review", "p1", "--people", url, "-o", "table").stdout
     unasked = call("review", "--split", "p1", "--people", url)
     assert unasked.exit_code == Exit.REFUSED
     done = call("review", "--split", "p1", "--yes", "--people", url)

@@ -9,37 +9,24 @@ import pytest
 from psycopg.rows import dict_row
 
 from onceward.protocol.ports import Clock
-from onceward.protocol.requests import Answer, AnyRequest
 from onceward.stores.postgres import PostgresStore
-from onceward.stores.postgres.connection import PostgresConnection
 from onceward.stores.postgres.table import PostgresTable
 from onceward.testing.clock import FakeClock
 from onceward.testing.conformance import StoreConformance, StoreFactory
 from onceward.testing.conformance.fencing import FencingChecks
-from onceward.testing.conformance.races import RaceChecks
 from onceward.testing.conformance.replies import ReplyChecks
-from onceward.testing.conformance.table import TableChecks
-from onceward.testing.conformance.windows import WindowChecks
+from tests.conformance.sql_rows import filled
 from tests.servers import pgbouncer, postgres
 from tests.servers.postgres import execute, past_the_store, schema_of
 
-IN_ANOTHER_SHAPE = {"arguments", "note"}
 SOAKING = os.environ.get("ONCEWARD_HYPOTHESIS_PROFILE") == "soak"
 
 
 class InBatches(PostgresTable):
-    """Handles a single request as a batch of one."""
+    """Handles a single claim as a batch of one."""
 
-    async def _apply_one(
-        self, wire: PostgresConnection, request: AnyRequest, now: int | None, deadline: float
-    ) -> Answer | None:
+    async def _claim_one(self, *_: object) -> None:
         return None
-
-
-class LooksFirst(PostgresTable):
-    """Looks up every key before claiming it, as after many replays."""
-
-    hits_before_lookup = 0
 
 
 class Hooks(StoreFactory):
@@ -57,7 +44,7 @@ class Hooks(StoreFactory):
     def raw(self, directory: Path, id: bytes) -> Mapping[str, object] | None:
         cursor = past_the_store().cursor(row_factory=dict_row)
         row = cursor.execute(f"SELECT * FROM {table(directory)} WHERE id = %s", (id,)).fetchone()
-        return None if row is None else {name: row[name] for name in row if name not in IN_ANOTHER_SHAPE}
+        return None if row is None else filled(row)
 
     def writes(self, directory: Path) -> int:
         """Return a hash of each row's location, writer and locker."""
@@ -97,9 +84,3 @@ class TestPostgresStoreOnItsOwnClock(Hooks, FencingChecks, ReplyChecks):
     """The time comes from the server."""
 
     fake_clock = False
-
-
-@pytest.mark.usefixtures("postgres")
-@pytest.mark.mission("B4")
-class TestPostgresStoreThatLooksFirst(Hooks, TableChecks, FencingChecks, ReplyChecks, WindowChecks, RaceChecks):
-    table = LooksFirst

@@ -9,8 +9,7 @@ from typing import Any
 from onceward.protocol.ports import Clock
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.conformance import StoreConformance
-
-IN_ANOTHER_SHAPE = {"arguments", "note"}
+from tests.conformance.sql_rows import filled
 
 
 class TestSQLiteStore(StoreConformance):
@@ -21,7 +20,7 @@ class TestSQLiteStore(StoreConformance):
         with connected(directory) as raw:
             raw.row_factory = sqlite3.Row
             row = raw.execute("SELECT * FROM onceward_records WHERE id = ?", (id,)).fetchone()
-        return None if row is None else {name: row[name] for name in row.keys() if name not in IN_ANOTHER_SHAPE}  # noqa: SIM118 (a Row is not a dict)
+        return None if row is None else filled(dict(row))
 
     def writes(self, directory: Path) -> int:
         """Use the file status: opening the file in this process would drop the store's locks."""

@@ -141,8 +141,8 @@ class GetThenPut(SQLiteStore):
         cursor = self._own.cursor()
         cursor.execute("BEGIN IMMEDIATE")
         cursor.execute(
-            "INSERT INTO onceward_records (id, scope, key, state, token, nonce, lease_until)"
-            " VALUES (?, '', '', 'PENDING', ?, ?, ?) ON CONFLICT (id) DO UPDATE SET state = excluded.state,"
+            "INSERT INTO onceward_records (id, scope, key, state, token, nonce, lease_until, updated_at)"
+            " VALUES (?, '', '', 'PENDING', ?, ?, ?, 0) ON CONFLICT (id) DO UPDATE SET state = excluded.state,"
             " token = excluded.token, nonce = excluded.nonce, lease_until = excluded.lease_until",
             (record.id, record.token, record.nonce, record.lease_until),
         )

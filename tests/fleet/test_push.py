@@ -162,7 +162,7 @@ def test_a_document_has_the_members_that_the_mission_names(fleet: Served) -> Non
 
 
 @pytest.mark.mission("E2")
-@pytest.mark.parametrize("table", ["onceward_newest", "onceward_states", "onceward_marks"])
+@pytest.mark.parametrize("table", ["onceward_latest", "onceward_marks"])
 def test_if_half_of_it_cannot_be_written_nothing_is_and_the_message_comes_again(
     small: Served, tmp_path: Path, table: str
 ) -> None:
@@ -178,7 +178,7 @@ def test_if_half_of_it_cannot_be_written_nothing_is_and_the_message_comes_again(
 
 
 @pytest.mark.mission("E2")
-@pytest.mark.parametrize("table", ["onceward_newest", "onceward_marks"])
+@pytest.mark.parametrize("table", ["onceward_latest", "onceward_marks"])
 def test_the_same_on_postgresql(tmp_path: Path, request: pytest.FixtureRequest, table: str) -> None:
     with served(store_url("postgres", tmp_path, request)) as fleet:
         schema = schema_of(tmp_path)

@@ -11,6 +11,7 @@ import pytest
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.postgres import PostgresStore
+from onceward.stores.postgres.connection import PostgresConnection
 from tests.servers.postgres import URL, Postgres
 from tests.servers.proxy import Proxy
 
@@ -32,6 +33,11 @@ def store(schema: str) -> Iterator[PostgresStore]:
 def proxy(postgres: Postgres) -> Iterator[Proxy]:
     with Proxy("127.0.0.1", postgres.port) as proxy:
         yield proxy
+
+
+def connections_of(store: PostgresStore) -> tuple[PostgresConnection, ...]:
+    """Return the open connections of the store's threads."""
+    return store._pool._pools[None].open_connections()
 
 
 def claim(store: PostgresStore, request: Any, timeout: float = 5.0) -> Any:

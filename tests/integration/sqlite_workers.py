@@ -105,7 +105,7 @@ def die_in_a_write(path: str) -> None:
     claim(store, "before")
 
     def killed(cursor: sqlite3.Cursor) -> None:
-        cursor.execute("UPDATE onceward_records SET state = 'COMPLETED'")
+        cursor.execute("UPDATE onceward_records SET state = NULL")
         os.kill(os.getpid(), signal.SIGKILL)
 
     store._connection.run(link.TimeLimit.of(5), lambda cursor: store._connection.write(cursor, killed))

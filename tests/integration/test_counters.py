@@ -19,7 +19,6 @@ from onceward.errors import StillRunning, StoreBroken
 from onceward.latest import Ordering
 from onceward.protocol.counters import HOUR, CounterTotals
 from onceward.stores import MemoryStore
-from onceward.stores.sqlite import schema
 from tests.clients import SyncClient
 from tests.faulty import FaultyNetwork, FaultyStore
 from tests.integration.counting import break_down, counted, counting, work
@@ -272,25 +271,6 @@ def test_counters_work_with_a_cache_in_front_of_the_store(tmp_path: Path) -> Non
         assert once.counters is not None
         assert once.counters.write()
         assert once.stats().total("replayed") == 1
-
-
-@pytest.mark.fault("F67")
-def test_a_file_without_counters_gets_them_and_older_clients_still_work(tmp_path: Path) -> None:
-    path = tmp_path / "once.db"
-    before = schema.MIGRATIONS.index(schema.COUNTERS)
-    with contextlib.closing(sqlite3.connect(path)) as raw, raw:
-        for statement in "\n;\n".join(schema.MIGRATIONS[:before]).split("\n;\n"):
-            raw.execute(statement)
-        raw.execute(f"INSERT INTO onceward_meta VALUES ('schema_version', {before}), ('min_reader', 1)")
-        raw.execute("INSERT INTO onceward_records (id, scope, key, state, token) VALUES (x'01', 's', 'k', 'PARKED', 7)")
-    with Once(f"sqlite:///{path}", counters=True) as once:
-        once.run("a", work)
-    with contextlib.closing(sqlite3.connect(path)) as raw:
-        assert raw.execute("SELECT token FROM onceward_records WHERE key = 'k'").fetchall() == [(7,)]
-        assert raw.execute("SELECT counts FROM onceward_counters").fetchall() == [
-            ('{"default/shared":{"executed":1}}',)
-        ]
-        assert raw.execute("SELECT value FROM onceward_meta WHERE name = 'min_reader'").fetchall() == [(1,)]
 
 
 def test_a_counter_that_was_edited_by_hand_is_reported_as_such(tmp_path: Path) -> None:

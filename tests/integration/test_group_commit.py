@@ -73,7 +73,7 @@ def effects() -> Counter[str]:
 
 def states(path: Path) -> dict[str, str]:
     connection = sqlite3.connect(path)
-    found = dict(connection.execute("SELECT key, state FROM onceward_records"))
+    found = dict(connection.execute("SELECT key, coalesce(state, 'COMPLETED') FROM onceward_records"))
     connection.close()
     return found
 

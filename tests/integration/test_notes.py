@@ -111,8 +111,8 @@ def test_purge_checks_the_expiry_again_inside_its_own_transaction(valid_until: i
     cursor = sqlite3.connect(":memory:", isolation_level=None).cursor()
     schema.prepare(cursor, "memory", migrate=True)
     cursor.execute(
-        "INSERT INTO onceward_records (id, scope, key, state, token, valid_until)"
-        " VALUES (x'01', 's', 'k', 'WHO?', ?, ?)",
+        "INSERT INTO onceward_records (id, scope, key, state, token, updated_at, valid_until)"
+        " VALUES (x'01', 's', 'k', 'WHO?', ?, 0, ?)",
         (token, valid_until),
     )
     assert upkeep.purge(cursor, [b"\1"], HOUR * 2) == gone

@@ -139,7 +139,7 @@ def test_members_of_a_household_become_different_people(people: People) -> None:
     people.add_many([record("csv", name, given_name=name, surname="Schmidt", **home) for name in names])
     assert len(people) == 3
     clara = people.add(record("crm", "9", given_name="Clara", surname="Schmidt", **home))
-    assert clara.rule == "likeness"  # plain: ok (stored)
+    assert clara.rule == "similarity"
     assert len(people) == 3
 
 
@@ -158,7 +158,7 @@ def test_every_contribution_stores_why_it_was_matched(people: People) -> None:
     people.add_many([record("a", "1", **ANNA), record("b", "1", **ANNA), record("c", "1", **ANNA)])
     [anna] = people
     assert [(part.source, part.rule) for part in anna.contributions] == [
-        *(("a", "new"), ("b", "likeness"), ("c", "likeness"))  # plain: ok (stored)
+        *(("a", "new"), ("b", "similarity"), ("c", "similarity"))
     ]
     assert all(part.confidence > 0.9 for part in anna.contributions)
 

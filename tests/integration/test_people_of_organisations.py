@@ -69,7 +69,7 @@ def test_a_person_with_a_merely_similar_name_is_not_a_namesake(people: People) -
     for name in ("Anna", "Hanna"):
         people.add(record("hr", None, name=f"{name} Meier", email=f"{name}.meier@corp.example", **BERLIN))
     decision = people.add(record("fair", "1", name="Anna Meier", **BERLIN))
-    assert (decision.action, decision.rule) == ("updated", "likeness")  # plain: ok (stored)
+    assert (decision.action, decision.rule) == ("updated", "similarity")
     assert people.find(email="anna.meier@corp.example") == people.get(decision.person or "")
 
 

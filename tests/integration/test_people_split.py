@@ -59,7 +59,7 @@ def test_the_next_import_does_not_merge_them_again(people: People) -> None:
 def test_a_record_that_was_matched_by_similarity_is_split_off_and_stays_separate(people: People) -> None:
     anna = people.add(record("crm", "1", **ANNA, email="anna@example.com")).person or ""
     like = people.add(record("fair", "1", **ANNA))
-    assert (like.person, like.rule) == (anna, "likeness")  # plain: ok (stored)
+    assert (like.person, like.rule) == (anna, "similarity")
     first, second = people.split(anna)
     assert (first.id, first.sources, second.sources) == (anna, ("crm",), ("fair",))
     assert second.id != anna
@@ -149,7 +149,7 @@ def test_without_similarity_only_keys_distinguish_people(tmp_path: Path) -> None
         assert people.add(record("b", "1", email="A@b.example", **ANNA)).person == decisions[2].person
         assert people.reviews() == []
     with People(f"sqlite:///{tmp_path}/people.db") as people:
-        assert people.add(record("c", "1", **ANNA)).rule == "likeness", "the index was kept"  # plain: ok (stored)
+        assert people.add(record("c", "1", **ANNA)).rule == "similarity", "the index was kept"
 
 
 async def test_the_same_on_an_event_loop(tmp_path: Path) -> None:

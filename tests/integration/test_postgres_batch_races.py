@@ -20,7 +20,7 @@ from onceward.protocol.requests import Answer, Complete, Renewal, Verdict
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.postgres import PostgresStore
-from onceward.stores.postgres.pool import SESSION_SETTINGS
+from onceward.stores.postgres.driver_pool import SESSION_SETTINGS
 from onceward.stores.postgres.statements import Statement, Statements
 from onceward.stores.postgres.table import PostgresTable
 from onceward.testing.conformance.harness import claim_request
@@ -55,8 +55,8 @@ def complete_while(store: PostgresStore, schema: str, claimed: list[Record]) -> 
     )
     pausing = Statements(schema)
     text = pausing.complete.text
-    assert "final = false" in text
-    pausing.complete = Statement(text.replace("final = false", f'final = "{schema}".through_the_gate()'))
+    assert "final = NULL" in text
+    pausing.complete = Statement(text.replace("final = NULL", f'final = "{schema}".through_the_gate()'))
     store._table = PostgresTable(pausing, store._table._salt)
     completions = [Complete(one.id, one.token, one.nonce, b"done", b"done") for one in claimed]
     with ThreadPoolExecutor(1) as pool:

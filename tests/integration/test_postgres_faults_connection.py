@@ -20,7 +20,7 @@ from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.postgres import PostgresStore
 from onceward.testing.conformance.harness import claim_request, id_of
-from tests.integration.postgres_backend import claim, opened, proxy, store
+from tests.integration.postgres_backend import claim, connections_of, opened, proxy, store
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import URL, Postgres, execute
 from tests.servers.proxy import CUT_REPLY, LOSE_REPLY, LOSE_REQUEST, RESET_REPLY, SWALLOW_REPLY, Fault, Proxy
@@ -215,7 +215,7 @@ async def test_a_server_that_allows_one_connection_serves_many_callers_by_it() -
 @pytest.mark.fault("F34")
 def test_a_forked_child_has_connections_of_its_own_and_leaves_the_parents_alone(store: PostgresStore) -> None:
     assert claim(store, claim_request("parent")).verdict is ACQUIRED
-    [mine] = store._pool._idle
+    [mine] = connections_of(store)
     child = os.fork()
     if child == 0:
         code = 1
@@ -228,7 +228,7 @@ def test_a_forked_child_has_connections_of_its_own_and_leaves_the_parents_alone(
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     for number in range(3):
         assert claim(store, claim_request(f"parent {number}")).verdict is ACQUIRED
-    assert store._pool._idle == [mine], "the child has not closed the parent's connection"
+    assert connections_of(store) == (mine,), "the child has not closed the parent's connection"
     assert claim(store, claim_request("child")).verdict is Verdict.RUNNING
 
 

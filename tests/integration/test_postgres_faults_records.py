@@ -72,8 +72,8 @@ def test_a_transaction_of_ours_that_the_server_cannot_serialize_is_repeated(sche
 def test_purge_commits_in_chunks_and_skips_locked_records(store: PostgresStore, schema: str) -> None:
     table = f'"{schema}".onceward_records'
     execute(
-        f"INSERT INTO {table} (id, scope, key, state, token) "
-        "SELECT sha256(n::text::bytea), 's', n::text, 'FREE', 1 FROM generate_series(1, 1200) AS n"
+        f"INSERT INTO {table} (id, scope, key, state, token, updated_at) "
+        "SELECT sha256(n::text::bytea), 's', n::text, 'FREE', 1, 1 FROM generate_series(1, 1200) AS n"
     )
     with psycopg.connect(os.environ[URL]) as other:
         other.execute(f"SELECT * FROM {table} WHERE key = '7' FOR UPDATE".encode())  # locked by another transaction

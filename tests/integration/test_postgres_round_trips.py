@@ -8,7 +8,6 @@ from onceward import Once
 from onceward.protocol.requests import Complete, Renewal, Verdict
 from onceward.runtime.bridge import run
 from onceward.stores.postgres import PostgresStore
-from onceward.stores.postgres.table import PostgresTable
 from onceward.testing.conformance.harness import claim_request
 from tests.integration.postgres_backend import claim, opened, proxy, store
 from tests.servers.postgres import execute
@@ -40,21 +39,6 @@ def test_a_fresh_call_is_two_round_trips(store: PostgresStore, proxy: Proxy, sch
         for number in range(5):
             once.run(f"k{number}", lambda: None)
         assert proxy.exchanges - before == 10
-
-
-def test_after_many_replays_a_key_is_looked_up_first_which_costs_a_fresh_one_a_round_trip_once(
-    store: PostgresStore, proxy: Proxy, schema: str
-) -> None:
-    with Once(f"postgresql://postgres@127.0.0.1:{proxy.port}/postgres?schema={schema}", lease="60s") as once:
-        for _ in range(PostgresTable.hits_before_lookup + 3):
-            once.run("known", lambda: "done")
-        before, position = proxy.exchanges, written()
-        for _ in range(5):
-            assert once.run("known", lambda: "again") == "done"
-        assert (proxy.exchanges - before, written() - position) == (5, 0)
-        before = proxy.exchanges
-        assert [once.run(key, lambda: "fresh") for key in ("a", "b")] == ["fresh", "fresh"]
-        assert proxy.exchanges - before == 1 + 2 + 2, "one lookup, two claims, two completions"
 
 
 @pytest.mark.parametrize("number", [1, 3], ids=["alone", "in a batch"])

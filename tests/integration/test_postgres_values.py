@@ -15,7 +15,7 @@ from psycopg.types.string import TextBinaryLoader
 
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
-from onceward.stores.postgres.connection import PostgresConnection
+from onceward.stores.postgres.pool import Pool
 from onceward.stores.postgres.values import MAX_BIGINT
 from tests.servers.postgres import URL
 
@@ -44,11 +44,14 @@ SOME: dict[str, tuple[str, list[Any]]] = {
 def there_and_back(kind: str, values: list[Any]) -> list[Any]:
     async def exchange() -> list[Any]:
         deadline = time.monotonic() + 30
-        connection = await PostgresConnection.connect(os.environ[URL].encode(), ThreadRuntime(), "the server", deadline)
+        pool = Pool(os.environ[URL], "the server", 1, prepares=None)
+        pool.open()
         try:
+            connection = await pool.acquire(ThreadRuntime(), deadline)
             rows = await connection.query(f"SELECT one FROM unnest($1::{kind}[]) AS one", deadline, values)
+            await pool.release(connection)
         finally:
-            connection.close()
+            await pool.close()
         return [value for (value,) in rows]
 
     return run(exchange())

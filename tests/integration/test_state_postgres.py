@@ -76,7 +76,7 @@ def test_a_rollback_also_removes_the_message(trucks: Any, schema: str, kind: str
         assert trucks.apply_in(theirs, "truck", at(5, message_id="m"), "five").executed
         write(theirs, schema, "undone")
         raise Stop
-    assert (effects(schema), trucks.read("truck"), count(schema, "marks"), count(schema, "newest")) == ([], None, 0, 0)
+    assert (effects(schema), trucks.read("truck"), count(schema, "marks"), count(schema, "latest")) == ([], None, 0, 0)
     with BLOCKING[kind]("READ COMMITTED") as theirs:
         assert trucks.apply_in(theirs, "truck", at(5, message_id="m"), "five").executed, "delivered again"
 
@@ -96,7 +96,7 @@ def test_a_failure_inside_leaves_no_mark_that_the_user_could_commit(
             with pytest.raises(error):
                 trucks.apply_in(theirs, "truck", at(5, message_id="m"), "five")
         write(theirs, schema, "more of theirs")
-    assert (count(schema, "marks"), count(schema, "newest")) == (0, 0)
+    assert (count(schema, "marks"), count(schema, "latest")) == (0, 0)
     assert effects(schema) == ["more of theirs", "theirs"]
     assert trucks.apply("truck", at(5, message_id="m"), "five").executed
 
@@ -185,5 +185,5 @@ def test_the_database_shows_which_message_brought_what_and_until_when(trucks: An
     trucks.apply(("prod", "truck"), at(5, message_id="m2"), 5, event_id="e")
     marks = execute(f'SELECT message, expires_at - created_at FROM "{schema}".onceward_marks ORDER BY message')
     assert marks == [("m1", WEEK), ("m1", WEEK), ("m2", WEEK)], "the event is traced to the message that came first"
-    rows = execute(f'SELECT scope, entity, expires_at FROM "{schema}".onceward_newest')
+    rows = execute(f'SELECT scope, entity, expires_at FROM "{schema}".onceward_latest')
     assert rows == [("default/trucks", "(prod, truck)", None)]

@@ -107,7 +107,7 @@ def test_an_entity_that_a_newer_version_writes_meanwhile_is_left_alone(
     trucks: Any, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trucks.apply_many([("new", at(1), 1), ("old", at(1), 1)])
-    taken_over = f"""UPDATE "{schema}".onceward_newest SET min_reader = 99 WHERE entity = 'new'"""
+    taken_over = f"""UPDATE "{schema}".onceward_latest SET min_reader = 99 WHERE entity = 'new'"""
     before_the_write(monkeypatch, lambda: execute(taken_over))
     outcomes = trucks.apply_many([("new", at(2, message_id="m"), 2), ("old", at(2), 2)])
     assert isinstance(outcomes[0], Failed)
@@ -145,7 +145,7 @@ def test_after_a_race_batches_lock_their_entities_first_and_leave_no_empty_rows(
     assert sent == [lock, ["latest_update", "latest_insert_marks"], END], (
         "a batch that has locked its entities knows that they exist"
     )
-    assert execute(f"""SELECT entity FROM "{schema}".onceward_newest WHERE expires_at IS NOT NULL""") == []
+    assert execute(f"""SELECT entity FROM "{schema}".onceward_latest WHERE expires_at IS NOT NULL""") == []
     assert store._lock_first_batches == 0
     store._lock_first_batches = 1
     sent.clear()

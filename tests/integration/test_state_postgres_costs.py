@@ -17,6 +17,7 @@ from onceward.stores.postgres import PostgresStore, latest
 from onceward.stores.postgres.connection import PostgresConnection
 from onceward.stores.postgres.statements import statements
 from onceward.testing import FakeClock
+from tests.integration.postgres_backend import connections_of
 from tests.integration.postgres_connections import make_effects, with_psycopg
 from tests.integration.trucks import at
 from tests.integration.trucks_on_postgres import _quiet, another, count, once, store, trucks
@@ -32,10 +33,10 @@ pytestmark = [pytest.mark.usefixtures("postgres")]
 def sent(trucks: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Each round trip with the statements in it, from here on."""
     names = {
-        statement.name: name for name, statement in vars(statements(_schema())).items() if hasattr(statement, "raw")
+        statement.raw: name for name, statement in vars(statements(_schema())).items() if hasattr(statement, "raw")
     }
     names |= {
-        one.name: word
+        one.raw: word
         for one, word in ((latest.BEGIN, "begin"), (latest.BATCH_SETTINGS, "set"), (latest.COMMIT, "commit"))
     }
     trips: list[list[str]] = []
@@ -51,8 +52,7 @@ def sent(trucks: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
     for n in range(20):  # so that everything is prepared
         trucks.apply(f"before {n}", at(1, message_id=f"before {n}"), 1)
-    traced("rows", lambda _deadline, statement, *_values: [names.get(statement.name, "greeting")])
-    traced("_run_pipeline", lambda calls, _deadline: [names[statement.name] for statement, _ in calls])
+    traced("run", lambda _deadline, *calls: [names.get(statement.raw, "greeting") for statement, _ in calls])
     traced("command", lambda text, _deadline: [text.lower()])
     return trips
 
@@ -131,7 +131,7 @@ def test_writes_of_others_are_noticed_for_entities_that_the_connection_knows(
 def test_a_new_connection_knows_nothing(store: PostgresStore, trucks: Any, sent: list[list[str]]) -> None:
     """Another server may have replaced the one that it knew, and may have lost its last writes."""
     trucks.apply_many(fleet_at(1))
-    for connection in store._pool._idle:
+    for connection in connections_of(store):
         execute(f"SELECT pg_terminate_backend({connection.pgconn.backend_pid})")
     with suppress(StoreUnavailable):  # if the end of the connection is not noticed before
         trucks.apply_many(fleet_at(2))
@@ -146,7 +146,7 @@ def test_a_duplicate_writes_nothing_and_waits_for_no_lock(once: Once, trucks: An
     trucks.apply_many(events)
     once.store._lock_first_batches = 5  # type: ignore[attr-defined]  # also while locking first
     with with_psycopg("READ COMMITTED") as theirs:
-        theirs.execute(f'SELECT * FROM "{schema}".onceward_newest FOR UPDATE')
+        theirs.execute(f'SELECT * FROM "{schema}".onceward_latest FOR UPDATE')
         theirs.execute(f'SELECT * FROM "{schema}".onceward_marks FOR UPDATE')
         before = written(schema)
         assert {str(outcome) for outcome in trucks.apply_many(events)} == {"duplicate_message_noop"}
@@ -155,7 +155,7 @@ def test_a_duplicate_writes_nothing_and_waits_for_no_lock(once: Once, trucks: An
 
 def written(schema: str) -> Any:
     """Return position, writer and locker of each row."""
-    return [execute(f'SELECT ctid, xmin, xmax FROM "{schema}".onceward_{name}') for name in ("newest", "marks")]
+    return [execute(f'SELECT ctid, xmin, xmax FROM "{schema}".onceward_{name}') for name in ("latest", "marks")]
 
 
 def test_a_large_batch_does_not_fill_the_servers_table_of_locks(once: Once, trucks: Any) -> None:
@@ -174,14 +174,14 @@ def test_expired_rows_are_found_by_an_index_and_deleted_along_with_a_batch(schem
         trucks.apply_many([(f"truck {n}", at(n % 60, message_id=f"m{n}"), gone) for n in range(40)])
         clock.advance("7d")
         trucks.apply_many([(f"other {n}", at(1), n) for n in range(10)])
-        assert (count(schema, "marks"), count(schema, "newest")) == (0, 50)
+        assert (count(schema, "marks"), count(schema, "latest")) == (0, 50)
         clock.advance("23d")
         trucks.apply_many([(f"other {n}", at(2), n) for n in range(10)])
-        assert (count(schema, "marks"), count(schema, "newest")) == (0, 10)
-    execute(f'ANALYZE "{schema}".onceward_marks; ANALYZE "{schema}".onceward_newest')
+        assert (count(schema, "marks"), count(schema, "latest")) == (0, 10)
+    execute(f'ANALYZE "{schema}".onceward_marks; ANALYZE "{schema}".onceward_latest')
     with psycopg.connect(os.environ[URL]) as theirs:
         theirs.execute("SET enable_seqscan = off")
         text = statements(schema).latest_expire.text.replace("$1::bigint", "0").replace("$2::bigint", "10")
         plan = "\n".join(row[0] for row in theirs.execute(f"EXPLAIN {text}".encode()).fetchall())
     assert "onceward_marks_expiring" in plan
-    assert "onceward_newest_expiring" in plan
+    assert "onceward_latest_expiring" in plan

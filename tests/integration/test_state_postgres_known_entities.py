@@ -18,8 +18,8 @@ from onceward.stores.memory.store import MemoryStore
 from onceward.stores.postgres import PostgresStore
 from onceward.stores.postgres import latest_cache as orders
 from onceward.stores.postgres import store as postgres_store
+from onceward.stores.postgres.driver_pool import SESSION_SETTINGS
 from onceward.stores.postgres.latest import BATCH_SETTINGS, EventBatch
-from onceward.stores.postgres.pool import SESSION_SETTINGS
 from onceward.stores.postgres.statements import statements
 from onceward.testing import FakeClock
 from tests.integration.test_state_postgres_costs import UPDATE, fleet_at, sent
@@ -48,7 +48,7 @@ def test_deleted_entities_expire_and_return_in_large_batches_too(schema: str) ->
         assert [trucks.get(f"truck {n}") for n in (0, 19, 20, 25)] == ["4/0", "4/19", None, 25]
         clock.advance("30d")
         trucks.apply_many(fleet_at(1, range(50, 80)))
-        assert (ends(schema), count(schema, "newest")) == ([], 75), "expired rows were deleted along with the batch"
+        assert (ends(schema), count(schema, "latest")) == ([], 75), "expired rows were deleted along with the batch"
 
 
 def test_a_client_that_skips_the_lookup_deletes_expired_rows_at_its_next_lookup(
@@ -101,7 +101,7 @@ def _late(trucks: Any, minute: int) -> str:
 
 def ends(schema: str) -> list[int]:
     return [
-        end for (end,) in execute(f'SELECT expires_at FROM "{schema}".onceward_newest WHERE expires_at IS NOT NULL')
+        end for (end,) in execute(f'SELECT expires_at FROM "{schema}".onceward_latest WHERE expires_at IS NOT NULL')
     ]
 
 
@@ -110,7 +110,7 @@ def test_an_entity_that_a_newer_version_wrote_is_left_alone_and_stops_no_other(
     trucks: Any, schema: str, sent: list[list[str]]
 ) -> None:
     trucks.apply_many(fleet_at(1))
-    execute(f"""UPDATE "{schema}".onceward_newest SET min_reader = 99 WHERE entity = 'truck 7'""")
+    execute(f"""UPDATE "{schema}".onceward_latest SET min_reader = 99 WHERE entity = 'truck 7'""")
     sent.clear()
     outcomes = trucks.apply_many(fleet_at(2))
     assert sent[:2] == [UPDATE, ["rollback"]]
@@ -128,7 +128,7 @@ def test_entities_are_looked_up_in_the_order_of_their_ids_however_small_the_tabl
 ) -> None:
     once.state("trucks").apply_many([(f"truck {n}", at(1), n) for n in range(rows)])
     if analyzed:
-        execute(f'ANALYZE "{schema}".onceward_newest')
+        execute(f'ANALYZE "{schema}".onceward_latest')
     many = "array_fill(''::bytea, ARRAY[500])"
     with psycopg.connect(os.environ[URL], prepare_threshold=None) as theirs:
         for setting in SESSION_SETTINGS if direct else ():
@@ -139,7 +139,7 @@ def test_entities_are_looked_up_in_the_order_of_their_ids_however_small_the_tabl
     plan = "\n".join(row[0] for row in found)
     [outer, inner] = [line.strip(" ->") for line in plan.splitlines() if "Scan" in line]
     assert outer.startswith("Function Scan on given"), "in the given order"
-    assert inner.startswith("Index Scan using onceward_newest_pkey")
+    assert inner.startswith("Index Scan using onceward_latest_pkey")
     assert "Index Cond: (id = ANY (ARRAY[given.id]))" in plan
 
 

@@ -17,7 +17,19 @@ from typing import Any
 import pytest
 
 from bench import __main__ as command
-from bench import bare, bars, cases_keys, cases_many, http_apps, paired, peers, peers_postgres, peers_redis, report
+from bench import (
+    bare,
+    bars,
+    cases_keys,
+    cases_many,
+    footprint,
+    http_apps,
+    paired,
+    peers,
+    peers_postgres,
+    peers_redis,
+    report,
+)
 from bench.case import Effort, Missing, Plan
 from bench.paired import Comparison, Pace, Ratio, Reading
 from onceward import open_store
@@ -388,3 +400,22 @@ def test_the_gaps_of_the_loop_are_reported_beside_those_of_an_idle_one() -> None
     assert [one["case"] for one in gaps][:2] == ["nothing", "200 claims by ten workers"]
     assert all(0 <= one["least"] <= one["median"] for one in gaps)
     assert all(one["computing"] > 0 for one in gaps), "the ticking itself takes some time"
+
+
+@pytest.mark.timeout(120)
+def test_a_key_takes_no_more_than_its_goal_in_every_store_that_is_measured() -> None:
+    found = {one["store"]: one for one in bench("--only", "footprint")["stores"]}
+    assert set(found) == set(footprint.GOALS)
+    measured = [one for one in found.values() if not one["missing"]]
+    assert "sqlite" in [one["store"] for one in measured]
+    for one in measured:
+        assert 0 < one["bytes_per_key"] <= footprint.GOALS[one["store"]], one
+    assert found["sqlite"]["wal_replay"] == 0 < found["sqlite"]["wal_fresh"]
+
+
+@pytest.mark.timeout(120)
+def test_the_cost_of_a_purge_is_reported_beside_that_of_calls_without_it() -> None:
+    sqlite, *_ = bench("--only", "purge")["stores"]
+    assert sqlite["store"] == "sqlite"
+    assert sqlite["purged_per_second"] > 0
+    assert 0 < sqlite["beside_median"] <= sqlite["beside_longest"]

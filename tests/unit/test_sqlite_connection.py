@@ -111,7 +111,7 @@ def test_a_call_that_interrupts_a_call_of_its_own_thread_is_refused_and_does_no_
 
 def test_an_exception_inside_a_transaction_leaves_nothing_behind(store: SQLiteStore, path: Path) -> None:
     def interrupted(cursor: sqlite3.Cursor) -> None:
-        cursor.execute("INSERT INTO onceward_records (id, scope, key, state, token) VALUES (x'01', '', '', 'FREE', 1)")
+        cursor.execute("INSERT INTO onceward_records (id, scope, key, token, updated_at) VALUES (x'01', '', '', 1, 1)")
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

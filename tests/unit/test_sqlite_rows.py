@@ -13,8 +13,9 @@ from msgspec.structs import asdict, replace
 from onceward.errors import StoreBroken
 from onceward.protocol import transitions
 from onceward.protocol.record import AfterCrash, Record, RecordState
-from onceward.protocol.requests import Answer, ClaimRequest, Complete, Verdict
-from onceward.stores.sqlite import rows, schema, table
+from onceward.protocol.requests import Answer, ClaimRequest, Complete, Validity, Verdict
+from onceward.stores import sql
+from onceward.stores.sqlite import schema, table
 
 NUMBERS = st.integers(min_value=-(2**63), max_value=2**63 - 1)
 TEXTS = st.text(max_size=20)
@@ -92,18 +93,30 @@ def test_any_record_can_become_any_other_although_only_what_differs_is_written(b
     cursor.connection.close()
 
 
-def test_the_columns_are_the_fields_of_the_record_and_so_are_their_defaults() -> None:
+def test_the_columns_are_the_fields_of_the_record_and_null_is_the_usual_value() -> None:
     cursor = fresh_table()
     columns = [row[1] for row in cursor.execute("PRAGMA table_info(onceward_records)")]
     assert sorted(columns) == sorted(Record.__struct_fields__)
-    cursor.execute("INSERT INTO onceward_records (id, scope, key, state, token) VALUES (x'01', 's', 'k', 'FREE', 7)")
-    least = Record(id=b"\1", scope="s", key="k", state=RecordState.FREE, token=7)
-    assert table.SELECT_RECORDS.fetch(cursor, [b"\1"]) == {b"\1": least}
-    claimed, _ = transitions.claim(None, ClaimRequest(id=b"\2", scope="s", key="k", nonce=b"n", lease=1_000), 5)
-    assert len(rows.claim_values(claimed) or ()) == rows.CLAIM_FIELD_COUNT < len(columns) - 10, (
-        "a claim leaves most out"
-    )
+    cursor.execute("INSERT INTO onceward_records (id, scope, key, token, updated_at) VALUES (x'01', 's', 'k', 7, 8)")
+    assert set(sql.NULL_MEANS).isdisjoint(sql.NULL_MEANS_SAME_AS)
+    same: dict[str, Any] = dict.fromkeys(sql.NULL_MEANS_SAME_AS, 7)
+    usual = Record(id=b"\1", scope="s", key="k", token=7, updated_at=8, **sql.NULL_MEANS, **same)
+    assert table.SELECT_RECORDS.fetch(cursor, [b"\1"]) == {b"\1": usual}
+    assert [value for value in sql.row_from_record(usual) if value is not None] == [b"\1", "s", "k", 7, 8]
     cursor.connection.close()
+
+
+def test_a_usual_record_stores_only_what_differs_from_call_to_call() -> None:
+    request = ClaimRequest(id=b"\1", scope="s", key="k", nonce=b"n", lease=1_000, owner="me", fingerprint=b"f")
+    claimed, _ = transitions.claim(None, request, 5)
+    names = [name for name, value in zip(sql.FIELDS, sql.row_from_record(claimed), strict=True) if value is not None]
+    common = ["id", "scope", "key", "token", "nonce", "updated_at", "fingerprint", "owner"]
+    assert sorted(names) == sorted([*common, "state", "lease_until"])
+    validity = Validity(lasting=9)
+    done, _ = transitions.settle(claimed, Complete(b"\1", claimed.token, b"n", b"r", b"d", validity=validity), 6)
+    assert done is not None
+    names = [name for name, value in zip(sql.FIELDS, sql.row_from_record(done), strict=True) if value is not None]
+    assert sorted(names) == sorted([*common, "result", "digest", "valid_until"])
 
 
 def test_a_record_completed_forever_is_only_in_the_index_of_ids() -> None:
@@ -113,8 +126,8 @@ def test_a_record_completed_forever_is_only_in_the_index_of_ids() -> None:
 
     def indexed() -> list[int]:
         queries = (
-            "SELECT count(*) FROM onceward_records INDEXED BY onceward_ending WHERE valid_until IS NOT NULL",
-            "SELECT count(*) FROM onceward_records INDEXED BY onceward_unfinished WHERE state <> 'COMPLETED'",
+            "SELECT count(*) FROM onceward_records INDEXED BY onceward_purgeable WHERE valid_until IS NOT NULL",
+            "SELECT count(*) FROM onceward_records INDEXED BY onceward_unfinished WHERE state IS NOT NULL",
         )
         return [cursor.execute(query).fetchall()[0][0] for query in queries]
 
@@ -183,11 +196,11 @@ def test_libraries_without_strict_tables_check_what_decides_about_identity(monke
     cursor = fresh_table()
     with pytest.raises(sqlite3.IntegrityError):
         cursor.execute(
-            "INSERT INTO onceward_records (id, scope, key, state, token) VALUES ('text', 's', 'k', 'FREE', 7)"
+            "INSERT INTO onceward_records (id, scope, key, token, updated_at) VALUES ('text', 's', 'k', 7, 7)"
         )
     with pytest.raises(sqlite3.IntegrityError):
         cursor.execute(
-            "INSERT INTO onceward_records (id, scope, key, state, token) VALUES (x'01', 's', 'k', 'FREE', 'x')"
+            "INSERT INTO onceward_records (id, scope, key, token, updated_at) VALUES (x'01', 's', 'k', 'x', 7)"
         )
     put(cursor, Record(id=b"\1", scope="s", key="k", state=RecordState.FREE, token=7))
     cursor.connection.close()

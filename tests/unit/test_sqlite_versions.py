@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from onceward.errors import StoreBroken, VersionSkew
-from onceward.protocol.audit import AuditFilter, signature
-from onceward.protocol.requests import Renewal, Resolution, Resolve, Verdict
+from onceward.protocol.requests import Renewal, Verdict
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.sqlite import SQLiteStore, schema
@@ -29,6 +28,8 @@ __all__ = ["path", "store"]  # fixtures, imported here so that pytest finds them
 
 NEXT = schema.LATEST + 1
 """The version of an Onceward that does not exist yet."""
+
+A_LATER_ONE = "ALTER TABLE onceward_records ADD COLUMN flavour TEXT\n;\nCREATE TABLE onceward_later (flavour TEXT)"
 
 
 @pytest.mark.fault("F67")
@@ -122,41 +123,50 @@ def test_the_tables_live_beside_those_of_the_user(path: Path) -> None:
     made(path)
     assert look(path, "SELECT id FROM orders") == [(1,)]
     tables = {row[0] for row in look(path, "SELECT name FROM sqlite_master WHERE type = 'table'")}
-    ours = {"onceward_audit", "onceward_marks", "onceward_meta", "onceward_newest", "onceward_records"}
-    assert tables == {"orders", "onceward_counters", "onceward_states", *ours}
+    ours = {"onceward_audit", "onceward_marks", "onceward_meta", "onceward_latest", "onceward_records"}
+    assert tables == {"orders", "onceward_counters", *ours}
 
 
-def make_first_version(path: Path) -> None:
-    noted = "INSERT INTO onceward_meta VALUES ('schema_version', 1), ('min_reader', 1)"
-    change(path, *schema.TABLES.split("\n;\n"), noted)
+@pytest.fixture
+def older(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of this version, with a record, opened by an Onceward that has one more migration."""
+    store = SQLiteStore(path)
+    run(store.open(ThreadRuntime()))
+    acquire(store, "k")
+    run(store.close())
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, A_LATER_ONE))
+    monkeypatch.setattr(schema, "LATEST", NEXT)
+    return path
 
 
 @pytest.mark.fault("F67")
-def test_reading_the_schema_creates_and_changes_nothing_and_reports_what_is_missing(path: Path) -> None:
+def test_reading_the_schema_creates_nothing_and_reports_what_is_missing(path: Path) -> None:
     store = SQLiteStore(path)
     absent = run(store.schema(ThreadRuntime(), timeout=5))
     assert (absent.version, absent.latest, bool(absent.statements)) == (0, schema.LATEST, True)
     assert not path.exists()
-    make_first_version(path)
-    before = path.read_bytes()
-    old = run(store.schema(ThreadRuntime(), timeout=5))
-    assert (old.version, old.min_reader) == (1, 1)
-    assert [one.split("(")[0].strip() for one in old.statements[:2]] == [
-        "CREATE TABLE onceward_audit",
-        "CREATE INDEX onceward_audit_at ON onceward_audit",
-    ]
-    assert path.read_bytes() == before
-    change(path, *old.statements)  # as a user would by hand
+    change(path, *absent.statements)  # as a user would by hand
     run(SQLiteStore(path, migrate=False).open(ThreadRuntime()))
     assert run(store.schema(ThreadRuntime(), timeout=5)).statements == ()
 
 
-def test_to_migrate_is_what_opening_does_and_may_be_repeated(path: Path) -> None:
-    make_first_version(path)
-    store = SQLiteStore(path, migrate=False)
+@pytest.mark.fault("F67")
+def test_reading_an_older_schema_changes_nothing_and_reports_what_is_missing(older: Path) -> None:
+    store, before = SQLiteStore(older), older.read_bytes()
+    old = run(store.schema(ThreadRuntime(), timeout=5))
+    assert (old.version, old.latest, old.min_reader) == (NEXT - 1, NEXT, 1)
+    assert old.statements[:2] == tuple(A_LATER_ONE.split("\n;\n"))
+    assert older.read_bytes() == before
+    change(older, *old.statements)  # as a user would by hand
+    run(SQLiteStore(older, migrate=False).open(ThreadRuntime()))
+    assert run(store.schema(ThreadRuntime(), timeout=5)).statements == ()
+
+
+def test_to_migrate_is_what_opening_does_and_may_be_repeated(older: Path) -> None:
+    store = SQLiteStore(older, migrate=False)
     for _ in range(2):
         run(store.migrate(ThreadRuntime()))
-        assert run(store.schema(ThreadRuntime(), timeout=5)).version == schema.LATEST
+        assert run(store.schema(ThreadRuntime(), timeout=5)).version == NEXT
     run(store.open(ThreadRuntime()))
     run(store.close())
     memory = SQLiteStore(":memory:")
@@ -171,16 +181,12 @@ def test_the_schema_of_a_file_that_is_not_a_database_raises_our_error(path: Path
 
 
 @pytest.mark.fault("F67")
-def test_a_file_of_the_first_version_keeps_its_records_and_gets_an_audit_trail(path: Path, clock: FakeClock) -> None:
-    make_first_version(path)
-    change(path, "INSERT INTO onceward_records (id, scope, key, state, token) VALUES (x'01', 's', 'k', 'PARKED', 7)")
-    store = SQLiteStore(path, clock=clock)
+def test_an_older_file_keeps_its_records_and_older_processes_may_use_it(older: Path) -> None:
+    store = SQLiteStore(older)
     run(store.open(ThreadRuntime()))
-    resolve = Resolve(b"\1", 7, Resolution.ABANDON)
-    assert run(store.settle([resolve], timeout=5, signed=signature("resolve", "me")))[0].verdict is Verdict.OK
-    assert [entry.token_before for entry in run(store.audit(AuditFilter(), limit=9, timeout=5))] == [7]
+    assert look(older, "SELECT key, state, flavour FROM onceward_records") == [("k", "PENDING", None)]
     run(store.close())
-    assert look(path, "SELECT name, value FROM onceward_meta ORDER BY name") == [
+    assert look(older, "SELECT name, value FROM onceward_meta ORDER BY name") == [
         ("min_reader", 1),  # so that a process that only knows version 1 continues to work
-        ("schema_version", schema.LATEST),
+        ("schema_version", NEXT),
     ]

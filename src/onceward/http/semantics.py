@@ -31,6 +31,7 @@ import msgspec
 from onceward import errors
 from onceward.errors import InvalidKey, MissingKey, OncewardError
 from onceward.keys.canonical import ENCODER_VERSION
+from onceward.keys.fingerprint import FINGERPRINT_BYTES
 from onceward.protocol.outcome import Failed, Mismatch, Outcome, Parked, Replayed, Running, Unknown
 from onceward.protocol.policy import SECOND
 from onceward.protocol.window import Window
@@ -121,7 +122,7 @@ def fingerprint_request(request: IdempotentRequest, body: bytes, key_id: bytes) 
     sizes = b"%d %d %d " % (len(who), len(target), len(content_type))
     whole = b"".join((_DOMAIN, sizes, who, target, content_type, body))
     return RequestFingerprint(
-        _VERSION + _sha256(whole).digest(),
+        _VERSION + _sha256(whole).digest()[:FINGERPRINT_BYTES],
         {
             "target": _blake2s(target, digest_size=_PART_DIGEST_SIZE, key=key_id, person=b"target").hexdigest(),
             "content_type": _blake2s(

@@ -1,7 +1,8 @@
 """Fingerprints of payloads: the same key with another fingerprint is a mismatch, never a replay.
 
-A fingerprint is one byte of encoder version and the SHA-256 of the arguments. The short hashes per argument exist only
-to name what differs; they are salted, so that equal arguments of two records cannot be recognised.
+A fingerprint is one byte of encoder version and the first 16 bytes of the SHA-256 of the arguments: it is compared only
+with that of the same key, and every record stores one. The short hashes per argument exist only to name what differs;
+they are salted, so that equal arguments of two records cannot be recognised.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from .canonical import ENCODER_VERSION, canonical
 Fingerprint = NewType("Fingerprint", bytes)
 
 _VERSION: Final = bytes((ENCODER_VERSION,))
+FINGERPRINT_BYTES: Final = 16
 _PART: Final = b"onceward/part"
 _PART_BYTES: Final = 4  # enough to distinguish two arguments, too few to confirm a guessed value
 
@@ -23,12 +25,11 @@ _PART_BYTES: Final = 4  # enough to distinguish two arguments, too few to confir
 def fingerprint(arguments: Mapping[str, object]) -> Fingerprint:
     """Return the hash of all arguments. Their order does not matter, their names do."""
     plain = arguments if type(arguments) is dict else dict(arguments)
-    return Fingerprint(_VERSION + hashlib.sha256(canonical(plain, root="")).digest())
+    return Fingerprint(_VERSION + hashlib.sha256(canonical(plain, root="")).digest()[:FINGERPRINT_BYTES])
 
 
-def fingerprint_of_key(key_id: bytes) -> Fingerprint:
-    """Return the fingerprint of a payload that is entirely part of the key. A larger payload has another one."""
-    return _VERSION + key_id  # type: ignore[return-value]  # calling a NewType costs time
+FINGERPRINT_OF_KEY: Final = Fingerprint(_VERSION + b"key")
+"""The fingerprint of a payload that is entirely part of the key. A larger payload under the key has another one."""
 
 
 def hash_arguments(arguments: Mapping[str, object], salt: bytes) -> dict[str, str]:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from onceward.engine.job import NO_KEY, NO_NOTE, Job
 from onceward.errors import ConfigurationError, InvalidKey, MissingKey
-from onceward.keys.fingerprint import fingerprint, fingerprint_of_key, hash_arguments
+from onceward.keys.fingerprint import FINGERPRINT_OF_KEY, fingerprint, hash_arguments
 from onceward.keys.key import Key, Scope, make_key
 from onceward.keys.small import is_small
 from onceward.keys.sources import Call, Content, JsonKey, Payload, Source, source_for
@@ -140,7 +140,7 @@ class Operation:
                     NO_KEY, self.policy, self.codec, call=self.fn, args=args, kwargs=kwargs, is_async=self.is_async
                 )
         if not self.uses_fingerprint:
-            payload_hash = b"" if self._fields is None else fingerprint_of_key(key.id)
+            payload_hash = b"" if self._fields is None else FINGERPRINT_OF_KEY
             job = Job(
                 key,
                 self.policy,

@@ -33,7 +33,7 @@ from .source import Decision, Evidence
 SPLIT: Final = "split"
 """The rule stored with a contribution that an operator moved out of a person."""
 
-SIMILARITY: Final = "likeness"  # plain: ok (stored in the database)
+SIMILARITY: Final = "similarity"
 """The rule stored with a contribution that was assigned by similarity."""
 
 RIVAL_ODDS_RATIO: Final = 4

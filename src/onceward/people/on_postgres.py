@@ -36,7 +36,7 @@ STRIPES: Final = 256
 TEXTS: Final = "unnest(%s::text[]) AS wanted(value)"
 CANDIDATES: Final = """
 SELECT wanted.block, near.number FROM unnest(%s::bigint[]) AS wanted(block) CROSS JOIN LATERAL (
-SELECT number FROM {t}onceward_likeness WHERE block = wanted.block ORDER BY number DESC LIMIT %s) AS near
+SELECT number FROM {t}onceward_blocking WHERE block = wanted.block ORDER BY number DESC LIMIT %s) AS near
 """
 NUMBERS: Final = """
 SELECT nextval(pg_get_serial_sequence('{t}onceward_contributions', 'number')) FROM generate_series(1, %s)

@@ -31,7 +31,7 @@ BUSY_TIMEOUT: Final = 30.0  # seconds that a writer waits for another one; an im
 RETRY_DELAY: Final = 0.01  # seconds
 FORK_TIMEOUT: Final = 2.0  # seconds that a fork may be held up by a call in another thread
 CANDIDATES: Final = (
-    "SELECT ?, number FROM (SELECT number FROM onceward_likeness WHERE block = ? ORDER BY number DESC LIMIT ?)"
+    "SELECT ?, number FROM (SELECT number FROM onceward_blocking WHERE block = ? ORDER BY number DESC LIMIT ?)"
 )
 BLOCKS_PER_QUERY: Final = 16  # about as many as one record has
 WRITE_LOCK: Final = "UPDATE onceward_people_meta SET value = value WHERE name IS NULL"

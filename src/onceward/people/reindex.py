@@ -15,7 +15,7 @@ from .source import SourceRecord
 from .tables import Row, Tables
 
 BATCH_SIZE: Final = 1000
-DELETE_BLOCKS: Final = "DELETE FROM {t}onceward_likeness"
+DELETE_BLOCKS: Final = "DELETE FROM {t}onceward_blocking"
 NEXT_CONTRIBUTIONS: Final = """
 SELECT number, person, source, record, fields FROM {t}onceward_contributions WHERE number > ? ORDER BY number LIMIT ?
 """

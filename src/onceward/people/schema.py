@@ -48,7 +48,7 @@ CREATE TABLE {t}onceward_contributions (
 ;
 CREATE INDEX onceward_contributions_person ON {t}onceward_contributions (person)
 ;
-CREATE TABLE {t}onceward_likeness (
+CREATE TABLE {t}onceward_blocking (
     block  {big} NOT NULL,
     number {big} NOT NULL,
     PRIMARY KEY (block, number)
@@ -74,7 +74,7 @@ CREATE INDEX onceward_reviews_other ON {t}onceward_reviews (other)
 """Primary keys guarantee that each strong key and each source record belongs to one person, whichever process writes.
 
 `merged_into` is the person that a merged person redirects to. `dated` is 1 if the source gave the time `at`, and 0 if
-`at` is the time of arrival. `onceward_likeness` holds the blocking keys of contributions. `onceward_reviews.answer` is
+`at` is the time of arrival. `onceward_blocking` holds the blocking keys of contributions. `onceward_reviews.answer` is
 `same`, `different`, or empty if there is no answer yet.
 """
 

@@ -78,8 +78,8 @@ UPDATE {t}onceward_contributions SET person = ?, rule = ?, confidence = 1, evide
 SPLIT_KEY: Final = "UPDATE {t}onceward_person_keys SET person = ? WHERE key = ? AND person = ?"
 CLEAR_REDIRECT: Final = "UPDATE {t}onceward_people SET merged_into = NULL, updated_at = ? WHERE id = ?"
 MOVE_CONTRIBUTIONS: Final = "UPDATE {t}onceward_contributions SET person = ? WHERE person = ?"
-ADD_BLOCK: Final = "INSERT INTO {t}onceward_likeness (block, number) VALUES (?, ?)"
-DROP_BLOCK: Final = "DELETE FROM {t}onceward_likeness WHERE block = ? AND number = ?"
+ADD_BLOCK: Final = "INSERT INTO {t}onceward_blocking (block, number) VALUES (?, ?)"
+DROP_BLOCK: Final = "DELETE FROM {t}onceward_blocking WHERE block = ? AND number = ?"
 ADD_REVIEW: Final = """
 INSERT INTO {t}onceward_reviews (one, other, source, record, confidence, evidence, answer, asked_at, who)
 VALUES (?, ?, ?, ?, ?, ?, '', ?, '') ON CONFLICT (one, other) DO NOTHING

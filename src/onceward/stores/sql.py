@@ -1,4 +1,8 @@
-"""Convert records to rows and back, for every SQL store. The columns are the fields of `Record`."""
+"""Convert records to rows and back, for every SQL store. The columns are the fields of `Record`.
+
+Most records hold the usual values, so those are stored as NULL, which takes no space: `NULL_MEANS` and
+`NULL_MEANS_SAME_AS` are the whole rule. SQL that decides by such a column uses `coalesce` or `IS`.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,92 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import astuple
 
 from onceward.errors import StoreBroken
-from onceward.protocol.record import READER, AfterCrash, Record, RecordState
+from onceward.protocol.record import NO_OWNER, READER, AfterCrash, Record, RecordState
+from onceward.protocol.transitions import CLOCK_MARGIN
 
 Row = tuple[Any, ...]
 
 FIELDS: Final = Record.__struct_fields__
 COLUMNS: Final = ", ".join(FIELDS)
 
-_ID, _SCOPE, _KEY, _STATE, _TOKEN, _CYCLE, _VALID_UNTIL, _MIN_READER = map(
-    FIELDS.index, ("id", "scope", "key", "state", "token", "cycle", "valid_until", "min_reader")
+NULL_MEANS: Final[dict[str, Any]] = {
+    "state": RecordState.COMPLETED,
+    "nonce": NO_OWNER,
+    "attempt": 1,
+    "after_crash": AfterCrash.RERUN,
+    "max_attempts": 0,
+    "fingerprint": b"",
+    "arguments": {},
+    "owner": "",
+    "note": {},
+    "ask_first": False,
+    "released": False,
+    "digest": b"",
+    "stored": True,
+    "error_type": "",
+    "error": "",
+    "final": False,
+    "slide": 0,
+    "min_reader": 1,
+}
+"""The value of each column that is stored as NULL."""
+
+NULL_MEANS_SAME_AS: Final = {
+    "cycle": "token",
+    "created_at": "token",
+    "claimed_at": "token",
+    "renewed_at": "claimed_at",
+}
+"""Columns that are NULL if they equal another one: a token is the time of its claim, unless the clock was set back."""
+
+PURGEABLE_FROM: Final = f"(valid_until, token + {CLOCK_MARGIN + 1})"
+"""The time from which a record with an end may be purged is the greater of these two (`transitions.purgeable`).
+
+Purge reads candidates from an index on exactly this expression, so it visits no other record.
+"""
+
+_NOT_USUAL: Final = object()
+_USUAL: Final = tuple([NULL_MEANS.get(name, _NOT_USUAL) for name in FIELDS])
+_SAME_AS: Final = tuple([(FIELDS.index(one), FIELDS.index(other)) for one, other in NULL_MEANS_SAME_AS.items()])
+_ID, _SCOPE, _KEY, _STATE, _TOKEN, _CYCLE = map(FIELDS.index, ("id", "scope", "key", "state", "token", "cycle"))
+_AFTER_CRASH, _ARGUMENTS, _NOTE, _VALID_UNTIL, _MIN_READER = map(
+    FIELDS.index, ("after_crash", "arguments", "note", "valid_until", "min_reader")
 )
-_STATES: Final = {str(state.value): state for state in RecordState}
-_AFTER_CRASHES: Final = {int(choice.value): choice for choice in AfterCrash}
+_FLAGS: Final = tuple(map(FIELDS.index, ("ask_first", "released", "stored", "final")))
+
+STATES: Final[dict[str | None, RecordState]] = {
+    None: RecordState.COMPLETED,
+    **{state.value: state for state in RecordState},
+}
+"""The state for each value of the column `state`."""
+
+_AFTER_CRASHES: Final[dict[int | None, AfterCrash]] = {
+    None: AfterCrash.RERUN,
+    **{int(choice.value): choice for choice in AfterCrash},
+}
 _mapping = msgspec.json.Decoder(dict[str, str]).decode
+_json = msgspec.json.Encoder().encode
+
+
+def row_from_record(record: Record) -> list[Any]:
+    """Return the values of all columns: plain integers, texts and bytes, or None for NULL."""
+    fields = astuple(record)
+    row: list[Any] = [None if value == usual else value for value, usual in zip(fields, _USUAL, strict=True)]
+    if row[_STATE] is not None:
+        row[_STATE] = record.state.value
+    for column, other in _SAME_AS:
+        if fields[column] == fields[other]:
+            row[column] = None
+    if row[_AFTER_CRASH] is not None:
+        row[_AFTER_CRASH] = record.after_crash.value
+    row[_ARGUMENTS], row[_NOTE] = json_text(record.arguments), json_text(record.note)
+    for flag in _FLAGS:
+        if row[flag] is not None:
+            row[flag] = int(row[flag])
+    return row
 
 
 # fmt: off
@@ -31,13 +106,21 @@ def record_from_row(row: Row) -> Record:
         lease_until, after_crash, max_attempts, fingerprint, arguments, owner, note, ask_first, released,
         result, digest, stored, error_type, error, final, retry_at, valid_until, slide, min_reader,
     ) = row
+    if claimed_at is None:
+        claimed_at = token
     try:
         return Record(
-            id, scope, key, _STATES[state], token, nonce, cycle, attempt, created_at, claimed_at, updated_at,
-            renewed_at, lease_until, _AFTER_CRASHES[after_crash], max_attempts, fingerprint,
-            {} if arguments is None else _mapping(arguments), owner, {} if note is None else _mapping(note),
-            ask_first == 1, released == 1, result, digest, stored == 1,
-            error_type, error, final == 1, retry_at, valid_until, slide, min_reader,
+            id, scope, key, STATES[state], token, nonce or NO_OWNER,
+            token if cycle is None else cycle,
+            1 if attempt is None else attempt,
+            token if created_at is None else created_at,
+            claimed_at, updated_at,
+            claimed_at if renewed_at is None else renewed_at,
+            lease_until, _AFTER_CRASHES[after_crash], max_attempts or 0, fingerprint or b"",
+            {} if arguments is None else _mapping(arguments), owner or "", {} if note is None else _mapping(note),
+            ask_first == 1, released == 1, result, digest or b"", stored is None or stored == 1,
+            error_type or "", error or "", final == 1, retry_at, valid_until, slide or 0,
+            1 if min_reader is None else min_reader,
         )
     except (KeyError, msgspec.DecodeError) as decode_error:
         return _unknown_layout(row, decode_error)
@@ -49,8 +132,9 @@ def _unknown_layout(row: Row, error: Exception) -> Record:
 
     Nothing changes a record with a newer `min_reader`. PENDING without a lease makes it count as owned.
     """
-    if row[_MIN_READER] > READER:
-        return Record(row[_ID], row[_SCOPE], row[_KEY], RecordState.PENDING, row[_TOKEN], min_reader=row[_MIN_READER])
+    min_reader = 1 if row[_MIN_READER] is None else row[_MIN_READER]
+    if min_reader > READER:
+        return Record(row[_ID], row[_SCOPE], row[_KEY], RecordState.PENDING, row[_TOKEN], min_reader=min_reader)
     raise StoreBroken(
         "this record has invalid content",
         key=str(row[_KEY]),
@@ -79,16 +163,21 @@ def record_or_stub(row: Row) -> Record:
             id=row[_ID],
             scope=row[_SCOPE],
             key=row[_KEY],
-            state=_STATES.get(row[_STATE], RecordState.COMPLETED),
+            state=STATES.get(row[_STATE], RecordState.COMPLETED),
             token=row[_TOKEN],
-            cycle=row[_CYCLE],
+            cycle=row[_TOKEN] if row[_CYCLE] is None else row[_CYCLE],
             after_crash=AfterCrash.PARK,
             valid_until=row[_VALID_UNTIL],
         )
 
 
-def enum_value(member: RecordState | AfterCrash) -> str | int:
-    return member._value_
+def json_text(mapping: dict[str, str]) -> str | None:
+    if not mapping:
+        return None
+    try:
+        return _json(mapping).decode()
+    except UnicodeEncodeError:  # lone surrogates are escaped, as in every other text
+        return _json({escape_surrogates(name): escape_surrogates(text) for name, text in mapping.items()}).decode()
 
 
 def escape_surrogates(text: str) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 from msgspec.structs import astuple
 
 from onceward.protocol.requests import AnyRequest, ClaimRequest, Complete, Renewal
+from onceward.stores.sql import json_text
 
-from .rows import json_text
 from .values import MAX_BIGINT
 
 MAX_DURATION = MAX_BIGINT // 2
@@ -24,7 +24,7 @@ def group_by_kind(
     renewals: list[Renewal] = []
     others: list[AnyRequest] = []
     for request in requests:
-        if type(request) is ClaimRequest and ((lease := request.lease) is None or lease < MAX_DURATION):
+        if type(request) is ClaimRequest and has_plain_lease(request):
             claims.append(request)
         elif type(request) is Complete and is_simple(request):
             completions.append(request)
@@ -33,6 +33,10 @@ def group_by_kind(
         else:
             others.append(request)
     return claims, completions, renewals, others
+
+
+def has_plain_lease(request: ClaimRequest) -> bool:
+    return request.lease is None or request.lease < MAX_DURATION
 
 
 def is_simple(request: Complete) -> bool:

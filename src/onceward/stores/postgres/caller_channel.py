@@ -11,9 +11,8 @@ from psycopg import pq
 from onceward.errors import ConfigurationError, StoreUnavailable
 from onceward.protocol.runtime import Runtime
 
-from .connection import PostgresConnection
+from .connection import PostgresConnection, Rows
 from .errors import PostgresRefused
-from .row_reader import Rows
 from .statements import Statement
 from .values import escape, unescape
 
@@ -34,7 +33,7 @@ class CallerChannel(Protocol):
 
 
 class PsycopgChannel:
-    """Uses libpq directly, with our deadlines: the caller may have registered other types for psycopg's cursors."""
+    """Uses the caller's connection with our deadlines and types. If a deadline passes, the connection is closed."""
 
     def __init__(self, connection: Any, runtime: Runtime) -> None:
         if isinstance(connection, psycopg.AsyncConnection) and not runtime.supports_cancellation:
@@ -57,22 +56,10 @@ class PsycopgChannel:
             await result
 
     async def rows(self, deadline: float, statement: Statement, *values: Any) -> Rows:
-        try:
-            return await self._connection.rows(deadline, statement, *values)
-        except PostgresRefused:
-            raise
-        except BaseException:
-            self._connection.close()  # interrupted in the middle of an exchange: the connection is unusable
-            raise
+        return await self._connection.rows(deadline, statement, *values)
 
     async def command(self, text: str, deadline: float) -> None:
-        try:
-            await self._connection.command(text, deadline)
-        except PostgresRefused:
-            raise
-        except BaseException:
-            self._connection.close()
-            raise
+        await self._connection.command(text, deadline)
 
     def is_open(self) -> bool:
         return self._caller_connection.pgconn.transaction_status not in (IDLE, UNKNOWN)

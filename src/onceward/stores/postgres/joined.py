@@ -30,10 +30,9 @@ from onceward.stores.caller_connection import (
 )
 
 from .caller_channel import YOUR_TRANSACTION, CallerChannel, channel_for
-from .connection import Call
+from .connection import Call, Rows
 from .errors import RETRYABLE, PostgresRefused, explain
 from .latest import SET_LOCK_TIMEOUT, EventBatch, lock_timeout_ms, states_from_rows
-from .row_reader import Rows
 from .rows import columns_of
 from .statements import Statement
 from .table import PostgresTable, RecordSnapshot, snapshots_from_rows, uncommitted_claim

@@ -32,11 +32,10 @@ from onceward.protocol.latest import (
 )
 from onceward.protocol.ordering import content_of
 
-from .connection import Call
+from .connection import Call, Rows
 from .errors import PostgresRefused
 from .latest_cache import PostgresLatestCache
 from .maintenance import CallContext, delete_in_chunks
-from .row_reader import Rows
 from .statements import Statement, Statements
 
 SMALL_BATCH: Final = 16

@@ -15,12 +15,18 @@ from onceward.protocol.cells import KEEP_UNFINISHED
 from onceward.protocol.ports import Filter, Page, SortOrder
 from onceward.protocol.record import AfterCrash, Record, RecordState
 from onceward.protocol.requests import Answer, AnySettlement, ExpectedRecord, Verdict
-from onceward.stores.sql import COLUMNS, Row, record_from_row, record_or_stub, records_from_rows
+from onceward.stores.sql import (
+    COLUMNS,
+    STATES,
+    Row,
+    record_from_row,
+    record_or_stub,
+    records_from_rows,
+)
 
 from . import schema
-from .connection import PostgresConnection
+from .connection import PostgresConnection, Rows
 from .errors import PostgresRefused
-from .row_reader import Rows
 from .statements import NOW, Statement
 from .table import PostgresTable, RecordSnapshot, Snapshots
 
@@ -32,7 +38,7 @@ Change = Callable[[bytes, Record | None, int], Step]
 
 _ORDER_BY = {
     SortOrder.UPDATED: "updated_at DESC, id",
-    SortOrder.CREATED: "created_at DESC, id",
+    SortOrder.CREATED: "coalesce(created_at, token) DESC, id",
     SortOrder.KEY: "key, id",
 }
 _AUDIT_FIELDS = AuditEntry.__struct_fields__
@@ -122,9 +128,8 @@ class _Conditions:
 
     def add_filter(self, wanted: Filter) -> None:
         if wanted.states:
-            self.add("state = ANY ({}::text[])", [state.value for state in wanted.states])
-            if RecordState.COMPLETED not in wanted.states:
-                self._texts.append("state <> 'COMPLETED'")  # exactly the condition of the index
+            completed = "state IS NULL OR " if RecordState.COMPLETED in wanted.states else "state IS NOT NULL AND "
+            self.add(f"({completed}state = ANY ({{}}::text[]))", [state.value for state in wanted.states])
         if wanted.scope is not None:
             self.add("scope = {}::text", wanted.scope)
         if wanted.key is not None:
@@ -148,9 +153,8 @@ async def _select(context: CallContext, clauses: str, where: _Conditions) -> tup
 
 
 async def counts(context: CallContext) -> dict[tuple[str, RecordState], int]:
-    known = {state.value: state for state in RecordState}
     rows = await context.rows(context.table.statements.counts)
-    return {(scope, known[state]): number for scope, state, number in rows if state in known}
+    return {(scope, STATES[state]): number for scope, state, number in rows if state in STATES}
 
 
 # ── administrative changes ──────────────────────────────────────────────────────────────────────────────────────────
@@ -235,27 +239,49 @@ def _compute_answers(
 # ── purge ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def purge(context: CallContext, limit: int, signed: AuditSignature | None, entry: int) -> tuple[int, int, int]:
-    """Return the number of candidates, of purged records, and the number of the audit entry that counts them."""
+class PurgeProgress:
+    """How far a purge has come, from chunk to chunk."""
+
+    def __init__(self) -> None:
+        self.time = 0
+        """Records that may be purged from an earlier time on were visited before."""
+
+        self.free_id = b""
+        """FREE records up to this id were visited before."""
+
+        self.audit_entry = 0
+        """The number of the audit entry that counts the deleted records; 0 if there is none yet."""
+
+    def add(self, record: Record) -> None:
+        if record.state is RecordState.FREE:
+            self.free_id = record.id
+        elif record.valid_until is not None:
+            self.time = max(record.valid_until, record.token + transitions.CLOCK_MARGIN + 1)
+
+
+async def purge(
+    context: CallContext, limit: int, signed: AuditSignature | None, progress: PurgeProgress
+) -> tuple[int, int]:
+    """Delete one chunk. Return the number of candidates and of deleted records. Updates `progress`."""
     statements, ages = context.table.statements, (transitions.CLOCK_MARGIN, KEEP_UNFINISHED)
-    rows = await context.rows(statements.purgeable, context.now, *ages, limit, AfterCrash.RERUN.value)
-    ids = [id for _, id in rows if id is not None]
-    if not ids:
-        return 0, 0, entry
-    snapshots = await _read_snapshots(context, ids, record_or_stub)  # one undecodable record must not block the others
-    expired = {id: one for id, one in snapshots.items() if one.record and transitions.purgeable(one.record, one.now)}
-    if not expired:
-        return len(ids), 0, entry
-    async with context.transaction():
-        versions = [one.version for one in expired.values()]
-        deleted = len(await context.rows(statements.delete, list(expired), versions))
-        if signed is not None and deleted:
-            now = rows[0][0]
-            if entry:
-                await context.rows(statements.audit_raise_count, entry, deleted, now)
-            else:
-                entry = await insert_audit(context, purge_entry(signed, deleted, now))
-    return len(ids), deleted, entry
+    values = (*ages, limit, AfterCrash.RERUN.value, progress.time, progress.free_id)
+    rows = await context.rows(statements.purgeable, context.now, *values)
+    now = rows[0][0]
+    candidates = [(version, record_or_stub(tuple(columns))) for _, version, *columns in rows if version is not None]
+    expired = [(record.id, version) for version, record in candidates if transitions.purgeable(record, now)]
+    deleted, entry = 0, progress.audit_entry
+    if expired:
+        async with context.transaction():
+            deleted = len(await context.rows(statements.delete, *map(list, zip(*expired, strict=True))))
+            if signed is not None and deleted:
+                if entry:
+                    await context.rows(statements.audit_raise_count, entry, deleted, now)
+                else:
+                    entry = await insert_audit(context, purge_entry(signed, deleted, now))
+    progress.audit_entry = entry  # only after the commit: a chunk that failed is repeated
+    for _, record in candidates:
+        progress.add(record)
+    return len(candidates), deleted
 
 
 # ── the audit trail ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -17,7 +17,7 @@ from .connection import PostgresConnection
 from .errors import PostgresRefused
 from .statements import Statements, migration
 
-LATEST: Final = 3
+LATEST: Final = 1
 """The number of migrations. Migration n is `migrations/000n.sql`. Never edit a released one."""
 
 LOCK_NOT_AVAILABLE: Final = "55P03"

@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from onceward.protocol.record import READER
-from onceward.stores.sql import COLUMNS, FIELDS
+from onceward.stores.sql import COLUMNS, FIELDS, PURGEABLE_FROM
 
 from .rows import TYPES
 from .values import ENCODERS, Encode
@@ -18,10 +18,8 @@ from .values import ENCODERS, Encode
 NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 """The server's clock in µs since 1970 at this moment: now() would be the start of the transaction."""
 
-BINARY: Final = 1
 _PARAMETER = re.compile(r"\$(\d+)::(\w+(?:\[\])?)")
-_NAMES: Final = ("claim", "claim_one", "complete", "complete_one",
-                 "renew", "read", "lookup", "lookup_one", "lock", "write", "delete", "purgeable", "counts",
+_NAMES: Final = ("claim", "claim_one", "complete", "renew", "read", "lock", "write", "delete", "purgeable", "counts",
                  "audit_insert", "audit_raise_count", "audit_purge", "advisory_lock", "insert_one", "notify",
                  "latest", "latest_lookup", "latest_lock", "latest_upsert", "latest_update", "latest_insert_marks",
                  "latest_expire", "latest_entities", "latest_marks", "counters_read", "counters_save",
@@ -31,14 +29,13 @@ _NAMES: Final = ("claim", "claim_one", "complete", "complete_one",
 class Statement:
     """One statement: its text, and the encoders of its parameters."""
 
-    __slots__ = ("encoders", "formats", "name", "raw", "text")
+    __slots__ = ("encoders", "name", "raw", "text")
 
     def __init__(self, text: str) -> None:
         types = {int(number): kind for number, kind in _PARAMETER.findall(text)}
         self.text = text
         self.raw = text.encode()
         self.encoders: list[Encode] = [ENCODERS[types[number]] for number in range(1, len(types) + 1)]
-        self.formats = [BINARY] * len(self.encoders)
         # Named by content: behind a pooler, another version of Onceward may find a statement that we prepared.
         self.name = b"onceward_" + hashlib.sha256(self.raw).hexdigest()[:24].encode()
 
@@ -57,11 +54,8 @@ class Statements:
     claim: Statement
     claim_one: Statement
     complete: Statement
-    complete_one: Statement
     renew: Statement
     read: Statement
-    lookup: Statement
-    lookup_one: Statement
     lock: Statement
     write: Statement
     delete: Statement
@@ -103,9 +97,11 @@ def _placeholders() -> dict[str, str]:
     own_columns = ", ".join(f"mine.{name}" for name in FIELDS)
     return {
         "now": NOW,
+        "purgeable_from": PURGEABLE_FROM,
         "reader": str(READER),
         "columns_of_mine": own_columns,
         "columns": COLUMNS,
+        "columns_without_result": COLUMNS.replace(" result,", " NULL::bytea AS result,"),
         "every_array": ", ".join(f"${number}::{TYPES[name]}[]" for number, name in enumerate(FIELDS, 1)),
         "every_value": ", ".join(f"${number}::{TYPES[name]}" for number, name in enumerate(FIELDS, 1)),
         "after_every": str(len(FIELDS) + 1),

@@ -100,22 +100,15 @@ class PostgresStore(PostgresLatest, PostgresCounters, GroupCommit, Watchers, Cap
         return _with_settings, (self._settings, self._clock)
 
     async def open(self, runtime: Runtime) -> None:
-        previous = self._runtime
+        """Open the store. A call that fails here does not affect other calls that open it at the same time."""
         self._runtime = runtime
         self._pool.open()
-        try:
-            deadline = time.monotonic() + OPEN_TIMEOUT
-            await self._run_until(deadline, self._prepare)
-        except BaseException:
-            self._runtime = previous
-            if previous is None:
-                self._pool.close()
-            raise
+        await self._run_until(time.monotonic() + OPEN_TIMEOUT, self._prepare)
         self.open_batcher(runtime, max_in_flight=min(MAX_IN_FLIGHT, self._settings.connections))
 
     async def close(self) -> None:
         runtime, self._runtime = self._runtime, None
-        self._pool.close()
+        await self._pool.close()
         if self._listener is not None and runtime is not None:
             await runtime.offload(self._listener.stop)
 
@@ -241,10 +234,10 @@ class PostgresStore(PostgresLatest, PostgresCounters, GroupCommit, Watchers, Cap
     async def purge(self, limit: int, *, timeout: float, signed: AuditSignature | None = None) -> int:
         """Purge in chunks, each in a transaction of its own: one huge DELETE would lock, bloat and deadlock."""
         deadline = time.monotonic() + timeout
-        total = entry = 0
+        total, progress = 0, maintenance.PurgeProgress()
         while total < limit:
             chunk = min(limit - total, maintenance.CHUNK)
-            tried, purged, entry = await self._run_until(deadline, maintenance.purge, chunk, signed, entry)
+            tried, purged = await self._run_until(deadline, maintenance.purge, chunk, signed, progress)
             total += purged
             if tried < chunk or not purged:
                 break
@@ -319,7 +312,7 @@ class PostgresStore(PostgresLatest, PostgresCounters, GroupCommit, Watchers, Cap
                     raise explain(error, self.name) from error
                 await runtime.sleep(RETRY_DELAY * (0.5 + runtime.jitter()))
             finally:
-                self._pool.release(connection)
+                await self._pool.release(connection)
 
     async def _run_separately(self, runtime: Runtime, deadline: float, work: Callable[..., Awaitable[T]]) -> T:
         """Run the work on a separate connection, whether the store is open or not."""
@@ -332,9 +325,9 @@ class PostgresStore(PostgresLatest, PostgresCounters, GroupCommit, Watchers, Cap
             except PostgresRefused as error:
                 raise explain(error, self.name) from error
             finally:
-                pool.release(connection)
+                await pool.release(connection)
         finally:
-            pool.close()
+            await pool.close()
 
 
 async def _status(context: CallContext, number: str) -> str | None:

@@ -9,22 +9,21 @@ request that loses such a race is repeated with the new record.
 from __future__ import annotations
 
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from onceward.errors import ConfigurationError, StoreUnavailable
 from onceward.protocol import transitions
 from onceward.protocol.cells import acquire_new_cycle
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Answer, AnyRequest, ClaimRequest, Complete, Renewal, Verdict
-from onceward.stores.sql import record_from_row
+from onceward.stores.sql import json_text, record_from_row
 
-from .batches import MAX_DURATION, claim_values, complete_values, group_by_kind, is_simple, renew_values
-from .connection import Call, PostgresConnection
-from .row_reader import Rows
-from .rows import columns_of, json_text
+from .batches import claim_values, complete_values, group_by_kind, has_plain_lease, renew_values
+from .connection import Call, PostgresConnection, Rows
+from .rows import columns_of
 from .statements import Statements
 
 OK = Verdict.OK
@@ -57,12 +56,6 @@ def ids_of(requests: Sequence[AnyRequest]) -> list[bytes]:
 class PostgresTable:
     """The records in one schema. `now` None: the server's clock."""
 
-    hits_before_lookup = 32
-    """After this many consecutive claims that existing records answered, the next claims are looked up first.
-
-    A wrong guess costs one extra lookup, and resets the count.
-    """
-
     def __init__(self, statements: Statements, salt: int) -> None:
         self.statements = statements
         self._salt = salt
@@ -80,15 +73,11 @@ class PostgresTable:
     ) -> list[Answer]:
         """Apply claims, renewals and settlements, at most one per key."""
         answers: Answers = {}
-        if connection.consecutive_hits >= self.hits_before_lookup:
-            await self._lookup_first(connection, requests, answers, now, deadline)
-            if len(answers) == len(requests):
-                return [answers[request.id] for request in requests]
-        if len(requests) == 1:
-            answer = await self._apply_one(connection, requests[0], now, deadline)
+        if len(requests) == 1 and type(requests[0]) is ClaimRequest:
+            answer = await self._claim_one(connection, requests[0], now, deadline)
             if answer is not None:
                 return [answer]
-        pending = sorted([one for one in requests if one.id not in answers] if answers else requests, key=_by_id)
+        pending = sorted(requests, key=_by_id)
         pause = MIN_PAUSE
         while True:
             snapshots = await self._apply_common(connection, pending, answers, now, deadline)
@@ -104,48 +93,14 @@ class PostgresTable:
             await connection.runtime.sleep(pause * (0.5 + connection.runtime.jitter() / 2))
             pause = min(pause * 2, MAX_PAUSE)
 
-    # ── look up first, if most keys were processed before ───────────────────────────────────────────────────────
-
-    async def _lookup_first(
-        self,
-        connection: PostgresConnection,
-        requests: Sequence[AnyRequest],
-        answers: Answers,
-        now: int | None,
-        deadline: float,
-    ) -> None:
-        """Answer claims that change nothing, by a read-only statement: it costs half as much as a claim."""
-        claims = {request.id: request for request in requests if type(request) is ClaimRequest}
-        if len(claims) < len(requests):
-            connection.consecutive_hits = 0
-            return
-        if len(claims) == 1:
-            rows = await connection.rows(deadline, self.statements.lookup_one, now, requests[0].id)
-        else:
-            rows = await connection.rows(deadline, self.statements.lookup, now, list(claims))
-        for row in rows:
-            record = record_from_row(row[1:])
-            after, verdict = transitions.claim(record, claims[record.id], row[0])
-            if after is record:
-                answers[record.id] = Answer(verdict, record, row[0])
-        if len(answers) < len(requests):
-            connection.consecutive_hits = 0
-
-    # ── a single request ────────────────────────────────────────────────────────────────────────────────────────
-
-    def _apply_one(
-        self, connection: PostgresConnection, request: AnyRequest, now: int | None, deadline: float
-    ) -> Coroutine[Any, Any, Answer | None]:
-        """Return the answer if the simplest statement can give it, as for most calls; else None."""
-        if type(request) is ClaimRequest and (request.lease is None or request.lease < MAX_DURATION):
-            return self._claim_one(connection, request, now, deadline)
-        if type(request) is Complete and is_simple(request):
-            return self._complete_one(connection, request, now, deadline)
-        return _no_answer()
+    # ── a single claim ──────────────────────────────────────────────────────────────────────────────────────────
 
     async def _claim_one(
         self, connection: PostgresConnection, request: ClaimRequest, now: int | None, deadline: float
     ) -> Answer | None:
+        """Return the answer if `claim_one` can give it, as for most calls; else None."""
+        if not has_plain_lease(request):
+            return None
         [row] = await connection.rows(
             deadline, self.statements.claim_one, now, request.id, request.scope, request.key, request.nonce,
             request.lease, request.fingerprint, json_text(request.arguments), request.after_crash._value_,
@@ -153,27 +108,13 @@ class PostgresTable:
         )  # fmt: skip
         server_now, inserted, version = row[:3]
         if inserted:
-            connection.consecutive_hits = 0
             record, verdict = acquire_new_cycle(None, request, server_now)
             return Answer(verdict, record, server_now)
         if version is None:
             return None
         before = record_from_row(row[3:])
         record, verdict = transitions.claim(before, request, server_now)
-        if record is not before:
-            return None
-        connection.consecutive_hits += 1
-        return Answer(verdict, record, server_now)
-
-    async def _complete_one(
-        self, connection: PostgresConnection, request: Complete, now: int | None, deadline: float
-    ) -> Answer | None:
-        validity = request.validity
-        rows = await connection.rows(
-            deadline, self.statements.complete_one, now, request.id, request.token, request.nonce, request.result,
-            request.digest, request.stored, validity.lasting, validity.until, validity.slide,
-        )  # fmt: skip
-        return Answer(OK, None, rows[0][0]) if rows else None
+        return Answer(verdict, record, server_now) if record is before else None
 
     # ── one statement per kind ──────────────────────────────────────────────────────────────────────────────────
 
@@ -199,8 +140,7 @@ class PostgresTable:
         replies = iter(await connection.run(deadline, *calls))
         snapshots: Snapshots = {}
         if claims:
-            hits = _read_claims(claims, next(replies), answers, snapshots)
-            connection.consecutive_hits = connection.consecutive_hits + hits if hits == len(claims) else 0
+            _read_claims(claims, next(replies), answers, snapshots)
         if completions:
             _read_completions(completions, next(replies), answers, snapshots)
         if renewals:
@@ -260,13 +200,7 @@ _RESULT = Record.__struct_fields__.index("result")
 _unpack_prefix = Struct(">q").unpack_from  # the first 8 bytes of an id as a number
 
 
-async def _no_answer() -> None:
-    """Return None: there is no such statement for this request."""
-
-
-def _read_claims(claims: Sequence[ClaimRequest], rows: Rows, answers: Answers, snapshots: Snapshots) -> int:
-    """Read the rows of `claim`. Return how many claims an existing record answered without a change."""
-    hits = 0
+def _read_claims(claims: Sequence[ClaimRequest], rows: Rows, answers: Answers, snapshots: Snapshots) -> None:
     now = rows[0][0]
     returned = {row[1]: row for row in rows}
     for request in claims:
@@ -282,12 +216,10 @@ def _read_claims(claims: Sequence[ClaimRequest], rows: Rows, answers: Answers, s
             record, verdict = transitions.claim(before, request, now)
             if record is before:
                 answers[id] = Answer(verdict, record, now)
-                hits += 1
             else:  # the rest of the state table
                 snapshots[id] = RecordSnapshot(before, version, now)
         elif not free:
             answers[id] = Answer(Verdict.RUNNING, uncommitted_claim(request), now)
-    return hits
 
 
 def _read_completions(completions: Sequence[Complete], rows: Rows, answers: Answers, snapshots: Snapshots) -> None:

@@ -1,12 +1,21 @@
-"""Encode values in PostgreSQL's binary format. Arrays are packed here, so that a batch needs one call per column."""
+"""Values in PostgreSQL's binary format: the parameters of our statements, and loaders for the columns of their rows.
+
+Parameters are encoded here, by the type in the statement's cast. With psycopg's dumper for lists, a batch of 32 claims
+and completions took twice the client's CPU time: 59 µs per key instead of 28 µs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from operator import add
-from struct import Struct, error, pack
+from struct import Struct
 from typing import Any, Final
+
+from psycopg.abc import Buffer
+from psycopg.adapt import AdaptersMap
+from psycopg.types.bool import BoolBinaryLoader
+from psycopg.types.numeric import Int2BinaryLoader, Int4BinaryLoader, Int8BinaryLoader, OidBinaryLoader
+from psycopg.types.string import ByteaBinaryLoader, TextBinaryLoader
 
 Encode = Callable[[Any], bytes]
 
@@ -19,8 +28,11 @@ MAX_BIGINT: Final = 2**63 - 1
 OIDS: Final = {"boolean": 16, "bytea": 17, "bigint": 20, "smallint": 21, "integer": 23, "text": 25, "xid": 28}
 
 _BIGINT, _LENGTH, _ARRAY, _XID = Struct(">q"), Struct(">i"), Struct(">iiIii"), Struct(">I")
+_EMPTY_ARRAY: Final = Struct(">iiI")
 _NULL: Final = _LENGTH.pack(-1)
-_EMPTY: Final = Struct(">iiI")
+
+
+# ── parameters ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def encode_text(text: str) -> bytes:
@@ -49,66 +61,29 @@ def encode_bigint(number: int) -> bytes:
     return _BIGINT.pack(min(number, MAX_BIGINT))
 
 
+def _encode_boolean(value: object) -> bytes:
+    return b"\1" if value else b"\0"
+
+
 def _unchanged(data: bytes) -> bytes:
     return data
 
 
-def _array(element: int, encode: Encode, values: Sequence[Any]) -> bytes:
+def _encode_array(element: int, encode: Encode, values: Sequence[Any]) -> bytes:
     if not values:
-        return _EMPTY.pack(0, 0, element)
-    header = _ARRAY.pack(1, 1, element, len(values), 1)
-    if values.count(values[0]) == len(values):  # most columns of a batch repeat one value
-        return header + _element(encode, values[0]) * len(values)
-    return header + b"".join([_element(encode, value) for value in values])
-
-
-def _element(encode: Encode, value: Any) -> bytes:
-    if value is None:
-        return _NULL
-    data = encode(value)
-    return _LENGTH.pack(len(data)) + data
-
-
-def _byteas(values: Sequence[bytes | None], element: int = OIDS["bytea"]) -> bytes:
-    """Encode a bytea array without a call for each value: every batch has many of these."""
-    if not values or None in values:
-        return _array(element, _unchanged, values)
-    present: Sequence[Any] = values
-    header = _ARRAY.pack(1, 0, element, len(present), 1)
-    lengths = set(map(len, present))
-    if len(lengths) == 1:
-        length = _LENGTH.pack(lengths.pop())
-        return header + length + length.join(present)
-    prefixes = {length: _LENGTH.pack(length) for length in lengths}
-    return header + b"".join(map(add, map(prefixes.__getitem__, map(len, present)), present))
-
-
-def _texts(values: Sequence[str | None]) -> bytes:
-    """Encode a text array, with a fast path for plain ASCII."""
-    if not values or None in values or values.count(values[0]) == len(values):
-        return _array(OIDS["text"], encode_text, values)
-    present: Sequence[Any] = values
-    joined = "".join(present)
-    if not joined.isascii() or "\0" in joined:
-        return _array(OIDS["text"], encode_text, values)
-    return _byteas(list(map(str.encode, present)), OIDS["text"])
-
-
-def _bigints(values: Sequence[int | None]) -> bytes:
-    """Encode a bigint array with one call of `pack`."""
-    if not values or None in values or values.count(values[0]) == len(values):
-        return _array(OIDS["bigint"], encode_bigint, values)
-    count = len(values)
-    flat = [8] * (2 * count)
-    flat[1::2] = values  # type: ignore[assignment]  # no value is None
-    try:
-        return _ARRAY.pack(1, 0, OIDS["bigint"], count, 1) + pack(">" + "iq" * count, *flat)
-    except error:  # a value is larger than a bigint
-        return _array(OIDS["bigint"], encode_bigint, values)
+        return _EMPTY_ARRAY.pack(0, 0, element)
+    parts = [_ARRAY.pack(1, 1, element, len(values), 1)]
+    for value in values:
+        if value is None:
+            parts.append(_NULL)
+        else:
+            data = encode(value)
+            parts += (_LENGTH.pack(len(data)), data)
+    return b"".join(parts)
 
 
 _SCALARS: Final[dict[str, Encode]] = {
-    "boolean": lambda value: b"\1" if value else b"\0",
+    "boolean": _encode_boolean,
     "bytea": _unchanged,
     "bigint": encode_bigint,
     "text": encode_text,
@@ -117,9 +92,39 @@ _SCALARS: Final[dict[str, Encode]] = {
 
 ENCODERS: Final[dict[str, Encode]] = {
     **_SCALARS,
-    **{f"{name}[]": partial(_array, OIDS[name], encode) for name, encode in _SCALARS.items()},
-    "bigint[]": _bigints,
-    "bytea[]": _byteas,
-    "text[]": _texts,
+    **{f"{name}[]": partial(_encode_array, OIDS[name], encode) for name, encode in _SCALARS.items()},
 }
 """Encoders by the type to which a statement casts its parameter."""
+
+
+# ── columns ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class TextLoader(TextBinaryLoader):
+    """Reads texts as `encode_text` writes them."""
+
+    def load(self, data: Buffer) -> Any:
+        text: Any = super().load(data)
+        return unescape(text) if ESCAPE in text else text
+
+
+_LOADERS: Final[dict[str, type[Any]]] = {
+    "boolean": BoolBinaryLoader,
+    "bytea": ByteaBinaryLoader,
+    "bigint": Int8BinaryLoader,
+    "smallint": Int2BinaryLoader,
+    "integer": Int4BinaryLoader,
+    "text": TextLoader,
+    "xid": OidBinaryLoader,  # like an oid: four unsigned bytes
+}
+
+
+def _adapters() -> AdaptersMap:
+    """Return a map of our own, without the loaders that the user has registered globally in psycopg."""
+    adapters = AdaptersMap()
+    for name, loader in _LOADERS.items():
+        adapters.register_loader(OIDS[name], loader)
+    return adapters
+
+
+ADAPTERS: Final = _adapters()

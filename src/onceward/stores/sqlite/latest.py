@@ -2,9 +2,6 @@
 
 A batch is one transaction with few statements, however many events it has: lookups in chunks, one `executemany` for
 marks and one for states. Each batch also deletes some expired rows.
-
-An entity has two rows: its name in `onceward_newest`, its state in `onceward_states`. An event changes only the second
-row, which is narrow.
 """
 
 from __future__ import annotations
@@ -27,6 +24,7 @@ from onceward.protocol.latest import (
 )
 from onceward.protocol.ordering import content_of
 from onceward.protocol.ports import Clock
+from onceward.protocol.record import READER
 
 from .connection import SQLiteConnection, TimeLimit
 from .latest_cache import LiveEntities, SQLiteLatestCache
@@ -44,47 +42,28 @@ SMALL_BATCH = 16
 SWEEP_PER_DELIVERY = 4
 """Expired rows deleted for each delivery. Twice the number that a delivery can add."""
 
-NUMBERED_READER = 2
-"""The `min_reader` of an entity with a number: its state is in `onceward_states`."""
-
 # `+` hides the declared type, so that converters registered on the caller's connection are not applied.
-_ORDERS = """
-SELECT +n.id, coalesce(s.ordering, n.ordering), +s.number, +n.expires_at, +n.min_reader
-FROM onceward_newest n LEFT JOIN onceward_states s ON s.number = n.number
-WHERE n.id IN ({})
-"""
-_SELECT_STATE = """
-SELECT +n.id, +n.scope, +n.entity, coalesce(s.ordering, n.ordering), coalesce(s.value, n.value),
-    coalesce(s.updated_at, n.updated_at), +n.expires_at
-FROM onceward_newest n LEFT JOIN onceward_states s ON s.number = n.number
-"""
-_STATES_BY_ID = _SELECT_STATE + "WHERE n.id IN ({})"
-_ENTITIES = (
-    _SELECT_STATE + "WHERE n.id > ? AND n.scope = ? AND coalesce(s.value, n.value) IS NOT NULL ORDER BY n.id LIMIT ?"
-)
+_ORDERS = "SELECT +id, +ordering, +number, +expires_at, +min_reader FROM onceward_latest WHERE id IN ({})"
+_SELECT_STATE = "SELECT +id, +scope, +entity, +ordering, +value, +updated_at, +expires_at FROM onceward_latest "
+_STATES_BY_ID = _SELECT_STATE + "WHERE id IN ({})"
+_ENTITIES = _SELECT_STATE + "WHERE id > ? AND scope = ? AND value IS NOT NULL ORDER BY id LIMIT ?"
 _SELECT_MARKS = (
     "SELECT +id, +content, +message, +created_at, +expires_at FROM onceward_marks WHERE expires_at > ? AND id IN ({})"
 )
 _SELECT_MARK_CONTENTS = "SELECT +id, +content FROM onceward_marks WHERE expires_at > ? AND id IN ({})"
 
 # Values are bound as bytearray, int and str, never as bytes or None: for those, Python searches for adapters each time.
-_UPDATE_STATE = "UPDATE onceward_states SET ordering = ?, value = ?, updated_at = ? WHERE number = ?"
-_LAST_NUMBER = "SELECT coalesce(max(number), 0) FROM onceward_states"
-_INSERT_STATE = "INSERT INTO onceward_states (ordering, value, updated_at, number) VALUES (?, ?, ?, ?)"
-_UPSERT_ENTITY = """
-INSERT INTO onceward_newest (id, scope, entity, ordering, updated_at, number, min_reader)
-VALUES (?, ?, ?, x'', ?, ?, ?)
+_UPDATE_STATE = "UPDATE onceward_latest SET ordering = ?, value = ?, updated_at = ? WHERE number = ?"
+_UPSERT_STATE = """
+INSERT INTO onceward_latest (id, scope, entity, ordering, value, updated_at) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE
-SET ordering = excluded.ordering, value = NULL, updated_at = excluded.updated_at, expires_at = NULL,
-    number = excluded.number, min_reader = excluded.min_reader
+SET ordering = excluded.ordering, value = excluded.value, updated_at = excluded.updated_at, expires_at = NULL
 """
 _UPSERT_DELETED = """
-INSERT INTO onceward_newest (id, scope, entity, ordering, updated_at, expires_at) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO onceward_latest (id, scope, entity, ordering, updated_at, expires_at) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE
-SET ordering = excluded.ordering, value = NULL, updated_at = excluded.updated_at, expires_at = excluded.expires_at,
-    number = NULL, min_reader = excluded.min_reader
+SET ordering = excluded.ordering, value = NULL, updated_at = excluded.updated_at, expires_at = excluded.expires_at
 """
-_DELETE_STATE = "DELETE FROM onceward_states WHERE number = ?"
 _INSERT_MARK = """
 INSERT INTO onceward_marks (id, content, message, created_at, expires_at) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (id) DO NOTHING
@@ -101,8 +80,8 @@ DELETE FROM onceward_marks WHERE id IN (
 )
 """
 _EXPIRE_DELETED = """
-DELETE FROM onceward_newest WHERE rowid IN (
-    SELECT rowid FROM onceward_newest WHERE expires_at IS NOT NULL AND expires_at <= ? ORDER BY expires_at LIMIT ?
+DELETE FROM onceward_latest WHERE number IN (
+    SELECT number FROM onceward_latest WHERE expires_at IS NOT NULL AND expires_at <= ? ORDER BY expires_at LIMIT ?
 )
 """
 
@@ -218,47 +197,23 @@ def _write(
 ) -> None:
     """Write the states. For an entity that has a state and keeps one, no index is read or written."""
     updated: list[Row] = []
-    numbered: list[tuple[EventDelivery, bytearray]] = []
+    inserted: list[Row] = []
     deleted: list[Row] = []
-    removed: list[Row] = []
     orders, numbers = live
-    number_of = numbers.get
     for id, one in updates.items():
-        order, value, number = one.order, one.value, number_of(id)
+        order, value, number = one.order, one.value, numbers.get(id)
         if value is None:
             deleted.append((bytearray(id), one.scope, one.entity, bytearray(order), now, now + keep.deleted))
             if number is not None:
-                removed.append((number,))
                 del orders[id], numbers[id]
-        elif number is None:
-            numbered.append((one, bytearray(value)))
+        elif number is None:  # new, or deleted before
+            inserted.append((bytearray(id), one.scope, one.entity, bytearray(order), bytearray(value), now))
         else:
             updated.append((bytearray(order), bytearray(value), now, number))
             orders[id] = order
-    if numbered:
-        _assign_numbers(cursor, numbered, live, now)
-    for statement, changes in ((_UPDATE_STATE, updated), (_DELETE_STATE, removed), (_UPSERT_DELETED, deleted)):
-        if changes:
-            cursor.executemany(statement, changes)
-
-
-def _assign_numbers(
-    cursor: Cursor, numbered: list[tuple[EventDelivery, bytearray]], live: LiveEntities, now: int
-) -> None:
-    """Assign numbers to entities that are new, were deleted, or have their state in their own row.
-
-    Adds them to `live`.
-    """
-    last: int = cursor.execute(_LAST_NUMBER).fetchall()[0][0]
-    entities: list[Row] = []
-    states: list[Row] = []
-    for number, (one, value) in enumerate(numbered, last + 1):
-        id, order = one.id, one.order
-        entities.append((bytearray(id), one.scope, one.entity, now, number, NUMBERED_READER))
-        states.append((bytearray(order), value, now, number))
-        live.orders[id], live.numbers[id] = order, number
-    cursor.executemany(_UPSERT_ENTITY, entities)
-    cursor.executemany(_INSERT_STATE, states)
+    for statement, rows in ((_UPDATE_STATE, updated), (_UPSERT_STATE, inserted), (_UPSERT_DELETED, deleted)):
+        if rows:
+            cursor.executemany(statement, rows)
 
 
 def decide_without_lock(cursor: Cursor, deliveries: Sequence[EventDelivery], now: int) -> LatestDecisions:
@@ -276,19 +231,19 @@ class CurrentOrders(NamedTuple):
 def _current_orders(cursor: Cursor, deliveries: Sequence[EventDelivery], now: int, live: LiveEntities) -> CurrentOrders:
     orders, numbers = live
     closed: set[bytes] = set()
-    others: dict[bytes, bytes] = {}  # deleted, or without a number yet
+    deleted: dict[bytes, bytes] = {}
     unknown = {one.id for one in deliveries}.difference(orders)
     if not unknown:
         return CurrentOrders(orders, closed)
     own_ids = {id: id for id in unknown}  # the id objects of the deliveries, so that dict lookups find them by identity
     for id, order, number, expires_at, min_reader in fetch_by_ids(cursor, _ORDERS, unknown):
-        if min_reader > NUMBERED_READER:
+        if min_reader > READER:
             closed.add(id)
-        elif number is not None:
+        elif expires_at is None:
             orders[own_ids[id]], numbers[own_ids[id]] = order, number
-        elif expires_at is None or expires_at > now:
-            others[id] = order
-    return CurrentOrders({**orders, **others} if others else orders, closed)
+        elif expires_at > now:
+            deleted[id] = order
+    return CurrentOrders({**orders, **deleted} if deleted else orders, closed)
 
 
 def _known_marks(cursor: Cursor, deliveries: Sequence[EventDelivery], now: int) -> dict[bytes, bytes]:
@@ -319,9 +274,8 @@ def _write_marks(cursor: Cursor, statement: str, decisions: LatestDecisions, kee
 
 
 def read_states(cursor: Cursor, ids: Sequence[bytes], now: int) -> list[EntityState | None]:
-    """Return the states. An entity whose state row was deleted by hand has no order, and counts as absent."""
     found = {row[0]: EntityState(*row) for row in fetch_by_ids(cursor, _STATES_BY_ID, set(ids))}
-    live = {id: one for id, one in found.items() if one.order and (one.expires_at is None or one.expires_at > now)}
+    live = {id: one for id, one in found.items() if one.expires_at is None or one.expires_at > now}
     return [live.get(id) for id in ids]
 
 

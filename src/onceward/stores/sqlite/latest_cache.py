@@ -10,7 +10,7 @@ MAX_ENTITIES = 16_384
 
 
 class LiveEntities(NamedTuple):
-    """Entities that exist and are not deleted: their orders, and the numbers of their rows in `onceward_states`."""
+    """Entities that exist and are not deleted: their orders, and the numbers of their rows."""
 
     orders: dict[bytes, bytes]
     numbers: dict[bytes, int]

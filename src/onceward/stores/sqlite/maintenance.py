@@ -12,7 +12,7 @@ from onceward.protocol import transitions
 from onceward.protocol.cells import KEEP_UNFINISHED
 from onceward.protocol.ports import Filter, Page, SortOrder
 from onceward.protocol.record import READER, AfterCrash, RecordState
-from onceward.stores.sql import COLUMNS, record_or_stub, records_from_rows
+from onceward.stores.sql import COLUMNS, PURGEABLE_FROM, STATES, record_or_stub, records_from_rows
 
 from .table import SELECT_WITHOUT_RESULTS
 
@@ -21,33 +21,34 @@ Cursor = sqlite3.Cursor
 CHUNK = 500
 """Records deleted in one transaction: a claim waits for a few milliseconds at most."""
 
+PAUSE = 0.02
+"""Seconds between two chunks: about as long as a chunk takes."""
+
 PROGRESS_INSTRUCTIONS = 20_000
 """SQLite VM instructions between two checks of the deadline: well below a millisecond."""
 
-_UNFINISHED = "state <> 'COMPLETED'"  # exactly the condition of the index, or SQLite does not use it
-
 # Candidates only: `transitions.purgeable` decides again, inside the transaction.
-_EXPIRED = """
+_SELECT_EXPIRED = f"""
 SELECT id FROM onceward_records
-WHERE valid_until IS NOT NULL AND valid_until <= ? AND token < ? AND min_reader <= ?
-ORDER BY valid_until LIMIT ?
-"""
-_FREE = """
+WHERE valid_until IS NOT NULL AND max{PURGEABLE_FROM} <= ? AND coalesce(min_reader, 1) <= ?
+ORDER BY max{PURGEABLE_FROM} LIMIT ?
+"""  # noqa: S608 (our own numbers)
+_SELECT_FREE = """
 SELECT id FROM onceward_records
-WHERE state <> 'COMPLETED' AND state = 'FREE' AND token < ? AND min_reader <= ?
+WHERE state = 'FREE' AND token < ? AND coalesce(min_reader, 1) <= ?
 LIMIT ?
 """
-_ABANDONED = """
+_SELECT_ABANDONED = """
 SELECT id FROM onceward_records
-WHERE state <> 'COMPLETED' AND state = 'PENDING' AND lease_until <= ? AND token < ? AND min_reader <= ?
-    AND after_crash = ? AND released = 0 AND (max_attempts = 0 OR attempt < max_attempts)
+WHERE state = 'PENDING' AND lease_until <= ? AND token < ? AND coalesce(min_reader, 1) <= ?
+    AND coalesce(after_crash, 0) = ? AND coalesce(released, 0) = 0
+    AND (coalesce(max_attempts, 0) = 0 OR coalesce(attempt, 1) < max_attempts)
 LIMIT ?
 """
-
 
 _ORDER_BY = {
     SortOrder.UPDATED: "updated_at DESC, id",
-    SortOrder.CREATED: "created_at DESC, id",
+    SortOrder.CREATED: "coalesce(created_at, token) DESC, id",
     SortOrder.KEY: "key, id",
 }
 
@@ -91,10 +92,9 @@ def _conditions(wanted: Filter) -> tuple[list[str], list[Any]]:
     conditions: list[str] = []
     values: list[Any] = []
     if wanted.states:
-        conditions.append(f"state IN ({', '.join('?' * len(wanted.states))})")
+        completed = "state IS NULL OR " if RecordState.COMPLETED in wanted.states else ""
+        conditions.append(f"({completed}state IN ({', '.join('?' * len(wanted.states))}))")
         values.extend(state.value for state in wanted.states)
-        if RecordState.COMPLETED not in wanted.states:
-            conditions.append(_UNFINISHED)
     if wanted.scope is not None:
         conditions.append("scope = ?")
         values.append(wanted.scope)
@@ -109,19 +109,18 @@ def _conditions(wanted: Filter) -> tuple[list[str], list[Any]]:
 
 def counts(cursor: Cursor) -> dict[tuple[str, RecordState], int]:
     rows = cursor.execute("SELECT scope, state, count(*) FROM onceward_records GROUP BY scope, state").fetchall()
-    known = {state.value: state for state in RecordState}
-    return {(scope, known[state]): number for scope, state, number in rows if state in known}
+    return {(scope, STATES[state]): number for scope, state, number in rows if state in STATES}
 
 
 def candidates(cursor: Cursor, now: int, limit: int) -> list[bytes]:
     """Return the ids of up to `limit` records that look purgeable. Reads without a lock."""
     old = now - transitions.CLOCK_MARGIN
-    found = cursor.execute(_EXPIRED, (now, old, READER, limit)).fetchall()
+    found = cursor.execute(_SELECT_EXPIRED, (now, READER, limit)).fetchall()
     if len(found) < limit:
-        found += cursor.execute(_FREE, (old, READER, limit - len(found))).fetchall()
+        found += cursor.execute(_SELECT_FREE, (old, READER, limit - len(found))).fetchall()
     if len(found) < limit:
-        abandoned_before, rerun = now - KEEP_UNFINISHED, AfterCrash.RERUN.value
-        found += cursor.execute(_ABANDONED, (abandoned_before, old, READER, rerun, limit - len(found))).fetchall()
+        values = (now - KEEP_UNFINISHED, old, READER, AfterCrash.RERUN.value, limit - len(found))
+        found += cursor.execute(_SELECT_ABANDONED, values).fetchall()
     return [row[0] for row in found]
 
 

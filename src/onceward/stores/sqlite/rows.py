@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import compress
-from operator import is_not
+from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
-from msgspec.structs import astuple
 
 from onceward.protocol.record import Record, RecordState
-from onceward.stores.sql import COLUMNS, FIELDS, Row, enum_value, escape_surrogates
+from onceward.stores.sql import COLUMNS, FIELDS, Row, escape_surrogates
 
 Columns = tuple[int, ...]
+Values = Sequence[Any]
+"""The values of all columns, as `row_from_record` returns them."""
 
 WITHOUT_DECLARED_TYPES: Final = ", ".join(f"+{name}" for name in FIELDS)
 """For the caller's connection: `+` hides the declared type, so that registered converters are not applied."""
 
 COLUMNS_WITHOUT_RESULT: Final = COLUMNS.replace(" result,", " NULL,")
 """For decisions that do not need the result, which may be large."""
-
-_STATE, _AFTER_CRASH, _ARGUMENTS, _NOTE = map(FIELDS.index, ("state", "after_crash", "arguments", "note"))
-
-CLAIM_FIELD_COUNT: Final = _NOTE + 1
-"""A new claim writes this many leading fields; the others keep their defaults until the claim is settled."""
-
-_json = msgspec.json.Encoder().encode
 
 MAX_INTEGER: Final = 2**63 - 1
 """SQLite's largest integer. In µs this is the year 294,247: practically never."""
@@ -39,7 +32,7 @@ class CompletedRow(msgspec.Struct, frozen=True, gc=False):
     attempt: int
     fingerprint: bytes
     result: bytes | None
-    stored: bool  # actually 0 or 1
+    stored: bool
     valid_until: int | None
     slide: int
     owner: str
@@ -51,53 +44,41 @@ SELECT_COMPLETED: Final = f"SELECT {', '.join(CompletedRow.__struct_fields__)} F
 
 
 def completed_row(row: Row) -> CompletedRow | None:
-    return CompletedRow(*row[:-1]) if row[-1] == "COMPLETED" else None
-
-
-def json_text(mapping: dict[str, str]) -> str | None:
-    return _json(mapping).decode() if mapping else None
-
-
-_CONVERTERS: Final[dict[int, Callable[[Any], Any]]] = {
-    _STATE: enum_value,
-    _AFTER_CRASH: enum_value,
-    _ARGUMENTS: json_text,
-    _NOTE: json_text,
-    **{FIELDS.index(name): int for name in ("ask_first", "released", "stored", "final")},
-}
-"""Conversions for fields of other types. To plain str and int only, because sqlite3 searches adapters for others."""
-
-_POSITIONS: Final = range(len(FIELDS))
-_DEFAULTS: Final = astuple(Record(id=b"", scope="", key="", state=RecordState.FREE, token=0))[CLAIM_FIELD_COUNT:]
-
-
-def claim_values(record: Record) -> Row | None:
-    """Return the values that a new claim binds, or None if the record has other fields to write as well."""
-    fields = astuple(record)
-    if fields[CLAIM_FIELD_COUNT:] != _DEFAULTS:
+    """Return what a replay needs, with the values that NULL stands for (see `stores/sql.py`)."""
+    token, attempt, fingerprint, result, stored, valid_until, slide, owner, min_reader, state = row
+    if state is not None:
         return None
-    return (
-        *fields[:_STATE],
-        record.state._value_,
-        *fields[_STATE + 1 : _AFTER_CRASH],
-        record.after_crash._value_,
-        *fields[_AFTER_CRASH + 1 : _ARGUMENTS],
-        json_text(record.arguments),
-        record.owner,
-        json_text(record.note),
+    return CompletedRow(
+        token,
+        1 if attempt is None else attempt,
+        fingerprint or b"",
+        result,
+        stored is None or stored == 1,
+        valid_until,
+        slide or 0,
+        owner or "",
+        1 if min_reader is None else min_reader,
     )
 
 
-def bind_values(record: Record) -> Row:
-    """Return the values of all fields."""
-    return tuple([_CONVERTERS[n](value) if n in _CONVERTERS else value for n, value in enumerate(astuple(record))])
+def present(values: Values) -> Columns:
+    """Return the columns that are not NULL."""
+    return tuple([column for column, value in enumerate(values) if value is not None])
 
 
-def changed_values(before: Record, after: Record) -> tuple[Columns, list[Any]]:
-    """Return the changed columns and their values. Writing only those spares indexes and keeps unknown columns."""
-    old, new = astuple(before), astuple(after)
-    columns = tuple([n for n in compress(_POSITIONS, map(is_not, old, new)) if old[n] != new[n]])
-    return columns, [_CONVERTERS[n](new[n]) if n in _CONVERTERS else new[n] for n in columns]
+def changed(before: Values, after: Values) -> Columns:
+    """Return the columns that differ. Writing only those spares indexes and keeps unknown columns."""
+    return tuple([column for column, value in enumerate(after) if before[column] != value])
+
+
+def pick(values: Values, columns: Columns) -> list[Any]:
+    return [values[column] for column in columns]
+
+
+COMPARED: Final = ("id", "token", "nonce", "state", "updated_at", "lease_until", "released", "note")
+"""What shows that a record is unchanged. Time alone is not enough: one microsecond may hold two writes."""
+
+compared_values: Final = itemgetter(*map(FIELDS.index, COMPARED))
 
 
 def storable(record: Record) -> Record:

@@ -23,43 +23,43 @@ CREATE TABLE onceward_records (
     id           BLOB    NOT NULL UNIQUE,
     scope        TEXT    NOT NULL,
     key          TEXT    NOT NULL,
-    state        TEXT    NOT NULL,
+    state        TEXT,
     token        INTEGER NOT NULL,
-    nonce        BLOB    NOT NULL DEFAULT x'',
-    cycle        INTEGER NOT NULL DEFAULT 0,
-    attempt      INTEGER NOT NULL DEFAULT 0,
-    created_at   INTEGER NOT NULL DEFAULT 0,
-    claimed_at   INTEGER NOT NULL DEFAULT 0,
-    updated_at   INTEGER NOT NULL DEFAULT 0,
-    renewed_at   INTEGER NOT NULL DEFAULT 0,
+    nonce        BLOB,
+    cycle        INTEGER,
+    attempt      INTEGER,
+    created_at   INTEGER,
+    claimed_at   INTEGER,
+    updated_at   INTEGER NOT NULL,
+    renewed_at   INTEGER,
     lease_until  INTEGER,
-    after_crash  INTEGER NOT NULL DEFAULT 0,
-    max_attempts INTEGER NOT NULL DEFAULT 0,
-    ask_first    INTEGER NOT NULL DEFAULT 0,
-    released     INTEGER NOT NULL DEFAULT 0,
-    fingerprint  BLOB    NOT NULL DEFAULT x'',
+    after_crash  INTEGER,
+    max_attempts INTEGER,
+    fingerprint  BLOB,
     arguments    TEXT,
+    owner        TEXT,
+    note         TEXT,
+    ask_first    INTEGER,
+    released     INTEGER,
     result       BLOB,
-    digest       BLOB    NOT NULL DEFAULT x'',
-    stored       INTEGER NOT NULL DEFAULT 1,
-    error_type   TEXT    NOT NULL DEFAULT '',
-    error        TEXT    NOT NULL DEFAULT '',
-    final        INTEGER NOT NULL DEFAULT 0,
+    digest       BLOB,
+    stored       INTEGER,
+    error_type   TEXT,
+    error        TEXT,
+    final        INTEGER,
     retry_at     INTEGER,
     valid_until  INTEGER,
-    slide        INTEGER NOT NULL DEFAULT 0,
-    owner        TEXT    NOT NULL DEFAULT '',
-    note         TEXT,
-    min_reader   INTEGER NOT NULL DEFAULT 1
+    slide        INTEGER,
+    min_reader   INTEGER
 ) STRICT
 ;
-CREATE INDEX onceward_ending ON onceward_records (valid_until, token) WHERE valid_until IS NOT NULL
+CREATE INDEX onceward_purgeable ON onceward_records (max(valid_until, token + 3600000001)) WHERE valid_until IS NOT NULL
 ;
-CREATE INDEX onceward_unfinished ON onceward_records (state, id) WHERE state <> 'COMPLETED'
+CREATE INDEX onceward_unfinished ON onceward_records (state, id) WHERE state IS NOT NULL
 """
-"""Both indexes are partial, so that a million completed records do not slow down a claim.
+"""NULL stands for the usual value, for example for the state COMPLETED: `stores/sql.py` says for which in each column.
 
-`onceward_ending` has every column that a purge needs: it skips recent tokens without reading their records.
+`onceward_purgeable` holds the time from which a record may be purged: its end, but not before its token is an hour old.
 `onceward_unfinished` stays small, because work completes; it serves listings and finds abandoned records.
 """
 
@@ -85,10 +85,10 @@ CREATE INDEX onceward_audit_at ON onceward_audit (at)
 ;
 CREATE INDEX onceward_audit_id ON onceward_audit (id)
 """
-"""The audit trail. An older Onceward on the same file does not know this table, and adds no entries."""
 
-NEWEST = """
-CREATE TABLE onceward_newest (
+LATEST_STATE = """
+CREATE TABLE onceward_latest (
+    number       INTEGER PRIMARY KEY,
     id           BLOB    NOT NULL UNIQUE,
     scope        TEXT    NOT NULL,
     entity       TEXT    NOT NULL,
@@ -99,7 +99,7 @@ CREATE TABLE onceward_newest (
     min_reader   INTEGER NOT NULL DEFAULT 1
 ) STRICT
 ;
-CREATE INDEX onceward_newest_expiring ON onceward_newest (expires_at) WHERE expires_at IS NOT NULL
+CREATE INDEX onceward_latest_expiring ON onceward_latest (expires_at) WHERE expires_at IS NOT NULL
 ;
 CREATE TABLE onceward_marks (
     id           BLOB    NOT NULL PRIMARY KEY,
@@ -113,8 +113,9 @@ CREATE INDEX onceward_marks_expiring ON onceward_marks (expires_at)
 """
 """The latest state of entities, and the marks of known messages and events.
 
-Marks are narrow, and most arrive roughly in the order of their ids, so the table is its own index. An entity without a
-value was deleted; its order is kept until it expires, so that older events do not restore the entity.
+An entity without a value was deleted; its order is kept until it expires, so that older events do not restore it.
+`number` is the row id: a state is updated by it without a search in the index of ids. Marks are narrow, and most arrive
+roughly in the order of their ids, so the table is its own index.
 """
 
 COUNTERS = """
@@ -131,23 +132,7 @@ CREATE TABLE onceward_counters (
 `hour` counts from 1970; `counts` is JSON, by scope and name.
 """
 
-STATES = """
-CREATE TABLE onceward_states (
-    number       INTEGER PRIMARY KEY,
-    ordering     BLOB    NOT NULL,
-    value        BLOB    NOT NULL,
-    updated_at   INTEGER NOT NULL
-) STRICT
-;
-ALTER TABLE onceward_newest ADD COLUMN number INTEGER
-"""
-"""The columns that change with every event, separate from the entity's name: narrower rows mean fewer written pages.
-
-An entity with a number has its order, value and time here, and not in its own row; its `min_reader` keeps out versions
-that would read them there. Deleted entities have no number, nor do those without an event since version 4.
-"""
-
-MIGRATIONS: tuple[str, ...] = (TABLES, AUDIT, NEWEST, COUNTERS, STATES)
+MIGRATIONS: tuple[str, ...] = ("\n;\n".join(text.strip() for text in (TABLES, AUDIT, LATEST_STATE, COUNTERS)),)
 """Migration n leads from version n to n + 1. Never edit a released one."""
 
 LATEST = len(MIGRATIONS)

@@ -202,7 +202,11 @@ class SQLiteStore(SQLiteLatest, SQLiteCounters, GroupCommit, Watchers, Capabilit
         return await self._run(timeout, self._counts, TimeLimit.of(timeout).deadline)
 
     async def purge(self, limit: int, *, timeout: float, signed: AuditSignature | None = None) -> int:
-        """Purge in chunks, each in a transaction of its own, so that claims can run in between."""
+        """Purge in chunks, each in a transaction of its own.
+
+        It pauses after each chunk: SQLite has no queue for its write lock, so a purge that took the lock again at once
+        would keep all other writers waiting.
+        """
         time_limit = TimeLimit.of(timeout)
         total = entry = 0
         while total < limit:
@@ -213,6 +217,8 @@ class SQLiteStore(SQLiteLatest, SQLiteCounters, GroupCommit, Watchers, Capabilit
             total += purged
             if tried < chunk or not purged:
                 break
+            if self._runtime is not None and not self.inline:
+                await self._runtime.sleep(maintenance.PAUSE)
         await self._run_within(time_limit, self._purge_audit)
         return total
 

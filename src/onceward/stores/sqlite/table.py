@@ -12,20 +12,20 @@ from onceward.protocol import transitions
 from onceward.protocol.audit import AuditSignature, audit_entries
 from onceward.protocol.record import READER, Record
 from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, ExpectedRecord, Renewal, Verdict
-from onceward.stores.sql import COLUMNS, FIELDS, Row, record_from_row, record_or_stub
+from onceward.stores.sql import COLUMNS, FIELDS, Row, record_from_row, record_or_stub, row_from_record
 
 from . import audit
 from .bulk_statement import BulkStatement
 from .cache import StaleCache
 from .rows import (
-    CLAIM_FIELD_COUNT,
     COLUMNS_WITHOUT_RESULT,
+    COMPARED,
     WITHOUT_DECLARED_TYPES,
     Columns,
-    bind_values,
-    changed_values,
-    claim_values,
-    json_text,
+    changed,
+    compared_values,
+    pick,
+    present,
     storable,
 )
 
@@ -128,8 +128,8 @@ def forget(
     steps = [transitions.forget(found.get(id), now, force=force, seen=seen.get(id)) for id in ids]
     answers = [Answer(verdict, record, now) for record, verdict in steps]
     if force:
-        changed = [record for record, _ in steps if record and record is not found[record.id]]
-        _update(_ALL_COLUMNS).run(cursor, [(*bind_values(record), record.id) for record in changed])
+        forgotten = [record for record, _ in steps if record and record is not found[record.id]]
+        _update(_ALL_COLUMNS).run(cursor, [(*row_from_record(record), record.id) for record in forgotten])
     else:
         write(cursor, found, answers)
     if signed is not None:
@@ -138,12 +138,11 @@ def forget(
 
 
 def insert_if_absent(cursor: Cursor, record: Record) -> bool:
-    """Insert a new claim unless the key has a record by now. Return whether it was inserted."""
+    """Insert a record unless the key has one by now. Return whether it was inserted."""
     try:
-        row = claim_values(record)
-        if row is None:
-            return False
-        cursor.execute(_INSERT_CLAIM.one, row)
+        values = row_from_record(record)
+        columns = present(values)
+        cursor.execute(_insert(columns).one, pick(values, columns))
     except (UnicodeEncodeError, OverflowError):
         return False
     return cursor.rowcount == 1
@@ -152,60 +151,49 @@ def insert_if_absent(cursor: Cursor, record: Record) -> bool:
 def update_if_unchanged(cursor: Cursor, before: Record, after: Record) -> bool:
     """Update one record unless it has changed in the meantime. Return whether it was updated."""
     try:
-        columns, values = changed_values(before, after)
+        old, new = row_from_record(before), row_from_record(after)
+        columns = changed(old, new)
         if not columns:
             return True
-        cursor.execute(_update_if_unchanged(columns).one, (*values, *_compared_values(before)))
+        cursor.execute(_update_if_unchanged(columns).one, (*pick(new, columns), *compared_values(old)))
     except (UnicodeEncodeError, OverflowError):
         return False
     return cursor.rowcount == 1
 
 
-def _compared_values(before: Record) -> Row:
-    """Return what `_update_if_unchanged` compares. Time alone is not enough: one microsecond may hold two writes."""
-    return (
-        before.id,
-        before.token,
-        before.nonce,
-        before.state._value_,
-        before.updated_at,
-        before.lease_until,
-        int(before.released),
-        json_text(before.note),
-    )
-
-
 def _write(cursor: Cursor, found: Found, records: Sequence[Record], cached: Mapping[bytes, Record | None]) -> None:
     batches: dict[BulkStatement, list[Row]] = {}
     for record in records:
-        before = found.get(record.id)
+        before, new = found.get(record.id), row_from_record(record)
         if before is None:
-            row = claim_values(record)
-            statement, row = (_INSERT, bind_values(record)) if row is None else (_INSERT_CLAIM, row)
+            columns = present(new)
+            statement, row = _insert(columns), tuple(pick(new, columns))
         else:
-            columns, values = changed_values(before, record)
+            old = row_from_record(before)
+            columns = changed(old, new)
             if not columns:
                 if record.id in cached:  # it would not be compared
                     raise StaleCache
                 continue
             if record.id in cached:
-                statement, row = _update_if_unchanged(columns), (*values, *_compared_values(before))
+                statement, row = _update_if_unchanged(columns), (*pick(new, columns), *compared_values(old))
             else:
-                statement, row = _update(columns), (*values, record.id)
+                statement, row = _update(columns), (*pick(new, columns), record.id)
         batches.setdefault(statement, []).append(row)
     for statement, rows in batches.items():
         if statement.run(cursor, rows) != len(rows) and cached:
             raise StaleCache
 
 
-def _insert(columns: Sequence[str]) -> BulkStatement:
-    text = f"INSERT INTO onceward_records ({', '.join(columns)}) VALUES {{}} ON CONFLICT (id) DO NOTHING"  # noqa: S608 (names of fields)
-    return BulkStatement(text.format(f"({', '.join('?' * len(columns))})"), text, len(columns))
-
-
-_INSERT_CLAIM = _insert(FIELDS[:CLAIM_FIELD_COUNT])
-_INSERT = _insert(FIELDS)
 _ALL_COLUMNS = tuple(range(len(FIELDS)))
+
+
+@cache
+def _insert(columns: Columns) -> BulkStatement:
+    """Return the INSERT of these columns; the others are NULL."""
+    names = ", ".join(FIELDS[n] for n in columns)
+    text = f"INSERT INTO onceward_records ({names}) VALUES {{}} ON CONFLICT (id) DO NOTHING"  # noqa: S608 (names of fields)
+    return BulkStatement(text.format(f"({', '.join('?' * len(columns))})"), text, len(columns))
 
 
 @cache
@@ -216,13 +204,11 @@ def _update(columns: Columns) -> BulkStatement:
 
 @cache
 def _update_if_unchanged(columns: Columns) -> BulkStatement:
-    """Return the UPDATE that applies only if the record still has the values of `_compared_values`."""
-    return _update_statement(columns, _COMPARED, f" AND min_reader <= {READER}")
+    """Return the UPDATE that applies only if the record still has the values of `compared_values`."""
+    return _update_statement(columns, _UNCHANGED, f" AND coalesce(min_reader, 1) <= {READER}")
 
 
-_COMPARED = (
-    "id = ", "token = ", "nonce = ", "state = ", "updated_at = ", "lease_until IS ", "released = ", "note IS "
-)  # fmt: skip
+_UNCHANGED = tuple(f"{name} = " if name == "id" else f"{name} IS " for name in COMPARED)
 
 
 def _update_statement(columns: Columns, conditions: Sequence[str], extra_condition: str = "") -> BulkStatement:

@@ -7,12 +7,12 @@ WITH clock AS MATERIALIZED (
     SELECT coalesce($1::bigint, {now}) AS now
 ), made AS (
     INSERT INTO {schema}onceward_records AS mine (
-        id, scope, key, state, token, nonce, cycle, attempt, created_at, claimed_at, updated_at, renewed_at,
-        lease_until, after_crash, max_attempts, fingerprint, arguments, owner, note
+        id, scope, key, state, token, nonce, updated_at, lease_until,
+        after_crash, max_attempts, fingerprint, arguments, owner, note
     )
     SELECT
-        id, scope, key, 'PENDING', now, nonce, now, 1, now, now, now, now,
-        now + lease, after_crash, max_attempts, fingerprint, arguments, owner, note
+        id, scope, key, 'PENDING', now, nonce, now, now + lease,
+        nullif(after_crash, 0), nullif(max_attempts, 0), nullif(fingerprint, ''), arguments, nullif(owner, ''), note
     FROM clock CROSS JOIN (
         SELECT
             unnest($2::bytea[]) AS id, unnest($3::text[]) AS scope, unnest($4::text[]) AS key,

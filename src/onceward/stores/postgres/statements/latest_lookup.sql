@@ -11,7 +11,7 @@ SELECT CASE
         WHEN state.expires_at IS NOT NULL THEN 5 ELSE 1
     END::smallint, state.id, state.ordering, NULL
 FROM clock CROSS JOIN unnest($2::bytea[]) AS asked (id) CROSS JOIN LATERAL (
-    SELECT id, ordering, expires_at, min_reader FROM {schema}onceward_newest WHERE id = asked.id LIMIT 1
+    SELECT id, ordering, expires_at, min_reader FROM {schema}onceward_latest WHERE id = asked.id LIMIT 1
 ) AS state
 UNION ALL
 SELECT 4::smallint, mark.id, mark.content, NULL

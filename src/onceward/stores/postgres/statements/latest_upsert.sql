@@ -4,7 +4,7 @@ WITH given AS MATERIALIZED (
     SELECT * FROM unnest($1::bytea[], $2::text[], $3::text[], $4::bytea[], $5::bytea[], $6::bytea[])
         AS one (id, scope, entity, ordering, value, met)
 ), moved AS (
-    INSERT INTO {schema}onceward_newest AS mine (id, scope, entity, ordering, value, updated_at, expires_at)
+    INSERT INTO {schema}onceward_latest AS mine (id, scope, entity, ordering, value, updated_at, expires_at)
     SELECT id, scope, entity, ordering, value, $7::bigint, CASE WHEN value IS NULL THEN $8::bigint END
     FROM given ORDER BY id
     ON CONFLICT (id) DO UPDATE SET

@@ -6,8 +6,8 @@ WITH clock AS MATERIALIZED (
 ), owned AS MATERIALIZED (
     SELECT record.id FROM asked CROSS JOIN LATERAL (
         SELECT id FROM {schema}onceward_records
-        WHERE id = asked.id AND token = asked.token AND nonce = asked.nonce AND min_reader <= {reader}
-            AND state = 'PENDING' AND NOT released
+        WHERE id = asked.id AND token = asked.token AND nonce = asked.nonce AND coalesce(min_reader, 1) <= {reader}
+            AND state = 'PENDING' AND released IS NOT TRUE
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS record
 ), done AS (

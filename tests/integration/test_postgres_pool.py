@@ -1,0 +1,170 @@
+"""The connections of a PostgreSQL store: how long a call waits for one, and what an interrupted call leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Iterator
+
+import psycopg_pool
+import pytest
+
+from onceward import Once
+from onceward.errors import StoreUnavailable
+from onceward.protocol.requests import Verdict
+from onceward.runtime.aio import AsyncioRuntime
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import ThreadRuntime
+from onceward.stores.postgres import PostgresStore
+from onceward.stores.postgres.maintenance import CallContext
+from onceward.testing.conformance.harness import claim_request, id_of
+from tests.integration.postgres_backend import claim, connections_of, store
+from tests.servers.postgres import URL, Postgres, execute
+from tests.unit.batcher_calls import until
+
+__all__ = ["store"]  # fixture, re-exported so that pytest finds it
+
+NO_SERVER = "postgresql://me@127.0.0.1:9/db"
+
+
+@pytest.fixture
+def narrow(store: PostgresStore, schema: str) -> Iterator[PostgresStore]:
+    """A store with a single connection, which no call has opened yet."""
+    narrow = PostgresStore(f"{os.environ[URL]}?connections=1", schema=schema)
+    yield narrow
+    run(narrow.close())
+
+
+async def sleep_on_the_server(context: CallContext) -> None:
+    await context.connection.query("SELECT pg_sleep(30) IS NULL", context.deadline)
+
+
+def connections_named(name: str) -> int:
+    [(number,)] = execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = %s", name)
+    return int(number)
+
+
+# ── waiting for a connection ──
+
+
+def test_a_call_without_a_server_fails_long_before_its_timeout() -> None:
+    with Once(NO_SERVER, lease="60s") as once:
+        for _ in range(3):
+            begun = time.monotonic()
+            with pytest.raises(StoreUnavailable, match="cannot connect"):
+                once.run("key", lambda: None)
+            assert time.monotonic() - begun < 5
+
+
+def test_a_call_that_finds_all_connections_busy_waits_until_its_timeout_and_says_so(narrow: PostgresStore) -> None:
+    run(narrow.open(ThreadRuntime()))
+    connection = run(narrow._pool.acquire(ThreadRuntime(), time.monotonic() + 5))
+    begun = time.monotonic()
+    with pytest.raises(StoreUnavailable, match="other calls of this process kept its connections busy"):
+        claim(narrow, claim_request("key"), timeout=0.3)
+    assert 0.3 <= time.monotonic() - begun < 5
+    run(narrow._pool.release(connection))
+    assert claim(narrow, claim_request("key")).verdict is Verdict.ACQUIRED
+
+
+# ── opening ──
+
+
+async def test_a_call_that_fails_or_is_cancelled_while_it_opens_the_store_affects_no_other(
+    narrow: PostgresStore,
+) -> None:
+    runtime = AsyncioRuntime()
+    impatient = asyncio.ensure_future(narrow.open(runtime))
+    patient = asyncio.ensure_future(narrow.open(runtime))
+    await asyncio.sleep(0)
+    impatient.cancel()
+    await patient
+    with pytest.raises(asyncio.CancelledError):
+        await impatient
+    assert (await narrow.claim([claim_request("key")], timeout=5))[0].verdict is Verdict.ACQUIRED
+    await narrow.close()
+
+
+def test_after_a_failed_opening_the_next_one_works(own_postgres: Postgres) -> None:
+    url = own_postgres.url
+    own_postgres.kill()
+    store = PostgresStore(url, migrate=True)
+    with pytest.raises(StoreUnavailable):
+        run(store.open(ThreadRuntime()))
+    own_postgres.start()
+    run(store.open(ThreadRuntime()))
+    assert claim(store, claim_request("key")).verdict is Verdict.ACQUIRED
+    run(store.close())
+
+
+# ── interrupted calls ──
+
+
+async def test_a_cancelled_exchange_closes_its_connection_and_the_pool_replaces_it(
+    narrow: PostgresStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    await narrow.open(AsyncioRuntime())
+    for _ in range(5):
+        sleeping = asyncio.ensure_future(narrow._run(10, sleep_on_the_server))
+        await asyncio.sleep(0.05)
+        sleeping.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sleeping
+        assert (await narrow.read([id_of("key")], timeout=5))[0].verdict is Verdict.ABSENT
+    assert not [one for one in caplog.records if one.name == "onceward.postgres"], "a cancellation is no outage"
+    await narrow.close()
+
+
+def test_an_exchange_past_its_deadline_closes_its_connection_and_the_pool_replaces_it(narrow: PostgresStore) -> None:
+    run(narrow.open(ThreadRuntime()))
+    [before] = connections_of(narrow)
+    with pytest.raises(StoreUnavailable, match="no answer within the timeout"):
+        run(narrow._run(0.1, sleep_on_the_server))
+    assert before.is_closed()
+    assert claim(narrow, claim_request("key")).verdict is Verdict.ACQUIRED
+    [after] = connections_of(narrow)
+    assert after is not before
+
+
+# ── event loops ──
+
+
+def test_one_store_serves_several_event_loops_and_closes_the_connections_of_those_that_ended(
+    store: PostgresStore, schema: str
+) -> None:
+    loops, runtime = PostgresStore(f"{os.environ[URL]}?application_name=loops", schema=schema), AsyncioRuntime()
+
+    async def ask(key: str) -> Verdict:
+        await loops.open(runtime)
+        return (await loops.claim([claim_request(key)], timeout=5))[0].verdict
+
+    for number in range(5):
+        assert asyncio.run(ask(f"key {number}")) is Verdict.ACQUIRED
+    until(lambda: connections_named("loops") == 1)
+    run(loops.open(ThreadRuntime()))
+    assert claim(loops, claim_request("key 0")).verdict is Verdict.RUNNING
+    run(loops.close())
+    until(lambda: connections_named("loops") == 0)
+
+
+# ── messages ──
+
+
+def test_an_outage_is_not_logged_again_by_the_driver_but_messages_about_other_pools_are_kept(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.INFO), Once(NO_SERVER) as once:
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable):
+                once.run("key", lambda: None)
+        ours = [one for one in caplog.records if one.name == "onceward.postgres"]
+        assert len(ours) == 1
+        assert not [one for one in caplog.records if one.name == "psycopg.pool" and one.levelno >= logging.WARNING]
+        with (
+            psycopg_pool.ConnectionPool(NO_SERVER, min_size=1, name="theirs", open=True) as theirs,
+            pytest.raises(psycopg_pool.PoolTimeout),
+        ):
+            theirs.getconn(timeout=0.5)
+        assert [one for one in caplog.records if one.name == "psycopg.pool" and "theirs" in one.getMessage()]
