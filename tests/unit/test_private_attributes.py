@@ -12,6 +12,7 @@ SOURCE = Path(onceward.__file__).parent
 ALLOWED = {
     "_is_coroutine": "before Python 3.12, asyncio has no public way to mark a callable as a coroutine function",
     "_current_frames": "documented in `sys`, in spite of its name",
+    "_exit": "documented in `os`",
     "_PARTITION_EOF": "the public name of an error code of confluent-kafka",
     "_asdict": "documented for named tuples",
     "_replace": "documented for named tuples",

@@ -86,7 +86,8 @@ class RedisCalls(GroupCommit, Watchers):
         """Send encoded requests to the script with the state table."""
         keys = [self._audit, *[self._record + id for id in ids]]
         arguments = [self._time(), encode_signature(signed), *chain.from_iterable(encoded)]
-        reply = await self.run("apply", keys, arguments, timeout, retryable=retryable)
+        name = "apply" if signed is None else "apply_signed"
+        reply = await self.run(name, keys, arguments, timeout, retryable=retryable)
         answers, error_text = records.decode_answers(ids, requests, reply)
         if error_text:
             raise await self._store_error(error_text)

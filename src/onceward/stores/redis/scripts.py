@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import Final
+from typing import Final, cast
 
 import hiredis
 
@@ -17,18 +17,19 @@ from onceward.protocol.record import READER
 from onceward.protocol.transitions import CLOCK_MARGIN
 
 SCRIPT_FILES: Final = {
-    "apply": ("record", "cells", "audit", "apply"),
+    "apply": ("record", "cells", "apply"),
+    "apply_signed": ("record", "cells", "audit", "apply"),
     "read": ("record", "read"),
     "read_records": ("record", "read_records"),
-    "latest": ("record", "latest"),
-    "save_counts": ("record", "save_counts"),
-    "read_counts": ("record", "read_counts"),
+    "latest": ("record", "numbers", "latest"),
+    "save_counts": ("record", "numbers", "save_counts"),
+    "read_counts": ("record", "numbers", "read_counts"),
     "scan": ("record", "scan"),
     "purge": ("record", "audit", "purge"),
     "read_audit": ("record", "read_audit"),
-    "trim_audit": ("record", "trim_audit"),
+    "trim_audit": ("record", "numbers", "trim_audit"),
 }
-"""The Lua files of each script."""
+"""The Lua files of each script. The server runs all of them at every call, so a script has no more than it needs."""
 
 CONSTANTS: Final = {
     "READER": READER,
@@ -38,7 +39,7 @@ CONSTANTS: Final = {
 }
 
 
-_pack: Callable[[tuple[bytes, ...]], bytes] = hiredis.pack_command  # its declared type accepts only one part
+_pack = cast("Callable[[tuple[bytes, ...]], bytes]", hiredis.pack_command)  # its declared type accepts only one part
 
 COMMENT: Final = re.compile(r"--.*")
 DECLARATION: Final = re.compile(r"^local ([A-Z][A-Z_, ]*) = ([0-9, ]+)$", re.MULTILINE)

@@ -43,7 +43,7 @@ MAX_PREFIX_LENGTH = 200
 MAX_IN_FLIGHT = 2
 """Batches in flight on an event loop: the server works on one while this process prepares the other."""
 
-OPEN_TIMEOUT = 10.0  # seconds
+OPEN_TIMEOUT = 5.0  # seconds; the same as that of most calls, which then use this connection with its own timeout
 
 
 class RedisStore(RedisLatestListing, RedisCounters, Capabilities):

@@ -1,4 +1,5 @@
--- Applies claims, renewals, settlements and forget requests: one request per record, all in one call.
+-- Applies claims, renewals, settlements and forget requests: one request per record, all in one call. The script has the
+-- functions of audit.lua only if the call is signed.
 --   KEYS: audit, then one record each. ARGV: time, signature, then for each request its verb, its numbers and flags (a
 --   MessagePack array) and its texts, see `read_claim`, `read_completion` and `read_change`.
 -- Lua does not roll back. So each item runs in pcall, and everything that can fail precedes its single SET.

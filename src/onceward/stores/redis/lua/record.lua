@@ -33,14 +33,6 @@ local HEAD_SIZE = 9
 local pack, unpack_, sub, byte = struct.pack, struct.unpack, string.sub, string.byte
 local pack_fields, unpack_fields = cmsgpack.pack, cmsgpack.unpack_one
 
-local function number(bytes)
-  return (unpack_('<I8', bytes))
-end
-
-local function bytes(value)
-  return pack('<I8', value)
-end
-
 -- Adds a number to the cycle and to all times that are set.
 local function shift_times(r, by)
   local lease_until, retry_at, valid_until = r[LEASE_UNTIL], r[RETRY_AT], r[VALID_UNTIL]
