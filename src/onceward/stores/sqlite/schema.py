@@ -56,11 +56,23 @@ CREATE TABLE onceward_records (
 CREATE INDEX onceward_purgeable ON onceward_records (max(valid_until, token + 3600000001)) WHERE valid_until IS NOT NULL
 ;
 CREATE INDEX onceward_unfinished ON onceward_records (state, id) WHERE state IS NOT NULL
+;
+CREATE VIEW onceward_keys AS SELECT
+    scope, key, coalesce(state, 'COMPLETED') AS state, coalesce(attempt, 1) AS attempt,
+    strftime('%Y-%m-%d %H:%M:%f', coalesce(created_at, token) / 1000000.0, 'unixepoch') AS created_at,
+    strftime('%Y-%m-%d %H:%M:%f', coalesce(claimed_at, token) / 1000000.0, 'unixepoch') AS claimed_at,
+    strftime('%Y-%m-%d %H:%M:%f', updated_at / 1000000.0, 'unixepoch') AS updated_at,
+    strftime('%Y-%m-%d %H:%M:%f', lease_until / 1000000.0, 'unixepoch') AS lease_until,
+    strftime('%Y-%m-%d %H:%M:%f', retry_at / 1000000.0, 'unixepoch') AS retry_at,
+    strftime('%Y-%m-%d %H:%M:%f', valid_until / 1000000.0, 'unixepoch') AS valid_until,
+    coalesce(owner, '') AS owner, coalesce(error_type, '') AS error_type, coalesce(error, '') AS error, note, token, id
+FROM onceward_records
 """
 """NULL stands for the usual value, for example for the state COMPLETED: `stores/sql.py` says for which in each column.
 
 `onceward_purgeable` holds the time from which a record may be purged: its end, but not before its token is an hour old.
 `onceward_unfinished` stays small, because work completes; it serves listings and finds abandoned records.
+`onceward_keys` is for people: the usual values written out, and times as text in UTC.
 """
 
 AUDIT = """

@@ -52,6 +52,18 @@ CREATE INDEX onceward_purgeable ON {schema}onceward_records (greatest(valid_unti
 -- For listings and recovery. It stays small, because work completes.
 CREATE INDEX onceward_unfinished ON {schema}onceward_records (state, id) WHERE state IS NOT NULL
 ;
+-- For people: the records with the usual values written out, and with readable times.
+CREATE VIEW {schema}onceward_keys AS SELECT
+    scope, key, coalesce(state, 'COMPLETED') AS state, coalesce(attempt, 1) AS attempt,
+    to_timestamp(coalesce(created_at, token) / 1000000.0) AS created_at,
+    to_timestamp(coalesce(claimed_at, token) / 1000000.0) AS claimed_at,
+    to_timestamp(updated_at / 1000000.0) AS updated_at,
+    to_timestamp(lease_until / 1000000.0) AS lease_until,
+    to_timestamp(retry_at / 1000000.0) AS retry_at,
+    to_timestamp(valid_until / 1000000.0) AS valid_until,
+    coalesce(owner, '') AS owner, coalesce(error_type, '') AS error_type, coalesce(error, '') AS error, note, token, id
+FROM {schema}onceward_records
+;
 CREATE TABLE {schema}onceward_audit (
     number       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at           bigint NOT NULL,
