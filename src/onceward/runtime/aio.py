@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from onceward.errors import WrongRuntime
 from onceward.protocol.fork import call_in_forked_child
 from onceward.protocol.requests import Answer
 from onceward.protocol.runtime import Send
@@ -148,7 +149,12 @@ class AsyncioRuntime:
             return await request.finish_after(error, on_cancel)
 
     async def _finish(self, work: Awaitable[T], on_cancel: Callable[[], None] | None) -> tuple[T, BaseException | None]:
-        task = asyncio.ensure_future(work)
+        try:
+            task = asyncio.ensure_future(work, loop=running_loop())
+        except WrongRuntime:
+            if isinstance(work, Coroutine):
+                work.close()  # it is not started
+            raise
         cancelled: BaseException | None = None
         while True:
             try:
