@@ -1,10 +1,10 @@
-"""Encode requests as arguments of `lua/apply.lua`, and decode its answers and the fields of records."""
+"""Encode requests as arguments of `lua/apply.lua`, and decode its answers and stored records."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from struct import Struct
+from struct import Struct, error
 from typing import Any, Final
 
 import msgspec
@@ -34,7 +34,8 @@ ERROR: Final = b"ERROR"
 AFTER_CRASH: Final = (AfterCrash.RERUN, AfterCrash.VERIFY, AfterCrash.PARK)
 RESOLUTIONS: Final = {Resolution.APPLIED: 0, Resolution.NOT_APPLIED: 1, Resolution.ABANDON: 2}
 
-HEAD: Final = Struct("<BQ")
+HEAD: Final = Struct("<BQ3HI")
+VERSION_AND_TOKEN: Final = Struct("<BQ")  # in the same place in every later version
 TIME: Final = Struct("<Q")
 
 MAX_EXACT: Final = 2**53 - 1
@@ -211,68 +212,113 @@ def encode_forget(seen: ExpectedRecord | None, *, force: bool) -> Arguments:
 # ── answers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decode_record(id: bytes, fields: list[Any] | bytes) -> Record:
-    """Decode the fields of a record. Bytes: the script could not read the record."""
-    if isinstance(fields, bytes):
-        return _newer_record(id, fields)
+class StoredFields(msgspec.Struct, array_like=True, gc=False):
+    """The MessagePack array in a record, in the order of `lua/record.lua`. Times are relative to the token."""
+
+    token: int
+    min_reader: int
+    state: int
+    after_crash: int
+    attempt: int
+    max_attempts: int
+    ask_first: bool
+    released: bool
+    stored: bool
+    final: bool
+    cycle: int
+    created_at: int
+    claimed_at: int
+    updated_at: int
+    renewed_at: int
+    lease_until: int | bool
+    retry_at: int | bool
+    valid_until: int | str | bool
+    slide: int | str
+    nonce: int
+    fingerprint: int
+    digest: int
+    scope: str
+    key: str
+    owner: str
+    arguments: str
+    note: str
+    error_type: str
+    error: str
+    has_result: bool
+
+
+_decode_fields = msgspec.msgpack.Decoder(StoredFields).decode
+
+
+def decode_record(id: bytes, data: bytes) -> Record:
+    """Decode a record as it is stored."""
+    if data[0] > READER:
+        return _newer_record(id, data)
     try:
-        (
-            token, min_reader, state, after_crash, attempt, max_attempts, ask_first, released, stored, final,
-            cycle, created_at, claimed_at, updated_at, renewed_at, lease_until, retry_at, valid_until,
-            slide, nonce, fingerprint, digest, scope, key, owner, arguments, note, error_type, error, result, *_,
-        ) = fields  # fmt: skip
+        min_reader, token, nonce_size, fingerprint_size, digest_size, fields_size = HEAD.unpack_from(data)
+        fingerprint_at = HEAD.size + nonce_size
+        digest_at = fingerprint_at + fingerprint_size
+        fields_at = digest_at + digest_size
+        result_at = fields_at + fields_size
+        fields = _decode_fields(data[fields_at:result_at])
         return Record(
             id,
-            scope.decode(),
-            key.decode(),
-            STATES[state],
+            fields.scope,
+            fields.key,
+            STATES[fields.state],
             token,
-            nonce,
-            cycle,
-            attempt,
-            created_at,
-            claimed_at,
-            updated_at,
-            renewed_at,
-            lease_until,
-            AFTER_CRASH[after_crash],
-            max_attempts,
-            fingerprint,
-            _mapping(arguments) if arguments else {},
-            owner.decode(),
-            _mapping(note) if note else {},
-            ask_first is not None,
-            released is not None,
-            result,
-            digest,
-            stored is not None,
-            error_type.decode(),
-            error.decode(),
-            final is not None,
-            retry_at,
-            None if valid_until is None else int(valid_until),
-            int(slide),
+            data[HEAD.size : fingerprint_at],
+            token + fields.cycle,
+            fields.attempt,
+            token + fields.created_at,
+            token + fields.claimed_at,
+            token + fields.updated_at,
+            token + fields.renewed_at,
+            None if fields.lease_until is False else token + fields.lease_until,
+            AFTER_CRASH[fields.after_crash],
+            fields.max_attempts,
+            data[fingerprint_at:digest_at],
+            _mapping(fields.arguments) if fields.arguments else {},
+            fields.owner,
+            _mapping(fields.note) if fields.note else {},
+            fields.ask_first,
+            fields.released,
+            data[result_at:] if fields.has_result else None,
+            data[digest_at:fields_at],
+            fields.stored,
+            fields.error_type,
+            fields.error,
+            fields.final,
+            None if fields.retry_at is False else token + fields.retry_at,
+            _end(fields.valid_until, token),
+            int(fields.slide),
             min_reader,
         )
-    except (IndexError, TypeError, ValueError, AttributeError, msgspec.DecodeError) as broken:
+    except (IndexError, error, msgspec.MsgspecError) as broken:
         raise _broken_record(id) from broken
+
+
+def _end(valid_until: int | str | bool, token: int) -> int | None:  # noqa: FBT001 (False: the window never ends)
+    if valid_until is False:
+        return None
+    return int(valid_until) if isinstance(valid_until, str) else token + valid_until
 
 
 def _newer_record(id: bytes, data: bytes) -> Record:
     """Return a placeholder for a record of a newer layout: PENDING without a lease, so that it is left alone."""
-    if len(data) >= HEAD.size and data[0] > READER:
-        min_reader, token = HEAD.unpack_from(data)
-        return Record(id, "", "", RecordState.PENDING, token, min_reader=min_reader)
-    raise _broken_record(id)
+    if len(data) < VERSION_AND_TOKEN.size:
+        raise _broken_record(id)
+    min_reader, token = VERSION_AND_TOKEN.unpack_from(data)
+    return Record(id, "", "", RecordState.PENDING, token, min_reader=min_reader)
 
 
 def _broken_record(id: bytes) -> StoreBroken:
     return StoreBroken("this record has invalid content", key=id.hex(), hint="was it edited by hand?")
 
 
-def decode_read(id: bytes, fields: list[Any] | bytes | None, now: int) -> Answer:
+def decode_read(id: bytes, data: bytes | None, now: int) -> Answer:
     """Return the answer to a read. None: there is no record."""
-    return Answer(Verdict.ABSENT, None, now) if fields is None else Answer(Verdict.OK, decode_record(id, fields), now)
+    return Answer(Verdict.ABSENT, None, now) if data is None else Answer(Verdict.OK, decode_record(id, data), now)
 
 
 def granted_record(one: ClaimRequest, token: int, now: int) -> Record:

@@ -20,7 +20,6 @@ SCRIPT_FILES: Final = {
     "apply": ("record", "cells", "apply"),
     "apply_signed": ("record", "cells", "audit", "apply"),
     "read": ("record", "read"),
-    "read_records": ("record", "read_records"),
     "latest": ("record", "numbers", "latest"),
     "save_counts": ("record", "numbers", "save_counts"),
     "read_counts": ("record", "numbers", "read_counts"),

@@ -5,10 +5,9 @@
 -- Lua does not roll back. So each item runs in pcall, and everything that can fail precedes its single SET.
 --
 -- The reply: the time, then for each item its verdict and one of
---   an array   the fields of the record, in the order of record.lua
+--   a string   the record, as it is stored
 --   a number   the token of a new claim, granted exactly as requested
 --   nil        nothing: there is no record, or the request completed it, whose owner knows the rest
---   a string   the bytes of a record that a newer version wrote
 -- The verdict ERROR means that nothing was changed. The string is the text of the error.
 
 local SIGNED = ARGV[2]
@@ -44,14 +43,20 @@ end
 
 local last_expiry, last_expiry_text  -- most records of a call expire at the same time
 
+-- Stores the record, and returns it as it is stored.
 local function put(key, r)
+  local s = write_record(r)
   local at = is_real and deletable_at(r)
   if at then at = math.max(at, r[TOKEN]) + CLOCK_MARGIN end
-  if not at or at >= MAX_EXACT then return redis.call('SET', key, write_record(r)) end
+  if not at or at >= MAX_EXACT then
+    redis.call('SET', key, s)
+    return s
+  end
   if at ~= last_expiry then
     last_expiry, last_expiry_text = at, string.format('%.0f', math.ceil(at / 1000))
   end
-  redis.call('SET', key, write_record(r), 'PXAT', last_expiry_text)
+  redis.call('SET', key, s, 'PXAT', last_expiry_text)
+  return s
 end
 
 -- Starts a new cycle. Only the token of the key's previous cycle matters, because tokens must grow.
@@ -74,20 +79,20 @@ local function apply(key, verb, q)
     if verb == 'claim' then return acquire_new_cycle(key, q, nil) end
     return verb == 'forget' and 'OK' or 'LOST', false
   end
-  if byte(s) > READER then return 'SKEW', readable(s) end
+  if byte(s) > READER then return 'SKEW', s end
   local r = read_record(s)
   local old_state, old_token = r[STATE], r[TOKEN]
-  local verdict, changed = VERBS[verb](r, q)
+  local verdict, changed = (VERBS[verb] or rest()[verb])(r, q)
   if verdict == 'NEW_CYCLE' then return acquire_new_cycle(key, q, r) end
   if changed then
     if SIGNED ~= '' then sign(entry_of(SIGNED, 1, old_state, old_token, r, id_of(key))) end
-    put(key, r)
+    s = put(key, r)
     if old_state == PENDING and r[STATE] ~= PENDING or r[RELEASED] then
       redis.pcall('PUBLISH', BASE .. 'w:' .. id_of(key), '')  -- may be forbidden: then waiters poll
     end
   end
   if verb == 'complete' and verdict == 'OK' then return verdict, false end
-  return verdict, r
+  return verdict, s
 end
 
 local answer, at = {now}, 3

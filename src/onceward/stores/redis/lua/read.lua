@@ -1,4 +1,4 @@
--- Reads states or marks, see latest.lua. KEYS: audit, then one key each. ARGV: time. Writes nothing.
+-- Reads records, states or marks. KEYS: audit, then one key each. ARGV: time. Writes nothing.
 -- The reply: the time, then for each key its string, or nil if it does not exist.
 
 local answer = {now}

@@ -12,8 +12,11 @@
 -- A record is one string:
 --   min_reader   1 byte, and in this place in every later version, too
 --   token        8 bytes, little-endian; the same
---   fields       a MessagePack array, in the order of the constants below
+--   sizes        of nonce, fingerprint and digest (2 bytes each), and of the fields (4 bytes)
+--   nonce, fingerprint, digest
+--   fields       a MessagePack array, in the order of the constants below, with 0 for what is stored outside of it
 --   result       the rest
+-- Bytes that are no text are outside of the array, because clients read it, and MessagePack of Redis 7.0 has only text.
 -- Times are in µs. They and the cycle are stored as their distance from the token, which takes few bytes. A time that is
 -- not set is false: a record without a lease is owned indefinitely. valid_until and slide may exceed 2^53, where Lua
 -- rounds. Then they are decimal texts, not relative, and compared as rounded numbers. Later versions may append fields:
@@ -28,10 +31,10 @@ local CYCLE, CREATED_AT, CLAIMED_AT, UPDATED_AT, RENEWED_AT, LEASE_UNTIL, RETRY_
 local SLIDE, NONCE, FINGERPRINT, DIGEST, SCOPE, KEY, OWNER, ARGUMENTS, NOTE = 19, 20, 21, 22, 23, 24, 25, 26, 27
 local ERROR_TYPE, ERROR, RESULT = 28, 29, 30
 
-local HEAD_SIZE = 9
+local HEAD, HEAD_SIZE = '<BI8I2I2I2I4', 19
 
 local pack, unpack_, sub, byte = struct.pack, struct.unpack, string.sub, string.byte
-local pack_fields, unpack_fields = cmsgpack.pack, cmsgpack.unpack_one
+local pack_fields, unpack_fields = cmsgpack.pack, cmsgpack.unpack
 
 -- Adds a number to the cycle and to all times that are set.
 local function shift_times(r, by)
@@ -44,25 +47,28 @@ local function shift_times(r, by)
 end
 
 local function read_record(s)
-  local min_reader, token = unpack_('<BI8', s)
-  local result_at, r = unpack_fields(s, HEAD_SIZE)
+  local min_reader, token, nonce_size, fingerprint_size, digest_size, fields_size = unpack_(HEAD, s)
+  local fingerprint_at = HEAD_SIZE + nonce_size
+  local digest_at = fingerprint_at + fingerprint_size
+  local fields_at = digest_at + digest_size
+  local result_at = fields_at + fields_size
+  local r = unpack_fields(sub(s, fields_at + 1, result_at))
   shift_times(r, token)
-  r[TOKEN], r[MIN_READER] = token, min_reader
-  r[RESULT] = r[RESULT] and (result_at < 0 and '' or sub(s, result_at + 1))
+  r[TOKEN], r[MIN_READER], r[NONCE] = token, min_reader, sub(s, HEAD_SIZE + 1, fingerprint_at)
+  r[FINGERPRINT], r[DIGEST] = sub(s, fingerprint_at + 1, digest_at), sub(s, digest_at + 1, fields_at)
+  r[RESULT] = r[RESULT] and sub(s, result_at + 1)
   return r
 end
 
--- Returns the fields of a record for a reply, or its bytes if this version cannot read them.
-local function readable(s)
-  local is_readable, r = pcall(read_record, s)
-  return is_readable and r or s
-end
-
 local function write_record(r)
-  local token, result, fields = r[TOKEN], r[RESULT], {unpack(r)}
+  local token, nonce, fingerprint, digest, result = r[TOKEN], r[NONCE], r[FINGERPRINT], r[DIGEST], r[RESULT]
+  local fields = {unpack(r)}
   shift_times(fields, -token)
-  fields[TOKEN], fields[MIN_READER], fields[RESULT] = 0, 0, result and true
-  return pack('<BI8', r[MIN_READER], token) .. pack_fields(fields) .. (result or '')
+  fields[TOKEN], fields[MIN_READER], fields[NONCE], fields[FINGERPRINT], fields[DIGEST] = 0, 0, 0, 0, 0
+  fields[RESULT] = result and true
+  local packed = pack_fields(fields)
+  return pack(HEAD, r[MIN_READER], token, #nonce, #fingerprint, #digest, #packed)
+    .. nonce .. fingerprint .. digest .. packed .. (result or '')
 end
 
 -- A limit of 0 means unlimited attempts.

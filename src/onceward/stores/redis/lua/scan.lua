@@ -19,34 +19,42 @@ end
 
 local PREFIX_SIZE = 4096  -- bytes: enough for nearly every record without its result
 
--- Returns the fields of a record without its result, which may be large: its bytes if this version cannot read them, nil if
--- the key holds no string.
+-- Returns where the result of a record begins, or nil if the string is no record.
+local function result_position(s)
+  if #s < HEAD_SIZE then return nil end
+  local _, _, nonce_size, fingerprint_size, digest_size, fields_size = unpack_(HEAD, s)
+  return HEAD_SIZE + nonce_size + fingerprint_size + digest_size + fields_size
+end
+
+-- Returns a record without its result, which may be large, and its fields; nil instead of the fields if this version
+-- cannot read them; nothing if the key holds no string.
 local function read_without_result(key)
   local s = redis.pcall('GETRANGE', key, 0, PREFIX_SIZE - 1)
   if type(s) ~= 'string' or s == '' then return nil end
-  local r = readable(s)
-  if r == s and #s == PREFIX_SIZE then r = readable(redis.call('GET', key)) end
-  return r
+  local at = result_position(s)
+  if at and at > #s then s = redis.call('GET', key) end
+  s = at and sub(s, 1, at) or s
+  local is_readable, r = pcall(read_record, s)
+  return s, is_readable and byte(s) <= READER and r or nil
 end
 
 local step = redis.call('SCAN', cursor, 'MATCH', pattern, 'COUNT', max_keys)
 local answer, size = {now, step[1]}, 0
 for _, key in ipairs(step[2]) do
   local id = id_of(key)
-  local r = not returned[id] and read_without_result(key)
-  if r and (type(r) == 'string' or is_wanted(r)) then  -- the caller reports the ids of records that it cannot read
+  local s, r
+  if not returned[id] then s, r = read_without_result(key) end
+  if s and (not r or is_wanted(r)) then  -- the caller reports the ids of records that it cannot read
     if (#answer - 2) / 2 == max_records or size >= max_bytes then
       answer[2] = false
       break
     end
     if not light then
-      local s = redis.call('GET', key)
-      r, size = readable(s), size + #s
-    elseif type(r) == 'table' then
-      r[RESULT] = r[RESULT] and ''
+      s = redis.call('GET', key)
+      size = size + #s
     end
     answer[#answer + 1] = id
-    answer[#answer + 1] = r
+    answer[#answer + 1] = s
   end
 end
 return answer
