@@ -128,7 +128,8 @@ BUGS = {
         "a_signed_change_is_in_the_audit_trail",
     ),
     "forget frees a live owner's key": Bug(
-        "cells", "then return 'REFUSED' end\n    free_record(r)", "and false then return 'REFUSED' end\n    free_record(r)",
+        "cells", "then return 'REFUSED' end\n    free_record(r)",
+        "and false then return 'REFUSED' end\n    free_record(r)",
         "forget_refuses_a_live_owner_unless_forced",
     ),
     "forget ignores the expected state": Bug(
