@@ -1,7 +1,7 @@
 """What a purge costs other callers: `python -m bench --only purge`.
 
 A store holds many expired records. One caller runs new keys, one after the other; then it does so again while another
-client purges. Reported are the records purged per second, and how long a call takes: the median and the longest, alone
+client purges. It reports the records purged per second, and how long a call takes: the median and the longest, alone
 and beside the purge.
 """
 

@@ -44,7 +44,7 @@ from typing import Any, ClassVar, Self
 
 
 class OncewardError(Exception):
-    """Root of the tree. `key` is the readable key, if the error is about one. `hint` says how to fix it."""
+    """Base class of all errors. `key` is the readable key, if the error is about one. `hint` says how to fix it."""
 
     code: ClassVar[str] = "onceward_error"
     http_status: ClassVar[int] = 500

@@ -50,7 +50,7 @@ def test_while_the_server_is_down_nothing_is_claimed_and_when_it_is_up_again_the
         once.run("before", done.append, "before")
     assert done == ["before", "meanwhile"]
     messages = [record.message for record in caplog.records if record.name == "onceward.postgres"]
-    lost, found = ([one for one in messages if word in one] for word in ("connection lost", ": reconnected"))
+    lost, found = ([one for one in messages if word in one] for word in ("connection lost", ": connected again"))
     assert (len(lost), len(found)) == (1, 1), "an outage is logged once"
 
 

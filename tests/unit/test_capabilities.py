@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onceward import Once
+from onceward import ConfigurationError, Once
 from onceward.protocol.capabilities import CAPABILITIES, Capabilities, DelegatedCapabilities
 from onceward.protocol.ports import Store
 from onceward.stores import MemoryStore
@@ -78,3 +78,16 @@ def test_a_cached_store_looks_up_in_its_cache_without_asking_the_store() -> None
     assert look(key, b"") is not None
     once.forget("key")
     assert look(key, b"") is None
+
+
+def test_an_incomplete_store_is_refused_with_the_names_of_what_it_lacks() -> None:
+    class Incomplete(Capabilities):
+        name = "incomplete"
+
+        async def claim(self, requests: object, *, timeout: float) -> list[object]:
+            return []
+
+    with pytest.raises(ConfigurationError, match="a store also needs audit, clone, close") as caught:
+        Once(Incomplete())  # type: ignore[arg-type]
+    assert "claim" not in caught.value.hint
+    assert "lookup" not in caught.value.hint

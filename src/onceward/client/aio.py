@@ -321,7 +321,7 @@ class AsyncOnce(BaseClient):
         """Finish interrupted calls of operations with `store_input=True` that are not redelivered. Return the counts.
 
         It returns when nothing is due. With `every`, it repeats at that interval until `stop()`. `on_result` is called
-        with a `Recovered` for each record that it handled, and for each pass that the store failed.
+        with a `Recovered` for each record that it handled, and for each pass in which the store failed.
         """
         worker = sweeper(self, on_result)
         if every is None:

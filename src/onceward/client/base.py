@@ -82,9 +82,11 @@ class BaseClient:
         refuse_skip(defaults)
         if accept_plain and cipher is None:
             raise ConfigurationError("accept_plain=True has no effect without a cipher", hint="pass cipher= too")
-        if not (store is None or isinstance(store, str) or hasattr(store, "clone")) or store == "":
+        if store == "" or not (store is None or isinstance(store, str) or _lacks(store) == []):
             raise ConfigurationError(
-                f"{store!r} is not a store", hint="pass a URL such as sqlite:///onceward.db, or a store object"
+                f"{store!r} is not a store",
+                hint="pass a URL such as sqlite:///onceward.db, or a store object"
+                + (f"; a store also needs {', '.join(_lacks(store))}" if hasattr(store, "claim") else ""),
             )
         file_url = _declared_store(operations) if store is None and isinstance(operations, str | os.PathLike) else None
         self._url = store_url(store, file_url) if store is None or isinstance(store, str) else None
@@ -440,3 +442,9 @@ def _unpickle(client: type[BaseClient], url: str, settings: dict[str, Any]) -> B
 
 
 __all__ = ["BaseClient", "Defaults", "Settings"]
+
+
+def _lacks(store: object) -> list[str]:
+    """Return which methods and attributes of a store this object lacks."""
+    names = {*Store.__annotations__, *(name for name in vars(Store) if not name.startswith("_"))}
+    return sorted(name for name in names if not hasattr(store, name))

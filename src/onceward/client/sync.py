@@ -350,7 +350,7 @@ class Once(BaseClient):
         """Finish interrupted calls of operations with `store_input=True` that are not redelivered. Return the counts.
 
         It returns when nothing is due. With `every`, it repeats at that interval until `stop()`. `on_result` is called
-        with a `Recovered` for each record that it handled, and for each pass that the store failed.
+        with a `Recovered` for each record that it handled, and for each pass in which the store failed.
         """
         from onceward.recovery.deliveries import sweeper  # imported here, as in `map`
         from onceward.runtime.threads import ThreadWorkerPool

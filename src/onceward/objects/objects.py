@@ -121,7 +121,7 @@ class Objects:
         return "deleted"
 
     def purge(self, older_than: Duration = PURGE_AGE) -> int:
-        """Remove unfinished uploads of killed workers that are `older_than` this; never an object. Return how many."""
+        """Remove unfinished uploads of killed workers, if they are older than `older_than`. Return how many."""
         return self._backend.purge(datetime.now(UTC) - timedelta(microseconds=microseconds(older_than, "older_than")))
 
     # ── reading ──

@@ -74,7 +74,7 @@ class Transactions(Protocol):
 
 
 class Commits(Protocol):
-    """Tells how a transaction ended, even if the reply to its COMMIT was lost."""
+    """Reports how a transaction ended, even if the reply to its COMMIT was lost."""
 
     async def committed(self, number: str, *, timeout: float) -> bool:
         """Wait until the transaction has ended. Return whether it committed. Raise StoreUnavailable on timeout."""
@@ -263,7 +263,7 @@ class Capabilities:
 
     @property
     def batch_splits(self) -> int:
-        """Into how many calls an event loop should split a large batch, so that the store works on one meanwhile."""
+        """Number of calls per large batch on an event loop. The store processes one while the next is prepared."""
         return 1
 
 

@@ -94,7 +94,7 @@ class LoopQueue:
     # ── senders ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _start_sender_if_needed(self) -> None:
-        """Start a sender if there is none, or a further one if enough requests wait for it, or a failed batch."""
+        """Start a sender if none is running. Start another if enough requests wait, or those of a failed batch."""
         senders = len(self._in_flight)
         is_worth_a_call = len(self._waiting) >= MIN_BATCH or self._waiting[0].alone
         if senders and (senders >= self._max_in_flight or not is_worth_a_call):
@@ -120,10 +120,10 @@ class LoopQueue:
                 return
 
     def _on_sender_done(self, sender: Task[None]) -> None:
-        """Send what waits for the keys of this sender, and what it left if it was cancelled (as `asyncio.run` does)."""
+        """Send requests that waited for this sender's keys, and those that it left because it was cancelled."""
         batch = self._in_flight.pop(sender)
         error = None if sender.cancelled() else sender.exception()
-        if isinstance(error, Exception):  # a bug of ours: no caller must wait for it
+        if isinstance(error, Exception):  # a bug in Onceward: its callers must not wait forever
             for one in batch:
                 one.fail(error)
         self._requeue(batch)

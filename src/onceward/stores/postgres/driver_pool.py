@@ -149,7 +149,7 @@ class DriverPool:
         self._on_connect(None)
 
     async def _configure(self, connection: PostgresConnection, deadline: float) -> None:
-        """Configure the session. A pooler, which shares it with others, is recognised by a made-up process id."""
+        """Configure the session, but not behind a pooler, where libpq and the server report different process ids."""
         statement = "SELECT pg_backend_pid(), current_setting('server_encoding')"
         [(pid, encoding)] = await connection.query(statement, deadline)
         if encoding != "UTF8":

@@ -244,7 +244,7 @@ class PurgeProgress:
 
     def __init__(self) -> None:
         self.time = 0
-        """Records that may be purged from an earlier time on were visited before."""
+        """The purge has already visited records that could be purged before this time."""
 
         self.free_id = b""
         """FREE records up to this id were visited before."""

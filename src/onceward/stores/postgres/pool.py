@@ -25,7 +25,7 @@ from .errors import PostgresRefused, explain, explain_connect_error
 
 logger = logging.getLogger("onceward.postgres")
 
-PATIENCE: Final = 0.05
+POLL_INTERVAL: Final = 0.05
 """Seconds after which a waiting call checks whether connecting has failed: psycopg's pool does not tell it."""
 
 Pools = dict[asyncio.AbstractEventLoop | None, DriverPool]
@@ -48,7 +48,7 @@ class Pool:
         _instances.add(self)
 
     def reset_after_fork(self) -> None:
-        """Start without connections in a forked child. The parent's are kept: to delete a pool stops its threads."""
+        """Start without connections in a forked child. Keep the parent's pools: deleting one stops its threads."""
         _inherited.append(self._pools)
         self._pools = {}
         self._lock = threading.Lock()
@@ -71,7 +71,7 @@ class Pool:
             pool = self._pool_for(runtime)
             try:
                 await pool.open()
-                connection = await pool.get(min(PATIENCE, deadline - time.monotonic()))
+                connection = await pool.get(min(POLL_INTERVAL, deadline - time.monotonic()))
             except PoolTimeout:
                 self._check_waiting(pool, started, deadline)
                 continue
@@ -88,7 +88,7 @@ class Pool:
             raise self._explain(pool.error) from pool.error
         if time.monotonic() >= deadline:
             reason = "no connection" if connects else "other calls of this process kept its connections busy"
-            raise StoreUnavailable(f"{self._name}: {reason} within the timeout of this call")
+            raise StoreUnavailable(f"{self._name}: {reason} until the timeout of this call")
 
     async def release(self, connection: PostgresConnection) -> None:
         """Return the connection to its pool. It is closed if it was left in the middle of an exchange."""
@@ -129,7 +129,7 @@ class Pool:
             self._has_connected = True
             if self._outage_logged:
                 self._outage_logged = False
-                logger.info("%s: reconnected", self._name)
+                logger.warning("%s: connected again", self._name)
         elif isinstance(error, psycopg.Error | StoreError | PostgresRefused):
             explained = self._explain(error)
             if isinstance(explained, StoreUnavailable):

@@ -64,7 +64,7 @@ CODES_BY_CLASS: Final[dict[type[Exception], str]] = {
 """redis-py removes these codes from the text of the error."""
 
 ERROR_REPLIES: Final = (redis.ResponseError, redis.AuthenticationError, redis.BusyLoadingError)
-"""Raised by redis-py for error replies of the server. The last two are also raised as lost connections."""
+"""Raised by redis-py for error replies of the server. The last two are subclasses of its ConnectionError."""
 
 
 def error_text(error: Exception) -> str:

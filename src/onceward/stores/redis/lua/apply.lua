@@ -7,7 +7,7 @@
 -- The reply: the time, then for each item its verdict and one of
 --   a string   the record, as it is stored
 --   a number   the token of a new claim, granted exactly as requested
---   nil        nothing: there is no record, or the request completed it, whose owner knows the rest
+--   nil        there is no record, or the request completed the record, and its owner knows the fields
 -- The verdict ERROR means that nothing was changed. The string is the text of the error.
 
 local SIGNED = ARGV[2]

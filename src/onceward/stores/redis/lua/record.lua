@@ -7,7 +7,7 @@
 --   {onceward}:n:<id>   the latest state of an entity, see latest.lua; the tombstone of a deleted one expires by itself
 --   {onceward}:m:<mark> a processed message or event, see latest.lua; expires by itself
 --   {onceward}:c:<hour> the counters of that hour by process, see save_counts.lua; expires by itself
--- Records have no index: it would take a quarter of their memory. Scans visit the keys of the database, see scan.lua.
+-- Records have no index, because its entries would take a lot of memory. Scans visit the keys of the database, see scan.lua.
 --
 -- A record is one string:
 --   min_reader   1 byte, and in this place in every later version, too
