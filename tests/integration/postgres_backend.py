@@ -36,8 +36,8 @@ def proxy(postgres: Postgres) -> Iterator[Proxy]:
 
 
 def connections_of(store: PostgresStore) -> tuple[PostgresConnection, ...]:
-    """Return the open connections of the store's threads."""
-    return store._pool._pools[None].open_connections()
+    """Return the idle connections of the store."""
+    return tuple(store._pool._idle)
 
 
 def claim(store: PostgresStore, request: Any, timeout: float = 5.0) -> Any:

@@ -20,7 +20,7 @@ from onceward.protocol.requests import Answer, Complete, Renewal, Verdict
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.postgres import PostgresStore
-from onceward.stores.postgres.driver_pool import SESSION_SETTINGS
+from onceward.stores.postgres.pool import SESSION_SETTINGS
 from onceward.stores.postgres.statements import Statement, Statements
 from onceward.stores.postgres.table import PostgresTable
 from onceward.testing.conformance.harness import claim_request

@@ -8,10 +8,9 @@ import os
 import time
 from collections.abc import Iterator
 
-import psycopg_pool
 import pytest
 
-from onceward import Once
+from onceward import AsyncOnce, Once
 from onceward.errors import StoreUnavailable
 from onceward.protocol.requests import Verdict
 from onceward.runtime.aio import AsyncioRuntime
@@ -20,11 +19,12 @@ from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.postgres import PostgresStore
 from onceward.stores.postgres.maintenance import CallContext
 from onceward.testing.conformance.harness import claim_request, id_of
-from tests.integration.postgres_backend import claim, connections_of, store
+from tests.integration.postgres_backend import claim, connections_of, proxy, store
 from tests.servers.postgres import URL, Postgres, execute
+from tests.servers.proxy import SWALLOW_REQUEST, Proxy
 from tests.unit.batcher_calls import until
 
-__all__ = ["store"]  # fixture, re-exported so that pytest finds it
+__all__ = ["proxy", "store"]  # fixtures, re-exported so that pytest finds them
 
 NO_SERVER = "postgresql://me@127.0.0.1:9/db"
 
@@ -65,7 +65,7 @@ def test_a_call_that_finds_all_connections_busy_waits_until_its_timeout_and_says
     with pytest.raises(StoreUnavailable, match="other calls of this process kept its connections busy"):
         claim(narrow, claim_request("key"), timeout=0.3)
     assert 0.3 <= time.monotonic() - begun < 5
-    run(narrow._pool.release(connection))
+    narrow._pool.release(connection)
     assert claim(narrow, claim_request("key")).verdict is Verdict.ACQUIRED
 
 
@@ -152,19 +152,54 @@ def test_one_store_serves_several_event_loops_and_closes_the_connections_of_thos
 # ── messages ──
 
 
-def test_an_outage_is_not_logged_again_by_the_driver_but_messages_about_other_pools_are_kept(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_an_outage_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO), Once(NO_SERVER) as once:
         for _ in range(2):
             with pytest.raises(StoreUnavailable):
                 once.run("key", lambda: None)
-        ours = [one for one in caplog.records if one.name == "onceward.postgres"]
-        assert len(ours) == 1
-        assert not [one for one in caplog.records if one.name == "psycopg.pool" and one.levelno >= logging.WARNING]
-        with (
-            psycopg_pool.ConnectionPool(NO_SERVER, min_size=1, name="theirs", open=True) as theirs,
-            pytest.raises(psycopg_pool.PoolTimeout),
-        ):
-            theirs.getconn(timeout=0.5)
-        assert [one for one in caplog.records if one.name == "psycopg.pool" and "theirs" in one.getMessage()]
+    assert len([one for one in caplog.records if one.name == "onceward.postgres"]) == 1
+
+
+# ── the end of an event loop ──
+
+
+def test_a_result_in_flight_is_stored_although_asyncio_run_ends(store: PostgresStore, schema: str) -> None:
+    """`asyncio.run` cancels all tasks, also the one that sends the result: it is sent again by another task."""
+    for steps in range(6):
+        begun: list[int] = []
+
+        async def main(key: str, begun: list[int], steps: int) -> None:
+            once = AsyncOnce(PostgresStore(os.environ[URL], schema=schema), lease="60s")
+
+            async def work() -> str:
+                begun.append(1)
+                return "receipt"
+
+            call = asyncio.ensure_future(once.run(key, work))
+            while not begun:  # noqa: ASYNC110 (the call has no event to wait for)
+                await asyncio.sleep(0)
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            call.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+        asyncio.run(main(f"key {steps}", begun, steps))
+    with Once(store) as once:
+        states = [entry.state for steps in range(6) if (entry := once.read(f"key {steps}")) is not None]
+    assert states == ["COMPLETED"] * 6
+
+
+def test_a_connection_attempt_without_an_answer_does_not_delay_other_calls(
+    store: PostgresStore, proxy: Proxy, schema: str
+) -> None:
+    """Each call connects within its own deadline, so the first call after an outage succeeds."""
+    behind = PostgresStore(f"postgresql://postgres@127.0.0.1:{proxy.port}/postgres", schema=schema)
+    run(behind.open(ThreadRuntime()))
+    proxy.always(SWALLOW_REQUEST)
+    for _ in range(3):  # the first loses the open connection, the others get no answer when they connect
+        with pytest.raises(StoreUnavailable):
+            claim(behind, claim_request("key"), timeout=0.3)
+    proxy.always(None)
+    begun = time.monotonic()
+    assert claim(behind, claim_request("key"), timeout=30).verdict is Verdict.ACQUIRED
+    assert time.monotonic() - begun < 10
+    run(behind.close())

@@ -11,8 +11,8 @@ import pytest
 from onceward.protocol.transitions import CLOCK_MARGIN
 from onceward.runtime.bridge import run
 from onceward.stores.postgres import PostgresStore
-from onceward.stores.postgres.driver_pool import SESSION_SETTINGS
 from onceward.stores.postgres.maintenance import CHUNK
+from onceward.stores.postgres.pool import SESSION_SETTINGS
 from onceward.stores.postgres.statements import migration
 from onceward.testing.conformance.harness import claim_request
 from tests.integration.postgres_backend import store

@@ -49,9 +49,9 @@ def there_and_back(kind: str, values: list[Any]) -> list[Any]:
         try:
             connection = await pool.acquire(ThreadRuntime(), deadline)
             rows = await connection.query(f"SELECT one FROM unnest($1::{kind}[]) AS one", deadline, values)
-            await pool.release(connection)
+            pool.release(connection)
         finally:
-            await pool.close()
+            pool.close()
         return [value for (value,) in rows]
 
     return run(exchange())

@@ -18,8 +18,8 @@ from onceward.stores.memory.store import MemoryStore
 from onceward.stores.postgres import PostgresStore
 from onceward.stores.postgres import latest_cache as orders
 from onceward.stores.postgres import store as postgres_store
-from onceward.stores.postgres.driver_pool import SESSION_SETTINGS
 from onceward.stores.postgres.latest import BATCH_SETTINGS, EventBatch
+from onceward.stores.postgres.pool import SESSION_SETTINGS
 from onceward.stores.postgres.statements import statements
 from onceward.testing import FakeClock
 from tests.integration.test_state_postgres_costs import UPDATE, fleet_at, sent

@@ -1,7 +1,7 @@
 """The PostgreSQL store: `postgresql://user@host/database`.
 
 Read `store.py` first, then `table.py` with `statements/*.sql` (the state table applied to rows) and `joined.py` (inside
-the caller's transaction). `pool.py` and `connection.py` use psycopg and its pools.
+the caller's transaction). `connection.py` talks to the server through psycopg, `pool.py` shares connections.
 """
 
 from __future__ import annotations

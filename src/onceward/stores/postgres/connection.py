@@ -1,6 +1,6 @@
 """Exchanges with the server on a psycopg connection, each with a deadline.
 
-psycopg connects, sends and reads; the runtime waits for the socket, so the same code serves sync and async callers.
+psycopg sends and reads; the runtime waits for the socket, so the same code serves sync and async callers.
 A deadline, cancellation or signal may interrupt an exchange. The connection then has an unread reply, and is closed.
 The server notices that within a second and cancels the statement.
 
@@ -36,7 +36,8 @@ T = TypeVar("T")
 Rows = list[Row]
 Call = tuple[Statement, Sequence[Any]]
 
-OK, IDLE, BINARY = pq.ConnStatus.OK, pq.TransactionStatus.IDLE, pq.Format.BINARY
+OK, BAD = pq.ConnStatus.OK, pq.ConnStatus.BAD
+IDLE, BINARY = pq.TransactionStatus.IDLE, pq.Format.BINARY
 TUPLES, COMMAND = pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK
 
 
@@ -49,9 +50,8 @@ class PostgresConnection:
     lost = ""
     """Why the connection broke, if it did. An exchange that was interrupted here did not lose it."""
 
-    pool: Any = None
-    """The pool that it belongs to, and psycopg's connection there."""
-    driver: Any = None
+    slot: object = None
+    """The pool's slot of this connection: the pool counts the living slots."""
 
     def __init__(self, pgconn: PGconn, runtime: Runtime, name: str) -> None:
         self.pgconn = pgconn
@@ -60,6 +60,28 @@ class PostgresConnection:
         self.latest_cache = PostgresLatestCache()
         self._prepared: set[bytes] = set()
         self._readers: dict[bytes, Any] = {}  # of prepared statements
+
+    @classmethod
+    async def connect(cls, conninfo: bytes, runtime: Runtime, name: str, deadline: float) -> PostgresConnection:
+        """Connect. Host names are resolved in a worker thread; the rest waits for the socket through the runtime."""
+        pgconn = await runtime.offload(pq.PGconn.connect_start, conninfo)
+        connection = cls(pgconn, runtime, name)
+        try:
+            while (status := pgconn.connect_poll()) != pq.PollingStatus.OK:
+                if status == pq.PollingStatus.FAILED or pgconn.status == BAD:
+                    raise StoreUnavailable(  # noqa: TRY301 (the handler below closes the connection)
+                        f"{name}: cannot connect: {pgconn.get_error_message().strip()}",
+                        hint="is the server running, and is the URL correct?",
+                    )
+                await connection._wait(deadline, writing=status == pq.PollingStatus.WRITING)
+        except psycopg.Error as error:
+            connection.close()
+            raise StoreUnavailable(f"{name}: cannot connect: {str(error).strip()}") from error
+        except BaseException:
+            connection.close()
+            raise
+        pgconn.nonblocking = 1
+        return connection
 
     # ── state ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -142,22 +164,26 @@ class PostgresConnection:
 
     async def _wait_for(self, exchange: PQGen[T], deadline: float) -> T:
         """Run psycopg's side of an exchange, which yields whenever it has to wait for the socket."""
-        socket = self.pgconn.socket
         try:
             wanted = next(exchange)
             while True:
                 writing = bool(wanted & Wait.W)
-                remaining = deadline - time.monotonic()
-                if remaining <= 0 or not await self.runtime.wait_for_socket(socket, writing=writing, seconds=remaining):
-                    raise StoreUnavailable(  # noqa: TRY301 (the handler below closes the connection)
-                        f"{self.name}: no answer within the timeout of this call", hint="the same call may be repeated"
-                    )
+                await self._wait(deadline, writing=writing)
                 wanted = exchange.send(Ready.RW if writing else Ready.R)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
         except BaseException:
             self.close()
             raise
+
+    async def _wait(self, deadline: float, *, writing: bool = False) -> None:
+        """Wait until the socket is ready. Raise StoreUnavailable at the deadline."""
+        remaining = deadline - time.monotonic()
+        socket = self.pgconn.socket
+        if remaining <= 0 or not await self.runtime.wait_for_socket(socket, writing=writing, seconds=remaining):
+            raise StoreUnavailable(
+                f"{self.name}: no answer within the timeout of this call", hint="the same call may be repeated"
+            )
 
     def _rows(self, statement: Statement, result: PGresult) -> Rows:
         """Return the rows. For a command that returns none: one row with the number of rows that it wrote."""

@@ -1,41 +1,58 @@
-"""The connections of a store: a pool for its threads, and one for each event loop, because asyncio's objects need that.
+"""A small connection pool. Lost connections are replaced automatically; a forked child inherits none.
 
-A call fails as soon as no connection can be opened. An outage is logged once. A forked child inherits no connection.
+Why not psycopg_pool: it opens connections in background tasks, with a timeout of their own. `asyncio.run` cancels
+those tasks when it ends, so a result that was on its way could no longer be stored; and one connection attempt that
+got no answer delayed all others, the heartbeat's too, until leases expired. Here each call connects by itself, within
+its own deadline, and threads and event loops share the connections.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 import time
 import weakref
-from typing import Final
+from collections import deque
+from contextlib import suppress
 
-import psycopg
-from psycopg_pool import PoolClosed, PoolTimeout
-
-from onceward.errors import StoreError, StoreUnavailable
+from onceward.errors import StoreNotSetUp, StoreUnavailable
 from onceward.protocol.fork import call_in_forked_child
-from onceward.protocol.runtime import Runtime
+from onceward.protocol.runtime import Gate, Runtime
 
 from .connection import PostgresConnection
-from .driver_pool import DriverPool
 from .errors import PostgresRefused, explain, explain_connect_error
 
 logger = logging.getLogger("onceward.postgres")
 
-POLL_INTERVAL: Final = 0.05
-"""Seconds after which a waiting call checks whether connecting has failed: psycopg's pool does not tell it."""
+SESSION_SETTINGS = (
+    "SET jit = off",  # our plans are never worth compiling
+    "SET plan_cache_mode = force_generic_plan",  # planning costs ten times as much as the statement itself
+    "SET enable_seqscan = off",  # a plan that was made for an empty table would stay in use when the table grows
+)
+DETECT_DISCONNECT = "SET client_connection_check_interval = 1000"
+"""In ms: the server soon cancels a statement whose client has disconnected. Not every platform supports it."""
 
-Pools = dict[asyncio.AbstractEventLoop | None, DriverPool]
+VERSION_14 = 140_000
+
+GROW_PAUSE = 10.0
+"""Seconds for which the pool does not grow after the server has refused another connection."""
+
+
+class PoolSlot:
+    """Stands for one connection of the pool. It counts as long as the object exists, in use or idle."""
+
+    __slots__ = ("__weakref__",)
 
 
 class Pool:
-    """Hands out connections to calls. At most `size` for the threads, and as many for each event loop."""
+    """At most `size` connections.
+
+    Connections are counted by weak references to their slots. If an interrupt makes a call drop its connection, the
+    slot disappears and no longer counts.
+    """
 
     def __init__(self, conninfo: str, name: str, size: int, *, prepares: bool | None) -> None:
-        self._conninfo = conninfo
+        self._conninfo = conninfo.encode()
         self._name = name
         self._size = size
         self.prepares = prepares
@@ -43,97 +60,151 @@ class Pool:
         self._closed = True
         self._outage_logged = False
         self._has_connected = False  # once connected, a later refusal is an outage and not a wrong URL
-        self._pools: Pools = {}
-        self._lock = threading.Lock()
-        _instances.add(self)
+        self.reset_after_fork()
+        _pools.add(self)
 
     def reset_after_fork(self) -> None:
-        """Start without connections in a forked child. Keep the parent's pools: deleting one stops its threads."""
-        _inherited.append(self._pools)
-        self._pools = {}
-        self._lock = threading.Lock()
+        """Drop all connections in a forked child. They belong to the parent, so libpq must not terminate them."""
+        self._idle: list[PostgresConnection] = []
+        self._slots: weakref.WeakSet[PoolSlot] = weakref.WeakSet()
+        self._waiting: deque[Gate] = deque()
+        self._refused_until = 0.0
+        self._lock = threading.RLock()  # reentrant for signal handlers, which never see a half-done change
+
+    async def acquire(self, runtime: Runtime, deadline: float) -> PostgresConnection:
+        while True:
+            slot = gate = None
+            with self._lock:
+                if self._closed:
+                    raise StoreUnavailable(f"{self._name} is not open", hint="open the store before you use it")
+                connection = self._idle.pop() if self._idle else None
+                if connection is None and self._may_grow():
+                    slot = PoolSlot()
+                    self._slots.add(slot)
+                elif connection is None:
+                    gate = runtime.gate()
+                    self._waiting.append(gate)
+            if gate is not None:
+                await self._wait_for_connection(gate, deadline)
+                continue
+            if connection is None:
+                try:
+                    connection = await self._connect(runtime, deadline)
+                except BaseException as error:
+                    self._free_slot(slot)
+                    if self._slots and isinstance(error, StoreUnavailable):  # the server may have no connection left
+                        self._refused_until = time.monotonic() + GROW_PAUSE
+                        continue
+                    raise
+                connection.slot = slot
+            elif not connection.is_alive():
+                self._drop(connection)
+                continue
+            connection.runtime = runtime
+            return connection
+
+    def _may_grow(self) -> bool:
+        """Return whether a connection may be added: below the limit, and not just refused by the server."""
+        if not self._slots:
+            return True
+        return len(self._slots) < self._size and time.monotonic() >= self._refused_until
+
+    async def _wait_for_connection(self, gate: Gate, deadline: float) -> None:
+        remaining = deadline - time.monotonic()
+        try:
+            if remaining > 0:
+                await gate.wait(remaining)
+        finally:
+            with suppress(ValueError):
+                self._waiting.remove(gate)
+        if time.monotonic() >= deadline:
+            raise StoreUnavailable(f"{self._name}: other calls of this process kept its connections busy for too long")
+
+    def release(self, connection: PostgresConnection) -> None:
+        """Return the connection to the pool. It is closed if it was left in the middle of an exchange."""
+        keep = connection.is_idle()
+        with self._lock:
+            keep = keep and not self._closed
+            if keep:
+                self._idle.append(connection)
+        if not keep:
+            if connection.lost:
+                self._log_outage(connection.lost)
+            connection.close()
+            self._free_slot(connection.slot)
+        elif self._waiting:
+            self._wake_next()
+
+    def _free_slot(self, slot: object) -> None:
+        """Count one connection less."""
+        with self._lock:
+            if isinstance(slot, PoolSlot):
+                self._slots.discard(slot)
+        self._wake_next()
+
+    def _wake_next(self) -> None:
+        """Let the next waiting call try again."""
+        with self._lock:
+            gate = self._waiting.popleft() if self._waiting else None
+        if gate is not None:
+            gate.open()
 
     def open(self) -> None:
         self._closed = False
 
-    async def close(self) -> None:
-        self._closed = True
+    def close(self) -> None:
         with self._lock:
-            pools, self._pools = self._pools, {}
-        for pool in pools.values():
-            await pool.close()
-
-    async def acquire(self, runtime: Runtime, deadline: float) -> PostgresConnection:
-        started = time.monotonic()
-        while True:
-            if self._closed:
-                raise StoreUnavailable(f"{self._name} is not open", hint="open the store before you use it")
-            pool = self._pool_for(runtime)
-            try:
-                await pool.open()
-                connection = await pool.get(min(POLL_INTERVAL, deadline - time.monotonic()))
-            except PoolTimeout:
-                self._check_waiting(pool, started, deadline)
-                continue
-            except PoolClosed:
-                continue  # the store was closed meanwhile
-            if connection.is_alive():
-                return connection
-            await self.release(connection)
-
-    def _check_waiting(self, pool: DriverPool, started: float, deadline: float) -> None:
-        """Raise if a call that has been waiting for a connection since `started` will not get one."""
-        connects = not pool.open_connections()
-        if connects and pool.error is not None and pool.failed_at >= started:
-            raise self._explain(pool.error) from pool.error
-        if time.monotonic() >= deadline:
-            reason = "no connection" if connects else "other calls of this process kept its connections busy"
-            raise StoreUnavailable(f"{self._name}: {reason} until the timeout of this call")
-
-    async def release(self, connection: PostgresConnection) -> None:
-        """Return the connection to its pool. It is closed if it was left in the middle of an exchange."""
-        if connection.lost:
-            self._log_outage(connection.lost)
-        if not connection.is_idle() or self._closed:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
             connection.close()
-        await connection.pool.put(connection)
 
-    def _pool_for(self, runtime: Runtime) -> DriverPool:
-        loop = asyncio.get_running_loop() if runtime.supports_cancellation else None
-        pool = self._pools.get(loop)
-        if pool is None:
-            with self._lock:
-                self._forget_closed_loops()
-                pool = self._pools.get(loop)
-                if pool is None:
-                    pool = self._pools[loop] = DriverPool(
-                        self._conninfo,
-                        self._name,
-                        runtime,
-                        self._size,
-                        prepares=self.prepares,
-                        on_connect=self._on_connect,
-                    )
-        return pool
+    async def _connect(self, runtime: Runtime, deadline: float) -> PostgresConnection:
+        try:
+            connection = await PostgresConnection.connect(self._conninfo, runtime, self._name, deadline)
+        except StoreUnavailable as error:
+            explained = error if self._has_connected else explain_connect_error(error, self._name)
+            if explained is error:
+                self._log_outage(error)
+                raise
+            raise explained from error
+        self._has_connected = True
+        try:
+            await self._configure(connection, deadline)
+        except PostgresRefused as error:
+            connection.close()
+            raise explain(error, self._name) from error
+        except BaseException:
+            connection.close()
+            raise
+        if self._outage_logged:
+            self._outage_logged = False
+            logger.warning("%s: connected again", self._name)
+        return connection
 
-    def _forget_closed_loops(self) -> None:
-        for loop, pool in tuple(self._pools.items()):
-            if pool.has_lost_its_loop():
-                del self._pools[loop]
-                pool.abandon()
+    async def _configure(self, connection: PostgresConnection, deadline: float) -> None:
+        """Check the encoding and set the session's settings.
 
-    # ── outages ─────────────────────────────────────────────────────────────────────────────────────────────────
+        A pooler reports a made-up process id. Then no state may be left on the server connection.
+        """
+        statement = "SELECT pg_backend_pid(), current_setting('server_encoding')"
+        [(pid, encoding)] = await connection.query(statement, deadline)
+        if encoding != "UTF8":
+            raise StoreNotSetUp(
+                f"{self._name}: the database has the encoding {encoding}", hint="Onceward needs a UTF8 database"
+            )
+        direct = pid == connection.pgconn.backend_pid
+        connection.prepares = direct if self.prepares is None else self.prepares
+        if direct:
+            await connection.command("; ".join(SESSION_SETTINGS), deadline)
+            if connection.pgconn.server_version >= VERSION_14:
+                with suppress(PostgresRefused):
+                    await connection.command(DETECT_DISCONNECT, deadline)
 
-    def _on_connect(self, error: Exception | None) -> None:
-        if error is None:
-            self._has_connected = True
-            if self._outage_logged:
-                self._outage_logged = False
-                logger.warning("%s: connected again", self._name)
-        elif isinstance(error, psycopg.Error | StoreError | PostgresRefused):
-            explained = self._explain(error)
-            if isinstance(explained, StoreUnavailable):
-                self._log_outage(explained)
+    def _drop(self, connection: PostgresConnection) -> None:
+        self._log_outage(connection.lost)
+        connection.close()
+        self._free_slot(connection.slot)
 
     def _log_outage(self, reason: object) -> None:
         """Log a warning once per outage."""
@@ -142,24 +213,12 @@ class Pool:
             message = "connection lost, will reconnect" if self._has_connected else "cannot connect yet, will retry"
             logger.warning("%s: %s: %s", self._name, message, reason)
 
-    def _explain(self, error: Exception) -> StoreError:
-        """Return our error for a connection that could not be opened or set up."""
-        if isinstance(error, StoreError):
-            return type(error)(str(error))  # a new one: several calls may raise it
-        if isinstance(error, PostgresRefused):
-            return explain(error, self._name)
-        unavailable = StoreUnavailable(
-            f"{self._name}: cannot connect: {str(error).strip()}", hint="is the server running, and is the URL correct?"
-        )
-        return unavailable if self._has_connected else explain_connect_error(unavailable, self._name)
 
-
-_instances: weakref.WeakSet[Pool] = weakref.WeakSet()
-_inherited: list[Pools] = []
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 
 
 def _reset_all_after_fork() -> None:
-    for pool in tuple(_instances):
+    for pool in tuple(_pools):
         pool.reset_after_fork()
 
 

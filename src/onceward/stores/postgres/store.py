@@ -92,6 +92,11 @@ class PostgresStore(PostgresLatest, PostgresCounters, GroupCommit, Watchers, Cap
             self._settings.conninfo, self.name, self._settings.connections, prepares=self._settings.prepare
         )
 
+    @property
+    def clock(self) -> Clock | None:
+        """The test clock that replaces the server's, for wrappers that answer instead of the store."""
+        return self._clock
+
     def clone(self) -> PostgresStore:
         return PostgresStore(self._settings, clock=self._clock)
 
@@ -108,7 +113,7 @@ class PostgresStore(PostgresLatest, PostgresCounters, GroupCommit, Watchers, Cap
 
     async def close(self) -> None:
         runtime, self._runtime = self._runtime, None
-        await self._pool.close()
+        self._pool.close()
         if self._listener is not None and runtime is not None:
             await runtime.offload(self._listener.stop)
 
@@ -312,7 +317,7 @@ class PostgresStore(PostgresLatest, PostgresCounters, GroupCommit, Watchers, Cap
                     raise explain(error, self.name) from error
                 await runtime.sleep(RETRY_DELAY * (0.5 + runtime.jitter()))
             finally:
-                await self._pool.release(connection)
+                self._pool.release(connection)
 
     async def _run_separately(self, runtime: Runtime, deadline: float, work: Callable[..., Awaitable[T]]) -> T:
         """Run the work on a separate connection, whether the store is open or not."""
@@ -325,9 +330,9 @@ class PostgresStore(PostgresLatest, PostgresCounters, GroupCommit, Watchers, Cap
             except PostgresRefused as error:
                 raise explain(error, self.name) from error
             finally:
-                await pool.release(connection)
+                pool.release(connection)
         finally:
-            await pool.close()
+            pool.close()
 
 
 async def _status(context: CallContext, number: str) -> str | None:

@@ -19,9 +19,6 @@ OWN_SETTINGS: Final = frozenset({"schema", "migrate", "connections", "prepare", 
 CONNECTIONS: Final = 4
 """Calls are batched, so that one connection carries most of them; the others serve scans of many records."""
 
-CONNECT_TIMEOUT: Final = 10
-"""Seconds after which an attempt to connect is given up, so that the next one is made soon after a network outage."""
-
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _HOST: Final = r"(?:\[[0-9A-Fa-f:.%]+\]|[^:,\[\]]*)(?::\d*)?"
 _HOSTS: Final = re.compile(rf"{_HOST}(?:,{_HOST})*")
@@ -54,7 +51,6 @@ def parse(url: str) -> PostgresSettings:
     libpq = {name: value for name, value in pairs if name not in OWN_SETTINGS}
     _refuse_unknown(libpq)
     libpq.setdefault("fallback_application_name", "onceward")
-    libpq.setdefault("connect_timeout", str(CONNECT_TIMEOUT))
     libpq["client_encoding"] = "utf8"
     return PostgresSettings(
         conninfo=_join(parts._replace(scheme="postgresql", query=urlencode(libpq, quote_via=quote))),

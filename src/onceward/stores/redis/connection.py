@@ -25,6 +25,7 @@ MAX_CONNECTIONS: Final = 16
 """Per store. Most calls of threads share a batch; the connections are for everything else."""
 
 TOLERANCE: Final = 0.1  # a call may take this much longer than its timeout
+MIN_TIMEOUT: Final = 0.001  # seconds: no time left is a timeout, and not an endless wait
 POLL_INTERVAL: Final = 0.005  # seconds between checks for an idle connection
 
 
@@ -79,7 +80,9 @@ class ThreadTransport(RedisTransport):
         try:
             connection = self._idle.pop()
         except IndexError:
+            deadline = time.monotonic() + timeout
             connection = self._new_connection(timeout)
+            timeout = max(deadline - time.monotonic(), MIN_TIMEOUT)
         try:
             reply = connection.exchange(payload, timeout)
         except redis.ResponseError:  # the reply was read
