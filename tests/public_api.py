@@ -20,6 +20,7 @@ MODULES = (
     "onceward.http.client_keys",
     "onceward.http.fastapi",
     "onceward.http.push",
+    "onceward.http.quota",
     "onceward.http.signatures",
     "onceward.http.tokens",
     "onceward.http.webhooks",
