@@ -285,7 +285,8 @@ def _check_hooks(reauthorize: object, quota: object) -> None:
         )
     if quota is not None and not isinstance(quota, Quota):
         raise ConfigurationError(
-            f"quota={quota!r} is not a Quota", hint="from onceward.http.quota import Quota; quota=Quota(keys=1000, bytes=10_000_000)"
+            f"quota={quota!r} is not a Quota",
+            hint="from onceward.http.quota import Quota; quota=Quota(keys=1000, bytes=10_000_000)",
         )
 
 
