@@ -43,9 +43,9 @@ class Scope(msgspec.Struct, frozen=True, dict=True):
 
     @functools.cached_property
     def text(self) -> str:
-        """`app/operation` or `app/operation@tenant`; separators and backslashes inside a part are percent-encoded.
+        r"""`app/operation` or `app/operation@tenant`; separators and backslashes inside a part are percent-encoded.
 
-        So a control character, which is shown as `\\n`, cannot be mistaken for a backslash and a letter.
+        So a control character, which is shown as `\n`, cannot be mistaken for a backslash and a letter.
         """
         text = f"{_quote(self.app)}/{_quote(self.operation)}"
         if self.tenant is not None:
