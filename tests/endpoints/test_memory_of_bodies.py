@@ -86,7 +86,7 @@ async def test_bodies_that_do_not_fit_into_memory_together_get_a_503_and_small_o
     push = AsyncPubSubPush(once.aio, "orders", check=None, limit=4 * MIB, max_buffered=8 * MIB)
     push.on()(_accept)
     hold = asyncio.Event()
-    arrived: list[int] = []
+    arrived = asyncio.Semaphore(0)
 
     def slow_body() -> Any:
         parts = iter([{"type": "http.request", "body": bytes(3 * MIB), "more_body": True}])
@@ -94,7 +94,7 @@ async def test_bodies_that_do_not_fit_into_memory_together_get_a_503_and_small_o
         async def receive() -> Any:
             for part in parts:
                 return part
-            arrived.append(1)
+            arrived.release()
             await hold.wait()
             return {"type": "http.disconnect"}
 
@@ -107,8 +107,8 @@ async def test_bodies_that_do_not_fit_into_memory_together_get_a_503_and_small_o
         return {"type": "http.request", "body": bytes(4 * MIB), "more_body": False}
 
     slow = [asyncio.create_task(push(_scope(), slow_body(), _ignore)) for _ in range(2)]
-    while len(arrived) < 2:
-        await asyncio.sleep(0)
+    for _ in slow:
+        await arrived.acquire()
     assert await asgi_status(push, slow_body()) == 503
     assert await asgi_status(push, small) == 200
     hold.set()

@@ -14,11 +14,12 @@ import click
 
 from onceward._version import __version__
 from onceward.errors import OncewardError
+from onceward.protocol.secrets import text_without_secrets
 
 from .display import as_json, safe
 from .errors import OncewardCommand
 from .exit_codes import Exit, exit_code_for, help_table
-from .settings import EffectiveSetting, effective_settings, mask_secrets
+from .settings import EffectiveSetting, effective_settings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -132,7 +133,7 @@ def prepare_streams() -> None:
 
 def print_error(message: str) -> None:
     """Print one line on stderr: escaped, shortened, and without secrets."""
-    message = mask_secrets(message)
+    message = text_without_secrets(message)
     text = safe(message[:MAX_ERROR_LENGTH].replace("\n", " "))
     click.echo(f"onceward: {text}{'…' if len(message) > MAX_ERROR_LENGTH else ''}", err=True)
 

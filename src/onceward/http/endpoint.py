@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Final
 from onceward.errors import OncewardError
 from onceward.runtime.bridge import run
 
-from .delivery_status import is_temporary, temporary_error_response
 from .buffer_budget import BufferBudget, HeldBytes
+from .delivery_status import is_temporary, temporary_error_response
 from .messages import InboundRequest, Response, problem, retry_after_header
 
 MAX_BODY_BYTES: Final = 10 * 1024 * 1024

@@ -91,8 +91,9 @@ class Folder:
         for part in name.split("/"):
             path /= part
             if path.is_symlink():
+                link = path.relative_to(self.root).as_posix()
                 raise StoreBroken(
-                    f"{self.name}: {path.relative_to(self.root).as_posix()} is a symbolic link, and links are not followed",
+                    f"{self.name}: {link} is a symbolic link, and links are not followed",
                     key=name,
                     hint="remove the link, or choose another name",
                 )

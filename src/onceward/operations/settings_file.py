@@ -51,7 +51,10 @@ def declared_store(path: Path) -> str | None:
     """Return the store URL that the file declares, or None."""
     store = (read_settings(path) or {}).get("store")
     if store is not None and (not isinstance(store, str) or not store):
-        raise ConfigurationError(f"{path.name}: store is {store!r}", hint='write store = "sqlite:///onceward.db"')
+        what = type(store).__name__ if store else "empty"  # not the value, which may contain a password
+        raise ConfigurationError(
+            f"{path.name}: store is {what}, not a URL", hint='write store = "sqlite:///onceward.db"'
+        )
     return store
 
 

@@ -17,8 +17,8 @@ import ormsgpack
 from onceward.errors import ResultCorrupt, ResultError, UnknownCodec
 
 from .declared import declared_shapes
-from .outer_types import outer_types
 from .extensions import EXACT, Unstorable
+from .outer_types import outer_types
 from .plain import LEAVES, is_plain
 from .reader import RUNS_AGAIN, ResultReader
 from .rebuild import FieldsChanged, Shape
