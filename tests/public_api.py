@@ -19,6 +19,7 @@ MODULES = (
     "onceward.http.asgi",
     "onceward.http.client_keys",
     "onceward.http.fastapi",
+    "onceward.http.oidc",
     "onceward.http.push",
     "onceward.http.quota",
     "onceward.http.signatures",
