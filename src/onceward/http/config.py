@@ -157,6 +157,7 @@ class IdempotencyConfig:
                 hint="pass a client without tenant=, and include the tenant in the value that principal= returns",
             )
         self._scopes: dict[str, Scope] = {}
+        self._fingerprint_key = client.fingerprint_key
 
     def check_routes(self) -> None:
         """Raise if no route is configured: a middleware without routes is a mistake."""
@@ -191,7 +192,7 @@ class IdempotencyConfig:
     ) -> Job:
         """Return the job of a request. Without `call`, the job is for a `with` block."""
         own = make_key(self._scope_for(request.principal), key)
-        fingerprint, parts = fingerprint_request(request, digest, own.id)
+        fingerprint, parts = fingerprint_request(request, digest, own.id, self._fingerprint_key)
         if call is None:
             return Job(own, self.policy, self._codec, fingerprint, parts)
         return Job(own, self.policy, self._codec, fingerprint, parts, call, is_async=True)

@@ -1,6 +1,7 @@
 """Verify the OpenID Connect tokens that Google signs for Pub/Sub push, Cloud Tasks, Cloud Scheduler and Eventarc.
 
-    push = PubSubPush(once, "orders", check=google_oidc("https://shop.example/push", email="push@p.iam.gserviceaccount.com"))
+    check = google_oidc("https://shop.example/push", email="push@project.iam.gserviceaccount.com")
+    push = PubSubPush(once, "orders", check=check)
 
 A token is accepted if Google signed it with RS256, if it has not expired, and if it names our audience and the e-mail
 address of the expected service account, which Google has verified. The public keys are cached. A token with an unknown

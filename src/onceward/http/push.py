@@ -227,7 +227,7 @@ class BasePush(BaseEndpoint):
     async def _respond_to_outcome(self, outcome: Outcome[Any], envelope: Envelope) -> Response:
         """Return the response. A mismatch is acknowledged without being processed, so record it under its own key."""
         if isinstance(outcome, Mismatch):
-            content = fingerprint(envelope.payload).hex()[:16]
+            content = fingerprint(envelope.payload, self._once.fingerprint_key).hex()[:16]
             job = self._rejections.rejection((envelope.key, "mismatch", content), None, f"mismatch: {content}")
             await execute(self._once.engine, job)
         return response_for(outcome, mismatch_status=ACKNOWLEDGED)

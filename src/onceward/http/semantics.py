@@ -21,6 +21,7 @@ never been claimed.
 from __future__ import annotations
 
 import hashlib
+import hmac
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -111,8 +112,10 @@ class RequestFingerprint(NamedTuple):
     parts: dict[str, str]
 
 
-def fingerprint_request(request: IdempotentRequest, body: bytes, key_id: bytes) -> RequestFingerprint:
-    """Return the fingerprint of a request. `body` is the SHA-256 of its body.
+def fingerprint_request(
+    request: IdempotentRequest, body: bytes, key_id: bytes, secret: bytes = b""
+) -> RequestFingerprint:
+    """Return the fingerprint of a request. `body` is the SHA-256 of its body. With `secret`, all hashes are keyed.
 
     The hash includes the length of each part, so that parts cannot run into each other. The short hashes are keyed
     with the record's id, so that equal requests under two keys cannot be recognised.
@@ -122,8 +125,11 @@ def fingerprint_request(request: IdempotentRequest, body: bytes, key_id: bytes) 
     target = b"%d %d %d %b%b%b" % (len(how), len(path), len(query), how, path, query)
     sizes = b"%d %d %d %d " % (len(who), len(host), len(target), len(content_type))
     whole = b"".join((_DOMAIN, sizes, who, host, target, content_type, body))
+    if secret:
+        key_id = hmac.digest(secret, key_id, "sha256")
+    digest = hmac.digest(secret, whole, "sha256") if secret else _sha256(whole).digest()
     return RequestFingerprint(
-        _VERSION + _sha256(whole).digest()[:FINGERPRINT_BYTES],
+        _VERSION + digest[:FINGERPRINT_BYTES],
         {
             "host": _blake2s(host, digest_size=_PART_DIGEST_SIZE, key=key_id, person=b"host").hexdigest(),
             "target": _blake2s(target, digest_size=_PART_DIGEST_SIZE, key=key_id, person=b"target").hexdigest(),
