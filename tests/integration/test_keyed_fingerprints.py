@@ -46,7 +46,7 @@ def test_a_small_secret_is_found_by_guessing_unless_fingerprints_are_keyed(secre
 @pytest.mark.parametrize("derive", [lambda once: once, lambda once: once.using(window="1h")])
 def test_a_different_payload_is_still_a_mismatch_that_names_the_argument(derive: Any) -> None:
     with Once("memory://", fingerprint_key=SECRET) as plain:
-        once = derive(plain)
+        once: Once = derive(plain)
 
         @once(key="login:{user}")
         def login(user: str, pin: str) -> str:

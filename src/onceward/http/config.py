@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypedDict
 
 from onceward.client.base import BaseClient
 from onceward.engine.job import Job
-from onceward.errors import ConfigurationError, InvalidKey, MissingKey, OncewardError, ResultNotStored
+from onceward.errors import ConfigurationError, InvalidKey, MissingKey, OncewardError, ResultCorrupt, ResultNotStored
 from onceward.keys.key import Key, Scope, make_key
 from onceward.protocol.duration import Duration, microseconds
 from onceward.protocol.outcome import Outcome, Replayed
@@ -243,7 +243,10 @@ class IdempotencyConfig:
         """Return the stored response, or 410 if `value` is None because it was not stored."""
         if not isinstance(value, bytes):
             return self.error_response(ResultNotStored())
-        status, headers, body = decode_response(value)
+        try:
+            status, headers, body = decode_response(value)
+        except ResultCorrupt as error:
+            return self.error_response(error)
         return RawResponse(status, [*headers, REPLAYED_HEADER, self.window], body)
 
 

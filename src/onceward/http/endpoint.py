@@ -97,11 +97,11 @@ class Endpoint(BaseEndpoint):
         return run(self.respond_to(request))
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        response = self._respond(environ)
+        response = self._wsgi_response(environ)
         start_response(f"{response.status} {response.reason}", [*response.headers, *_content_length(response)])
         return [response.body] if response.body else []
 
-    def _respond(self, environ: dict[str, Any]) -> Response:
+    def _wsgi_response(self, environ: dict[str, Any]) -> Response:
         length = environ.get("CONTENT_LENGTH") or ""
         if length and not (length.isascii() and length.isdigit()):
             return problem(400, "bad_length", "the content length is not a number")
@@ -146,7 +146,7 @@ class AsyncEndpoint(BaseEndpoint):
         if scope["type"] != "http":  # a websocket: refuse it before it is accepted
             await send({"type": "websocket.close", "code": 1000})
             return
-        response = await self._respond(scope, receive)
+        response = await self._asgi_response(scope, receive)
         if response is None:
             return
         headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers]
@@ -154,7 +154,7 @@ class AsyncEndpoint(BaseEndpoint):
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
         await send({"type": "http.response.body", "body": response.body})
 
-    async def _respond(self, scope: Scope, receive: Receive) -> Response | None:
+    async def _asgi_response(self, scope: Scope, receive: Receive) -> Response | None:
         """Return the response, or None if the client disconnected."""
         head = _asgi_request(scope, b"")
         length = head.header("content-length")[: MAX_LENGTH_DIGITS + 1]

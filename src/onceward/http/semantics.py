@@ -229,8 +229,10 @@ def encode_response(status: int, headers: Iterable[Iterable[bytes]], body: bytes
 
 
 def decode_response(data: bytes) -> RawResponse:
-    """Return the response that `encode_response` encoded."""
-    head, _, body = data.partition(_END)
+    """Return the response that `encode_response` encoded. Raise `ResultCorrupt` if it did not encode this."""
+    head, end, body = data.partition(_END)
+    if not end or _is_valid_head(head) is None:
+        raise errors.ResultCorrupt("the stored response is not valid HTTP")
     status, *lines = head.split(b"\r\n")
     return RawResponse(int(status), [tuple(line.split(b": ", 1)) for line in lines], body)  # type: ignore[misc]  # `encode_response` guarantees two parts each
 
