@@ -28,12 +28,13 @@ from onceward.imports.scan import scan
 from onceward.keys.key import parse_scope
 from onceward.operations.settings_file import find_settings
 from onceward.protocol.counters import decode_counts
+from onceward.protocol.note import SAGA
 from onceward.protocol.secrets import text_without_secrets, url_without_secrets
 from onceward.results.codec import Codec
 from onceward.results.encryption import AesGcm
 from onceward.results.result_type import ResultType
 from onceward.results.untyped import PLAIN_FIELDS
-from onceward.sagas.journal import SAGA, journal_from
+from onceward.sagas.journal import journal_from
 from onceward.stores.registry import open_store
 
 RECORD = b"r" * 32

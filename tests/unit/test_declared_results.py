@@ -89,6 +89,6 @@ def test_a_function_that_contradicts_its_annotation_is_told_why_its_result_is_no
         def rows(n: int) -> list[int]:
             return (n,)  # type: ignore[return-value]
 
-        assert rows(1) == (1,), "the work is done, and the first caller gets its result"
+        assert isinstance(rows(1), tuple), "the work is done, and the first caller gets its result"
         with pytest.raises(ResultNotStored, match="tuple, but the return annotation declares list"):
             rows(1)
