@@ -25,7 +25,7 @@ from onceward.protocol.requests import Answer, Verdict
 
 from .abandon import release_later
 from .attempt import OWNED, REFUSED, UNKNOWN, WAITING, Attempt, current
-from .engine import Engine
+from .engine import YIELD_EVERY, Engine
 from .job import Job
 from .joined import blocks_itself, current_job, is_in_joined_job
 from .refusal import lease_left, refusal_outcome
@@ -63,7 +63,9 @@ async def acquire_free(engine: Engine, attempts: Sequence[Attempt], *, may_wait:
     """Do the same for keys that no call around this one holds."""
     answers = await send_claims(engine, attempts)
     refusals: list[Refusal] = []
-    for one, answer in zip(attempts, answers, strict=True):
+    for index, (one, answer) in enumerate(zip(attempts, answers, strict=True)):
+        if index % YIELD_EVERY == YIELD_EVERY - 1:
+            await engine.runtime.sleep(0)
         if one.state is OWNED:
             refusals.append(None)
         elif answer.verdict is SETTLED:  # an earlier try with our nonce was granted, and settled since

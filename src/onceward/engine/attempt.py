@@ -166,7 +166,7 @@ class Attempt(Lease):
         return self.state in ENDED
 
     @property
-    def is_settling(self) -> bool:
+    def is_settling(self) -> bool:  # type: ignore[override]  # only read
         """Whether its owner settles it now, or has written the result in a transaction of its own."""
         return self.state is SETTLING or self.joined is not None
 

@@ -118,18 +118,18 @@ async def perform(attempt: Attempt) -> Outcome[Any]:
                 return settled
         attempt.begin()
         try:
-            value = await call_handler(attempt.job)
+            value = call_handler(attempt.job)
+            if attempt.job.is_async and hasattr(value, "__await__"):
+                value = await value
         except BaseException as error:  # noqa: BLE001 (settled, then returned as a value or raised again)
             return await settle_raised(attempt, error)
         return await settle_returned(attempt, value)
 
 
-async def call_handler(job: Job) -> Any:
-    """Call the handler and return its value. If it is async, await it."""
+def call_handler(job: Job) -> Any:
+    """Call the handler. If it is async, the caller awaits the value. Not a coroutine: StopIteration must get through."""
     value = job.call(*job.args, **job.kwargs)
-    if job.is_async:
-        return await value if type(value) is CoroutineType or hasattr(value, "__await__") else value
-    if type(value) is CoroutineType:
+    if type(value) is CoroutineType and not job.is_async:
         value.close()
         raise ConfigurationError(
             "the function returned a coroutine, which a sync call cannot await; it was not started",
