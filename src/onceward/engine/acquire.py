@@ -54,13 +54,8 @@ async def acquire(engine: Engine, attempts: Sequence[Attempt], *, may_wait: bool
                 if error is not None:
                     one.move(REFUSED)
             free = [one for one, error in zip(attempts, blocked, strict=True) if error is None]
-            found = iter(await acquire_free(engine, free, may_wait=may_wait)) if free else iter(())
+            found = iter(await acquire(engine, free, may_wait=may_wait)) if free else iter(())
             return [next(found) if error is None else error for error in blocked]
-    return await acquire_free(engine, attempts, may_wait=may_wait)
-
-
-async def acquire_free(engine: Engine, attempts: Sequence[Attempt], *, may_wait: bool) -> list[Refusal]:
-    """Do the same for keys that no call around this one holds."""
     answers = await send_claims(engine, attempts)
     refusals: list[Refusal] = []
     for index, (one, answer) in enumerate(zip(attempts, answers, strict=True)):
@@ -70,7 +65,7 @@ async def acquire_free(engine: Engine, attempts: Sequence[Attempt], *, may_wait:
             refusals.append(None)
         elif answer.verdict is SETTLED:  # an earlier try with our nonce was granted, and settled since
             one.move(WAITING)
-            refusals += await acquire_free(engine, [one], may_wait=may_wait)
+            refusals += await acquire(engine, [one], may_wait=may_wait)
         elif answer.verdict is RUNNING and may_wait and one.job.policy.on_running == "wait":
             one.move(WAITING)
             refusals.append(None)

@@ -38,6 +38,8 @@ async def settle_returned(attempt: Attempt, value: Any, *, reason: str = "") -> 
         answer = await settle.record_result(attempt, value)
     except StoreError as error:
         return unconfirmed_outcome(attempt, value, error)
+    if answer.verdict is Verdict.OK:
+        return executed_outcome(attempt, reason)
     return completion_outcome(attempt, value, answer, reason)
 
 
