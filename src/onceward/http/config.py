@@ -114,7 +114,7 @@ class IdempotencyConfig:
         _check_header("challenge", challenge)
         _check_hooks(reauthorize, quota)
         self.principal = principal
-        self.reauthorize = _allow_every_replay if reauthorize is None else reauthorize
+        self.reauthorize: Callable[[Any], Any] = _allow_every_replay if reauthorize is None else reauthorize
         self._quota = None if quota is None else QuotaCounter(quota)
         self.routes = dict.fromkeys(_check_methods(methods), Routes(required, optional))
         self.bare_keys = bare_keys
