@@ -30,9 +30,11 @@ def url_without_secrets(url: str) -> str:
     before, at, after = rest.rpartition("@")
     if at:
         user = _user(before) if separator else None
-        name = "" if user is None else user[0]
-        password = "" if user is not None and user.end() == len(before) else f":{HIDDEN}" if name else HIDDEN
-        rest = f"{name}{password}@{after}"
+        if user is None:
+            before = HIDDEN
+        elif user.end() < len(before):
+            before = f"{user[0]}:{HIDDEN}"
+        rest = f"{before}@{after}"
     elif separator and ":" in rest and not _ends_in_port(rest):
         rest = f"{rest.partition(':')[0]}:{HIDDEN}"  # the host is missing: this may be a password
     return _hide_settings(rf"\1{HIDDEN}", f"{scheme}{separator}{rest}")
