@@ -34,7 +34,7 @@ ERROR: Final = b"ERROR"
 AFTER_CRASH: Final = (AfterCrash.RERUN, AfterCrash.VERIFY, AfterCrash.PARK)
 RESOLUTIONS: Final = {Resolution.APPLIED: 0, Resolution.NOT_APPLIED: 1, Resolution.ABANDON: 2}
 
-HEAD: Final = Struct("<BQ3HI")
+HEAD: Final = Struct("<B2Q3HI")
 VERSION_AND_TOKEN: Final = Struct("<BQ")  # in the same place in every later version
 TIME: Final = Struct("<Q")
 
@@ -255,7 +255,7 @@ def decode_record(id: bytes, data: bytes) -> Record:
     if data[0] > READER:
         return _newer_record(id, data)
     try:
-        min_reader, token, nonce_size, fingerprint_size, digest_size, fields_size = HEAD.unpack_from(data)
+        min_reader, token, _, nonce_size, fingerprint_size, digest_size, fields_size = HEAD.unpack_from(data)
         fingerprint_at = HEAD.size + nonce_size
         digest_at = fingerprint_at + fingerprint_size
         fields_at = digest_at + digest_size

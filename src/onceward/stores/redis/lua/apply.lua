@@ -11,14 +11,14 @@
 -- The verdict ERROR means that nothing was changed. The string is the text of the error.
 
 local SIGNED = ARGV[2]
-local CLAIM_SIZE, COMPLETION_SIZE, CHANGE_SIZE = 9, 6, 8  -- arguments
-local MAX_EXACT = 9007199254740992  -- 2^53
+local SIZES, CHANGE_SIZE = {claim = 9, complete = 6}, 8  -- arguments of each verb
+local FINGERPRINT_ARGUMENT = 3
 
 local function read_claim(at)
   local n = cmsgpack.unpack(ARGV[at + 1])
   return {
     lease = n[1], after_crash = n[2], max_attempts = n[3],
-    nonce = ARGV[at + 2], fingerprint = ARGV[at + 3], scope = ARGV[at + 4], key = ARGV[at + 5], owner = ARGV[at + 6],
+    nonce = ARGV[at + 2], fingerprint = ARGV[at + FINGERPRINT_ARGUMENT], scope = ARGV[at + 4], key = ARGV[at + 5], owner = ARGV[at + 6],
     arguments = ARGV[at + 7], note = ARGV[at + 8],
   }
 end
@@ -73,14 +73,29 @@ local function acquire_new_cycle(key, q, old)
   return 'ACQUIRED', token
 end
 
-local function apply(key, verb, q)
-  local s = redis.call('GET', key)
+-- Returns whether a claim is a replay that changes nothing. Reading only the head of the record halves the time of a
+-- replay. In all other cases, the state table decides.
+local function is_replay(s, fingerprint)
+  local _, _, until_, nonce_size, fingerprint_size = unpack_(HEAD, s)
+  local fingerprint_at = HEAD_SIZE + nonce_size
+  return now < until_ and not differs(sub(s, fingerprint_at + 1, fingerprint_at + fingerprint_size), fingerprint)
+end
+
+local function read_request(verb, at)
+  if verb == 'claim' then return read_claim(at) end
+  if verb == 'complete' then return read_completion(at) end
+  return read_change(at)
+end
+
+local function apply(key, at)
+  local verb, s = ARGV[at], redis.call('GET', key)
   if not s then
-    if verb == 'claim' then return acquire_new_cycle(key, q, nil) end
+    if verb == 'claim' then return acquire_new_cycle(key, read_claim(at), nil) end
     return verb == 'forget' and 'OK' or 'LOST', false
   end
   if byte(s) > READER then return 'SKEW', s end
-  local r = read_record(s)
+  if verb == 'claim' and is_replay(s, ARGV[at + FINGERPRINT_ARGUMENT]) then return 'REPLAY', s end
+  local r, q = read_record(s), read_request(verb, at)
   local old_state, old_token = r[STATE], r[TOKEN]
   local verdict, changed = (VERBS[verb] or rest()[verb])(r, q)
   if verdict == 'NEW_CYCLE' then return acquire_new_cycle(key, q, r) end
@@ -97,19 +112,12 @@ end
 
 local answer, at = {now}, 3
 for i = 2, #KEYS do
-  local verb, q = ARGV[at], nil
-  if verb == 'claim' then
-    q, at = read_claim(at), at + CLAIM_SIZE
-  elseif verb == 'complete' then
-    q, at = read_completion(at), at + COMPLETION_SIZE
-  else
-    q, at = read_change(at), at + CHANGE_SIZE
-  end
-  local ok, verdict, payload = pcall(apply, KEYS[i], verb, q)
+  local ok, verdict, payload = pcall(apply, KEYS[i], at)
   if not ok then
     verdict, payload = 'ERROR', type(verdict) == 'table' and verdict.err or tostring(verdict)
   end
   answer[#answer + 1] = verdict
   answer[#answer + 1] = payload
+  at = at + (SIZES[ARGV[at]] or CHANGE_SIZE)
 end
 return answer

@@ -12,6 +12,7 @@
 -- A record is one string:
 --   min_reader   1 byte, and in this place in every later version, too
 --   token        8 bytes, little-endian; the same
+--   replay_until 8 bytes: a claim with the same payload is a replay that changes nothing until then, see `is_replay`
 --   sizes        of nonce, fingerprint and digest (2 bytes each), and of the fields (4 bytes)
 --   nonce, fingerprint, digest
 --   fields       a MessagePack array, in the order of the constants below, with 0 for what is stored outside of it
@@ -31,7 +32,8 @@ local CYCLE, CREATED_AT, CLAIMED_AT, UPDATED_AT, RENEWED_AT, LEASE_UNTIL, RETRY_
 local SLIDE, NONCE, FINGERPRINT, DIGEST, SCOPE, KEY, OWNER, ARGUMENTS, NOTE = 19, 20, 21, 22, 23, 24, 25, 26, 27
 local ERROR_TYPE, ERROR, RESULT = 28, 29, 30
 
-local HEAD, HEAD_SIZE = '<BI8I2I2I2I4', 19
+local HEAD, HEAD_SIZE = '<BI8I8I2I2I2I4', 27
+local MAX_EXACT = 9007199254740992  -- 2^53
 
 local pack, unpack_, sub, byte = struct.pack, struct.unpack, string.sub, string.byte
 local pack_fields, unpack_fields = cmsgpack.pack, cmsgpack.unpack
@@ -47,7 +49,7 @@ local function shift_times(r, by)
 end
 
 local function read_record(s)
-  local min_reader, token, nonce_size, fingerprint_size, digest_size, fields_size = unpack_(HEAD, s)
+  local min_reader, token, _, nonce_size, fingerprint_size, digest_size, fields_size = unpack_(HEAD, s)
   local fingerprint_at = HEAD_SIZE + nonce_size
   local digest_at = fingerprint_at + fingerprint_size
   local fields_at = digest_at + digest_size
@@ -60,6 +62,16 @@ local function read_record(s)
   return r
 end
 
+-- Returns until when replays of the record change nothing: they extend a sliding window after an eighth of it. 0: it is
+-- not completed.
+local function replay_until(r)
+  if r[STATE] ~= COMPLETED then return 0 end
+  if not r[VALID_UNTIL] then return MAX_EXACT end
+  local slide, valid_until = tonumber(r[SLIDE]), tonumber(r[VALID_UNTIL])
+  if slide > 0 then valid_until = valid_until - slide + math.floor(slide / 8) end
+  return math.max(0, math.min(valid_until, MAX_EXACT))
+end
+
 local function write_record(r)
   local token, nonce, fingerprint, digest, result = r[TOKEN], r[NONCE], r[FINGERPRINT], r[DIGEST], r[RESULT]
   local fields = {unpack(r)}
@@ -67,7 +79,7 @@ local function write_record(r)
   fields[TOKEN], fields[MIN_READER], fields[NONCE], fields[FINGERPRINT], fields[DIGEST] = 0, 0, 0, 0, 0
   fields[RESULT] = result and true
   local packed = pack_fields(fields)
-  return pack(HEAD, r[MIN_READER], token, #nonce, #fingerprint, #digest, #packed)
+  return pack(HEAD, r[MIN_READER], token, replay_until(r), #nonce, #fingerprint, #digest, #packed)
     .. nonce .. fingerprint .. digest .. packed .. (result or '')
 end
 
