@@ -10,10 +10,10 @@ from typing import Any, Final
 import msgspec
 
 from onceward.errors import StoreBroken
+from onceward.protocol.cells import KEEP_UNFINISHED, attempts_used_up
 from onceward.protocol.record import READER, AfterCrash, Record, RecordState
 from onceward.protocol.requests import (
     Answer,
-    AnyRequest,
     ClaimRequest,
     Complete,
     ExpectedRecord,
@@ -26,6 +26,7 @@ from onceward.protocol.requests import (
     Validity,
     Verdict,
 )
+from onceward.protocol.transitions import CLOCK_MARGIN
 
 STATES: Final = (RecordState.FREE, RecordState.PENDING, RecordState.COMPLETED, RecordState.FAILED, RecordState.PARKED)
 NUMBERS: Final = {state: number for number, state in enumerate(STATES)}
@@ -46,10 +47,48 @@ MAX_ATTEMPTS: Final = 2**32 - 1
 
 _json = msgspec.json.Encoder().encode
 _mapping = msgspec.json.Decoder(dict[str, str]).decode
-_encode_numbers = msgspec.msgpack.Encoder().encode
+_encode = msgspec.msgpack.Encoder().encode
 
 Arguments = Sequence[bytes]
 """One request, as arguments of the script."""
+
+
+class StoredFields(msgspec.Struct, array_like=True, gc=False):
+    """The MessagePack array in a record, in the order of `lua/record.lua`. Times are relative to the token.
+
+    The defaults are those of a new record.
+    """
+
+    token: int = 0
+    min_reader: int = 0
+    state: int = NUMBERS[RecordState.PENDING]
+    after_crash: int = 0
+    attempt: int = 1
+    max_attempts: int = 0
+    ask_first: bool = False
+    released: bool = False
+    stored: bool = True
+    final: bool = False
+    cycle: int = 0
+    created_at: int = 0
+    claimed_at: int = 0
+    updated_at: int = 0
+    renewed_at: int = 0
+    lease_until: int | bool = False
+    retry_at: int | bool = False
+    valid_until: int | str | bool = False
+    slide: int | str = 0
+    nonce: int = 0
+    fingerprint: int = 0
+    digest: int = 0
+    scope: str = ""
+    key: str = ""
+    owner: str = ""
+    arguments: str = ""
+    note: str = ""
+    error_type: str = ""
+    error: str = ""
+    has_result: bool = False
 
 
 # ── requests ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -71,17 +110,33 @@ def encode_mapping(values: dict[str, str]) -> bytes:
 
 def _claim(one: ClaimRequest) -> Arguments:
     lease = False if one.lease is None else min(one.lease, MAX_EXACT)
-    return (
-        b"claim",
-        _encode_numbers((lease, one.after_crash, min(one.max_attempts, MAX_ATTEMPTS))),
-        one.nonce,
-        one.fingerprint,
-        encode_text(one.scope),
-        encode_text(one.key),
-        encode_text(one.owner),
-        encode_mapping(one.arguments),
-        encode_mapping(one.note),
+    fields = StoredFields(
+        after_crash=one.after_crash,
+        max_attempts=min(one.max_attempts, MAX_ATTEMPTS),
+        lease_until=lease,
+        scope=one.scope,
+        key=one.key,
+        owner=one.owner,
+        arguments=encode_mapping(one.arguments).decode() if one.arguments else "",
+        note=encode_mapping(one.note).decode() if one.note else "",
     )
+    try:
+        encoded = _encode(fields)
+    except UnicodeEncodeError:
+        fields.scope, fields.key, fields.owner = _as_stored(one.scope), _as_stored(one.key), _as_stored(one.owner)
+        encoded = _encode(fields)
+    return b"claim", one.nonce, one.fingerprint, encoded, _lifetime(lease, one.after_crash, one.max_attempts)
+
+
+@lru_cache(1024)
+def _lifetime(lease: int | bool, after_crash: AfterCrash, max_attempts: int) -> bytes:  # noqa: FBT001 (False: no lease)
+    """Return after how many milliseconds the server may delete a new record that stays unfinished. Empty: never.
+
+    The same rule as `deletable_at` in `lua/fields.lua`.
+    """
+    if lease is False or after_crash is not AfterCrash.RERUN or attempts_used_up(1, max_attempts):
+        return b""
+    return b"%d" % -(-(lease + KEEP_UNFINISHED + CLOCK_MARGIN) // 1000)
 
 
 def _change(
@@ -111,7 +166,7 @@ def _change(
     )  # fmt: skip
     return (
         verb,
-        _encode_numbers(numbers),
+        _encode(numbers),
         nonce,
         digest,
         encode_mapping(note) if note else b"",
@@ -146,7 +201,7 @@ def _renew(one: Renewal) -> Arguments:
 
 def _complete(one: Complete) -> Arguments:
     numbers = (min(max(one.token, 0), MAX_EXACT), *_window(one.validity), one.stored, one.result is not None)
-    return b"complete", _encode_numbers(numbers), one.nonce, one.digest, encode_mapping(one.note), one.result or b""
+    return b"complete", _encode(numbers), one.nonce, one.digest, encode_mapping(one.note), one.result or b""
 
 
 def _fail(one: Fail) -> Arguments:
@@ -199,10 +254,6 @@ ENCODERS: Final[dict[type, Callable[[Any], Arguments]]] = {
 }
 
 
-def encode_request(one: AnyRequest) -> Arguments:
-    return ENCODERS[type(one)](one)
-
-
 def encode_forget(seen: ExpectedRecord | None, *, force: bool) -> Arguments:
     if seen is None:
         return _change(b"forget", force=force)
@@ -210,41 +261,6 @@ def encode_forget(seen: ExpectedRecord | None, *, force: bool) -> Arguments:
 
 
 # ── answers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class StoredFields(msgspec.Struct, array_like=True, gc=False):
-    """The MessagePack array in a record, in the order of `lua/record.lua`. Times are relative to the token."""
-
-    token: int
-    min_reader: int
-    state: int
-    after_crash: int
-    attempt: int
-    max_attempts: int
-    ask_first: bool
-    released: bool
-    stored: bool
-    final: bool
-    cycle: int
-    created_at: int
-    claimed_at: int
-    updated_at: int
-    renewed_at: int
-    lease_until: int | bool
-    retry_at: int | bool
-    valid_until: int | str | bool
-    slide: int | str
-    nonce: int
-    fingerprint: int
-    digest: int
-    scope: str
-    key: str
-    owner: str
-    arguments: str
-    note: str
-    error_type: str
-    error: str
-    has_result: bool
 
 
 _decode_fields = msgspec.msgpack.Decoder(StoredFields).decode

@@ -6,10 +6,6 @@
 -- The server runs the whole text of a script at every call, which creates each function anew. So the cells that few calls
 -- need are created by `define_rest`, when a call needs one.
 
-local function differs(stored, given)
-  return stored ~= '' and given ~= '' and sub(stored, 1, 1) == sub(given, 1, 1) and stored ~= given
-end
-
 -- Merges two notes, which are JSON objects of texts. The newer value wins.
 local function merge_notes(old, new)
   if new == '' then return old end
