@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import msgspec
 from redis.exceptions import NoScriptError
@@ -18,7 +17,7 @@ from onceward.stores.watchers import Watchers
 
 from . import errors as faults
 from . import records
-from .records import ENCODERS
+from .records import ENCODERS, Forget
 from .scripts import script
 from .transport import ClosedTransport, RedisTransport, Reply
 
@@ -26,7 +25,8 @@ MAX_BATCH = 256
 """Requests per script call. The server does nothing else during the call, for a few milliseconds."""
 
 SERVER_TIME = records.TIME.pack(0)
-NOT_SIGNED = b""
+NOT_RETRYABLE = frozenset({Resolve, Forget})
+"""A repeated request would be refused, because the first one has changed what its sender has seen."""
 
 
 class RedisCalls(GroupCommit, Watchers):
@@ -61,44 +61,24 @@ class RedisCalls(GroupCommit, Watchers):
         return answers
 
     async def _send_batch(
-        self, requests: Sequence[AnyRequest], timeout: float, signed: AuditSignature | None = None
+        self, requests: Sequence[AnyRequest | Forget], timeout: float, signed: AuditSignature | None = None
     ) -> list[Answer]:
+        """Send requests to the script with the state table."""
         if not requests:
             return []
-        ids, arguments, retryable = [], [], signed is None
+        name, retryable = ("apply", True) if signed is None else ("apply_signed", False)
+        keys, arguments = [self._audit], [self._time(), encode_signature(signed)]
         for one in requests:
-            ids.append(one.id)
+            keys.append(self._record + one.id)
             arguments += ENCODERS[type(one)](one)
-            if type(one) is Resolve:
+            if type(one) in NOT_RETRYABLE:
                 retryable = False
-        answers = await self._apply(ids, requests, arguments, timeout, signed, retryable=retryable)
-        if self._waiting:
-            self.wake(one.id for one in requests if not isinstance(one, ClaimRequest | Renewal))
-        return answers
-
-    async def _apply(
-        self,
-        ids: Sequence[bytes],
-        requests: Sequence[Any],
-        arguments: Iterable[bytes],
-        timeout: float,
-        signed: AuditSignature | None,
-        *,
-        retryable: bool,
-    ) -> list[Answer]:
-        """Send encoded requests to the script with the state table."""
-        record, signature = self._record, NOT_SIGNED if signed is None else encode_signature(signed)
-        keys = [self._audit, *[record + id for id in ids]]
-        reply = await self.run(
-            "apply" if signed is None else "apply_signed",
-            keys,
-            (self._time(), signature, *arguments),
-            timeout,
-            retryable=retryable,
-        )
-        answers, error_text = records.decode_answers(ids, requests, reply)
+        reply = await self.run(name, keys, arguments, timeout, retryable=retryable)
+        answers, error_text = records.decode_answers(requests, reply)
         if error_text:
             raise await self._store_error(error_text)
+        if self._waiting:
+            self.wake(one.id for one in requests if not isinstance(one, ClaimRequest | Renewal))
         return answers
 
     async def run_on_store(
@@ -141,4 +121,4 @@ class RedisCalls(GroupCommit, Watchers):
 
 def encode_signature(signed: AuditSignature | None) -> bytes:
     """Encode the signature as the audit trail stores it."""
-    return NOT_SIGNED if signed is None else msgspec.json.encode([signed.verb, signed.who, signed.why, signed.detail])
+    return b"" if signed is None else msgspec.json.encode([signed.verb, signed.who, signed.why, signed.detail])

@@ -30,10 +30,15 @@ from onceward.protocol.transitions import CLOCK_MARGIN
 
 STATES: Final = (RecordState.FREE, RecordState.PENDING, RecordState.COMPLETED, RecordState.FAILED, RecordState.PARKED)
 NUMBERS: Final = {state: number for number, state in enumerate(STATES)}
+PENDING: Final = NUMBERS[RecordState.PENDING]
 VERDICTS: Final = {verdict.name.encode(): verdict for verdict in Verdict}
 ERROR: Final = b"ERROR"
 AFTER_CRASH: Final = (AfterCrash.RERUN, AfterCrash.VERIFY, AfterCrash.PARK)
 RESOLUTIONS: Final = {Resolution.APPLIED: 0, Resolution.NOT_APPLIED: 1, Resolution.ABANDON: 2}
+
+NEW_FLAGS: Final = (False, False, True, False)  # ask_first, released, stored, final
+NEW_TIMES: Final = (False, False, 0)  # retry_at, valid_until, slide
+NO_RESULT: Final = ("", "", False)  # error_type, error, has_result
 
 HEAD: Final = Struct("<B2Q3HI")
 VERSION_AND_TOKEN: Final = Struct("<BQ")  # in the same place in every later version
@@ -54,41 +59,38 @@ Arguments = Sequence[bytes]
 
 
 class StoredFields(msgspec.Struct, array_like=True, gc=False):
-    """The MessagePack array in a record, in the order of `lua/record.lua`. Times are relative to the token.
+    """The MessagePack array in a record, in the order of `lua/record.lua`. Times are relative to the token."""
 
-    The defaults are those of a new record.
-    """
-
-    token: int = 0
-    min_reader: int = 0
-    state: int = NUMBERS[RecordState.PENDING]
-    after_crash: int = 0
-    attempt: int = 1
-    max_attempts: int = 0
-    ask_first: bool = False
-    released: bool = False
-    stored: bool = True
-    final: bool = False
-    cycle: int = 0
-    created_at: int = 0
-    claimed_at: int = 0
-    updated_at: int = 0
-    renewed_at: int = 0
-    lease_until: int | bool = False
-    retry_at: int | bool = False
-    valid_until: int | str | bool = False
-    slide: int | str = 0
-    nonce: int = 0
-    fingerprint: int = 0
-    digest: int = 0
-    scope: str = ""
-    key: str = ""
-    owner: str = ""
-    arguments: str = ""
-    note: str = ""
-    error_type: str = ""
-    error: str = ""
-    has_result: bool = False
+    token: int
+    min_reader: int
+    state: int
+    after_crash: int
+    attempt: int
+    max_attempts: int
+    ask_first: bool
+    released: bool
+    stored: bool
+    final: bool
+    cycle: int
+    created_at: int
+    claimed_at: int
+    updated_at: int
+    renewed_at: int
+    lease_until: int | bool
+    retry_at: int | bool
+    valid_until: int | str | bool
+    slide: int | str
+    nonce: int
+    fingerprint: int
+    digest: int
+    scope: str
+    key: str
+    owner: str
+    arguments: str
+    note: str
+    error_type: str
+    error: str
+    has_result: bool
 
 
 # ── requests ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -110,22 +112,19 @@ def encode_mapping(values: dict[str, str]) -> bytes:
 
 def _claim(one: ClaimRequest) -> Arguments:
     lease = False if one.lease is None else min(one.lease, MAX_EXACT)
+    max_attempts = min(one.max_attempts, MAX_ATTEMPTS)
+    arguments = encode_mapping(one.arguments).decode() if one.arguments else ""
+    note = encode_mapping(one.note).decode() if one.note else ""
     fields = StoredFields(
-        after_crash=one.after_crash,
-        max_attempts=min(one.max_attempts, MAX_ATTEMPTS),
-        lease_until=lease,
-        scope=one.scope,
-        key=one.key,
-        owner=one.owner,
-        arguments=encode_mapping(one.arguments).decode() if one.arguments else "",
-        note=encode_mapping(one.note).decode() if one.note else "",
-    )
+        0, 0, PENDING, one.after_crash, 1, max_attempts, *NEW_FLAGS, 0, 0, 0, 0, 0, lease, *NEW_TIMES,
+        0, 0, 0, one.scope, one.key, one.owner, arguments, note, *NO_RESULT,
+    )  # fmt: skip
     try:
         encoded = _encode(fields)
     except UnicodeEncodeError:
         fields.scope, fields.key, fields.owner = _as_stored(one.scope), _as_stored(one.key), _as_stored(one.owner)
         encoded = _encode(fields)
-    return b"claim", one.nonce, one.fingerprint, encoded, _lifetime(lease, one.after_crash, one.max_attempts)
+    return b"claim", one.nonce, one.fingerprint, encoded, _lifetime(lease, one.after_crash, max_attempts)
 
 
 @lru_cache(1024)
@@ -136,7 +135,7 @@ def _lifetime(lease: int | bool, after_crash: AfterCrash, max_attempts: int) -> 
     """
     if lease is False or after_crash is not AfterCrash.RERUN or attempts_used_up(1, max_attempts):
         return b""
-    return b"%d" % -(-(lease + KEEP_UNFINISHED + CLOCK_MARGIN) // 1000)
+    return b"%d" % ((lease + KEEP_UNFINISHED + CLOCK_MARGIN) // 1000 + 1)
 
 
 def _change(
@@ -243,6 +242,20 @@ def _resolve(one: Resolve) -> Arguments:
     )
 
 
+class Forget(msgspec.Struct, frozen=True, gc=False):
+    """Ask to free a key, if its record is still the one that was seen."""
+
+    id: bytes
+    seen: ExpectedRecord | None
+    force: bool
+
+
+def _forget(one: Forget) -> Arguments:
+    if one.seen is None:
+        return _change(b"forget", force=one.force)
+    return _change(b"forget", force=one.force, seen=True, token=one.seen.token, state=NUMBERS[one.seen.state])
+
+
 ENCODERS: Final[dict[type, Callable[[Any], Arguments]]] = {
     ClaimRequest: _claim,
     Renewal: _renew,
@@ -251,13 +264,8 @@ ENCODERS: Final[dict[type, Callable[[Any], Arguments]]] = {
     Park: _park,
     Release: _release,
     Resolve: _resolve,
+    Forget: _forget,
 }
-
-
-def encode_forget(seen: ExpectedRecord | None, *, force: bool) -> Arguments:
-    if seen is None:
-        return _change(b"forget", force=force)
-    return _change(b"forget", force=force, seen=True, token=seen.token, state=NUMBERS[seen.state])
 
 
 # ── answers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -351,11 +359,11 @@ def _as_stored(value: str) -> str:
     return value if value.isascii() else encode_text(value).decode()
 
 
-def decode_answers(ids: Sequence[bytes], requests: Sequence[Any], reply: list[Any]) -> tuple[list[Answer], str]:
+def decode_answers(requests: Sequence[Any], reply: list[Any]) -> tuple[list[Answer], str]:
     """Decode the reply of `apply`. If requests failed, also return the text of the first error."""
     now, error_text = reply[0], ""
     answers: list[Answer] = []
-    for id, one, verdict, payload in zip(ids, requests, reply[1::2], reply[2::2], strict=True):
+    for one, verdict, payload in zip(requests, reply[1::2], reply[2::2], strict=True):
         if verdict == ERROR:
             error_text = error_text or payload.decode("utf-8", "replace")
         elif payload is None:
@@ -363,5 +371,5 @@ def decode_answers(ids: Sequence[bytes], requests: Sequence[Any], reply: list[An
         elif isinstance(payload, int):
             answers.append(Answer(VERDICTS[verdict], granted_record(one, payload, now), now))
         else:
-            answers.append(Answer(VERDICTS[verdict], decode_record(id, payload), now))
+            answers.append(Answer(VERDICTS[verdict], decode_record(one.id, payload), now))
     return answers, error_text

@@ -201,10 +201,8 @@ class RedisStore(RedisLatestListing, RedisCounters, Capabilities):
         signed: AuditSignature | None = None,
     ) -> list[Answer]:
         expected = seen or {}
-        arguments = [part for id in ids for part in records.encode_forget(expected.get(id), force=force)]
-        answers = await self._apply(ids, ids, arguments, timeout, signed, retryable=False) if ids else []
-        self.wake(ids)
-        return answers
+        requests = [records.Forget(id, expected.get(id), force) for id in ids]
+        return await self._send_batch(requests, timeout, signed)
 
     @property
     def record_keys(self) -> bytes:

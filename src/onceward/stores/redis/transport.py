@@ -97,7 +97,7 @@ class ClosedTransport(RedisTransport):
     def __init__(self, name: str) -> None:
         self._name = name
 
-    async def call(self, payload: bytes, timeout: float, *, retryable: bool) -> Reply:
+    async def call(self, payload: bytes, timeout: float, *, retryable: bool) -> Reply:  # noqa: ARG002
         raise StoreUnavailable(
             f"{self._name} is not open", hint="open the store before the first call and close it after the last"
         )
