@@ -71,7 +71,7 @@ BUGS = {
     ),
     "the lease is the key's TTL": Bug(
         "claim", "redis.call('SET', key, s, 'PX', lifetime)",
-        "redis.call('SET', key, s, 'PX', string.format('%.0f', cmsgpack.unpack(ARGV[at + FIELDS_AT])[LEASE_UNTIL] / 1000))",
+        "redis.call('SET', key, s, 'PX', math.ceil(cmsgpack.unpack(ARGV[at + FIELDS_AT])[LEASE_UNTIL] / 1000))",
         "a_late_owner_that_was_not_replaced_may_still_settle", real_time=True,
     ),
     "tokens are the time": Bug(
