@@ -37,10 +37,29 @@ class RedisConnection:
     def __init__(self, address: RedisAddress, timeout: float) -> None:
         self._name = address.name
         self._connection: Any = address.connection(redis.connection, connect_timeout=timeout, read_timeout=timeout)
-        self._connection.connect()
+        self._connect(timeout)
         self._timeout = timeout
         self._tolerance = timeout * TOLERANCE
         self._used = False
+
+    def _connect(self, timeout: float) -> None:
+        """Connect within the timeout. redis-py would wait that long for each reply to AUTH, SELECT and so on."""
+        connection, deadline = self._connection, time.monotonic() + timeout
+        read_response = connection.read_response
+
+        def read_in_time(**options: Any) -> Any:
+            if not connection.can_read(max(deadline - time.monotonic(), MIN_TIMEOUT)):
+                raise redis.TimeoutError(f"not connected within {timeout:.3g} s")
+            return read_response(**options)
+
+        connection.read_response = read_in_time
+        try:
+            connection.connect()
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            del connection.read_response
 
     def exchange(self, payload: bytes, timeout: float) -> Reply:
         """Send a command and wait for its reply."""
