@@ -50,7 +50,7 @@ class SlowServer:
             self._listener.close()
 
 
-@pytest.mark.fault("F53")
+@pytest.mark.fault("F52")
 def test_the_handshake_takes_one_timeout_in_total() -> None:
     with SlowServer().running() as server:
         address, _ = parse(f"redis://user:password@127.0.0.1:{server.port}/3")
