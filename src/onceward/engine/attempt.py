@@ -111,6 +111,7 @@ class Attempt(Lease):
     canceller: Canceller | None = None  # must be informed when the work ends
     retry_until: float = math.inf  # how long a settlement is repeated at most, on our own clock
     asked_again = False  # a settlement got no answer at first, so that its answer may be about our own first try
+    _reference: ref[Attempt] | None = None  # while it is the current attempt
     unprotected = ""  # why an UNPROTECTED attempt has no claim
 
     def __init__(self, engine: Engine, job: Job) -> None:
@@ -166,7 +167,7 @@ class Attempt(Lease):
         return self.state in ENDED
 
     @property
-    def is_settling(self) -> bool:
+    def is_settling(self) -> bool:  # type: ignore[override]  # only read
         """Whether its owner settles it now, or has written the result in a transaction of its own."""
         return self.state is SETTLING or self.joined is not None
 
@@ -185,12 +186,13 @@ class Attempt(Lease):
     def __enter__(self) -> Self:
         """Make this the current attempt."""
         self.outer = current()
-        _current.set(ref(self))
+        self._reference = ref(self)
+        _current.set(self._reference)
         return self
 
     def __exit__(self, *_: object) -> None:
         """Stop being the current attempt, if it is: a block may be left in another context, as async fixtures do."""
-        if current() is self:
+        if self._reference is not None and _current.get() is self._reference:
             _current.set(None if self.outer is None else ref(self.outer))
 
     def begin(self) -> None:

@@ -38,6 +38,8 @@ async def settle_returned(attempt: Attempt, value: Any, *, reason: str = "") -> 
         answer = await settle.record_result(attempt, value)
     except StoreError as error:
         return unconfirmed_outcome(attempt, value, error)
+    if answer.verdict is Verdict.OK:
+        return executed_outcome(attempt, reason)
     return completion_outcome(attempt, value, answer, reason)
 
 
@@ -114,7 +116,7 @@ async def settle_raised(attempt: Attempt, error: BaseException) -> Outcome[Any]:
         if not isinstance(error, Exception):
             raise error
         return _failed_outcome(attempt, error)
-    if attempt.engine.runtime.supports_cancellation and isinstance(error, GeneratorExit):
+    if attempt.job.is_async and isinstance(error, GeneratorExit):
         attempt.abandon()
         raise error  # a coroutine that is being closed cannot wait for the store: the lease expires
     if attempt.end(error):

@@ -18,9 +18,5 @@ class Lease:
     lost = False  # the store reported another owner
     overdue = False  # no answer by the end of the lease; may recover
     inherited = False  # it belongs to the parent of this process
+    is_settling = False  # its owner is settling it, so a LOST answer to a renewal means nothing
     on_lost: Callable[[], None] | None = None
-
-    @property
-    def is_settling(self) -> bool:
-        """Whether its owner is settling it, so that a LOST answer to a renewal means nothing."""
-        return False

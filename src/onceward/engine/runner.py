@@ -69,44 +69,34 @@ async def claim(engine: Engine, attempts: Sequence[Attempt], *, may_wait: bool =
     """Claim the keys in one call. An attempt without a refusal is OWNED, WAITING (if it may), or UNPROTECTED.
 
     This is where it is decided that work runs without a claim. If the store is down and the policy does not say
-    `run`, its error is raised.
+    `run`, its error is raised. Either all of the attempts have a key, or none has.
     """
-    for one in attempts:
-        reason = _declared_unprotected(one.job)
-        if reason:
-            run_unprotected(one, reason)
-    claimed = [one for one in attempts if one.state is NEW]
-    if not claimed:
-        return [None for _ in attempts]
+    if switch.off or attempts[0].key is NO_KEY:
+        return run_unprotected(attempts, "disabled" if switch.off else "no key")
+    engine.claims_in_flight.add(id(attempts))  # before the check whether this client stops
     try:
         if not engine.is_ready():
             await engine.ready()
-        refusals = iter(await acquire(engine, claimed, may_wait=may_wait))
+        return await acquire(engine, attempts, may_wait=may_wait)
     except StoreError as error:
-        error.with_key(claimed[0].key.text)
-        for one in claimed:
+        error.with_key(attempts[0].key.text)
+        for one in attempts:
             if one.state is NEW:  # the store could not be opened
                 emit_no_answer(engine, one.key, error)
-        if isinstance(error, NOT_DOWN) or any(one.job.policy.on_store_down != "run" for one in claimed):
+        if isinstance(error, NOT_DOWN) or any(one.job.policy.on_store_down != "run" for one in attempts):
             raise
-        for one in claimed:
-            run_unprotected(one, f"store down: {message_of(error)}")
-        refusals = iter([None] * len(claimed))
-    return [next(refusals) if one in claimed else None for one in attempts]
+        return run_unprotected(attempts, f"store down: {message_of(error)}")
+    finally:
+        engine.claims_in_flight.discard(id(attempts))
 
 
-def _declared_unprotected(job: Job) -> str:
-    """Return why the job runs without a claim whatever the store says, or an empty string."""
-    if switch.off:
-        return "disabled"
-    return "no key" if job.key is NO_KEY else ""
-
-
-def run_unprotected(attempt: Attempt, reason: str) -> None:
+def run_unprotected(attempts: Sequence[Attempt], reason: str) -> list[Refusal]:
     """Let the work run without a claim. Emit an ERROR event, because each one needs attention, except in test mode."""
-    attempt.unprotect(reason)
-    if reason != "disabled":
-        attempt.engine.emit("unprotected", attempt.key, reason=reason)
+    for one in attempts:
+        one.unprotect(reason)
+        if reason != "disabled":
+            one.engine.emit("unprotected", one.key, reason=reason)
+    return [None for _ in attempts]
 
 
 async def perform(attempt: Attempt) -> Outcome[Any]:
@@ -118,18 +108,18 @@ async def perform(attempt: Attempt) -> Outcome[Any]:
                 return settled
         attempt.begin()
         try:
-            value = await call_handler(attempt.job)
+            value = call_handler(attempt.job)
+            if attempt.job.is_async and hasattr(value, "__await__"):
+                value = await value
         except BaseException as error:  # noqa: BLE001 (settled, then returned as a value or raised again)
             return await settle_raised(attempt, error)
         return await settle_returned(attempt, value)
 
 
-async def call_handler(job: Job) -> Any:
-    """Call the handler and return its value. If it is async, await it."""
+def call_handler(job: Job) -> Any:
+    """Call the handler; the caller awaits an async one. Not a coroutine, because StopIteration must get through."""
     value = job.call(*job.args, **job.kwargs)
-    if job.is_async:
-        return await value if type(value) is CoroutineType or hasattr(value, "__await__") else value
-    if type(value) is CoroutineType:
+    if type(value) is CoroutineType and not job.is_async:
         value.close()
         raise ConfigurationError(
             "the function returned a coroutine, which a sync call cannot await; it was not started",

@@ -174,7 +174,8 @@ class JoinedJob:
                 hint="run it once without within()",
             )
         attempt.begin()
-        self.value = value = await call_handler(job)
+        value = call_handler(job)
+        self.value = value = await value if job.is_async and hasattr(value, "__await__") else value
         return await self._complete(attempt, value)
 
     async def _claim(self, request: ClaimRequest) -> Answer:

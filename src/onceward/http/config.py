@@ -181,7 +181,8 @@ class IdempotencyConfig:
         """Return the job of a request. The middleware itself calls the application."""
         own = make_key(self._scope_for(request.principal), key)
         fingerprint, parts = fingerprint_request(request, digest, own.id)
-        return Job(own, self.policy, self._codec, fingerprint, parts)
+        is_async = self.engine.runtime.supports_cancellation
+        return Job(own, self.policy, self._codec, fingerprint, parts, is_async=is_async)
 
     def _scope_for(self, principal: str) -> Scope:
         scope = self._scopes.get(principal)

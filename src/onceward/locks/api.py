@@ -26,7 +26,13 @@ AnyHeldLock = TypeVar("AnyHeldLock", bound="BaseHeldLock")
 
 def lock_job(client: BaseClient, name: Any, lease: Duration | None, wait: Duration | None, on_lost: OnLost) -> Job:
     """Return the job that claims a lock. An expired lock is always taken over: a block has no effect to verify."""
-    settings: dict[str, Any] = {"after_crash": "rerun", "max_attempts": None, "retry_span": None, "on_lost": on_lost}
+    settings: dict[str, Any] = {
+        "after_crash": "rerun",
+        "max_attempts": None,
+        "retry_span": None,
+        "on_lost": on_lost,
+        "on_store_down": "raise",  # without a store, there is no lock
+    }
     if lease is not None:
         settings["lease"] = lease
     if wait is not None:

@@ -34,8 +34,8 @@ class Function(BaseFunction[P, T]):
     """A sync function whose work is done once per key."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        job = self.job  # calling a local name is faster than self.job(…)
-        value: T = call_sync(self.engine, job(args, kwargs))
+        job = self.job(args, kwargs)
+        value: T = value_or_raise(run(execute(self.engine, job)), job.policy)
         return value
 
     def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:

@@ -53,7 +53,9 @@ class ResultBatch:
             try:
                 attempt.__enter__()  # until the end of this task
                 attempt.begin()
-                value = await call_handler(attempt.job)
+                value = call_handler(attempt.job)
+                if hasattr(value, "__await__"):
+                    value = await value
             except BaseException as error:  # noqa: BLE001 (whatever was raised, the claim must be settled)
                 outcome = await settle_raised(attempt, error)
             else:
