@@ -91,7 +91,7 @@ BUGS = {
         "cells", "return 'NEW_CYCLE', true", "return 'REPLAY'", "a_sliding_window_moves_with_its_replays",
     ),
     "an expired result is replayed from the head of its record": Bug(
-        "claim", "return now < until_ and not differs", "return until_ > 0 and not differs",
+        "claim", "return now < valid_before and not differs", "return valid_before > 0 and not differs",
         "a_sliding_window_moves_with_its_replays",
     ),
     "a replay compares no payload": Bug(

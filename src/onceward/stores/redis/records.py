@@ -124,18 +124,18 @@ def _claim(one: ClaimRequest) -> Arguments:
     except UnicodeEncodeError:
         fields.scope, fields.key, fields.owner = _as_stored(one.scope), _as_stored(one.key), _as_stored(one.owner)
         encoded = _encode(fields)
-    return b"claim", one.nonce, one.fingerprint, encoded, _lifetime(lease, one.after_crash, max_attempts)
+    return b"claim", one.nonce, one.fingerprint, encoded, _lifetime(one.lease, one.after_crash, max_attempts)
 
 
 @lru_cache(1024)
-def _lifetime(lease: int | bool, after_crash: AfterCrash, max_attempts: int) -> bytes:  # noqa: FBT001 (False: no lease)
+def _lifetime(lease: int | None, after_crash: AfterCrash, max_attempts: int) -> bytes:
     """Return after how many milliseconds the server may delete a new record that stays unfinished. Empty: never.
 
     The same rule as `deletable_at` in `lua/fields.lua`.
     """
-    if lease is False or after_crash is not AfterCrash.RERUN or attempts_used_up(1, max_attempts):
+    if lease is None or after_crash is not AfterCrash.RERUN or attempts_used_up(1, max_attempts):
         return b""
-    return b"%d" % ((lease + KEEP_UNFINISHED + CLOCK_MARGIN) // 1000 + 1)
+    return b"%d" % ((min(lease, MAX_EXACT) + KEEP_UNFINISHED + CLOCK_MARGIN) // 1000 + 1)
 
 
 def _change(

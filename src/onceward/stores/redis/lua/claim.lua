@@ -11,9 +11,9 @@ end
 -- Returns whether a claim is a replay that changes nothing. It reads only the head of the record, which takes half of
 -- the time.
 local function is_replay(s, fingerprint)
-  local _, _, until_, nonce_size, fingerprint_size = unpack_(HEAD, s)
+  local _, _, valid_before, nonce_size, fingerprint_size = unpack_(HEAD, s)
   local fingerprint_at = HEAD_SIZE + nonce_size
-  return now < until_ and not differs(sub(s, fingerprint_at + 1, fingerprint_at + fingerprint_size), fingerprint)
+  return now < valid_before and not differs(sub(s, fingerprint_at + 1, fingerprint_at + fingerprint_size), fingerprint)
 end
 
 local function new_record(at, token)

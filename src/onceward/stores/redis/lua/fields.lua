@@ -1,4 +1,4 @@
--- Reads and writes records. Files that are used on demand begin with this one, see scripts.py.
+-- Reads and writes whole records.
 
 local pack_fields, unpack_fields = cmsgpack.pack, cmsgpack.unpack
 
