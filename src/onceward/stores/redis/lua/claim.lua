@@ -8,8 +8,8 @@ local function differs(stored, given)
   return stored ~= '' and given ~= '' and sub(stored, 1, 1) == sub(given, 1, 1) and stored ~= given
 end
 
--- Returns whether a claim is a replay that changes nothing. It reads only the head of the record, which takes half of
--- the time.
+-- Returns whether a claim is a replay that changes nothing. It reads only the head of the record, which saves the time
+-- to decode the fields.
 local function is_replay(s, fingerprint)
   local _, _, valid_before, nonce_size, fingerprint_size = unpack_(HEAD, s)
   local fingerprint_at = HEAD_SIZE + nonce_size
