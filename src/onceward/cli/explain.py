@@ -8,12 +8,12 @@ from onceward.client.base import FUNCTION_FIELD
 from onceward.engine.lock_record import is_lock
 from onceward.protocol.cells import attempts_used_up
 from onceward.protocol.hints import cli_command, resolve_hint
+from onceward.protocol.message_note import BODY, MESSAGE, QUEUE, is_parked_message
 from onceward.protocol.note import SAGA, user_notes
 from onceward.protocol.reasons import DEFAULT_REASONS, Reasons
 from onceward.protocol.record import AfterCrash, Record
 from onceward.protocol.transitions import Row, row_of
 from onceward.protocol.unstored import unstored_reason
-from onceward.queues.message_note import BODY, MESSAGE, QUEUE, is_parked_message
 from onceward.sagas.decisions import is_requeued
 
 from .display import moment, span

@@ -212,6 +212,7 @@ def load_commands() -> None:
         recover,
         review,
         run,
+        runbook,
         sagas,
         schedule,
     )

@@ -19,7 +19,8 @@ from onceward.keys.small import is_small
 from onceward.latest.api import AsyncLatestState
 from onceward.locks.api import AsyncHeldLock, AsyncLock, lock_job, try_acquire_async
 from onceward.observe.figures import broken_rules, stats
-from onceward.observe.rules import Broken, parse_thresholds
+from onceward.observe.rules import Broken
+from onceward.observe.thresholds import parse_thresholds
 from onceward.operations.async_function import AsyncDecorator, AsyncFunction, SkippingAsyncDecorator
 from onceward.operations.block import AsyncClaimBlock
 from onceward.operations.decorator import Item, P, T, refuse_task, value_or_raise

@@ -444,7 +444,7 @@ class Once(BaseClient):
         and PENDING records, so an empty list says nothing about anything else.
         """
         from onceward.observe.figures import broken_rules
-        from onceward.observe.rules import parse_thresholds
+        from onceward.observe.thresholds import parse_thresholds
 
         from .alerts import alert_jobs, send_all
 

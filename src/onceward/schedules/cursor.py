@@ -17,6 +17,7 @@ from msgspec import Struct
 from onceward.engine.acquire import FIRST_PAUSE, TRIES_LEFT
 from onceward.engine.engine import Engine
 from onceward.errors import StoreError
+from onceward.protocol.operation_names import NEXT_SLOT
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Answer, ClaimRequest, Complete, ExpectedRecord, Verdict
 
@@ -71,7 +72,8 @@ async def move(engine: Engine, schedule: Schedule, seen: Cursor | None, consider
     granted = await _call_with_retry(engine, lambda: engine.store.claim([request], timeout=TIMEOUT))
     if granted.verdict is not Verdict.ACQUIRED or granted.record is None:
         return False
-    note = {VALUE: str(considered), MISSED: str(missed)}
+    following = schedule.table.next(considered)
+    note = {VALUE: str(considered), MISSED: str(missed), NEXT_SLOT: "" if following is None else str(following)}
     completion = Complete(key.id, granted.record.token, nonce, stored=False, note=note)
     settled = await _call_with_retry(engine, lambda: engine.store.settle([completion], timeout=TIMEOUT))
     return settled.verdict is Verdict.OK
