@@ -85,10 +85,11 @@ def test_each_alert_is_raised_above_its_threshold_and_not_at_it(folder: Path) ->
         values = {counter("replayed", scope): rising(50, 144), counter("executed", scope): rising(50, 144),
                   counter("applied", scope): "0x144"}  # fmt: skip
         case(day, "OncewardReplayRate", values, NO_ALERTS)
+    by_scope: list[dict[str, str]] = [{"scope": "a/b"}]
     for alert, gauge, labels in (
-        ("Parked", "parked_records", [{"scope": "a/b"}]),
-        ("FailedFinal", "final_failures", [{"scope": "a/b"}]),
-        ("StuckSchedules", "stuck_schedules", [{}]),
+        ("Parked", "parked_records", by_scope),
+        ("FailedFinal", "final_failures", by_scope),
+        ("StuckSchedules", "stuck_schedules", [dict[str, str]()]),
     ):
         none = {f'onceward_{gauge}{{scope=""}}': "0x60"}
         case(hour, f"Onceward{alert}", none, NO_ALERTS)

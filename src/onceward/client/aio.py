@@ -71,6 +71,7 @@ from onceward.stores.cached import CachedStore
 from .alerts import AsyncAlert, alert_jobs, send_all
 from .audit_identity import sign
 from .base import BaseClient, by_text
+from .erasure import Erased, erase, erase_signature, erasure_filter
 
 
 class AsyncOnce(BaseClient):
@@ -375,6 +376,27 @@ class AsyncOnce(BaseClient):
     async def purge(self, limit: int = 10_000, *, why: str | None = None) -> int:
         """Delete up to `limit` expired records. Return how many were deleted. With `why`, it is audited."""
         return await records.purge(self.engine, limit, sign("purge", why))
+
+    async def erase(
+        self,
+        *,
+        tenant: str | None = None,
+        scope: str | None = None,
+        prefix: str | None = None,
+        dry_run: bool = True,
+        why: str = "",
+    ) -> Erased:
+        """Erase all records of a tenant, a scope or with a key prefix, and everything that names their keys.
+
+        That includes notes, results, latest states, audit entries, and counters by tenant. By default nothing is
+        deleted: the returned counts are a preview. Pass `dry_run=False` to erase. Keys that a worker is processing are
+        kept and counted; erase again later. Deliveries of erased keys run as new work. The audit trail gets one entry
+        without any key.
+        """
+        wanted = erasure_filter(tenant, scope, prefix)
+        signed = erase_signature(wanted, why)
+        await self.engine.ready()
+        return await erase(self.engine.store, wanted, signed, dry_run=dry_run)
 
     async def audit(
         self, key: Any = None, *, name: str | None = None, within: Duration | None = None, limit: int = 100
