@@ -96,7 +96,18 @@ def _error(record: Record) -> str:
     return f"{record.error_type}: {record.error}" if record.error_type else "no error was recorded"
 
 
+def _made_claimable(record: Record, now: int) -> list[str]:
+    """Describe work that an operator made claimable. The record does not hold the number of the attempt that failed."""
+    return [
+        f"{_owner(record)} claimed the last attempt {_ago(record.claimed_at, now)}. It failed: {_error(record)}.",
+        f"An operator made it claimable {_ago(record.updated_at, now)}, and it was not delivered since.",
+        f"A delivery now runs it again, as attempt {record.attempt + 1}.",
+    ]
+
+
 def _failed(record: Record, now: int) -> list[str]:
+    if not record.nonce and record.retry_at is not None:
+        return _made_claimable(record, now)
     lines = [f"Attempt {record.attempt} by {_owner(record)} failed {_ago(record.updated_at, now)}: {_error(record)}."]
     if record.retry_at is not None and record.retry_at > now:
         lines.append(

@@ -178,7 +178,8 @@ def start_heartbeat(attempt: Attempt, since: float) -> Attempt:
     wants = engine.wants
     if wants("acquired"):
         record = attempt.record
-        engine.emit_wanted("acquired", attempt.key, record, reason="taken over" if record.attempt > 1 else "")
+        reason = "" if record.attempt == 1 else "retry" if record.error_type else "taken over"
+        engine.emit_wanted("acquired", attempt.key, record, reason=reason)
     return attempt
 
 
