@@ -71,6 +71,7 @@ from onceward.stores.cached import CachedStore
 from .alerts import AsyncAlert, alert_jobs, send_all
 from .audit_identity import sign
 from .base import BaseClient, by_text
+from .declarations import DeclaringEngine
 from .erasure import Erased, erase, erase_signature, erasure_filter
 
 
@@ -476,10 +477,12 @@ def refuse_sync(fn: Any) -> None:
         )
 
 
-def async_twin(engine: Engine) -> Engine:
+def async_twin(engine: DeclaringEngine) -> DeclaringEngine:
     """Return the async engine of a sync client: same data, heartbeat and events, but its own connection."""
     store = engine.store.clone_with_cache() if isinstance(engine.store, CachedStore) else engine.store.clone()
-    return Engine(store, AsyncioRuntime(), engine.heartbeat, engine.bus, engine.owner)
+    twin = DeclaringEngine(store, AsyncioRuntime(), engine.heartbeat, engine.bus, engine.owner)
+    twin.declared = engine.declared
+    return twin
 
 
 def close_async_twin(engine: Engine) -> None:

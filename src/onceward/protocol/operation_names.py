@@ -13,6 +13,9 @@ SCHEDULE_PREFIX: Final = "schedule:"
 ALERT: Final = "alert:rule"
 """The operation of alerts: each broken rule is reported once, however many machines check the rules."""
 
+DECLARATION: Final = "onceward:declaration"
+"""The operation of the latest states that hold how each operation was declared last."""
+
 SKIPPED: Final = "Skipped"
 """The error type of a slot that was skipped because an earlier run of its schedule had not ended."""
 
