@@ -13,7 +13,6 @@ import pytest
 
 import onceward
 from onceward import Once
-from onceward.operations.abandoned import _abandon
 from onceward.protocol.ports import Store
 from tests.clients import Backend
 from tests.collector import resting
@@ -22,7 +21,7 @@ HOME = Path(onceward.__file__).parent
 OURS = {str(path) for folder in ("engine", "runtime") for path in (HOME / folder).glob("*.py")} | {
     str(HOME / "operations" / "function.py")
 }
-LAST = ("__del__", _abandon.__name__)
+LAST = ("__del__",)
 """What Python calls when an object is finalized. Exceptions raised there do not propagate."""
 
 

@@ -10,10 +10,10 @@ from datetime import datetime
 from typing import Any, Literal, Self, Unpack, overload
 
 from onceward.engine import records
-from onceward.engine.bulk import execute_all
 from onceward.engine.engine import Engine
 from onceward.engine.entry import Entry
-from onceward.engine.execute import execute
+from onceward.engine.many import execute_all
+from onceward.engine.runner import execute
 from onceward.errors import ConfigurationError
 from onceward.keys.small import is_small
 from onceward.latest.api import AsyncLatestState
@@ -434,7 +434,9 @@ class AsyncOnce(BaseClient):
     async def close(self, timeout: float = 10.0) -> None:
         """Stop claiming, let running work finish (up to `timeout` seconds), stop the heartbeat, close the store."""
         self.stop()
-        await asyncio.to_thread(self.heartbeat.drain, timeout)
+        await asyncio.to_thread(
+            self.heartbeat.drain, timeout, has_claims_in_flight=lambda: bool(self.engine.claims_in_flight)
+        )
         self.engine.closed = True
         await asyncio.to_thread(self.heartbeat.close)
         if self.counters is not None:

@@ -7,8 +7,8 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from onceward.engine.execute import execute
 from onceward.engine.job import Job
+from onceward.engine.runner import execute
 from onceward.observe.rules import Broken
 from onceward.observe.thresholds import Thresholds
 from onceward.operations.operation import Operation

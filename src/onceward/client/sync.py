@@ -238,7 +238,7 @@ class Once(BaseClient):
 
         An item that fails does not stop the others.
         """
-        from onceward.engine.bulk import execute_all  # imported here: few programs need it, and imports take time
+        from onceward.engine.many import execute_all  # imported here: few programs need it, and imports take time
 
         _, make = self.job_maker(fn, key, name, settings)
         return run(execute_all(self.engine, [make((item,), {}) for item in items]))
@@ -483,8 +483,11 @@ class Once(BaseClient):
         from onceward.locks.flow import held_here  # imported here, as in `map`
 
         self.stop()
-        self.heartbeat.drain(timeout, own=held_here())
-        for engine in (self.engine, *self._async_engines):
+        engines = (self.engine, *self._async_engines)
+        self.heartbeat.drain(
+            timeout, own=held_here(), has_claims_in_flight=lambda: any(engine.claims_in_flight for engine in engines)
+        )
+        for engine in engines:
             engine.closed = True
         self.heartbeat.close()
         if self.counters is not None:
