@@ -128,6 +128,19 @@ def test_a_prefix_inside_a_scope_erases_only_keys_that_begin_with_it(client: Syn
 
 
 @pytest.mark.finding("N28")
+@pytest.mark.parametrize("backend", EVERYWHERE[:4], indirect=True)
+def test_many_pages_are_erased_completely(client: SyncClient) -> None:
+    def send(n: int) -> None: ...
+
+    client.map(send, range(450), key="mail:{n}", name="mail")
+    with client.claim("other", name="mail"):
+        pass
+    done = erase(client, prefix="mail:", dry_run=False)
+    assert (done.records, done.kept, len(done.sample)) == (450, 0, 10)
+    assert erase(client, scope="default/mail").records == 1
+
+
+@pytest.mark.finding("N28")
 def test_a_key_that_a_worker_is_processing_is_kept_and_counted(client: SyncClient) -> None:
     owner = client.silent_owner("jane", name="mail", lease="60s")
     done = erase(client, scope="default/mail", dry_run=False)
