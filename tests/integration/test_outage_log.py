@@ -6,9 +6,10 @@ import logging
 
 import pytest
 
-from onceward import StoreUnavailable
+from onceward import Once, StoreUnavailable
+from onceward.stores import MemoryStore
 from tests.clients import Backend, SyncClient
-from tests.faulty import FaultyBackend, FaultyNetwork
+from tests.faulty import FaultyBackend, FaultyNetwork, FaultyStore
 
 
 @pytest.fixture
@@ -78,3 +79,21 @@ def test_a_wait_that_times_out_is_no_outage(client: SyncClient, caplog: pytest.L
     for _ in range(2):
         client.another(wait="1ms").outcome("k", int)
     assert not [one for one in lines(caplog) if "does not respond" in one]
+
+
+@pytest.mark.finding("N24")
+def test_the_end_of_an_outage_is_logged_without_a_listener_too(
+    network: FaultyNetwork, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At the level WARNING nothing asks for the events that show that the store responds."""
+    caplog.set_level(logging.WARNING, "onceward")
+    with Once(FaultyStore(MemoryStore(), network)) as once:
+        network.lose_requests("claim")
+        for number in range(2):
+            with pytest.raises(StoreUnavailable):
+                once.run(f"k{number}", int)
+        network.heal()
+        for number in range(2):
+            once.run(f"k{number}", int)
+    _, up = lines(caplog)
+    assert up.startswith("the store responds again")
