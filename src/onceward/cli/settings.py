@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from onceward.errors import ConfigurationError
-from onceward.observe.rules import Thresholds, parse_thresholds
+from onceward.observe.thresholds import Thresholds, parse_thresholds
 from onceward.operations.settings_file import OPERATIONS, declared_operations, find_settings
 from onceward.operations.table import Operations
 from onceward.protocol.duration import microseconds

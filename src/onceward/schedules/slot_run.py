@@ -28,11 +28,12 @@ from onceward.engine.refusal import refusal_error
 from onceward.engine.runner import begin, perform
 from onceward.errors import NotAcquired, StoreError
 from onceward.locks.flow import claim_lock
+from onceward.protocol.operation_names import SKIPPED
 from onceward.protocol.outcome import Failed, Outcome, Running, Stale
 from onceward.protocol.record import AfterCrash, RecordState
 from onceward.protocol.requests import Fail, Resolution, Resolve
 
-from .definition import SKIPPED, Schedule
+from .definition import Schedule
 
 WRONG_TIME_HINTS = {
     "too early": "by the store's clock, its slot is in the future; early= sets how far a clock may be ahead",

@@ -26,6 +26,8 @@ SCRIPT_FILES: Final[dict[str, tuple[str | tuple[str, ...], ...]]] = {
     "scan": ("record", "fields", "scan"),
     "purge": ("record", "fields", "audit", "purge"),
     "read_audit": ("record", "read_audit"),
+    "delete_free": ("record", "delete_free"),
+    "add_audit": ("record", "audit", "add_audit"),
     "trim_audit": ("record", "numbers", "trim_audit"),
 }
 """The Lua files of each script. The server runs all of them at every call, so a script has no more than it needs.

@@ -31,6 +31,7 @@ from . import maintenance, records, safety
 from .address import RedisAddress, from_client, parse
 from .calls import MAX_BATCH, encode_signature
 from .counters import RedisCounters
+from .erasure import RedisErasure
 from .latest_listing import RedisLatestListing
 from .transport import ClosedTransport, RedisTransport, Reply
 
@@ -46,7 +47,7 @@ MAX_IN_FLIGHT = 2
 OPEN_TIMEOUT = 5.0  # seconds; the same as that of most calls, which then use this connection with its own timeout
 
 
-class RedisStore(RedisLatestListing, RedisCounters, Capabilities):
+class RedisStore(RedisErasure, RedisCounters, Capabilities):
     """Stores records on one server: `where` is a URL, or your own `redis.Redis` or `redis.asyncio.Redis`.
 
     Opening the store raises if the server evicts keys or keeps nothing through a restart. `unsafe_eviction=True` and
