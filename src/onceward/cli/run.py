@@ -103,7 +103,9 @@ class CommandStopped(Exception):
 @setting_option(
     "--lease", metavar="DURATION", help="An owner that does not renew for this long counts as dead.  [default: 60s]"
 )
-@setting_option("--wait", metavar="DURATION", help="How long to wait for another owner. If it dies, take over.  [default: 24h]")
+@setting_option(
+    "--wait", metavar="DURATION", help="How long to wait for another owner. If it dies, take over.  [default: 24h]"
+)
 @click.option("--no-wait", is_flag=True, help="Do not wait: exit code 75 if another worker is processing the key.")
 @setting_option(
     "--after-crash", type=click.Choice(["rerun", "park"]), help="What to do after the owner crashed.  [default: rerun]"

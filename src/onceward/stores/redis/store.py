@@ -32,7 +32,6 @@ from .address import RedisAddress, from_client, parse
 from .calls import MAX_BATCH, encode_signature
 from .counters import RedisCounters
 from .erasure import RedisErasure
-from .latest_listing import RedisLatestListing
 from .transport import ClosedTransport, RedisTransport, Reply
 
 if TYPE_CHECKING:
