@@ -137,7 +137,8 @@ def start_heartbeat(attempt: Attempt, since: float) -> None:
     wants = engine.wants
     if wants("acquired"):
         record = attempt.record
-        engine.emit_wanted("acquired", attempt.key, record, reason="taken over" if record.attempt > 1 else "")
+        reason = "" if record.attempt == 1 else "retry" if record.error_type else "taken over"
+        engine.emit_wanted("acquired", attempt.key, record, reason=reason)
 
 
 async def refuse(attempt: Attempt, answer: Answer, *, waited: bool = False) -> Outcome[Any] | Exception:

@@ -79,6 +79,11 @@ class Operation:
         self._cipher, self._accept_plain = cipher, accept_plain
         self.fingerprint_key = fingerprint_key
 
+    @property
+    def has_tenants(self) -> bool:
+        """Whether each call may have its own tenant."""
+        return self._tenant is not None
+
     def drop_function(self) -> None:
         """Drop the reference to the function.
 
