@@ -25,6 +25,7 @@ DEFAULTS: dict[str, str] = {
     "window": "24h",
     "lease": "60s",
     "wait": "24h",
+    "settle_timeout": "10m",
     "after_crash": "rerun",
 }
 VARIABLES = {name: ENVIRONMENT if name == "store" else f"ONCEWARD_{name.upper()}" for name in DEFAULTS}
