@@ -50,6 +50,7 @@ class Harness:
         self.store = FaultyStore(self.memory, self.network)
         self.bus = logging_bus()
         self.events: list[Event] = []
+        self.owned: list[Lease] = []  # their owners are alive
         self.bus.subscribe(self.events.append)
         self.heartbeat = HandDriven(self.store, self.bus, monotonic=self.now)
 
@@ -66,6 +67,7 @@ class Harness:
 
     def hold(self, name: str = "work", lease: float = LEASE) -> Lease:
         hold = lease_of(self.record(name, lease), lease)
+        self.owned.append(hold)
         self.heartbeat.take(hold, self.now())
         return hold
 

@@ -154,15 +154,15 @@ def test_a_claim_made_by_a_signal_handler_while_its_thread_wakes_the_heartbeat_d
 ) -> None:
     with Once("memory://") as once:
         once.run("first", int)
-        ring = once.heartbeat._wakeup.notify
+        ring = once.heartbeat._wakeup.wake
         inner: list[int] = []
 
         def interrupted() -> None:
-            monkeypatch.setattr(once.heartbeat._wakeup, "notify", ring)
+            monkeypatch.setattr(once.heartbeat._wakeup, "wake", ring)
             inner.append(once.run("from the handler", int))
             ring()
 
-        monkeypatch.setattr(once.heartbeat._wakeup, "notify", interrupted)
+        monkeypatch.setattr(once.heartbeat._wakeup, "wake", interrupted)
         for turn in itertools.count():
             once.heartbeat._next_check = float("inf")  # its own thread may set it, too, and then nothing wakes it
             once.run(("outer", turn), int)
