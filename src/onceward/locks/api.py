@@ -129,7 +129,7 @@ class BaseLock(Generic[AnyHeldLock]):
         self._entered: list[AnyHeldLock] = []
 
     def _enter(self, lock: AnyHeldLock) -> None:
-        """Record the ownership. If an interrupt keeps the block from ending it, its lease expires with this object."""
+        """Record the ownership. If the block never ends, its lease expires with this object."""
         self._entered.append(lock)
         lock._watch = watch(self, lock._attempt.abandon)  # noqa: SLF001 (part of this module)
 
@@ -144,8 +144,7 @@ class BaseLock(Generic[AnyHeldLock]):
         return mine[-1]
 
     def _remove(self, lock: AnyHeldLock) -> None:
-        if lock in self._entered:
-            self._entered.remove(lock)
+        self._entered.remove(lock)
         if lock._watch is not None:  # noqa: SLF001 (part of this module)
             unwatch(lock._watch)  # noqa: SLF001 (part of this module)
 
@@ -158,35 +157,27 @@ class Lock(BaseLock[HeldLock]):
         return self._acquire()
 
     def _acquire(self, *, in_block: bool = False) -> HeldLock:
-        """Acquire the lock. It is recorded first, because a signal handler may raise at the start of any function."""
         job = self._job if isinstance(self._job, Job) else self._job()
         attempt = new_lock_attempt(self._engine, job)
-        lock = HeldLock(attempt)
         try:
-            if in_block:
-                self._enter(lock)
             run(acquire_lock(attempt))
-            return lock
         except BaseException as error:
-            self._remove(lock)
             run(recover_acquire(attempt, error))
             raise
+        lock = HeldLock(attempt)
+        if in_block:
+            self._enter(lock)
+        return lock
 
     def __enter__(self) -> HeldLock:
         return self._acquire(in_block=True)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        lock = None
+        lock = self._entered_here()
         try:
-            lock = self._entered_here()
             lock.__exit__(kind, error, trace)
-        except BaseException as interrupt:
-            lock = lock or self._entered_here()
-            run(leave_interrupted(lock._attempt, interrupt))  # noqa: SLF001 (part of this module)
-            raise
         finally:
-            if lock is not None:
-                self._remove(lock)
+            self._remove(lock)
 
 
 class AsyncLock(BaseLock[AsyncHeldLock]):
@@ -197,35 +188,27 @@ class AsyncLock(BaseLock[AsyncHeldLock]):
         return await self._acquire()
 
     async def _acquire(self, *, in_block: bool = False) -> AsyncHeldLock:
-        """Acquire the lock. It is recorded first, because a signal handler may raise at the start of any function."""
         job = self._job if isinstance(self._job, Job) else await self._engine.runtime.compute(self._job)
         attempt = new_lock_attempt(self._engine, job)
-        lock = AsyncHeldLock(attempt)
         try:
-            if in_block:
-                self._enter(lock)
             await acquire_lock(attempt)
-            return lock
         except BaseException as error:
-            self._remove(lock)
             await recover_acquire(attempt, error)
             raise
+        lock = AsyncHeldLock(attempt)
+        if in_block:
+            self._enter(lock)
+        return lock
 
     async def __aenter__(self) -> AsyncHeldLock:
         return await self._acquire(in_block=True)
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        lock = None
+        lock = self._entered_here()
         try:
-            lock = self._entered_here()
             await lock.__aexit__(kind, error, trace)
-        except BaseException as interrupt:
-            lock = lock or self._entered_here()
-            await leave_interrupted(lock._attempt, interrupt)  # noqa: SLF001 (part of this module)
-            raise
         finally:
-            if lock is not None:
-                self._remove(lock)
+            self._remove(lock)
 
 
 def try_acquire(lock: Lock) -> HeldLock | None:

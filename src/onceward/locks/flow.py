@@ -39,7 +39,7 @@ held_here = _held_here.get
 
 
 class LockedKey(Attempt):
-    """One ownership of a lock. It is never `begun`, so that an interrupted acquire only has to release the key."""
+    """One ownership of a lock. It is never `begun`: after an interrupt, the key is only released."""
 
     unanswered = False  # the store did not reply to a release, which may have been applied nevertheless
 
@@ -54,7 +54,7 @@ class LockedKey(Attempt):
 
 
 def new_lock_attempt(engine: Engine, job: Job) -> Attempt:
-    """Return the attempt before it is sent to the store, so that it can be released after any interruption."""
+    """Return the attempt before it is sent to the store."""
     return Unclaimed(engine, job) if switch.off else LockedKey(engine, job)
 
 

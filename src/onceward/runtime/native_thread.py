@@ -33,7 +33,7 @@ def is_patched() -> bool:
 
 
 class Wakeup:
-    """Wakes one native thread. A wake-up before the wait is not lost. Any thread, greenlet or signal handler may wake."""
+    """Wakes a native thread, from any thread, greenlet or signal handler. A wake-up before the wait is not lost."""
 
     def __init__(self) -> None:
         self._lock = original("allocate_lock")()

@@ -241,6 +241,6 @@ async def end(attempt: Attempt, run: SlotRun, error: BaseException | None) -> No
         await leave(attempt, error)
     except BaseException as interrupt:
         await leave_interrupted(attempt, error, interrupt)
-        await release_overlap_lock(run)
         raise
-    await release_overlap_lock(run)
+    finally:
+        await release_overlap_lock(run)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+import weakref
 from collections import deque
 from typing import Any, Final
 
@@ -35,9 +36,11 @@ class RedisConnection:
     def __init__(self, address: RedisAddress, timeout: float) -> None:
         self._name = address.name
         self._connection: Any = address.connection(redis.connection, connect_timeout=timeout, read_timeout=timeout)
-        self._connection.connect()
         self._timeout = timeout
         self._used = False
+
+    def connect(self) -> None:
+        self._connection.connect()
 
     def exchange(self, payload: bytes, timeout: float) -> Reply:
         """Send a command and wait for its reply."""
@@ -74,7 +77,8 @@ class ThreadTransport(RedisTransport):
 
     def _reset(self) -> None:
         self._idle: deque[RedisConnection] = deque()
-        self._room = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self._counted: weakref.WeakSet[RedisConnection] = weakref.WeakSet()  # not those that an interrupt dropped
+        self._lock = threading.RLock()  # reentrant: a signal handler may call while its thread connects
 
     async def _exchange(self, payload: bytes, timeout: float) -> Reply:
         try:
@@ -96,17 +100,18 @@ class ThreadTransport(RedisTransport):
 
     def _new_connection(self, timeout: float) -> RedisConnection:
         deadline = time.monotonic() + timeout
-        while not self._room.acquire(timeout=min(POLL_INTERVAL, timeout)):
+        while (connection := self._count_one(timeout)) is None:
             with contextlib.suppress(IndexError):
                 return self._idle.pop()
             if time.monotonic() > deadline:
                 raise StoreUnavailable(
                     f"{self._address.name}: {MAX_CONNECTIONS} connections were busy for {timeout:.3g} s"
                 )
+            time.sleep(min(POLL_INTERVAL, timeout))
         try:
-            connection = RedisConnection(self._address, timeout)
+            connection.connect()
         except BaseException as error:
-            self._room.release()
+            self._close(connection)
             if isinstance(error, redis.RedisError | OSError):
                 self._log.lost(error)
                 raise faults.connect_error(error, self._address.name, timeout) from error
@@ -114,10 +119,18 @@ class ThreadTransport(RedisTransport):
         self._log.restored()
         return connection
 
+    def _count_one(self, timeout: float) -> RedisConnection | None:
+        """Return a connection that is not yet connected, or None if there are enough."""
+        with self._lock:
+            if len(self._counted) >= MAX_CONNECTIONS:
+                return None
+            connection = RedisConnection(self._address, timeout)
+            self._counted.add(connection)
+            return connection
+
     def _close(self, connection: RedisConnection) -> None:
         connection.close()
-        with contextlib.suppress(ValueError):  # it was acquired before a fork
-            self._room.release()
+        self._counted.discard(connection)
 
     async def drop(self) -> None:
         while True:
