@@ -5,11 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import pytest
 
-from tests.servers.redis import shared
+from tests.integration.store_urls import url
+
+__all__ = ["url"]  # a fixture, listed here so that pytest finds it
 
 PATCHES = {
     "gevent": "from gevent import monkey; monkey.patch_all()",
@@ -62,20 +63,6 @@ MANY = """
     once.close()
     print(len(done), len(set(done)))
 """
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    match request.param:
-        case "memory":
-            return "memory://"
-        case "sqlite":
-            return f"sqlite:///{tmp_path}/once.db?synchronous=NORMAL"
-        case "postgres":
-            server, schema = request.getfixturevalue("postgres"), request.getfixturevalue("schema")
-            return f"{server.url}?schema={schema}&migrate=1"
-        case _:
-            return shared().url(f"&prefix={tmp_path.name}")
 
 
 def run_patched(patch: str, script: str, url: str) -> list[str]:

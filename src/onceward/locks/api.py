@@ -10,7 +10,6 @@ from onceward.engine.engine import Engine
 from onceward.engine.job import Job
 from onceward.engine.lock_record import LOCK_FINGERPRINT
 from onceward.errors import AlreadyRunning, ClaimError, ConfigurationError
-from onceward.operations.abandoned import DropWatcher, unwatch, watch
 from onceward.protocol.duration import Duration, microseconds
 from onceward.protocol.operation_names import LOCK
 from onceward.protocol.policy import OnLost
@@ -39,11 +38,10 @@ def lock_job(client: BaseClient, name: Any, lease: Duration | None, wait: Durati
 class BaseHeldLock:
     """What sync and async held locks share: everything that needs no store."""
 
-    __slots__ = ("_attempt", "_watch")
+    __slots__ = ("_attempt",)
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
-        self._watch: DropWatcher | None = None  # of the block that entered it
 
     @property
     def name(self) -> str:
@@ -128,11 +126,6 @@ class BaseLock(Generic[AnyHeldLock]):
         self._job = job
         self._entered: list[AnyHeldLock] = []
 
-    def _enter(self, lock: AnyHeldLock) -> None:
-        """Record the ownership. If the block never ends, its lease expires with this object."""
-        self._entered.append(lock)
-        lock._watch = watch(self, lock._attempt.abandon)  # noqa: SLF001 (part of this module)
-
     def _entered_here(self) -> AnyHeldLock:
         """Return the ownership that this `with` began: the innermost one of this thread or task."""
         held = held_here()
@@ -143,17 +136,15 @@ class BaseLock(Generic[AnyHeldLock]):
             )
         return mine[-1]
 
-    def _remove(self, lock: AnyHeldLock) -> None:
-        self._entered.remove(lock)
-        if lock._watch is not None:  # noqa: SLF001 (part of this module)
-            unwatch(lock._watch)  # noqa: SLF001 (part of this module)
-
 
 class Lock(BaseLock[HeldLock]):
     """`with once.lock("sync", lease="30s") as lock:` one owner at a time, across all processes."""
 
     def acquire(self) -> HeldLock:
-        """Acquire the lock, or raise AlreadyRunning (StillRunning after the wait). The caller must release it."""
+        """Acquire the lock, or raise AlreadyRunning (StillRunning after the wait). The caller must release it.
+
+        Keep the returned object: if it is dropped, the lock is no longer renewed.
+        """
         return self._acquire()
 
     def _acquire(self, *, in_block: bool = False) -> HeldLock:
@@ -166,7 +157,7 @@ class Lock(BaseLock[HeldLock]):
             raise
         lock = HeldLock(attempt)
         if in_block:
-            self._enter(lock)
+            self._entered.append(lock)
         return lock
 
     def __enter__(self) -> HeldLock:
@@ -177,14 +168,17 @@ class Lock(BaseLock[HeldLock]):
         try:
             lock.__exit__(kind, error, trace)
         finally:
-            self._remove(lock)
+            self._entered.remove(lock)
 
 
 class AsyncLock(BaseLock[AsyncHeldLock]):
     """`async with once.lock("sync", lease="30s") as lock:` one owner at a time, across all processes."""
 
     async def acquire(self) -> AsyncHeldLock:
-        """Acquire the lock, or raise AlreadyRunning (StillRunning after the wait). The caller must release it."""
+        """Acquire the lock, or raise AlreadyRunning (StillRunning after the wait). The caller must release it.
+
+        Keep the returned object: if it is dropped, the lock is no longer renewed.
+        """
         return await self._acquire()
 
     async def _acquire(self, *, in_block: bool = False) -> AsyncHeldLock:
@@ -197,7 +191,7 @@ class AsyncLock(BaseLock[AsyncHeldLock]):
             raise
         lock = AsyncHeldLock(attempt)
         if in_block:
-            self._enter(lock)
+            self._entered.append(lock)
         return lock
 
     async def __aenter__(self) -> AsyncHeldLock:
@@ -208,7 +202,7 @@ class AsyncLock(BaseLock[AsyncHeldLock]):
         try:
             await lock.__aexit__(kind, error, trace)
         finally:
-            self._remove(lock)
+            self._entered.remove(lock)
 
 
 def try_acquire(lock: Lock) -> HeldLock | None:

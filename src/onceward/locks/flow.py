@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import weakref
 from contextlib import suppress
 from contextvars import ContextVar
 
@@ -32,10 +33,13 @@ from onceward.protocol.policy import SECOND
 from onceward.protocol.record import RecordState
 from onceward.protocol.requests import Answer, AnySettlement, ExpectedRecord, Verdict
 
-_held_here: ContextVar[tuple[Attempt, ...]] = ContextVar("onceward_locks", default=())
+_held_here: ContextVar[tuple[weakref.ref[Attempt], ...]] = ContextVar("onceward_locks", default=())
+"""Weak references: a lock that no code can release any more is not renewed either."""
 
-held_here = _held_here.get
-"""The locks of this call chain. Separate from `current()`: work never completes or annotates a lock."""
+
+def held_here() -> tuple[Attempt, ...]:
+    """Return the locks of this call chain. Separate from `current()`: work never completes or annotates a lock."""
+    return tuple(lock for reference in _held_here.get() if (lock := reference()) is not None)
 
 
 class LockedKey(Attempt):
@@ -75,13 +79,13 @@ async def acquire_lock(lock: Attempt) -> None:
 
 async def recover_acquire(lock: Attempt, error: BaseException) -> None:
     """Clean up after `acquire_lock`, or what followed it, raised: the lock is released."""
-    _held_here.set(tuple(one for one in held_here() if one is not lock))
+    _held_here.set(tuple(weakref.ref(one) for one in held_here() if one is not lock))
     if isinstance(lock, LockedKey):
         await recover(lock.engine, [lock], error)
 
 
 def _hold(lock: Attempt) -> None:
-    _held_here.set((*(one for one in held_here() if not is_closed(one)), lock))
+    _held_here.set((*(weakref.ref(one) for one in held_here() if not is_closed(one)), weakref.ref(lock)))
 
 
 def is_closed(lock: Attempt) -> bool:
