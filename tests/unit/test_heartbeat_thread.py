@@ -6,7 +6,6 @@ import itertools
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from onceward.errors import ConfigurationError
 from onceward.observe import Event
 from onceward.protocol.requests import Answer, Renewal
 from onceward.runtime.bridge import run
+from onceward.runtime.native_thread import PlainThread
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores import MemoryStore
 from onceward.stores.sqlite import SQLiteStore
@@ -232,7 +232,7 @@ def test_a_listener_that_wants_to_exit_does_not_end_the_thread() -> None:
 @pytest.mark.mission("B3")
 def test_a_thread_that_died_all_the_same_is_replaced_with_the_next_hold() -> None:
     once = Once(MemoryStore(), lease="50ms")
-    dead = threading.Thread(target=int)
+    dead = PlainThread(target=int)
     dead.start()
     dead.join()
     once.heartbeat._thread = dead
