@@ -17,7 +17,7 @@ Returned = asyncio.Future[BaseException | None]
 
 
 class Alarm(BaseException):
-    """What a signal handler raises."""
+    """Raised by the handler of a signal."""
 
 
 def cancel_work(one: RequestRun) -> None:

@@ -114,7 +114,7 @@ def test_renewals_travel_in_batches_of_256(harness: Harness, leases: int, calls:
 def test_a_lease_being_settled_is_renewed_until_the_store_has_answered(harness: Harness) -> None:
     """A settlement may be repeated for a whole lease; meanwhile no other worker may take over."""
     hold = harness.hold()
-    hold.settling = True
+    hold.is_settling = True
     harness.after(120)
     assert harness.network.calls["renew"] == 1
     assert hold.ends == 120 + LEASE
@@ -124,7 +124,7 @@ def test_the_heartbeat_does_not_spin_on_a_lease_that_was_lost_while_it_is_being_
     hold = harness.hold()
     harness.clock.advance(LEASE)
     harness.taken_over(hold)
-    hold.settling = True
+    hold.is_settling = True
     harness.heartbeat.tick()
     harness.heartbeat.tick()
     assert harness.network.calls["renew"] == 1

@@ -10,10 +10,10 @@ from datetime import datetime
 from typing import Any, Literal, Self, Unpack, overload
 
 from onceward.engine import records
-from onceward.engine.bulk import execute_all
 from onceward.engine.engine import Engine
 from onceward.engine.entry import Entry
-from onceward.engine.execute import execute
+from onceward.engine.many import execute_all
+from onceward.engine.runner import execute
 from onceward.errors import ConfigurationError
 from onceward.keys.small import is_small
 from onceward.latest.api import AsyncLatestState

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from onceward.engine.execute import execute
 from onceward.engine.job import Job
+from onceward.engine.runner import execute
 from onceward.observe.rules import Broken, Thresholds
 from onceward.operations.operation import Operation
 from onceward.protocol.operation_names import ALERT

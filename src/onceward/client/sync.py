@@ -237,7 +237,7 @@ class Once(BaseClient):
 
         An item that fails does not stop the others.
         """
-        from onceward.engine.bulk import execute_all  # imported here: few programs need it, and imports take time
+        from onceward.engine.many import execute_all  # imported here: few programs need it, and imports take time
 
         _, make = self.job_maker(fn, key, name, settings)
         return run(execute_all(self.engine, [make((item,), {}) for item in items]))

@@ -73,7 +73,6 @@ class Engine:
         # Cached here for speed: every call uses them.
         self.wants: Callable[[str], bool] = bus.wants
         self.nonce: Callable[[], bytes] = runtime.nonce
-        self.shielded_type = None if store.inline else runtime.shielded_type
         self.shield: Finish = _finish_inline if store.inline else runtime.shield
         self.emit_wanted: Emit = self._emit_event
         self.count_by_scope()

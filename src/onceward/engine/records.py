@@ -16,9 +16,9 @@ from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Answer, ExpectedRecord, Resolution, Resolve, Verdict
 from onceward.results.codec import Codec
 
-from .acquire import lease_left
 from .engine import Engine
 from .entry import Entry
+from .refusal import lease_left
 
 TIMEOUT = 5.0
 SEARCH_TIMEOUT = 30.0  # seconds: it may scan all records

@@ -15,11 +15,14 @@ from typing import Any, Unpack
 
 from onceward.client.aio import AsyncOnce
 from onceward.client.sync import Once
+from onceward.engine.abandon import abandon
 from onceward.engine.attempt import Attempt
-from onceward.engine.detached import claim_detached
+from onceward.engine.conclude import verify_first
 from onceward.engine.job import Job
+from onceward.engine.lookup import lookup_outcome
+from onceward.engine.runner import begin
 from onceward.errors import ClaimError, ConfigurationError, InvalidKey, NotAcquired, ResultError, StoreError
-from onceward.protocol.outcome import Executed, Failed, Parked
+from onceward.protocol.outcome import Executed, Failed, Outcome, Parked
 from onceward.protocol.runtime import Runtime
 
 from .body import MAX_INLINE_HASH, MAX_LENGTH_DIGITS, Body, BodyTooLarge
@@ -94,30 +97,23 @@ class IdempotencyMiddleware:
         scope["onceward.key"] = key
         _hide_bypass_extensions(scope)
         request_run = RequestRun(self.app, scope, send, config, body)
-        request_run.job = job = config.job(key, request, digest, request_run)
-        return request_run, job
+        return request_run, config.job(key, request, digest)
 
     async def _run_once(self, request_run: RequestRun, job: Job) -> None:
         """Run the application once, or send the response that explains why it was not run."""
         config = self.config
-        found = None
+        attempt = Attempt(config.engine, job)
         try:
-            found = await claim_detached(config.engine, job, request_run)
-            outcome = (
-                await request_run.finish_app(found, await request_run.start_app(found))
-                if isinstance(found, Attempt)
-                else found
-            )
+            outcome = await _claim(attempt)
+            if outcome is None:
+                outcome = await request_run.finish_app(attempt, await request_run.start_app(attempt))
         except (NotAcquired, ClaimError, ResultError, StoreError) as error:
             if request_run.response_started:
                 raise
             await request_run.send_refusal(config.error_response(error))
             return
         except BaseException as error:
-            if isinstance(found, Attempt) and not (found.begun or found.closed):
-                await request_run.release(found, error)
-            else:
-                request_run.abandon()
+            await request_run.abandon(attempt, error)
             raise
         if isinstance(outcome, Failed | Parked) and outcome.exception is not None:
             if not isinstance(outcome.exception, SettlementFailed) or request_run.truncated:
@@ -128,6 +124,21 @@ class IdempotencyMiddleware:
             await request_run.send_refusal(config.outcome_response(outcome))
         if request_run.send_error is not None and not isinstance(request_run.send_error, OSError):
             raise request_run.send_error
+
+
+async def _claim(attempt: Attempt) -> Outcome[Any] | None:
+    """Claim the key of a request. Return the outcome if the application must not run. None: it may."""
+    replayed = lookup_outcome(attempt.engine, attempt.job)
+    if replayed is not None:
+        return replayed
+    try:
+        refused = await begin(attempt)
+        if refused is None and attempt.record.ask_first:
+            return await verify_first(attempt)
+    except BaseException as error:
+        await abandon([attempt], error)
+        raise
+    return refused
 
 
 async def read_body(

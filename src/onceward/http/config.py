@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Final, Literal, TypedDict
 
@@ -177,15 +177,12 @@ class IdempotencyConfig:
             )
         return principal
 
-    def job(
-        self, key: str, request: IdempotentRequest, digest: bytes, call: Callable[[], Awaitable[None]] | None = None
-    ) -> Job:
-        """Return the job of a request. Without `call`, the job is for a `with` block."""
+    def job(self, key: str, request: IdempotentRequest, digest: bytes) -> Job:
+        """Return the job of a request. The middleware itself calls the application."""
         own = make_key(self._scope_for(request.principal), key)
         fingerprint, parts = fingerprint_request(request, digest, own.id)
-        if call is None:
-            return Job(own, self.policy, self._codec, fingerprint, parts)
-        return Job(own, self.policy, self._codec, fingerprint, parts, call, is_async=True)
+        is_async = self.engine.runtime.supports_cancellation
+        return Job(own, self.policy, self._codec, fingerprint, parts, is_async=is_async)
 
     def _scope_for(self, principal: str) -> Scope:
         scope = self._scopes.get(principal)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from onceward.client.base import BaseClient
+from onceward.engine.conclude import SettledNothing
 from onceward.engine.engine import Engine
 from onceward.engine.job import Job
-from onceward.engine.settle_outcome import SettledNothing
 from onceward.errors import ConfigurationError, InvalidKey
 from onceward.keys.fingerprint import fingerprint, hash_arguments
 from onceward.keys.key import Key

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable
 from typing import Any
 
-from onceward.engine.attempt import Attempt
-from onceward.engine.settle_outcome import settle_raised, settle_returned
-from onceward.engine.unclaimed import Unclaimed
+from onceward.engine.attempt import SETTLED, UNPROTECTED, Attempt
+from onceward.engine.conclude import settle_raised, settle_returned
+from onceward.engine.settle import release
 from onceward.errors import StoreError
 from onceward.protocol.outcome import Outcome
 
@@ -53,7 +53,7 @@ def record_response(
     attempt: Attempt, status: int, headers: Iterable[Iterable[bytes]], parts: list[bytes] | None
 ) -> Awaitable[Outcome[Any] | None]:
     """Return the awaitable that settles the claim. Pass its result to `outcome_if_unsettled`."""
-    if isinstance(attempt, Unclaimed):  # Onceward is switched off for tests: there is no claim
+    if attempt.state is UNPROTECTED:
         return _settle_nothing()
     if is_redirect(status):
         return _release(attempt)
@@ -65,10 +65,7 @@ def record_response(
 
 def outcome_if_unsettled(attempt: Attempt, outcome: Outcome[Any] | None) -> Outcome[Any] | None:
     """Return the outcome if the claim could not be settled: then the response must not be sent."""
-    if attempt.settled is not None or isinstance(attempt, Unclaimed):
-        return None
-    attempt.unconfirmed = True  # the lease has to expire
-    return outcome
+    return None if attempt.state is SETTLED or attempt.state is UNPROTECTED else outcome
 
 
 async def _settle_nothing() -> None:
@@ -84,9 +81,8 @@ async def _release(attempt: Attempt) -> None:
     """Release the key, so that the client can use it with the new path. No work was started."""
     attempt.end(None)
     try:
-        await attempt.release()
+        await release(attempt)
     except StoreError as error:
-        attempt.abandon()
         attempt.engine.emit("unknown", attempt.key, attempt.record, reason="not given back", error=repr(error))
 
 

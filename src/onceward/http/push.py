@@ -23,8 +23,8 @@ import msgspec
 
 from onceward.client.base import BaseClient
 from onceward.engine.error_text import message_of
-from onceward.engine.execute import execute
 from onceward.engine.job import Job
+from onceward.engine.runner import execute
 from onceward.errors import ConfigurationError, OncewardError
 from onceward.keys.fingerprint import fingerprint
 from onceward.keys.small import SMALL_BYTES

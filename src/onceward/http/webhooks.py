@@ -16,8 +16,8 @@ from typing import Any, Unpack
 import msgspec
 
 from onceward.client.base import BaseClient
-from onceward.engine.execute import execute
 from onceward.engine.job import Job
+from onceward.engine.runner import execute
 from onceward.errors import ConfigurationError, InvalidKey
 from onceward.keys.small import SMALL_BYTES
 from onceward.protocol.duration import format_duration

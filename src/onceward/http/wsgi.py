@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, Unpack
 
 from onceward.client.sync import Once
-from onceward.engine.execute import lookup_outcome
 from onceward.engine.job import Job
+from onceward.engine.lookup import lookup_outcome
 from onceward.errors import (
-    NOT_DOWN,
     AlreadyDone,
     ClaimError,
     ConfigurationError,
@@ -87,8 +86,6 @@ class IdempotencyMiddleware:
 
     def _run_once(self, job: Job, environ: Environ, start_response: StartResponse, body: Body) -> Iterable[bytes]:
         found = self._claim(job)
-        if found is None:
-            return self.app(environ, start_response)
         if isinstance(found, RawResponse):
             body.close()
             return send_response(start_response, found)
@@ -96,8 +93,8 @@ class IdempotencyMiddleware:
         response.begin(self.app, environ)
         return response
 
-    def _claim(self, job: Job) -> ClaimBlock | RawResponse | None:
-        """Return the entered block if we own the key, else the response to send. None: run unprotected."""
+    def _claim(self, job: Job) -> ClaimBlock | RawResponse:
+        """Return the entered block if the application may run, else the response to send."""
         config = self.config
         try:
             done = lookup_outcome(config.engine, job)
@@ -108,11 +105,7 @@ class IdempotencyMiddleware:
         except AlreadyDone as error:
             return config.replay_response(error.value)
         except (NotAcquired, ClaimError, ResultError, StoreError) as error:
-            down = isinstance(error, StoreError) and not isinstance(error, NOT_DOWN)
-            if config.policy.on_store_down != "run" or not down:
-                return config.error_response(error)
-            config.engine.emit("unprotected", job.key, reason=f"store down: {error}")
-            return None
+            return config.error_response(error)
         return block
 
 

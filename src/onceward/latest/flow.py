@@ -12,11 +12,11 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from onceward.engine.acquire import emit_no_answer
 from onceward.engine.engine import YIELD_EVERY, Engine
 from onceward.engine.entry import time_of
 from onceward.engine.error_text import message_of
 from onceward.engine.events import Event
-from onceward.engine.interrupted import emit_no_answer
 from onceward.engine.within import finish_transaction, join
 from onceward.errors import ConfigurationError, MissingKey, OutcomeParked, ResultError, StoreError, VersionSkew
 from onceward.keys.canonical import ENCODER_VERSION, canonical, canonical_all

@@ -16,7 +16,7 @@ from onceward.protocol.policy import OnLost
 from onceward.results.codec import PLAIN
 from onceward.runtime.bridge import run
 
-from .flow import acquire_lock, held_here, is_closed, leave, leave_interrupted, new_lock_attempt, recover_acquire
+from .flow import acquire_lock, held_here, is_closed, leave
 
 if TYPE_CHECKING:
     from onceward.client.base import BaseClient
@@ -26,7 +26,13 @@ AnyHeldLock = TypeVar("AnyHeldLock", bound="BaseHeldLock")
 
 def lock_job(client: BaseClient, name: Any, lease: Duration | None, wait: Duration | None, on_lost: OnLost) -> Job:
     """Return the job that claims a lock. An expired lock is always taken over: a block has no effect to verify."""
-    settings: dict[str, Any] = {"after_crash": "rerun", "max_attempts": None, "retry_span": None, "on_lost": on_lost}
+    settings: dict[str, Any] = {
+        "after_crash": "rerun",
+        "max_attempts": None,
+        "retry_span": None,
+        "on_lost": on_lost,
+        "on_store_down": "raise",  # without a store, there is no lock
+    }
     if lease is not None:
         settings["lease"] = lease
     if wait is not None:
@@ -91,11 +97,7 @@ class HeldLock(BaseHeldLock):
         return self._raise_if_not_held()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        try:
-            run(leave(self._attempt, error))
-        except BaseException as interrupt:
-            run(leave_interrupted(self._attempt, interrupt))
-            raise
+        run(leave(self._attempt, error))
 
 
 class AsyncHeldLock(BaseHeldLock):
@@ -111,11 +113,7 @@ class AsyncHeldLock(BaseHeldLock):
         return self._raise_if_not_held()
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        try:
-            await leave(self._attempt, error)
-        except BaseException as interrupt:
-            await leave_interrupted(self._attempt, interrupt)
-            raise
+        await leave(self._attempt, error)
 
 
 class BaseLock(Generic[AnyHeldLock]):
@@ -145,30 +143,18 @@ class Lock(BaseLock[HeldLock]):
 
         Keep the returned object: if it is dropped, the lock is no longer renewed.
         """
-        return self._acquire()
-
-    def _acquire(self, *, in_block: bool = False) -> HeldLock:
         job = self._job if isinstance(self._job, Job) else self._job()
-        attempt = new_lock_attempt(self._engine, job)
-        try:
-            run(acquire_lock(attempt))
-        except BaseException as error:
-            run(recover_acquire(attempt, error))
-            raise
-        lock = HeldLock(attempt)
-        if in_block:
-            self._entered.append(lock)
-        return lock
+        return HeldLock(run(acquire_lock(self._engine, job)))
 
     def __enter__(self) -> HeldLock:
-        return self._acquire(in_block=True)
+        lock = self.acquire()
+        self._entered.append(lock)
+        return lock
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         lock = self._entered_here()
-        try:
-            lock.__exit__(kind, error, trace)
-        finally:
-            self._entered.remove(lock)
+        self._entered.remove(lock)
+        lock.__exit__(kind, error, trace)
 
 
 class AsyncLock(BaseLock[AsyncHeldLock]):
@@ -179,30 +165,18 @@ class AsyncLock(BaseLock[AsyncHeldLock]):
 
         Keep the returned object: if it is dropped, the lock is no longer renewed.
         """
-        return await self._acquire()
-
-    async def _acquire(self, *, in_block: bool = False) -> AsyncHeldLock:
         job = self._job if isinstance(self._job, Job) else await self._engine.runtime.compute(self._job)
-        attempt = new_lock_attempt(self._engine, job)
-        try:
-            await acquire_lock(attempt)
-        except BaseException as error:
-            await recover_acquire(attempt, error)
-            raise
-        lock = AsyncHeldLock(attempt)
-        if in_block:
-            self._entered.append(lock)
-        return lock
+        return AsyncHeldLock(await acquire_lock(self._engine, job))
 
     async def __aenter__(self) -> AsyncHeldLock:
-        return await self._acquire(in_block=True)
+        lock = await self.acquire()
+        self._entered.append(lock)
+        return lock
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         lock = self._entered_here()
-        try:
-            await lock.__aexit__(kind, error, trace)
-        finally:
-            self._entered.remove(lock)
+        self._entered.remove(lock)
+        await lock.__aexit__(kind, error, trace)
 
 
 def try_acquire(lock: Lock) -> HeldLock | None:

@@ -10,17 +10,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from onceward.engine import switch
 from onceward.engine.attempt import Attempt
-from onceward.engine.deliver import (
-    ClaimResult,
-    can_batch_result,
-    claim_together,
-    needs_no_claim,
-    park_message,
-    run_delivery,
-)
-from onceward.engine.job import Job
-from onceward.errors import ConfigurationError, MissingKey, StoreError
+from onceward.engine.job import NO_KEY, Job
+from onceward.engine.runner import execute
+from onceward.errors import ConfigurationError, MissingKey
 from onceward.keys.fingerprint import fingerprint, hash_arguments
 from onceward.keys.key import make_key
 from onceward.keys.sources import Payload
@@ -28,6 +22,7 @@ from onceward.operations.decorator import BaseFunction
 from onceward.protocol.outcome import Outcome
 
 from .checked_queue import is_cancelled
+from .claims import ClaimResult, can_batch_result, claim_deliveries, park_message, run_delivery
 from .dead_letter import parked_job, source_note
 from .flow_runner import FlowRunner
 from .in_flight import InFlight
@@ -92,7 +87,7 @@ class FunctionWork:
             job = self.job(delivery.message)
             if isinstance(job, Unreadable):
                 group.create_task(settle(delivery, job))
-            elif needs_no_claim(job):
+            elif switch.off or job.key is NO_KEY:  # each runs without a claim
                 group.create_task(self._process(delivery, job, None, settle))
             else:
                 chains.setdefault(job.key.id, []).append((delivery, job))
@@ -116,7 +111,7 @@ class FunctionWork:
         if not jobs:
             return ()
         try:
-            found = await self._run_flow(claim_together(self.engine, [job for _, job in jobs]))
+            found = await self._run_flow(claim_deliveries(self.engine, [job for _, job in jobs]))
         except Exception as error:  # noqa: BLE001 (nothing was started: all of it can be redelivered)
             return [error for _ in jobs]
         for (delivery, _), one in zip(jobs, found, strict=True):
@@ -136,9 +131,10 @@ class FunctionWork:
 
     async def _process(self, delivery: Delivery, job: Job, found: ClaimResult | None, settle: Settle) -> None:
         outcome: Outcome[Any] | Exception
-        if found is None or isinstance(found, Attempt | StoreError):
+        if found is None or isinstance(found, Attempt):
             try:
-                outcome = await self._run_flow(run_delivery(self.engine, job, found))
+                flow = execute(self.engine, job) if found is None else run_delivery(found)
+                outcome = await self._run_flow(flow)
             except Exception as error:  # noqa: BLE001 (of the store or of this process; what the handler raises is an outcome)
                 outcome = error
             except asyncio.CancelledError:

@@ -288,7 +288,7 @@ class Heartbeat:
 
     def _lost(self, hold: Lease) -> None:
         """Mark the lease as lost, unless its owner is just settling it: then the settlement's answer decides."""
-        if hold.settling:
+        if hold.is_settling:
             hold.renew_at = self._monotonic() + interval(hold)
             return
         if self._holds.pop(hold.nonce, None) is None:
@@ -331,7 +331,6 @@ class Heartbeat:
         """Reset in a forked child: it owns no lease, thread or connection of its parent."""
         for hold in self._held():
             hold.inherited = hold.lost = True
-            hold.is_simple = False
         _inherited.append(self._own_store)
         self._reset()
 
