@@ -410,7 +410,9 @@ class AsyncOnce(BaseClient):
     async def close(self, timeout: float = 10.0) -> None:
         """Stop claiming, let running work finish (up to `timeout` seconds), stop the heartbeat, close the store."""
         self.stop()
-        await asyncio.to_thread(self.heartbeat.drain, timeout)
+        await asyncio.to_thread(
+            self.heartbeat.drain, timeout, has_claims_in_flight=lambda: bool(self.engine.claims_in_flight)
+        )
         self.engine.closed = True
         await asyncio.to_thread(self.heartbeat.close)
         if self.counters is not None:

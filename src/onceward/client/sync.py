@@ -459,8 +459,11 @@ class Once(BaseClient):
         from onceward.locks.flow import held_here  # imported here, as in `map`
 
         self.stop()
-        self.heartbeat.drain(timeout, own=held_here())
-        for engine in (self.engine, *self._async_engines):
+        engines = (self.engine, *self._async_engines)
+        self.heartbeat.drain(
+            timeout, own=held_here(), has_claims_in_flight=lambda: any(engine.claims_in_flight for engine in engines)
+        )
+        for engine in engines:
             engine.closed = True
         self.heartbeat.close()
         if self.counters is not None:

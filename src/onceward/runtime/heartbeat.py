@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 
 from onceward.engine.events import Bus, Event
 from onceward.engine.lease import Lease
-from onceward.errors import ConfigurationError
+from onceward.errors import Stopping
 from onceward.protocol.fork import call_in_forked_child
 from onceward.protocol.policy import RENEWALS_PER_LEASE, SECOND
 from onceward.protocol.ports import Store
@@ -118,19 +118,21 @@ class Heartbeat:
     def reconcile(self, hold: HasNonce, id: bytes, lease: int) -> None:
         """Release this claim if it was granted: its answer never came, and its caller has gone."""
         self._reconciler.add(id, hold.nonce, lease * A_MICROSECOND)
-        with suppress(RuntimeError, ConfigurationError):  # no thread, or closed: then its lease expires
+        with suppress(RuntimeError, Stopping):  # no thread, or closed: then its lease expires
             if not self._running:
                 self._start()
         self._wakeup.wake()
 
-    def drain(self, timeout: float, *, own: Collection[Lease] = ()) -> None:
-        """Wait until no lease is held, then report those that still are: they expire by themselves.
+    def drain(
+        self, timeout: float, *, own: Collection[Lease] = (), has_claims_in_flight: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Wait until no claim is in flight and no lease is held. Then report leases that still are: they expire.
 
         `own` are leases of the caller, which it cannot release while it waits here.
         """
         began = time.monotonic()
         reported = timeout <= QUIET_WAIT
-        while self._delayed or any(hold not in own for hold in self._held()):
+        while has_claims_in_flight() or self._delayed or any(hold not in own for hold in self._held()):
             waited = time.monotonic() - began
             if waited >= timeout:
                 break
@@ -172,7 +174,7 @@ class Heartbeat:
             if self._running:
                 return
             if self._closing:
-                raise ConfigurationError("this client is closed", hint="create a new one")
+                raise Stopping("this client was closed", hint="create a new one")
             thread = native_thread(self._run, "onceward-heartbeat")
             self._running = True
             try:
