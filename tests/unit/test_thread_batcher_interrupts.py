@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from onceward.protocol.requests import Answer, AnyRequest
+from onceward.runtime import thread_batcher
 from onceward.runtime.thread_batcher import Follower, ThreadBatcher
 from tests.moved_time import TOO_LONG, in_thread
-from tests.unit.batcher_calls import ThreadSend, answer_to, request, until
+from tests.unit.batcher_calls import ThreadSend, answer_to, request
 from tests.unit.thread_batcher_calls import ask, once_queued, queued, start, under_way
 
 
@@ -187,15 +188,15 @@ def test_signals_at_random_moments_leave_no_thread_waiting_and_no_answer_to_anot
     assert queued(batcher) == 0
 
 
-def test_a_follower_that_leaves_wakes_the_next() -> None:
-    """The leader woke it, so nobody else would lead."""
+def test_the_leader_wakes_the_first_follower_that_still_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thread_batcher, "CHECK_INTERVAL", 10 * TOO_LONG)  # nobody wakes by itself
     with under_way() as (batcher, send):
-        gone = Follower(request("gone"), 0.0)
+        gone = Follower(request("gone"), float("inf"))
         batcher._waiting.append(gone)
+        gone.leave()
         others = start(batcher, request("a"), request("b"))
         send.go()
         assert [one.result(TOO_LONG) for one in others] == [answer_to(request(word)) for word in "ab"]
-        until(lambda: not batcher._leader)
     assert send.calls == [["first"], ["a", "b"]]
 
 

@@ -27,6 +27,7 @@ class Waiting(Protocol):
 
     def is_done(self) -> bool:
         """Return whether it has an answer, or its caller has gone."""
+        ...
 
     def leave(self) -> None:
         """Its deadline has passed, and it was not sent."""
