@@ -101,9 +101,11 @@ class CommandStopped(Exception):
 @click.option("--name", default=OPERATION, show_default=True, help="Operation of the key.")
 @setting_option("--window", metavar="DURATION", help="How long the output is replayed, or: forever.  [default: 24h]")
 @setting_option(
-    "--lease", metavar="DURATION", help="An owner that does not renew for this long counts as dead.  [default: 10m]"
+    "--lease", metavar="DURATION", help="An owner that does not renew for this long counts as dead.  [default: 60s]"
 )
-@setting_option("--wait", metavar="DURATION", help="How long to wait for another owner.  [default: 30s]")
+@setting_option(
+    "--wait", metavar="DURATION", help="How long to wait for another owner. If it dies, take over.  [default: 24h]"
+)
 @click.option("--no-wait", is_flag=True, help="Do not wait: exit code 75 if another worker is processing the key.")
 @setting_option(
     "--after-crash", type=click.Choice(["rerun", "park"]), help="What to do after the owner crashed.  [default: rerun]"

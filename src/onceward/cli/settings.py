@@ -23,8 +23,8 @@ DEFAULTS: dict[str, str] = {
     "scope": "",
     "output": "auto",
     "window": "24h",
-    "lease": "10m",
-    "wait": "30s",
+    "lease": "60s",
+    "wait": "24h",
     "after_crash": "rerun",
 }
 VARIABLES = {name: ENVIRONMENT if name == "store" else f"ONCEWARD_{name.upper()}" for name in DEFAULTS}

@@ -22,7 +22,7 @@ local PREFIX_SIZE = 4096  -- bytes: enough for nearly every record without its r
 -- Returns where the result of a record begins, or nil if the string is not a record.
 local function result_position(s)
   if #s < HEAD_SIZE then return nil end
-  local _, _, nonce_size, fingerprint_size, digest_size, fields_size = unpack_(HEAD, s)
+  local _, _, _, nonce_size, fingerprint_size, digest_size, fields_size = unpack_(HEAD, s)
   return HEAD_SIZE + nonce_size + fingerprint_size + digest_size + fields_size
 end
 
