@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from onceward.engine.lease import Lease
@@ -11,6 +13,18 @@ from onceward.protocol.requests import Fail
 from tests.unit.heartbeat_harness import LEASE, Harness, harness, lease_of
 
 __all__ = ["harness"]  # fixtures, imported here so that pytest finds them
+
+
+@pytest.mark.fault("F27")
+def test_a_lease_that_no_object_refers_to_is_no_longer_renewed(harness: Harness) -> None:
+    """Nothing can settle it any more. Otherwise its key would stay locked for as long as the process lives."""
+    harness.hold("kept")
+    harness.hold("dropped")
+    harness.owned.pop()
+    gc.collect()
+    harness.after(LEASE / 2)
+    assert [event.key for event in harness.reported("renewed")] == ["kept"]
+    assert len(harness.heartbeat._holds) == 1
 
 
 # ── what could not be settled immediately ──

@@ -45,24 +45,25 @@ async def settle(attempt: Attempt, settlement: AnySettlement, state: RecordState
         attempt.refuse_inherited()
     if attempt.state in (LOST, ABANDONED):
         raise LeaseLost("this claim is no longer ours; nothing was changed", key=attempt.key.text)
-    attempt.move(SETTLING)
     engine, timeout = attempt.engine, attempt.job.policy.call_timeout
     store, since = engine.store, engine.runtime.monotonic()
     cancelled: BaseException | None
     try:
+        attempt.move(SETTLING)
         try:
             answers, cancelled = await engine.shield(store.settle([settlement], timeout=timeout), attempt.hurry)
         except BaseException as error:  # noqa: BLE001 (raised again, unless the store answers)
             answers, cancelled = await ask_again(
                 lambda: store.settle([settlement], timeout=timeout), error, SettleLimit(attempt, since)
             )
+        on_answer(attempt, answers[0], state)
     except BaseException as error:
-        attempt.move(UNKNOWN)
+        if attempt.state is SETTLING:
+            attempt.move(UNKNOWN)
         if isinstance(error.__cause__, StoreError) and not isinstance(error, StoreError):  # the caller was cancelled
             engine.emit("unknown", attempt.key, attempt.record, error=repr(error.__cause__))
         engine.heartbeat.drop(attempt)
         raise
-    on_answer(attempt, answers[0], state)
     if cancelled is not None:
         raise cancelled
     return answers[0]

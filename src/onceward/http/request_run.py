@@ -54,15 +54,13 @@ class RequestRun(ResponseBuffer):
         return app_done
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
-        """Handle a task that could not resolve `_app_done`: cancelled at its first step, or interrupted at its last."""
+        """Handle a task that could not resolve `_app_done`: it was cancelled at its first step."""
         _running_tasks.discard(task)
         self._task = None
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
-        attempt, app_done = self._attempt, self._app_done
+        app_done = self._app_done
         if app_done is not None and not app_done.done():
             app_done.set_result(error)
-        elif attempt is not None and not attempt.is_ended:
-            task.get_loop().create_task(_run_detached(self.finish_app(attempt, error)))
 
     async def _run(self, attempt: Attempt, app_done: asyncio.Future[BaseException | None]) -> None:
         """Run the application. If the server has stopped waiting, also settle the claim."""

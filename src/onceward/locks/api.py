@@ -139,7 +139,10 @@ class Lock(BaseLock[HeldLock]):
     """`with once.lock("sync", lease="30s") as lock:` one owner at a time, across all processes."""
 
     def acquire(self) -> HeldLock:
-        """Acquire the lock, or raise AlreadyRunning (StillRunning after the wait). The caller must release it."""
+        """Acquire the lock, or raise AlreadyRunning (StillRunning after the wait). The caller must release it.
+
+        Keep the returned object: if it is dropped, the lock is no longer renewed.
+        """
         job = self._job if isinstance(self._job, Job) else self._job()
         return HeldLock(run(acquire_lock(self._engine, job)))
 
@@ -158,7 +161,10 @@ class AsyncLock(BaseLock[AsyncHeldLock]):
     """`async with once.lock("sync", lease="30s") as lock:` one owner at a time, across all processes."""
 
     async def acquire(self) -> AsyncHeldLock:
-        """Acquire the lock, or raise AlreadyRunning (StillRunning after the wait). The caller must release it."""
+        """Acquire the lock, or raise AlreadyRunning (StillRunning after the wait). The caller must release it.
+
+        Keep the returned object: if it is dropped, the lock is no longer renewed.
+        """
         job = self._job if isinstance(self._job, Job) else await self._engine.runtime.compute(self._job)
         return AsyncHeldLock(await acquire_lock(self._engine, job))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+import weakref
 from collections import deque
 from typing import Any, Final
 
@@ -37,14 +38,14 @@ class RedisConnection:
     def __init__(self, address: RedisAddress, timeout: float) -> None:
         self._name = address.name
         self._connection: Any = address.connection(redis.connection, connect_timeout=timeout, read_timeout=timeout)
-        self._connect(timeout)
         self._timeout = timeout
         self._tolerance = timeout * TOLERANCE
         self._used = False
 
-    def _connect(self, timeout: float) -> None:
+    def connect(self) -> None:
         """Connect within the timeout. redis-py would wait that long for each reply to AUTH, SELECT and so on."""
-        connection, deadline = self._connection, time.monotonic() + timeout
+        connection, timeout = self._connection, self._timeout
+        deadline = time.monotonic() + timeout
         read_response = connection.read_response
 
         def read_in_time(**options: Any) -> Any:
@@ -92,7 +93,8 @@ class ThreadTransport(RedisTransport):
 
     def _reset(self) -> None:
         self._idle: deque[RedisConnection] = deque()
-        self._room = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self._counted: weakref.WeakSet[RedisConnection] = weakref.WeakSet()  # not those that an interrupt dropped
+        self._lock = threading.RLock()  # reentrant: a signal handler may call while its thread connects
 
     async def _exchange(self, payload: bytes, timeout: float) -> Reply:
         try:
@@ -114,17 +116,18 @@ class ThreadTransport(RedisTransport):
 
     def _new_connection(self, timeout: float) -> RedisConnection:
         deadline = time.monotonic() + timeout
-        while not self._room.acquire(timeout=min(POLL_INTERVAL, timeout)):
+        while (connection := self._count_one(timeout)) is None:
             with contextlib.suppress(IndexError):
                 return self._idle.pop()
             if time.monotonic() > deadline:
                 raise StoreUnavailable(
                     f"{self._address.name}: {MAX_CONNECTIONS} connections were busy for {timeout:.3g} s"
                 )
+            time.sleep(min(POLL_INTERVAL, timeout))
         try:
-            connection = RedisConnection(self._address, timeout)
+            connection.connect()
         except BaseException as error:
-            self._room.release()
+            self._close(connection)
             if isinstance(error, redis.RedisError | OSError):
                 self._log.lost(error)
                 raise faults.connect_error(error, self._address.name, timeout) from error
@@ -132,10 +135,18 @@ class ThreadTransport(RedisTransport):
         self._log.restored()
         return connection
 
+    def _count_one(self, timeout: float) -> RedisConnection | None:
+        """Return a connection that is not yet connected, or None if there are enough."""
+        with self._lock:
+            if len(self._counted) >= MAX_CONNECTIONS:
+                return None
+            connection = RedisConnection(self._address, timeout)
+            self._counted.add(connection)
+            return connection
+
     def _close(self, connection: RedisConnection) -> None:
         connection.close()
-        with contextlib.suppress(ValueError):  # it was acquired before a fork
-            self._room.release()
+        self._counted.discard(connection)
 
     async def drop(self) -> None:
         while True:

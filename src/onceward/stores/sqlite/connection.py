@@ -165,7 +165,7 @@ class SQLiteConnection:
     def run(self, time_limit: TimeLimit, work: Work[T], *arguments: Any) -> T:
         """Run `work(cursor, *arguments)` with exclusive use of the connection. SQLite's errors become StoreErrors.
 
-        A signal handler may raise after any call, so only a `with` block can release the lock reliably.
+        A signal handler may raise after any call: only a `with` block makes sure that no lock stays held.
         """
         lock, is_owned = self._lock, self._is_owned
         if is_owned():
