@@ -13,13 +13,14 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
 import onceward
 from onceward import AsyncOnce, Once
 
-PACKAGE = os.path.dirname(onceward.__file__) + os.sep
+PACKAGE = str(Path(onceward.__file__).parent) + os.sep
 
 
 class Walk(NamedTuple):

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from onceward import LeaseLost, Once
-from onceward.errors import ConfigurationError
+from onceward.errors import Stopping
 from onceward.observe import Event
 from onceward.protocol.requests import Answer, Renewal
 from onceward.runtime.bridge import run
@@ -55,7 +55,7 @@ def test_a_closed_heartbeat_takes_no_lease_and_the_key_is_released() -> None:
     store = MemoryStore()
     once = Once(store)
     once.heartbeat.close()
-    with pytest.raises(ConfigurationError, match="closed"):
+    with pytest.raises(Stopping, match="closed"):
         once.run("work", int)
     assert Once(store).outcome("work", int).executed
 

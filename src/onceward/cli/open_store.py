@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from onceward.errors import ConfigurationError, StoreBroken
+from onceward.protocol.hints import migrate_hint
 from onceward.protocol.ports import Store
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
@@ -49,7 +50,7 @@ def existing_store(url: str) -> Store:
     version = file_facts(path).get("schema_version", 0)
     if isinstance(version, int) and version < LATEST:
         raise StoreBroken(
-            f"{path} has schema version {version}, but {LATEST} is required", hint="run: onceward migrate"
+            f"{path} has schema version {version}, but {LATEST} is required", hint=migrate_hint(f"sqlite:///{path}")
         )
     return SQLiteStore(path, synchronous=settings.get("synchronous", "FULL"), migrate=False)
 
@@ -76,7 +77,7 @@ def file_facts(path: str) -> dict[str, object]:
         raise StoreBroken(
             f"{file} {what}",
             hint="use the store of your program: --store sqlite:///path.db or $ONCEWARD_STORE_URL"
-            " (`onceward config` shows where this one is set)",
+            f" (`onceward config` shows where this one is set); to create it, {migrate_hint(name)}",
         )
     try:
         with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=TIMEOUT)) as connection:

@@ -33,6 +33,7 @@ Examples:
   onceward run --key backup:2026-01-31 -- pg_dump shop   run it once; later calls get its output
   onceward ls --state PARKED                             what needs an operator
   onceward explain charge:42                             why was it skipped, until when
+  onceward erase --tenant acme                           delete all records of a tenant; a preview without --yes
   onceward audit --since 24h                             who changed records manually, and why
   onceward operations                                    declared operations: keys, windows, leases
   onceward schedule shop.jobs:once                       run schedules; each slot once, on any number of machines
@@ -205,6 +206,7 @@ def load_commands() -> None:
         check,
         consume,
         doctor,
+        erase,
         import_file,
         inspect,
         migrate,
@@ -212,6 +214,7 @@ def load_commands() -> None:
         recover,
         review,
         run,
+        runbook,
         sagas,
         schedule,
     )

@@ -101,9 +101,16 @@ class CommandStopped(Exception):
 @click.option("--name", default=OPERATION, show_default=True, help="Operation of the key.")
 @setting_option("--window", metavar="DURATION", help="How long the output is replayed, or: forever.  [default: 24h]")
 @setting_option(
-    "--lease", metavar="DURATION", help="An owner that does not renew for this long counts as dead.  [default: 10m]"
+    "--lease", metavar="DURATION", help="An owner that does not renew for this long counts as dead.  [default: 60s]"
 )
-@setting_option("--wait", metavar="DURATION", help="How long to wait for another owner.  [default: 30s]")
+@setting_option(
+    "--wait", metavar="DURATION", help="How long to wait for another owner. If it dies, take over.  [default: 24h]"
+)
+@setting_option(
+    "--settle-timeout",
+    metavar="DURATION",
+    help="How long to keep sending the result to a store that does not answer.  [default: 10m]",
+)
 @click.option("--no-wait", is_flag=True, help="Do not wait: exit code 75 if another worker is processing the key.")
 @setting_option(
     "--after-crash", type=click.Choice(["rerun", "park"]), help="What to do after the owner crashed.  [default: rerun]"
@@ -144,6 +151,7 @@ def run_command(
         "window": settings["window"],
         "lease": settings["lease"],
         "wait": settings["wait"],
+        "settle_timeout": settings["settle_timeout"],
         "on_running": "raise" if no_wait else "wait",
         "after_crash": settings["after_crash"],
         "not_applied": (CommandFailed, Interrupted),

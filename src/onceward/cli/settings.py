@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from onceward.errors import ConfigurationError
-from onceward.observe.rules import Thresholds, parse_thresholds
+from onceward.observe.thresholds import Thresholds, parse_thresholds
 from onceward.operations.settings_file import OPERATIONS, declared_operations, find_settings
 from onceward.operations.table import Operations
 from onceward.protocol.duration import microseconds
@@ -23,8 +23,9 @@ DEFAULTS: dict[str, str] = {
     "scope": "",
     "output": "auto",
     "window": "24h",
-    "lease": "10m",
-    "wait": "30s",
+    "lease": "60s",
+    "wait": "24h",
+    "settle_timeout": "10m",
     "after_crash": "rerun",
 }
 VARIABLES = {name: ENVIRONMENT if name == "store" else f"ONCEWARD_{name.upper()}" for name in DEFAULTS}

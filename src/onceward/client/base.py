@@ -12,7 +12,6 @@ from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
-from onceward.engine.engine import Engine
 from onceward.engine.events import Listener
 from onceward.engine.job import NO_NOTE, Job
 from onceward.errors import ConfigurationError, OncewardWarning
@@ -29,6 +28,8 @@ from onceward.results.result_type import ResultType
 from onceward.runtime.heartbeat import Heartbeat
 from onceward.runtime.owner import THIS_PROCESS
 from onceward.stores.registry import open_store, store_url
+
+from .declarations import DeclaredOperations, DeclaringEngine
 
 if TYPE_CHECKING:
     from onceward.engine.events import Bus
@@ -116,8 +117,11 @@ class BaseClient:
         bus = logging_bus()
         self.counters = _make_counters(store, bus) if self._counts else None
         self.heartbeat = Heartbeat(store, bus)
-        self.engine = Engine(store, self._runtime(), self.heartbeat, bus, THIS_PROCESS)
-        self._async_engines: list[Engine] = []  # of `Once.aio`, at most one; shared by all clients that `using` returns
+        self.engine = DeclaringEngine(store, self._runtime(), self.heartbeat, bus, THIS_PROCESS)
+        self.engine.declared = DeclaredOperations()
+        self._async_engines: list[
+            DeclaringEngine
+        ] = []  # of `Once.aio`, at most one; shared by all clients that `using` returns
 
     def _reset_operation_caches(self) -> None:
         """Create separate caches for sync and async calls: an async function is an error in a sync call."""
@@ -209,6 +213,7 @@ class BaseClient:
                 stacklevel=4,
             )
         self.keep_input_of(operation)
+        self.engine.declared.add(operation)
         return operation
 
     def keep_input_of(self, operation: Operation) -> None:

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
     from .aio import AsyncOnce
     from .alerts import Alert
+    from .erasure import Erased
 
 
 class Once(BaseClient):
@@ -413,6 +414,29 @@ class Once(BaseClient):
         """Delete up to `limit` expired records. Return how many were deleted. With `why`, it is audited."""
         return run(records.purge(self.engine, limit, sign("purge", why)))
 
+    def erase(
+        self,
+        *,
+        tenant: str | None = None,
+        scope: str | None = None,
+        prefix: str | None = None,
+        dry_run: bool = True,
+        why: str = "",
+    ) -> Erased:
+        """Erase all records of a tenant, a scope or with a key prefix, and everything that names their keys.
+
+        That includes notes, results, latest states, audit entries, and counters by tenant. By default nothing is
+        deleted: the returned counts are a preview. Pass `dry_run=False` to erase. Keys that a worker is processing are
+        kept and counted; erase again later. Deliveries of erased keys run as new work. The audit trail gets one entry
+        without any key.
+        """
+        from .erasure import erase, erase_signature, erasure_filter  # imported here, as in `map`
+
+        wanted = erasure_filter(tenant, scope, prefix)
+        signed = erase_signature(wanted, why)
+        run(self.engine.ready())
+        return run(erase(self.engine.store, wanted, signed, dry_run=dry_run))
+
     def audit(
         self, key: Any = None, *, name: str | None = None, within: Duration | None = None, limit: int = 100
     ) -> list[AuditEntry]:
@@ -444,7 +468,7 @@ class Once(BaseClient):
         and PENDING records, so an empty list says nothing about anything else.
         """
         from onceward.observe.figures import broken_rules
-        from onceward.observe.rules import parse_thresholds
+        from onceward.observe.thresholds import parse_thresholds
 
         from .alerts import alert_jobs, send_all
 
@@ -459,8 +483,11 @@ class Once(BaseClient):
         from onceward.locks.flow import held_here  # imported here, as in `map`
 
         self.stop()
-        self.heartbeat.drain(timeout, own=held_here())
-        for engine in (self.engine, *self._async_engines):
+        engines = (self.engine, *self._async_engines)
+        self.heartbeat.drain(
+            timeout, own=held_here(), has_claims_in_flight=lambda: any(engine.claims_in_flight for engine in engines)
+        )
+        for engine in engines:
             engine.closed = True
         self.heartbeat.close()
         if self.counters is not None:

@@ -38,11 +38,14 @@ async def _release(engine: Engine, attempts: Sequence[Attempt]) -> None:
     """Release keys that are ours, in one call that runs to its end even if the caller is cancelled."""
     releases = [Release(one.key.id, one.record.token, one.record.nonce) for one in attempts]
     timeout = min(one.job.policy.call_timeout for one in attempts)
+    engine.claims_in_flight.add(id(attempts))
     try:
         await engine.shield(engine.store.settle(releases, timeout=timeout))
     except StoreError:
         release_later(attempts)
         return
+    finally:
+        engine.claims_in_flight.discard(id(attempts))
     for one in attempts:
         engine.emit("released", one.key, one.record)
 

@@ -21,7 +21,7 @@ from onceward.errors import (
 from onceward.keys.key import Key
 from onceward.protocol.outcome import Outcome
 from onceward.protocol.policy import SECOND
-from onceward.protocol.requests import Answer, Verdict
+from onceward.protocol.requests import Answer, ClaimRequest, Verdict
 
 from .abandon import release_later
 from .attempt import OWNED, REFUSED, UNKNOWN, WAITING, Attempt, current
@@ -47,16 +47,14 @@ async def acquire(engine: Engine, attempts: Sequence[Attempt], *, may_wait: bool
 
     If the store does not answer, all of them are UNKNOWN, and its error is raised.
     """
-    if current() is not None or current_job.get() is not None:
-        blocked = [_reentry_error(engine, one.job) for one in attempts]
-        if any(blocked):
-            for one, error in zip(attempts, blocked, strict=True):
-                if error is not None:
-                    one.move(REFUSED)
-            free = [one for one, error in zip(attempts, blocked, strict=True) if error is None]
-            found = iter(await acquire(engine, free, may_wait=may_wait)) if free else iter(())
-            return [next(found) if error is None else error for error in blocked]
+    blocked = _refuse_reentrant(engine, attempts)
+    if any(blocked):
+        free = [one for one in attempts if one.state is not REFUSED]
+        found = iter(await acquire(engine, free, may_wait=may_wait)) if free else iter(())
+        return [next(found) if error is None else error for error in blocked]
     answers = await send_claims(engine, attempts)
+    if engine.stopping:  # since the claims were sent: the caller releases those that are ours
+        engine.refuse_to_claim()
     refusals: list[Refusal] = []
     for index, (one, answer) in enumerate(zip(attempts, answers, strict=True)):
         if index % YIELD_EVERY == YIELD_EVERY - 1:
@@ -77,18 +75,8 @@ async def acquire(engine: Engine, attempts: Sequence[Attempt], *, may_wait: bool
 async def send_claims(engine: Engine, attempts: Sequence[Attempt]) -> Sequence[Answer]:
     """Send the claims in one call, apply the answers, and start the heartbeat of those that are OWNED now."""
     requests = [one.claim_request() for one in attempts]
-    store, timeout = engine.store, attempts[0].job.policy.call_timeout
     since = engine.runtime.monotonic()
-    cancelled: BaseException | None
-    try:
-        answers, cancelled = await engine.shield(store.claim(requests, timeout=timeout))
-    except BaseException as error:  # noqa: BLE001 (raised again, unless the store answers)
-        try:
-            answers, cancelled = await ask_again(
-                lambda: store.claim(requests, timeout=timeout), error, RetryLimit(engine)
-            )
-        except StoreError as failure:
-            raise _no_answer(engine, attempts, failure) from failure.__cause__
+    answers, cancelled = await _ask_for_claims(engine, attempts, requests)
     for one, answer in zip(attempts, answers, strict=True):
         if answer.verdict is ACQUIRED and answer.record is not None:
             one.record = answer.record
@@ -101,6 +89,19 @@ async def send_claims(engine: Engine, attempts: Sequence[Attempt]) -> Sequence[A
         if one.state is OWNED:
             start_heartbeat(one, since)
     return answers
+
+
+async def _ask_for_claims(
+    engine: Engine, attempts: Sequence[Attempt], requests: Sequence[ClaimRequest]
+) -> tuple[Sequence[Answer], BaseException | None]:
+    store, timeout = engine.store, attempts[0].job.policy.call_timeout
+    try:
+        return await engine.shield(store.claim(requests, timeout=timeout))
+    except BaseException as error:  # noqa: BLE001 (raised again, unless the store answers)
+        try:
+            return await ask_again(lambda: store.claim(requests, timeout=timeout), error, RetryLimit(engine))
+        except StoreError as failure:
+            raise _no_answer(engine, attempts, failure) from failure.__cause__
 
 
 def _no_answer(engine: Engine, attempts: Sequence[Attempt], error: StoreError) -> StoreError:
@@ -136,7 +137,8 @@ def start_heartbeat(attempt: Attempt, since: float) -> None:
     wants = engine.wants
     if wants("acquired"):
         record = attempt.record
-        engine.emit_wanted("acquired", attempt.key, record, reason="taken over" if record.attempt > 1 else "")
+        reason = "" if record.attempt == 1 else "retry" if record.error_type else "taken over"
+        engine.emit_wanted("acquired", attempt.key, record, reason=reason)
 
 
 async def refuse(attempt: Attempt, answer: Answer, *, waited: bool = False) -> Outcome[Any] | Exception:
@@ -156,10 +158,13 @@ async def wait_for_key(attempt: Attempt) -> Refusal:
     gate = runtime.gate()
     stop = None if notifications is None else notifications.watch(job.key.id, gate.open)
     pause = FIRST_PAUSE
+    engine.claims_in_flight.add(id(attempt))
     try:
         while True:
             [answer] = await send_claims(engine, [attempt])
             if attempt.state is OWNED:
+                if engine.stopping:
+                    engine.refuse_to_claim()
                 return None
             if answer.verdict is SETTLED:
                 attempt.move(WAITING)
@@ -173,8 +178,20 @@ async def wait_for_key(attempt: Attempt) -> Refusal:
             await gate.wait(min(left, expiry, pause * (0.5 + runtime.jitter() / 2)))
             pause = min(pause * 1.6, LONGEST_PAUSE)
     finally:
+        engine.claims_in_flight.discard(id(attempt))
         if stop is not None:
             stop()
+
+
+def _refuse_reentrant(engine: Engine, attempts: Sequence[Attempt]) -> list[Reentrant | None]:
+    """Refuse attempts whose key a call around this one holds: waiting for it would never end."""
+    if current() is None and current_job.get() is None:
+        return []
+    blocked = [_reentry_error(engine, one.job) for one in attempts]
+    for one, error in zip(attempts, blocked, strict=True):
+        if error is not None:
+            one.move(REFUSED)
+    return blocked
 
 
 def _reentry_error(engine: Engine, job: Job) -> Reentrant | None:

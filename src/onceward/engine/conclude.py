@@ -20,6 +20,10 @@ from . import settle
 from .attempt import LOST, RUNNING, SETTLED, SETTLING, UNPROTECTED, VERIFYING, Attempt
 from .error_text import message_of
 
+STOP_CHECK_INTERVAL = 0.5
+"""Seconds between checks whether the client stops, while `verify` waits."""
+
+
 # ── the work returned ──
 
 
@@ -207,6 +211,7 @@ async def park(attempt: Attempt, error_type: str, text: str, error: BaseExceptio
 async def verify_first(attempt: Attempt) -> Outcome[Any] | None:
     """Check with `find` whether the effect of an earlier, crashed attempt has happened. None: it has not, so run."""
     attempt.move(VERIFYING)
+    await _wait_before_find(attempt)
     finding = await _call_find(attempt)
     if isinstance(finding, applied):
         outcome = await settle_returned(attempt, finding.value, reason="verified")
@@ -232,6 +237,18 @@ async def verify_first(attempt: Attempt) -> Outcome[Any] | None:
             final=True,
         )
     return None
+
+
+async def _wait_before_find(attempt: Attempt) -> None:
+    """Wait until no earlier attempt can still take effect. The heartbeat keeps the key meanwhile."""
+    engine = attempt.engine
+    left = attempt.job.policy.wait_before_find / SECOND
+    until = engine.runtime.monotonic() + left
+    while left > 0:
+        if engine.stopping:
+            engine.refuse_to_claim()
+        await engine.runtime.sleep(min(left, STOP_CHECK_INTERVAL))
+        left = until - engine.runtime.monotonic()
 
 
 async def _verify_error(attempt: Attempt, error: BaseException, policy: Policy) -> Outcome[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from onceward.errors import Stopping, StoreError
 from onceward.keys.key import Key
@@ -65,6 +65,8 @@ class Engine:
         self.owner = owner
         self.stopping = False
         self.closed = False
+        self.claims_in_flight: set[int] = set()
+        """Calls that claim or release keys now. `close` waits for them."""
         # A lookup may block: never on an event loop, unless the store is inline.
         self.lookup: Lookup | None = None if runtime.supports_cancellation and not store.inline else store.lookup
         self.max_result_bytes = store.max_result_bytes
@@ -85,11 +87,15 @@ class Engine:
     def is_ready(self) -> bool:
         """Check that this is the right runtime and that claiming is allowed. False: the store must be opened first."""
         self.runtime.check()
+        if self.stopping:
+            self.refuse_to_claim()
+        return self.opened
+
+    def refuse_to_claim(self) -> NoReturn:
+        """Raise because this client stops, or is closed."""
         if self.closed:
             raise Stopping("this client was closed", hint="create a new one, or call it before its block ends")
-        if self.stopping:
-            raise Stopping("this process has stopped claiming", hint="deliver it to another process")
-        return self.opened
+        raise Stopping("this process has stopped claiming", hint="deliver it to another process")
 
     async def ready(self) -> None:
         """Check like `is_ready`, and open the store if it is not open."""

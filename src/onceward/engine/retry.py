@@ -56,9 +56,7 @@ class SettleLimit(RetryLimit):
         self._attempt = attempt
         self._reason = reason
         self._pause = FIRST_PAUSE
-        policy = attempt.job.policy
-        allowed = policy.lease if policy.settle_timeout is None else policy.settle_timeout
-        self._until = since + allowed / SECOND
+        self._until = since + attempt.job.policy.settle_time / SECOND
 
     def next_pause(self) -> float | None:
         runtime = self.engine.runtime

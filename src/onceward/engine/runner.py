@@ -73,6 +73,7 @@ async def claim(engine: Engine, attempts: Sequence[Attempt], *, may_wait: bool =
     """
     if switch.off or attempts[0].key is NO_KEY:
         return run_unprotected(attempts, "disabled" if switch.off else "no key")
+    engine.claims_in_flight.add(id(attempts))  # before the check whether this client stops
     try:
         if not engine.is_ready():
             await engine.ready()
@@ -85,6 +86,8 @@ async def claim(engine: Engine, attempts: Sequence[Attempt], *, may_wait: bool =
         if isinstance(error, NOT_DOWN) or any(one.job.policy.on_store_down != "run" for one in attempts):
             raise
         return run_unprotected(attempts, f"store down: {message_of(error)}")
+    finally:
+        engine.claims_in_flight.discard(id(attempts))
 
 
 def run_unprotected(attempts: Sequence[Attempt], reason: str) -> list[Refusal]:

@@ -130,7 +130,7 @@ class IdempotencyConfig:
             retry=None,
             max_result_bytes=max_response + MAX_HEADERS,
         )
-        if own.policy.settle_timeout is None and own.policy.lease > SETTLE_TIMEOUT:
+        if own.policy.settle_timeout is None:
             own = own.using(settle_timeout=timedelta(microseconds=SETTLE_TIMEOUT))
         self.policy = own.policy
         if self.policy.after_crash is AfterCrash.VERIFY:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
-from typing import Any
+from typing import Any, Final
 
 from onceward.engine.attempt import SETTLED, UNPROTECTED, Attempt
 from onceward.engine.conclude import settle_raised, settle_returned
 from onceward.engine.settle import release
 from onceward.errors import StoreError
 from onceward.protocol.outcome import Outcome
+from onceward.protocol.unstored import OVER_LIMIT
+from onceward.results.extensions import NotStored
 
 from .semantics import encode_response, frees_key, is_redirect, says_not_started
 
@@ -26,16 +28,11 @@ class NoResponse(Exception):
     """The application returned without a complete response."""
 
 
+INVALID_RESPONSE: Final = "the response has a line break in a header, or a wrong content length"
+
+
 class SettlementFailed(Exception):
     """The application has responded, but its claim could not be settled. The event was emitted already."""
-
-
-class ResponseTooLarge:
-    """Placeholder for a response that is too large to store. No codec can encode it."""
-
-
-class InvalidResponse:
-    """Placeholder for a response that no server would send: a line break in a header, or a wrong content length."""
 
 
 async def settle(
@@ -88,6 +85,6 @@ async def _release(attempt: Attempt) -> None:
 
 def _result(status: int, headers: Iterable[Iterable[bytes]], parts: list[bytes] | None) -> object:
     if parts is None:
-        return ResponseTooLarge()
+        return NotStored(f"the response is {OVER_LIMIT}")
     data = encode_response(status, headers, parts[0] if len(parts) == 1 else b"".join(parts))
-    return InvalidResponse() if data is None else data
+    return NotStored(INVALID_RESPONSE) if data is None else data

@@ -77,6 +77,11 @@ class Operation:
         self.input: InputCodec | None = None
         self._cipher, self._accept_plain = cipher, accept_plain
 
+    @property
+    def has_tenants(self) -> bool:
+        """Whether each call may have its own tenant."""
+        return self._tenant is not None
+
     def drop_function(self) -> None:
         """Drop the reference to the function.
 

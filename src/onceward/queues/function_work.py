@@ -19,6 +19,7 @@ from onceward.keys.fingerprint import fingerprint, hash_arguments
 from onceward.keys.key import make_key
 from onceward.keys.sources import Payload
 from onceward.operations.decorator import BaseFunction
+from onceward.protocol.message_note import MESSAGE
 from onceward.protocol.outcome import Outcome
 
 from .checked_queue import is_cancelled
@@ -27,7 +28,6 @@ from .dead_letter import parked_job, source_note
 from .flow_runner import FlowRunner
 from .in_flight import InFlight
 from .message import Delivery, Message
-from .message_note import MESSAGE
 from .result_batch import UNEXPECTED_CANCELLATION, ResultBatch, Settle
 from .settlement import Unreadable
 

@@ -127,24 +127,33 @@ class Codec:
             if size < self._packed_below:  # within the limit, too small to compress, and not encrypted
                 data = _head(_PLAIN_HEADER, _crc32(plain, _PLAIN_SUM)) + plain
                 return Encoded(data, plain if size < _DIGEST else _blake2b(plain, digest_size=_DIGEST).digest())
-            data, digest = self._wrap(plain, record_id)
+            digest = self._digest(plain, record_id)
+            if size + _BODY > self._max_bytes:
+                return Encoded(None, digest, self._too_large(size + _BODY))
+            data = self._wrap(plain, record_id)
         except Unstorable as error:
             return Encoded(None, _NO_DIGEST, str(error), error.reason)
         except Exception as error:  # noqa: BLE001 (if the cipher fails, the result must not be stored unencrypted)
             return Encoded(None, _NO_DIGEST, f"encoding it raised {type(error).__name__}")
-        if len(data) > self._max_bytes:
-            return Encoded(None, digest, f"it takes {len(data)} bytes, {LIMIT} {self._max_bytes}")
+        if len(data) > self._max_bytes:  # encryption adds some bytes
+            return Encoded(None, digest, self._too_large(len(data)))
         return Encoded(data, digest)
+
+    def _too_large(self, size: int) -> str:
+        return f"it takes {size} bytes, {LIMIT} {self._max_bytes}"
 
     def pack_all(self, values: list[Any], record_ids: Sequence[bytes]) -> list[bytes]:
         """Return values in their envelopes. Unlike `encode`, raise `Unstorable` if a value cannot be stored."""
         plain = self._type.encode_all(values)
-        if max(map(len, plain), default=0) < self._packed_below:
+        largest = max(map(len, plain), default=0)
+        if largest < self._packed_below:
             return [(_PLAIN_START + _crc32(one, _PLAIN_SUM)).to_bytes(_BODY, "big") + one for one in plain]
-        packed = [self._wrap(one, id)[0] for one, id in zip(plain, record_ids, strict=True)]
+        if largest + _BODY > self._max_bytes:
+            raise Unstorable(self._too_large(largest + _BODY))
+        packed = [self._wrap(one, id) for one, id in zip(plain, record_ids, strict=True)]
         largest = max(map(len, packed), default=0)
         if largest > self._max_bytes:
-            raise Unstorable(f"it takes {largest} bytes, and the limit is {self._max_bytes}")
+            raise Unstorable(self._too_large(largest))
         return packed
 
     def decode(self, data: bytes, record_id: bytes) -> Any:
@@ -178,8 +187,8 @@ class Codec:
         hasher.update(plain)
         return hasher.digest()
 
-    def _wrap(self, plain: bytes, record_id: bytes) -> tuple[bytes, bytes]:
-        """Return the envelope around an encoded result, and the digest of the result."""
+    def _wrap(self, plain: bytes, record_id: bytes) -> bytes:
+        """Return the envelope around an encoded result."""
         body, size, flags = plain, len(plain), 0
         if self._compress_from <= size <= MAX_UNPACKED:
             packed = size.to_bytes(_SIZE, "big") + zlib.compress(plain)
@@ -189,7 +198,7 @@ class Codec:
             flags |= ENCRYPTED
             body = self._cipher.seal(body, record_id + _HEADERS[flags])
         header = _HEADERS[flags]
-        return _head(header, _crc32(body, _SUMS[header])) + body, self._digest(plain, record_id)
+        return _head(header, _crc32(body, _SUMS[header])) + body
 
     def _unwrap(self, body: bytes | memoryview, flags: int, header: bytes, record_id: bytes) -> bytes | memoryview:
         if flags & ENCRYPTED:

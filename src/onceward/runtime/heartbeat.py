@@ -18,7 +18,7 @@ from typing import Protocol
 
 from onceward.engine.events import Bus, Event
 from onceward.engine.lease import Lease
-from onceward.errors import ConfigurationError
+from onceward.errors import Stopping
 from onceward.protocol.fork import call_in_forked_child
 from onceward.protocol.policy import RENEWALS_PER_LEASE, SECOND
 from onceward.protocol.ports import Store
@@ -117,20 +117,22 @@ class Heartbeat:
     def reconcile(self, hold: HasNonce, id: bytes, lease: int) -> None:
         """Release this claim if it was granted: its answer never came, and its caller has gone."""
         self._reconciler.add(id, hold.nonce, lease * A_MICROSECOND)
-        with suppress(RuntimeError, ConfigurationError):  # no thread, or closed: then its lease expires
+        with suppress(RuntimeError, Stopping):  # no thread, or closed: then its lease expires
             if not self._running:
                 self._start()
         with self._lock:
             self._wakeup.notify()
 
-    def drain(self, timeout: float, *, own: Collection[Lease] = ()) -> None:
-        """Wait until no lease is held, then report those that still are: they expire by themselves.
+    def drain(
+        self, timeout: float, *, own: Collection[Lease] = (), has_claims_in_flight: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Wait until no claim is in flight and no lease is held. Then report leases that still are: they expire.
 
         `own` are leases of the caller, which it cannot release while it waits here.
         """
         began = time.monotonic()
         reported = timeout <= QUIET_WAIT
-        while self._delayed or any(hold not in own for hold in tuple(self._holds.values())):
+        while has_claims_in_flight() or self._delayed or any(hold not in own for hold in tuple(self._holds.values())):
             waited = time.monotonic() - began
             if waited >= timeout:
                 break
@@ -168,7 +170,7 @@ class Heartbeat:
             if self._running:
                 return
             if self._closing:
-                raise ConfigurationError("this client is closed", hint="create a new one")
+                raise Stopping("this client was closed", hint="create a new one")
             thread = threading.Thread(target=self._run, name="onceward-heartbeat", daemon=True)
             thread.start()
             self._thread = thread

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from onceward.engine.engine import Engine
 from onceward.engine.retry import ask
+from onceward.protocol.operation_names import NEXT_SLOT
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Answer, ClaimRequest, Complete, ExpectedRecord, Verdict
 
@@ -69,7 +70,8 @@ async def move(engine: Engine, schedule: Schedule, seen: Cursor | None, consider
     [granted] = await ask(engine, lambda: engine.store.claim([request], timeout=TIMEOUT))
     if granted.verdict is not Verdict.ACQUIRED or granted.record is None:
         return False
-    note = {VALUE: str(considered), MISSED: str(missed)}
+    following = schedule.table.next(considered)
+    note = {VALUE: str(considered), MISSED: str(missed), NEXT_SLOT: "" if following is None else str(following)}
     completion = Complete(key.id, granted.record.token, nonce, stored=False, note=note)
     [settled] = await ask(engine, lambda: engine.store.settle([completion], timeout=TIMEOUT))
     return settled.verdict is Verdict.OK

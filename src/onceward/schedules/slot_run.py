@@ -28,11 +28,12 @@ from onceward.engine.refusal import refusal_error
 from onceward.engine.runner import begin, perform
 from onceward.errors import NotAcquired, StoreError
 from onceward.locks.flow import claim_lock
+from onceward.protocol.operation_names import SKIPPED
 from onceward.protocol.outcome import Failed, Outcome, Running, Stale
 from onceward.protocol.record import AfterCrash, RecordState
 from onceward.protocol.requests import Fail, Resolution, Resolve
 
-from .definition import SKIPPED, Schedule
+from .definition import Schedule
 
 WRONG_TIME_HINTS = {
     "too early": "by the store's clock, its slot is in the future; early= sets how far a clock may be ahead",
@@ -151,7 +152,15 @@ async def tick(engine: Engine, schedule: Schedule, slot: int | None, job: MakeJo
     if not isinstance(found, int):
         engine.emit("skipped", schedule.overlap_lock if slot is None else schedule.key(slot), reason=found.reason)
         return found
-    return await run_slot(engine, SlotRun(schedule, found, job(found)))
+    return await run_slot(engine, SlotRun(schedule, found, _watching(job(found))))
+
+
+def _watching(job: Job) -> Job:
+    """Return the job of a tick. If another worker runs the slot, it waits, to take over should that worker crash.
+
+    The loop of `run_schedules` checks such a slot again; a tick has no loop.
+    """
+    return replace(job, policy=replace(job.policy, on_running="wait")) if job.policy.wait else job
 
 
 async def slot_for_tick(engine: Engine, schedule: Schedule, slot: int | None, *, rerun: bool) -> int | Outcome[Any]:
@@ -190,7 +199,7 @@ async def enter(
     found = await slot_for_tick(engine, schedule, slot, rerun=rerun)
     if not isinstance(found, int):
         raise NotAcquired(f"this tick is {found.reason}", key=found.key, hint=WRONG_TIME_HINTS.get(found.reason))
-    run = SlotRun(schedule, found, job(found))
+    run = SlotRun(schedule, found, _watching(job(found)))
     attempt = Attempt(engine, run.job)
     try:
         refused = await _claim_slot(engine, run, attempt)

@@ -72,14 +72,14 @@ def _factory(scheme: str) -> Callable[[str], Store]:
             raise
         raise MissingExtra(
             f"the store for {scheme}:// cannot find libpq, which psycopg needs",
-            hint="install psycopg[binary] in addition to onceward[postgres]",
+            hint='pip install "psycopg[binary]"',
         ) from error
     return factory
 
 
 def _install_hint(scheme: str) -> str:
     if scheme in _EXTRAS:
-        return f"install onceward[{_EXTRAS[scheme]}]"
+        return f'pip install "onceward[{_EXTRAS[scheme]}]"'
     return f"install the driver, or the extra of the package that provides {scheme}://"
 
 

@@ -31,16 +31,16 @@ from onceward.stores.watchers import Watchers
 
 from .audit import MemoryAudit
 from .counters import MemoryCounters
+from .erasure import MemoryErasure
 from .forked import ForkedEntries, ForkedStore
 from .latest import MemoryLatest
-from .records import MemoryRecords
 
 VERBS, CLAIM, SETTLE = transitions.VERBS, transitions.claim, transitions.settle
 replays = transitions.replays
 Change = Callable[[Record | None, int], tuple[Record | None, Verdict]]
 
 
-class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers, Capabilities):
+class MemoryStore(MemoryErasure, MemoryLatest, MemoryCounters, Watchers, Capabilities):
     """Keeps records in a dict: O(1) per call at any size (O(log n) for expiry). `max_records` bounds it.
 
     A full store raises StoreFull and claims nothing: only records that no longer protect their key are evicted.
@@ -268,6 +268,7 @@ def _matches(record: Record, wanted: Filter) -> bool:
         and (wanted.scope is None or record.scope == wanted.scope)
         and (wanted.key is None or record.key == wanted.key)
         and (wanted.updated_before is None or record.updated_at < wanted.updated_before)
+        and (wanted.prefix is None or record.key.startswith(wanted.prefix))
     )
 
 

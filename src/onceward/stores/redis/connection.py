@@ -24,7 +24,9 @@ from .transport import RedisTransport, Reply, abandon
 MAX_CONNECTIONS: Final = 16
 """Per store. Most calls of threads share a batch; the connections are for everything else."""
 
-TOLERANCE: Final = 0.1  # a call may take this much longer than its timeout
+TOLERANCE: Final = 0.1
+"""If a call's timeout differs less from that of the connection, the connection's is used, because it costs nothing."""
+
 MIN_TIMEOUT: Final = 0.001  # seconds: no time left is a timeout, and not an endless wait
 POLL_INTERVAL: Final = 0.005  # seconds between checks for an idle connection
 
@@ -35,16 +37,36 @@ class RedisConnection:
     def __init__(self, address: RedisAddress, timeout: float) -> None:
         self._name = address.name
         self._connection: Any = address.connection(redis.connection, connect_timeout=timeout, read_timeout=timeout)
-        self._connection.connect()
+        self._connect(timeout)
         self._timeout = timeout
+        self._tolerance = timeout * TOLERANCE
         self._used = False
+
+    def _connect(self, timeout: float) -> None:
+        """Connect within the timeout. redis-py would wait that long for each reply to AUTH, SELECT and so on."""
+        connection, deadline = self._connection, time.monotonic() + timeout
+        read_response = connection.read_response
+
+        def read_in_time(**options: Any) -> Any:
+            if not connection.can_read(max(deadline - time.monotonic(), MIN_TIMEOUT)):
+                raise redis.TimeoutError(f"not connected within {timeout:.3g} s")
+            return read_response(**options)
+
+        connection.read_response = read_in_time
+        try:
+            connection.connect()
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            del connection.read_response
 
     def exchange(self, payload: bytes, timeout: float) -> Reply:
         """Send a command and wait for its reply."""
         connection = self._connection
         try:
             connection.send_packed_command([payload], check_health=False)
-            if not self._has_timeout(timeout) and not connection.can_read(timeout):
+            if abs(timeout - self._timeout) > self._tolerance and not connection.can_read(timeout):  # 3 system calls
                 raise faults.timeout_error(self._name, timeout)
             reply = connection.read_response(disable_decoding=True)
         except faults.ERROR_REPLIES:
@@ -55,10 +77,6 @@ class RedisConnection:
             raise ConnectionLost(str(error), stale=self._used) from error
         self._used = True
         return reply
-
-    def _has_timeout(self, timeout: float) -> bool:
-        """Return whether the connection's own timeout is about the same. `can_read` takes three system calls."""
-        return abs(timeout - self._timeout) < self._timeout * TOLERANCE
 
     def close(self) -> None:
         with contextlib.suppress(Exception):  # the connection is no longer used

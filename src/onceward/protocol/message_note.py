@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from onceward.protocol.record import Record
+from .record import Record
 
 MESSAGE: Final = "message"
 """Name of the handler's parameter that receives the message, and of the note that holds its id."""
