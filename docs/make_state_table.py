@@ -49,7 +49,7 @@ This page is generated from `onceward/protocol/transitions.py` and `onceward/eng
 |---|---|---|
 | what it is | what the store knows about a key | one delivery of work in one process |
 | where it lives | in the store; every process sees the same one | in memory; a crash ends it |
-| what changes it | requests: `claim`, `renew`, `complete`, `fail`, `park`, `release`, `resolve`, `forget`, `purge` | the flow that runs the work |
+| what changes it | requests, from `claim` to `purge` | the flow that runs the work |
 | its table | [the record](#the-record) | [the attempt](#the-attempt) |
 
 Many attempts may work on one record, one after the other. At most one of them owns it at a time.
@@ -86,11 +86,11 @@ Onceward. If the process crashes, the attempt disappears, and the lease of its r
 """
 
 NOTES = """\
-- An attempt is released only if it has not begun its work: in NEW, CLAIMING, WAITING, OWNED, or in VERIFYING before
+- After an interrupt, a key is released only if its work has not begun: in CLAIMING, OWNED, or in VERIFYING before
   RUNNING. Work that was interrupted while it ran is treated like a crash: the lease expires.
 - SETTLED can lead to SETTLING again, because the work may complete its claim twice. The record does not change.
-- UNKNOWN can lead to SETTLING again, because a completion may be repeated. It can lead to UNPROTECTED if the policy says
-  to run without the store.
+- UNKNOWN can lead to SETTLING again, because a completion may be repeated. It can lead to UNPROTECTED if the policy
+  says to run without the store.
 """
 
 READING = """\

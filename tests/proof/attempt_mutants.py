@@ -32,7 +32,8 @@ from .attempt_promises import (
     UNBEGUN,
     UNSURE,
 )
-from .attempt_steps import BECOMES, AttemptSteps, Move
+from .attempt_settlements import BECOMES
+from .attempt_steps import AttemptSteps, Move
 from .attempt_world import Client, World
 from .scenarios import LEASE
 

@@ -40,8 +40,10 @@ OUTSIDE = "an unprotected attempt only releases its own unanswered claim"
 
 def of_world(world: World) -> Iterator[Promise]:
     """Yield the promises of every state."""
-    runs = [one for one in world.clients if one.state is RUNNING and world.now < one.ends and not (one.cut or one.joined)]
-    yield ALONE, len(runs) < 2  # noqa: PLR2004 (together)
+    runs = [
+        one for one in world.clients if one.state is RUNNING and world.now < one.ends and not (one.cut or one.joined)
+    ]
+    yield ALONE, len(runs) < 2
     for one in world.clients:
         if one.state in (REFUSED, SETTLED, LOST, WAITING) and not one.strayed:
             yield HOLDS, not (owns(world.record, one) and is_live(world.record, world.now))

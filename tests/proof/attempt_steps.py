@@ -1,7 +1,7 @@
 """All possible next steps of one record and the attempts of its clients. Each step is checked against the promises.
 
-An attempt does here what `engine/` does, in the same states: `acquire` in CLAIMING and WAITING, `conclude` in RUNNING and
-VERIFYING, `settle` in SETTLING, `abandon` after an interrupt. It moves along the table of `engine/attempt.py`.
+An attempt does here what `engine/` does, in the same states: `acquire` in CLAIMING and WAITING, `conclude` in RUNNING
+and VERIFYING, `settle` in SETTLING, `abandon` after an interrupt. It moves along the table of `engine/attempt.py`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,19 @@ from onceward.engine.attempt import (
     AttemptState,
 )
 from onceward.protocol.record import AfterCrash, Record, RecordState
-from onceward.protocol.requests import ClaimRequest, Complete, Fail, Park, Release, Renewal, Resolution, Resolve, Validity, Verdict
+from onceward.protocol.requests import (
+    ClaimRequest,
+    Complete,
+    Fail,
+    Release,
+    Renewal,
+    Resolution,
+    Resolve,
+    Verdict,
+)
 
 from .attempt_promises import LEGAL, of_change, of_move, of_release, of_world
+from .attempt_settlements import BECOMES, settlement
 from .attempt_world import START, WINDOW, AttemptScenario, Client, World, owns
 from .logic import Promise
 from .moves import ID, NAMES
@@ -41,12 +51,6 @@ from .system import SHIPPED, Broken, Rules
 Move = tuple[str, World]
 """What happened, and the state after it."""
 
-BECOMES = {
-    Complete: RecordState.COMPLETED,
-    Fail: RecordState.FAILED,
-    Park: RecordState.PARKED,
-    Release: RecordState.FREE,
-}
 HELD = (OWNED, VERIFYING, RUNNING)
 
 
@@ -101,12 +105,8 @@ class AttemptSteps:
                 yield self.interrupted(world, index, client)
             case AttemptState.SETTLING:
                 yield from self.send_settlement(world, index, client)
-            case AttemptState.SETTLED if isinstance(client.request, Complete) and self.scenario.again:
-                yield from self.complete_again(world, index, client)
-            case AttemptState.UNKNOWN if isinstance(client.request, Complete):
-                yield from self.complete_again(world, index, client)
-            case AttemptState.UNKNOWN if client.request is None:
-                yield self.moved(world, index, "runs without a claim, as declared", self.to(client, UNPROTECTED))
+            case AttemptState.SETTLED | AttemptState.UNKNOWN:
+                yield from self.go_on(world, index, client)
 
     # ── claim ──
 
@@ -253,7 +253,12 @@ class AttemptSteps:
         yield self.moved(world, index, "gets no answer and gives up", self.on_no_settle_answer(client))
         yield self.moved(world, index, "is interrupted before it sends it", self.to(client, ABANDONED, request=None))
 
-    def complete_again(self, world: World, index: int, client: Client) -> Iterator[Move]:
+    def go_on(self, world: World, index: int, client: Client) -> Iterator[Move]:
+        """Yield what may follow SETTLED and UNKNOWN: the completion again, or the work without a claim."""
+        if client.request is None:
+            yield self.moved(world, index, "runs without a claim, as declared", self.to(client, UNPROTECTED))
+        if not isinstance(client.request, Complete) or (client.state is SETTLED and not self.scenario.again):
+            return
         yield self.settle(world, index, client, "complete", "completes again")
         if self.scenario.again:
             yield self.settle(world, index, client, "complete otherwise", "completes with another result")
@@ -380,16 +385,3 @@ class AttemptSteps:
 
 def forgets_debt(world: World, index: int) -> World:
     return world.with_client(index, world.clients[index]._replace(owes=""))
-
-
-def settlement(verb: str, client: Client) -> Any:
-    token, nonce, validity = client.token, client.nonce, Validity(lasting=WINDOW)
-    match verb:
-        case "complete" | "complete otherwise":
-            return Complete(ID, token, nonce, digest=verb.encode(), validity=validity)
-        case "park":
-            return Park(ID, token, nonce)
-        case "release":
-            return Release(ID, token, nonce)
-    known = verb != "fail, effect unknown"
-    return Fail(ID, token, nonce, final=verb == "fail for good", known=known, validity=validity)
