@@ -13,6 +13,7 @@ from onceward.protocol.note import user_notes
 from onceward.protocol.ports import Filter, SortOrder
 from onceward.protocol.reasons import DEFAULT_REASONS, Reasons
 from onceward.protocol.record import AfterCrash, Record, RecordState
+from onceward.protocol.secrets import url_without_secrets
 from onceward.protocol.transitions import Row, row_of
 from onceward.protocol.unstored import unstored_reason
 from onceward.results.untyped import PLAIN_FIELDS
@@ -40,7 +41,7 @@ from .program import (
     wants_json,
 )
 from .retry_spans import unversioned
-from .settings import mask_secrets, operations_from_file, retry_spans
+from .settings import operations_from_file, retry_spans
 
 ORDERS = click.Choice([order.value for order in SortOrder])
 KEY = click.argument("key", metavar="KEY")
@@ -312,8 +313,7 @@ def stats(since: str | None) -> None:
 def config() -> None:
     """Show the effective settings and their sources. Passwords are masked."""
     settings = {
-        name: (mask_secrets(setting.value) if name == "store" else setting.value, setting.source)
-        for name, setting in current_settings().items()
+        name: (url_without_secrets(setting.value), setting.source) for name, setting in current_settings().items()
     }
     settings |= {f"retry_spans.{name}": setting for name, setting in retry_spans({}).items()}
     if wants_json():

@@ -65,7 +65,8 @@ class Once(BaseClient):
 
     `store` is a URL or a store object (default: $ONCEWARD_STORE_URL, else sqlite:///onceward.db). `app` and `tenant`
     are part of every key. `cache` is how many completed results this process caches. `counters` counts outcomes by
-    scope and hour in the store. The other arguments are default policy settings.
+    scope and hour in the store. With `fingerprint_key`, at least 16 secret bytes, fingerprints are HMACs, so that a
+    reader of the store cannot test guesses about payloads. The other arguments are default policy settings.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Once(BaseClient):
         tenant: str | None = None,
         cipher: Cipher | None = None,
         accept_plain: bool = False,
+        fingerprint_key: bytes | None = None,
         cache: int = 0,
         counters: bool = False,
         operations: OperationsSource | None = None,
@@ -87,6 +89,7 @@ class Once(BaseClient):
             tenant=tenant,
             cipher=cipher,
             accept_plain=accept_plain,
+            fingerprint_key=fingerprint_key,
             cache=cache,
             counters=counters,
             operations=operations,

@@ -83,7 +83,8 @@ class Work:
         if payload is None:
             payload_hash, part_hashes = b"", NO_ARGUMENT_HASHES
         else:
-            payload_hash, part_hashes = fingerprint(payload), hash_arguments(payload, key.id)
+            secret = client.fingerprint_key
+            payload_hash, part_hashes = fingerprint(payload, secret), hash_arguments(payload, key.id, secret)
         return Job(key, client.policy, self.codec, payload_hash, part_hashes, call, args, {}, is_async(client))
 
 

@@ -193,6 +193,8 @@ class ResponseBuffer:
             self._parts.append(bytes(chunk))  # a copy: the application may reuse its buffer
             if self._size > self._config.max_response:
                 self._parts = None
+        if self._attempt is not None:
+            self._config.count_response(self._attempt.key, len(chunk))
 
     def _is_complete(self) -> bool:
         """Return whether the announced content length is reached. Only empty parts may follow."""

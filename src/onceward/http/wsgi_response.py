@@ -172,6 +172,7 @@ class WsgiResponse:
             self._buffered.append(part)
             if self._size > self._config.max_response:
                 self._buffered = None
+        self._config.count_response(self._attempt.key, len(part))
 
     # ── settling the claim ──
 

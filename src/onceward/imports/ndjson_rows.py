@@ -52,7 +52,9 @@ class NdjsonRows:
     def _read(self, line: bytes) -> AnyRow:
         try:
             values = as_text(_decode(line.decode()))
-        except (ValueError, RecursionError, OverflowError) as error:
+        except ArithmeticError:  # of Decimal: its exponents have a limit
+            return self._bad("cannot be read: it has a number with too large an exponent", line)
+        except (ValueError, RecursionError) as error:
             return self._bad(f"cannot be read: {error}", line)
         if b"\\u" in line and (problem := _text_problem(values)):  # only escapes can produce invalid text
             return self._bad(problem, line)

@@ -1,14 +1,18 @@
 """The reject file: each rejected row, with its line and the reason. It is safe to open in a spreadsheet.
 
-A cell that a spreadsheet would run as a formula gets an apostrophe in front. It is removed again when the corrected
-file is imported, so that a phone number keeps its plus.
+A cell that a spreadsheet would run as a formula gets an apostrophe in front. A spreadsheet may split cells at other
+separators than the comma, for example at semicolons where the comma is the decimal sign. So each part of a cell gets
+one. They are removed again when the corrected file is imported, so that a phone number keeps its plus.
 """
 
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import os
+import re
+import stat
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,21 +21,26 @@ from typing import Final
 from onceward.errors import SourceError
 
 COLUMNS: Final = ("rejected_line", "rejected_reason")
-FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""The characters that begin a formula. Some spreadsheets treat the full-width ones the same."""
 ESCAPE: Final = "'"
+_PART: Final = r"(?:\A|(?<=[;|\t\r\n]))"
+"""Where a part of a cell begins, whichever separator the spreadsheet uses."""
+_FORMULA: Final = r"(?=['\" ]*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20])"
+"""What begins a formula, also behind spaces and quotes. Some spreadsheets treat the full-width characters the same."""
+_escape = re.compile(f"{_PART}{_FORMULA}").sub
+_unescape = re.compile(f"{_PART}{ESCAPE}{_FORMULA}").sub
+_unencodable = re.compile("[\ud800-\udc7f\udd00-\udfff]").sub
+"""Halves of characters, except for bytes that were invalid in their source."""
 OTHER_PATH_HINT: Final = "choose another path (rejects=, or --rejects); no row of this batch was imported"
 
 
 def escape_formula(cell: str) -> str:
-    """Escape a cell that a spreadsheet would run as a formula, also if it begins with spaces or apostrophes."""
-    bare = cell.lstrip(f"{ESCAPE} ")
-    return f"{ESCAPE}{cell}" if bare.startswith(FORMULA) else cell
+    """Escape each part of a cell that a spreadsheet would run as a formula."""
+    return _escape(ESCAPE, cell)
 
 
 def unescape_formulas(cells: Sequence[str]) -> list[str]:
     """Remove the escapes that `escape_formula` added."""
-    return [cell[1:] if cell.startswith(ESCAPE) and escape_formula(cell[1:]) == cell else cell for cell in cells]
+    return [_unescape("", cell) for cell in cells]
 
 
 class RejectFile:
@@ -53,7 +62,8 @@ class RejectFile:
         try:
             file = self._open_at(self._path, committed)
             csv.writer(file).writerows(
-                [line, escape_formula(reason), *map(escape_formula, cells)] for line, reason, cells in rejects
+                [line, *(_unencodable("\ufffd", escape_formula(cell)) for cell in (reason, *cells))]
+                for line, reason, cells in rejects
             )
             file.flush()
             os.fsync(file.fileno())
@@ -69,7 +79,8 @@ class RejectFile:
         if self._file is None:
             if not committed:
                 _refuse_other_file(path)
-            self._file = path.open("r+" if committed else "w", encoding="utf-8", errors="surrogateescape", newline="")
+            file = os.fdopen(_open_without_links(path), "r+b")
+            self._file = io.TextIOWrapper(file, "utf-8", "surrogateescape", newline="")
         self._file.seek(0)
         self._file.truncate(committed)
         self._file.seek(0, os.SEEK_END)
@@ -90,7 +101,11 @@ class RejectFile:
         """Close the file after the import is complete, and truncate it to the committed length."""
         self.close()
         if committed:
-            os.truncate(self._path, committed)
+            descriptor = _open_without_links(self._path)
+            try:
+                os.truncate(descriptor, committed)
+            finally:
+                os.close(descriptor)
 
     def close(self) -> None:
         """Close the file without truncating it: the last batch may have been committed. The next run truncates it."""
@@ -100,13 +115,28 @@ class RejectFile:
                 file.close()
 
 
+def _open_without_links(path: Path) -> int:
+    """Open or create the file. A symbolic link could lead to a file that someone else chose."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP or path.is_symlink():
+            raise _no_reject_file(path, "it is a symbolic link") from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _no_reject_file(path, "it is not a regular file")
+    return descriptor
+
+
+def _no_reject_file(path: Path, why: str) -> SourceError:
+    return SourceError(f"rejected rows cannot be written to {path}: {why}", hint=OTHER_PATH_HINT)
+
+
 def _refuse_other_file(path: Path) -> None:
     """Raise if the file exists and is not a reject file. A reject file may be overwritten: usually it is our own."""
     begin = ",".join(COLUMNS).encode()
     if path.is_file() and path.stat().st_size:
         with path.open("rb") as file:
             if file.read(len(begin)) != begin:
-                raise SourceError(
-                    f"rejected rows cannot be written to {path}: it exists, and is not a reject file",
-                    hint=OTHER_PATH_HINT,
-                )
+                raise _no_reject_file(path, "it exists, and is not a reject file")

@@ -112,7 +112,7 @@ def encode_counts(counts: Counts) -> bytes:
 def decode_counts(data: bytes | str) -> Counts:
     try:
         return _read(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeError) as error:
         raise StoreBroken(
             f"a counter row has invalid content ({error})", hint="was it edited by hand? delete that row"
         ) from error

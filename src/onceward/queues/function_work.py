@@ -162,7 +162,9 @@ class FunctionWork:
             raise MissingKey("the message has no id", hint="declare key= from the event, or set ids when sending")
         key = make_key(job.key.scope, message.id)
         payload = self.operation.payload(self.operation.arguments(job.args, job.kwargs))
-        return replace(job, key=key, fingerprint=fingerprint(payload), arguments=hash_arguments(payload, key.id))
+        secret = self.operation.fingerprint_key
+        hashes = hash_arguments(payload, key.id, secret)
+        return replace(job, key=key, fingerprint=fingerprint(payload, secret), arguments=hashes)
 
     async def park(self, message: Message, kind: str, reason: str) -> bool:
         """Store a PARKED record of a message that cannot be processed. Return False if that is not possible now."""

@@ -87,6 +87,7 @@ class Codec:
         "_encoded_none",
         "_max_bytes",
         "_packed_below",
+        "_returns_none",
         "_store",
         "_type",
     )
@@ -112,6 +113,7 @@ class Codec:
         self._cipher = cipher
         self._accept_plain = accept_plain or cipher is None
         self._encoded_none: Encoded | None = None
+        self._returns_none = result_type.allows(None)
         if cipher is None:
             self._encoded_none = self.encode(None, b"")
 
@@ -158,7 +160,7 @@ class Codec:
 
     def decode(self, data: bytes, record_id: bytes) -> Any:
         """Return a fresh copy of the stored result. `ResultCorrupt` and `UnknownCodec` are no reason to run again."""
-        if data == _ENCODED_NONE and self._accept_plain:
+        if data == _ENCODED_NONE and self._accept_plain and self._returns_none:
             return None
         size = len(data)
         if size < _BODY:

@@ -151,7 +151,7 @@ class SagaRun:
 
     async def _record_done(self, step: PlannedStep, value: Any) -> None:
         engine, claim = self.attempt.engine, self.claim
-        bound_to = associated_data(self.attempt.key.id, step.name)
+        bound_to = associated_data(self.attempt.key.id, claim.journal.cycle, step.name)
         encoded, cancelled = await engine.runtime.shield(engine.encode(self.saga.codecs[step.name], value, bound_to))
         if encoded.data is None:
             claim.emit("result_not_stored", f"{step.name}: {encoded.reason}")

@@ -25,6 +25,7 @@ from onceward.protocol.requests import (
     Verdict,
 )
 from onceward.protocol.runtime import Runtime
+from onceward.protocol.secrets import url_without_secrets
 from onceward.stores.clock import SteadyClock
 from onceward.stores.mutex import Mutex
 from onceward.stores.watchers import Watchers
@@ -280,5 +281,7 @@ def from_url(url: str) -> MemoryStore:
     settings = parse_qs(parts.query, keep_blank_values=True)
     max_records = settings.pop("max_records", [None])[0]
     if settings or parts.netloc or parts.path.strip("/") or (max_records is not None and not max_records.isdecimal()):
-        raise ConfigurationError(f"{url!r} is not a memory URL", hint="write memory:// or memory://?max_records=100000")
+        raise ConfigurationError(
+            f"{url_without_secrets(url)!r} is not a memory URL", hint="write memory:// or memory://?max_records=100000"
+        )
     return MemoryStore(max_records=None if max_records is None else int(max_records))
