@@ -27,7 +27,7 @@ Cursor = sqlite3.Cursor
 
 MEMORY = ":memory:"
 OPEN_TIMEOUT = 30.0  # seconds; opening may wait for another process that migrates
-SLACK_MS = 5  # by which the busy timeout may differ from the remaining time, so that not every call has to set it
+SLACK_MS, SLACK_SHARE = 5, 50  # the busy timeout may differ from the remaining time by 5 ms or a 50th: see `_prepare`
 FILE_CHECK_INTERVAL = 1.0  # seconds between checks of the file while only reading
 FILE_CHECK_INTERVAL_WRITING = (
     0.01  # the same while writing: a single write always checks, frequent writes share the cost
@@ -213,7 +213,7 @@ class SQLiteConnection:
         if now - self._checked_at > FILE_CHECK_INTERVAL and not self.in_memory:
             self.check_file()
         milliseconds = min(math.ceil(remaining * 1000), 2**31 - 1)
-        if abs(milliseconds - self._busy_ms) > SLACK_MS:
+        if abs(milliseconds - self._busy_ms) > max(SLACK_MS, milliseconds // SLACK_SHARE):  # not set for every call
             cursor.execute(f"PRAGMA busy_timeout = {milliseconds}").fetchall()
             self._busy_ms = milliseconds
         return cursor
