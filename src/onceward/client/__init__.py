@@ -1,6 +1,7 @@
 """`Once` and `AsyncOnce`: the objects that applications create. They combine everything below them.
 
-Read `base.py` first (configuration, and how jobs are built), then `sync.py`; `aio.py` mirrors it for asyncio.
+Read `base.py` first (configuration, and how jobs are built), then `sync.py` and `administration.py`; `aio.py` and
+`async_administration.py` mirror them for asyncio.
 """
 
 from importlib import import_module
