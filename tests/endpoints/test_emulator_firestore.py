@@ -33,7 +33,7 @@ class Troubled(AsyncEndpoint):
         self._attempts: Counter[str] = Counter()
         self._answered: set[str] = set()
 
-    async def respond_to(self, request: InboundRequest) -> Response:
+    async def handle(self, request: InboundRequest) -> Response:
         id = json.loads(request.body)["message"]["messageId"]
         self._attempts[id] += 1
         attempt = self._attempts[id]

@@ -387,5 +387,5 @@ def test_the_store_of_the_file_is_used_unless_a_closer_setting_names_another(
 
 def test_a_store_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "onceward.toml").write_text('store = 5\n[operations.email]\nwindow = "24h"\n')
-    with pytest.raises(ConfigurationError, match="store is 5"):
+    with pytest.raises(ConfigurationError, match="store is int"):
         Once(operations=tmp_path / "onceward.toml")

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import hmac
 from collections.abc import Mapping
 from typing import Final, NewType
 
@@ -33,7 +32,7 @@ def fingerprint(arguments: Mapping[str, object], secret: bytes = b"") -> Fingerp
     """Return the hash of all arguments, or with `secret` their HMAC. Their order does not matter, their names do."""
     plain = arguments if type(arguments) is dict else dict(arguments)
     encoded = canonical(plain, root="")
-    digest = hmac.digest(secret, encoded, "sha256") if secret else hashlib.sha256(encoded).digest()
+    digest = _keyed_digest(secret, encoded) if secret else hashlib.sha256(encoded).digest()
     return Fingerprint(_VERSION + digest[:FINGERPRINT_BYTES])
 
 
@@ -56,7 +55,7 @@ FINGERPRINT_OF_KEY: Final = Fingerprint(_VERSION + b"key")
 def hash_arguments(arguments: Mapping[str, object], salt: bytes, secret: bytes = b"") -> dict[str, str]:
     """Return a short hash per argument. `salt` is the id of the record's key."""
     if secret:
-        salt = hmac.digest(secret, salt, "sha256")
+        salt = _keyed_digest(secret, salt)
     return {name: _part(name, value, salt) for name, value in arguments.items()}
 
 
@@ -81,3 +80,9 @@ def _part(name: str, value: object, salt: bytes) -> str:
 def _encoded_name(name: str) -> bytes:
     """Encode a parameter name. Cached, because every call has the same few names."""
     return canonical(name)
+
+
+def _keyed_digest(secret: bytes, data: bytes) -> bytes:
+    import hmac  # imported here: few programs need it
+
+    return hmac.digest(secret, data, "sha256")

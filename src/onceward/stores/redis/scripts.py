@@ -26,7 +26,7 @@ SCRIPT_FILES: Final[dict[str, tuple[str | tuple[str, ...], ...]]] = {
     "scan": ("record", "fields", "scan"),
     "purge": ("record", "fields", "audit", "purge"),
     "read_audit": ("record", "read_audit"),
-    "delete_free": ("record", "delete_free"),
+    "delete_free": ("record", "fields", "delete_free"),
     "add_audit": ("record", "audit", "add_audit"),
     "trim_audit": ("record", "numbers", "trim_audit"),
 }
