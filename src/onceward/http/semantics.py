@@ -367,9 +367,14 @@ def problem_response(
 def error_response(
     error: OncewardError, *, documentation: str | None = None, retry_after: float | None = None
 ) -> RawResponse:
-    """Return the response to an Onceward error. `retry_after` is in seconds, used if a retry makes sense."""
+    """Return the response to an Onceward error. `retry_after` is in seconds, used if a retry makes sense.
+
+    While another request with the key runs, `Retry-After` is the rest of its lease, and at most `retry_after`.
+    """
     problem = problem_for_error(type(error))
     soon = RETRY_AFTER if retry_after is None else retry_after
+    if isinstance(error, errors.AlreadyRunning) and error.retry_after is not None:
+        soon = error.retry_after if retry_after is None else min(error.retry_after, retry_after)
     again = soon if problem.status in _RETRYABLE and not isinstance(error, errors.OutcomeParked) else None
     if isinstance(error, errors.PreviouslyFailed):
         again = error.retry_after
@@ -380,7 +385,6 @@ def error_response(
 
 
 _ERROR_OF_OUTCOME: Final[dict[type[Outcome[Any]], type[OncewardError]]] = {
-    Running: errors.AlreadyRunning,
     Failed: errors.PreviouslyFailed,
     Parked: errors.OutcomeParked,
     Replayed: errors.ResultNotStored,
@@ -391,18 +395,15 @@ _ERROR_OF_OUTCOME: Final[dict[type[Outcome[Any]], type[OncewardError]]] = {
 def outcome_response(
     outcome: Outcome[Any], *, documentation: str | None = None, retry_after: float | None = None
 ) -> RawResponse:
-    """Return the response to an outcome that has no response of the application.
-
-    While another request with the key runs, `Retry-After` is the rest of its lease, and at most `retry_after`.
-    """
+    """Return the response to an outcome that has no response of the application. `retry_after`: see error_response."""
     kind = _ERROR_OF_OUTCOME.get(type(outcome), errors.ClaimError)
     error: OncewardError
     if isinstance(outcome, Mismatch):
         error = errors.PayloadMismatch(arguments=outcome.arguments)
     elif isinstance(outcome, Failed):
         error = errors.PreviouslyFailed(retry_after=None if outcome.final else outcome.retry_after or 0)
+    elif isinstance(outcome, Running):
+        error = errors.AlreadyRunning(retry_after=outcome.retry_after)
     else:
         error = errors.LeaseLost() if isinstance(outcome, Unknown) and outcome.lost else kind()
-    left = outcome.retry_after if isinstance(outcome, Running) else None
-    soon = retry_after if left is None else left if retry_after is None else min(left, retry_after)
-    return error_response(error, documentation=documentation, retry_after=soon)
+    return error_response(error, documentation=documentation, retry_after=retry_after)
