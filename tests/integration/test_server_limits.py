@@ -56,9 +56,9 @@ def test_a_postgresql_server_without_a_free_connection_is_not_called_unreachable
     execute(f'CREATE ROLE "{role}" LOGIN CONNECTION LIMIT 1')
     url = os.environ[URL].replace("postgres@", f"{role}@")
     try:
-        with psycopg.connect(url), Once(PostgresStore(url, schema=schema)) as once:
-            with pytest.raises(StoreUnavailable, match="no connection left") as caught:
-                once.run("k", answer)
+        refused = pytest.raises(StoreUnavailable, match="no connection left")
+        with psycopg.connect(url), Once(PostgresStore(url, schema=schema)) as once, refused as caught:
+            once.run("k", answer)
         assert "max_connections" in str(caught.value)
         assert "running" not in str(caught.value)
     finally:
