@@ -141,12 +141,12 @@ def celery_client() -> Once:
     return Once(STORE, lease=LEASE)
 
 
-@app.task(name="task")
+@app.task(name="task")  # type: ignore[untyped-decorator]
 def task(name: str) -> str:
     return celery_client().run(name, work, name)
 
 
-@worker_process_shutdown.connect
+@worker_process_shutdown.connect  # type: ignore[untyped-decorator]
 def close_client(**_: Any) -> None:
     celery_client().close()
 
