@@ -5,7 +5,6 @@ Neither library is imported here: a caller that passes such an object has alread
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -118,12 +117,14 @@ class SessionSavepoint:
 
 async def async_driver_connection(connection: Any, seconds: float) -> tuple[Any, Any]:
     """Return the driver's connection and SQLAlchemy's, for its async wrappers, with the transaction begun in time."""
+    from .loop_timeout import loop_timeout
+
     if hasattr(connection, "get_raw_connection"):
         sqlalchemy_connection = connection
     else:
         sqlalchemy_connection = await connection.connection()
     if not begins_later(sqlalchemy_connection):
-        async with asyncio.timeout(seconds):
+        async with loop_timeout(seconds):
             await sqlalchemy_connection.exec_driver_sql(BEGIN_STATEMENT)
     elif not sqlalchemy_connection.in_transaction():
         await sqlalchemy_connection.begin()

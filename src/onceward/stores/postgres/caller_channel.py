@@ -6,7 +6,6 @@ caller's next statement. The server then rolls the transaction back.
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import threading
 import time
@@ -168,8 +167,10 @@ class AsyncpgChannel:
 
     @asynccontextmanager
     async def closed_at(self, deadline: float) -> AsyncIterator[None]:
+        from onceward.stores.loop_timeout import loop_timeout
+
         try:
-            async with asyncio.timeout(_remaining(deadline)):
+            async with loop_timeout(_remaining(deadline)):
                 yield
         except TimeoutError as error:
             raise self._translated(error) from error
