@@ -6,6 +6,7 @@ import asyncio
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, wait
 from pathlib import Path
@@ -20,7 +21,7 @@ from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.postgres import PostgresStore
 from onceward.stores.redis import RedisStore
 from onceward.stores.sqlite import SQLiteStore
-from onceward.stores.sqlite.connection import SQLiteConnection, TimeLimit
+from onceward.stores.sqlite.connection import SQLiteConnection
 from tests.clients import TOO_LONG, Backend
 from tests.moved_time import in_thread
 from tests.servers.postgres import URL, schema_of
@@ -108,10 +109,10 @@ def test_a_caller_that_cannot_open_a_file_does_not_close_it_for_the_others(
     store, together, limits = SQLiteStore(path), threading.Barrier(2), iter([0.5, TOO_LONG])
     run_alone = SQLiteConnection.run
 
-    def run_together(connection: SQLiteConnection, _: TimeLimit, *work: Any) -> Any:
+    def run_together(connection: SQLiteConnection, _: float, *work: Any) -> Any:
         limit = next(limits)
         together.wait(TOO_LONG)  # both callers are opening
-        return run_alone(connection, TimeLimit.of(limit), *work)
+        return run_alone(connection, time.monotonic() + limit, *work)
 
     monkeypatch.setattr(SQLiteConnection, "run", run_together)
     callers = [in_thread(run, store.open(ThreadRuntime())) for _ in range(2)]
