@@ -29,6 +29,19 @@ class Slow:
         return 201, [], b"slow"
 
 
+@pytest.mark.finding("N27")
+@pytest.mark.parametrize("retry_after", [None, "1h", "2s"])
+def test_retry_after_is_the_rest_of_the_lease_or_a_shorter_limit(make_site: MakeSite, retry_after: str | None) -> None:
+    slow = Slow()
+    site = make_site(slow, lease="10m", retry_after=retry_after)
+    first = site.meanwhile()
+    assert slow.begun.wait(TOO_LONG)
+    seconds = int(site.ask().header("retry-after") or 0)
+    assert seconds == 2 if retry_after == "2s" else 500 < seconds <= 600
+    slow.go.set()
+    assert first.result(TOO_LONG).status == 201
+
+
 @pytest.mark.fault("F78")
 def test_while_it_is_running_a_duplicate_is_a_409_with_retry_after(make_site: MakeSite) -> None:
     slow = Slow()

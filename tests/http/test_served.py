@@ -108,7 +108,7 @@ def test_of_500_concurrent_duplicates_that_do_not_wait_each_gets_the_answer_or_a
     replies = asyncio.run(crowd(serve().port))
     for reply in replies:
         answered = (reply.status, reply.body) == (201, "payment 1")
-        assert answered or (reply.status == 409 and "\r\nretry-after: 1\r\n" in reply.head), reply
+        assert answered or (reply.status == 409 and "\r\nretry-after: " in reply.head), reply
     assert effects(tmp_path) == ["paid"]
 
 

@@ -182,7 +182,7 @@ async def test_a_rollback_on_an_event_loop_leaves_nothing(store: PostgresStore, 
     assert effects(schema) == []
 
 
-async def nothing() -> None:
+async def nothing() -> Any:
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import click
@@ -13,6 +13,7 @@ from onceward.observe.figures import read_totals
 from onceward.observe.record_figures import record_figures
 from onceward.observe.rules import RULES, todo_text
 from onceward.observe.thresholds import DAY
+from onceward.protocol.hints import cli_command
 from onceward.protocol.ports import Filter, Store
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.transitions import Row, row_of
@@ -22,6 +23,7 @@ from onceward.stores.sqlite.url import parse
 
 from . import display
 from .exit_codes import Exit
+from .explain import clock_set_back
 from .find import iter_records
 from .open_store import SEARCH_TIMEOUT, TIMEOUT, file_facts, is_sqlite, opened_store
 from .program import common_options, program, store_url, wants_json
@@ -123,7 +125,13 @@ def _clock(store: Store, started: float) -> list[Check]:
 def _records(store: Store, spans: Mapping[str, str]) -> list[Check]:
     counts = run(store.counts(timeout=SEARCH_TIMEOUT))
     total = sum(counts.values())
-    lapsed_is_lock = [is_lock(record) for record, now in _pending(store) if row_of(record, now) is Row.PENDING_LAPSED]
+    lapsed_is_lock: list[bool] = []
+    long_leases: list[tuple[int, str]] = []  # by how much the clock was set back, and the key
+    for record, now in _pending(store):
+        if row_of(record, now) is Row.PENDING_LAPSED:
+            lapsed_is_lock.append(is_lock(record))
+        elif set_back := clock_set_back(record, now):
+            long_leases.append((set_back, record.key))
     locks = sum(lapsed_is_lock)
     lapsed = len(lapsed_is_lock) - locks
     free = [Check("lapsed locks", NOTE, f"{locks}; the next caller can acquire them")] if locks else []
@@ -132,9 +140,20 @@ def _records(store: Store, spans: Mapping[str, str]) -> list[Check]:
         Check("records", OK, f"{total}"),
         Check("lapsed", ATTENTION if lapsed else OK, f"{lapsed}" + (where if lapsed else "")),
         *free,
+        *_long_leases(long_leases),
         *_problems(store),
         *(_window(finding) for finding in findings(store, counts, spans)),
     ]
+
+
+def _long_leases(found: Sequence[tuple[int, str]]) -> list[Check]:
+    """Return a check if leases were renewed in the future: the store's clock was set back, so they last too long."""
+    if not found:
+        return []
+    set_back, key = max(found)
+    detail = f"{len(found)}: the store's clock was set back by at least {display.span(set_back)}, so the leases of "
+    detail += f"stopped workers last longer. If the owner is gone: `{cli_command('release', key)} --force`"
+    return [Check("long leases", ATTENTION, detail)]
 
 
 def _problems(store: Store) -> list[Check]:

@@ -58,11 +58,23 @@ def _running(record: Record, now: int) -> list[str]:
     if record.lease_until is None:
         return [claimed, "It is claimed inside a transaction, without a lease: only its owner can end it."]
     left = span(record.lease_until - now)
+    set_back = clock_set_back(record, now)
+    if set_back:
+        return [
+            claimed,
+            f"The store's clock was set back by at least {span(set_back)}, so its lease lasts too long: {left}.",
+            f"If that owner is gone: `{cli_command('release', record.key)} --force`, or wait until then.",
+        ]
     return [
         claimed,
         f"Its lease was renewed {_ago(record.renewed_at, now)} and expires in {left}, unless it is renewed again.",
         "A delivery now waits for it, or gets the outcome 'running'; nothing runs twice.",
     ]
+
+
+def clock_set_back(record: Record, now: int) -> int:
+    """Return by how many µs the store's clock is behind the last renewal of this lease; 0 if it is not."""
+    return max(0, record.renewed_at - now) if record.lease_until is not None else 0
 
 
 def _lapsed(record: Record, now: int) -> list[str]:
@@ -234,6 +246,12 @@ _OUTCOMES: dict[Row, str] = {
 def _locked(record: Record, now: int) -> list[str]:
     holder = f"It is a lock, held by {_owner(record)} since {_ago(record.claimed_at, now)}, with token {record.token}."
     left = span((record.lease_until or now) - now)
+    if set_back := clock_set_back(record, now):
+        return [
+            holder,
+            f"The store's clock was set back by at least {span(set_back)}, so its lease lasts too long: {left}.",
+            f"If that owner is gone: `{cli_command('release', record.key)} --force`, or wait until then.",
+        ]
     return [holder, f"Its lease was renewed {_ago(record.renewed_at, now)} and expires in {left}; then it is free."]
 
 

@@ -80,6 +80,8 @@ async def _settle_joined(attempt: Attempt, joined: JoinedStore, value: Any) -> O
         done = await _check_committed(attempt)
     except StoreError as error:
         return _report_unknown(attempt, value, repr(error))
+    if done is None:
+        return _report_unknown(attempt, value, "forgotten or claimed again before the commit could be checked")
     if done:
         return executed_outcome(attempt)
     return await settle_raised(
@@ -87,40 +89,62 @@ async def _settle_joined(attempt: Attempt, joined: JoinedStore, value: Any) -> O
     )
 
 
-async def _check_committed(attempt: Attempt) -> bool:
-    """Return whether the caller's transaction was committed. It runs to its end even if the caller is cancelled."""
-    engine = attempt.engine
-    answers, cancelled = await engine.shield(_read_after_commit(attempt))
+async def _check_committed(attempt: Attempt) -> bool | None:
+    """Return whether the caller's transaction was committed. None: unknown, because the record is no longer ours.
+
+    It runs to its end even if the caller is cancelled.
+    """
+    (committed, answer), cancelled = await attempt.engine.shield(_read_after_commit(attempt))
     if cancelled is not None:
         raise cancelled
-    record = answers[0].record
-    if record is None or record.token != attempt.record.token or record.state is not RecordState.COMPLETED:
-        return False
-    attempt.move(SETTLING)
-    attempt.record = record
-    settle.on_answer(attempt, Answer(Verdict.OK, record, answers[0].now), RecordState.COMPLETED)
-    return True
+    record, own = answer.record, attempt.record
+    if record is not None and record.token == own.token:
+        committed = record.state is RecordState.COMPLETED
+    elif record is not None and record.cycle == own.cycle and record.state is not RecordState.FREE:
+        committed = False  # another worker took over, which is impossible once it is completed
+    if committed:
+        attempt.move(SETTLING)
+        ours = record if record is not None and record.token == own.token else None
+        settle.on_answer(attempt, Answer(Verdict.OK, ours, answer.now), RecordState.COMPLETED)
+    return committed
 
 
-async def _read_after_commit(attempt: Attempt) -> list[Answer]:
-    """Read the record after the transaction has really ended: the reply to its COMMIT may have been lost."""
+async def _read_after_commit(attempt: Attempt) -> tuple[bool | None, Answer]:
+    """Return whether the transaction was committed, if the store knows, and then the record.
+
+    It waits until the transaction has really ended: the reply to its COMMIT may have been lost.
+    """
     store, timeout = attempt.engine.store, attempt.job.policy.call_timeout
     number = attempt.joined.number if attempt.joined is not None else None
+    committed = None
     if number is not None and store.commits is not None:
-        await store.commits.committed(number, timeout=timeout)
-    return await store.read([attempt.key.id], timeout=timeout)
+        committed = await store.commits.committed(number, timeout=timeout)
+    return committed, (await store.read([attempt.key.id], timeout=timeout))[0]
 
 
 # ── the work raised ──
 
 
-async def settle_raised(attempt: Attempt, error: BaseException) -> Outcome[Any]:
-    """Settle a claim whose handler raised. The policy declares which errors mean that the effect did not happen."""
+def is_closing(error: BaseException) -> bool:
+    """Return whether the coroutine that caught this error is being closed, so that it can no longer await anything.
+
+    Python raises the GeneratorExit of `close()` in each coroutine anew, so its traceback ends in the one that awaits.
+    If an awaited function raised it, the traceback goes on into that function.
+    """
+    return isinstance(error, GeneratorExit) and (error.__traceback__ is None or error.__traceback__.tb_next is None)
+
+
+async def settle_raised(attempt: Attempt, error: BaseException, *, closing: bool = True) -> Outcome[Any]:
+    """Settle a claim whose handler raised. The policy declares which errors mean that the effect did not happen.
+
+    `closing`: an async handler's GeneratorExit means that the coroutine is being closed. Only the code that awaits the
+    handler itself can tell (`is_closing`): in a `with` block, both look the same.
+    """
     if attempt.state is UNPROTECTED:
         if not isinstance(error, Exception):
             raise error
         return _failed_outcome(attempt, error)
-    if attempt.job.is_async and isinstance(error, GeneratorExit):
+    if attempt.job.is_async and isinstance(error, GeneratorExit) and closing:
         attempt.abandon()
         raise error  # a coroutine that is being closed cannot wait for the store: the lease expires
     if attempt.end(error):

@@ -34,7 +34,7 @@ from . import switch
 from .abandon import abandon
 from .acquire import Refusal, acquire, emit_no_answer, reentry_error, wait_for_key
 from .attempt import NEW, REFUSED, WAITING, Attempt
-from .conclude import settle_raised, settle_returned, verify_first
+from .conclude import is_closing, settle_raised, settle_returned, verify_first
 from .engine import Engine
 from .error_text import message_of
 from .job import NO_KEY, Job
@@ -113,7 +113,7 @@ async def perform(attempt: Attempt) -> Outcome[Any]:
             if attempt.job.is_async and hasattr(value, "__await__"):
                 value = await value
         except BaseException as error:  # noqa: BLE001 (settled, then returned as a value or raised again)
-            return await settle_raised(attempt, error)
+            return await settle_raised(attempt, error, closing=is_closing(error))
         return await settle_returned(attempt, value)
 
 

@@ -27,6 +27,7 @@ from .joined import current_block, current_job, enclosing_block
 from .refusal import refusal_outcome
 from .runner import call_handler, execute
 
+LOST_HINT = "repeat your transaction on a new connection"
 ENDED_HINT = "do not commit or roll back inside the handler: the transaction belongs to its caller"
 PARKED_REASON = "the handler ended the caller's transaction and then failed"
 
@@ -125,14 +126,12 @@ class JoinedJob:
         try:
             await self.joined.begin(timeout=self.job.policy.call_timeout)
         except StoreError as error:
-            emit_no_answer(self.engine, self.job.key, error)
-            raise
+            self._raise_unclaimed(error)
         try:
             outcome = await self._claim_and_run()
             kept = await self.joined.keep()
         except BaseException as error:
-            if not await self.joined.undo():
-                await self._raise_ended(error)
+            await self._undo(error)
             if not isinstance(error, Exception):
                 raise
             self._emit_failed(error)
@@ -144,7 +143,7 @@ class JoinedJob:
                 exception=error,
             )
         if not kept:
-            await self._raise_ended(None)
+            await (self._raise_lost(None) if self.joined.is_lost() else self._raise_ended(None))
         if self.attempt is not None:
             self.engine.emit("completed", self.job.key, self.attempt.record, reason="within")
         return outcome
@@ -212,6 +211,48 @@ class JoinedJob:
             attempt=attempt.record.attempt,
             token=attempt.record.token,
         )
+
+    async def _undo(self, error: BaseException) -> None:
+        """Undo what was written since the savepoint. Raise if that is impossible, because the transaction has ended."""
+        try:
+            undone = await self.joined.undo()
+        except StoreError as failed:
+            if not self.joined.is_lost():
+                raise failed from error
+            undone = False
+        if undone:
+            return
+        if self.joined.is_lost():
+            await self._raise_lost(error)
+        if self.attempt is None:  # the handler never ran, so that it cannot have ended the transaction
+            self._raise_unclaimed(error)
+        await self._raise_ended(error)
+
+    # ── the connection was lost ──
+
+    async def _raise_lost(self, error: BaseException | None) -> NoReturn:
+        """Raise because the caller's connection broke, or was closed at a deadline."""
+        if self.attempt is None and error is not None:
+            self._raise_unclaimed(error)
+        when = "while the handler ran" if self.value is NO_RESULT else "after the handler had returned"
+        try:
+            state = await self._settle_ended()
+        except StoreError:  # probably for the same reason
+            state = "the server rolls back what the handler has not committed itself"
+        message = f"the connection of your transaction was lost {when}; {state}"
+        if error is not None and not isinstance(error, Exception):
+            error.add_note(f"{message} → {LOST_HINT}")
+            raise error
+        lost = StoreUnavailable(message, key=self.job.key.text, hint=LOST_HINT)
+        self._emit_failed(lost)
+        raise lost from error
+
+    def _raise_unclaimed(self, error: BaseException) -> NoReturn:
+        """Raise the error that ended the transaction before the handler ran."""
+        if isinstance(error, StoreError):
+            error.with_key(self.job.key.text)
+            emit_no_answer(self.engine, self.job.key, error)
+        raise error
 
     # ── the handler ended the transaction ──
 

@@ -65,7 +65,7 @@ class IdempotencyOptions(TypedDict, total=False):
     name: str
     bare_keys: bool
     wait: Duration
-    retry_after: Duration
+    retry_after: Duration | None
     max_body: int
     max_response: int
     stall_timeout: Duration
@@ -100,7 +100,7 @@ class IdempotencyConfig:
         name: str = "http",
         bare_keys: bool = False,
         wait: Duration = 0,
-        retry_after: Duration = 1,
+        retry_after: Duration | None = None,
         max_body: int = MAX_BODY,
         max_response: int = MAX_RESPONSE,
         stall_timeout: Duration = STALL_TIMEOUT,
@@ -123,7 +123,7 @@ class IdempotencyConfig:
         self.max_response = max_response
         self.documentation = documentation
         self.challenge = None if challenge is None else (b"www-authenticate", challenge.encode("ascii"))
-        self.retry_after = microseconds(retry_after, "retry_after") / SECOND
+        self.retry_after = None if retry_after is None else microseconds(retry_after, "retry_after") / SECOND
         self.stall_timeout = microseconds(stall_timeout, "stall_timeout") / SECOND
         if not self.stall_timeout:
             raise ConfigurationError(

@@ -338,6 +338,10 @@ def problem_body(problem: Problem, kind: str | None = None, **members: Any) -> b
     return msgspec.json.encode(members)
 
 
+RETRY_AFTER: Final = 1.0
+"""Seconds in `Retry-After` if it is not known when a retry will succeed."""
+
+
 def whole_seconds(seconds: float) -> int:
     """Round up for `Retry-After`. Never 0: an immediate retry has just failed."""
     return max(1, math.ceil(seconds))
@@ -360,10 +364,18 @@ def problem_response(
     return RawResponse(problem.status, headers, body)
 
 
-def error_response(error: OncewardError, *, documentation: str | None = None, retry_after: float = 1) -> RawResponse:
-    """Return the response to an Onceward error. `retry_after` is in seconds, used if a retry makes sense."""
+def error_response(
+    error: OncewardError, *, documentation: str | None = None, retry_after: float | None = None
+) -> RawResponse:
+    """Return the response to an Onceward error. `retry_after` is in seconds, used if a retry makes sense.
+
+    While another request with the key runs, `Retry-After` is the rest of its lease, and at most `retry_after`.
+    """
     problem = problem_for_error(type(error))
-    again = retry_after if problem.status in _RETRYABLE and not isinstance(error, errors.OutcomeParked) else None
+    soon = RETRY_AFTER if retry_after is None else retry_after
+    if isinstance(error, errors.AlreadyRunning) and error.retry_after is not None:
+        soon = error.retry_after if retry_after is None else min(error.retry_after, retry_after)
+    again = soon if problem.status in _RETRYABLE and not isinstance(error, errors.OutcomeParked) else None
     if isinstance(error, errors.PreviouslyFailed):
         again = error.retry_after
     members: dict[str, Any] = {}
@@ -373,7 +385,6 @@ def error_response(error: OncewardError, *, documentation: str | None = None, re
 
 
 _ERROR_OF_OUTCOME: Final[dict[type[Outcome[Any]], type[OncewardError]]] = {
-    Running: errors.AlreadyRunning,
     Failed: errors.PreviouslyFailed,
     Parked: errors.OutcomeParked,
     Replayed: errors.ResultNotStored,
@@ -381,16 +392,18 @@ _ERROR_OF_OUTCOME: Final[dict[type[Outcome[Any]], type[OncewardError]]] = {
 }
 
 
-def outcome_response(outcome: Outcome[Any], *, documentation: str | None = None, retry_after: float = 1) -> RawResponse:
-    """Return the response to an outcome that has no response of the application."""
+def outcome_response(
+    outcome: Outcome[Any], *, documentation: str | None = None, retry_after: float | None = None
+) -> RawResponse:
+    """Return the response to an outcome that has no response of the application. `retry_after`: see error_response."""
     kind = _ERROR_OF_OUTCOME.get(type(outcome), errors.ClaimError)
     error: OncewardError
     if isinstance(outcome, Mismatch):
         error = errors.PayloadMismatch(arguments=outcome.arguments)
     elif isinstance(outcome, Failed):
         error = errors.PreviouslyFailed(retry_after=None if outcome.final else outcome.retry_after or 0)
+    elif isinstance(outcome, Running):
+        error = errors.AlreadyRunning(retry_after=outcome.retry_after)
     else:
         error = errors.LeaseLost() if isinstance(outcome, Unknown) and outcome.lost else kind()
-    left = outcome.retry_after if isinstance(outcome, Running) else None
-    soon = retry_after if left is None else min(left, retry_after)
-    return error_response(error, documentation=documentation, retry_after=soon)
+    return error_response(error, documentation=documentation, retry_after=retry_after)

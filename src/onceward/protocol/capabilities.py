@@ -122,6 +122,10 @@ class JoinedStore(AppliesEvents, Protocol):
         """Return whether the caller's transaction is neither committed nor rolled back."""
         ...
 
+    def is_lost(self) -> bool:
+        """Return whether the caller's connection broke, or was closed because a call timed out."""
+        ...
+
     def blocks_writes(self) -> bool:
         """Return whether the transaction may block the store's own writes. Thread-safe, without side effects."""
         ...

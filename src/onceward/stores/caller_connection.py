@@ -46,12 +46,22 @@ def keeps_connection(connection: Any) -> Callable[[], bool]:
     When the wrapper's transaction ends, its pool may hand the driver connection to another caller.
     """
     if _is_from(connection, "sqlalchemy."):
-        sqlalchemy_connection = connection.connection() if hasattr(connection, "get_bind") else connection
+        sqlalchemy_connection = wrapped_connection(connection)
         return lambda: not (sqlalchemy_connection.closed or sqlalchemy_connection.invalidated)
     if _is_from(connection, "django."):
         driver = connection.connection
         return lambda: connection.connection is driver
     return lambda: True
+
+
+def wrapped_connection(connection: Any) -> Any:
+    """Return SQLAlchemy's Connection of a Session; `connection` itself if it is no Session."""
+    return connection.connection() if hasattr(connection, "get_bind") else connection
+
+
+def is_invalidated(connection: Any) -> bool:
+    """Return whether SQLAlchemy found this connection broken."""
+    return bool(getattr(connection, "invalidated", False))
 
 
 class SessionSavepoint:
@@ -65,6 +75,10 @@ class SessionSavepoint:
         self._session = connection if hasattr(connection, "begin_nested") and hasattr(connection, "flush") else None
         self._is_async = is_async_wrapper(connection)
         self._nested: list[Any] = []
+
+    @property
+    def exists(self) -> bool:
+        return self._session is not None
 
     async def flush(self) -> None:
         if self._session is not None:
@@ -101,15 +115,26 @@ class SessionSavepoint:
             await call
 
 
-async def async_driver_connection(connection: Any) -> tuple[Any, Callable[[], bool]]:
-    """Return the driver's connection and its `keeps_connection` check, for SQLAlchemy's async wrappers."""
+async def async_driver_connection(connection: Any, seconds: float) -> tuple[Any, Any]:
+    """Return the driver's connection and SQLAlchemy's, for its async wrappers, with the transaction begun in time."""
+    from .loop_timeout import loop_timeout
+
     if hasattr(connection, "get_raw_connection"):
         sqlalchemy_connection = connection
     else:
         sqlalchemy_connection = await connection.connection()
-    await sqlalchemy_connection.exec_driver_sql(BEGIN_STATEMENT)
+    if not begins_later(sqlalchemy_connection):
+        async with loop_timeout(seconds):
+            await sqlalchemy_connection.exec_driver_sql(BEGIN_STATEMENT)
+    elif not sqlalchemy_connection.in_transaction():
+        await sqlalchemy_connection.begin()
     driver = (await sqlalchemy_connection.get_raw_connection()).driver_connection
-    return driver, keeps_connection(sqlalchemy_connection)
+    return driver, sqlalchemy_connection
+
+
+def begins_later(sqlalchemy_connection: Any) -> bool:
+    """Return whether SQLAlchemy's begin() sends nothing, so that we can begin the transaction with a deadline."""
+    return bool(sqlalchemy_connection.dialect.driver.startswith("psycopg"))
 
 
 def transaction_block(connection: Any) -> str:
@@ -122,10 +147,13 @@ def transaction_block(connection: Any) -> str:
 
 
 def _sqlalchemy(connection: Any) -> Any:
-    sqlalchemy_connection = connection.connection() if hasattr(connection, "get_bind") else connection
+    sqlalchemy_connection = wrapped_connection(connection)
     if not hasattr(sqlalchemy_connection, "exec_driver_sql"):
         raise ConfigurationError(f"cannot join a {_name(connection)}", hint="pass a Session or a Connection")
-    sqlalchemy_connection.exec_driver_sql(BEGIN_STATEMENT)
+    if not begins_later(sqlalchemy_connection):
+        sqlalchemy_connection.exec_driver_sql(BEGIN_STATEMENT)
+    elif not sqlalchemy_connection.in_transaction():
+        sqlalchemy_connection.begin()
     return sqlalchemy_connection.connection.driver_connection
 
 

@@ -157,6 +157,9 @@ class FirestoreJoined:
     def is_open(self) -> bool:
         return bool(self._transaction.id == self._id)
 
+    def is_lost(self) -> bool:
+        return False
+
     def blocks_writes(self) -> bool:
         return False
 

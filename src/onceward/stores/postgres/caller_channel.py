@@ -1,8 +1,16 @@
-"""Send statements on the caller's connection, inside the caller's transaction: psycopg (sync or async) or asyncpg."""
+"""Send statements on the caller's connection, inside the caller's transaction: psycopg (sync or async) or asyncpg.
+
+Every call has a deadline. If it passes, the connection is closed: a late reply must not be read as the reply to the
+caller's next statement. The server then rolls the transaction back.
+"""
 
 from __future__ import annotations
 
+import socket
+import threading
 import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from typing import Any, Protocol
 
 import psycopg
@@ -19,17 +27,26 @@ from .values import escape, unescape
 IDLE, UNKNOWN = pq.TransactionStatus.IDLE, pq.TransactionStatus.UNKNOWN
 AUTOCOMMIT = "this connection is in autocommit mode, so there is no transaction to join"
 YOUR_TRANSACTION = "your transaction"
+TIMED_OUT = "the server did not answer in time, so Onceward closed the connection, which rolls the transaction back"
+REPEAT_HINT = "repeat the transaction on a new connection"
 
 
 class CallerChannel(Protocol):
     """Sends statements on the caller's connection."""
 
-    async def begin(self) -> None:
+    async def begin(self, deadline: float) -> None:
         """Make sure that a transaction is open, as the caller's next statement would."""
 
     async def rows(self, deadline: float, statement: Statement, *values: Any) -> Rows: ...
     async def command(self, text: str, deadline: float) -> None: ...
     def is_open(self) -> bool: ...
+    def is_lost(self) -> bool:
+        """Return whether the connection broke, or was closed at a deadline."""
+        ...
+
+    def closed_at(self, deadline: float) -> AbstractAsyncContextManager[None]:
+        """Close the connection at the deadline, if calls of the caller's own library in this block still wait."""
+        ...
 
 
 class PsycopgChannel:
@@ -46,23 +63,75 @@ class PsycopgChannel:
         if connection.pgconn.pipeline_status != pq.PipelineStatus.OFF:
             raise ConfigurationError("this connection is in pipeline mode", hint="leave the pipeline first")
 
-    async def begin(self) -> None:
+    async def begin(self, deadline: float) -> None:
         if self._caller_connection.pgconn.transaction_status != IDLE:
             return
         if self._caller_connection.autocommit:
             raise ConfigurationError(AUTOCOMMIT, hint="open one first: with connection.transaction():")
-        result = self._caller_connection.execute("SELECT 1")
-        if isinstance(self._caller_connection, psycopg.AsyncConnection):
-            await result
+        await self.command(_begin_statement(self._caller_connection), deadline)
 
     async def rows(self, deadline: float, statement: Statement, *values: Any) -> Rows:
-        return await self._connection.rows(deadline, statement, *values)
+        with self._loss_explained():
+            return await self._connection.rows(deadline, statement, *values)
 
     async def command(self, text: str, deadline: float) -> None:
-        await self._connection.command(text, deadline)
+        with self._loss_explained():
+            await self._connection.command(text, deadline)
+
+    @contextmanager
+    def _loss_explained(self) -> Iterator[None]:
+        try:
+            yield
+        except StoreUnavailable as error:
+            reason = f"the connection broke: {self._connection.lost}" if self._connection.lost else TIMED_OUT
+            raise _lost_error(reason) from error
 
     def is_open(self) -> bool:
         return self._caller_connection.pgconn.transaction_status not in (IDLE, UNKNOWN)
+
+    def is_lost(self) -> bool:
+        return bool(self._caller_connection.broken)
+
+    @asynccontextmanager
+    async def closed_at(self, deadline: float) -> AsyncIterator[None]:
+        """Shut the socket down at the deadline: psycopg itself waits without one, even if it is cancelled."""
+        cutter = SocketCutter(self._caller_connection.pgconn)
+        timer = threading.Timer(_remaining(deadline), cutter.cut)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        except Exception as error:
+            if cutter.has_cut:
+                raise _lost_error(TIMED_OUT) from error
+            raise
+        finally:
+            timer.cancel()
+            cutter.stop()
+
+
+class SocketCutter:
+    """Shuts a connection's socket down, from another thread."""
+
+    def __init__(self, pgconn: Any) -> None:
+        self._pgconn = pgconn
+        self._lock = threading.Lock()
+        self._stopped = False
+        self.has_cut = False
+
+    def cut(self) -> None:
+        with self._lock, suppress(OSError, psycopg.Error):  # closed meanwhile
+            if not self._stopped:
+                self.has_cut = True
+                own = socket.socket(fileno=self._pgconn.socket)
+                try:
+                    own.shutdown(socket.SHUT_RDWR)
+                finally:
+                    own.detach()  # libpq closes it
+
+    def stop(self) -> None:
+        with self._lock:
+            self._stopped = True
 
 
 class AsyncpgChannel:
@@ -71,7 +140,7 @@ class AsyncpgChannel:
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
-    async def begin(self) -> None:
+    async def begin(self, deadline: float) -> None:  # noqa: ARG002 (nothing is sent)
         if not self._connection.is_in_transaction():
             raise ConfigurationError(AUTOCOMMIT, hint="open one first: async with connection.transaction():")
 
@@ -81,17 +150,42 @@ class AsyncpgChannel:
                 statement.text, *[_escape_value(value) for value in values], timeout=_remaining(deadline)
             )
         except Exception as error:
-            raise _translate_error(error) from error
+            raise self._translated(error) from error
         return [tuple([_unescape_value(value) for value in row.values()]) for row in found]
 
     async def command(self, text: str, deadline: float) -> None:
         try:
             await self._connection.execute(text, timeout=_remaining(deadline))
         except Exception as error:
-            raise _translate_error(error) from error
+            raise self._translated(error) from error
 
     def is_open(self) -> bool:
         return not self._connection.is_closed() and self._connection.is_in_transaction()
+
+    def is_lost(self) -> bool:
+        return bool(self._connection.is_closed())
+
+    @asynccontextmanager
+    async def closed_at(self, deadline: float) -> AsyncIterator[None]:
+        from onceward.stores.loop_timeout import loop_timeout
+
+        try:
+            async with loop_timeout(_remaining(deadline)):
+                yield
+        except TimeoutError as error:
+            raise self._translated(error) from error
+
+    def _translated(self, error: Exception) -> Exception:
+        """Return our error for an error of asyncpg. It is recognised by its SQLSTATE, without importing asyncpg."""
+        code = getattr(error, "sqlstate", None)
+        if isinstance(code, str):
+            return PostgresRefused(code, str(error))
+        if isinstance(error, TimeoutError):
+            self._connection.terminate()
+            return _lost_error(TIMED_OUT)
+        if isinstance(error, OSError) or type(error).__module__.startswith("asyncpg."):
+            return _lost_error(f"the connection broke: {error!r}")
+        return error
 
 
 def _remaining(deadline: float) -> float:
@@ -108,16 +202,21 @@ def _unescape_value(value: Any) -> Any:
     return unescape(value) if isinstance(value, str) else value
 
 
-def _translate_error(error: Exception) -> Exception:
-    """Return our error for an error of asyncpg. It is recognised by its SQLSTATE, without importing asyncpg."""
-    code = getattr(error, "sqlstate", None)
-    if isinstance(code, str):
-        return PostgresRefused(code, str(error))
-    if isinstance(error, TimeoutError | OSError) or type(error).__module__.startswith("asyncpg."):
-        return StoreUnavailable(
-            f"{YOUR_TRANSACTION}: no answer, or the connection broke ({error!r})", hint="roll it back"
-        )
-    return error
+def _lost_error(reason: str) -> StoreUnavailable:
+    return StoreUnavailable(f"{YOUR_TRANSACTION}: {reason}", hint=REPEAT_HINT)
+
+
+def _begin_statement(connection: Any) -> str:
+    """Return the statement with which psycopg begins a transaction on this connection."""
+    parts = ["BEGIN"]
+    if connection.isolation_level is not None:
+        level = psycopg.IsolationLevel(connection.isolation_level)
+        parts.append(f"ISOLATION LEVEL {level.name.replace('_', ' ')}")
+    if connection.read_only is not None:
+        parts.append("READ ONLY" if connection.read_only else "READ WRITE")
+    if connection.deferrable is not None:
+        parts.append("DEFERRABLE" if connection.deferrable else "NOT DEFERRABLE")
+    return " ".join(parts)
 
 
 def channel_for(connection: Any, runtime: Runtime) -> CallerChannel:

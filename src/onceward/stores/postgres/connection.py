@@ -27,7 +27,7 @@ from onceward.errors import StoreUnavailable
 from onceward.protocol.runtime import Runtime
 from onceward.stores.sql import Row
 
-from .errors import PostgresRefused
+from .errors import PostgresRefused, connect_hint
 from .latest_cache import PostgresLatestCache
 from .statements import Statement
 from .values import ADAPTERS
@@ -69,9 +69,9 @@ class PostgresConnection:
         try:
             while (status := pgconn.connect_poll()) != pq.PollingStatus.OK:
                 if status == pq.PollingStatus.FAILED or pgconn.status == BAD:
+                    message = pgconn.get_error_message().strip()
                     raise StoreUnavailable(  # noqa: TRY301 (the handler below closes the connection)
-                        f"{name}: cannot connect: {pgconn.get_error_message().strip()}",
-                        hint="is the server running, and is the URL correct?",
+                        f"{name}: cannot connect: {message}", hint=connect_hint(message)
                     )
                 await connection._wait(deadline, writing=status == pq.PollingStatus.WRITING)
         except psycopg.Error as error:

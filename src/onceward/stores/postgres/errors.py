@@ -54,6 +54,9 @@ UNEXPECTED: Final[Meaning] = (
 )
 
 
+NO_CONNECTION_LEFT: Final = r"too many clients|remaining connection slots|too many connections|no more connections"
+"""Patterns of connection errors of a server, database, role or pooler that has reached its limit of connections."""
+
 CHECK_URL: Final = "is the URL correct?"
 CONNECT_ERRORS: Final[tuple[tuple[str, str, str], ...]] = (
     (r'database ".*" does not exist|no such database', "the database does not exist", f"create it; {CHECK_URL}"),
@@ -88,6 +91,13 @@ def explain(error: PostgresRefused, name: str) -> StoreError:
     """Return the Onceward error for a PostgreSQL error, to be raised `from` it."""
     error_class, message, hint = MEANINGS.get(error.code) or FAMILIES.get(error.code[:2]) or UNEXPECTED
     return error_class(f"{name}: {message} ({error})", hint=migrate_hint(name) if hint is MIGRATE else hint)
+
+
+def connect_hint(message: str) -> str:
+    """Return what to do about a connection attempt that failed with libpq's message."""
+    if re.search(NO_CONNECTION_LEFT, message):
+        return "it has no connection left: raise max_connections, use a pooler, or lower ?connections="
+    return "is the server running, and is the URL correct?"
 
 
 def explain_connect_error(error: StoreUnavailable, name: str) -> StoreError:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from typing import Any, TypeVar
 
-from onceward.errors import ConfigurationError, RetryTransaction, StoreError
+from onceward.errors import ConfigurationError, RetryTransaction, StoreError, StoreUnavailable
 from onceward.protocol import transitions
 from onceward.protocol.latest import EntityState, EventDelivery, LatestResult, Retention
 from onceward.protocol.record import Record
@@ -25,11 +25,13 @@ from onceward.stores.caller_connection import (
     async_driver_connection,
     driver_connection,
     is_async_wrapper,
+    is_invalidated,
     keeps_connection,
     transaction_block,
+    wrapped_connection,
 )
 
-from .caller_channel import YOUR_TRANSACTION, CallerChannel, channel_for
+from .caller_channel import REPEAT_HINT, TIMED_OUT, YOUR_TRANSACTION, CallerChannel, channel_for
 from .connection import Call, Rows
 from .errors import RETRYABLE, PostgresRefused, explain
 from .latest import SET_LOCK_TIMEOUT, EventBatch, lock_timeout_ms, states_from_rows
@@ -41,6 +43,7 @@ T = TypeVar("T")
 Change = Callable[[Record | None, Any, int], tuple[Record | None, Verdict]]
 
 MIN_WAIT, MAX_WAIT = 0.002, 0.05  # seconds between attempts to take a lock of another transaction
+END_TIMEOUT = 30.0  # seconds for the statements that end a savepoint
 NO_SUCH_SAVEPOINT, IN_FAILED_TRANSACTION = "3B001", "25P02"
 
 IDENTIFY = (
@@ -85,8 +88,10 @@ class PostgresJoined:
         self._identify_statement = Statement(IDENTIFY)
         self._channel: CallerChannel | None = None
         self._keeps_connection: Callable[[], bool] = bool  # False until there is a channel
+        self._inner_wrapper: Any = None
         if not is_async_wrapper(connection):
             self._channel = channel_for(driver_connection(connection, runtime), runtime)
+            self._inner_wrapper = wrapped_connection(connection)
             self._keeps_connection = keeps_connection(connection)
         self._started_at: int | None = None
         self._has_fixed_snapshot = False
@@ -110,6 +115,9 @@ class PostgresJoined:
     def is_open(self) -> bool:
         return self._keeps_connection() and self._channel is not None and self._channel.is_open()
 
+    def is_lost(self) -> bool:
+        return is_invalidated(self._inner_wrapper) or (self._channel is not None and self._channel.is_lost())
+
     def blocks_writes(self) -> bool:
         return False
 
@@ -119,10 +127,11 @@ class PostgresJoined:
 
         async def work() -> None:
             await self._require_same(deadline)
-            await self._session.flush()
-            await (await self._connected()).command(f"SAVEPOINT {savepoint}", deadline)
+            channel = await self._connected(deadline)
+            await self._in_session(self._session.flush, deadline)
+            await channel.command(f"SAVEPOINT {savepoint}", deadline)
             self._savepoints.append(savepoint)
-            await self._session.begin()
+            await self._in_session(self._session.begin, deadline)
 
         await self._translating(work())
 
@@ -132,7 +141,7 @@ class PostgresJoined:
         if not await self._is_same():
             self._savepoints.pop()
             return False
-        await self._session.commit()
+        await self._in_session(self._session.commit, time.monotonic() + END_TIMEOUT)
         released = await self._translating(self._run_commands(f"RELEASE SAVEPOINT {savepoint}"))
         self._savepoints.pop()
         return released
@@ -141,7 +150,7 @@ class PostgresJoined:
         savepoint = self._savepoints.pop()
         if not await self._is_same(if_failed=True):
             return False
-        await self._session.rollback()
+        await self._in_session(self._session.rollback, time.monotonic() + END_TIMEOUT)
         rollback = f"ROLLBACK TO SAVEPOINT {savepoint}"
         return await self._translating(self._run_commands(rollback)) and await self._translating(
             self._run_commands(f"RELEASE SAVEPOINT {savepoint}")
@@ -155,7 +164,8 @@ class PostgresJoined:
 
     async def _run_commands(self, *commands: str) -> bool:
         """Execute the commands. Return False if the savepoint is gone, because its transaction has ended."""
-        channel, deadline = await self._connected(), time.monotonic() + 30.0
+        deadline = time.monotonic() + END_TIMEOUT
+        channel = await self._connected(deadline)
         try:
             for command in commands:
                 await channel.command(command, deadline)
@@ -167,18 +177,28 @@ class PostgresJoined:
 
     # ── which transaction ───────────────────────────────────────────────────────────────────────────────────────
 
-    async def _connected(self) -> CallerChannel:
+    async def _connected(self, deadline: float) -> CallerChannel:
         if self._channel is None:
-            driver, self._keeps_connection = await async_driver_connection(self._wrapper)
+            try:
+                driver, self._inner_wrapper = await async_driver_connection(self._wrapper, deadline - time.monotonic())
+            except TimeoutError as error:
+                raise StoreUnavailable(f"{YOUR_TRANSACTION}: {TIMED_OUT}", hint=REPEAT_HINT) from error
+            self._keeps_connection = keeps_connection(self._inner_wrapper)
             self._channel = channel_for(driver, self._runtime)
         return self._channel
 
+    async def _in_session(self, call: Callable[[], Awaitable[None]], deadline: float) -> None:
+        """Let a SQLAlchemy Session send its statements, which have no deadline of their own."""
+        if self._session.exists:
+            async with (await self._connected(deadline)).closed_at(deadline):
+                await call()
+
     async def _enter(self, deadline: float) -> bool:
         """Make sure that a transaction on our tables is open. Return whether it is the one that was entered first."""
-        channel = await self._connected()
+        channel = await self._connected(deadline)
         if not self._keeps_connection():
             return False
-        await channel.begin()
+        await channel.begin(deadline)
         started_at, isolation, *tables_identity = await self._identify(channel, deadline)
         if tuple(tables_identity) != self._tables_identity:
             raise ConfigurationError(
@@ -203,7 +223,7 @@ class PostgresJoined:
         if self._channel is None or not self.is_open():
             return False
         try:
-            started_at = (await self._identify(self._channel, time.monotonic() + 30.0))[0]
+            started_at = (await self._identify(self._channel, time.monotonic() + END_TIMEOUT))[0]
         except PostgresRefused as error:
             if error.code == IN_FAILED_TRANSACTION:
                 return if_failed
@@ -242,7 +262,10 @@ class PostgresJoined:
         self, deliveries: Sequence[EventDelivery], keep: Retention, deadline: float
     ) -> list[LatestResult] | None:
         """Return the answers. None: another transaction inserted one of the marks without changing the entity."""
-        channel, batch = await self._connected(), EventBatch(self._table.statements, deliveries, keep, self._now())
+        channel, batch = (
+            await self._connected(deadline),
+            EventBatch(self._table.statements, deliveries, keep, self._now()),
+        )
         [(previous_timeout, _)] = await channel.rows(deadline, CAP_LOCK_TIMEOUT, lock_timeout_ms(deadline))
         await _execute(channel, deadline, batch.lock())
         batch.decide(await _execute(channel, deadline, batch.lookup()))
@@ -254,7 +277,9 @@ class PostgresJoined:
         deadline = time.monotonic() + timeout
         await self._translating(self._require_same(deadline))
         statement = self._table.statements.latest
-        rows = await self._translating((await self._connected()).rows(deadline, statement, self._now(), list(ids)))
+        rows = await self._translating(
+            (await self._connected(deadline)).rows(deadline, statement, self._now(), list(ids))
+        )
         return states_from_rows(rows, ids)
 
     # ── one request ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -262,7 +287,7 @@ class PostgresJoined:
     async def _apply(self, change: Change, request: AnyRequest, deadline: float) -> Answer:
         if not await self._enter(deadline):
             return Answer(Verdict.LOST, None, self._now() or 0)
-        channel = await self._connected()
+        channel = await self._connected(deadline)
         locked, pause = False, MIN_WAIT
         while True:
             snapshot = await self._read(channel, request.id, deadline)

@@ -121,6 +121,11 @@ def connect_error(error: BaseException, name: str, seconds: float) -> OncewardEr
         if "DB index" in text or "invalid DB" in text:
             return ConfigurationError(f"{name}: the database does not exist ({text})", hint="check the end of the URL")
         return error_for(text, name)
+    if "max number of clients" in str(error):
+        return StoreUnavailable(
+            f"{name}: the server has no connection left ({error})",
+            hint="raise maxclients, or close connections of other clients (CLIENT LIST shows them)",
+        )
     return StoreUnavailable(
         f"{name}: the server cannot be reached ({error})", hint="is the server running, and is the address right?"
     )

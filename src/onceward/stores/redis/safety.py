@@ -19,6 +19,7 @@ from .transport import Reply
 
 MIN_VERSION: Final = (6, 2)
 SAFE_EVICTION: Final = "noeviction"
+UNSAFE_FSYNC: Final = "no"
 EVICTION: Final = "unsafe_eviction"
 PERSISTENCE: Final = "unsafe_persistence"
 
@@ -38,6 +39,7 @@ class ServerInfo(Struct, frozen=True):
     eviction: str | None
     appends: bool | None
     snapshots: bool | None
+    appendfsync: str | None = None
 
 
 async def read_server_info(call: Call, name: str) -> ServerInfo:
@@ -56,17 +58,23 @@ async def read_server_info(call: Call, name: str) -> ServerInfo:
         eviction=fields.get("maxmemory_policy"),
         appends=appends,
         snapshots=None if appends else await _takes_snapshots(call),
+        appendfsync=await _setting(call, b"appendfsync") if appends else None,
     )
 
 
 async def _takes_snapshots(call: Call) -> bool | None:
+    schedule = await _setting(call, b"save")
+    return None if schedule is None else bool(schedule.strip())
+
+
+async def _setting(call: Call, name: bytes) -> str | None:
     try:
-        reply = await call(encode_command(b"CONFIG", b"GET", b"save"))
+        reply = await call(encode_command(b"CONFIG", b"GET", name))
     except redis.ResponseError:  # forbidden, or unknown to a managed server
         return None
     if len(reply) != 2:  # noqa: PLR2004 (name and value)
         return None
-    return bool(reply[1].strip())
+    return str(reply[1].decode("utf-8", "replace"))
 
 
 class Risk(NamedTuple):
@@ -81,7 +89,10 @@ def health_findings(info: ServerInfo, *, unsafe_eviction: bool, unsafe_persisten
     kept = {True: "appends to a file", False: "takes snapshots only" if info.snapshots else "keeps nothing"}
     persistence = "is not reported" if info.appends is None else kept[info.appends]
     eviction = HealthFinding("eviction", info.eviction == SAFE_EVICTION, info.eviction or "the policy is not reported")
-    durability = HealthFinding("persistence", info.appends is True, f"{persistence}; see appendonly and appendfsync")
+    if info.appendfsync is not None:
+        persistence += f" (appendfsync {info.appendfsync})"
+    appends = info.appends is True and info.appendfsync != UNSAFE_FSYNC
+    durability = HealthFinding("persistence", appends, f"{persistence}; see appendonly and appendfsync")
     return [
         HealthFinding("server", ok=True, detail=info.version or "version not reported"),
         eviction if unsafe_eviction else _or_risk(eviction, _eviction_risk(info.eviction)),
@@ -132,6 +143,12 @@ def _eviction_risk(policy: str | None) -> Risk | None:
 
 
 def _persistence_risk(info: ServerInfo) -> Risk | None:
+    if info.appends and info.appendfsync == UNSAFE_FSYNC:
+        return Risk(
+            "has appendfsync no: a power cut loses the last half minute or more of claims and results,"
+            " and work runs twice",
+            f"set appendfsync everysec or always, or pass ?{PERSISTENCE}=allow to accept that risk",
+        )
     if info.appends or info.snapshots:
         return None
     if info.snapshots is None:

@@ -77,14 +77,13 @@ class SQLiteConnection:
     # ── opening and closing ─────────────────────────────────────────────────────────────────────────────────────
 
     def open(self) -> None:
-        """Open the connection. May be called again, and by several threads at the same time."""
+        """Open the connection. May be called again, and by several threads at the same time.
+
+        If it fails, the connection stays open for other callers: each call connects by itself until one succeeds.
+        """
         with self._lock:
-            was_open, self.is_open = self.is_open, True
-        try:
-            self.run(time.monotonic() + OPEN_TIMEOUT, _do_nothing)
-        except BaseException:
-            self.is_open = was_open
-            raise
+            self.is_open = True
+        self.run(time.monotonic() + OPEN_TIMEOUT, _do_nothing)
 
     def close(self) -> None:
         if self._is_owned():

@@ -171,6 +171,9 @@ class SQLiteJoined:
             return True
         return self._marker is not None and self._savepoint_exists(self._marker)
 
+    def is_lost(self) -> bool:
+        return False
+
     def blocks_writes(self) -> bool:
         """Return whether the transaction may block the store. Unlike `is_open`, it works on any thread."""
         if not self._in_transaction():

@@ -1,0 +1,126 @@
+"""The first calls of a client open its store together: one that fails or is cancelled does not affect the others."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, wait
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceward import AsyncOnce, Once, StoreUnavailable
+from onceward.protocol.ports import Store
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import ThreadRuntime
+from onceward.stores.postgres import PostgresStore
+from onceward.stores.redis import RedisStore
+from onceward.stores.sqlite import SQLiteStore
+from onceward.stores.sqlite.connection import SQLiteConnection
+from tests.clients import TOO_LONG, Backend
+from tests.moved_time import in_thread
+from tests.servers.postgres import URL, schema_of
+from tests.servers.proxy import HOLD, Proxy
+from tests.servers.redis import shared
+
+STEPS = 12  # of the event loop, until the first caller is cancelled: before, during and after the store is opened
+
+on_every_store = pytest.mark.parametrize(
+    "backend", ["memory", "sqlite", "postgres", "valkey", "firestore"], indirect=True
+)
+
+
+async def answer(key: str) -> str:
+    await asyncio.sleep(0)
+    return key
+
+
+@pytest.mark.finding("N68")
+@on_every_store
+async def test_a_cancelled_first_call_does_not_affect_the_others(backend: Backend) -> None:
+    for step in range(STEPS):
+        async with AsyncOnce(backend.open(), fingerprint="none") as once:
+            calls = [asyncio.create_task(once.run(f"{step} {number}", answer, f"{number}")) for number in range(4)]
+            for _ in range(step):
+                await asyncio.sleep(0)
+            calls[0].cancel()
+            results = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), TOO_LONG)
+            assert results[1:] == ["1", "2", "3"]
+            assert await once.run(f"{step} later", answer, "later") == "later"
+
+
+@pytest.fixture(params=["postgres", "valkey"])
+def proxied(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Proxy, Store]]:
+    """A proxy, and a store that is not open yet and connects through it."""
+    if request.param == "postgres":
+        server: Any = request.getfixturevalue("postgres")
+        with Proxy("127.0.0.1", server.port) as proxy:
+            url = os.environ[URL].replace(f":{server.port}", f":{proxy.port}")
+            yield proxy, PostgresStore(url, schema=schema_of(tmp_path), migrate=True)
+    else:
+        with Proxy("127.0.0.1", shared().port) as proxy:
+            yield proxy, RedisStore(shared().url(port=proxy.port), prefix=f"opening/{tmp_path.name}")
+
+
+@pytest.mark.finding("N68")
+def test_a_failed_first_call_of_a_thread_does_not_affect_the_others(proxied: tuple[Proxy, Store]) -> None:
+    proxy, store = proxied
+    with Once(store) as once:
+        proxy.next(HOLD)
+        first = in_thread(once.run, "first", str, 1)
+        proxy.await_struck()
+        assert in_thread(once.run, "second", str, 2).result(TOO_LONG) == "2"
+        proxy.refuse()
+        proxy.reset_all()
+        with pytest.raises(StoreUnavailable):
+            first.result(TOO_LONG)
+        proxy.accept()
+        assert once.run("third", str, 3) == "3"
+
+
+@pytest.mark.finding("N68")
+async def test_a_failed_first_call_of_a_task_does_not_affect_the_others(proxied: tuple[Proxy, Store]) -> None:
+    proxy, store = proxied
+    async with AsyncOnce(store) as once:
+        proxy.next(HOLD)
+        first = asyncio.create_task(once.run("first", answer, "1"))
+        await asyncio.to_thread(proxy.await_struck)
+        assert await asyncio.wait_for(once.run("second", answer, "2"), TOO_LONG) == "2"
+        proxy.refuse()
+        proxy.reset_all()
+        with pytest.raises(StoreUnavailable):
+            await asyncio.wait_for(first, TOO_LONG)
+        proxy.accept()
+        assert await once.run("third", answer, "3") == "3"
+
+
+@pytest.mark.finding("N68")
+def test_a_caller_that_cannot_open_a_file_does_not_close_it_for_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "once.db"
+    blocking = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    blocking.execute("BEGIN EXCLUSIVE")
+    store, together, limits = SQLiteStore(path), threading.Barrier(2), iter([0.5, TOO_LONG])
+    run_alone = SQLiteConnection.run
+
+    def run_together(connection: SQLiteConnection, _: float, *work: Any) -> Any:
+        limit = next(limits)
+        together.wait(TOO_LONG)  # both callers are opening
+        return run_alone(connection, time.monotonic() + limit, *work)
+
+    monkeypatch.setattr(SQLiteConnection, "run", run_together)
+    callers = [in_thread(run, store.open(ThreadRuntime())) for _ in range(2)]
+    [failed], [other] = wait(callers, TOO_LONG, FIRST_COMPLETED)
+    blocking.execute("ROLLBACK")
+    blocking.close()
+    assert isinstance(failed.exception(), StoreUnavailable)
+    assert other.exception(TOO_LONG) is None
+    monkeypatch.undo()
+    assert run(store.read([b"0" * 32], timeout=TOO_LONG))[0].record is None
+    run(store.close())

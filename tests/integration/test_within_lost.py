@@ -1,0 +1,246 @@
+"""A caller's connection that breaks or gets no answer: no call waits without end, and the error says what happened."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import asyncpg
+import psycopg
+import pytest
+import sqlalchemy
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import NullPool
+
+from onceward import AsyncOnce, Once, StoreUnavailable
+from onceward.stores.postgres import PostgresStore, joined
+from tests.clients import TOO_LONG
+from tests.integration.postgres_connections import effects, make_effects, write, write_async, writing
+from tests.servers.postgres import URL, Postgres, execute
+from tests.servers.proxy import SWALLOW_REQUEST, Proxy
+
+pytestmark = [pytest.mark.usefixtures("postgres")]
+
+NO_ANSWER = "did not answer in time, so Onceward closed the connection"
+
+
+@pytest.fixture
+def store(schema: str, monkeypatch: pytest.MonkeyPatch) -> PostgresStore:
+    monkeypatch.setattr(joined, "END_TIMEOUT", 0.5)
+    make_effects(schema)
+    return PostgresStore(os.environ[URL], schema=schema, migrate=True)
+
+
+@pytest.fixture
+def once(store: PostgresStore) -> Iterator[Once]:
+    with Once(store, on_running="raise") as once:
+        once.run("ready", lambda: None)
+        yield once
+
+
+@pytest.fixture
+def proxy(postgres: Postgres) -> Iterator[Proxy]:
+    with Proxy("127.0.0.1", postgres.port) as proxy:
+        yield proxy
+
+
+def psycopg_connection(port: int) -> Any:
+    return psycopg.connect(f"postgresql://postgres@127.0.0.1:{port}/postgres")
+
+
+def sqlalchemy_connection(port: int) -> Any:
+    url = f"postgresql+psycopg://postgres@127.0.0.1:{port}/postgres"
+    connection = sqlalchemy.create_engine(url, poolclass=NullPool).connect()
+    connection.rollback()
+    return connection
+
+
+def session(port: int) -> Any:
+    url = f"postgresql+psycopg://postgres@127.0.0.1:{port}/postgres"
+    return Session(sqlalchemy.create_engine(url, poolclass=NullPool).connect())
+
+
+BLOCKING: dict[str, Callable[[int], Any]] = {
+    "psycopg": psycopg_connection,
+    "Connection": sqlalchemy_connection,
+    "Session": session,
+}
+
+
+async def async_psycopg(port: int) -> Any:
+    return await psycopg.AsyncConnection.connect(f"postgresql://postgres@127.0.0.1:{port}/postgres")
+
+
+async def asyncpg_connection(port: int) -> Any:
+    connection = await asyncpg.connect(f"postgresql://postgres@127.0.0.1:{port}/postgres")
+    await connection.transaction().start()
+    return connection
+
+
+async def async_session(driver: str, port: int) -> Any:
+    url = f"postgresql+{driver}://postgres@127.0.0.1:{port}/postgres"
+    return AsyncSession(await create_async_engine(url, poolclass=NullPool).connect())
+
+
+async def asyncpg_session(port: int) -> Any:
+    return await async_session("asyncpg", port)
+
+
+async def psycopg_session(port: int) -> Any:
+    return await async_session("psycopg", port)
+
+
+ASYNC: dict[str, Callable[[int], Any]] = {
+    "psycopg": async_psycopg,
+    "asyncpg": asyncpg_connection,
+    "AsyncSession on asyncpg": asyncpg_session,
+    "AsyncSession on psycopg": psycopg_session,
+}
+
+
+def discard(connection: Any) -> None:
+    """Close a broken connection without any exchange."""
+    connection.invalidate() if hasattr(connection, "invalidate") else connection.close()
+    if hasattr(connection, "invalidate"):
+        connection.close()
+
+
+async def discard_async(connection: Any) -> None:
+    if isinstance(connection, AsyncSession):
+        await connection.invalidate()
+        await connection.bind.close()  # type: ignore[union-attr]
+    elif isinstance(connection, psycopg.AsyncConnection):
+        await connection.close()
+    else:
+        connection.terminate()
+
+
+# ── a black hole ──
+
+
+ANSWERED = (0, 1, 2, 3, 5, 7)
+"""How many exchanges are answered before the connection becomes a black hole."""
+
+
+@pytest.mark.finding("N71")
+@pytest.mark.parametrize("kind", BLOCKING)
+def test_a_block_on_a_connection_without_answers_ends_at_its_deadline(once: Once, proxy: Proxy, kind: str) -> None:
+    for turn, answered in enumerate(ANSWERED):
+        theirs = BLOCKING[kind](proxy.port)
+        proxy.next(SWALLOW_REQUEST, after=answered)
+        with pytest.raises(StoreUnavailable) as caught, once.using(lease="1s").within(theirs) as tx:
+            tx.run(f"k{answered}", lambda: None)
+        assert NO_ANSWER in str(caught.value) or "was lost after the handler had returned" in str(caught.value)
+        assert len(proxy.struck) == turn + 1
+        discard(theirs)
+
+
+@pytest.mark.finding("N71")
+@pytest.mark.parametrize("kind", ASYNC)
+async def test_a_block_of_a_task_on_a_connection_without_answers_ends_at_its_deadline(
+    store: PostgresStore, proxy: Proxy, kind: str
+) -> None:
+    async def handler() -> None:
+        pass
+
+    async with AsyncOnce(store) as once:
+        await once.run("ready", handler)
+        for turn, answered in enumerate(ANSWERED):
+            theirs = await ASYNC[kind](proxy.port)
+            proxy.next(SWALLOW_REQUEST, after=answered)
+            with pytest.raises(StoreUnavailable) as caught:
+                async with asyncio.timeout(TOO_LONG), once.using(lease="1s").within(theirs) as tx:
+                    await tx.run(f"k{answered}", handler)
+            assert NO_ANSWER in str(caught.value) or "was lost after the handler had returned" in str(caught.value)
+            assert len(proxy.struck) == turn + 1
+            await discard_async(theirs)
+
+
+@pytest.mark.finding("N71")
+@pytest.mark.parametrize("kind", BLOCKING)
+def test_complete_in_on_a_connection_without_answers_ends_at_its_deadline(once: Once, proxy: Proxy, kind: str) -> None:
+    theirs = BLOCKING[kind](proxy.port)
+    proxy.next(SWALLOW_REQUEST)
+    with pytest.raises(StoreUnavailable, match=NO_ANSWER), once.claim("k", lease="1s") as claim:
+        claim.complete_in(theirs, "value")
+    discard(theirs)
+    assert once.run("k", lambda: "again") == "again"
+
+
+@pytest.mark.finding("N71")
+@pytest.mark.parametrize("level", ["SERIALIZABLE", "REPEATABLE_READ", "READ_COMMITTED"])
+def test_the_transaction_begins_with_the_settings_of_the_connection(once: Once, schema: str, level: str) -> None:
+    with psycopg.connect(os.environ[URL]) as theirs:
+        theirs.isolation_level = psycopg.IsolationLevel[level]
+        theirs.deferrable = True
+        theirs.read_only = False
+        with once.within(theirs) as tx:
+            tx.run("k", writing(theirs, schema, "effect"))
+            settings = "transaction_isolation", "transaction_deferrable", "transaction_read_only"
+            found = [theirs.execute(f"SHOW {name}").fetchone() for name in settings]
+    assert found == [(level.lower().replace("_", " "),), ("on",), ("off",)]
+    assert effects(schema) == ["effect"]
+
+
+# ── what the error says ──
+
+
+@pytest.mark.finding("N72")
+def test_a_connection_that_breaks_while_the_handler_runs_is_not_the_handlers_fault(once: Once, schema: str) -> None:
+    theirs = psycopg.connect(os.environ[URL])
+
+    def breaks() -> None:
+        execute(f"SELECT pg_terminate_backend({theirs.info.backend_pid})")
+        write(theirs, schema, "effect")
+
+    lost = pytest.raises(StoreUnavailable, match="was lost while the handler ran; nothing of it was committed")
+    with lost as caught, once.within(theirs) as tx:
+        tx.run("k", breaks)
+    assert caught.value.key is not None
+    assert isinstance(caught.value.__cause__, psycopg.OperationalError)
+    assert effects(schema) == []
+    assert once.read("k") is None
+
+
+@pytest.mark.finding("N72")
+@pytest.mark.parametrize("kind", ["asyncpg", "AsyncSession on asyncpg", "AsyncSession on psycopg", "psycopg"])
+async def test_a_connection_that_breaks_in_a_task_is_not_the_handlers_fault(
+    store: PostgresStore, proxy: Proxy, schema: str, kind: str
+) -> None:
+    async with AsyncOnce(store) as once:
+        theirs = await ASYNC[kind](proxy.port)
+
+        async def breaks() -> None:
+            proxy.reset_all()
+            await write_async(theirs, schema, "effect")
+
+        with pytest.raises(StoreUnavailable, match="was lost while the handler ran; nothing of it was committed"):
+            async with once.within(theirs) as tx:
+                await tx.run("k", breaks)
+        await discard_async(theirs)
+
+
+@pytest.mark.finding("N72")
+def test_a_connection_that_breaks_after_the_handler_is_not_its_fault(once: Once) -> None:
+    theirs = psycopg.connect(os.environ[URL])
+    kill = f"SELECT pg_terminate_backend({theirs.info.backend_pid})"
+    lost = pytest.raises(StoreUnavailable, match="was lost after the handler had returned; nothing of it was committed")
+    with lost, once.within(theirs) as tx:
+        tx.run("k", lambda: execute(kill))
+    assert once.read("k") is None
+
+
+@pytest.mark.finding("N72")
+def test_a_lock_that_is_not_released_in_time_is_reported_as_such(once: Once, schema: str) -> None:
+    ran: list[int] = []
+    with closing(psycopg.connect(os.environ[URL])) as other, closing(psycopg.connect(os.environ[URL])) as theirs:
+        other.execute(f'LOCK TABLE "{schema}".onceward_records IN ACCESS EXCLUSIVE MODE')
+        with pytest.raises(StoreUnavailable, match=NO_ANSWER) as caught, once.using(lease="1s").within(theirs) as tx:
+            tx.run("k", ran.append, 1)
+    assert "k" in str(caught.value.key)
+    assert "handler" not in str(caught.value)
+    assert ran == []
