@@ -6,7 +6,7 @@ Read `people.py` first (the API), then `ingest.py` (one batch) and `matching.py`
 
 from __future__ import annotations
 
-from .fields import PERSON, Field
+from .fields import PERSON, Field, MergeRule
 from .kinds import FieldKind, MatchLevel
 from .people import JoinedPeople, People
 from .person import Contribution, Person
@@ -28,6 +28,7 @@ __all__ = [
     "JoinedPeople",
     "MatchLevel",
     "MergePolicy",
+    "MergeRule",
     "People",
     "Person",
     "SourceRecord",

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from onceward.errors import MissingExtra
 
+from .known_names import are_forms, are_known, are_two_names, sound
+
 try:
     from rapidfuzz.distance import OSA, JaroWinkler
     from rapidfuzz.fuzz import ratio, token_set_ratio, token_sort_ratio
@@ -15,6 +17,7 @@ except ImportError as missing:
 
 LONG_WORD = 8  # letters: from this length, two typos are as likely as one in a shorter word
 SIMILAR, CONTAINED = 80, 95  # percent
+CONSECUTIVE = 20  # numbers: so many members of a family or a team get their numbers one after the other
 SHORT_WORD = 3  # letters: up to this length, one typo makes another word
 
 
@@ -28,11 +31,29 @@ def is_typo(here: str, there: str) -> bool:
 
 
 def given_name(here: str, there: str) -> int:
-    """Levels: a typo; one begins or ends with the other (`j`, `jo anne`); different."""
+    """Levels: a typo; a short or other form (`j`, `bob` and `robert`); different. Two common names are no typo."""
+    shorter, longer = sorted((here, there), key=len)
+    if _is_part(shorter, longer):
+        return 2
+    if sound(here) == sound(there):
+        return 1
+    if are_two_names(here, there):
+        return 3
+    if are_forms(here, there):
+        return 2
+    if are_known(here, there):
+        return 3
     if is_typo(here, there):
         return 1
-    shorter, longer = sorted((here, there), key=len)
-    return 2 if longer.startswith(shorter) or longer.endswith(" " + shorter) else 3
+    return 2 if len(shorter) >= SHORT_WORD and longer.startswith(shorter) else 3
+
+
+def _is_part(shorter: str, longer: str) -> bool:
+    """Return whether the shorter is an initial of the longer, or one or several of its words."""
+    if len(shorter) == 1:
+        return longer.startswith(shorter)
+    words = longer.split()
+    return len(words) > 1 and set(shorter.split()) <= {*words, *(word[0] for word in words)}
 
 
 def surname(here: str, there: str) -> int:
@@ -56,6 +77,14 @@ def birth_date(here: str, there: str) -> int:
 def number(here: str, there: str) -> int:
     """Levels: a typo; different."""
     return 1 if len(here) > SHORT_WORD and OSA.distance(here, there, score_cutoff=1) <= 1 else 2
+
+
+def assigned_number(here: str, there: str) -> int:
+    """Levels: a typo; a typo that may be the next number; different."""
+    if number(here, there) != 1:
+        return 3
+    are_numbers = here.isdecimal() and there.isdecimal()
+    return 2 if are_numbers and abs(int(here) - int(there)) < CONSECUTIVE else 1
 
 
 def address(here: str, there: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Self, TypeVar
 
@@ -14,7 +14,7 @@ from onceward.stores.clock import WallClock
 from . import queries, review, split
 from . import tables as sql
 from .databases import open_database
-from .fields import ACCEPTED, PERSON, REVIEWED, Field, declaration, preset
+from .fields import ACCEPTED, PERSON, REVIEWED, Field, MergeRule, declaration, preset
 from .ingest import ingest
 from .person import Person
 from .policy import NEWEST, MergePolicy
@@ -72,10 +72,17 @@ class People:
         accept: float = ACCEPTED,
         ask: float = REVIEWED,
         similarity: bool = True,
+        rules: Sequence[MergeRule] = (),
         clock: Clock | None = None,
     ) -> None:
         self.preset = preset(
-            fields, policies=policies, default_policy=default_policy, accept=accept, ask=ask, similarity=similarity
+            fields,
+            policies=policies,
+            default_policy=default_policy,
+            accept=accept,
+            ask=ask,
+            similarity=similarity,
+            rules=rules,
         )
         self._similarity = Similarity(self.preset)
         self._database = open_database(url or DEFAULT)

@@ -50,6 +50,8 @@ class PreparedRecord(Struct, frozen=True):
     keys: tuple[str, ...]
     form: NormalForm
     blocks: Blocks
+    ignored: tuple[str, ...] = ()
+    """Why values could not be read: they are stored, but not compared."""
 
 
 class InvalidRecord(ValueError):
@@ -86,9 +88,15 @@ def _instant(record: SourceRecord) -> int:
 
 
 def prepare_record(preset: Preset, encoded: EncodedRecord, fields: Mapping[str, Any]) -> PreparedRecord:
-    """Normalise a record. Raise `InvalidRecord` for an invalid strong key: it would find no person, or a wrong one."""
-    keys, form, has_weak_values = _read(preset, fields)
+    """Normalise a record. An invalid strong key is ignored: it would find no person, or a wrong one.
+
+    Raise `InvalidRecord` if nothing else identifies a person.
+    """
+    ignored: list[str] = []
+    keys, form, has_weak_values = _read(preset, fields, ignored)
     if not keys and not has_weak_values:
+        if ignored:
+            raise InvalidRecord("; ".join(ignored))
         raise InvalidRecord("it has no value in any of the fields that identify a person: " + ", ".join(preset.fields))
     return PreparedRecord(
         encoded.source,
@@ -99,10 +107,11 @@ def prepare_record(preset: Preset, encoded: EncodedRecord, fields: Mapping[str, 
         keys,
         form,
         blocks_of(preset, form) if has_weak_values else NO_BLOCKS,
+        tuple(ignored),
     )
 
 
-def _read(preset: Preset, values: Mapping[str, Any]) -> tuple[tuple[str, ...], NormalForm, bool]:
+def _read(preset: Preset, values: Mapping[str, Any], ignored: list[str]) -> tuple[tuple[str, ...], NormalForm, bool]:
     """Return strong keys, normal form, and whether the form has values that are not strong keys."""
     declared, order = preset.fields, preset.order
     keys: list[str] = []
@@ -122,7 +131,7 @@ def _read(preset: Preset, values: Mapping[str, Any]) -> tuple[tuple[str, ...], N
             form[GIVEN], form[SURNAME] = parts[0] or form[GIVEN], parts[1] or form[SURNAME]
             has_weak_values = has_weak_values or any(parts)
             continue
-        found = _keys(name, field, value, _country(preset, values) if kind.by_country else None)
+        found = _keys(name, field, value, _country(preset, values) if kind.by_country else None, ignored)
         if field.strong:
             keys += [f"{name}:{index_text(one)}" for one in found]
             for other, implied in field.implies.items():
@@ -142,7 +151,7 @@ def _country(preset: Preset, values: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _keys(name: str, field: Field, value: Any, country: str | None) -> list[str]:
+def _keys(name: str, field: Field, value: Any, country: str | None, ignored: list[str]) -> list[str]:
     found = []
     normalised = field.kind.normalise
     for one in value if isinstance(value, list | tuple) else (value,):
@@ -151,9 +160,8 @@ def _keys(name: str, field: Field, value: Any, country: str | None) -> list[str]
         try:
             key = normalised(_text(one), country) if field.kind.by_country else normalised(_text(one))
         except ValueError as error:
-            if field.strong:
-                raise InvalidRecord(f"{name}: {error}") from error
-            continue  # an unreadable weak value counts as missing
+            ignored.append(f"{name}: {error}")
+            continue  # an unreadable value counts as missing
         if key:
             found.append(key)
     return found
