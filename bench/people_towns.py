@@ -42,12 +42,13 @@ class Town:
         surname = self._surname()
         members = []
         for _ in range(rng.choice((1, 1, 2, 2, 3, 4))):
-            birth = f"{rng.randint(1935, 2015)}-{rng.randint(1, 12):02}-{rng.randint(1, 28):02}"
+            year = rng.randint(1935, 2015)
+            birth = f"{year}-{rng.randint(1, 12):02}-{rng.randint(1, 28):02}"
             members.append(home | {"given_name": self._given(), "surname": surname, "date_of_birth": birth})
             if rng.random() < 0.02:  # twins
                 members.append(members[-1] | {"given_name": self._given()})
             if rng.random() < 0.02:  # a child of the same name
-                members.append(members[-1] | {"date_of_birth": f"{rng.randint(1975, 2015)}-05-{rng.randint(1, 28):02}"})
+                members.append(members[-1] | {"date_of_birth": f"{year + rng.randint(18, 45)}-05-{rng.randint(1, 28):02}"})
         return members
 
     def _given(self) -> str:

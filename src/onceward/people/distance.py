@@ -16,6 +16,7 @@ except ImportError as missing:
     raise MissingExtra("onceward.people needs the module 'rapidfuzz'", hint="install onceward[people]") from missing
 
 LONG_WORD = 8  # letters: from this length, two typos are as likely as one in a shorter word
+LONG_PLACE = 4  # letters: in a longer name of a place, two typos are tolerated
 SIMILAR, CONTAINED = 80, 95  # percent
 CONSECUTIVE = 20  # numbers: so many members of a family or a team get their numbers one after the other
 SHORT_WORD = 3  # letters: up to this length, one typo makes another word
@@ -124,8 +125,12 @@ def words(here: str, there: str) -> int:
 
 
 def place(here: str, there: str) -> int:
-    """Levels: similar; different."""
-    return 1 if is_typo(here, there) or JaroWinkler.similarity(here, there) >= 0.93 else 2  # noqa: PLR2004 (of 1)
+    """Levels: similar, also with letters in another order; different."""
+    typos = 2 if max(len(here), len(there)) > LONG_PLACE else 1
+    for one, other in ((here, there), ("".join(sorted(here)), "".join(sorted(there)))):
+        if OSA.distance(one, other, score_cutoff=typos) <= typos:
+            return 1
+    return 1 if JaroWinkler.similarity(here, there) >= 0.93 else 2  # noqa: PLR2004 (of 1)
 
 
 def code(here: str, there: str) -> int:

@@ -25,6 +25,9 @@ if other fields agree, too. Otherwise only a strong key or an operator merges su
 PERSONAL: Final = -2.0
 """The evidence of a deviation in what tells the members of a household apart: their birth date has to agree too."""
 
+ELSEWHERE: Final = -1.5
+"""The evidence of another town: name and birth date are not enough then."""
+
 SLIGHT: Final = -1.0
 """The evidence of another deviation."""
 
@@ -115,7 +118,7 @@ SURNAME: Final = FieldKind(
     normalise.name,
     (
         MatchLevel("equal", 0.86, 0.75, 0.0015, evidence=0),
-        MatchLevel("close", 0.08, 0.04, 0.0025, evidence=SLIGHT),
+        MatchLevel("close", 0.08, 0.04, 0.0025, evidence=SLIGHT / 2),
         MatchLevel("in part", 0.02, 0.02, 0.001, evidence=SLIGHT),
         MatchLevel("different", 0.04, 0.19, 0.995, evidence=NEVER),
     ),
@@ -199,7 +202,7 @@ CITY: Final = FieldKind(
     (
         MatchLevel("equal", 0.90, 0.90, 0.005, evidence=0),
         MatchLevel("close", 0.06, 0.06, 0.005, evidence=0),
-        MatchLevel("different", 0.04, 0.04, 0.99, evidence=0),
+        MatchLevel("different", 0.04, 0.04, 0.99, evidence=ELSEWHERE),
     ),
     distance.place,
     role="place",

@@ -31,7 +31,7 @@ from msgspec.structs import replace
 from .batch_state import BatchState, Candidate, Node, StoredContribution, age
 from .blocking import candidates_of
 from .fields import Preset
-from .partition import Pair, partition
+from .partition import Pair, odds_of, partition
 from .preparation import NormalForm, PreparedRecord
 from .similarity import Comparison, Similarity
 from .source import Action, Decision, Evidence
@@ -87,6 +87,8 @@ class Matcher:
         self.new_keys: dict[str, str] = {}
         self.review_requests: list[ReviewRequest] = []
         self._batch_blocks: dict[int, list[int]] = {}
+        self._vacated: dict[NormalForm, str] = {}
+        """Units that lost their last record in this batch, by its form: the source may have renumbered its rows."""
 
     def decide(self, record: PreparedRecord, new_number: int) -> Decision:
         """Decide which person the record belongs to.
@@ -108,6 +110,8 @@ class Matcher:
         state.drop_node(number)
         choice = self._choose_unit(record, new_number, stored, similar)
         self._add(record, number, choice)
+        if stored is not None and not state.members.get(state.current(stored.unit)):
+            self._vacated[stored.form] = state.current(stored.unit)
         for one in similar:
             if one.joins and state.nodes[one.number].unit != choice.unit:
                 state.link(number, one.number, one.comparison.confidence)
@@ -140,17 +144,24 @@ class Matcher:
             return self._join_owners(record, owners)
         if unit is not None and may_stay:
             return UnitChoice(unit, "same_record", f"{record.source} already sent a record with this id")
-        equal = {
-            node.unit
-            for one in similar
-            if one.joins and (node := state.nodes[one.number]).form == record.form and not node.has_keys
-        }
-        if len(equal) == 1 and not record.keys:
-            return UnitChoice(equal.pop(), SIMILARITY, "")
+        equal = self._equal_unit(record, similar)
+        if equal is not None:
+            return UnitChoice(equal, SIMILARITY, "")
+        vacated = self._vacated.pop(record.form, None)
+        if vacated is not None and not state.members[vacated]:
+            return UnitChoice(vacated, "renumbered", f"{record.source} gave the id of an equal record to another person")
         new = f"p{new_number}"
         self.created.append(new)
         state.add_unit(new, new)
         return UnitChoice(new, "new", "")
+
+    def _equal_unit(self, record: PreparedRecord, similar: list[SimilarRecord]) -> str | None:
+        """Return the unit of an equal record without keys, if all similar records belong to the same person."""
+        state = self.state
+        nodes = [state.nodes[one.number] for one in similar if one.joins]
+        equal = {node.unit for node in nodes if node.form == record.form and not node.has_keys}
+        people = {state.person[node.unit] for node in nodes}
+        return equal.pop() if len(equal) == len(people) == 1 and not record.keys else None
 
     def _join_owners(self, record: PreparedRecord, owners: list[str]) -> UnitChoice:
         state = self.state
@@ -252,7 +263,7 @@ class Matcher:
             return True
         forms, others = ([form for unit in units for form in state.forms(unit)] for units in (ours, theirs))
         found = self._similarity.compare_groups(forms, others)
-        return found.contradicts and found.confidence < self.preset.ask
+        return found.contradicts or (found.other_key and found.confidence < self.preset.ask)
 
     # ── the decision ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -289,7 +300,7 @@ class Matcher:
         best = similar[0]
         candidate = self._person_of(record, best)
         evidence = self._similarity.evidence(record.form, best.form)
-        confidence = best.comparison.confidence
+        confidence = self._shared_confidence(best, similar)
         action: Action = "to_review" if confidence >= self.preset.ask else "created"
         if action == "created":
             reason = f"none of {len(similar)} compared records is similar enough; the best: {_describe(evidence, confidence)}"
@@ -306,6 +317,18 @@ class Matcher:
         stored = state.candidates[record.source, record.record]
         return next(candidate.person for candidate in stored if candidate.number == one.number)
 
+    def _shared_confidence(self, one: SimilarRecord, similar: list[SimilarRecord]) -> float:
+        """Return the confidence, given that the record may also belong to the other people it is linked to."""
+        if not one.joins:
+            return one.comparison.confidence
+        state = self.state
+        odds: dict[str, float] = {}
+        for each in similar:
+            if each.joins:
+                person = state.person[state.nodes[each.number].unit]
+                odds[person] = max(odds.get(person, 0.0), odds_of(each.comparison.confidence))
+        return odds[state.person[state.nodes[one.number].unit]] / (1 + sum(odds.values()))
+
     def _ask(
         self, number: int, similar: list[SimilarRecord], before: dict[str, str]
     ) -> None:
@@ -320,7 +343,7 @@ class Matcher:
             person = state.person[node.unit]
             if person != state.person[unit] and person not in asked and not state.are_distinct(unit, node.unit):
                 asked.add(person)
-                self._request(number, one.number, one.comparison.confidence)
+                self._request(number, one.number, self._shared_confidence(one, similar))
         moved = [one for one, old in before.items() if one in state.person and state.person[one] != old and one != unit]
         for one in moved:
             for mine in sorted(state.members.get(one, ())):

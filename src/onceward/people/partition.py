@@ -35,8 +35,7 @@ def partition(
     """
     neighbours: dict[str, dict[str, float]] = {unit: {} for unit in units}
     for (one, other), confidence in links.items():
-        odds = min(confidence / (1 - confidence), MAX_ODDS) if confidence < 1 else MAX_ODDS
-        neighbours[one][other] = neighbours[other][one] = odds
+        neighbours[one][other] = neighbours[other][one] = odds_of(confidence)
     position = {unit: n for n, unit in enumerate(units)}
     accepted: list[tuple[float, int, int]] = []
     for one, other in links:
@@ -63,6 +62,10 @@ def partition(
         if one in untrusted and other in untrusted and not taken & {one, other}:
             _join(groups, one, other, are_distinct)
     return list({id(group): group for group in groups.values()}.values())
+
+
+def odds_of(confidence: float) -> float:
+    return min(confidence / (1 - confidence), MAX_ODDS) if confidence < 1 else MAX_ODDS
 
 
 def _rivals(

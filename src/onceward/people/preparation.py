@@ -25,6 +25,7 @@ MAX_KEY_LENGTH: Final = 200
 """Characters. Longer keys are hashed because databases limit the size of index entries."""
 
 ALPHA_2: Final = 2
+NAMES: Final = 2  # slots
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -90,13 +91,13 @@ def _instant(record: SourceRecord) -> int:
 def prepare_record(preset: Preset, encoded: EncodedRecord, fields: Mapping[str, Any]) -> PreparedRecord:
     """Normalise a record. An invalid strong key is ignored: it would find no person, or a wrong one.
 
-    Raise `InvalidRecord` if nothing else identifies a person.
+    Raise `InvalidRecord` if nothing else identifies a person: a name alone does not.
     """
     ignored: list[str] = []
     keys, form, has_weak_values = _read(preset, fields, ignored)
+    if ignored and not keys and not any(form[NAMES:]):
+        raise InvalidRecord("; ".join(ignored))
     if not keys and not has_weak_values:
-        if ignored:
-            raise InvalidRecord("; ".join(ignored))
         raise InvalidRecord("it has no value in any of the fields that identify a person: " + ", ".join(preset.fields))
     return PreparedRecord(
         encoded.source,

@@ -51,12 +51,17 @@ class Comparison(NamedTuple):
 
     confidence: float
     evidence: float
-    contradicts: bool
-    """Whether a value that a person has only once differs: a name, the birth date, or a strong key."""
+    other_key: bool
+    """Whether both have a strong key of the same field, and these differ."""
 
     @property
     def may_merge(self) -> bool:
         return self.evidence >= ENOUGH
+
+    @property
+    def contradicts(self) -> bool:
+        """Whether a name or the birth date differs, and nothing outweighs that."""
+        return self.evidence == NEVER
 
 
 class NameLevels(NamedTuple):
@@ -142,7 +147,7 @@ class Similarity:
     def _judge(self, names: NameLevels, found: Sequence[tuple[FieldComparison, int]]) -> Comparison:
         """Weigh the explanations, and add up the evidence."""
         same = household = strangers = colleagues = dwelling = town = elsewhere = 1.0
-        evidence, differences, personal, parts = 0.0, 0, 0, 0
+        evidence, moved, differences, personal, parts = 0.0, 0.0, 0, 0, 0
         same_organisation = other_key = same_number = False
         for _, level in names.levels:
             same *= level.same
@@ -171,6 +176,8 @@ class Similarity:
                 same_organisation = same_organisation or level in one.organisation_levels
             if one.evidence[level] == NEVER:
                 differences += 1
+            elif one.is_place and one.evidence[level] < 0:
+                moved += one.evidence[level]
             else:
                 evidence += one.evidence[level]
                 same_number = same_number or one.evidence[level] >= IDENTIFYING
@@ -182,17 +189,16 @@ class Similarity:
         if same_organisation:
             strangers += colleagues * (j * dwelling + k * town + m * elsewhere) * COLLEAGUES
         confidence = same / (same + household + strangers)
-        evidence += (SLIGHT if same_number else PERSONAL) * personal
+        evidence += SLIGHT * personal if same_number else PERSONAL * personal + moved
         if differences:
             evidence = evidence + DIFFERENCE * differences if same_number else NEVER
-        contradicts = other_key or evidence == NEVER
-        if self._rules and not contradicts:
+        if self._rules and not other_key and evidence != NEVER:
             equal = {slot for slot, level in names.levels if level.name == self._given[0].name}
             equal |= {one.slot for one, level in found if level == 0}
             for slots, at_least in self._rules:
                 if slots <= equal:
                     confidence, evidence = max(confidence, at_least), max(evidence, ENOUGH)
-        return Comparison(confidence, evidence, contradicts)
+        return Comparison(confidence, evidence, other_key)
 
     def _names(self, here: NormalForm, there: NormalForm) -> NameLevels:
         given, surname, their_given, their_surname = here[GIVEN], here[SURNAME], there[GIVEN], there[SURNAME]
