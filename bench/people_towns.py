@@ -9,7 +9,9 @@ from typing import Any
 from bench.people_data import CITIES, GIVEN, STREETS, SURNAMES
 from onceward.people import SourceRecord
 
-SYLLABLES = "ba be bi bo da de di do fa fe ga ge ka ke ki ko la le li lo ma me mi mo na ne no pa pe ra re ri ro sa se ta"
+SYLLABLES = (
+    "ba be bi bo da de di do fa fe ga ge ka ke ki ko la le li lo ma me mi mo na ne no pa pe ra re ri ro sa se ta"
+)
 
 
 class Town:
@@ -48,7 +50,9 @@ class Town:
             if rng.random() < 0.02:  # twins
                 members.append(members[-1] | {"given_name": self._given()})
             if rng.random() < 0.02:  # a child of the same name
-                members.append(members[-1] | {"date_of_birth": f"{year + rng.randint(18, 45)}-05-{rng.randint(1, 28):02}"})
+                members.append(
+                    members[-1] | {"date_of_birth": f"{year + rng.randint(18, 45)}-05-{rng.randint(1, 28):02}"}
+                )
         return members
 
     def _given(self) -> str:

@@ -86,6 +86,7 @@ class DirectTarget:
 
     def __init__(self, people: People) -> None:
         self._people = people
+        self.preset = people.preset
         self.fields: Collection[str] = tuple(people.preset.fields)
 
     def prepare(self) -> None:
@@ -107,6 +108,7 @@ class DryRunTarget:
     def __init__(self, people: People, within: JoinedPeople) -> None:
         self._people = people
         self._transaction_of_all = PeopleTransaction(within)
+        self.preset = people.preset
         self.fields: Collection[str] = tuple(people.preset.fields)
 
     def prepare(self) -> None:
@@ -146,5 +148,6 @@ def _temporary_copy(people: People, path: Path) -> Iterator[People]:
             accept=preset.accept,
             ask=preset.ask,
             similarity=preset.use_similarity,
+            rules=preset.rules,
         ) as trial_people:
             yield trial_people

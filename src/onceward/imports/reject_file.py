@@ -1,7 +1,8 @@
 """The reject file: each rejected row, with its line and the reason. It is safe to open in a spreadsheet.
 
-A cell that a spreadsheet would run as a formula gets an apostrophe in front. It is removed again when the corrected
-file is imported, so that a phone number keeps its plus.
+What a spreadsheet would run as a formula gets an apostrophe in front, also after a semicolon or a tab inside a cell: in
+some locales these separate cells. It is removed again when the corrected file is imported, so that a phone number keeps
+its plus. The file is readable by its owner only, and a symbolic link in its place is refused.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,15 +25,22 @@ ESCAPE: Final = "'"
 OTHER_PATH_HINT: Final = "choose another path (rejects=, or --rejects); no row of this batch was imported"
 
 
+_START: Final = "(^|[;,|\t\r\n])"
+_BEFORE_FORMULA: Final = f"(?=['\" ]*[{re.escape(''.join(FORMULA))}])"
+_FORMULAS: Final = re.compile(_START + _BEFORE_FORMULA)
+_ESCAPED: Final = re.compile(_START + ESCAPE + _BEFORE_FORMULA)
+_NO_TEXT: Final = re.compile("[\ud800-\udc7f\udd00-\udfff]")
+"""Halves of characters that no encoding can write. The others stand for bytes, which are written as they were."""
+
+
 def escape_formula(cell: str) -> str:
-    """Escape a cell that a spreadsheet would run as a formula, also if it begins with spaces or apostrophes."""
-    bare = cell.lstrip(f"{ESCAPE} ")
-    return f"{ESCAPE}{cell}" if bare.startswith(FORMULA) else cell
+    """Escape what a spreadsheet would run as a formula, also if it begins with spaces, quotes or apostrophes."""
+    return _FORMULAS.sub(rf"\1{ESCAPE}", _NO_TEXT.sub("\ufffd", cell))
 
 
 def unescape_formulas(cells: Sequence[str]) -> list[str]:
     """Remove the escapes that `escape_formula` added."""
-    return [cell[1:] if cell.startswith(ESCAPE) and escape_formula(cell[1:]) == cell else cell for cell in cells]
+    return [_ESCAPED.sub(r"\1", cell) for cell in cells]
 
 
 class RejectFile:
@@ -69,7 +78,12 @@ class RejectFile:
         if self._file is None:
             if not committed:
                 _refuse_other_file(path)
-            self._file = path.open("r+" if committed else "w", encoding="utf-8", errors="surrogateescape", newline="")
+            mode = "r+" if committed else "w"
+            file = open(  # noqa: SIM115 (kept open; a Path has no opener)
+                path, mode, encoding="utf-8", errors="surrogateescape", newline="", opener=_open_file
+            )
+            assert isinstance(file, io.TextIOWrapper)  # noqa: S101 (a text mode)
+            self._file = file
         self._file.seek(0)
         self._file.truncate(committed)
         self._file.seek(0, os.SEEK_END)
@@ -90,7 +104,8 @@ class RejectFile:
         """Close the file after the import is complete, and truncate it to the committed length."""
         self.close()
         if committed:
-            os.truncate(self._path, committed)
+            with open(self._path, "r+b", opener=_open_file) as file:
+                file.truncate(committed)
 
     def close(self) -> None:
         """Close the file without truncating it: the last batch may have been committed. The next run truncates it."""
@@ -100,9 +115,16 @@ class RejectFile:
                 file.close()
 
 
+def _open_file(path: str, flags: int) -> int:
+    """Open the file itself, and not what a symbolic link leads to. Only its owner may read it."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o600)
+
+
 def _refuse_other_file(path: Path) -> None:
     """Raise if the file exists and is not a reject file. A reject file may be overwritten: usually it is our own."""
     begin = ",".join(COLUMNS).encode()
+    if path.is_symlink():
+        raise SourceError(f"rejected rows cannot be written to {path}: it is a symbolic link", hint=OTHER_PATH_HINT)
     if path.is_file() and path.stat().st_size:
         with path.open("rb") as file:
             if file.read(len(begin)) != begin:

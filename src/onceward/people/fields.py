@@ -158,7 +158,9 @@ def _check_rules(rules: Sequence[MergeRule], places: Mapping[str, int]) -> None:
         unknown = [slot for slot in rule.slots if slot not in places]
         if unknown or not rule.fields:
             raise ConfigurationError(
-                f"the rule {rule.fields} has {unknown[0]!r}, which is not compared" if unknown else "a rule has no field",
+                f"the rule {rule.fields} has {unknown[0]!r}, which is not compared"
+                if unknown
+                else "a rule has no field",
                 hint=f"use some of: name, {', '.join(places)}",
             )
         if not 0 < rule.confidence <= 1:
@@ -187,8 +189,11 @@ class FieldDeclaration(Struct, frozen=True):
     fields: dict[str, tuple[str, bool]]
     policies: dict[str, MergePolicy]
     default_policy: MergePolicy
+    rules: tuple[MergeRule, ...] = ()
 
 
 def declaration(preset: Preset) -> str:
     fields = {name: (field.kind.name, field.strong) for name, field in preset.fields.items()}
-    return msgspec.json.encode(FieldDeclaration(fields, dict(preset.policies), preset.default_policy)).decode()
+    return msgspec.json.encode(
+        FieldDeclaration(fields, dict(preset.policies), preset.default_policy, preset.rules)
+    ).decode()

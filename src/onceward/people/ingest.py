@@ -113,7 +113,9 @@ def _write(tables: Tables, preset: Preset, matcher: Matcher, now: int) -> None:
     _write_contributions(tables, preset, matcher, assignments, now)
     _create_people(tables, preset, matcher, assignments, now)
     for unit, survivor in state.merged.items():
-        merge_units(tables, (state.stored_person.get(unit), unit), (state.person_of(unit), state.current(survivor)), now)
+        merge_units(
+            tables, (state.stored_person.get(unit), unit), (state.person_of(unit), state.current(survivor)), now
+        )
     _move_units(tables, matcher, now)
     new_keys = [(key, state.person_of(unit), state.current(unit)) for key, unit in sorted(matcher.new_keys.items())]
     tables.run_many(sql.ADD_KEY, new_keys)

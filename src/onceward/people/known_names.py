@@ -65,7 +65,7 @@ ann anna anne annie anya hanna hannah nan
 anthony tony antonio anton antoine
 barbara babs barb basia
 benjamin ben benny benji
-catherine katherine kathryn catarina katharina katarina kate katie kathy cathy kat katja katya kasia katarzyna katrin
+catherine katherine kathryn catarina katharina katarina kate katie kathy cathy kat kathi katja katya kasia katarzyna katrin
 charles charlie chuck carl karl carlos carlo karel
 charlotte lottie charlie lotte
 christine christina kristina kristin kristine chris chrissy tina christiane
@@ -183,5 +183,6 @@ def are_known(here: str, there: str) -> bool:
 
 def sound(name: str) -> str:
     """Return how a name sounds, roughly. Parents do not give two children names that sound the same: Sara, Sarah."""
-    letters = name.replace("ph", "f").translate(_SAME_SOUND).replace("x", "ks").replace("h", "")
+    letters = name.replace("ph", "f").translate(_SAME_SOUND).replace("x", "ks")
+    letters = letters[:1] + letters[1:].replace("h", "")
     return "".join(letter for n, letter in enumerate(letters) if n == 0 or letters[n - 1] != letter)

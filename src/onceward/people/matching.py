@@ -149,7 +149,9 @@ class Matcher:
             return UnitChoice(equal, SIMILARITY, "")
         vacated = self._vacated.pop(record.form, None)
         if vacated is not None and not state.members[vacated]:
-            return UnitChoice(vacated, "renumbered", f"{record.source} gave the id of an equal record to another person")
+            return UnitChoice(
+                vacated, "renumbered", f"{record.source} gave the id of an equal record to another person"
+            )
         new = f"p{new_number}"
         self.created.append(new)
         state.add_unit(new, new)
@@ -303,7 +305,8 @@ class Matcher:
         confidence = self._shared_confidence(best, similar)
         action: Action = "to_review" if confidence >= self.preset.ask else "created"
         if action == "created":
-            reason = f"none of {len(similar)} compared records is similar enough; the best: {_describe(evidence, confidence)}"
+            best_match = _describe(evidence, confidence)
+            reason = f"none of {len(similar)} compared records is similar enough; the best: {best_match}"
             return Decision("created", person, "new", reason, 1 - confidence, candidate)
         return Decision(
             "to_review", person, SIMILARITY, _describe(evidence, confidence), confidence, candidate, evidence
@@ -329,9 +332,7 @@ class Matcher:
                 odds[person] = max(odds.get(person, 0.0), odds_of(each.comparison.confidence))
         return odds[state.person[state.nodes[one.number].unit]] / (1 + sum(odds.values()))
 
-    def _ask(
-        self, number: int, similar: list[SimilarRecord], before: dict[str, str]
-    ) -> None:
+    def _ask(self, number: int, similar: list[SimilarRecord], before: dict[str, str]) -> None:
         """Ask about similar records of other people, and about links that this record has separated."""
         state = self.state
         asked: set[str] = set()
@@ -344,11 +345,11 @@ class Matcher:
             if person != state.person[unit] and person not in asked and not state.are_distinct(unit, node.unit):
                 asked.add(person)
                 self._request(number, one.number, self._shared_confidence(one, similar))
-        moved = [one for one, old in before.items() if one in state.person and state.person[one] != old and one != unit]
-        for one in moved:
-            for mine in sorted(state.members.get(one, ())):
+        moved = [far for far, old in before.items() if state.person.get(far, old) != old and far != unit]
+        for far in moved:
+            for mine in sorted(state.members.get(far, ())):
                 for other, confidence in state.links.get(mine, {}).items():
-                    if other != number and state.person[state.nodes[other].unit] != state.person[one]:
+                    if other != number and state.person[state.nodes[other].unit] != state.person[far]:
                         self._request(mine, other, confidence)
 
     def _request(self, number: int, other: int, confidence: float) -> None:

@@ -43,7 +43,7 @@ def partition(
         rivals = sum(_rivals(neighbours, here, there, are_distinct) for here, there in ((one, other), (other, one)))
         confidence = odds / (1 + odds + rivals)
         if confidence >= min(accept, odds / (1 + odds)):
-            accepted.append((-confidence, *sorted((position[one], position[other]))))
+            accepted.append((-confidence, position[one], position[other]))
     groups = {unit: [unit] for unit in units}
     ordered = sorted(accepted)
     trusted = [one for one in ordered if units[one[1]] not in untrusted and units[one[2]] not in untrusted]
@@ -68,9 +68,7 @@ def odds_of(confidence: float) -> float:
     return min(confidence / (1 - confidence), MAX_ODDS) if confidence < 1 else MAX_ODDS
 
 
-def _rivals(
-    neighbours: Mapping[str, Mapping[str, float]], unit: str, partner: str, are_distinct: AreDistinct
-) -> float:
+def _rivals(neighbours: Mapping[str, Mapping[str, float]], unit: str, partner: str, are_distinct: AreDistinct) -> float:
     """Return the odds that `unit` belongs to someone other than `partner`, even if both are taken together."""
     return sum(
         odds for other, odds in neighbours[unit].items() if other != partner and are_distinct((partner, unit), (other,))

@@ -17,7 +17,8 @@ from .tables import Row, Tables
 BATCH_SIZE: Final = 1000
 DELETE_BLOCKS: Final = "DELETE FROM {t}onceward_blocking"
 NEXT_CONTRIBUTIONS: Final = """
-SELECT number, unit, person, source, record, fields FROM {t}onceward_contributions WHERE number > ? ORDER BY number LIMIT ?
+SELECT number, unit, person, source, record, fields FROM {t}onceward_contributions
+WHERE number > ? ORDER BY number LIMIT ?
 """
 SET_FORM: Final = "UPDATE {t}onceward_contributions SET form = ?, has_keys = ? WHERE number = ?"
 

@@ -86,8 +86,8 @@ CREATE INDEX onceward_reviews_other ON {t}onceward_reviews (other)
 `merged_into` is the person that a merged person redirects to. `dated` is 1 if the source gave the time `at`, and 0 if
 `at` is the time of arrival. A unit holds the records that a strong key, an operator or the source's own id keeps
 together; a person consists of one or several units, which similarity joins. Both are named after the first record.
-`onceward_links` has every pair of similar records twice, once for each of them. `onceward_blocking` holds the blocking keys of contributions. `onceward_reviews.answer` is
-`same`, `different`, or empty if there is no answer yet.
+`onceward_links` has every pair of similar records twice, once for each of them. `onceward_blocking` holds the blocking
+keys of contributions. `onceward_reviews.answer` is `same`, `different`, or empty if there is no answer yet.
 """
 
 VERSION: Final = "2"

@@ -23,7 +23,8 @@ from typing import Final, NamedTuple
 
 from .distance import is_typo
 from .fields import GIVEN, SURNAME, Preset
-from .kinds import NEVER, PERSONAL, PLACES, SLIGHT, SWAPPED, FieldKind, MatchLevel
+from .kinds import NEVER, PLACES, SWAPPED, FieldKind, MatchLevel
+from .merge_evidence import ENOUGH, sum_of_evidence
 from .model import DEFAULT_MODEL, Model
 from .preparation import NormalForm
 from .source import Evidence
@@ -35,14 +36,6 @@ COLLEAGUES: Final = 0.02
 """Prior probability of a colleague, if the records show an organisation: 2,000 records in 100,000."""
 
 NAMES: Final = 2
-ENOUGH: Final = 1.0
-"""The evidence that an automatic merge needs."""
-
-IDENTIFYING: Final = 3.0
-"""The evidence of an equal number that only one person has. It outweighs differences, each of which counts:"""
-
-DIFFERENCE: Final = -2.0
-
 CACHED_PAIRS: Final = 65_536
 
 
@@ -74,7 +67,16 @@ class NameLevels(NamedTuple):
 class FieldComparison:
     """How two values of one field are compared, and the probabilities of each level."""
 
-    __slots__ = ("compare", "evidence", "is_place", "is_strong", "levels", "organisation_levels", "probabilities", "slot")
+    __slots__ = (
+        "compare",
+        "evidence",
+        "is_place",
+        "is_strong",
+        "levels",
+        "organisation_levels",
+        "probabilities",
+        "slot",
+    )
 
     def __init__(self, slot: int, kind: FieldKind, levels: Sequence[MatchLevel], *, is_strong: bool) -> None:
         self.slot = slot
@@ -146,24 +148,32 @@ class Similarity:
 
     def _judge(self, names: NameLevels, found: Sequence[tuple[FieldComparison, int]]) -> Comparison:
         """Weigh the explanations, and add up the evidence."""
-        same = household = strangers = colleagues = dwelling = town = elsewhere = 1.0
-        evidence, moved, differences, personal, parts = 0.0, 0.0, 0, 0, 0
-        same_organisation = other_key = same_number = False
+        confidence = self._weigh(names, found)
+        evidence = sum_of_evidence(
+            [level.counted_evidence for _, level in names.levels],
+            [one.evidence[n] for one, n in found if not one.is_place],
+            [one.evidence[n] for one, n in found if one.is_place],
+            full=len(names.levels) == NAMES or (bool(names.levels) and names.levels[0][1].name == SWAPPED.name),
+        )
+        other_key = any(one.is_strong and n > 0 for one, n in found)
+        if self._rules and not other_key and evidence != NEVER:
+            equal = {slot for slot, level in names.levels if level.name == self._given[0].name}
+            equal |= {one.slot for one, n in found if n == 0}
+            for slots, at_least in self._rules:
+                if slots <= equal:
+                    confidence, evidence = max(confidence, at_least), max(evidence, ENOUGH)
+        return Comparison(confidence, evidence, other_key)
+
+    def _weigh(self, names: NameLevels, found: Sequence[tuple[FieldComparison, int]]) -> float:
+        """Return the probability of the same person, given the other explanations."""
+        same = household = dwelling = town = elsewhere = 1.0
+        same_organisation = False
         for _, level in names.levels:
             same *= level.same
             household *= level.household
-            if level.evidence == NEVER:
-                differences += 1
-            elif level.evidence == PERSONAL:
-                personal += 1
-            else:
-                evidence += level.counted_evidence
-            parts += NAMES if level.name == SWAPPED.name else 1
-        if parts < NAMES:
-            personal += 1  # a part of the name is missing
         strangers = colleagues = names.strangers
-        for one, level in found:
-            a, b, c, d = one.probabilities[level]
+        for one, n in found:
+            a, b, c, d = one.probabilities[n]
             if one.is_place:
                 dwelling *= a
                 town *= b
@@ -173,32 +183,14 @@ class Similarity:
                 household *= b
                 strangers *= c
                 colleagues *= d
-                same_organisation = same_organisation or level in one.organisation_levels
-            if one.evidence[level] == NEVER:
-                differences += 1
-            elif one.is_place and one.evidence[level] < 0:
-                moved += one.evidence[level]
-            else:
-                evidence += one.evidence[level]
-                same_number = same_number or one.evidence[level] >= IDENTIFYING
-            other_key = other_key or (one.is_strong and level > 0)
+                same_organisation = same_organisation or n in one.organisation_levels
         (a, b, c), (d, e, f), (g, h, i), (j, k, m) = PLACES
         same *= (a * dwelling + b * town + c * elsewhere) * self._model.same
         household *= (d * dwelling + e * town + f * elsewhere) * HOUSEHOLD
         strangers *= g * dwelling + h * town + i * elsewhere
         if same_organisation:
             strangers += colleagues * (j * dwelling + k * town + m * elsewhere) * COLLEAGUES
-        confidence = same / (same + household + strangers)
-        evidence += SLIGHT * personal if same_number else PERSONAL * personal + moved
-        if differences:
-            evidence = evidence + DIFFERENCE * differences if same_number else NEVER
-        if self._rules and not other_key and evidence != NEVER:
-            equal = {slot for slot, level in names.levels if level.name == self._given[0].name}
-            equal |= {one.slot for one, level in found if level == 0}
-            for slots, at_least in self._rules:
-                if slots <= equal:
-                    confidence, evidence = max(confidence, at_least), max(evidence, ENOUGH)
-        return Comparison(confidence, evidence, other_key)
+        return same / (same + household + strangers)
 
     def _names(self, here: NormalForm, there: NormalForm) -> NameLevels:
         given, surname, their_given, their_surname = here[GIVEN], here[SURNAME], there[GIVEN], there[SURNAME]
@@ -232,8 +224,10 @@ class Similarity:
         found = []
         for slot, level in names.levels:
             slots = (GIVEN, SURNAME) if level.name == SWAPPED.name else (slot,)
-            for n in slots:
-                found.append(self._evidence(n, level, level.same / self._strangers(n, level, here[n]), here[n], there[n]))
+            found += [
+                self._evidence(n, level, level.same / self._strangers(n, level, here[n]), here[n], there[n])
+                for n in slots
+            ]
         for one in self._compared:
             n = one.slot
             if here[n] and there[n]:

@@ -47,7 +47,7 @@ def split(tables: Tables, preset: Preset, wanted: str, leaving: frozenset[int], 
             hint=f"name the records to move out: onceward review {person.id} --split --record NUMBER",
         )
     who, now = audit
-    ids = [person.id, *(_person_id_for(tables, person.id, group, now) for group in groups[1:])]
+    ids = [person.id, *(_person_id_for(tables, group, now) for group in groups[1:])]
     tables.run(sql.SET_UNIT, person.id, person.id)  # each result is one unit
     tables.run(sql.SET_UNIT_OF_KEYS, person.id, person.id)
     for new, group in zip(ids[1:], groups[1:], strict=True):
@@ -102,7 +102,7 @@ def _keys(preset: Preset, one: Contribution) -> set[str]:
         return set()
 
 
-def _person_id_for(tables: Tables, person: str, group: Group, now: int) -> str:
+def _person_id_for(tables: Tables, group: Group, now: int) -> str:
     """Return the id that these records had before they were merged, or a new one."""
     names = list(map(own_id, group.numbers))
     redirects = {row[0]: row[-1] for row in tables.run(sql.PEOPLE, names)}

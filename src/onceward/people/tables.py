@@ -47,7 +47,8 @@ ON CONFLICT (number, other) DO UPDATE SET confidence = excluded.confidence
 """
 DROP_LINKS: Final = "DELETE FROM {t}onceward_links WHERE number = ?"
 DROP_LINKS_TO: Final = """
-DELETE FROM {t}onceward_links WHERE number IN (SELECT l.other FROM {t}onceward_links AS l WHERE l.number = ?) AND other = ?
+DELETE FROM {t}onceward_links
+WHERE number IN (SELECT l.other FROM {t}onceward_links AS l WHERE l.number = ?) AND other = ?
 """
 REVIEWS_OF: Final = """
 SELECT r.one, r.other, r.answer FROM {texts} CROSS JOIN {t}onceward_reviews AS r WHERE r.one = wanted.value

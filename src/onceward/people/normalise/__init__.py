@@ -19,7 +19,10 @@ from .places import city, postcode, street
 from .text import fold, trimmed
 
 VERSION: Final = 2
-"""Incremented when a normaliser returns another key for the same text, or when blocking keys change. Indexes must then be rebuilt."""
+"""Incremented when a normaliser returns another key for the same text, or blocking keys change.
+
+Indexes must then be rebuilt.
+"""
 
 __all__ = [
     "VERSION",
