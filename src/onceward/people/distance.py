@@ -124,6 +124,14 @@ def words(here: str, there: str) -> int:
     return 1 if ratio(here.replace(" ", ""), there.replace(" ", "")) >= SIMILAR else 2
 
 
+def street(here: str, there: str) -> int:
+    """Levels: the same words in another order or with typos, and the same house number up to a typo; different."""
+    numbers, others = (_digits(text) for text in (here, there))
+    if numbers and others and OSA.distance(numbers, others, score_cutoff=1) > 1:
+        return 2
+    return words(here, there)
+
+
 def place(here: str, there: str) -> int:
     """Levels: similar, also with letters in another order; different."""
     typos = 2 if max(len(here), len(there)) > LONG_PLACE else 1

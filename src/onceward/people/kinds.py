@@ -182,7 +182,7 @@ STREET: Final = FieldKind(
         MatchLevel("close", 0.12, 0.008, 0.003, evidence=1),
         MatchLevel("different", 0.06, 0.99, 0.9967, evidence=0),
     ),
-    distance.words,
+    distance.street,
     role="place",
 )
 POSTCODE: Final = FieldKind(

@@ -65,7 +65,7 @@ ann anna anne annie anya hanna hannah nan
 anthony tony antonio anton antoine
 barbara babs barb basia
 benjamin ben benny benji
-catherine katherine kathryn catarina katharina katarina kate katie kathy cathy kat kathi katja katya kasia katarzyna katrin
+catherine katherine kathryn katharina katarina kate katie kathy cathy kat kathi katja katya kasia katarzyna katrin
 charles charlie chuck carl karl carlos carlo karel
 charlotte lottie charlie lotte
 christine christina kristina kristin kristine chris chrissy tina christiane

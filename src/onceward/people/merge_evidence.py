@@ -31,6 +31,6 @@ def sum_of_evidence(names: Iterable[float], fields: Iterable[float], places: Ite
         return NEVER
     personal = found.count(PERSONAL) + (not full)
     total = sum(one for one in found if one not in (NEVER, PERSONAL)) + differences * DIFFERENCE
-    if is_identified:
-        return total + personal * SLIGHT + sum(one for one in places if one > 0)  # a person who has moved
+    if is_identified:  # the person may have moved
+        return total + personal * SLIGHT + sum(one for one in places if one > 0)
     return total + personal * PERSONAL + sum(places)

@@ -72,6 +72,7 @@ class FieldComparison:
         "evidence",
         "is_place",
         "is_strong",
+        "kind",
         "levels",
         "organisation_levels",
         "probabilities",
@@ -80,6 +81,7 @@ class FieldComparison:
 
     def __init__(self, slot: int, kind: FieldKind, levels: Sequence[MatchLevel], *, is_strong: bool) -> None:
         self.slot = slot
+        self.kind = kind.name
         self.levels = levels
         self.probabilities = [(*level[1:4], level.among_colleagues) for level in levels]
         self.evidence = [level.counted_evidence for level in levels]
@@ -152,7 +154,7 @@ class Similarity:
         evidence = sum_of_evidence(
             [level.counted_evidence for _, level in names.levels],
             [one.evidence[n] for one, n in found if not one.is_place],
-            [one.evidence[n] for one, n in found if one.is_place],
+            _place_evidence(found),
             full=len(names.levels) == NAMES or (bool(names.levels) and names.levels[0][1].name == SWAPPED.name),
         )
         other_key = any(one.is_strong and n > 0 for one, n in found)
@@ -244,6 +246,18 @@ class Similarity:
 
     def _evidence(self, n: int, level: MatchLevel, odds: float, here: str, there: str) -> Evidence:
         return Evidence(self._slots[n].name, level.name, here, there, round(log2(odds), 1))
+
+
+def _place_evidence(found: Sequence[tuple[FieldComparison, int]]) -> list[float]:
+    """Return the evidence of the place.
+
+    With the same postcode, another name of the town is the same town. A similar street in another town is another one.
+    """
+    places = [(one, n) for one, n in found if one.is_place]
+    if any(one.kind == "postcode" and n == 0 for one, n in places):
+        return [max(one.evidence[n], 0.0) for one, n in places]
+    is_elsewhere = any(one.evidence[n] < 0 for one, n in places)
+    return [one.evidence[n] for one, n in places if not is_elsewhere or n == 0 or one.evidence[n] < 0]
 
 
 def _learned_levels(kind: FieldKind, learned: dict[str, tuple[float, float]]) -> tuple[MatchLevel, ...]:
