@@ -249,7 +249,7 @@ class Matcher:
             for number in state.members[unit]:
                 for other, confidence in state.links.get(number, {}).items():
                     far = state.nodes[other].unit
-                    if position[unit] < position[far]:
+                    if position[unit] < position[far] and not state.are_distinct(unit, far):
                         links[unit, far] = max(confidence, links.get((unit, far), 0.0))
         for group in partition(units, links, self._are_different_people, self.preset.accept):
             person = min(group, key=age)

@@ -31,7 +31,8 @@ def partition(
 ) -> list[list[str]]:
     """Return the units of each person. `units` are in an order that does not depend on their arrival.
 
-    `links` has the confidence of each pair, with the unit first that comes first in `units`.
+    `links` has the confidence of each pair, with the unit first that comes first in `units`. Linked units are never
+    distinct, so they need no comparison.
     """
     neighbours: dict[str, dict[str, float]] = {unit: {} for unit in units}
     for (one, other), confidence in links.items():
@@ -48,19 +49,19 @@ def partition(
     ordered = sorted(accepted)
     trusted = [one for one in ordered if units[one[1]] not in untrusted and units[one[2]] not in untrusted]
     for _, first, second in trusted:
-        _join(groups, units[first], units[second], are_distinct)
+        _join(neighbours, groups, units[first], units[second], are_distinct)
     taken: set[str] = set()
     for _, first, second in ordered:
         one, other = units[first], units[second]
         if (one in untrusted) == (other in untrusted):
             continue
         leaf, core = (one, other) if one in untrusted else (other, one)
-        if leaf not in taken and _join(groups, leaf, core, are_distinct):
+        if leaf not in taken and _join(neighbours, groups, leaf, core, are_distinct):
             taken.add(leaf)
     for _, first, second in ordered:
         one, other = units[first], units[second]
         if one in untrusted and other in untrusted and not taken & {one, other}:
-            _join(groups, one, other, are_distinct)
+            _join(neighbours, groups, one, other, are_distinct)
     return list({id(group): group for group in groups.values()}.values())
 
 
@@ -71,15 +72,23 @@ def odds_of(confidence: float) -> float:
 def _rivals(neighbours: Mapping[str, Mapping[str, float]], unit: str, partner: str, are_distinct: AreDistinct) -> float:
     """Return the odds that `unit` belongs to someone other than `partner`, even if both are taken together."""
     return sum(
-        odds for other, odds in neighbours[unit].items() if other != partner and are_distinct((partner, unit), (other,))
+        odds
+        for other, odds in neighbours[unit].items()
+        if other != partner and other not in neighbours[partner] and are_distinct((partner, unit), (other,))
     )
 
 
-def _join(groups: dict[str, list[str]], one: str, other: str, are_distinct: AreDistinct) -> bool:
+def _join(
+    neighbours: Mapping[str, Mapping[str, float]],
+    groups: dict[str, list[str]],
+    one: str,
+    other: str,
+    are_distinct: AreDistinct,
+) -> bool:
     ours, theirs = groups[one], groups[other]
     if ours is theirs:
         return True
-    if are_distinct(ours, theirs):
+    if not all(their in neighbours[mine] for mine in ours for their in theirs) and are_distinct(ours, theirs):
         return False
     ours.extend(theirs)
     for unit in theirs:
