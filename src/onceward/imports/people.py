@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from onceward.errors import ConfigurationError
-from onceward.people.people import JoinedPeople, People
+from onceward.people.people import TABLE_EXISTS, JoinedPeople, People
 from onceward.people.source import Decision, SourceRecord
 from onceward.stores.sqlite.connection import MEMORY
 from onceward.stores.sqlite.url import name_of, parse
@@ -24,11 +24,6 @@ from .target import Target, TargetTransaction
 
 TABLES_LOCK = 0x696D706F727473
 """The key of the lock under which the ledger's tables are created, so that only one process creates them at a time."""
-
-TABLE_EXISTS = {
-    "sqlite": "SELECT 1 FROM sqlite_master WHERE name = 'onceward_import_rows'",
-    "postgresql": "SELECT 1 WHERE to_regclass('{t}onceward_import_rows') IS NOT NULL",
-}
 
 
 @contextmanager
@@ -149,5 +144,6 @@ def _temporary_copy(people: People, path: Path) -> Iterator[People]:
             ask=preset.ask,
             similarity=preset.use_similarity,
             rules=preset.rules,
+            trust=preset.trust,
         ) as trial_people:
             yield trial_people

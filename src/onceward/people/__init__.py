@@ -12,6 +12,7 @@ from .people import JoinedPeople, People
 from .person import Contribution, Person
 from .policy import FIRST, LONGEST, NEWEST, UNION, MergePolicy, prefer
 from .source import Action, Decision, Evidence, SourceRecord
+from .trust import UNTRUSTED, Trust
 
 __all__ = [
     "FIRST",
@@ -19,6 +20,7 @@ __all__ = [
     "NEWEST",
     "PERSON",
     "UNION",
+    "UNTRUSTED",
     "Action",
     "Contribution",
     "Decision",
@@ -32,6 +34,7 @@ __all__ = [
     "People",
     "Person",
     "SourceRecord",
+    "Trust",
     "kinds",
     "normalise",
     "prefer",

@@ -178,7 +178,7 @@ class BatchState:
                 self._read_unit(unit, person)
 
     def read_keys(self, tables: Tables, batch: Iterable[PreparedRecord]) -> None:
-        wanted = list({key for one in batch for key in one.keys})
+        wanted = list({key for one in batch for key in (*one.keys, *one.claims)})
         for key, person, unit in tables.run(KEYS, wanted) if wanted else ():
             self.keys[key] = unit
             self._read_unit(unit, person)

@@ -14,6 +14,7 @@ from onceward.errors import ConfigurationError
 from . import kinds, normalise
 from .kinds import FieldKind
 from .policy import NEWEST, MergePolicy
+from .trust import Trust, check_trust
 
 ACCEPTED: Final = 0.9
 REVIEWED: Final = 0.5
@@ -98,6 +99,9 @@ class Preset(Struct, frozen=True):
     accept: float
     ask: float
     rules: tuple[MergeRule, ...]
+    trust: Mapping[str, Trust]
+    """What each source is trusted with. Sources that are missing here are trusted with everything."""
+
     use_similarity: bool
     """Whether records are also matched by similarity, and not only by strong keys."""
 
@@ -118,6 +122,7 @@ def preset(
     ask: float = REVIEWED,
     similarity: bool = True,
     rules: Sequence[MergeRule] = (),
+    trust: Mapping[str, Trust] | None = None,
 ) -> Preset:
     """Check the settings and compute the slots of the normal form."""
     if not 0 < ask <= accept <= 1:
@@ -137,6 +142,7 @@ def preset(
     ]
     places = {slot.name: place for place, slot in enumerate(slots)}
     _check_rules(rules, places)
+    check_trust(trust or {}, [name for name, field in fields.items() if field.strong])
     return Preset(
         fields=dict(fields),
         order={name: place for place, name in enumerate(fields)},
@@ -148,6 +154,7 @@ def preset(
         accept=accept,
         ask=ask,
         rules=tuple(rules),
+        trust=dict(trust or {}),
         use_similarity=similarity,
         digest=_digest(fields, slots, rules),
     )
@@ -190,10 +197,10 @@ class FieldDeclaration(Struct, frozen=True):
     policies: dict[str, MergePolicy]
     default_policy: MergePolicy
     rules: tuple[MergeRule, ...] = ()
+    trust: dict[str, Trust] = {}
 
 
 def declaration(preset: Preset) -> str:
     fields = {name: (field.kind.name, field.strong) for name, field in preset.fields.items()}
-    return msgspec.json.encode(
-        FieldDeclaration(fields, dict(preset.policies), preset.default_policy, preset.rules)
-    ).decode()
+    declared = FieldDeclaration(fields, dict(preset.policies), preset.default_policy, preset.rules, dict(preset.trust))
+    return msgspec.json.encode(declared).decode()

@@ -13,7 +13,8 @@ from . import tables as sql
 from .batch_state import BatchState
 from .blocking import blocks_of
 from .fields import Preset
-from .matching import Assignment, Matcher, skip_unchanged
+from .match_types import Assignment
+from .matching import Matcher, skip_unchanged
 from .merge import MergedPerson, Part, merge_parts
 from .preparation import EncodedRecord, InvalidRecord, PreparedRecord, encode_record, prepare_record
 from .similarity import Similarity
@@ -40,6 +41,25 @@ def ingest(
     if matcher.assignments:
         _write(tables, preset, matcher, now)
     return [decisions[position] for position in sorted(decisions)]
+
+
+def relink_batch(
+    tables: Tables, preset: Preset, similarity: Similarity, records: Sequence[PreparedRecord], now: int
+) -> None:
+    """Link stored records again and divide the people they belong to. Units and contents stay as they are."""
+    matcher = Matcher(preset, similarity, BatchState())
+    batch = dict(enumerate(records))
+    matcher.state.read_contributions(tables, batch.values())
+    _read(tables, matcher, batch)
+    before = [matcher.relink(record) for record in records]
+    state = matcher.state
+    tables.lock_people(sorted(_changed_people(matcher, ())))
+    pairs = [(one, other, sure) for one in before for other, sure in state.links.get(one, {}).items()]
+    tables.run_many(sql.ADD_LINK, pairs)
+    tables.run_many(sql.ADD_LINK, [(other, number, sure) for number, other, sure in pairs])
+    _move_units(tables, matcher, now)
+    _refresh_people(tables, preset, matcher, (), now)
+    _write_reviews(tables, matcher, now)
 
 
 def _records_to_decide(
@@ -83,7 +103,8 @@ def _read(tables: Tables, matcher: Matcher, batch: dict[int, PreparedRecord]) ->
               if (name := (one.source, one.record)) in state.contributions}  # fmt: skip
     for one in batch.values():
         if matcher.needs_people(one):
-            people |= {state.person_of(state.keys[key]) for key in one.keys if key in state.keys}
+            keys = (*one.keys, *one.claims)
+            people |= {state.person_of(state.keys[key]) for key in keys if key in state.keys}
     if matcher.preset.use_similarity:
         compared = [one for one in batch.values() if any(one.blocks)]
         state.read_candidates(tables, compared)
@@ -98,7 +119,7 @@ def _lock_keys(one: PreparedRecord) -> Iterator[int]:
     The numbers are the same in every process.
     """
     yield crc32(f"{one.source}\0{one.record}".encode())
-    yield from (crc32(key.encode()) for key in one.keys)
+    yield from (crc32(key.encode()) for key in (*one.keys, *one.claims))
     yield from one.blocks.complete
     yield from one.blocks.partial
 

@@ -25,15 +25,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from .batch_state import BatchState, Candidate, Node, StoredContribution, age
 from .blocking import candidates_of
 from .fields import Preset
+from .match_types import Assignment, ReviewRequest, SimilarRecord, UnitChoice
 from .partition import Pair, odds_of, partition
 from .preparation import NormalForm, PreparedRecord
-from .similarity import Comparison, Similarity
+from .similarity import Similarity
 from .source import Action, Decision, Evidence
 
 SPLIT: Final = "split"
@@ -42,37 +42,11 @@ SPLIT: Final = "split"
 SIMILARITY: Final = "similarity"
 """The rule stored with a contribution that was assigned by similarity."""
 
+CLAIMED: Final = 0.95
+"""The confidence of a key that a source sends without being trusted with it."""
+
 MAX_QUESTIONS: Final = 3
 """Questions that one record may cause."""
-
-
-class Assignment(Struct, frozen=True):
-    """A record to write: its number, its unit, and the stored contribution that it replaces (`before`)."""
-
-    prepared: PreparedRecord
-    decision: Decision
-    unit: str
-    number: int
-    before: StoredContribution | None
-
-
-class ReviewRequest(Struct, frozen=True):
-    """Two units that may be one person."""
-
-    one: str
-    other: str
-    source: str
-    record: str
-    confidence: float
-    evidence: tuple[Evidence, ...]
-
-
-class UnitChoice(Struct, frozen=True):
-    """The unit of a record, and the rule that chose it."""
-
-    unit: str
-    rule: str
-    reason: str
 
 
 class Matcher:
@@ -112,9 +86,7 @@ class Matcher:
         self._add(record, number, choice)
         if stored is not None and not state.members.get(state.current(stored.unit)):
             self._vacated[stored.form] = state.current(stored.unit)
-        for one in similar:
-            if one.joins and state.nodes[one.number].unit != choice.unit:
-                state.link(number, one.number, one.comparison.confidence)
+        self._link(record, number, choice.unit, similar)
         if self.needs_people(record) or stored is not None:
             self._divide({choice.unit, *(state.current(unit) for unit in before)})
         decision = self._decision(record, number, choice, similar, before)
@@ -125,9 +97,20 @@ class Matcher:
         self.assignments[number] = Assignment(record, decision, choice.unit, number, replaced)
         return decision
 
+    def relink(self, record: PreparedRecord) -> int:
+        """Link a stored record again, and divide the people it is connected with. Return its number."""
+        state = self.state
+        stored = state.contributions[record.source, record.record]
+        similar = self._similar(record, stored.number)
+        before = self._affected(record, stored, similar)
+        self._link(record, stored.number, stored.unit, similar)
+        self._divide({stored.unit, *before})
+        self._ask(stored.number, similar, before)
+        return stored.number
+
     def needs_people(self, record: PreparedRecord) -> bool:
         """Return whether the decision may change who the records of a key's owner belong to."""
-        return any(record.blocks) or len(record.keys) > 1
+        return any(record.blocks) or len(record.keys) > 1 or bool(record.claims)
 
     # ── the unit ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -161,7 +144,12 @@ class Matcher:
         """Return the unit of an equal record without keys, if all similar records belong to the same person."""
         state = self.state
         nodes = [state.nodes[one.number] for one in similar if one.joins]
-        equal = {node.unit for node in nodes if node.form == record.form and not node.has_keys}
+        trust = self.preset.trust
+        equal = {
+            node.unit
+            for node in nodes
+            if node.form == record.form and not node.has_keys and (node.source in trust) == (record.source in trust)
+        }
         people = {state.person[node.unit] for node in nodes}
         return equal.pop() if len(equal) == len(people) == 1 and not record.keys else None
 
@@ -201,6 +189,17 @@ class Matcher:
         for block in chain(*record.blocks):
             self._batch_blocks.setdefault(block, []).append(number)
 
+    def _link(self, record: PreparedRecord, number: int, unit: str, similar: Iterable[SimilarRecord]) -> None:
+        """Link the record to similar records, and to those with a key that one of the sources is not trusted with."""
+        state = self.state
+        for one in similar:
+            if one.joins and state.nodes[one.number].unit != unit:
+                state.link(number, one.number, one.comparison.confidence)
+        for claim in record.claims:
+            claimed = state.members.get(state.current(state.keys[claim])) if claim in state.keys else None
+            if claimed:
+                state.link(number, min(claimed), CLAIMED)
+
     # ── similar records ─────────────────────────────────────────────────────────────────────────────────────────
 
     def shortlist(self, record: PreparedRecord) -> Iterator[Candidate]:
@@ -233,7 +232,7 @@ class Matcher:
     ) -> dict[str, str]:
         """Return the units that this record may join or separate, with the person each belongs to now."""
         state = self.state
-        people = {state.person_of(state.keys[key]) for key in record.keys if key in state.keys}
+        people = {state.person_of(state.keys[key]) for key in (*record.keys, *record.claims) if key in state.keys}
         people |= {state.person[state.nodes[one.number].unit] for one in similar if one.joins}
         if stored is not None:
             people.add(state.person_of(stored.unit))
@@ -249,14 +248,31 @@ class Matcher:
             for number in state.members[unit]:
                 for other, confidence in state.links.get(number, {}).items():
                     far = state.nodes[other].unit
-                    if position[unit] < position[far] and not state.are_distinct(unit, far):
+                    if position[unit] < position[far]:
                         links[unit, far] = max(confidence, links.get((unit, far), 0.0))
-        for group in partition(units, links, self._are_different_people, self.preset.accept):
+        links = {pair: confidence for pair, confidence in links.items() if not self._are_distinct_units(*pair)}
+        untrusted = {unit for unit in units if self._is_untrusted(unit)} if self.preset.trust else ()
+        for group in partition(units, links, self._are_different_people, self.preset.accept, untrusted):
             person = min(group, key=age)
             for unit in group:
                 state.set_person(unit, person)
         for unit in affected.difference(units):  # they have no records any more
             state.set_person(unit, unit)
+
+    def _is_untrusted(self, unit: str) -> bool:
+        """Return whether all records of a unit are of sources that are not trusted."""
+        nodes, trust = self.state.nodes, self.preset.trust
+        return all(nodes[number].source in trust for number in self.state.members[unit])
+
+    def _are_distinct_units(self, one: str, other: str) -> bool:
+        """Return whether two linked units are different people nevertheless.
+
+        Two single records are not. But another record of a unit may contradict the link.
+        """
+        state = self.state
+        if len(state.members[one]) == len(state.members[other]) == 1:
+            return state.are_distinct(one, other)
+        return self._are_different_people([one], [other])
 
     def _are_different_people(self, ours: Sequence[str], theirs: Sequence[str]) -> bool:
         """Return whether an operator said so, or their names, birth dates or strong keys contradict each other."""
@@ -285,6 +301,10 @@ class Matcher:
         by_similarity = choice.rule in ("new", SIMILARITY)
         if not by_similarity:
             return Decision("updated", person, choice.rule, choice.reason, merged=merged)
+        claims = [one for one in record.claims if one in state.keys and state.person_of(state.keys[one]) == person]
+        if claims and len(state.units_of([person])) > 1:
+            reason = f"the same {claims[0].replace(':', ' ', 1)}, from a source that is not trusted with it"
+            return Decision("updated", person, "claim", reason, CLAIMED, merged=merged)
         joined = [one for one in similar if one.joins and state.person[state.nodes[one.number].unit] == person]
         if joined:
             evidence = self._similarity.evidence(record.form, joined[0].form)
@@ -359,15 +379,6 @@ class Matcher:
         self.review_requests.append(
             ReviewRequest(here.unit, there.unit, here.source, here.record, confidence, evidence)
         )
-
-
-class SimilarRecord(Struct, frozen=True):
-    """A record that was compared. `joins`: similar enough for a link."""
-
-    number: int
-    form: NormalForm
-    comparison: Comparison
-    joins: bool
 
 
 def skip_unchanged(person: str) -> Decision:

@@ -24,6 +24,9 @@ class Model(Struct, frozen=True, omit_defaults=True):
     same: float = 1e-5
     """Prior probability that two records are of the same person: one record in 100,000."""
 
+    household: float = 1e-5
+    """Prior probability that two records are of two members of one household."""
+
     levels: dict[str, dict[str, tuple[float, float]]] = {}
     """By field and level: how often records of one person, and of strangers, agree to this degree."""
 

@@ -17,6 +17,7 @@ from .fields import GIVEN, SURNAME, Field, Preset
 from .person import instant
 from .policy import is_missing
 from .source import SourceRecord
+from .trust import claimed_key
 
 NormalForm = tuple[str, ...]
 """The normalised values of a record in the order of the preset's slots. An empty string is a missing value."""
@@ -53,6 +54,9 @@ class PreparedRecord(Struct, frozen=True):
     blocks: Blocks
     ignored: tuple[str, ...] = ()
     """Why values could not be read: they are stored, but not compared."""
+
+    claims: tuple[str, ...] = ()
+    """Keys of other units that this record is linked to, because one of the two sources is not trusted."""
 
 
 class InvalidRecord(ValueError):
@@ -95,6 +99,7 @@ def prepare_record(preset: Preset, encoded: EncodedRecord, fields: Mapping[str, 
     """
     ignored: list[str] = []
     keys, form, has_weak_values = _read(preset, fields, ignored)
+    keys, claims = _divide_keys(preset, encoded.source, keys)
     if ignored and not keys and not any(form[NAMES:]):
         raise InvalidRecord("; ".join(ignored))
     if not keys and not has_weak_values:
@@ -109,7 +114,21 @@ def prepare_record(preset: Preset, encoded: EncodedRecord, fields: Mapping[str, 
         form,
         blocks_of(preset, form) if has_weak_values else NO_BLOCKS,
         tuple(ignored),
+        claims,
     )
+
+
+def _divide_keys(preset: Preset, source: str, keys: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the keys that this source may use, and the keys that it is linked to only."""
+    if not preset.trust:
+        return keys, ()
+    trust = preset.trust.get(source)
+    if trust is None:
+        return keys, tuple(claimed_key(other, key) for other in preset.trust for key in keys)
+    trusted = tuple(key for key in keys if key.partition(":")[0] in trust.identifiers)
+    others = tuple(key for key in keys if key not in trusted)
+    claims = tuple(claimed_key(other, key) for other in preset.trust if other != source for key in keys)
+    return (*trusted, *(claimed_key(source, key) for key in others)), (*others, *claims)
 
 
 def _read(preset: Preset, values: Mapping[str, Any], ignored: list[str]) -> tuple[tuple[str, ...], NormalForm, bool]:

@@ -15,9 +15,11 @@ from .fields import Preset
 from .merge import as_mapping
 from .person import Contribution, Person, moment
 from .preparation import index_text
+from .source import Evidence
 from .tables import Tables
 
 BATCH_SIZE: Final = 500
+_evidence = msgspec.json.Decoder(tuple[Evidence, ...]).decode
 AFTER: Final = "SELECT id FROM {t}onceward_people WHERE id > ? AND merged_into IS NULL ORDER BY id LIMIT ?"
 WITHOUT_RECORDS: Final = """
 SELECT p.id FROM {t}onceward_people AS p WHERE p.merged_into IS NULL
@@ -42,8 +44,9 @@ def people(tables: Tables, ids: Sequence[str]) -> Iterator[Person]:
     for person, key in tables.run(sql.KEYS_OF, found):
         keys.setdefault(person, []).append(key)
     parts: dict[str, list[Contribution]] = {}
-    for person, number, source, record, fields, at, rule, confidence in tables.run(sql.CONTRIBUTIONS_OF, found):
-        part = Contribution(source, record, as_mapping(fields), moment(at), rule, confidence, number)
+    for person, number, source, record, fields, at, rule, confidence, why in tables.run(sql.CONTRIBUTIONS_OF, found):
+        evidence = _evidence(why) if why else ()
+        part = Contribution(source, record, as_mapping(fields), moment(at), rule, confidence, number, evidence)
         parts.setdefault(person, []).append(part)
     for one in found:
         _, fields, sources, *times, _ = rows[one]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import chain
 from typing import Final
 
@@ -9,12 +10,15 @@ import msgspec
 
 from . import tables as sql
 from .fields import Preset, declaration
+from .ingest import relink_batch
 from .merge import as_mapping
 from .preparation import InvalidRecord, encode_record, prepare_record
+from .similarity import Similarity
 from .source import SourceRecord
 from .tables import Row, Tables
 
 BATCH_SIZE: Final = 1000
+DELETE_LINKS: Final = "DELETE FROM {t}onceward_links"
 DELETE_BLOCKS: Final = "DELETE FROM {t}onceward_blocking"
 NEXT_CONTRIBUTIONS: Final = """
 SELECT number, unit, person, source, record, fields FROM {t}onceward_contributions
@@ -39,6 +43,23 @@ def reindex(tables: Tables, preset: Preset, now: int) -> int:
         count += len(rows)
     tables.run(sql.SET_META, "preset", preset.digest)
     tables.run(sql.SET_META, "declared", declaration(preset))
+    return count
+
+
+def relink(tables: Tables, preset: Preset, similarity: Similarity, now: int) -> int:
+    """Delete the links, compare all records again, and divide them into people. Return the number of records."""
+    tables.lock_all()
+    tables.run(DELETE_LINKS)
+    count = last = 0
+    while rows := tables.run(NEXT_CONTRIBUTIONS, last, BATCH_SIZE):
+        records = []
+        for _, _, _, source, record, fields in rows:
+            values = as_mapping(fields)
+            with suppress(InvalidRecord):
+                records.append(prepare_record(preset, encode_record(SourceRecord(source, values, record)), values))
+        relink_batch(tables, preset, similarity, records, now)
+        last = rows[-1][0]
+        count += len(rows)
     return count
 
 

@@ -29,9 +29,6 @@ from .model import DEFAULT_MODEL, Model
 from .preparation import NormalForm
 from .source import Evidence
 
-HOUSEHOLD: Final = 1e-5
-"""Prior probability of a member of the same household: one more record in 100,000."""
-
 COLLEAGUES: Final = 0.02
 """Prior probability of a colleague, if the records show an organisation: 2,000 records in 100,000."""
 
@@ -188,7 +185,7 @@ class Similarity:
                 same_organisation = same_organisation or n in one.organisation_levels
         (a, b, c), (d, e, f), (g, h, i), (j, k, m) = PLACES
         same *= (a * dwelling + b * town + c * elsewhere) * self._model.same
-        household *= (d * dwelling + e * town + f * elsewhere) * HOUSEHOLD
+        household *= (d * dwelling + e * town + f * elsewhere) * self._model.household
         strangers *= g * dwelling + h * town + i * elsewhere
         if same_organisation:
             strangers += colleagues * (j * dwelling + k * town + m * elsewhere) * COLLEAGUES

@@ -32,7 +32,7 @@ def open_declared_people(url: str, **settings: Any) -> People:
         return People(url, **settings)
     declared = msgspec.json.decode(found[0][0], type=FieldDeclaration)
     fields = {name: Field(_KINDS[kind], strong) for name, (kind, strong) in declared.fields.items() if kind in _KINDS}
-    settings = {"rules": declared.rules} | settings
+    settings = {"rules": declared.rules, "trust": declared.trust} | settings
     return People(url, fields=fields, policies=declared.policies, default_policy=declared.default_policy, **settings)
 
 

@@ -26,7 +26,7 @@ SELECT p.id, p.fields, p.sources, p.first_seen, p.last_seen, p.created_at, p.upd
 FROM {texts} CROSS JOIN {t}onceward_people AS p WHERE p.id = wanted.value
 """
 CONTRIBUTIONS_OF: Final = """
-SELECT c.person, c.number, c.source, c.record, c.fields, c.at, c.rule, c.confidence
+SELECT c.person, c.number, c.source, c.record, c.fields, c.at, c.rule, c.confidence, c.evidence
 FROM {texts} CROSS JOIN {t}onceward_contributions AS c WHERE c.person = wanted.value ORDER BY c.number
 """
 CANDIDATES: Final = """
