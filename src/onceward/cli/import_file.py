@@ -79,6 +79,10 @@ Exit code 1: rows were rejected, in this run, in a dry run, or when the file was
               help="Minimum confidence for a pair to review.")  # fmt: skip
 @click.option("--rule", "rules", multiple=True, metavar="FIELD,FIELD",
               help="Rows that are equal in these fields are one person. May be repeated.")  # fmt: skip
+@click.option("--untrusted", is_flag=True,
+              help="Rows of this source identify no one by key, connect no people and replace no values.")  # fmt: skip
+@click.option("--field", "fields", multiple=True, metavar="NAME=KIND",
+              help="Declare a field, such as badge=number or staff_no=key. May be repeated.")  # fmt: skip
 @click.option("--no-similarity", "by_keys", is_flag=True, help="Match people by e-mail and external id only.")
 @click.option(
     "--dry-run", is_flag=True, help="Change nothing: only report what would happen, and write the reject file."
@@ -106,6 +110,8 @@ def import_command(
     merge_at: float,
     ask_at: float,
     rules: tuple[str, ...],
+    untrusted: bool,
+    fields: tuple[str, ...],
     by_keys: bool,
     dry_run: bool,
     restart: bool,
@@ -118,7 +124,13 @@ def import_command(
     progress_bar = ProgressBar() if sys.stderr.isatty() else None
     declared = [MergeRule(tuple(name.strip() for name in rule.split(","))) for rule in rules]
     people = open_people(
-        url, accept=merge_at, ask=min(merge_at, ask_at), similarity=not by_keys, rules=declared or None
+        url,
+        accept=merge_at,
+        ask=min(merge_at, ask_at),
+        similarity=not by_keys,
+        rules=declared or None,
+        untrusted=[source] if untrusted else [],
+        more_fields=[_parse_field(one) for one in fields],
     )
     try:
         summary = import_file(
@@ -165,6 +177,13 @@ def _parse_mapping(written: str) -> tuple[str, str]:
     if not (column and equals and field):
         raise CommandError(f"--map {written!r} is not COLUMN=FIELD → such as Email=email", Exit.USAGE)
     return column, field
+
+
+def _parse_field(written: str) -> tuple[str, str]:
+    name, equals, kind = written.partition("=")
+    if not (name and equals and kind):
+        raise CommandError(f"--field {written!r} is not NAME=KIND → such as badge=number", Exit.USAGE)
+    return name, kind
 
 
 def _print_summary(summary: Summary) -> None:

@@ -209,6 +209,7 @@ def load_commands() -> None:
         inspect,
         migrate,
         operations,
+        people,
         recover,
         review,
         run,

@@ -184,6 +184,23 @@ class People:
         else:
             self._is_checked = True  # not set above: that write is not committed yet
 
+    def declare(self) -> None:
+        """Store the settings of this object as those of the database, for commands that know only the URL.
+
+        If the fields have changed, the index is rebuilt.
+        """
+
+        def work(tables: Tables) -> bool:
+            stored = tables.run(sql.GET_META, "preset")
+            if stored and stored[0][0] != self.preset.digest:
+                return True
+            tables.run(sql.SET_META, "preset", self.preset.digest)
+            tables.run(sql.SET_META, "declared", declaration(self.preset))
+            return False
+
+        if self._run_with_retries(work):
+            self.reindex()
+
     def _load_model(self, tables: Tables) -> None:
         """Use the model that was trained, if there is one."""
         trained = tables.run(sql.GET_META, "model")

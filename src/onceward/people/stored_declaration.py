@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from onceward.errors import StoreBroken
+from onceward.errors import ConfigurationError, StoreBroken
 
 from . import kinds
 from . import tables as sql
@@ -15,6 +16,7 @@ from .databases import open_database
 from .fields import Field, FieldDeclaration
 from .kinds import FieldKind
 from .people import People
+from .trust import UNTRUSTED
 
 _KINDS = {kind.name: kind for kind in vars(kinds).values() if isinstance(kind, FieldKind)}
 
@@ -36,10 +38,45 @@ def open_declared_people(url: str, **settings: Any) -> People:
     return People(url, fields=fields, policies=declared.policies, default_policy=declared.default_policy, **settings)
 
 
-def open_people(url: str, **settings: Any) -> People:
-    """Open people with the stored fields, or with the default fields if there are none. None: as stored."""
+def open_people(
+    url: str, *, untrusted: Iterable[str] = (), more_fields: Iterable[tuple[str, str]] = (), **settings: Any
+) -> People:
+    """Open people with the stored settings, or with the defaults if there are none. None: as stored.
+
+    `untrusted` sources and `more_fields` (names and kinds) are declared and stored, too.
+    """
     given = {name: value for name, value in settings.items() if value is not None}
-    return open_declared_people(url, **given) if _exists(url) else People(url, **given)
+    people = open_declared_people(url, **given) if _exists(url) else People(url, **given)
+    trust = {source: UNTRUSTED for source in untrusted if source not in people.preset.trust}
+    fields = {name: _field(name, kind) for name, kind in more_fields if name not in people.preset.fields}
+    if not trust and not fields:
+        return people
+    preset = people.preset
+    people.close()
+    changed = People(
+        url,
+        fields={**preset.fields, **fields},
+        policies=preset.policies,
+        default_policy=preset.default_policy,
+        accept=preset.accept,
+        ask=preset.ask,
+        similarity=preset.use_similarity,
+        rules=preset.rules,
+        trust={**preset.trust, **trust},
+    )
+    changed.declare()
+    return changed
+
+
+def _field(name: str, kind: str) -> Field:
+    """Return a field of this kind. `key` is an identifier that belongs to one person."""
+    if kind == "key":
+        return Field(kinds.EXTERNAL_ID, strong=True)
+    if kind not in _KINDS:
+        raise ConfigurationError(
+            f"{name!r} cannot be a field of kind {kind!r}", hint=f"kinds are: key, {', '.join(sorted(_KINDS))}"
+        )
+    return Field(_KINDS[kind])
 
 
 def _must_exist(url: str) -> None:
