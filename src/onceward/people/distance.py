@@ -16,6 +16,7 @@ except ImportError as missing:
     raise MissingExtra("onceward.people needs the module 'rapidfuzz'", hint="install onceward[people]") from missing
 
 LONG_WORD = 8  # letters: from this length, two typos are as likely as one in a shorter word
+HALF = 0.5  # of the letters
 LONG_PLACE = 4  # letters: in a longer name of a place, two typos are tolerated
 SIMILAR, CONTAINED = 80, 95  # percent
 CONSECUTIVE = 20  # numbers: so many members of a family or a team get their numbers one after the other
@@ -29,6 +30,11 @@ def is_typo(here: str, there: str) -> bool:
         return False
     allowed = 2 if longer >= LONG_WORD else 1
     return bool(OSA.distance(here, there, score_cutoff=allowed) <= allowed)
+
+
+def are_alike(here: str, there: str) -> bool:
+    """Return whether half of the letters are equal, in the same order: one may be the other with several typos."""
+    return bool(OSA.normalized_similarity(here, there) >= HALF)
 
 
 def given_name(here: str, there: str) -> int:

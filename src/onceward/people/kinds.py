@@ -28,6 +28,10 @@ PERSONAL: Final = -2.0
 ELSEWHERE: Final = -1.5
 """The evidence of another town: name and birth date are not enough then."""
 
+RENAMED: Final = -2.5
+"""The evidence of another surname. A person who has married keeps given name, birth date and often the home: only all
+of these together outweigh it. Without the same birth date, or another identifying number, it prevents a merge."""
+
 SLIGHT: Final = -1.0
 """The evidence of another deviation."""
 
@@ -120,7 +124,7 @@ SURNAME: Final = FieldKind(
         MatchLevel("equal", 0.86, 0.75, 0.0015, evidence=0),
         MatchLevel("close", 0.08, 0.04, 0.0025, evidence=SLIGHT / 2),
         MatchLevel("in part", 0.02, 0.02, 0.001, evidence=SLIGHT),
-        MatchLevel("different", 0.04, 0.19, 0.995, evidence=NEVER),
+        MatchLevel("different", 0.04, 0.19, 0.995, evidence=RENAMED),
     ),
     distance.surname,
     role="name",
@@ -143,11 +147,11 @@ NUMBER: Final = FieldKind(
     "number",
     normalise.number,
     (
-        MatchLevel("equal", 0.90, 0.0001, 0.000002, evidence=4),
+        MatchLevel("equal", 0.87, 0.0001, 0.000002, evidence=4),
         MatchLevel("close", 0.048, 0.0001, 0.000008, evidence=3),  # strangers: 80 of 10^7
         # A typo, or the next number: twins and families get their numbers one after the other.
         MatchLevel("consecutive", 0.012, 0.001, 0.000002, evidence=2),
-        MatchLevel("different", 0.04, 0.9988, 0.999988, evidence=0),
+        MatchLevel("different", 0.07, 0.9988, 0.999988, evidence=0),
     ),
     distance.assigned_number,
 )

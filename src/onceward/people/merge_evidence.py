@@ -7,10 +7,10 @@ the name have to be outweighed. A different name or birth date prevents the merg
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
-from .kinds import NEVER, PERSONAL, SLIGHT
+from .kinds import NEVER, PERSONAL, RENAMED, SLIGHT
 
 ENOUGH: Final = 1.0
 """The evidence that an automatic merge needs."""
@@ -21,16 +21,42 @@ IDENTIFYING: Final = 3.0
 DIFFERENCE: Final = -2.0
 """What each difference counts if an identifying number agrees."""
 
+OTHER_GIVEN_NAME: Final = -4.0
+"""What another given name counts then. Members of a household sometimes use each other's numbers: what a household
+shares does not count, so that the birth date has to agree, too."""
 
-def sum_of_evidence(names: Iterable[float], fields: Iterable[float], places: Iterable[float], *, full: bool) -> float:
-    """Return the evidence of all fields. `full`: neither record lacks a part of the name."""
+TWO_LINES: Final = 2.0
+"""The evidence of an address of which two lines agree. It counts even if the given names differ: registers that keep
+such addresses (as the febrl sets do) check numbers."""
+
+BORN_THE_SAME_DAY: Final = 2.0
+"""The least evidence of a field that tells the members of a household apart."""
+
+SHARED_BY_HOUSEHOLD: Final = 1.0
+"""The most that a field counts which a household shares, such as the phone."""
+
+
+def sum_of_evidence(
+    names: Sequence[float], fields: Sequence[float], places: Sequence[float], *, full: bool, other_given: bool = False
+) -> float:
+    """Return the evidence of all fields.
+
+    `full`: neither record lacks a part of the name. `other_given`: the given names differ.
+    """
     found = [*names, *fields]
     is_identified = any(one >= IDENTIFYING for one in found)
-    differences = found.count(NEVER)
-    if differences and not is_identified:
+    differences = found.count(NEVER) + (found.count(RENAMED) if is_identified else 0)
+    if NEVER in found and not is_identified:
+        return NEVER
+    if RENAMED in found and max(fields, default=0.0) < BORN_THE_SAME_DAY:
         return NEVER
     personal = found.count(PERSONAL) + (not full)
-    total = sum(one for one in found if one not in (NEVER, PERSONAL)) + differences * DIFFERENCE
+    counted = [one for one in found if one not in (NEVER, PERSONAL) and not (is_identified and one == RENAMED)]
+    if other_given:
+        kept = sum(one for one in counted if one <= SLIGHT or one > SHARED_BY_HOUSEHOLD)
+        address = SHARED_BY_HOUSEHOLD if sum(places) >= TWO_LINES else 0.0
+        return kept + OTHER_GIVEN_NAME + (differences - 1 + personal) * SLIGHT + address
+    total = sum(counted) + differences * DIFFERENCE
     if is_identified:  # the person may have moved
         return total + personal * SLIGHT + sum(one for one in places if one > 0)
     return total + personal * PERSONAL + sum(places)

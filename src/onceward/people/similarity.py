@@ -21,7 +21,7 @@ from functools import lru_cache
 from math import log2
 from typing import Final, NamedTuple
 
-from .distance import is_typo
+from .distance import are_alike, is_typo
 from .fields import GIVEN, SURNAME, Preset
 from .kinds import NEVER, PLACES, SWAPPED, FieldKind, MatchLevel
 from .merge_evidence import ENOUGH, sum_of_evidence
@@ -59,6 +59,8 @@ class NameLevels(NamedTuple):
 
     levels: tuple[tuple[int, MatchLevel], ...]
     strangers: float
+    other_given: bool = False
+    """Whether the given names differ so much that they are not one misspelt name."""
 
 
 class FieldComparison:
@@ -152,6 +154,7 @@ class Similarity:
             [level.counted_evidence for _, level in names.levels],
             [one.evidence[n] for one, n in found if not one.is_place],
             _place_evidence(found),
+            other_given=names.other_given,
             full=len(names.levels) == NAMES or (bool(names.levels) and names.levels[0][1].name == SWAPPED.name),
         )
         other_key = any(one.is_strong and n > 0 for one, n in found)
@@ -199,6 +202,7 @@ class Similarity:
             return NameLevels(((GIVEN, SWAPPED),), SWAPPED.strangers)
         found = []
         strangers = 1.0
+        other_given = False
         if given and their_given:
             if given == their_given:
                 found.append((GIVEN, self._given[0]))
@@ -207,6 +211,7 @@ class Similarity:
                 level = self._given[self._compare_given(given, their_given)]
                 found.append((GIVEN, level))
                 strangers *= level.strangers
+                other_given = level.evidence == NEVER and not are_alike(given, their_given)
         if surname and their_surname:
             if surname == their_surname:
                 found.append((SURNAME, self._surname[0]))
@@ -215,7 +220,7 @@ class Similarity:
                 level = self._surname[self._compare_surname(surname, their_surname)]
                 found.append((SURNAME, level))
                 strangers *= level.strangers
-        return NameLevels(tuple(found), strangers)
+        return NameLevels(tuple(found), strangers, other_given)
 
     def evidence(self, here: NormalForm, there: NormalForm) -> tuple[Evidence, ...]:
         """Return the evidence per field, with its weight in bits against strangers (or colleagues)."""
