@@ -22,7 +22,7 @@ NEVER: Final = float("-inf")
 """The evidence of a difference that only an equal number of the person outweighs (a level with evidence 3 or more),
 if other fields agree, too. Otherwise only a strong key or an operator merges such records."""
 
-PERSONAL: Final = -2.0
+PERSONAL: Final = -1.5
 """The evidence of a deviation in what tells the members of a household apart: their birth date has to agree too."""
 
 ELSEWHERE: Final = -1.5

@@ -25,6 +25,9 @@ OTHER_GIVEN_NAME: Final = -4.0
 """What another given name counts then. Members of a household sometimes use each other's numbers: what a household
 shares does not count, so that the birth date has to agree, too."""
 
+MISSING_PART: Final = -2.0
+"""What a missing part of the name counts."""
+
 TWO_LINES: Final = 2.0
 """The evidence of an address of which two lines agree. It counts even if the given names differ: registers that keep
 such addresses (as the febrl sets do) check numbers."""
@@ -54,9 +57,11 @@ def sum_of_evidence(
     counted = [one for one in found if one not in (NEVER, PERSONAL) and not (is_identified and one == RENAMED)]
     if other_given:
         kept = sum(one for one in counted if one <= SLIGHT or one > SHARED_BY_HOUSEHOLD)
-        address = SHARED_BY_HOUSEHOLD if sum(places) >= TWO_LINES else 0.0
+        address = TWO_LINES if sum(places) >= TWO_LINES else 0.0
         return kept + OTHER_GIVEN_NAME + (differences - 1 + personal) * SLIGHT + address
     total = sum(counted) + differences * DIFFERENCE
     if is_identified:  # the person may have moved
         return total + personal * SLIGHT + sum(one for one in places if one > 0)
-    return total + personal * PERSONAL + sum(places)
+    total += found.count(PERSONAL) * PERSONAL + sum(places) + (0.0 if full else MISSING_PART)
+    is_personal = max(fields, default=0.0) >= BORN_THE_SAME_DAY
+    return total if is_personal or not personal else min(total, 0.0)  # it may be another member of the household
