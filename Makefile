@@ -19,7 +19,7 @@ INSTALL := $(UV) pip install --quiet --python $(PY) --constraint constraints.txt
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types bench soak clean
+.PHONY: help demo test lint types bench soak fuzz clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -46,6 +46,9 @@ bench: $(PEERS) ## measure, beside peers and bare storage (ARGS=--quick, "--only
 
 soak: $(DEV) ## the long, random tests (ARGS goes to the soak)
 	$(PY) -m tests.soak $(ARGS)
+
+fuzz: $(DEV) ## random inputs for every parser of outside bytes, for a minute (ARGS="--seed 7 --seconds 600")
+	$(PY) -m tests.fuzz $(ARGS)
 
 clean: ## remove .venv, caches and builds
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import platform
 import tempfile
 import time
@@ -37,6 +38,7 @@ class Gap(NamedTuple):
 
 
 def main(*, quick: bool, as_json: bool) -> int:
+    logging.getLogger("onceward").setLevel(logging.ERROR)  # results over the limit are reported
     if as_json:
         found = [gap._asdict() for gap in measure(quick=quick, report=lambda _: None)]
         print(json.dumps({"python": platform.python_version(), "gaps": found}, indent=2))
@@ -95,9 +97,10 @@ def cases(folder: Path, *, quick: bool) -> dict[str, Call]:
         "a file of 100 MB as the key": hashed_file(folder / "large", 100 * MB),
     }
     found |= of_value("1 MB of bytes", incompressible(MB))  # the default limit of a result, 1 MiB
-    # 30,000 dicts are 1 MB of MessagePack; 150,000 are 5 MB, and are stored because they compress to less than 1 MiB.
+    # 30,000 dicts are 1 MB of MessagePack; 150,000 are 5 MB, over the limit: not stored, so there is no replay.
     for items in (10_000,) if quick else (10_000, 30_000, 150_000):
-        found |= of_value(f"{items:,} dicts", [{"id": x, "name": f"n{x}", "price": x / 4} for x in range(items)])
+        calls = of_value(f"{items:,} dicts", [{"id": x, "name": f"n{x}", "price": x / 4} for x in range(items)])
+        found |= {name: call for name, call in calls.items() if items < 150_000 or "replay" not in name}
     for items in (2_000,) if quick else (2_000, 20_000):  # tuples are not a JSON type, so they are encoded in Python
         found |= of_value(f"{items:,} tuples", [(x, f"n{x}", Decimal(x) / 4) for x in range(items)])
     return found

@@ -1,7 +1,8 @@
 """Writes docs/explain/state-table.md from the code: `python docs/make_state_table.py`.
 
 One representative record stands for each row of the table. Every verb is applied to it with the real functions, and
-the page says what came out. So the page always describes what the code does.
+the page says what came out. So the page always describes what the code does. The diagram of the attempt comes from its
+table of moves.
 """  # noqa: INP001 (a script of the docs, not a package)
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from onceward.engine import attempt
+from onceward.engine.attempt import ENDED, MOVES, AttemptState
 from onceward.protocol.cells import KEEP_UNFINISHED
 from onceward.protocol.record import READER, AfterCrash, Record, RecordState
 from onceward.protocol.requests import (
@@ -37,7 +40,22 @@ VERBS = ("claim", "renew", *SETTLEMENTS, "forget", "purge")
 INTRODUCTION = """\
 # The state table
 
-This page is generated from `onceward/protocol/transitions.py` by `docs/make_state_table.py`; do not edit it.
+This page is generated from `onceward/protocol/transitions.py` and `onceward/engine/attempt.py` by
+`docs/make_state_table.py`; do not edit it.
+
+## The two state machines
+
+| | the record | the attempt |
+|---|---|---|
+| what it is | what the store knows about a key | one delivery of work in one process |
+| where it lives | in the store; every process sees the same one | in memory; a crash ends it |
+| what changes it | requests, from `claim` to `purge` | the flow that runs the work |
+| its table | [the record](#the-record) | [the attempt](#the-attempt) |
+
+Many attempts may work on one record, one after the other. At most one of them owns it at a time.
+[Evidence: the protocol as a model](evidence-model.md) explores both together.
+
+## The record
 
 The store holds one record under each (scope, key). A record is in one of five states:
 
@@ -60,8 +78,23 @@ Four things to know when reading on:
 - Only `purge` deletes, and only records that are no longer needed.
 """
 
+ATTEMPT = """\
+## The attempt
+
+An attempt begins in NEW and moves only along this diagram. Any other move raises an error, because it would be a bug in
+Onceward. If the process crashes, the attempt disappears, and the lease of its record expires.
+"""
+
+NOTES = """\
+- After an interrupt, a key is released only if its work has not begun: in CLAIMING, OWNED, or in VERIFYING before
+  RUNNING. Work that was interrupted while it ran is treated like a crash: the lease expires.
+- SETTLED can lead to SETTLING again, because the work may complete its claim twice. The record does not change.
+- UNKNOWN can lead to SETTLING again, because a completion may be repeated. It can lead to UNPROTECTED if the policy
+  says to run without the store.
+"""
+
 READING = """\
-## Every row and every verb
+### Every row and every verb
 
 A cell reads *verdict → state afterwards*; without an arrow nothing changed. In the owner's columns the caller is the
 owner. `claim` is made by another caller, with the same payload. In the rows from "PENDING, live" on, a claim with
@@ -228,6 +261,28 @@ def changes() -> dict[tuple[str, str], list[str]]:
     return found
 
 
+def attempt_meanings() -> dict[AttemptState, str]:
+    """What the docstring of `engine/attempt.py` says about each state."""
+    words = (line.split(maxsplit=1) for line in (attempt.__doc__ or "").splitlines() if line.startswith("    "))
+    return {AttemptState[name]: meaning for name, meaning in words}
+
+
+def attempt_section() -> str:
+    meanings = attempt_meanings()
+    if set(meanings) != set(AttemptState):
+        raise SystemExit(f"no meaning in engine/attempt.py: {set(AttemptState) - set(meanings)}")
+    edges, rows = [f"    [*] --> {AttemptState.NEW.name}"], []
+    for start in AttemptState:
+        ends = [end.name for end in AttemptState if end in MOVES[start]]
+        is_last = start in ENDED or not ends
+        edges += [f"    {start.name} --> {end}" for end in [*ends, *(["[*]"] if is_last else [])]]
+        following = [f"`{end}`" for end in ends] + (["the end"] if is_last else [])
+        rows.append(f"| `{start.name}` | {meanings[start]} | {', '.join(following)} |")
+    diagram = ["```mermaid", "stateDiagram-v2", *edges, "```"]
+    table = ["| state | meaning | next |", "|---|---|---|", *rows]
+    return "\n".join([ATTEMPT, *diagram, "", *table, "", NOTES])
+
+
 def page() -> str:
     stands_for = {sample.row for sample in samples() if row_of(sample.record, NOW) is sample.row}
     if stands_for != set(Row):
@@ -235,8 +290,8 @@ def page() -> str:
     edges = [f"    {start} --> {end} : {', '.join(labels)}" for (start, end), labels in changes().items()]
     head = f"| record | {' | '.join(VERBS)} |\n|{'---|' * (len(VERBS) + 1)}"
     rows = [f"| {sample.name} | {' | '.join(cell(verb, sample) for verb in VERBS)} |" for sample in samples()]
-    diagram = "\n".join(["## How the states change", "", "```mermaid", "stateDiagram-v2", *edges, "```"])
-    return "\n".join([INTRODUCTION, diagram, "", READING, head, *rows]) + "\n"
+    diagram = "\n".join(["### How the record changes", "", "```mermaid", "stateDiagram-v2", *edges, "```"])
+    return "\n".join([INTRODUCTION, diagram, "", READING, head, *rows, "", attempt_section()])
 
 
 if __name__ == "__main__":

@@ -177,8 +177,8 @@ class SyncClient:
     def _sit(self) -> None:
         """Run the heartbeat thread in fake time: it renews nothing by itself, or it would race against the test."""
         heartbeat = self.heartbeat
-        with heartbeat._wakeup:
-            heartbeat._wakeup.wait_for(lambda: heartbeat._closing)
+        while not heartbeat._closing:
+            heartbeat._wakeup.wait(60)
         if heartbeat._own_store is not None and heartbeat._own_store is not heartbeat._store:
             run(heartbeat._own_store.close())
 

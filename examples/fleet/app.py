@@ -31,6 +31,9 @@ SECURITY_HEADERS = (
 """Blocks content from other sites, and scripts inside events."""
 
 
+PUSH = "/pubsub/push"
+
+
 class Fleet(AsyncEndpoint):
     """The whole application, on any store. `check` authenticates pushes; None accepts all.
 
@@ -55,11 +58,17 @@ class Fleet(AsyncEndpoint):
         self.push.on(system_events.SystemEvent, claim=False)(system_events.handler(self.services))
         self.push.on(ingest_health.IngestHealth, claim=False)(ingest_health.handler(self.pipelines))
 
-    async def respond_to(self, request: InboundRequest) -> Response:
-        if request.path == "/pubsub/push":
-            return await self.push.respond(request)
+    async def refuse_head(self, request: InboundRequest, length: int) -> Response | None:
+        """Refuse pushes without a token, and other methods than GET, before a body is read."""
+        if request.path == PUSH:
+            return await self.push.refuse_head(request, length)
         if request.method != "GET":
             return problem(405, "method_not_allowed", "only GET is allowed here", [("allow", "GET")])
+        return None
+
+    async def handle(self, request: InboundRequest) -> Response:
+        if request.path == PUSH:
+            return await self.push.respond_to_checked(request)
         if request.path == "/health":
             answer = Response.json(await self.health())
             return Response(answer.status, answer.body, (*answer.headers, *SECURITY_HEADERS))

@@ -20,8 +20,8 @@ from msgspec import json
 from examples.learning.consumer import decode_message, store_events
 from examples.learning.storage import open_storage
 from examples.learning.tables import ENRICHED
-from onceward.cli.settings import mask_secrets
 from onceward.errors import OncewardError
+from onceward.protocol.secrets import url_without_secrets
 from onceward.queues import Message
 
 FILES = Path(__file__).with_name("files")
@@ -99,9 +99,9 @@ def consume(chosen: argparse.Namespace) -> int:
     try:
         print(json.encode(drain(chosen.folder, source, lambda line: print(line, flush=True))).decode())
     except redis.ConnectionError as error:
-        return fail(f"cannot connect to Redis at {mask_secrets(chosen.queue)}: {error}")
+        return fail(f"cannot connect to Redis at {url_without_secrets(chosen.queue)}: {error}")
     except (redis.RedisError, ValueError) as error:
-        return fail(f"{chosen.stream} at {mask_secrets(chosen.queue)} cannot be consumed: {error}")
+        return fail(f"{chosen.stream} at {url_without_secrets(chosen.queue)} cannot be consumed: {error}")
     return 0
 
 

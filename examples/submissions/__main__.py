@@ -17,7 +17,7 @@ import msgspec
 
 from examples.submissions.bureau import Bureau, bureau
 from examples.submissions.desk import Desk
-from examples.submissions.intake import PATH, Threads, application, consumer, with_metrics
+from examples.submissions.intake import BROKERS, PATH, TOKEN, Threads, application, consumer, with_metrics
 from examples.submissions.quote_table import QuoteTable
 from examples.submissions.storm import Submissions, delivered
 from onceward.queues import MemoryQueue
@@ -51,12 +51,12 @@ def show(store: str) -> int:
 
     events = Submissions().events(random.Random(1))
     with bureau(calm=True) as remote, opened_desk(store, remote) as desk:
-        server = make_server("127.0.0.1", 0, application(desk, {}), server_class=Threads, handler_class=Quiet)
+        server = make_server("127.0.0.1", 0, application(desk, BROKERS), server_class=Threads, handler_class=Quiet)
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}{PATH}"
         first, second = next(events), next(events)
         for what, event in (("a broker sends it", first), ("got no answer, sends it again", first)):
-            answer = httpx.post(url, content=msgspec.json.encode(delivered(event))).json()
+            answer = httpx.post(url, content=msgspec.json.encode(delivered(event)), headers=TOKEN).json()
             print(f"{what:<32} replay={answer['replay']!s:<6} {answer['quote']}")
         queue = MemoryQueue("submissions")
         for event in (first, second, second):
@@ -89,7 +89,7 @@ async def consume_all(desk: Desk, queue: MemoryQueue) -> None:
 def serve(store: str, port: int) -> int:
     """Serve until Ctrl-C, with metrics for Prometheus."""
     with bureau() as remote, opened_desk(store, remote) as desk:
-        app = with_metrics(application(desk, {"Bearer north": "north"}), desk)
+        app = with_metrics(application(desk, BROKERS), desk)
         with make_server("127.0.0.1", port, app, server_class=Threads) as server:
             print(f"POST http://127.0.0.1:{port}{PATH}, GET /metrics; the bureau's ledger: {remote.url}/ledger")
             try:

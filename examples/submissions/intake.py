@@ -18,6 +18,9 @@ from onceward.queues import Consumer, Queue
 
 Start = Callable[[str, list[tuple[str, str]]], object]
 PATH = "/submissions"
+TOKEN = {"Authorization": "Bearer north"}
+BROKERS = {"Bearer north": "north"}
+"""The token of the only broker in the demo. A real desk reads tokens from its secrets."""
 
 
 class Threads(ThreadingMixIn, WSGIServer):

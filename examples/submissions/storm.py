@@ -20,7 +20,7 @@ import msgspec
 
 from examples.submissions.bureau import bureau, score_of
 from examples.submissions.desk import Desk, score_request
-from examples.submissions.intake import PATH, application
+from examples.submissions.intake import BROKERS, PATH, TOKEN, application
 from examples.submissions.quote_table import QuoteTable
 from examples.submissions.rules import DECLINED, RATES, Submission, price, triage
 from onceward import Once
@@ -85,7 +85,9 @@ class Submissions:
         desk = Desk(
             store_of(setting), setting.services["bureau"], table_of(setting), app=app, lease=setting.lease, wait=WAIT
         )
-        web = httpx.Client(transport=httpx.WSGITransport(application(desk, {})), base_url="http://insurer")
+        web = httpx.Client(
+            transport=httpx.WSGITransport(application(desk, BROKERS)), base_url="http://insurer", headers=TOKEN
+        )
         loop = asyncio.Runner()
 
         def handle(event: StormEvent) -> HandlerResult:

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from onceward.engine.execute import run_without_claim
+from onceward.engine.runner import call_handler
 from onceward.keys.key import Key, make_key
 from onceward.protocol.outcome import Running
 from onceward.protocol.transitions import Row
@@ -51,7 +51,7 @@ def look_then_run() -> None:
         if found is not None:
             return Running(key=one.job.key.text)
         time.sleep(0.001)  # noqa: ASYNC251 (there is no loop here); other runners check now
-        await run_without_claim(one.job, "")
+        call_handler(one.job)
         return await run_slot(engine, SlotRun(one.schedule, one.slot, replace(one.job, call=lambda _: None)))
 
     vars(core)["run_slot"] = unclaimed

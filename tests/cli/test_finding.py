@@ -97,3 +97,12 @@ def test_a_scope_is_read_from_its_text_or_not_at_all(app: str, operation: str, t
     assert found is None or found.text == scope.text
     if all(part is None or part.isprintable() for part in (app, operation, tenant)):
         assert found == scope
+
+
+@pytest.mark.finding("N45")
+@pytest.mark.parametrize("part", ["a\nb", "\x1b[31m", "\x00", "\u202e"])
+def test_a_scope_with_control_characters_is_never_taken_for_another_one(part: str) -> None:
+    shown = part.encode("unicode_escape").decode()
+    assert Scope("shop", part).text != Scope("shop", shown).text
+    assert parse_scope(Scope("shop", part).text) is None, "its text is not its name"
+    assert parse_scope(Scope("shop", shown).text) == Scope("shop", shown)

@@ -46,7 +46,8 @@ for words in json.loads(sys.argv[1]):
     results[" ".join(words)] = onceward(*words)
 os.remove("ballast")
 filling = "dd if=/dev/zero of=ballast bs=1k 2>/dev/null; yes | head -c 100000"
-results["full meanwhile"] = onceward("run", "--key", "meanwhile", "--lease", "500ms", "--", "sh", "-c", filling)
+times = ("--lease", "500ms", "--settle-timeout", "500ms")
+results["full meanwhile"] = onceward("run", "--key", "meanwhile", *times, "--", "sh", "-c", filling)
 os.remove("ballast")
 results["ran"] = os.path.exists("ran")
 results["replay"] = onceward("run", "--key", "first", "--", "echo", "hi")

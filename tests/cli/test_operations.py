@@ -96,7 +96,7 @@ def test_the_table_is_listed_for_people(folder: Path, monkeypatch: pytest.Monkey
 
 def test_operations_declared_in_code_are_found_by_module_and_name(module: str) -> None:
     (one,) = as_json("operations", f"{module}:operations")
-    assert (one["name"], one["window"], one["lease"], one["from"]) == ("charge", "lasting 1h", "10m", "code")
+    assert (one["name"], one["window"], one["lease"], one["from"]) == ("charge", "lasting 1h", "1m", "code")
     (one,) = as_json("operations", f"{module}:once")
     assert one["lease"] == "5m", "the client's declaration applies where the table has none"
 

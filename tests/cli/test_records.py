@@ -212,6 +212,23 @@ def test_the_command_that_explain_suggests_works_for_a_key_that_begins_like_an_o
     assert call("retry", "--yes", "--", "-x").exit_code == Exit.OK
 
 
+@pytest.mark.finding("N26")
+def test_explain_after_retry_says_when_it_failed_and_which_attempt_is_next() -> None:
+    with Once(STORE, app="shop", max_attempts=2) as once:
+        for _ in range(2):
+            with pytest.raises(ValueError, match="invalid literal"):
+                once.run("twice", int, "no number")
+    assert "Attempt 2 by" in " ".join(as_json("explain", "twice")["explanation"])
+    assert call("retry", "--yes", "twice").exit_code == Exit.OK
+    explained = as_json("explain", "twice")
+    text = " ".join(explained["explanation"])
+    assert "Attempt 1" not in text
+    claimed = explained["claimed_at"][:19].replace("T", " ")
+    assert f"({claimed} UTC). It failed: ValueError" in text
+    assert "An operator made it claimable" in text
+    assert "as attempt 2." in text
+
+
 def test_explain_names_the_owner() -> None:
     assert read("live").owner in call("explain", "live", "-o", "table").stdout
 
@@ -221,6 +238,7 @@ def test_stats_count_by_scope_and_state() -> None:
     assert "shop/shared  0     2        2          2       1" in call("stats", "-o", "table").stdout
 
 
+@pytest.mark.finding("N23")
 def test_doctor_asks_for_attention_for_what_waits_for_a_person() -> None:
     result = call("doctor")
     checks = {one["name"]: one["status"] for one in json.loads(result.stdout)}
@@ -234,8 +252,12 @@ def test_doctor_asks_for_attention_for_what_waits_for_a_person() -> None:
         "records": "ok",
         "lapsed": "attention",
         "parked": "attention",
+        "failed final": "attention",
+        "stuck schedules": "ok",
+        "unknown": "ok",
+        "dead letters": "ok",
     }
-    for key in ("lapsed", "parked"):
+    for key in ("lapsed", "parked", "refused"):
         call("forget", key, "--yes")
     assert call("doctor").exit_code == Exit.OK
 

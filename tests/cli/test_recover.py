@@ -146,3 +146,21 @@ def test_an_invalid_call_is_reported_in_one_line(folder: Path, monkeypatch: pyte
     assert call("recover", "app").exit_code == 2
     assert "Traceback" not in call("recover", "app:work").stderr
     assert call("recover", "app:once", "--once", "--every", "soon").exit_code == 0
+
+
+@pytest.mark.finding("N25")
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_a_failure_is_shown_with_its_message_and_place(folder: Path, output: str) -> None:
+    die(folder, "app.work(7)")
+    with (folder / "app.py").open("a", encoding="utf-8") as app:
+        app.write("\ndef seen(name):\n    raise ValueError('the disk is gone')\n")
+    said = b""
+
+    def recovered() -> bool:
+        nonlocal said
+        said = process(folder, "recover", "app:once", "--once", "-o", output)[2]
+        return bool(said)
+
+    until(recovered)  # the lease of the killed worker must expire first
+    assert said.count(b"ValueError: the disk is gone") == 1
+    assert b'app.py", line' in said

@@ -225,8 +225,8 @@ def test_a_signal_before_the_store_is_opened_is_reported_like_any_other(monkeypa
 
 def test_a_store_that_is_silent_when_the_command_ends_is_reported_and_the_record_left_to_expire(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "gate")
-    words = ("run", "--key", "k", "--lease", "600ms", "--", "sh", "-c", "echo begun; read x < gate; echo done")
-    caller = start(tmp_path, *words)
+    times = ("--lease", "600ms", "--settle-timeout", "600ms")
+    caller = start(tmp_path, "run", "--key", "k", *times, "--", "sh", "-c", "echo begun; read x < gate; echo done")
     assert caller.stdout is not None
     assert caller.stdout.readline() == b"begun\n"
     other = sqlite3.connect(tmp_path / "onceward.db", isolation_level=None, timeout=20)

@@ -16,7 +16,8 @@ from onceward.cli.exit_codes import Exit
 from onceward.cli.settings import VARIABLES
 from onceward.errors import StoreUnavailable
 from onceward.observe.monitoring_files import grafana_dashboard, prometheus_rules
-from onceward.observe.rules import Thresholds
+from onceward.observe.rules import RULES
+from onceward.observe.thresholds import Thresholds
 from onceward.protocol.counters import COUNTER_NAMES, HOUR, CounterRow
 from onceward.protocol.requests import Renewal
 from onceward.runtime.bridge import run
@@ -140,14 +141,14 @@ def test_check_prints_each_broken_rule_with_its_figure_and_what_to_do_and_exits_
     assert (rule, other) == ("claim_errors", "unprotected")
     assert figure.strip().startswith("11 claims")
     assert todo.endswith("shorten the work.")
-    assert "docs/howto/runbooks.md#claim-errors in the source repository of Onceward" in runbook  # pip installs no docs
-    assert last == "2 of 7 rules are broken."
+    assert runbook.strip() == "More: onceward runbook claim-errors"
+    assert last == f"2 of {len(RULES)} rules are broken."
     found = json.loads(call("check").stdout)["broken"]
     assert [(rule["rule"], rule["figure"], rule["limit"]) for rule in found] == [
         ("claim_errors", 11, 10),
         ("unprotected", 2, 0),
     ]
-    assert found[0]["runbook"] == "docs/howto/runbooks.md#claim-errors"
+    assert found[0]["runbook"] == "onceward runbook claim-errors"
 
 
 @pytest.mark.mission("A8")
@@ -160,7 +161,7 @@ def test_the_command_that_old_pending_suggests_shows_hanging_workers_that_keep_r
             run(once.store.renew([renewal], timeout=5))
         [broken] = json.loads(call("check").stdout)["broken"]
         assert broken["rule"] == "old_pending"
-        assert "onceward ls --state PENDING --claimed-before 30m" in broken["todo"]
+        assert "onceward ls --state PENDING --claimed-before 5ms" in broken["todo"]
         assert [one["key"] for one in as_json("ls", "--state", "PENDING", "--claimed-before", "5ms")] == ["hangs"]
         assert as_json("ls", "--state", "PENDING", "--older-than", "1h") == []
         assert as_json("ls", "--state", "PENDING", "--claimed-before", "1h") == []
@@ -169,10 +170,10 @@ def test_the_command_that_old_pending_suggests_shows_hanging_workers_that_keep_r
 def test_check_says_for_how_many_scopes_all_rules_hold_and_exits_0() -> None:
     plant((0, {"shop/charge": {"claim_errors": 10}, "shop/mail@acme": {"executed": 1}, "shop/mail": {"executed": 1}}))
     result = call("check", "-o", "table")
-    assert (result.exit_code, result.stdout) == (0, "All 7 rules hold for 2 scopes.\n")
+    assert (result.exit_code, result.stdout) == (0, f"All {len(RULES)} rules hold for 2 scopes.\n")
     said = as_json("check")
     assert said["broken"] == []
-    assert (len(said["checked"]["rules"]), said["checked"]["scopes"]) == (7, ["shop/charge", "shop/mail"])
+    assert (len(said["checked"]["rules"]), said["checked"]["scopes"]) == (len(RULES), ["shop/charge", "shop/mail"])
     assert said["not_checked"] == {"rules": [], "scopes": [], "why": "", "todo": ""}
 
 
@@ -186,16 +187,17 @@ def test_scopes_whose_programs_do_not_count_are_reported_and_never_said_to_hold(
     result = call("check", "-o", "table")
     assert result.exit_code == 0, "an unchecked scope is not a failure"
     holds, left_out, todo = result.stdout.splitlines()
-    assert holds == "All 7 rules hold for 1 scope."
+    assert holds == f"All {len(RULES)} rules hold for 1 scope."
     assert left_out == (
-        "2 scopes had no counters in the last 30 days, so only old_pending was checked there (shop/mail, shop/pdf)."
+        "2 scopes had no counters in the last 30 days, so only parked, failed_final, stuck_schedules and old_pending "
+        "were checked there (shop/mail, shop/pdf)."
     )
     assert "counters=True" in todo
     said = as_json("check")
     assert said["checked"]["scopes"] == ["shop/charge"]
     assert said["not_checked"]["scopes"] == ["shop/mail", "shop/pdf"]
     assert "old_pending" not in said["not_checked"]["rules"]
-    assert len(said["not_checked"]["rules"]) == 6
+    assert len(said["not_checked"]["rules"]) == len(RULES) - 4
     assert "counters=True" in said["not_checked"]["todo"]
 
 
@@ -206,7 +208,7 @@ def test_unchecked_scopes_are_reported_next_to_a_broken_rule_too() -> None:
     result = call("check", "-o", "table")
     assert result.exit_code == Exit.ATTENTION
     broken, left_out, _ = result.stdout.splitlines()[-3:]
-    assert broken == "1 of 7 rules is broken."
+    assert broken == f"1 of {len(RULES)} rules is broken."
     assert left_out.endswith("(shop/shared).")
 
 
@@ -246,9 +248,15 @@ def test_check_says_if_no_program_counts() -> None:
     result = call("check")
     assert result.exit_code == 0
     assert "counters=True" in line(result)
-    assert json.loads(result.stdout)["checked"] == {"rules": ["old_pending"], "scopes": []}
+    assert json.loads(result.stdout)["checked"] == {
+        "rules": ["parked", "failed_final", "stuck_schedules", "old_pending"],
+        "scopes": [],
+    }
     summary, where, todo = call("check", "-o", "table").stdout.splitlines()
-    assert summary == "No counters found: of 7 rules only old_pending could be checked, and it holds."
+    assert summary == (
+        f"No counters found: of {len(RULES)} rules only parked, failed_final, stuck_schedules and old_pending "
+        "could be checked, and they hold."
+    )
     assert "default/shared" in where
     assert "counters=True" in todo
 

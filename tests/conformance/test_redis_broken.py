@@ -42,16 +42,17 @@ BUGS = {
         "a_wrong_token_or_nonce_is_not_the_owner",
     ),
     "another result replaces the first after a lost reply": Bug(
-        "apply", "if verb == 'complete' and verdict == 'OK' then return verdict, false end",
+        "change", "if verb == 'complete' and verdict == 'OK' then return verdict, false end",
         "if verb == 'complete' then return 'OK', false end",
         "a_repeated_completion_succeeds_or_conflicts_by_content",
     ),
     "a request uses the settings of the first one": Bug(
-        "apply", "q, at = read_claim(at), at + CLAIM_SIZE", "q, at = read_claim(3), at + CLAIM_SIZE",
+        "claim", "nonce, fingerprint, fields = ARGV[at + NONCE_AT], ARGV[at + FINGERPRINT_AT], ARGV[at + FIELDS_AT]",
+        "nonce, fingerprint, fields = ARGV[at + NONCE_AT], ARGV[at + FINGERPRINT_AT], ARGV[3 + FIELDS_AT]",
         "each_request_of_a_batch_uses_its_own_settings",
     ),
     "times are stored without their token": Bug(
-        "record", "  shift_times(r, token)\n", "",
+        "fields", "  shift_times(r, token)\n", "",
         "random_histories_agree_with_the_state_table",
     ),
     "the digest is lost": Bug(
@@ -69,8 +70,8 @@ BUGS = {
         "a_claim_without_a_lease_never_expires",
     ),
     "the lease is the key's TTL": Bug(
-        "apply", "at = math.max(at, r[TOKEN]) + CLOCK_MARGIN",
-        "at = r[LEASE_UNTIL] or math.max(at, r[TOKEN]) + CLOCK_MARGIN",
+        "claim", "redis.call('SET', key, s, 'PX', lifetime)",
+        "redis.call('SET', key, s, 'PX', math.ceil(cmsgpack.unpack(ARGV[at + FIELDS_AT])[LEASE_UNTIL] / 1000))",
         "a_late_owner_that_was_not_replaced_may_still_settle", real_time=True,
     ),
     "tokens are the time": Bug(
@@ -78,7 +79,8 @@ BUGS = {
         "tokens_grow_through_every_transition",
     ),
     "a new cycle forgets the token": Bug(
-        "apply", "if old and old[TOKEN] >= now then token = old[TOKEN] + 1 end", "",
+        "change", "  if old_token < now then return acquire_new_cycle(key, at) end\n",
+        "  if true then return acquire_new_cycle(key, at) end\n",
         "tokens_grow_while_the_clock_is_set_back_by_days",
     ),
     "a repeated claim counts as another caller's": Bug(
@@ -87,6 +89,23 @@ BUGS = {
     ),
     "an expired result is replayed": Bug(
         "cells", "return 'NEW_CYCLE', true", "return 'REPLAY'", "a_sliding_window_moves_with_its_replays",
+    ),
+    "an expired result is replayed from the head of its record": Bug(
+        "claim", "return now < valid_before and not differs", "return valid_before > 0 and not differs",
+        "a_sliding_window_moves_with_its_replays",
+    ),
+    "a replay compares no payload": Bug(
+        "claim",
+        "and not differs(sub(s, fingerprint_at + 1, fingerprint_at + fingerprint_size), fingerprint)", "",
+        "another_payload_is_a_mismatch_in_every_state",
+    ),
+    "a sliding window does not move": Bug(
+        "fields", "if slide > 0 then valid_until = valid_until - slide + math.floor(slide / 8) end", "",
+        "a_sliding_window_moves_with_its_replays",
+    ),
+    "failures are replayed": Bug(
+        "fields", "if r[STATE] ~= COMPLETED then return 0 end", "",
+        "random_histories_agree_with_the_state_table",
     ),
     "the payload is not compared": Bug(
         "cells", "if differs(r[FINGERPRINT], q.fingerprint) then return 'MISMATCH' end", "",
@@ -105,7 +124,7 @@ BUGS = {
         "every_text_is_returned_unchanged",
     ),
     "an empty result is stored as none": Bug(
-        "apply", "result = n[6] and ARGV[at + 5]", "result = n[6] and ARGV[at + 5] ~= '' and ARGV[at + 5]",
+        "change", "result = n[6] and ARGV[at + 5]", "result = n[6] and ARGV[at + 5] ~= '' and ARGV[at + 5]",
         "every_result_is_replayed_unchanged",
     ),
     "times are Lua numbers": Bug(
@@ -118,13 +137,13 @@ BUGS = {
         "a_record_of_a_newer_version_is_not_changed",
     ),
     "replays write": Bug(
-        "apply", "if changed then", "if true then", "calls_without_effect_write_nothing",
+        "change", "if changed then", "if true then", "calls_without_effect_write_nothing",
     ),
     "nothing is stored": Bug(
-        "apply", "    s = put(key, r)\n", "", "answers_match_the_database",
+        "change", "    s = put(key, r)\n", "", "answers_match_the_database",
     ),
     "no audit entry is written": Bug(
-        "apply", "if SIGNED ~= '' then sign(entry_of(SIGNED, 1, old_state, old_token, r, id_of(key))) end", "",
+        "change", "if SIGNED ~= '' then sign(entry_of(SIGNED, 1, old_state, old_token, r, id_of(key))) end", "",
         "a_signed_change_is_in_the_audit_trail",
     ),
     "forget frees a live owner's key": Bug(
@@ -187,10 +206,11 @@ class WithBug(OnRedis):
         return RedisStore(url(self.kind), prefix=prefix(directory), clock=None if own_time else clock)
 
     def script(self, name: str) -> Script:
-        parts = {part: scripts.read_file(part) for part in scripts.SCRIPT_FILES[name]}
-        if self.bug.file in parts:
-            parts[self.bug.file] = with_bug(parts[self.bug.file], self.bug.right, self.bug.wrong)
-        return scripts.assemble(*parts.values())
+        return scripts.assemble(scripts.script_text(name, self.read_file))
+
+    def read_file(self, name: str) -> str:
+        text = scripts.read_file(name)
+        return with_bug(text, self.bug.right, self.bug.wrong) if name == self.bug.file else text
 
 
 @pytest.mark.rival(1, 2, 5, 18, 20, 22, 24)

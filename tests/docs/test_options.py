@@ -14,7 +14,7 @@ import pytest
 from onceward.cli.program import load_commands, program
 from onceward.cli.settings import DEFAULTS, VARIABLES
 from onceward.http.config import IdempotencyOptions
-from onceward.observe.rules import Thresholds
+from onceward.observe.thresholds import Thresholds
 from onceward.operations.table import OperationFields
 from onceward.protocol.latest import LatestStateOptions
 from onceward.protocol.policy import Defaults

@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from docs.make_state_table import PAGE, VERBS, Sample, changes, page, samples
+from docs.make_state_table import PAGE, VERBS, Sample, attempt_meanings, attempt_section, changes, page, samples
+from onceward.engine.attempt import MOVES, AttemptState
 from onceward.protocol.record import RecordState
 from onceward.protocol.transitions import Row
 
@@ -39,4 +40,18 @@ def test_a_row_without_a_sample_is_noticed(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr("docs.make_state_table.samples", all_but_parked)
     with pytest.raises(SystemExit, match="PARKED"):
+        page()
+
+
+def test_the_diagram_of_the_attempt_shows_every_move_and_every_meaning() -> None:
+    section = attempt_section()
+    for start, ends in MOVES.items():
+        assert f"| `{start.name}` | {attempt_meanings()[start]} |" in section
+        drawn = set(re.findall(rf"^    {start.name} --> (\w+)$", section, re.MULTILINE))
+        assert drawn == {end.name for end in ends}
+
+
+def test_a_state_of_the_attempt_without_a_meaning_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("docs.make_state_table.attempt_meanings", lambda: {AttemptState.NEW: "nothing was sent"})
+    with pytest.raises(SystemExit, match="LOST"):
         page()

@@ -134,3 +134,18 @@ def test_a_body_that_is_not_even_said_to_be_json(client: SyncClient) -> None:
     )
     assert endpoint.send(request).status == 204
     assert client.once.counts["rejected"] == 1
+
+
+@pytest.mark.finding("N45")
+def test_two_ids_that_are_not_utf_8_never_become_the_same_id(client: SyncClient) -> None:
+    endpoint = cloudevents_of(client)
+    seen: list[PushMessage[Any]] = []
+    endpoint.on()(seen.append)
+    base = {"ce-specversion": "1.0", "ce-type": "t", "content-type": "application/json"}
+    for id, source in (("%FE", "/s"), ("%FF", "/s"), ("e1", "/%FE"), ("e1", "/%FF")):
+        request = InboundRequest("POST", {**base, "ce-id": id, "ce-source": source}, b'{"n": 1}')
+        assert endpoint.post(request)[0] == 400, (id, source)
+    assert seen == []
+    request = InboundRequest("POST", {**base, "ce-id": "%C3%A4", "ce-source": "/s", "ce-x": "%FE"}, b'{"n": 1}')
+    assert endpoint.post(request) == APPLIED
+    assert seen[0].id == "ä"

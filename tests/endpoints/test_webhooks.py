@@ -16,7 +16,7 @@ import stripe as stripe_package
 from slack_sdk.signature import SignatureVerifier
 from standardwebhooks.webhooks import Webhook as StandardWebhook
 
-from onceward import ConfigurationError, Once, OncewardWarning, RecordState, forever, lasting, sliding
+from onceward import ConfigurationError, Once, OncewardWarning, RecordState, calendar, forever, lasting, sliding
 from onceward.http.webhooks import (
     InboundRequest,
     Response,
@@ -133,7 +133,11 @@ def test_a_wrong_signature_never_touches_the_store(client: SyncClient, sender: s
         answers = [endpoint.send(request) for request in forged]
     assert [answer.status for answer in answers] == [403] * len(forged)
     assert (asked, seen) == ([], [])
-    assert {event.reason for event in client.events_named("rejected")} <= {"bad_signature", "missing_signature"}
+    assert {event.reason for event in client.events_named("rejected")} <= {
+        "bad_signature",
+        "missing_signature",
+        "stale_timestamp",
+    }
     assert client.once.counts["rejected"] == len(forged)
     assert endpoint.post(good) == APPLIED
 
@@ -384,14 +388,44 @@ def test_no_secret_is_shown() -> None:
     assert SECRET not in str(scheme)
 
 
-@pytest.mark.parametrize("window", ["4m", "1s", lasting("4m", since="attempt"), sliding("4m")])
+@pytest.mark.finding("N41")
+@pytest.mark.parametrize("window", ["4m", "5m", "10m", lasting("4m", since="attempt"), sliding("4m"), calendar("UTC")])
 def test_an_event_that_is_forgotten_while_its_signature_holds_is_refused_when_it_is_declared(window: Any) -> None:
     """Otherwise an attacker that recorded the request could replay it."""
     with Once("memory://", retry_span=None) as once:
         for scheme in (stripe(SECRET), slack(SECRET), standard(STANDARD_SECRET)):
             with pytest.raises(ConfigurationError, match="could be replayed"):
                 Webhook(once, scheme, print, window=window, retry_span=None)
-        Webhook(once, stripe(SECRET, tolerance="1s"), print, window=window, retry_span=None)
+        if window != calendar("UTC"):  # which may end at any moment
+            Webhook(once, stripe(SECRET, tolerance="1s"), print, window=window, retry_span=None)
         Webhook(once, github(SECRET), print, window=window, retry_span=None)  # its signatures have no timestamp
-        Webhook(once, stripe(SECRET), print, window="5m", retry_span=None)
+        Webhook(once, stripe(SECRET), print, window="601s", retry_span=None)
         Webhook(once, stripe(SECRET), print, window=forever, retry_span=None)
+
+
+@pytest.mark.finding("N41")
+def test_a_time_that_is_not_signed_is_refused_when_it_is_declared() -> None:
+    for before in ("", "v0:", "{time}."):
+        with pytest.raises(ConfigurationError, match="not signed"):
+            signed(SECRET, header="x-sig", event_id="x-id", timestamp="x-time", before=before)
+    with pytest.raises(ConfigurationError, match="no effect"):
+        signed(SECRET, header="x-sig", event_id="x-id", before="v0:")
+
+
+@pytest.mark.finding("N41")
+def test_a_timestamp_too_far_in_the_future_is_refused_like_an_old_one(client: SyncClient) -> None:
+    now = [1_000_000.0]
+    endpoint = webhook_of(
+        client,
+        signed(SECRET, name="acme", header="x-sig", event_id="x-id", timestamp="x-time", tolerance="5m"),
+        lambda event: None,
+        clock=lambda: now[0],
+    )
+
+    def at(second: int) -> InboundRequest:
+        mac = hmac.new(SECRET.encode(), b"%d.{}" % second, hashlib.sha256).hexdigest()
+        return InboundRequest("POST", {"x-sig": mac, "x-id": str(second), "x-time": str(second)}, b"{}")
+
+    assert endpoint.post(at(1_000_301))[0] == 403
+    assert endpoint.post(at(999_699))[0] == 403
+    assert endpoint.post(at(1_000_300)) == endpoint.post(at(999_700)) == APPLIED

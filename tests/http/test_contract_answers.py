@@ -86,8 +86,9 @@ def test_where_a_crash_parks_a_server_error_parks_and_a_refusal_does_not(make_si
 
 @pytest.mark.rival(13)
 @pytest.mark.parametrize("body", [b"x" * 1001, [b"x" * 600] * 5], ids=["whole", "in parts"])
+@pytest.mark.finding("N26")
 def test_an_answer_that_is_too_large_is_given_once_and_then_a_410(
-    make_site: MakeSite, body: bytes | list[bytes]
+    make_site: MakeSite, body: bytes | list[bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
     site = make_site(lambda asked: (200, [], body), max_response=1000)
     assert site.ask().body == (body if isinstance(body, bytes) else b"".join(body))
@@ -95,6 +96,8 @@ def test_an_answer_that_is_too_large_is_given_once_and_then_a_410(
     assert (reply.status, reply.problem["code"]) == (410, "result_not_stored")
     assert len(site.runs) == 1
     assert "result_not_stored" in site.events
+    assert "the response is larger than max_response" in caplog.text
+    assert "is not a type" not in caplog.text
 
 
 @pytest.mark.parametrize("client", [{}, {"max_result_bytes": 100}], ids=["default", "other results are small"])

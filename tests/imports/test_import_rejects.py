@@ -116,3 +116,34 @@ def test_a_missing_reject_file_is_reported_and_not_forgotten(file: Path, people:
     path.unlink()
     with pytest.raises(SourceError, match="bytes of rejected rows, but is missing"):
         import_file(file, people)
+
+
+HOSTILE_TEXT = "Email,Name\na@example.com,Anna\nb@example.com,B{}o\nc@example.com,Carl\n"
+
+
+@pytest.mark.finding("N38")
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le"])
+@pytest.mark.parametrize("half", [0xD800, 0xDFFF, 0xDC80])
+def test_half_of_a_character_rejects_its_row_and_the_rest_goes_in(
+    file: Path, people: People, encoding: str, half: int
+) -> None:
+    file.write_bytes(f"\ufeff{HOSTILE_TEXT.format(chr(half))}".encode(encoding, "surrogatepass"))
+    summary = import_file(file, people)
+    assert summary.counts == Counts(created=2, rejected=1)
+    assert rejected(Path(str(summary.rejects)))[0][0::2] == ["3", "b@example.com"]
+    assert import_file(file, people).replayed
+
+
+@pytest.mark.finding("N38")
+@pytest.mark.parametrize(
+    "number", ["1e99999999999999999999", "-1e-99999999999999999999", "[1e99999999999999999999]", "9" * 5_000, "NaN"]
+)
+def test_a_number_that_python_cannot_hold_rejects_its_row_and_the_rest_goes_in(
+    tmp_path: Path, people: People, number: str
+) -> None:
+    file = tmp_path / "users.ndjson"
+    lines = ['{"email":"a@example.com"}', f'{{"email":"b@example.com","n":{number}}}', '{"email":"c@example.com"}']
+    file.write_text("\n".join(lines))
+    summary = import_file(file, people)
+    assert summary.counts == Counts(created=2, rejected=1)
+    assert rejected(Path(str(summary.rejects)))[0][0] == "2"

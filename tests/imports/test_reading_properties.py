@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,6 +52,16 @@ def test_random_bytes_are_rows_or_rejects_or_a_message(noise: bytes, begin: byte
         return  # for example: it is empty, it has no header
     lines = [read.line for read in found]
     assert lines == sorted(lines)
+
+
+@pytest.mark.finding("N40")
+@given(st.lists(st.text(st.sampled_from("=+-@;|\t\r\n'\" ,a\uff1d"), max_size=8) | st.text(max_size=6)))
+def test_no_part_of_a_cell_is_a_formula_whichever_separator_a_spreadsheet_uses(row: list[str]) -> None:
+    guard = [escape_formula(cell) for cell in row]
+    for cell in guard:
+        for part in re.split("[;|\t\r\n]", cell):
+            assert not part.lstrip(' "').startswith(("=", "+", "-", "@", "\uff1d")), cell
+    assert unescape_formulas(guard) == row
 
 
 @given(st.lists(st.text(max_size=6)))

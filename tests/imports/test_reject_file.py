@@ -21,6 +21,19 @@ def file(tmp_path: Path) -> Path:
     return write(tmp_path / "users.csv", ROWS)
 
 
+@pytest.mark.finding("N40")
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_link_in_its_place_is_not_followed(file: Path, people: People, tmp_path: Path, exists: bool) -> None:
+    target = tmp_path / "target"
+    if exists:
+        target.write_text("")
+    (tmp_path / "rejected.csv").symlink_to(target)
+    with pytest.raises(SourceError, match="symbolic link"):
+        import_file(file, people, rejects=tmp_path / "rejected.csv")
+    assert target.exists() is exists
+    assert not exists or target.read_text() == ""
+
+
 def interrupt(_: Progress) -> None:
     raise KeyboardInterrupt
 

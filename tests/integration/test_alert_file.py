@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from onceward.observe.gauges import GAUGES
 from onceward.observe.monitoring_files import grafana_dashboard, prometheus_rules
-from onceward.observe.rules import RULES, Thresholds, parse_thresholds
+from onceward.observe.rules import RULES
+from onceward.observe.thresholds import Thresholds, parse_thresholds
 from onceward.protocol.counters import COUNTER_NAMES
 from onceward.protocol.operation_names import ALERT
 from tests.integration.prometheus_alerts import promtool, raised
@@ -58,6 +60,7 @@ def test_other_thresholds_and_names_with_odd_characters_still_make_a_sound_file(
     assert "2h" in text
 
 
+@pytest.mark.finding("N23")
 @pytest.mark.mission("A8", "A9", "B8", "E3")
 def test_each_alert_is_raised_above_its_threshold_and_not_at_it(folder: Path) -> None:
     hour, day = ("1m", "60m"), ("10m", "1d")
@@ -82,6 +85,18 @@ def test_each_alert_is_raised_above_its_threshold_and_not_at_it(folder: Path) ->
         values = {counter("replayed", scope): rising(50, 144), counter("executed", scope): rising(50, 144),
                   counter("applied", scope): "0x144"}  # fmt: skip
         case(day, "OncewardReplayRate", values, NO_ALERTS)
+    by_scope: list[dict[str, str]] = [{"scope": "a/b"}]
+    for alert, gauge, labels in (
+        ("Parked", "parked_records", by_scope),
+        ("FailedFinal", "final_failures", by_scope),
+        ("StuckSchedules", "stuck_schedules", [dict[str, str]()]),
+    ):
+        none = {f'onceward_{gauge}{{scope=""}}': "0x60"}
+        case(hour, f"Onceward{alert}", none, NO_ALERTS)
+        case(hour, f"Onceward{alert}", {**none, f'onceward_{gauge}{{scope="a/b"}}': "1x60"}, labels)
+    for alert, name in (("Unknown", "unknown"), ("DeadLetters", "dead_lettered")):
+        case(day, f"Onceward{alert}", {counter(name): "0x144"}, NO_ALERTS)
+        case(day, f"Onceward{alert}", {counter(name): rising(1, 144)}, [SCOPE])
     case(day, "OncewardUnprotected", {counter("unprotected"): "0x144"}, NO_ALERTS)
     case(day, "OncewardUnprotected", {counter("unprotected"): rising(1, 144)}, [{}])
     raised(folder, cases)
@@ -140,7 +155,9 @@ def test_the_dashboard_asks_only_for_what_is_exported_and_in_sound_expressions(t
     panels = dashboard["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     expressions = [target["expr"] for panel in panels for target in panel["targets"]]
-    exported = {f"onceward_{name}_total" for name in (*COUNTER_NAMES, "processed")} | {"onceward_old_pending"}
+    exported = {f"onceward_{name}_total" for name in (*COUNTER_NAMES, "processed")} | {
+        f"onceward_{name}" for name, _ in GAUGES.values()
+    }
     asked = set(re.findall(r"onceward_\w+", " ".join(expressions)))
     assert asked <= exported
     assert len(asked) >= 12

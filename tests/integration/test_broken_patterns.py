@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from onceward import OncewardError
-from onceward.engine import execute, lookup
-from onceward.engine.acquire import acquire
+from onceward.engine import lookup, refusal, settle
 from onceward.engine.attempt import Attempt
+from onceward.engine.engine import Engine
+from onceward.engine.job import Job
+from onceward.engine.runner import begin
 from onceward.locks import flow as lock
-from onceward.operations import function
 from onceward.operations import table as operations
+from onceward.protocol.outcome import Outcome
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Release
 from onceward.testing.clock import FakeClock
@@ -61,7 +63,7 @@ def records_a_failure(patch: pytest.MonkeyPatch) -> None:
     async def leave(attempt: Attempt, error: BaseException | None) -> None:
         if error is None:
             return await original(attempt, error)
-        await attempt.fail(error, final=False, known=False)
+        await settle.fail(attempt, error, final=False, known=False)
         return None
 
     patch.setattr("onceward.locks.api.leave", leave)
@@ -69,7 +71,12 @@ def records_a_failure(patch: pytest.MonkeyPatch) -> None:
 
 def believes_the_clock(patch: pytest.MonkeyPatch) -> None:
     """Treats a released lock as completed work, as long as the clock says so."""
-    patch.setattr(lock, "claim_lock", acquire)
+
+    async def claim_once(engine: Engine, job: Job) -> Attempt | Outcome[Any]:
+        attempt = Attempt(engine, job)
+        return await begin(attempt) or attempt
+
+    patch.setattr(lock, "claim_lock", claim_once)
 
 
 def forgets_lost_replies(patch: pytest.MonkeyPatch) -> None:
@@ -95,7 +102,7 @@ def uses_the_library_reason(patch: pytest.MonkeyPatch) -> None:
         outcome = original(job, *details)
         return type(outcome)(key=outcome.key, value=outcome.value)
 
-    for module in (lookup, execute, function):  # each imports it by name
+    for module in (lookup, refusal):  # each imports it by name
         patch.setattr(module, "replayed_outcome", replayed)
 
 

@@ -16,7 +16,7 @@ from onceward.protocol.ports import Store
 from onceward.stores import MemoryStore
 from tests.clients import Backend
 from tests.faulty import FaultyNetwork, FaultyStore
-from tests.integration.interrupts import store
+from tests.integration.processes import store
 
 __all__ = ["store"]  # fixtures, listed here so that pytest finds them
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -14,6 +15,10 @@ from onceward.protocol.counters import HOUR, CounterRow
 from onceward.protocol.operation_names import ALERT
 from onceward.runtime.bridge import run
 from tests.clients import AsyncClient, SyncClient
+from tests.integration.hourly_runs import hourly, ran
+from tests.planned import start_at, utc
+
+__all__ = ["ran"]  # a fixture, re-exported so that pytest finds it
 
 
 def plant(client: SyncClient, **numbers: int) -> None:
@@ -200,3 +205,38 @@ def test_the_alerts_themselves_break_no_rule(client: SyncClient) -> None:
     tally = counting._wait(counting.once.stats())
     assert tally.total("replayed", f"default/{ALERT}") == 29
     assert [one.rule for one in check(counting)] == ["claim_errors"]
+
+
+@pytest.mark.finding("N23")
+def test_parked_records_and_final_failures_are_found_in_the_store(opened: SyncClient) -> None:
+    def fail() -> None:
+        raise ValueError("no such card")
+
+    opened.silent_owner("wire", lease="10s", after_crash="park")
+    opened.clock.advance("11s")
+    opened.another(after_crash="park").outcome("wire", int)
+    for key, attempts in (("mail", 1), ("pdf", 3)):
+        opened.another(max_attempts=attempts).outcome(key, fail)
+    found = {one.rule: (one.scope, one.figure) for one in check(opened)}
+    assert found == {"parked": ("default/shared", 1), "failed_final": ("default/shared", 1)}, "pdf is retried"
+    opened.clock.advance("25h")
+    assert [one.rule for one in check(opened)] == ["parked"], "the failure is of yesterday"
+
+
+@pytest.mark.finding("N23")
+def test_a_schedule_without_a_runner_is_stuck_an_hour_after_its_next_slot(
+    client: SyncClient, ran: list[datetime]
+) -> None:
+    start_at(client.clock, utc(2026, 1, 1, 8, 30))
+    runner = hourly(client, ran)
+    runner.run_due()
+    runner.sleep_until(utc(2026, 1, 1, 9, 1))
+    assert check(client) == []
+    client.clock.advance("1h58m")  # 10:59; the next slot was at 10:00
+    assert check(client) == []
+    client.clock.advance("2m")
+    [found] = check(client)
+    assert (found.rule, found.figure) == ("stuck_schedules", 1)
+    assert "default/schedule:hourly" in found.said
+    runner.sleep_until(utc(2026, 1, 1, 12, 1))
+    assert check(client) == []

@@ -19,6 +19,7 @@ from onceward.engine.events import LEVELS
 from onceward.engine.totals import OTHERS
 from onceward.errors import MissingExtra
 from onceward.observe import Event, opentelemetry, prometheus
+from onceward.observe.gauges import GAUGES
 from onceward.protocol.counters import COUNTER_NAMES
 from onceward.stores import MemoryStore
 from onceward.testing.clock import FakeClock
@@ -57,7 +58,7 @@ def test_prometheus_has_a_counter_for_every_name_and_one_with_replay() -> None:
     assert {name for name, _, _ in found} == {
         *(f"onceward_{name}_total" for name in COUNTER_NAMES),
         "onceward_processed_total",
-        "onceward_old_pending",
+        *(f"onceward_{name}" for name, _ in GAUGES.values()),
     }
     assert found["onceward_executed_total", "default/submission", ""] == 2
     assert found["onceward_replayed_total", "default/submission", ""] == 1
@@ -232,7 +233,11 @@ def test_opentelemetry_has_the_same_names_and_the_metric_of_the_mission() -> Non
         play(once)
         found = points(reader)
     names = {name for name, _, _ in found}
-    assert names == {*(f"onceward.{name}" for name in COUNTER_NAMES), "submission.processed", "onceward.old_pending"}
+    assert names == {
+        *(f"onceward.{name}" for name in COUNTER_NAMES),
+        "submission.processed",
+        *(f"onceward.{name}" for name, _ in GAUGES.values()),
+    }
     assert found["submission.processed", "default/submission", True] == 1
     assert found["submission.processed", "default/submission", False] == 2
     assert not [scope for _, scope, _ in found if SECRET in scope or "acme" in scope]
@@ -306,3 +311,18 @@ def test_the_span_of_an_async_call_carries_its_outcome(spans: Any) -> None:
     asyncio.run(main())
     outcomes = {span.name: span.attributes["onceward.outcome"] for span in exporter.get_finished_spans()}
     assert outcomes == {"a": "executed", "b": "replayed"}
+
+
+@pytest.mark.finding("N23")
+def test_prometheus_has_gauges_for_parked_records_and_final_failures() -> None:
+    def fail() -> None:
+        raise ValueError("no such card")
+
+    registry = CollectorRegistry()
+    with Once("memory://", max_attempts=1) as once:
+        prometheus.export(once, registry)
+        once.outcome("mail", fail)
+        found = samples(registry)
+        assert found["onceward_final_failures", "default/shared", ""] == 1
+        assert found["onceward_parked_records", "", ""] == 0
+        assert found["onceward_stuck_schedules", "", ""] == 0

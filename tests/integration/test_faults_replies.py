@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from onceward import Executed, RecordState, Replayed
@@ -53,6 +55,17 @@ def test_a_completion_whose_reply_was_lost_is_repeated_and_fine(
     assert network.calls["settle"] == times + 1
     assert isinstance(faulty.outcome("order 7", effect), Replayed)
     assert effect.times == 1
+
+
+@pytest.mark.finding("N73")
+def test_a_completion_without_a_reply_is_repeated_once_however_late_it_is(
+    faulty: SyncClient, network: FaultyNetwork
+) -> None:
+    """The reply to the first try is lost after `settle_timeout` has passed, as after a stall of the process."""
+    effect, worker = Effect(), faulty.another(lease="10m", settle_timeout=timedelta(microseconds=1))
+    network.lose_replies("settle", 1)
+    assert isinstance(worker.outcome("order 7", effect), Executed)
+    assert network.calls["settle"] == 2
 
 
 @pytest.mark.fault("F53")

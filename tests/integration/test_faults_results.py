@@ -121,12 +121,14 @@ def test_a_result_over_the_limit_is_left_out_before_the_write(client: SyncClient
 
 
 @pytest.mark.fault("F22")
-def test_a_large_result_that_compresses_below_the_limit_is_stored(client: SyncClient) -> None:
-    limited = client.another(max_result_bytes=1000)
-    fn = Counted(lambda: "x" * 100_000)
-    limited.run("order 7", fn)
-    assert limited.run("order 7", fn) == "x" * 100_000
-    assert fn.calls == 1
+def test_the_limit_counts_before_compression_so_that_a_replay_decodes_no_more(client: SyncClient) -> None:
+    limited = client.another(max_result_bytes=1000, compress_from=100)
+    fitting, large = Counted(lambda: "x" * 900), Counted(lambda: "x" * 2000)
+    limited.run("order 7", fitting)
+    assert limited.run("order 7", fitting) == "x" * 900
+    limited.run("order 8", large)
+    assert not limited.outcome("order 8", large).stored, "although it compresses to less than 100 bytes"
+    assert (fitting.calls, large.calls) == (1, 1)
 
 
 @pytest.mark.fault("F22", "F21")

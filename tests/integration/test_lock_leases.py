@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
 
-from onceward import LeaseLost, RecordState
+from onceward import LeaseLost, Once, RecordState
 from onceward.errors import LeaseOverdue
-from tests.clients import SyncClient
+from tests.clients import Backend, SyncClient
 from tests.integration.lock_calls import acquire, locked, record_of, try_lock
 
 pytestmark = pytest.mark.mission("C2")
@@ -117,6 +118,17 @@ def test_a_lock_given_back_after_a_takeover_is_free_whatever_the_clock_says(clie
     assert record_of(client).state is RecordState.FAILED
     client.clock.set_back("30s")
     acquire(other).release()
+
+
+@pytest.mark.fault("F27")
+def test_a_lock_that_was_dropped_is_no_longer_renewed(backend: Backend) -> None:
+    with Once(backend.open(), lease="1h") as once:
+        kept, dropped = once.lock("kept").acquire(), once.lock("dropped").acquire()
+        assert len(once.heartbeat._holds) == 2
+        del dropped
+        gc.collect()
+        assert len(once.heartbeat._holds) == 1
+        kept.release()
 
 
 def interrupted(client: SyncClient) -> None:

@@ -1,65 +1,21 @@
-"""Locks between real processes, some of them killed; and interrupts between any two steps of our own code."""
+"""Locks between real processes, some of them killed."""
 
 from __future__ import annotations
 
-import contextvars
 import os
 import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from onceward import Once
-from onceward.locks.flow import held_here, is_closed
-from onceward.protocol.operation_names import LOCK
-from onceward.protocol.record import RecordState
 from tests.cli.calls import until
-from tests.clients import Backend
-from tests.integration.interrupts import Alarm, AlarmError, ignore_unawaited, interrupted_at
 from tests.servers.redis import shared
 
-__all__ = ["ignore_unawaited"]  # a fixture
-
 pytestmark = pytest.mark.mission("C2")
-
-
-def in_a_block(once: Once, name: str) -> None:
-    with once.lock(name):
-        pass
-
-
-def by_hand(once: Once, name: str) -> None:
-    lock = once.try_lock(name)
-    assert lock is not None
-    lock.release()
-
-
-@pytest.mark.fault("F27")
-@pytest.mark.usefixtures("ignore_unawaited")
-@pytest.mark.parametrize(("way", "alarm"), [(in_a_block, Alarm), (by_hand, AlarmError)])
-def test_an_interrupt_at_any_step_leaves_no_lock_taken(
-    backend: Backend, way: Callable[[Once, str], None], alarm: type[BaseException]
-) -> None:
-    once = Once(backend.open(), lease="1h")
-    in_a_block(once, "first")  # connected, and the heartbeat thread is running
-    step = 1
-    while True:
-        name, here = f"lock {step}", contextvars.Context()
-        if not here.run(interrupted_at, step, lambda name=name: way(once, name), alarm):  # type: ignore[misc]  # binds the loop's value
-            break
-        assert not once.heartbeat._holds, f"step {step}"
-        assert all(is_closed(one) for one in here.run(held_here)), f"step {step}"
-        entry = once.read(name, name=LOCK)
-        assert entry is None or entry.state is not RecordState.PENDING, f"step {step}: {entry}"
-        by_hand(once, name)
-        step += 1
-    assert step > 60
-    once.close()
 
 
 WORKER = """

@@ -58,7 +58,7 @@ class Work:
         self.client.read("opens the store")
         for number in numbers:
             job = self.fn.fn.job((number,), {})
-            request = replace(Attempt(self.client.once.engine, job).request(), owner="another worker")
+            request = replace(Attempt(self.client.once.engine, job).claim_request(), owner="another worker")
             self.client.drive(self.client.once.store.claim([request], timeout=5))
 
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from onceward import AsyncOnce, Executed, Running, StoreUnavailable
-from onceward.engine import acquire, execute
-from onceward.engine.attempt import Attempt
 from onceward.protocol.policy import Policy
 from tests.clients import AsyncClient, Mode, SyncClient
 from tests.integration.redis_backend import RedisBackend
@@ -80,31 +77,3 @@ async def test_a_task_that_is_cancelled_while_the_server_is_paused_leaves_no_key
             private.send(signal.SIGCONT)
         await asyncio.wait_for(once.run("order 7", work), TOO_LONG)
     assert done == ["work", "work"]
-
-
-@pytest.mark.rival(7)
-@pytest.mark.fault("F27")
-async def test_a_claim_whose_caller_is_interrupted_by_a_signal_while_queued_is_released(
-    tmp_path: Path, private: RedisServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The claim is sent after the caller has already looked it up and found nothing."""
-    send, done = acquire.send_claim, Counter[str]()
-
-    def interrupted(attempt: Attempt) -> Any:
-        sent = send(attempt)
-        if attempt.key.text == "order 7" and not done["order 1"]:
-            raise Alarm
-        return sent
-
-    async def work(key: str) -> None:
-        done[key] += 1
-
-    monkeypatch.setattr(execute, "send_claim", interrupted)
-    async with AsyncOnce(private.url(), app=tmp_path.name, lease="1h", wait="20s") as once:
-        await once.run("warm", work, "warm")
-        await once.read("warm")  # from here on, a lookup takes one round trip
-        keys = [f"order {number}" for number in range(12)]
-        outcomes = await asyncio.gather(*(once.run(key, work, key) for key in keys), return_exceptions=True)
-        assert [type(one) for one in outcomes if one is not None] == [Alarm]
-        await asyncio.wait_for(once.run("order 7", work, "order 7"), TOO_LONG)
-    assert done == Counter(["warm", *keys])

@@ -248,7 +248,7 @@ def test_a_saga_of_four_steps_takes_ten_calls_to_the_store(backend: Backend) -> 
 def test_a_person_who_has_only_the_key_resolves_the_step_too() -> None:
     """`once.resolve` must not declare a half-done saga completed."""
 
-    def wire(step: StepContext) -> None:
+    def wire(step: StepContext) -> str:
         raise TimeoutError
 
     done: list[str] = []

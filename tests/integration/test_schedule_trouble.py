@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from onceward.engine.attempt import Attempt
-from onceward.locks.flow import acquire_lock, new_lock_attempt, release_lock
+from onceward.locks.flow import acquire_lock, release_lock
 from onceward.schedules.due import Agenda
 from onceward.schedules.slot_run import SlotRun
 from onceward.schedules.slots import instant_of
@@ -95,8 +95,7 @@ def test_a_late_run_waits_for_the_overlap_lock_and_an_on_time_run_is_skipped(
 def overlap_lock_of_another(other: SyncClient, runner: Runner) -> Attempt:
     """Return the overlap lock of another client whose run is still active."""
     job = SlotRun(runner.planned.schedule, 0, runner.planned.job(0)).lock_job()
-    lock = new_lock_attempt(other.once.engine, job)
-    contextvars.Context().run(other.drive, acquire_lock(lock))
+    lock: Attempt = contextvars.Context().run(other.drive, acquire_lock(other.once.engine, job))
     return lock
 
 

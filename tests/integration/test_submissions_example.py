@@ -26,7 +26,7 @@ from prometheus_client import CollectorRegistry
 from examples.submissions.__main__ import Quiet, consume_all, main
 from examples.submissions.bureau import Bureau, bureau, score_of
 from examples.submissions.desk import Desk
-from examples.submissions.intake import PATH, Threads, application, with_metrics
+from examples.submissions.intake import BROKERS, PATH, TOKEN, Threads, application, with_metrics
 from examples.submissions.quote_table import QuoteTable
 from examples.submissions.rules import CENT, RATES, Submission
 from onceward import Once, PayloadMismatch
@@ -249,7 +249,9 @@ def amount(value: str) -> dict[str, Any]:
     ids=str,
 )
 def test_an_invalid_submission_is_refused_before_anything_is_claimed(env: Environment, content: dict[str, Any]) -> None:
-    web = httpx.Client(transport=httpx.WSGITransport(application(env.desk, {})), base_url="http://insurer")
+    web = httpx.Client(
+        transport=httpx.WSGITransport(application(env.desk, BROKERS)), base_url="http://insurer", headers=TOKEN
+    )
     body = {**msgspec.to_builtins(submission()), **content}
     assert web.post(PATH, content=msgspec.json.encode(body)).status_code == httpx.codes.BAD_REQUEST
     assert web.post(PATH, content=b'{"company": ' + b"[" * 100_000).status_code == httpx.codes.BAD_REQUEST
@@ -310,17 +312,20 @@ def test_a_key_for_a_call_cannot_be_used_for_another_call(env: Environment) -> N
 
 @pytest.mark.mission("B3", "B7")
 def test_a_submission_over_http_and_the_same_from_a_queue_are_one(env: Environment) -> None:
-    with make_server("127.0.0.1", 0, application(env.desk, {}), server_class=Threads, handler_class=Quiet) as server:
+    with make_server(
+        "127.0.0.1", 0, application(env.desk, BROKERS), server_class=Threads, handler_class=Quiet
+    ) as server:
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}"
-        answer = httpx.post(url + PATH, content=msgspec.json.encode(submission(1))).json()
+        answer = httpx.post(url + PATH, content=msgspec.json.encode(submission(1)), headers=TOKEN).json()
         assert (answer["replay"], answer["quote"]["decision"]) == (False, "quoted")
         queue = MemoryQueue("submissions")
         for number in (2, 3):
             queue.put(msgspec.json.encode(submission(number)))
         queue.put(msgspec.json.encode(submission(4, begins="2027-01-01")))
         asyncio.run(consume_all(env.desk, queue))
-        assert httpx.post(url + PATH, content=b"{}").status_code == 400
+        assert httpx.post(url + PATH, content=b"{}", headers=TOKEN).status_code == 400
+        assert httpx.post(url + PATH, content=msgspec.json.encode(submission(1))).status_code == 401
         assert httpx.get(url + PATH).status_code == 404
         server.shutdown()
     assert (len(env.remote.ledger), len(env.desk.quotes.rows())) == (2, 2)
@@ -342,8 +347,8 @@ def test_the_metric_counts_replays_separately(env: Environment) -> None:
 
 @pytest.mark.mission("B8")
 def test_metrics_are_served_beside_the_submissions(env: Environment) -> None:
-    app = with_metrics(application(env.desk, {}), env.desk)
-    with httpx.Client(transport=httpx.WSGITransport(app), base_url="http://insurer") as client:
+    app = with_metrics(application(env.desk, BROKERS), env.desk)
+    with httpx.Client(transport=httpx.WSGITransport(app), base_url="http://insurer", headers=TOKEN) as client:
         for number in (1, 2):
             client.post(PATH, content=msgspec.json.encode(submission(number)))
         said = client.get("/metrics").text

@@ -81,7 +81,7 @@ def test_while_a_run_is_active_other_fires_get_running_and_a_crash_frees_it_afte
     assert key.text == "2026-03-02T08:05Z"
     other.silent_owner(key, lease="600s")
     with pytest.raises(AlreadyRunning):
-        ticked(client, "report", FIVE_PAST).__enter__()
+        ticked(client, "report", FIVE_PAST, wait=0).__enter__()
     client.clock.advance("601s")
     assert fired(client, scheduled_at=FIVE_PAST) == FIVE_PAST
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -116,10 +117,46 @@ def test_an_object_reported_as_existing_is_as_durable_as_a_created_one(
     assert tmp_path / "2026" in synced
 
 
+@pytest.mark.finding("N40")
+@pytest.mark.parametrize("link", ["a", "folder"])
+def test_no_link_is_followed_out_of_the_folder(tmp_path: Path, link: str) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    secret = outside / "b"
+    secret.write_bytes(b"secret")
+    root = tmp_path / "root"
+    objects = open_objects(root.as_uri())
+    objects.put("real", b"content")
+    (root / link).symlink_to(secret if link == "a" else outside)
+    name = "a" if link == "a" else "folder/b"
+    for call in (
+        lambda: objects.read(name),
+        lambda: objects.put(name, b"mine"),
+        lambda: objects.put("folder/new" if link == "folder" else name, b"mine"),
+        lambda: objects.delete(name, "sha256:0"),
+    ):
+        with pytest.raises(StoreBroken, match="symbolic link"):
+            call()
+    assert [found.name for found in outside.iterdir()] == ["b"]
+    assert secret.read_bytes() == b"secret"
+    assert list(objects.names()) == ["real"]
+
+
+@pytest.mark.finding("N43")
+def test_an_object_can_be_read_by_its_owner_only(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        open_objects((tmp_path / "root").as_uri()).put("folder/a", b"content")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "root/folder/a").stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "root/folder").stat().st_mode) == 0o700
+
+
 def test_a_link_that_leads_nowhere_is_said_to_be_one(tmp_path: Path) -> None:
     objects = open_objects(tmp_path.as_uri())
     (tmp_path / "a").symlink_to(tmp_path / "nothing")
-    with pytest.raises(StoreBroken, match="broken symbolic link"):
+    with pytest.raises(StoreBroken, match="symbolic link"):
         objects.put("a", b"1")
     assert (tmp_path / "a").is_symlink()
 

@@ -6,6 +6,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from .attempt_mutants import ATTEMPT_MUTANTS
+from .attempt_search import NOT_MODELLED, legal_moves, search_attempts
+from .attempt_world import ATTEMPT_SCENARIOS, DEEP_ATTEMPT_SCENARIOS, AttemptScenario, attempt_scenario
 from .induction import prove, refute
 from .mutants import MUTANTS, Mutant
 from .scenarios import DEEP, SCENARIOS, Scenario, scenario
@@ -27,7 +30,15 @@ def run(*, deep: bool, write_line: WriteLine) -> Part:
     searches = [(one, DENSE if deep else SAMPLE) for one in SCENARIOS]
     if deep:
         searches += [(one, SAMPLE) for one in DEEP]
-    parts = [searched(searches, write_line), proved(write_line), exchanged(write_line), refuted(write_line)]
+    attempts = (*ATTEMPT_SCENARIOS, *DEEP_ATTEMPT_SCENARIOS) if deep else ATTEMPT_SCENARIOS
+    parts = [
+        searched(searches, write_line),
+        attempts_searched(attempts, DENSE if deep else SAMPLE, write_line),
+        proved(write_line),
+        exchanged(write_line),
+        refuted(write_line),
+        attempts_refuted(write_line),
+    ]
     return Part(all(part.holds for part in parts), [figure for part in parts for figure in part.figures])
 
 
@@ -58,6 +69,34 @@ def searched(searches: list[tuple[Scenario, int]], write_line: WriteLine) -> Par
         ("different answers of the table seen", len(cells)),
     ]
     return Part(holds, figures)
+
+
+def attempts_searched(scenarios: tuple[AttemptScenario, ...], sample: int, write_line: WriteLine) -> Part:
+    write_line("")
+    write_line(f"{'Search: record and attempts together':<52}{'states':>10}{'steps':>12}{'seconds':>9}")
+    states = steps = compared = 0
+    moves = set(NOT_MODELLED)
+    holds = True
+    for one in scenarios:
+        began = time.perf_counter()
+        found = search_attempts(one, sample=sample)
+        states, steps, compared = states + found.states, steps + found.steps, compared + found.compared
+        moves |= set(found.moves)
+        write_line(f"  {one.name:<50}{found.states:>10,}{found.steps:>12,}{time.perf_counter() - began:>9.1f}")
+        if found.violation is not None:
+            holds = False
+            write_line("\n".join(history_lines(found.violation)))
+    missing = legal_moves() - moves
+    write_line(f"  {'in all':<50}{states:>10,}{steps:>12,}")
+    write_line(f"  {compared:,} states that counted as already seen were compared with the earlier state")
+    write_line(f"  {len(legal_moves()) - len(NOT_MODELLED) - len(missing)} of {len(legal_moves())} moves were made")
+    for (start, end), why in NOT_MODELLED.items():
+        write_line(f"    not {start} → {end}: {why}")
+    figures: list[tuple[str, object]] = [
+        ("states of record and attempts searched", states),
+        ("steps of record and attempts checked", steps),
+    ]
+    return Part(holds and not missing, figures)
 
 
 def proved(write_line: WriteLine) -> Part:
@@ -106,6 +145,20 @@ def refuted(write_line: WriteLine) -> Part:
             else f"    z3: {refutation.verb} on {refutation.shape} ✗ {refutation.promise}"
         )
     return Part(caught == len(MUTANTS), [("mutants refuted, by a history and by z3", f"{caught} of {len(MUTANTS)}")])
+
+
+def attempts_refuted(write_line: WriteLine) -> Part:
+    write_line("")
+    write_line("Mutants: one rule of the attempt broken, refuted by a history")
+    caught = 0
+    for name, mutant in ATTEMPT_MUTANTS.items():
+        history = search_attempts(attempt_scenario(mutant.scenario), behaviour=mutant.behaviour).violation
+        caught += history is not None
+        write_line("")
+        write_line(f"  {name}")
+        write_line("    NO HISTORY BREAKS IT" if history is None else "\n".join(history_lines(history)))
+    figure = ("mutants of the attempt refuted", f"{caught} of {len(ATTEMPT_MUTANTS)}")
+    return Part(caught == len(ATTEMPT_MUTANTS), [figure])
 
 
 def history_of(mutant: Mutant) -> Violation | None:

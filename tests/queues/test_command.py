@@ -156,3 +156,40 @@ def test_a_broker_that_is_not_there_at_the_start_is_an_error(tmp_path: Path) -> 
     _, complaints = (process := started(tmp_path, "orders:app")).communicate(timeout=60)
     assert process.returncode == 1
     assert "ConnectionError" in complaints
+
+
+FAILING = """
+from onceward import Once
+from onceward.queues import Consumer
+from onceward.queues.redis_streams import RedisStreamQueue
+{logging}
+once = Once("sqlite:///shop.db", max_attempts=1)
+
+@once(key="{{event[id]}}", name="book")
+def book(event: dict) -> None:
+    raise ValueError("no such card")
+
+app = Consumer(book, RedisStreamQueue({url!r}, stream={name!r}, group="shop"), concurrency=1)
+"""
+
+
+@pytest.mark.finding("N25")
+@pytest.mark.parametrize("configured", ["", "import logging; logging.basicConfig(level=logging.WARNING)"])
+def test_a_failure_is_shown_once_with_its_message_and_place(
+    tmp_path: Path, broker: OnRedisStreams, configured: str
+) -> None:
+    text = FAILING.format(url=broker.url, name=broker.name, logging=configured)
+    (tmp_path / "orders.py").write_text(text)
+    asyncio.run(broker.send([(b'{"id": "o-1"}', "m-1")]))
+    process = started(tmp_path, "orders:app")
+    said = ""
+    assert process.stderr is not None
+    while "parked" not in said:  # the last event about the message
+        line = process.stderr.readline()
+        assert line, said
+        said += line
+    process.send_signal(signal.SIGTERM)
+    said += process.communicate(timeout=60)[1]
+    assert said.count("ValueError: no such card") == 1
+    assert 'orders.py", line' in said
+    assert len(re.findall(r"failed o-1 \[default/book\]", said)) == 1

@@ -12,10 +12,10 @@ import pytest
 
 from onceward import AsyncOnce, Once, StoreUnavailable
 from onceward.engine.attempt import Attempt
-from onceward.engine.deliver import claim_together
 from onceward.latest import StateEvent
 from onceward.protocol.record import RecordState
 from onceward.queues import Consumer, Delivery, MemoryQueue, Message
+from onceward.queues.claims import claim_deliveries
 from onceward.queues.result_batch import ResultBatch
 from onceward.stores import MemoryStore
 from onceward.testing.queues import HandlerLog, parked_records, recording_handler, wait_until
@@ -151,7 +151,7 @@ async def test_unrecorded_results_are_recorded_when_the_consumer_ends(tmp_path: 
     """A task that is cancelled before its first step never runs."""
     once = AsyncOnce(f"sqlite:///{tmp_path}/shop.db", lease="60s")
     book = recording_handler(once, HandlerLog())
-    (held,) = await claim_together(once.engine, [book.job(({"id": "a"},), {})])
+    (held,) = await claim_deliveries(once.engine, [book.job(({"id": "a"},), {})])
     assert isinstance(held, Attempt)
     results = ResultBatch(once.engine, NeverStarts.settle, NeverStarts.acknowledge)
     await asyncio.create_task(results.run(Delivery(Message(b"")), held, NeverStarts()))

@@ -34,7 +34,7 @@ async def test_work_that_kills_its_process_again_and_again_is_dead_lettered() ->
         claimed = once.claim(book.key({"id": "a"}), max_attempts=2)
         held = await claimed.__aenter__()
         held._attempt.abandon()
-        held._attempt.leave()
+        held._attempt.__exit__()
         await asyncio.sleep(0.06)
     queue.put(b'{"id": "a"}')
     await consumed(queue, book)

@@ -15,6 +15,7 @@ from onceward.protocol.record import Record
 from onceward.protocol.requests import ClaimRequest, Verdict
 from onceward.runtime.bridge import run
 from onceward.runtime.heartbeat import Heartbeat
+from onceward.runtime.native_thread import PlainThread
 from onceward.stores import MemoryStore
 from onceward.testing.clock import FakeClock
 from tests.faulty import FaultyNetwork, FaultyStore
@@ -33,7 +34,7 @@ class HandDriven(Heartbeat):
     """A heartbeat without a thread: only `tick` renews."""
 
     def _start(self) -> None:
-        self._thread = threading.current_thread()
+        self._thread = PlainThread()
 
     def close(self) -> None:
         self._thread = None
@@ -50,6 +51,7 @@ class Harness:
         self.store = FaultyStore(self.memory, self.network)
         self.bus = logging_bus()
         self.events: list[Event] = []
+        self.owned: list[Lease] = []  # their owners are alive
         self.bus.subscribe(self.events.append)
         self.heartbeat = HandDriven(self.store, self.bus, monotonic=self.now)
 
@@ -66,6 +68,7 @@ class Harness:
 
     def hold(self, name: str = "work", lease: float = LEASE) -> Lease:
         hold = lease_of(self.record(name, lease), lease)
+        self.owned.append(hold)
         self.heartbeat.take(hold, self.now())
         return hold
 

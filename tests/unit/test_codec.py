@@ -208,14 +208,15 @@ def test_what_cannot_be_stored_is_reported_and_not_raised() -> None:
 
 @pytest.mark.fault("F22")
 @pytest.mark.rival(13)
-def test_the_size_limit_counts_what_would_be_written() -> None:
+def test_the_size_limit_counts_before_compression() -> None:
     noise = random.Random(1).randbytes(2000)
     codec = Codec(ResultType(), max_bytes=1000, compress_from=100)
     refused = codec.encode(noise, RECORD)
     assert refused.data is None
     assert refused.reason == "it takes 2010 bytes, and the limit is 1000"
     assert refused.digest == PLAIN.encode(noise, RECORD).digest
-    assert codec.encode("a" * 2000, RECORD).data is not None
+    assert codec.encode("a" * 2000, RECORD).data is None, "although it compresses well"
+    assert codec.encode("a" * 900, RECORD).data is not None
     exact = len(stored(PLAIN.encode(noise, RECORD)))
     assert Codec(ResultType(), max_bytes=exact).encode(noise, RECORD).data is not None
     assert Codec(ResultType(), max_bytes=exact - 1).encode(noise, RECORD).data is None

@@ -162,6 +162,16 @@ def test_a_take_over_says_that_it_is_one() -> None:
     assert stage.only("acquired").attempt == 2
 
 
+@pytest.mark.finding("N26")
+def test_a_retry_after_a_failure_is_not_reported_as_a_take_over() -> None:
+    stage = Stage()
+    for _ in range(2):
+        stage.events.clear()
+        with pytest.raises(ValueError, match="no"), stage.once.claim("order 7"):
+            raise ValueError("no")
+    assert stage.reported()[0] == ("acquired", "retry")
+
+
 def test_a_refused_result_is_reported_as_lost() -> None:
     stage = Stage()
     with pytest.raises(LeaseLost), stage.once.claim("order 7"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from onceward.engine.lease import Lease
@@ -11,6 +13,18 @@ from onceward.protocol.requests import Fail
 from tests.unit.heartbeat_harness import LEASE, Harness, harness, lease_of
 
 __all__ = ["harness"]  # fixtures, imported here so that pytest finds them
+
+
+@pytest.mark.fault("F27")
+def test_a_lease_that_no_object_refers_to_is_no_longer_renewed(harness: Harness) -> None:
+    """Nothing can settle it any more. Otherwise its key would stay locked for as long as the process lives."""
+    harness.hold("kept")
+    harness.hold("dropped")
+    harness.owned.pop()
+    gc.collect()
+    harness.after(LEASE / 2)
+    assert [event.key for event in harness.reported("renewed")] == ["kept"]
+    assert len(harness.heartbeat._holds) == 1
 
 
 # ── what could not be settled immediately ──
@@ -100,7 +114,7 @@ def test_renewals_travel_in_batches_of_256(harness: Harness, leases: int, calls:
 def test_a_lease_being_settled_is_renewed_until_the_store_has_answered(harness: Harness) -> None:
     """A settlement may be repeated for a whole lease; meanwhile no other worker may take over."""
     hold = harness.hold()
-    hold.settling = True
+    hold.is_settling = True
     harness.after(120)
     assert harness.network.calls["renew"] == 1
     assert hold.ends == 120 + LEASE
@@ -110,7 +124,7 @@ def test_the_heartbeat_does_not_spin_on_a_lease_that_was_lost_while_it_is_being_
     hold = harness.hold()
     harness.clock.advance(LEASE)
     harness.taken_over(hold)
-    hold.settling = True
+    hold.is_settling = True
     harness.heartbeat.tick()
     harness.heartbeat.tick()
     assert harness.network.calls["renew"] == 1

@@ -95,7 +95,7 @@ def test_a_lease_that_its_owner_settled_meanwhile_is_not_lost(harness: Harness) 
     harness.clock.advance(LEASE)
     harness.taken_over(hold)
     due = harness.heartbeat.due()
-    hold.settling = True  # begun after the heartbeat had checked
+    hold.is_settling = True  # begun after the heartbeat had checked
     harness.heartbeat._renew(due)
     assert not hold.lost
     assert rung == []

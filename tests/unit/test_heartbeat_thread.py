@@ -6,7 +6,6 @@ import itertools
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from onceward import LeaseLost, Once
-from onceward.errors import ConfigurationError
+from onceward.errors import Stopping
 from onceward.observe import Event
 from onceward.protocol.requests import Answer, Renewal
 from onceward.runtime.bridge import run
+from onceward.runtime.native_thread import PlainThread
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores import MemoryStore
 from onceward.stores.sqlite import SQLiteStore
@@ -55,7 +55,7 @@ def test_a_closed_heartbeat_takes_no_lease_and_the_key_is_released() -> None:
     store = MemoryStore()
     once = Once(store)
     once.heartbeat.close()
-    with pytest.raises(ConfigurationError, match="closed"):
+    with pytest.raises(Stopping, match="closed"):
         once.run("work", int)
     assert Once(store).outcome("work", int).executed
 
@@ -154,15 +154,15 @@ def test_a_claim_made_by_a_signal_handler_while_its_thread_wakes_the_heartbeat_d
 ) -> None:
     with Once("memory://") as once:
         once.run("first", int)
-        ring = once.heartbeat._wakeup.notify
+        ring = once.heartbeat._wakeup.wake
         inner: list[int] = []
 
         def interrupted() -> None:
-            monkeypatch.setattr(once.heartbeat._wakeup, "notify", ring)
+            monkeypatch.setattr(once.heartbeat._wakeup, "wake", ring)
             inner.append(once.run("from the handler", int))
             ring()
 
-        monkeypatch.setattr(once.heartbeat._wakeup, "notify", interrupted)
+        monkeypatch.setattr(once.heartbeat._wakeup, "wake", interrupted)
         for turn in itertools.count():
             once.heartbeat._next_check = float("inf")  # its own thread may set it, too, and then nothing wakes it
             once.run(("outer", turn), int)
@@ -232,7 +232,7 @@ def test_a_listener_that_wants_to_exit_does_not_end_the_thread() -> None:
 @pytest.mark.mission("B3")
 def test_a_thread_that_died_all_the_same_is_replaced_with_the_next_hold() -> None:
     once = Once(MemoryStore(), lease="50ms")
-    dead = threading.Thread(target=int)
+    dead = PlainThread(target=int)
     dead.start()
     dead.join()
     once.heartbeat._thread = dead

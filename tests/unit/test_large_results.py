@@ -166,6 +166,7 @@ def test_bytes_after_a_large_compressed_result_are_corrupt() -> None:
             PLAIN.decode(compressed(zlib.compress(packed, 0) + more, len(packed)), RECORD)
 
 
+@pytest.mark.finding("N42")
 @pytest.mark.fault("F25")
 def test_a_small_hostile_record_does_not_expand_to_gigabytes() -> None:
     """A list takes one byte in MessagePack and 80 in memory, and zlib shrinks equal bytes a thousandfold."""

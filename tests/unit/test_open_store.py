@@ -118,7 +118,7 @@ def test_a_missing_driver_of_ours_names_its_extra(
     monkeypatch.setitem(sys.modules, driver, None)
     for name in [name for name in sys.modules if name.startswith(f"onceward.stores.{extra}")]:
         monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(MissingExtra, match=rf"install onceward\[{extra}\]"):
+    with pytest.raises(MissingExtra, match=rf'pip install "onceward\[{extra}\]"'):
         open_store(f"{scheme}://localhost/0")
 
 

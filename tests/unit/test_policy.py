@@ -56,9 +56,9 @@ def test_renewals_come_as_often_as_documented() -> None:
 
 def test_the_promised_defaults() -> None:
     policy = Policy()
-    assert policy.lease == 600 * SECOND
+    assert policy.lease == 60 * SECOND
     assert policy.window == lasting("24h")
-    assert (policy.on_running, policy.wait, policy.on_done) == ("wait", 30 * SECOND, "replay")
+    assert (policy.on_running, policy.wait, policy.on_done) == ("wait", 75 * SECOND, "replay")
     assert policy.after_crash is AfterCrash.RERUN
     assert policy.max_attempts == 0
     assert (policy.on_store_down, policy.on_missing_key) == ("raise", "raise")

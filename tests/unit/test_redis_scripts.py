@@ -17,18 +17,13 @@ def test_constants_are_replaced_except_in_texts_and_comments() -> None:
 @pytest.mark.parametrize("name", scripts.SCRIPT_FILES)
 def test_no_script_declares_a_constant_twice(name: str) -> None:
     """The second value would replace the first one everywhere."""
-    declared = [
-        word
-        for part in scripts.SCRIPT_FILES[name]
-        for names, _ in re.findall(scripts.DECLARATION, re.sub(scripts.COMMENT, "", scripts.read_file(part)))
-        for word in names.split(", ")
-    ]
+    text = re.sub(scripts.COMMENT, "", scripts.script_text(name))
+    declared = [word for names, _ in re.findall(scripts.DECLARATION, text) for word in names.split(", ")]
     assert sorted(declared) == sorted({*declared} - scripts.CONSTANTS.keys())
 
 
 @pytest.mark.parametrize("name", scripts.SCRIPT_FILES)
 def test_no_text_of_a_script_contains_two_dashes(name: str) -> None:
     """They would be removed as a comment."""
-    for part in scripts.SCRIPT_FILES[name]:
-        code = re.sub(r"(^|\s)--(\s.*|$)", "", scripts.read_file(part), flags=re.MULTILINE)
-        assert "--" not in code
+    code = re.sub(r"(^|\s)--(\s.*|$)", "", scripts.script_text(name), flags=re.MULTILINE)
+    assert "--" not in code

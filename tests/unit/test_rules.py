@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from onceward import ConfigurationError
+from onceward.cli.program import load_commands, program
 from onceward.keys.key import Scope
-from onceward.observe.rules import RULES, Broken, Figures, Thresholds, check, parse_thresholds
+from onceward.observe.rules import RULES, Broken, Figures, RecordFigures, check
+from onceward.observe.thresholds import Thresholds, parse_thresholds
 from onceward.protocol.counters import HOUR, CounterTotals, Counts
 from onceward.protocol.operation_names import ALERT
 
+load_commands()
 NOW = 480_000 * HOUR + HOUR // 2
 LATEST = NOW // HOUR
 SCOPE = "shop/charge"
@@ -27,7 +31,7 @@ def figures(cells: Cells, old_pending: Mapping[str, int] | None = None) -> Figur
     for (ago, scope, name), number in cells.items():
         cell = hours.setdefault(LATEST - ago, {}).setdefault(scope, {})
         cell[name] = cell.get(name, 0) + number
-    return Figures(CounterTotals(NOW, min(hours, default=LATEST), hours), old_pending or {})
+    return Figures(CounterTotals(NOW, min(hours, default=LATEST), hours), RecordFigures(old_pending or {}))
 
 
 def broken(cells: Cells, old_pending: Mapping[str, int] | None = None, limits: Thresholds = DEFAULT) -> list[Broken]:
@@ -82,6 +86,53 @@ def test_records_that_are_pending_for_long_are_reported_from_the_fourth_on() -> 
 def test_a_single_unprotected_run_of_the_last_day_is_reported() -> None:
     assert broken({(24, SCOPE, "unprotected"): 1}) == []
     assert names(broken({(23, SCOPE, "unprotected"): 1})) == ["unprotected"]
+
+
+# ── what needs an operator ──
+
+
+def of_records(**found: Mapping[str, int]) -> list[Broken]:
+    return check(Figures(CounterTotals(NOW, LATEST, {}), RecordFigures(**found)), DEFAULT)
+
+
+@pytest.mark.finding("N23")
+@pytest.mark.parametrize(
+    ("name", "command"), [("parked", "onceward ls --state PARKED"), ("failed_final", "onceward ls --state FAILED")]
+)
+def test_one_record_that_needs_an_operator_is_reported_with_its_operation(name: str, command: str) -> None:
+    assert of_records(**{name: {SCOPE: 0}}) == []
+    [found] = of_records(**{name: {SCOPE: 1}})
+    assert (found.rule, found.scope, found.figure) == (name, SCOPE, 1)
+    assert f"`{command}`" in found.todo
+
+
+@pytest.mark.finding("N23")
+def test_a_stuck_schedule_is_reported_by_name() -> None:
+    [found] = of_records(stuck_schedules={"shop/schedule:nightly": 1})
+    assert found.said == "1 schedule is overdue by more than 1h (shop/schedule:nightly)"
+    assert "`onceward schedule MODULE:APP`" in found.todo
+
+
+@pytest.mark.finding("N23")
+@pytest.mark.parametrize(("rule", "name"), [("unknown", "unknown"), ("dead_letters", "dead_lettered")])
+def test_unknown_outcomes_and_dead_letters_of_the_last_day_are_reported(rule: str, name: str) -> None:
+    assert broken({(24, SCOPE, name): 1}) == []
+    [found] = broken({(23, "shop/charge@acme", name): 1})
+    assert (found.rule, found.scope, found.figure) == (rule, SCOPE, 1)
+
+
+@pytest.mark.finding("N23")
+def test_every_rule_names_a_command_that_exists() -> None:
+    for rule in RULES:
+        commands = re.findall(r"`onceward (\S+?)`?[ `]", rule.todo)
+        assert commands, rule.name
+        assert set(commands) <= set(program.commands), rule.name
+
+
+@pytest.mark.finding("N26")
+def test_records_without_a_scope_leave_no_empty_parentheses() -> None:
+    [found] = broken({}, {"": 4})
+    assert found.said.endswith("more than 3")
 
 
 # ── replays ──
@@ -267,5 +318,5 @@ def test_a_name_is_known_as_the_scopes_show_it() -> None:
 def test_every_rule_says_what_to_do_and_where_to_read_on() -> None:
     for rule in RULES:
         one = Broken(rule.name, "", 1, 0, "said", rule.todo)
-        assert one.runbook == f"docs/howto/runbooks.md#{rule.name.replace('_', '-')}"
+        assert one.runbook == f"onceward runbook {rule.name.replace('_', '-')}"
         assert rule.todo in str(one)

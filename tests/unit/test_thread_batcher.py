@@ -106,7 +106,7 @@ def test_each_call_has_a_deadline_of_its_own_while_others_send_it() -> None:
     with under_way(2) as (batcher, send):
         patient = start(batcher, request("patient"))
         hurried = start(batcher, request("hurried"), timeout=PATIENCE / 2)
-        sleeper = batcher._queue._waiting[1]
+        sleeper = batcher._waiting[1]
         send.go(0)
         send.reached()  # the second call has both requests
         sleeper.deadline = 0.0
@@ -138,7 +138,7 @@ def test_no_caller_starves_and_the_leader_changes() -> None:
         one.result(TOO_LONG)
     assert sorted(word for call in send.calls for word in call) == sorted(owners)
     assert all(sender in {owners[word] for word in call} for sender, call in zip(send.senders, send.calls, strict=True))
-    assert not batcher._leader_lock.locked()
+    assert not batcher._leader
     assert queued(batcher) == 0
 
 

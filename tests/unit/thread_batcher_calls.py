@@ -25,7 +25,7 @@ def ask(batcher: ThreadBatcher, one: AnyRequest, timeout: float = PATIENCE) -> A
 
 
 def queued(batcher: ThreadBatcher) -> int:
-    return len(batcher._queue._waiting)
+    return len(batcher._waiting)
 
 
 def once_queued(batcher: ThreadBatcher, many: int, then: Callable[[], None]) -> None:
@@ -54,4 +54,4 @@ def under_way(holds: int = 1) -> Iterator[tuple[ThreadBatcher, ThreadSend]]:
     for number in range(holds):
         send.go(number)
     assert first.result(TOO_LONG) == answer_to(request("first"))
-    until(lambda: not batcher._leader_lock.locked())
+    until(lambda: not batcher._leader)

@@ -263,7 +263,7 @@ def _saga_decision(record: Record, resolution: Resolution, value: Any) -> SagaDe
         raise CommandError(
             "the results of this saga are encrypted → resolve it in Python: saga.resolve(applied(…), …)", Exit.USAGE
         )
-    encoded = PLAIN.encode(value, associated_data(record.id, line.name))
+    encoded = PLAIN.encode(value, associated_data(record.id, journal.cycle, line.name))
     if encoded.data is None:
         raise CommandError(f"the result cannot be stored: {encoded.reason}", Exit.USAGE)
     return resolve_open_step(journal, resolution, encoded.data)

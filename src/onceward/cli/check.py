@@ -6,24 +6,27 @@ import os
 import shlex
 import subprocess
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import click
 from msgspec.structs import asdict
 
-from onceward.client.alerts import alert_jobs, send_all
+from onceward.client.alerts import Alert, alert_jobs, send_all
 from onceward.client.sync import Once
 from onceward.engine.events import Event
 from onceward.errors import ConfigurationError, StoreUnavailable
 from onceward.observe.figures import figures, operations_without_counters
 from onceward.observe.monitoring_files import grafana_dashboard, prometheus_rules
-from onceward.observe.rules import RULES, Broken, Thresholds
+from onceward.observe.rules import RULES, Broken
 from onceward.observe.rules import check as broken_rules
+from onceward.observe.thresholds import DURATIONS, Thresholds
 from onceward.protocol.counters import CounterTotals
 from onceward.protocol.ports import Store
 from onceward.runtime.bridge import run
 
 from . import display
+from .alert_url import AlertNotSent, check_url, post_alert
 from .exit_codes import Exit
 from .open_store import opened_store
 from .program import common_options, current_settings, print_error, program, setting_option, store_url, wants_json
@@ -32,7 +35,9 @@ from .settings import thresholds
 RULES_WITHOUT_COUNTERS = tuple(rule.name for rule in RULES if not rule.by_counters)
 RULES_WITH_COUNTERS = tuple(rule.name for rule in RULES if rule.by_counters)
 TODO = "Enable counters in the programs that use these scopes, with Once(…, counters=True), and check again."
-NOT_COUNTED_WARNING = "no counters found, so only old_pending was checked; enable them with Once(…, counters=True)"
+NOT_COUNTED_WARNING = (
+    "no counters found, so only the rules about records were checked; enable counters with Once(…, counters=True)"
+)
 MAX_NAMED_SCOPES = 10  # scopes in a sentence; JSON lists all of them
 STDERR = 2  # so that the output of the alert command does not mix with ours
 ALERT_TIMEOUT = 60.0  # seconds; then the alert counts as failed, and the next check retries it
@@ -42,29 +47,42 @@ ALERT_TIMEOUT = 60.0  # seconds; then the alert counts as failed, and the next c
 @click.option(
     "--alert", "command", metavar="COMMAND", help="Run this command for each broken rule, described on its stdin."
 )
+@click.option(
+    "--alert-url",
+    "url",
+    metavar="URL",
+    envvar="ONCEWARD_ALERT_URL",
+    help="Send each broken rule to this https URL, as JSON; also $ONCEWARD_ALERT_URL.",
+)
 @setting_option(
-    "--app", metavar="APP", help="With --alert: the app that remembers which alerts were sent.  [default: default]"
+    "--app", metavar="APP", help="With an alert: the app that remembers which alerts were sent.  [default: default]"
 )
 @common_options
-def check_rules(command: str | None) -> int:
+def check_rules(command: str | None, url: str | None) -> int:
     """Check the alert rules. Exit code 1: at least one is broken; the output says what to do.
 
-    Exit code 0: none of the checked rules is broken; the output lists what could be checked. All rules except
-    old_pending use counters. Scopes that have records but no counters in the last 30 days are listed as not checked,
-    with what to do; that alone does not change the exit code. In JSON: broken, checked and not_checked, the latter two
-    with the names of rules and scopes. Tenants of an operation are combined.
+    Exit code 0: none of the checked rules is broken; the output lists what could be checked. The rules parked,
+    failed_final, stuck_schedules and old_pending read records; the others use counters. Scopes that have records but
+    no counters in the last 30 days are listed as not checked, with what to do; that alone does not change the exit
+    code. In JSON: broken, checked and not_checked, the latter two with the names of rules and scopes. Tenants of an
+    operation are combined.
 
     Thresholds are in onceward.toml; `onceward rules` shows them. With --alert, a command runs for each broken rule,
     once in 24 h per rule and scope, on any number of machines. A command that fails is retried by the next check. It
     gets ONCEWARD_RULE, ONCEWARD_SCOPE and ONCEWARD_FIGURE in its environment. It runs without a shell: no pipes, no
     variables, no `~`; if you need those, use a script, or sh -c '…'.
 
+    With --alert-url, each broken rule is posted as JSON, also once in 24 h. Its field `text` is shown by Slack and
+    similar tools. The URL may be a secret, so prefer the environment variable; messages name only its host.
+
     \b
     Examples, for cron:
       onceward check -o table || true
       onceward check --alert "mail -s Onceward ops@example.com" > /dev/null
+      ONCEWARD_ALERT_URL=https://hooks.slack.com/services/… onceward check > /dev/null
     """
     limits = thresholds()
+    url = None if not url else check_url(url)
     with opened_store(store_url()) as store:
         measured = run(figures(store, limits))
         coverage = _coverage(store, measured.tally)
@@ -76,8 +94,8 @@ def check_rules(command: str | None) -> int:
             print_error(NOT_COUNTED_WARNING)
     else:
         _print_report(found, coverage)
-    if command is not None and found:
-        _send_alerts(command, found, limits)
+    if found:
+        _send_alerts(command, url, found, limits)
     return Exit.ATTENTION if found else Exit.OK
 
 
@@ -111,9 +129,9 @@ class Coverage(NamedTuple):
             return [] if self.counted else [TODO]
         more = len(self.uncounted) - MAX_NAMED_SCOPES
         named = ", ".join(self.uncounted[:MAX_NAMED_SCOPES]) + (f" and {more} more" if more > 0 else "")
-        only = " and ".join(RULES_WITHOUT_COUNTERS)
+        only = _listed(RULES_WITHOUT_COUNTERS)
         where = f"{_scope_count(self.uncounted)} had no counters in the last 30 days"
-        return [f"{where}, so only {only} was checked there ({named}).", TODO]
+        return [f"{where}, so only {only} were checked there ({named}).", TODO]
 
 
 def _coverage(store: Store, tally: CounterTotals) -> Coverage:
@@ -124,13 +142,17 @@ def _coverage(store: Store, tally: CounterTotals) -> Coverage:
         return Coverage(counted, (), str(error))
 
 
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
 def _scope_count(names: Sequence[str]) -> str:
     return f"{len(names)} scope" if len(names) == 1 else f"{len(names)} scopes"
 
 
 def runbook_text(one: Broken) -> str:
-    """Return where the runbook is. An installation by pip does not include it."""
-    return f"Runbook: {one.runbook} in the source repository of Onceward (not installed by pip)"
+    """Return the command that prints the runbook."""
+    return f"More: {one.runbook}"
 
 
 def _print_report(found: Sequence[Broken], coverage: Coverage) -> None:
@@ -146,29 +168,53 @@ def _print_report(found: Sequence[Broken], coverage: Coverage) -> None:
     elif coverage.counted:
         click.echo(f"All {len(RULES)} rules hold for {_scope_count(coverage.counted)}.")
     else:
-        click.echo(f"No counters found: of {len(RULES)} rules only old_pending could be checked, and it holds.")
+        which = f"of {len(RULES)} rules only {_listed(RULES_WITHOUT_COUNTERS)} could be checked"
+        click.echo(f"No counters found: {which}, and they hold.")
     for sentence in coverage.sentences():
         click.echo(display.cut(sentence, display.MAX_LINE_WIDTH))
 
 
-def _send_alerts(command: str, found: Sequence[Broken], limits: Thresholds) -> None:
-    words = _split_command(command)
+def _send_alerts(command: str | None, url: str | None, found: Sequence[Broken], limits: Thresholds) -> None:
+    """Run the command and post to the URL. Each remembers separately what was sent."""
+    channels: list[tuple[str, Alert]] = []
+    if command is not None:
+        channels.append(("", partial(_run_command, _split_command(command))))
+    if url is not None:
+        channels.append(("url", partial(post_alert, url)))
+    for channel, send in channels:
+        failures = Failures(send)
+        with Once(store_url(), app=current_settings()["app"].value) as once:
+            once.subscribe(failures.on_event)
+            run(send_all(once, alert_jobs(once, found, failures.send, limits, channel)))
 
-    def send(broken: Broken) -> None:
-        facts = {"RULE": broken.rule, "SCOPE": broken.scope, "FIGURE": f"{broken.figure:g}"}
-        variables = {**os.environ, **{f"ONCEWARD_{name}": value for name, value in facts.items()}}
-        text = f"{broken}\n{runbook_text(broken)}\n"
-        subprocess.run(  # noqa: S603 (the user asked for it)
-            words, input=text.encode(), stdout=STDERR, env=variables, timeout=ALERT_TIMEOUT, check=True
-        )
 
-    def on_event(event: Event) -> None:
+class Failures:
+    """Sends alerts, and prints why one was not sent."""
+
+    def __init__(self, send: Alert) -> None:
+        self._send = send
+        self._reason = ""
+
+    def send(self, broken: Broken) -> None:
+        try:
+            self._send(broken)
+        except AlertNotSent as error:
+            self._reason = str(error)
+            raise
+
+    def on_event(self, event: Event) -> None:
         if event.name == "failed":
-            print_error(f"the alert {event.key} was not sent ({event.error}); the next check retries it")
+            reason, self._reason = self._reason or event.error, ""
+            print_error(f"the alert {event.key} was not sent ({reason}); the next check retries it")
 
-    with Once(store_url(), app=current_settings()["app"].value) as once:
-        once.subscribe(on_event)
-        run(send_all(once, alert_jobs(once, found, send, limits)))
+
+def _run_command(words: Sequence[str], broken: Broken) -> None:
+    facts = {"RULE": broken.rule, "SCOPE": broken.scope, "FIGURE": f"{broken.figure:g}"}
+    variables = {**os.environ, **{f"ONCEWARD_{name}": value for name, value in facts.items()}}
+    text = f"{broken}\n{runbook_text(broken)}\n"
+    subprocess.run(  # noqa: S603 (the user asked for it)
+        words, input=text.encode(), stdout=STDERR, env=variables, timeout=ALERT_TIMEOUT, check=True
+    )
 
 
 def _split_command(command: str) -> list[str]:
@@ -208,6 +254,6 @@ def show_rules(form: str | None) -> None:
 
 def _thresholds_as_json(limits: Thresholds) -> dict[str, Any]:
     found = asdict(limits)
-    for name in ("old_pending_age", "alert_window"):
+    for name in DURATIONS:
         found[name] = display.span(found[name])
     return {**found, "replays_expected": list(limits.replays_expected)}

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import IO, BinaryIO, NamedTuple
@@ -134,6 +134,7 @@ def run_child(
     stops: SignalForwarder,
     streams: tuple[CapturedStream, CapturedStream],
     check: Callable[[], None],
+    environment: Mapping[str, str] | None = None,
 ) -> ExitResult:
     """Run the command until it exits and its output ends. `check` raises if our claim is lost; then kill it."""
     lifeline, lifeline_writer = os.pipe()
@@ -157,6 +158,7 @@ def run_child(
             bufsize=0,
             pass_fds=(lifeline, status_writer),
             start_new_session=True,
+            env=environment,
         )
     except BaseException:
         stops.finished()

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
+import traceback
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from onceward.client.base import enable_counters
-from onceward.engine.events import Event, Level
 from onceward.errors import OncewardError
 
 from .display import safe
 from .exit_codes import Exit
 from .load_object import load_object
-from .program import CommandError, print_error, program
+from .program import CommandError, program
+from .terminal_log import log_to_terminal
 
 if TYPE_CHECKING:
     from onceward.queues import Consumer
@@ -32,6 +33,9 @@ def consume(*, targets: tuple[str, ...]) -> int:
     SIGTERM or Ctrl-C: take no more messages, finish those in progress, exit code 0. A second signal: exit immediately;
     the broker redelivers the messages in progress.
 
+    Warnings and the tracebacks of failed work are printed on stderr. If your module configures logging, its handlers
+    print them instead.
+
     \b
     Examples:
       onceward consume shop.orders:app
@@ -42,7 +46,7 @@ def consume(*, targets: tuple[str, ...]) -> int:
     consumers = [load_consumer(target) for target in targets]
     for client in {id(one.client): one.client for one in consumers}.values():
         enable_counters(client)
-        client.subscribe(print_warning)
+    log_to_terminal()
     for one in consumers:
         print_line(f"{one!r} on {one.client.store.name}")
     try:
@@ -50,6 +54,7 @@ def consume(*, targets: tuple[str, ...]) -> int:
     except OncewardError:
         raise
     except Exception as error:
+        traceback.print_exc()
         raise CommandError(f"{type(error).__name__}: {error}", Exit.ATTENTION) from error
     print_line("stopped")
     return Exit.OK
@@ -62,11 +67,6 @@ def load_consumer(target: str) -> Consumer:
     if not isinstance(found, Consumer):
         raise CommandError(f"{target} is not a Consumer, but {type(found).__name__}", Exit.USAGE)
     return found
-
-
-def print_warning(event: Event) -> None:
-    if event.level >= Level.WARNING:
-        print_error(f"{event.name} {event.key} [{event.scope}] {event.reason} {event.error}".rstrip())
 
 
 def print_line(line: str) -> None:

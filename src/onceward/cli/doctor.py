@@ -9,6 +9,10 @@ from typing import NamedTuple
 import click
 
 from onceward.engine.lock_record import is_lock
+from onceward.observe.figures import read_totals
+from onceward.observe.record_figures import record_figures
+from onceward.observe.rules import RULES, todo_text
+from onceward.observe.thresholds import DAY
 from onceward.protocol.ports import Filter, Store
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.transitions import Row, row_of
@@ -22,9 +26,10 @@ from .find import iter_records
 from .open_store import SEARCH_TIMEOUT, TIMEOUT, file_facts, is_sqlite, opened_store
 from .program import common_options, program, store_url, wants_json
 from .retry_spans import SpanFinding, findings, parse_flags
-from .settings import retry_spans
+from .settings import retry_spans, thresholds
 
 MAX_CLOCK_SKEW = 2.0  # seconds; less does not affect leases and windows
+PERIODS = {"failed_final": " in a day", "unknown": " in a day", "dead_letters": " in a day"}
 OK, NOTE, ATTENTION = "ok", "note", "attention"
 
 
@@ -118,19 +123,43 @@ def _clock(store: Store, started: float) -> list[Check]:
 def _records(store: Store, spans: Mapping[str, str]) -> list[Check]:
     counts = run(store.counts(timeout=SEARCH_TIMEOUT))
     total = sum(counts.values())
-    parked = sum(number for (_, state), number in counts.items() if state is RecordState.PARKED)
     lapsed_is_lock = [is_lock(record) for record, now in _pending(store) if row_of(record, now) is Row.PENDING_LAPSED]
     locks = sum(lapsed_is_lock)
     lapsed = len(lapsed_is_lock) - locks
-    look = "see onceward ls --state"
     free = [Check("lapsed locks", NOTE, f"{locks}; the next caller can acquire them")] if locks else []
-    where = f"; {look} PENDING, where their state is PENDING lapsed"
+    where = "; run `onceward ls --state PENDING`, where their state is PENDING lapsed"
     return [
         Check("records", OK, f"{total}"),
         Check("lapsed", ATTENTION if lapsed else OK, f"{lapsed}" + (where if lapsed else "")),
         *free,
-        Check("parked", ATTENTION if parked else OK, f"{parked}" + (f"; {look} PARKED" if parked else "")),
+        *_problems(store),
         *(_window(finding) for finding in findings(store, counts, spans)),
+    ]
+
+
+def _problems(store: Store) -> list[Check]:
+    """Return a check for each rule about what needs an operator, whatever the thresholds of `onceward check` are."""
+    limits = thresholds()
+    found = run(record_figures(store, limits))
+    numbers: dict[str, int] = {
+        "parked": sum(found.parked.values()),
+        "failed_final": sum(found.failed_final.values()),
+        "stuck_schedules": sum(found.stuck_schedules.values()),
+    }
+    if store.counters is not None:
+        tally = run(read_totals(store))
+        numbers |= {
+            "unknown": tally.total("unknown", hours=DAY),
+            "dead_letters": tally.total("dead_lettered", hours=DAY),
+        }
+    todo = {rule.name: todo_text(rule, limits, "") for rule in RULES}
+    return [
+        Check(
+            name.replace("_", " "),
+            ATTENTION if number else OK,
+            f"{number}{PERIODS.get(name, '')}" + (f". {todo[name]}" if number else ""),
+        )
+        for name, number in numbers.items()
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -78,11 +79,16 @@ def _scope_hint_suffix(url: str, wanted: str) -> str:
 
 
 def scope_hint(store: Store, wanted: str) -> str:
-    """Explain what a scope looks like, and suggest scopes that end with `wanted`. Empty if it may be a valid scope."""
+    """Explain what a scope looks like, and suggest scopes that end with `wanted`, or the most similar one.
+
+    Empty if it may be a valid scope.
+    """
     scopes = sorted({known for known, _ in run(store.counts(timeout=SEARCH_TIMEOUT))})
     if wanted in scopes:
         return ""
-    similar = [known for known in scopes if _matches_end(known, wanted)]
+    similar = [known for known in scopes if _matches_end(known, wanted)] or get_close_matches(
+        wanted, scopes, n=1, cutoff=0.8
+    )
     if not similar and "/" in wanted:
         return ""  # it has the form of a scope, which may just have no records yet
     hint = f"there is no scope {cut(wanted, MAX_WIDTH)!r}; a scope is app/operation, or app/operation@tenant"

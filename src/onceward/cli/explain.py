@@ -8,12 +8,12 @@ from onceward.client.base import FUNCTION_FIELD
 from onceward.engine.lock_record import is_lock
 from onceward.protocol.cells import attempts_used_up
 from onceward.protocol.hints import cli_command, resolve_hint
+from onceward.protocol.message_note import BODY, MESSAGE, QUEUE, is_parked_message
 from onceward.protocol.note import SAGA, user_notes
 from onceward.protocol.reasons import DEFAULT_REASONS, Reasons
 from onceward.protocol.record import AfterCrash, Record
 from onceward.protocol.transitions import Row, row_of
 from onceward.protocol.unstored import unstored_reason
-from onceward.queues.message_note import BODY, MESSAGE, QUEUE, is_parked_message
 from onceward.sagas.decisions import is_requeued
 
 from .display import moment, span
@@ -96,7 +96,18 @@ def _error(record: Record) -> str:
     return f"{record.error_type}: {record.error}" if record.error_type else "no error was recorded"
 
 
+def _made_claimable(record: Record, now: int) -> list[str]:
+    """Describe work that an operator made claimable. The record does not hold the number of the attempt that failed."""
+    return [
+        f"{_owner(record)} claimed the last attempt {_ago(record.claimed_at, now)}. It failed: {_error(record)}.",
+        f"An operator made it claimable {_ago(record.updated_at, now)}, and it was not delivered since.",
+        f"A delivery now runs it again, as attempt {record.attempt + 1}.",
+    ]
+
+
 def _failed(record: Record, now: int) -> list[str]:
+    if not record.nonce and record.retry_at is not None:
+        return _made_claimable(record, now)
     lines = [f"Attempt {record.attempt} by {_owner(record)} failed {_ago(record.updated_at, now)}: {_error(record)}."]
     if record.retry_at is not None and record.retry_at > now:
         lines.append(

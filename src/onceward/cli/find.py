@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import heapq
+import json
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from onceward.keys.key import make_key, parse_scope
 from onceward.keys.readable import MAX_TEXT, escape
@@ -42,20 +44,57 @@ def iter_records(store: Store, wanted: Filter) -> Iterator[tuple[Record, int]]:
 
 
 def first_records(
-    store: Store, wanted: Filter, order: SortOrder, limit: int, *, claimed_ago: int | None = None
+    store: Store,
+    wanted: Filter,
+    order: SortOrder,
+    limit: int,
+    *,
+    claimed_ago: int | None = None,
+    after: Position | None = None,
 ) -> list[tuple[Record, int]]:
     """Return the first records in this order. If the store cannot sort, scan all records and keep the first.
 
-    `claimed_ago`: only records that were claimed longer ago (in µs). Stores cannot filter by that.
+    `claimed_ago`: only records that were claimed longer ago (in µs). `after`: only records after this position. Stores
+    cannot filter by either, so all records are scanned.
     """
-    if claimed_ago is not None:
-        old = (one for one in iter_records(store, wanted) if one[0].claimed_at < one[1] - claimed_ago)
-        return heapq.nsmallest(limit, old, key=lambda one: SORT_KEYS[order](one[0]))
+    if claimed_ago is not None or after is not None:
+        sort_key = SORT_KEYS[order]
+        chosen = (
+            (record, now)
+            for record, now in iter_records(store, wanted)
+            if (claimed_ago is None or record.claimed_at < now - claimed_ago)
+            and (after is None or sort_key(record) > after)
+        )
+        return heapq.nsmallest(limit, chosen, key=lambda one: sort_key(one[0]))
     if store.sorting is not None:
         page = run(store.sorting.first(wanted, order=order, limit=limit, timeout=SEARCH_TIMEOUT))
         _warn_unreadable(page)
         return [(record, page.now) for record in page.records]
     return heapq.nsmallest(limit, iter_records(store, wanted), key=lambda one: SORT_KEYS[order](one[0]))
+
+
+Position = tuple[Any, bytes]
+"""The sort key of a record."""
+
+
+def cursor_of(record: Record, order: SortOrder) -> str:
+    """Return the position of a record as text, to be passed to --after."""
+    value, id = SORT_KEYS[order](record)
+    return base64.urlsafe_b64encode(json.dumps([order.value, value, id.hex()]).encode()).decode()
+
+
+def parse_cursor(text: str, order: SortOrder) -> Position:
+    """Parse a cursor. It must come from a listing in the same order."""
+    try:
+        of, value, id = json.loads(base64.urlsafe_b64decode(text))
+        of = SortOrder(of)
+        position = (str(value) if of is SortOrder.KEY else int(value)), bytes.fromhex(id)
+    except (ValueError, TypeError):
+        hint = "use `cursor` of the last record in the output of onceward ls -o json"
+        raise CommandError(f"{cut(text, 80)!r} is not a cursor → {hint}", Exit.USAGE) from None
+    if of is not order:
+        raise CommandError(f"this cursor is for --sort {of} → pass --sort {of}", Exit.USAGE)
+    return position
 
 
 def _warn_unreadable(page: Page) -> None:

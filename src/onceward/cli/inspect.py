@@ -7,11 +7,13 @@ from typing import Any
 import click
 
 from onceward.errors import OncewardError
+from onceward.keys.readable import escape
 from onceward.protocol.duration import microseconds
 from onceward.protocol.note import user_notes
 from onceward.protocol.ports import Filter, SortOrder
 from onceward.protocol.reasons import DEFAULT_REASONS, Reasons
 from onceward.protocol.record import AfterCrash, Record, RecordState
+from onceward.protocol.secrets import url_without_secrets
 from onceward.protocol.transitions import Row, row_of
 from onceward.protocol.unstored import unstored_reason
 from onceward.results.untyped import PLAIN_FIELDS
@@ -23,7 +25,7 @@ from . import charts, display
 from . import json_values as values
 from .errors import scope_hint
 from .explain import sentences
-from .find import WORK_STATES, find_one, first_records
+from .find import WORK_STATES, cursor_of, find_one, first_records, parse_cursor
 from .open_store import SEARCH_TIMEOUT, opened_store
 from .program import (
     APP,
@@ -39,7 +41,7 @@ from .program import (
     wants_json,
 )
 from .retry_spans import unversioned
-from .settings import mask_secrets, operations_from_file, retry_spans
+from .settings import operations_from_file, retry_spans
 
 ORDERS = click.Choice([order.value for order in SortOrder])
 KEY = click.argument("key", metavar="KEY")
@@ -123,32 +125,50 @@ def _row(record: Record, now: int) -> list[str]:
 @click.option("--older-than", metavar="DURATION", help="Not updated for this long, such as 1h or 7d.")
 @click.option("--claimed-before", metavar="DURATION", help="Claimed longer ago than this, even if renewed since.")
 @click.option("--sort", "order", type=ORDERS, default="updated", show_default=True, help="Newest first, or by key.")
+@click.option("--prefix", metavar="TEXT", help="Only keys that begin with this text.")
 @click.option("--limit", type=POSITIVE_COUNT, default=50, show_default=True, help="Maximum number of records.")
+@click.option("--after", metavar="CURSOR", help="Continue after this record: `cursor` in the JSON of the last one.")
 @common_options
 def ls(
-    states: tuple[RecordState, ...], older_than: str | None, claimed_before: str | None, order: str, limit: int
+    *,
+    states: tuple[RecordState, ...],
+    older_than: str | None,
+    claimed_before: str | None,
+    order: str,
+    prefix: str | None,
+    limit: int,
+    after: str | None,
 ) -> None:
     """List records, most recently updated first. FREE records are listed only with --state FREE.
+
+    To read page by page, pass the cursor of the last record to --after, with the same --sort. If there are more
+    records, the cursor is also printed on stderr. Records that are updated meanwhile may be listed twice or left out
+    with --sort updated; use --sort key or --sort created to avoid that.
 
     \b
     Examples:
       onceward ls --state PENDING --older-than 1h          neither settled nor renewed
       onceward ls --state PENDING --claimed-before 1h      started that long ago
       onceward ls --sort created --limit 10
+      onceward ls --scope shop/charge --prefix customer:42:
       onceward ls --scope shop/charge --limit 500 -o json
+      onceward ls --sort key --limit 500 --after "$(jq -r '.[-1].cursor' page1.json)"
     """
     with opened_store(store_url()) as store:
         before = None
         if older_than is not None:
             age = microseconds(older_than, "--older-than")
             before = run(store.scan(Filter(), cursor=None, limit=1, timeout=SEARCH_TIMEOUT)).now - age
-        wanted = Filter(states=states or WORK_STATES, scope=scope(), updated_before=before)
+        starts = None if prefix is None else escape(prefix)
+        wanted = Filter(states=states or WORK_STATES, scope=scope(), updated_before=before, prefix=starts)
+        sort = SortOrder(order)
+        position = None if after is None else parse_cursor(after, sort)
         ago = None if claimed_before is None else microseconds(claimed_before, "--claimed-before")
-        found = first_records(store, wanted, SortOrder(order), limit + 1, claimed_ago=ago)
+        found = first_records(store, wanted, sort, limit + 1, claimed_ago=ago, after=position)
         unknown = scope_hint(store, wanted.scope) if wanted.scope and not found else ""
     more, found = len(found) > limit, found[:limit]
     if wants_json():
-        display.print_json([record_as_json(*one) for one in found])
+        display.print_json([{**record_as_json(*one), "cursor": cursor_of(one[0], sort)} for one in found])
     elif found:
         titles = ("STATE", "SCOPE", "KEY", "ATTEMPT", "TOUCHED", "OWNER", "ID")
         display.print_table(titles, [_row(*one) for one in found], elastic=(1, 2, 5))
@@ -157,7 +177,8 @@ def ls(
     if unknown:
         print_error(unknown)
     if more:
-        click.echo(f"There are more than these {limit}; use --limit to show more.", err=True)
+        more_text = f"There are more than these {limit}. For the next ones: --after {cursor_of(found[-1][0], sort)}"
+        click.echo(more_text, err=True)
 
 
 @program.command()
@@ -292,8 +313,7 @@ def stats(since: str | None) -> None:
 def config() -> None:
     """Show the effective settings and their sources. Passwords are masked."""
     settings = {
-        name: (mask_secrets(setting.value) if name == "store" else setting.value, setting.source)
-        for name, setting in current_settings().items()
+        name: (url_without_secrets(setting.value), setting.source) for name, setting in current_settings().items()
     }
     settings |= {f"retry_spans.{name}": setting for name, setting in retry_spans({}).items()}
     if wants_json():

@@ -45,7 +45,7 @@ def migrate(*, dry_run: bool, sql: bool, yes: bool) -> None:
         return
     pending = schema is not None and bool(schema.statements)
     if pending and not dry_run and migrations is not None:
-        print_schema(schema, store.name, err=True)
+        print_schema(schema, store.name, err=True, statements=not yes)
         ask(f"Execute these {len(schema.statements) if schema else 0} statements", [], yes=yes)
         run(migrations.migrate(ThreadRuntime()))
         schema = run(migrations.schema(ThreadRuntime(), timeout=TIMEOUT))
@@ -75,13 +75,16 @@ def version_text(schema: Schema | None) -> str:
     return f"{now}{newer}; this Onceward writes version {schema.latest}"
 
 
-def print_schema(schema: Schema | None, name: str, *, err: bool) -> None:
+def print_schema(schema: Schema | None, name: str, *, err: bool, statements: bool = True) -> None:
     click.echo(display.cut(f"store   {name}", display.MAX_LINE_WIDTH), err=err)
     click.echo(f"schema  {version_text(schema)}", err=err)
     if schema is None or not schema.statements:
         click.echo("There is nothing to do.", err=err)
         return
-    click.echo(f"\n{statements_text(schema)}\n", err=err)
+    if statements:
+        click.echo(f"\n{statements_text(schema)}\n", err=err)
+    else:
+        click.echo(f"{len(schema.statements)} statements, which --dry-run shows", err=err)
 
 
 def statements_text(schema: Schema) -> str:

@@ -8,7 +8,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from onceward.errors import ConfigurationError, StoreBroken
+from onceward.protocol.hints import migrate_hint
 from onceward.protocol.ports import Store
+from onceward.protocol.secrets import url_without_secrets
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.registry import open_store, scheme_of
@@ -17,8 +19,6 @@ from onceward.stores.sqlite.connection import MEMORY
 from onceward.stores.sqlite.errors import explain
 from onceward.stores.sqlite.schema import LATEST
 from onceward.stores.sqlite.url import parse
-
-from .settings import mask_secrets
 
 TIMEOUT = 5.0  # seconds to read one record
 SEARCH_TIMEOUT = 60.0  # seconds to scan all records, while the user waits
@@ -49,7 +49,7 @@ def existing_store(url: str) -> Store:
     version = file_facts(path).get("schema_version", 0)
     if isinstance(version, int) and version < LATEST:
         raise StoreBroken(
-            f"{path} has schema version {version}, but {LATEST} is required", hint="run: onceward migrate"
+            f"{path} has schema version {version}, but {LATEST} is required", hint=migrate_hint(f"sqlite:///{path}")
         )
     return SQLiteStore(path, synchronous=settings.get("synchronous", "FULL"), migrate=False)
 
@@ -62,7 +62,7 @@ def raise_if_private(url: str) -> None:
     """Raise for an in-memory store: in this process it would be empty, and lost at exit."""
     if scheme_of(url) == "memory" or (is_sqlite(url) and parse(url)[0] == MEMORY):
         raise ConfigurationError(
-            f"{mask_secrets(url)} exists only inside one process, and this command is another process",
+            f"{url_without_secrets(url)} exists only inside one process, and this command is another process",
             hint="use a store that processes share: --store sqlite:///onceward.db",
         )
 
@@ -76,7 +76,7 @@ def file_facts(path: str) -> dict[str, object]:
         raise StoreBroken(
             f"{file} {what}",
             hint="use the store of your program: --store sqlite:///path.db or $ONCEWARD_STORE_URL"
-            " (`onceward config` shows where this one is set)",
+            f" (`onceward config` shows where this one is set); to create it, {migrate_hint(name)}",
         )
     try:
         with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=TIMEOUT)) as connection:

@@ -8,21 +8,25 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import click
 
 from onceward._version import __version__
 from onceward.errors import OncewardError
+from onceward.operations.settings_file import FILES, untrusted_files
+from onceward.protocol.secrets import text_without_secrets
 
 from .display import as_json, safe
 from .errors import OncewardCommand
 from .exit_codes import Exit, exit_code_for, help_table
-from .settings import EffectiveSetting, effective_settings, mask_secrets
+from .settings import EffectiveSetting, effective_settings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 FLAGS_META_KEY = "onceward.flags"
+NOTICES_META_KEY = "onceward.notices"
 STREAMS = (0, 1, 2)
 MAX_ERROR_LENGTH = 1000  # characters; a message may contain a key of a megabyte
 
@@ -33,6 +37,7 @@ Examples:
   onceward run --key backup:2026-01-31 -- pg_dump shop   run it once; later calls get its output
   onceward ls --state PARKED                             what needs an operator
   onceward explain charge:42                             why was it skipped, until when
+  onceward erase --tenant acme                           delete all records of a tenant; a preview without --yes
   onceward audit --since 24h                             who changed records manually, and why
   onceward operations                                    declared operations: keys, windows, leases
   onceward schedule shop.jobs:once                       run schedules; each slot once, on any number of machines
@@ -132,7 +137,7 @@ def prepare_streams() -> None:
 
 def print_error(message: str) -> None:
     """Print one line on stderr: escaped, shortened, and without secrets."""
-    message = mask_secrets(message)
+    message = text_without_secrets(message)
     text = safe(message[:MAX_ERROR_LENGTH].replace("\n", " "))
     click.echo(f"onceward: {text}{'…' if len(message) > MAX_ERROR_LENGTH else ''}", err=True)
 
@@ -175,7 +180,21 @@ def common_options(command: Command) -> Command:
 
 def current_settings() -> dict[str, EffectiveSetting]:
     """Return the effective settings of this call."""
-    return effective_settings(click.get_current_context().meta.get(FLAGS_META_KEY, {}))
+    meta = click.get_current_context().meta
+    settings = effective_settings(meta.get(FLAGS_META_KEY, {}))
+    if not meta.get(NOTICES_META_KEY):
+        meta[NOTICES_META_KEY] = True
+        _print_notices(settings["store"])
+    return settings
+
+
+def _print_notices(store: EffectiveSetting) -> None:
+    """Name the file that chooses the store, and files that are ignored: whoever writes them directs the command."""
+    folder = Path.cwd()
+    for path in untrusted_files(folder):
+        print_error(f"{path} is ignored, because other users can change it → run: chmod go-w {path}; chown it to you")
+    if store.source in FILES:
+        print_error(f"using the store that {folder / store.source} names")
 
 
 def store_url() -> str:
@@ -205,6 +224,7 @@ def load_commands() -> None:
         check,
         consume,
         doctor,
+        erase,
         import_file,
         inspect,
         migrate,
@@ -213,6 +233,7 @@ def load_commands() -> None:
         recover,
         review,
         run,
+        runbook,
         sagas,
         schedule,
     )

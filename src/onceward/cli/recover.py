@@ -17,9 +17,13 @@ from onceward.recovery.decision import Recovered, Recovery
 from .display import safe
 from .exit_codes import Exit
 from .program import OUTPUT, CommandError, current_settings, program
-from .schedule import load_client, stop_on_signals
+from .schedule import load_client, print_traceback, stop_on_signals
+from .terminal_log import log_to_terminal
 
 MAX_SHOWN = 10
+REPORTED = frozenset({"failed"})
+"""Events that the results show."""
+
 SUMMARY_TEXTS = (
     ("done", "done"),
     ("failed", "failed permanently, or undone"),
@@ -58,6 +62,7 @@ def recover(*, target: str, only_once: bool, every: str) -> int:
     once = load_client(target)
     enable_counters(once)
     as_json = current_settings()["output"].value == "json"
+    log_to_terminal(REPORTED)
     with stop_on_signals(once):
         if not as_json:
             print_line(f"{once.store.name}, as {once.engine.owner.name}")
@@ -97,6 +102,7 @@ def result_text(recovered: Recovered) -> str:
 
 def print_result(recovered: Recovered) -> None:
     print_line(f"{recovered.key} in {recovered.scope}: {result_text(recovered)}")
+    print_traceback(recovered.outcome)
 
 
 def print_result_json(recovered: Recovered) -> None:
@@ -111,6 +117,7 @@ def print_result_json(recovered: Recovered) -> None:
         line |= {"outcome": outcome.kind, "attempt": outcome.attempt, "token": outcome.token}
         line["error"] = getattr(outcome, "error", "")
     print_json_line(line)
+    print_traceback(outcome)
 
 
 def summary(total: Recovery) -> dict[str, Any]:

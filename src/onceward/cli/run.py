@@ -26,6 +26,8 @@ from onceward.errors import (
 )
 from onceward.operations.block import ClaimBlock
 from onceward.protocol.hints import cli_command, resolve_hint
+from onceward.protocol.secrets import url_without_secrets
+from onceward.stores.registry import ENVIRONMENT
 
 from . import child_process as child
 from .child_process import CapturedStream, ExitResult, Interrupted, SignalForwarder
@@ -54,7 +56,8 @@ again, `park` runs nothing until `onceward resolve` records how it ended. A comm
 as crashed.
 
 The command line is the payload of the key: the same key with a different command is refused, unless --any-command is
-given. A terminal is not passed as stdin, because its input could not be repeated.
+given. A terminal is not passed as stdin, because its input could not be repeated. If $ONCEWARD_STORE_URL contains a
+password, the command does not get this variable, unless --inherit-store is given.
 
 \b
 Examples:
@@ -101,15 +104,27 @@ class CommandStopped(Exception):
 @click.option("--name", default=OPERATION, show_default=True, help="Operation of the key.")
 @setting_option("--window", metavar="DURATION", help="How long the output is replayed, or: forever.  [default: 24h]")
 @setting_option(
-    "--lease", metavar="DURATION", help="An owner that does not renew for this long counts as dead.  [default: 10m]"
+    "--lease", metavar="DURATION", help="An owner that does not renew for this long counts as dead.  [default: 60s]"
 )
-@setting_option("--wait", metavar="DURATION", help="How long to wait for another owner.  [default: 30s]")
+@setting_option(
+    "--wait", metavar="DURATION", help="How long to wait for another owner. If it dies, take over.  [default: 24h]"
+)
+@setting_option(
+    "--settle-timeout",
+    metavar="DURATION",
+    help="How long to keep sending the result to a store that does not answer.  [default: 10m]",
+)
 @click.option("--no-wait", is_flag=True, help="Do not wait: exit code 75 if another worker is processing the key.")
 @setting_option(
     "--after-crash", type=click.Choice(["rerun", "park"]), help="What to do after the owner crashed.  [default: rerun]"
 )
 @click.option("--keep-failures", is_flag=True, help="Store a failure as a result, and replay it.")
 @click.option("--any-command", is_flag=True, help="Compare only the key, not the command line.")
+@click.option(
+    "--inherit-store",
+    is_flag=True,
+    help="Pass $ONCEWARD_STORE_URL to the command even if it contains a password.",
+)
 @click.option(
     "--max-output",
     type=click.IntRange(0, MAX_OUTPUT_LIMIT),
@@ -129,6 +144,7 @@ def run_command(
     no_wait: bool,
     keep_failures: bool,
     any_command: bool,
+    inherit_store: bool,
     max_output: int,
     command: tuple[str, ...],
 ) -> int:
@@ -144,6 +160,7 @@ def run_command(
         "window": settings["window"],
         "lease": settings["lease"],
         "wait": settings["wait"],
+        "settle_timeout": settings["settle_timeout"],
         "on_running": "raise" if no_wait else "wait",
         "after_crash": settings["after_crash"],
         "not_applied": (CommandFailed, Interrupted),
@@ -153,7 +170,8 @@ def run_command(
     stops = SignalForwarder(exit_unconfirmed)
 
     def perform(claim: Any) -> int:
-        return _run_child(claim, command, stops, max_output, keep_failures=keep_failures)
+        environment = child_environment(inherit_store=inherit_store)
+        return _run_child(claim, command, stops, max_output, environment, keep_failures=keep_failures)
 
     with stops.installed():
         try:
@@ -195,7 +213,24 @@ def _without_hint(error: NotAcquired) -> str:
     return str(error).removesuffix(f" → {error.hint}")
 
 
-def _run_child(claim: Any, command: tuple[str, ...], stops: SignalForwarder, limit: int, *, keep_failures: bool) -> int:
+def child_environment(*, inherit_store: bool) -> dict[str, str]:
+    """Return the environment of the command: without the URL of the store, if that contains a password."""
+    environment = dict(os.environ)
+    url = environment.get(ENVIRONMENT, "")
+    if not inherit_store and url_without_secrets(url) != url:
+        del environment[ENVIRONMENT]
+    return environment
+
+
+def _run_child(
+    claim: Any,
+    command: tuple[str, ...],
+    stops: SignalForwarder,
+    limit: int,
+    environment: dict[str, str],
+    *,
+    keep_failures: bool,
+) -> int:
     def check() -> None:
         try:
             claim.check()
@@ -205,7 +240,7 @@ def _run_child(claim: Any, command: tuple[str, ...], stops: SignalForwarder, lim
             raise CommandStopped(f"killed, because {error}", Exit.UNKNOWN, lost=True) from error
 
     streams = CapturedStream(sys.stdout.buffer, limit), CapturedStream(sys.stderr.buffer, limit)
-    result = child.run_child(command, stops, streams, check)
+    result = child.run_child(command, stops, streams, check, environment)
     raise_unless_completed(result, command[0], keep_failures=keep_failures)
     claim.complete(
         {

@@ -16,7 +16,6 @@ import click
 
 from onceward.client.base import BaseClient, enable_counters
 from onceward.client.sync import Once
-from onceward.engine.events import Event, Level
 from onceward.protocol.outcome import Executed, Failed, Replayed, Running
 from onceward.schedules.definition import Missed, Ran, format_time
 from onceward.schedules.slots import datetime_of
@@ -24,7 +23,8 @@ from onceward.schedules.slots import datetime_of
 from . import display
 from .display import safe
 from .exit_codes import Exit
-from .program import OUTPUT, CommandError, current_settings, print_error, program
+from .program import OUTPUT, CommandError, current_settings, program
+from .terminal_log import log_to_terminal
 
 SIGNALLED = 128  # as in shells
 REPORTED_SEPARATELY = frozenset({"missed", "failed"})
@@ -61,7 +61,7 @@ def schedule(*, target: str, only_list: bool) -> int:
         names = ", ".join(sorted(once.schedules))
         print_line(f"{len(once.schedules)} on {once.store.name}, as {once.engine.owner.name}: {names}")
     enable_counters(once)
-    once.subscribe(print_warning)
+    log_to_terminal(REPORTED_SEPARATELY)
     with stop_on_signals(once):
         run_until_stopped(once, JsonReporter() if as_json else TextReporter())
     if not as_json:
@@ -133,7 +133,7 @@ class TextReporter:
         if text is not None:
             late = " (late)" if result.late else ""
             print_line(f"{result.name} {format_time(result.scheduled_at)}{late}: {text}")
-            print_traceback(result)
+            print_traceback(result.outcome)
 
 
 class JsonReporter:
@@ -152,7 +152,7 @@ class JsonReporter:
             line |= {"late": result.late, "attempt": outcome.attempt, "token": outcome.token}
             if isinstance(outcome, Failed):
                 line |= {"error": f"{outcome.error_type}: {outcome.error}"}
-            print_traceback(result)
+            print_traceback(result.outcome)
         click.echo(json.dumps(line))
         sys.stdout.flush()
 
@@ -172,16 +172,11 @@ def outcome_text(result: Ran) -> str | None:
     return f"{outcome.kind}{attempt}"
 
 
-def print_traceback(result: Ran) -> None:
+def print_traceback(outcome: object) -> None:
     """Print the traceback of an exception that the work raised in this process."""
-    exception = getattr(result.outcome, "exception", None)
+    exception = getattr(outcome, "exception", None)
     if isinstance(exception, BaseException):
         traceback.print_exception(exception, file=sys.stderr)
-
-
-def print_warning(event: Event) -> None:
-    if event.level >= Level.WARNING and event.name not in REPORTED_SEPARATELY:
-        print_error(f"{event.name} {event.key} [{event.scope}] {event.reason} {event.error}".rstrip())
 
 
 def print_line(line: str) -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from onceward.errors import ConfigurationError
-from onceward.observe.rules import Thresholds, parse_thresholds
+from onceward.observe.thresholds import Thresholds, parse_thresholds
 from onceward.operations.settings_file import OPERATIONS, declared_operations, find_settings
 from onceward.operations.table import Operations
 from onceward.protocol.duration import microseconds
+from onceward.protocol.secrets import url_without_secrets
 from onceward.protocol.suggest import did_you_mean
 from onceward.stores.registry import DEFAULT, ENVIRONMENT
 
@@ -23,8 +23,9 @@ DEFAULTS: dict[str, str] = {
     "scope": "",
     "output": "auto",
     "window": "24h",
-    "lease": "10m",
-    "wait": "30s",
+    "lease": "60s",
+    "wait": "24h",
+    "settle_timeout": "10m",
     "after_crash": "rerun",
 }
 VARIABLES = {name: ENVIRONMENT if name == "store" else f"ONCEWARD_{name.upper()}" for name in DEFAULTS}
@@ -37,15 +38,15 @@ RULES = "rules"
 MAY_BE_EMPTY = ("tenant", "scope")  # meaning no tenant, and all scopes
 CHOICES = {"output": ("auto", "table", "json"), "after_crash": ("rerun", "park")}
 
-_PASSWORD = re.compile(r"(://[^:/?#@\s]*:)\S*@")
-_SECRET = re.compile(r"([?&][^=&\s]*(?:pass|secret|token|key|pwd)[^=&]*=)[^&\s]*", re.IGNORECASE)
-
 
 class EffectiveSetting(NamedTuple):
     """A value and where it was set."""
 
     value: str
     source: str
+
+    def __repr__(self) -> str:
+        return f"<EffectiveSetting {url_without_secrets(self.value)!r} from {self.source}>"
 
 
 class FileSettings(NamedTuple):
@@ -54,6 +55,9 @@ class FileSettings(NamedTuple):
     settings: dict[str, str]
     spans: dict[str, str]
     file: str
+
+    def __repr__(self) -> str:  # never the settings: the URL of the store may include a password
+        return f"<FileSettings of {self.file or 'no file'}>"
 
 
 def effective_settings(flags: Mapping[str, str | None]) -> dict[str, EffectiveSetting]:
@@ -121,7 +125,8 @@ def _check_table(table: Mapping[str, Any], file: str) -> dict[str, str]:
                 hint=did_you_mean(name, [*DEFAULTS, RETRY_SPANS, OPERATIONS, RULES], "settings are"),
             )
         if not isinstance(value, str):
-            raise ConfigurationError(f"{file}: {written} must be text, not {value!r}", hint=f'write {written} = "…"')
+            shown = value if isinstance(value, int | float) else type(value).__name__  # a table may contain a password
+            raise ConfigurationError(f"{file}: {written} must be text, not {shown}", hint=f'write {written} = "…"')
         settings[name] = value
     return settings
 
@@ -146,8 +151,3 @@ def _check(name: str, setting: EffectiveSetting) -> None:
         )
     if not setting.value and name not in MAY_BE_EMPTY:
         raise ConfigurationError(f"{name} is empty (from {setting.source})")
-
-
-def mask_secrets(text: str) -> str:
-    """Mask passwords and secrets in a URL or message. A password ends at the last @, because it may contain others."""
-    return _SECRET.sub(r"\1***", _PASSWORD.sub(r"\1***@", text))

@@ -10,16 +10,17 @@ from datetime import datetime
 from typing import Any, Literal, Self, Unpack, overload
 
 from onceward.engine import records
-from onceward.engine.bulk import execute_all
 from onceward.engine.engine import Engine
 from onceward.engine.entry import Entry
-from onceward.engine.execute import execute
+from onceward.engine.many import execute_all
+from onceward.engine.runner import execute
 from onceward.errors import ConfigurationError
 from onceward.keys.small import is_small
 from onceward.latest.api import AsyncLatestState
 from onceward.locks.api import AsyncHeldLock, AsyncLock, lock_job, try_acquire_async
 from onceward.observe.figures import broken_rules, stats
-from onceward.observe.rules import Broken, parse_thresholds
+from onceward.observe.rules import Broken
+from onceward.observe.thresholds import parse_thresholds
 from onceward.operations.async_function import AsyncDecorator, AsyncFunction, SkippingAsyncDecorator
 from onceward.operations.block import AsyncClaimBlock
 from onceward.operations.decorator import Item, P, T, refuse_task, value_or_raise
@@ -70,6 +71,8 @@ from onceward.stores.cached import CachedStore
 from .alerts import AsyncAlert, alert_jobs, send_all
 from .audit_identity import sign
 from .base import BaseClient, by_text
+from .declarations import DeclaringEngine
+from .erasure import Erased, erase, erase_signature, erasure_filter
 
 
 class AsyncOnce(BaseClient):
@@ -85,6 +88,7 @@ class AsyncOnce(BaseClient):
         tenant: str | None = None,
         cipher: Cipher | None = None,
         accept_plain: bool = False,
+        fingerprint_key: bytes | None = None,
         cache: int = 0,
         counters: bool = False,
         operations: OperationsSource | None = None,
@@ -96,6 +100,7 @@ class AsyncOnce(BaseClient):
             tenant=tenant,
             cipher=cipher,
             accept_plain=accept_plain,
+            fingerprint_key=fingerprint_key,
             cache=cache,
             counters=counters,
             operations=operations,
@@ -375,6 +380,27 @@ class AsyncOnce(BaseClient):
         """Delete up to `limit` expired records. Return how many were deleted. With `why`, it is audited."""
         return await records.purge(self.engine, limit, sign("purge", why))
 
+    async def erase(
+        self,
+        *,
+        tenant: str | None = None,
+        scope: str | None = None,
+        prefix: str | None = None,
+        dry_run: bool = True,
+        why: str = "",
+    ) -> Erased:
+        """Erase all records of a tenant, a scope or with a key prefix, and everything that names their keys.
+
+        That includes notes, results, latest states, audit entries, and counters by tenant. By default nothing is
+        deleted: the returned counts are a preview. Pass `dry_run=False` to erase. Keys that a worker is processing are
+        kept and counted; erase again later. Deliveries of erased keys run as new work. The audit trail gets one entry
+        without any key.
+        """
+        wanted = erasure_filter(tenant, scope, prefix)
+        signed = erase_signature(wanted, why)
+        await self.engine.ready()
+        return await erase(self.engine.store, wanted, signed, dry_run=dry_run)
+
     async def audit(
         self, key: Any = None, *, name: str | None = None, within: Duration | None = None, limit: int = 100
     ) -> list[AuditEntry]:
@@ -410,7 +436,9 @@ class AsyncOnce(BaseClient):
     async def close(self, timeout: float = 10.0) -> None:
         """Stop claiming, let running work finish (up to `timeout` seconds), stop the heartbeat, close the store."""
         self.stop()
-        await asyncio.to_thread(self.heartbeat.drain, timeout)
+        await asyncio.to_thread(
+            self.heartbeat.drain, timeout, has_claims_in_flight=lambda: bool(self.engine.claims_in_flight)
+        )
         self.engine.closed = True
         await asyncio.to_thread(self.heartbeat.close)
         if self.counters is not None:
@@ -453,10 +481,12 @@ def refuse_sync(fn: Any) -> None:
         )
 
 
-def async_twin(engine: Engine) -> Engine:
+def async_twin(engine: DeclaringEngine) -> DeclaringEngine:
     """Return the async engine of a sync client: same data, heartbeat and events, but its own connection."""
     store = engine.store.clone_with_cache() if isinstance(engine.store, CachedStore) else engine.store.clone()
-    return Engine(store, AsyncioRuntime(), engine.heartbeat, engine.bus, engine.owner)
+    twin = DeclaringEngine(store, AsyncioRuntime(), engine.heartbeat, engine.bus, engine.owner)
+    twin.declared = engine.declared
+    return twin
 
 
 def close_async_twin(engine: Engine) -> None:

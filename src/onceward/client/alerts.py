@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from onceward.engine.execute import execute
 from onceward.engine.job import Job
-from onceward.observe.rules import Broken, Thresholds
+from onceward.engine.runner import execute
+from onceward.observe.rules import Broken
+from onceward.observe.thresholds import Thresholds
 from onceward.operations.operation import Operation
 from onceward.protocol.operation_names import ALERT
 from onceward.protocol.policy import Policy
@@ -21,9 +23,12 @@ AsyncAlert = Callable[[Broken], Awaitable[object]]
 
 
 def alert_jobs(
-    client: BaseClient, found: Sequence[Broken], send: Alert | AsyncAlert, thresholds: Thresholds
+    client: BaseClient, found: Sequence[Broken], send: Alert | AsyncAlert, thresholds: Thresholds, channel: str = ""
 ) -> list[Job]:
-    """Return a job for each broken rule. The key is rule and scope; the measured value may differ each time."""
+    """Return a job for each broken rule. The key is rule and scope; the measured value may differ each time.
+
+    Alerts of another `channel` are sent separately.
+    """
 
     def alert(broken: Broken) -> Any:
         return send(broken)
@@ -41,13 +46,14 @@ def alert_jobs(
     sender = client.using()
     sender.policy = Policy()  # the client's defaults are meant for its own work
     operation: Operation = sender.compile_operation(
-        alert_async if is_async else alert, settings, key=_key, name=ALERT, is_async=is_async
+        alert_async if is_async else alert, settings, key=partial(_key, channel), name=ALERT, is_async=is_async
     )
     return [operation.job((broken,), {}) for broken in found]
 
 
-def _key(broken: Broken) -> str:
-    return f"{broken.rule}:{broken.scope}" if broken.scope else broken.rule
+def _key(channel: str, broken: Broken) -> str:
+    key = f"{broken.rule}:{broken.scope}" if broken.scope else broken.rule
+    return f"{key} to {channel}" if channel else key
 
 
 async def send_all(client: BaseClient, jobs: Sequence[Job]) -> None:

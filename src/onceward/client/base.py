@@ -12,11 +12,10 @@ from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
-from onceward.engine.engine import Engine
 from onceward.engine.events import Listener
 from onceward.engine.job import NO_NOTE, Job
 from onceward.errors import ConfigurationError, OncewardWarning
-from onceward.keys.fingerprint import fingerprint, hash_arguments
+from onceward.keys.fingerprint import checked_fingerprint_key, fingerprint, hash_arguments
 from onceward.keys.key import Key, Scope, make_key
 from onceward.operations.operation import NO_ARGUMENT_HASHES, KeySource, Operation, codec_for, label_of, name_of
 from onceward.protocol.note import validate_note
@@ -29,6 +28,8 @@ from onceward.results.result_type import ResultType
 from onceward.runtime.heartbeat import Heartbeat
 from onceward.runtime.owner import THIS_PROCESS
 from onceward.stores.registry import open_store, store_url
+
+from .declarations import DeclaredOperations, DeclaringEngine
 
 if TYPE_CHECKING:
     from onceward.engine.events import Bus
@@ -57,7 +58,7 @@ NOT_FOR_BLOCKS: dict[tuple[str, str | None], str] = {
 """Settings (with a certain value, or with any) that a claim block would ignore, and what a block does instead."""
 
 
-CLIENT_OPTIONS = ("app", "tenant", "cipher", "accept_plain", "cache", "counters", "operations")
+CLIENT_OPTIONS = ("app", "tenant", "cipher", "accept_plain", "fingerprint_key", "cache", "counters", "operations")
 DECORATOR_OPTIONS = ("key", "name", "tenant", "version")
 BLOCK_OPTIONS = ("name", "payload", "note")
 """Accepted in addition to the policy settings. Listed so that the error for a mistyped name can suggest them."""
@@ -74,6 +75,7 @@ class BaseClient:
         tenant: str | None = None,
         cipher: Cipher | None = None,
         accept_plain: bool = False,
+        fingerprint_key: bytes | None = None,
         cache: int = 0,
         counters: bool = False,
         operations: OperationsSource | None = None,
@@ -95,6 +97,7 @@ class BaseClient:
         self._tenant = tenant
         self._cipher = cipher
         self._accept_plain = accept_plain
+        self.fingerprint_key = checked_fingerprint_key(fingerprint_key)
         self._cache = cache
         self._counts = counters
         self.policy = Policy().with_settings(defaults, also_allowed=CLIENT_OPTIONS)  # type: ignore[arg-type]  # checked there, name by name
@@ -116,8 +119,11 @@ class BaseClient:
         bus = logging_bus()
         self.counters = _make_counters(store, bus) if self._counts else None
         self.heartbeat = Heartbeat(store, bus)
-        self.engine = Engine(store, self._runtime(), self.heartbeat, bus, THIS_PROCESS)
-        self._async_engines: list[Engine] = []  # of `Once.aio`, at most one; shared by all clients that `using` returns
+        self.engine = DeclaringEngine(store, self._runtime(), self.heartbeat, bus, THIS_PROCESS)
+        self.engine.declared = DeclaredOperations()
+        self._async_engines: list[
+            DeclaringEngine
+        ] = []  # of `Once.aio`, at most one; shared by all clients that `using` returns
 
     def _reset_operation_caches(self) -> None:
         """Create separate caches for sync and async calls: an async function is an error in a sync call."""
@@ -187,6 +193,7 @@ class BaseClient:
             fixed_tenant=self._tenant,
             cipher=self._cipher,
             accept_plain=self._accept_plain,
+            fingerprint_key=self.fingerprint_key,
             explicit_fingerprint="fingerprint" in settings,
             **options,
         )
@@ -209,6 +216,7 @@ class BaseClient:
                 stacklevel=4,
             )
         self.keep_input_of(operation)
+        self.engine.declared.add(operation)
         return operation
 
     def keep_input_of(self, operation: Operation) -> None:
@@ -265,8 +273,9 @@ class BaseClient:
             )
         payload = operation.payload(operation.arguments(args, kwargs))
         payload[FUNCTION_FIELD] = label_of(fn)
-        hashes = hash_arguments(payload, given.id)
-        return Job(given, self.policy, operation.codec, fingerprint(payload), hashes, fn, args, kwargs, self._is_async)
+        hashes = hash_arguments(payload, given.id, self.fingerprint_key)
+        hashed = fingerprint(payload, self.fingerprint_key)
+        return Job(given, self.policy, operation.codec, hashed, hashes, fn, args, kwargs, self._is_async)
 
     def _operation_of(self, fn: Callable[..., Any]) -> Operation:
         """Return the operation of an undecorated function. It is cached for as long as the function lives."""
@@ -289,7 +298,8 @@ class BaseClient:
         if payload is None:
             return Job(given, policy, codec, note=note)
         named = payload if isinstance(payload, dict) else {"payload": payload}
-        return Job(given, policy, codec, fingerprint(named), hash_arguments(named, given.id), note=note)
+        hashes = hash_arguments(named, given.id, self.fingerprint_key)
+        return Job(given, policy, codec, fingerprint(named, self.fingerprint_key), hashes, note=note)
 
     def job_maker(
         self, fn: Any, key: KeySource, name: str | None, settings: Mapping[str, Any]
@@ -333,6 +343,8 @@ class BaseClient:
             settings["operations"] = self._table
         if self._cipher is not None:
             raise TypeError("a client with a cipher cannot be pickled: the pickle would contain its keys")
+        if self.fingerprint_key:
+            raise TypeError("a client with a fingerprint_key cannot be pickled: the pickle would contain the key")
         return _unpickle, (type(self), self._url, settings)
 
 

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
     from .aio import AsyncOnce
     from .alerts import Alert
+    from .erasure import Erased
 
 
 class Once(BaseClient):
@@ -64,7 +65,8 @@ class Once(BaseClient):
 
     `store` is a URL or a store object (default: $ONCEWARD_STORE_URL, else sqlite:///onceward.db). `app` and `tenant`
     are part of every key. `cache` is how many completed results this process caches. `counters` counts outcomes by
-    scope and hour in the store. The other arguments are default policy settings.
+    scope and hour in the store. With `fingerprint_key`, at least 16 secret bytes, fingerprints are HMACs, so that a
+    reader of the store cannot test guesses about payloads. The other arguments are default policy settings.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Once(BaseClient):
         tenant: str | None = None,
         cipher: Cipher | None = None,
         accept_plain: bool = False,
+        fingerprint_key: bytes | None = None,
         cache: int = 0,
         counters: bool = False,
         operations: OperationsSource | None = None,
@@ -86,6 +89,7 @@ class Once(BaseClient):
             tenant=tenant,
             cipher=cipher,
             accept_plain=accept_plain,
+            fingerprint_key=fingerprint_key,
             cache=cache,
             counters=counters,
             operations=operations,
@@ -237,7 +241,7 @@ class Once(BaseClient):
 
         An item that fails does not stop the others.
         """
-        from onceward.engine.bulk import execute_all  # imported here: few programs need it, and imports take time
+        from onceward.engine.many import execute_all  # imported here: few programs need it, and imports take time
 
         _, make = self.job_maker(fn, key, name, settings)
         return run(execute_all(self.engine, [make((item,), {}) for item in items]))
@@ -413,6 +417,29 @@ class Once(BaseClient):
         """Delete up to `limit` expired records. Return how many were deleted. With `why`, it is audited."""
         return run(records.purge(self.engine, limit, sign("purge", why)))
 
+    def erase(
+        self,
+        *,
+        tenant: str | None = None,
+        scope: str | None = None,
+        prefix: str | None = None,
+        dry_run: bool = True,
+        why: str = "",
+    ) -> Erased:
+        """Erase all records of a tenant, a scope or with a key prefix, and everything that names their keys.
+
+        That includes notes, results, latest states, audit entries, and counters by tenant. By default nothing is
+        deleted: the returned counts are a preview. Pass `dry_run=False` to erase. Keys that a worker is processing are
+        kept and counted; erase again later. Deliveries of erased keys run as new work. The audit trail gets one entry
+        without any key.
+        """
+        from .erasure import erase, erase_signature, erasure_filter  # imported here, as in `map`
+
+        wanted = erasure_filter(tenant, scope, prefix)
+        signed = erase_signature(wanted, why)
+        run(self.engine.ready())
+        return run(erase(self.engine.store, wanted, signed, dry_run=dry_run))
+
     def audit(
         self, key: Any = None, *, name: str | None = None, within: Duration | None = None, limit: int = 100
     ) -> list[AuditEntry]:
@@ -444,7 +471,7 @@ class Once(BaseClient):
         and PENDING records, so an empty list says nothing about anything else.
         """
         from onceward.observe.figures import broken_rules
-        from onceward.observe.rules import parse_thresholds
+        from onceward.observe.thresholds import parse_thresholds
 
         from .alerts import alert_jobs, send_all
 
@@ -459,8 +486,11 @@ class Once(BaseClient):
         from onceward.locks.flow import held_here  # imported here, as in `map`
 
         self.stop()
-        self.heartbeat.drain(timeout, own=held_here())
-        for engine in (self.engine, *self._async_engines):
+        engines = (self.engine, *self._async_engines)
+        self.heartbeat.drain(
+            timeout, own=held_here(), has_claims_in_flight=lambda: any(engine.claims_in_flight for engine in engines)
+        )
+        for engine in engines:
             engine.closed = True
         self.heartbeat.close()
         if self.counters is not None:

@@ -1,5 +1,7 @@
 """What happens to one piece of work, from the claim to the final answer, written once for sync and async.
 
-Read `execute.py` first: it is the main flow. `acquire.py` claims a key, `attempt.py` is the claim while its owner
-works, `settle_outcome.py` records how the work ended, `events.py` reports it.
+Read `runner.py` first: it is the flow. `attempt.py` has the states of a piece of work and the table of its moves.
+`acquire.py` claims keys and waits for them, `refusal.py` explains why a claim was refused. `conclude.py` decides how
+the work ends, `settle.py` writes that to the store, `retry.py` asks the store again, `abandon.py` cleans up after
+interrupts. `within.py` is work in the caller's own transaction, `many.py` is `once.map`. `events.py` reports it all.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from onceward.errors import Stopping, StoreError
 from onceward.keys.key import Key
@@ -65,6 +65,8 @@ class Engine:
         self.owner = owner
         self.stopping = False
         self.closed = False
+        self.claims_in_flight: set[int] = set()
+        """Calls that claim or release keys now. `close` waits for them."""
         # A lookup may block: never on an event loop, unless the store is inline.
         self.lookup: Lookup | None = None if runtime.supports_cancellation and not store.inline else store.lookup
         self.max_result_bytes = store.max_result_bytes
@@ -73,7 +75,6 @@ class Engine:
         # Cached here for speed: every call uses them.
         self.wants: Callable[[str], bool] = bus.wants
         self.nonce: Callable[[], bytes] = runtime.nonce
-        self.shielded_type = None if store.inline else runtime.shielded_type
         self.shield: Finish = _finish_inline if store.inline else runtime.shield
         self.emit_wanted: Emit = self._emit_event
         self.count_by_scope()
@@ -86,11 +87,15 @@ class Engine:
     def is_ready(self) -> bool:
         """Check that this is the right runtime and that claiming is allowed. False: the store must be opened first."""
         self.runtime.check()
+        if self.stopping:
+            self.refuse_to_claim()
+        return self.opened
+
+    def refuse_to_claim(self) -> NoReturn:
+        """Raise because this client stops, or is closed."""
         if self.closed:
             raise Stopping("this client was closed", hint="create a new one, or call it before its block ends")
-        if self.stopping:
-            raise Stopping("this process has stopped claiming", hint="deliver it to another process")
-        return self.opened
+        raise Stopping("this process has stopped claiming", hint="deliver it to another process")
 
     async def ready(self) -> None:
         """Check like `is_ready`, and open the store if it is not open."""
@@ -98,17 +103,17 @@ class Engine:
             await self.store.open(self.runtime)
             self.opened = True
 
-    async def encode(self, codec: Codec, value: Any, id: bytes) -> Encoded:
+    async def encode(self, codec: Codec, value: Any, id: bytes, cycle: int = 0) -> Encoded:
         """Encode the result. A large one is encoded in a worker thread, so that it does not block the event loop."""
         if is_small(value):
-            return codec.encode(value, id)
-        return await self.runtime.compute(codec.encode, value, id)
+            return codec.encode(value, id, cycle)
+        return await self.runtime.compute(codec.encode, value, id, cycle)
 
-    async def decode(self, codec: Codec, data: bytes, id: bytes) -> Any:
+    async def decode(self, codec: Codec, data: bytes, id: bytes, cycle: int = 0) -> Any:
         """Decode a stored result."""
         if unpacked_size(data) <= SMALL_BYTES:
-            return codec.decode(data, id)
-        return await self.runtime.compute(codec.decode, data, id)
+            return codec.decode(data, id, cycle)
+        return await self.runtime.compute(codec.decode, data, id, cycle)
 
     def emit(
         self, name: str, key: Key, record: Record | CompletedRecord | None = None, *, reason: str = "", error: str = ""

@@ -11,13 +11,12 @@ class Lease:
     """The lease of one ownership. `ends` is on our own clock, counted from before the request was sent."""
 
     record: Record
-    nonce = b""
+    nonce = b""  # empty while no claim of ours can have been granted
     lease = 0  # µs
     renew_at = 0.0
     ends = 0.0
     lost = False  # the store reported another owner
     overdue = False  # no answer by the end of the lease; may recover
-    settling = False  # its owner is settling it, so a LOST answer to a renewal means nothing
     inherited = False  # it belongs to the parent of this process
-    is_simple = True  # not settled, inherited, joined to a transaction or cancellable: the fast path may complete it
+    is_settling = False  # its owner is settling it, so a LOST answer to a renewal means nothing
     on_lost: Callable[[], None] | None = None

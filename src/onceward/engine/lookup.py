@@ -15,17 +15,11 @@ from .engine import Engine
 from .job import NO_KEY, Job
 
 
-def lookup_completed(engine: Engine, job: Job) -> tuple[CompletedRecord, Any] | None:
-    """Return the record of a completed key and its value.
-
-    None: the key must be claimed, or a lookup would block the event loop.
-    """
-    look = engine.lookup
-    if look is None and engine.opened and engine.shielded_type is not None and not (engine.closed or engine.stopping):
-        return None  # a shortcut for the check below: the batcher checks the runtime too
-    if switch.off or job.key is NO_KEY or not engine.is_ready() or look is None:
+def lookup_outcome(engine: Engine, job: Job) -> Replayed[Any] | None:
+    """Return the outcome of a completed key. None: the key must be claimed, or a lookup would block the event loop."""
+    key, look = job.key, engine.lookup
+    if look is None or switch.off or key is NO_KEY or not engine.is_ready():
         return None
-    key = job.key
     try:
         done = look(key.id, job.fingerprint)
     except StoreError:  # the claim meets the same error, and handles it
@@ -41,12 +35,12 @@ def lookup_completed(engine: Engine, job: Job) -> tuple[CompletedRecord, Any] | 
         return None
     else:
         try:
-            value = job.codec.decode(data, key.id)
+            value = job.codec.decode(data, key.id, done.cycle)
         except ResultError as error:
             raise error.with_key(key.text) from error.__cause__
     if engine.wants("skipped"):
         engine.emit_wanted("skipped", key, done, reason=job.policy.reasons.done)
-    return done, value
+    return replayed_outcome(job, done, value)
 
 
 def replayed_outcome(job: Job, done: CompletedRecord, value: Any) -> Replayed[Any]:

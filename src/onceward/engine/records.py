@@ -16,9 +16,9 @@ from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Answer, ExpectedRecord, Resolution, Resolve, Verdict
 from onceward.results.codec import Codec
 
-from .acquire import lease_left
 from .engine import Engine
 from .entry import Entry
+from .refusal import lease_left
 
 TIMEOUT = 5.0
 SEARCH_TIMEOUT = 30.0  # seconds: it may scan all records
@@ -165,7 +165,7 @@ async def resolve_fetched(
         raise nothing_to_resolve(record, key)
     validity = policy.window.validity(answer.now)
     if isinstance(finding, applied):
-        encoded = await engine.encode(codec, finding.value, record.id)
+        encoded = await engine.encode(codec, finding.value, record.id, record.cycle)
         request = Resolve(
             record.id,
             record.token,

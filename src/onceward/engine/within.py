@@ -17,15 +17,15 @@ from onceward.protocol.outcome import Executed, Failed, Outcome
 from onceward.protocol.policy import SECOND
 from onceward.protocol.requests import Answer, ClaimRequest, Park, Verdict
 
-from . import switch
-from .acquire import FIRST_PAUSE, LONGEST_PAUSE, refusal_outcome, refuse_reentry
-from .attempt import NO_RESULT, Attempt
+from . import settle, switch
+from .acquire import FIRST_PAUSE, LONGEST_PAUSE, emit_no_answer, refuse_reentry
+from .attempt import NO_RESULT, OWNED, SETTLED, SETTLING, Attempt
 from .engine import Engine
 from .error_text import message_of
-from .execute import call_unclaimed, run_disabled
-from .interrupted import emit_no_answer
 from .job import Job
 from .joined import current_block, current_job, enclosing_block
+from .refusal import refusal_outcome
+from .runner import call_handler, execute
 
 ENDED_HINT = "do not commit or roll back inside the handler: the transaction belongs to its caller"
 PARKED_REASON = "the handler ended the caller's transaction and then failed"
@@ -83,7 +83,7 @@ async def finish_transaction(engine: Engine, transaction: Transaction) -> None:
 async def execute_within(engine: Engine, transaction: Transaction, job: Job) -> Outcome[Any]:
     """Do the job in this transaction, or return the outcome that says why not. A duplicate changes nothing."""
     if switch.off:
-        return await run_disabled(engine, job)
+        return await execute(engine, job)
     refuse_reentry(engine, job)
     one = JoinedJob(engine, transaction.store, job)
     one.refuse_overlap(transaction.jobs)
@@ -159,12 +159,13 @@ class JoinedJob:
     async def _claim_and_run(self) -> Outcome[Any]:
         engine, job = self.engine, self.job
         attempt = Attempt(engine, job)
-        answer = await self._claim(replace(attempt.request(), lease=None))
+        answer = await self._claim(replace(attempt.claim_request(), lease=None))
         record = answer.record
         if answer.verdict is not Verdict.ACQUIRED or record is None:
             return await refusal_outcome(engine, job, answer)
         self.attempt = attempt
-        attempt.apply_answer(answer)
+        attempt.record = record
+        attempt.move(OWNED)
         attempt.ends = math.inf  # there is no lease
         if record.ask_first:
             raise ConfigurationError(
@@ -172,7 +173,9 @@ class JoinedJob:
                 key=job.key.text,
                 hint="run it once without within()",
             )
-        self.value = value = await call_unclaimed(job)
+        attempt.begin()
+        value = call_handler(job)
+        self.value = value = await value if job.is_async and hasattr(value, "__await__") else value
         return await self._complete(attempt, value)
 
     async def _claim(self, request: ClaimRequest) -> Answer:
@@ -195,9 +198,12 @@ class JoinedJob:
         lost = LeaseLost("the claim disappeared from its own transaction", key=self.job.key.text, hint=ENDED_HINT)
         if not self.joined.is_open():
             raise lost
-        answer = (await self.joined.settle([await attempt.completion(value)], timeout=self.job.policy.call_timeout))[0]
+        completion = await settle.encoded_completion(attempt, value)
+        attempt.move(SETTLING)
+        answer = (await self.joined.settle([completion], timeout=self.job.policy.call_timeout))[0]
         if answer.verdict is not Verdict.OK or answer.record is None:
             raise lost
+        attempt.move(SETTLED)
         attempt.record = answer.record
         return Executed(
             key=self.job.key.text,
@@ -231,7 +237,7 @@ class JoinedJob:
             return "nothing of it was committed"
         continued = await self.joined.abandon()  # what the handler wrote since would block us
         if not continued and self.value is not NO_RESULT:
-            await attempt.record_result(self.value)
+            await settle.record_result(attempt, self.value)
             return "its writes are committed, and recorded as completed"
-        await attempt.park("TransactionEnded", PARKED_REASON)
+        await settle.park(attempt, "TransactionEnded", PARKED_REASON)
         return "some of its writes may be committed, so the key is parked: check them, then resolve it"

@@ -15,11 +15,14 @@ from typing import Any, Unpack
 
 from onceward.client.aio import AsyncOnce
 from onceward.client.sync import Once
+from onceward.engine.abandon import abandon
 from onceward.engine.attempt import Attempt
-from onceward.engine.detached import claim_detached
+from onceward.engine.conclude import verify_first
 from onceward.engine.job import Job
+from onceward.engine.lookup import lookup_outcome
+from onceward.engine.runner import begin
 from onceward.errors import ClaimError, ConfigurationError, InvalidKey, NotAcquired, ResultError, StoreError
-from onceward.protocol.outcome import Executed, Failed, Parked
+from onceward.protocol.outcome import Executed, Failed, Outcome, Parked, Replayed
 from onceward.protocol.runtime import Runtime
 
 from .body import MAX_INLINE_HASH, MAX_LENGTH_DIGITS, Body, BodyTooLarge
@@ -28,7 +31,7 @@ from .http_settlement import SettlementFailed
 from .request_run import RequestRun
 from .response_buffer import App, Message, Receive, Scope, Send
 from .routes import Routes
-from .semantics import BODY_TOO_LARGE, KEY_HEADER, IdempotentRequest, RawResponse
+from .semantics import BODY_TOO_LARGE, KEY_HEADER, NO_LONGER_ALLOWED, IdempotentRequest, RawResponse
 
 # Server extensions that bypass `send`. An application that does not find them uses plain messages.
 _BYPASS_EXTENSIONS = frozenset(("http.response.pathsend", "http.response.zerocopysend", "http.response.trailers"))
@@ -62,7 +65,9 @@ class IdempotencyMiddleware:
                 if keys or required:
                     prepared = await self._prepare(scope, receive, send, keys)
                     if prepared is not None:
-                        await self._run_once(*prepared)
+                        await self._run_once(scope, *prepared)
+                    return
+                if await self._authenticate(scope, send) is None:
                     return
         await self.app(scope, receive, send)
 
@@ -71,17 +76,15 @@ class IdempotencyMiddleware:
     ) -> tuple[RequestRun, Job] | None:
         """Read the principal, key and body. Return None if the request was refused or the client disconnected."""
         config = self.config
-        found = config.principal(scope)
-        principal = config.check_principal(await found if hasattr(found, "__await__") else found)
+        principal = await self._authenticate(scope, send)
         if principal is None:
-            await send_response(send, config.no_principal_response())
             return None
         try:
             key = config.parse_key(keys)
         except InvalidKey as error:
             await send_response(send, config.error_response(error))
             return None
-        content_type, length = _content_headers(scope["headers"])
+        host, content_type, length = _request_headers(scope["headers"])
         try:
             body, digest = await read_body(receive, length, config.max_body, config.engine.runtime)
         except BodyTooLarge:
@@ -90,34 +93,41 @@ class IdempotencyMiddleware:
         if body is None:  # the client disconnected while sending the body: nothing was started
             return None
         path = scope.get("raw_path") or scope["path"].encode("utf-8", "surrogatepass")
-        request = IdempotentRequest(principal, scope["method"], path, scope.get("query_string", b""), content_type)
+        query = scope.get("query_string", b"")
+        request = IdempotentRequest(principal, scope["method"], host, path, query, content_type)
         scope["onceward.key"] = key
         _hide_bypass_extensions(scope)
         request_run = RequestRun(self.app, scope, send, config, body)
-        request_run.job = job = config.job(key, request, digest, request_run)
+        job = config.job(key, request, digest)
+        over_quota = config.quota_response(job)
+        if over_quota is not None:
+            await request_run.send_refusal(over_quota)
+            return None
         return request_run, job
 
-    async def _run_once(self, request_run: RequestRun, job: Job) -> None:
+    async def _authenticate(self, scope: Scope, send: Send) -> str | None:
+        """Return the principal. Without one, send the refusal and return None."""
+        found = self.config.principal(scope)
+        principal = self.config.check_principal(await found if hasattr(found, "__await__") else found)
+        if principal is None:
+            await send_response(send, self.config.no_principal_response())
+        return principal
+
+    async def _run_once(self, scope: Scope, request_run: RequestRun, job: Job) -> None:
         """Run the application once, or send the response that explains why it was not run."""
         config = self.config
-        found = None
+        attempt = Attempt(config.engine, job)
         try:
-            found = await claim_detached(config.engine, job, request_run)
-            outcome = (
-                await request_run.finish_app(found, await request_run.start_app(found))
-                if isinstance(found, Attempt)
-                else found
-            )
+            outcome = await _claim(attempt)
+            if outcome is None:
+                outcome = await request_run.finish_app(attempt, await request_run.start_app(attempt))
         except (NotAcquired, ClaimError, ResultError, StoreError) as error:
             if request_run.response_started:
                 raise
             await request_run.send_refusal(config.error_response(error))
             return
         except BaseException as error:
-            if isinstance(found, Attempt) and not (found.begun or found.closed):
-                await request_run.release(found, error)
-            else:
-                request_run.abandon()
+            await request_run.abandon(attempt, error)
             raise
         if isinstance(outcome, Failed | Parked) and outcome.exception is not None:
             if not isinstance(outcome.exception, SettlementFailed) or request_run.truncated:
@@ -125,9 +135,26 @@ class IdempotencyMiddleware:
         elif outcome is not None and not isinstance(outcome, Executed):
             if request_run.response_started:
                 outcome.unwrap()  # the lease was lost while sending: raise, so that the server aborts the response
-            await request_run.send_refusal(config.outcome_response(outcome))
+            refused = isinstance(outcome, Replayed) and not await _allows_replay(config, scope)
+            response = config.problem_response(NO_LONGER_ALLOWED) if refused else config.outcome_response(outcome)
+            await request_run.send_refusal(response)
         if request_run.send_error is not None and not isinstance(request_run.send_error, OSError):
             raise request_run.send_error
+
+
+async def _claim(attempt: Attempt) -> Outcome[Any] | None:
+    """Claim the key of a request. Return the outcome if the application must not run. None: it may."""
+    replayed = lookup_outcome(attempt.engine, attempt.job)
+    if replayed is not None:
+        return replayed
+    try:
+        refused = await begin(attempt)
+        if refused is None and attempt.record.ask_first:
+            return await verify_first(attempt)
+    except BaseException as error:
+        await abandon([attempt], error)
+        raise
+    return refused
 
 
 async def read_body(
@@ -169,15 +196,26 @@ async def send_response(send: Send, response: RawResponse) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def _content_headers(headers: Any) -> tuple[bytes, int | None]:
-    """Return content type and length. Ignore an invalid length: the server has already framed the body."""
-    content_type, length = b"", None
+async def _allows_replay(config: IdempotencyConfig, scope: Scope) -> bool:
+    """Call `reauthorize=`, which may be async."""
+    try:
+        found = config.reauthorize(scope)
+        return bool(await found if hasattr(found, "__await__") else found)
+    except PermissionError:
+        return False
+
+
+def _request_headers(headers: Any) -> tuple[bytes, bytes, int | None]:
+    """Return host, content type and length. Ignore an invalid length: the server has already framed the body."""
+    host, content_type, length = b"", b"", None
     for name, value in headers:
         if name == b"content-type":
             content_type = value
+        elif name == b"host":
+            host = value.lower()
         elif name == b"content-length" and value.isdigit() and len(value) <= MAX_LENGTH_DIGITS:
             length = int(value)
-    return content_type, length
+    return host, content_type, length
 
 
 def _hide_bypass_extensions(scope: Scope) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Final, Literal, TypedDict
 
 from onceward.client.base import BaseClient
 from onceward.engine.job import Job
-from onceward.errors import ConfigurationError, InvalidKey, MissingKey, OncewardError, ResultNotStored
-from onceward.keys.key import Scope, make_key
+from onceward.errors import ConfigurationError, InvalidKey, MissingKey, OncewardError, ResultCorrupt, ResultNotStored
+from onceward.keys.key import Key, Scope, make_key
 from onceward.protocol.duration import Duration, microseconds
 from onceward.protocol.outcome import Outcome, Replayed
 from onceward.protocol.policy import SECOND, ErrorTypes, OnLost, OnStoreDown, RetryDelay
@@ -18,9 +18,11 @@ from onceward.protocol.suggest import did_you_mean
 from onceward.protocol.window import Window
 
 from .http_settlement import RequestRefused
+from .quota import Quota, QuotaCounter
 from .routes import Routes
 from .semantics import (
     NO_PRINCIPAL,
+    OVER_QUOTA,
     REPLAYED_HEADER,
     IdempotentRequest,
     Problem,
@@ -68,6 +70,8 @@ class IdempotencyOptions(TypedDict, total=False):
     stall_timeout: Duration
     documentation: str | None
     challenge: str | None
+    reauthorize: Callable[[Any], Any]
+    quota: Quota | None
     window: Window | Duration
     lease: Duration
     after_crash: Literal["rerun", "park"]
@@ -101,12 +105,17 @@ class IdempotencyConfig:
         stall_timeout: Duration = STALL_TIMEOUT,
         documentation: str | None = None,
         challenge: str | None = None,
+        reauthorize: Callable[[Any], Any] | None = None,
+        quota: Quota | None = None,
         **settings: Any,
     ) -> None:
         _check_settings(principal, settings)
         _check_header("documentation", documentation, "<>")
         _check_header("challenge", challenge)
+        _check_hooks(reauthorize, quota)
         self.principal = principal
+        self.reauthorize: Callable[[Any], Any] = _allow_every_replay if reauthorize is None else reauthorize
+        self._quota = None if quota is None else QuotaCounter(quota)
         self.routes = dict.fromkeys(_check_methods(methods), Routes(required, optional))
         self.bare_keys = bare_keys
         self.max_body = max_body
@@ -130,7 +139,7 @@ class IdempotencyConfig:
             retry=None,
             max_result_bytes=max_response + MAX_HEADERS,
         )
-        if own.policy.settle_timeout is None and own.policy.lease > SETTLE_TIMEOUT:
+        if own.policy.settle_timeout is None:
             own = own.using(settle_timeout=timedelta(microseconds=SETTLE_TIMEOUT))
         self.policy = own.policy
         if self.policy.after_crash is AfterCrash.VERIFY:
@@ -148,6 +157,7 @@ class IdempotencyConfig:
                 hint="pass a client without tenant=, and include the tenant in the value that principal= returns",
             )
         self._scopes: dict[str, Scope] = {}
+        self._fingerprint_key = client.fingerprint_key
 
     def check_routes(self) -> None:
         """Raise if no route is configured: a middleware without routes is a mistake."""
@@ -177,15 +187,12 @@ class IdempotencyConfig:
             )
         return principal
 
-    def job(
-        self, key: str, request: IdempotentRequest, digest: bytes, call: Callable[[], Awaitable[None]] | None = None
-    ) -> Job:
-        """Return the job of a request. Without `call`, the job is for a `with` block."""
+    def job(self, key: str, request: IdempotentRequest, digest: bytes) -> Job:
+        """Return the job of a request. The middleware itself calls the application."""
         own = make_key(self._scope_for(request.principal), key)
-        fingerprint, parts = fingerprint_request(request, digest, own.id)
-        if call is None:
-            return Job(own, self.policy, self._codec, fingerprint, parts)
-        return Job(own, self.policy, self._codec, fingerprint, parts, call, is_async=True)
+        fingerprint, parts = fingerprint_request(request, digest, own.id, self._fingerprint_key)
+        is_async = self.engine.runtime.supports_cancellation
+        return Job(own, self.policy, self._codec, fingerprint, parts, is_async=is_async)
 
     def _scope_for(self, principal: str) -> Scope:
         scope = self._scopes.get(principal)
@@ -196,6 +203,20 @@ class IdempotencyConfig:
         return scope
 
     # ── the response ──
+
+    def quota_response(self, job: Job) -> RawResponse | None:
+        """Count the key. Return the refusal if its principal has used up the quota."""
+        if self._quota is None:
+            return None
+        seconds = self._quota.admit(job.key.scope.tenant or "", job.key.id)
+        if seconds is None:
+            return None
+        return problem_response(OVER_QUOTA, documentation=self.documentation, retry_after=seconds)
+
+    def count_response(self, key: Key, size: int) -> None:
+        """Count a part of a response towards the quota of its principal."""
+        if self._quota is not None:
+            self._quota.add_bytes(key.scope.tenant or "", size)
 
     def no_principal_response(self) -> RawResponse:
         response = self.problem_response(NO_PRINCIPAL)
@@ -219,7 +240,10 @@ class IdempotencyConfig:
         """Return the stored response, or 410 if `value` is None because it was not stored."""
         if not isinstance(value, bytes):
             return self.error_response(ResultNotStored())
-        status, headers, body = decode_response(value)
+        try:
+            status, headers, body = decode_response(value)
+        except ResultCorrupt as error:
+            return self.error_response(error)
         return RawResponse(status, [*headers, REPLAYED_HEADER, self.window], body)
 
 
@@ -248,6 +272,23 @@ def _check_settings(principal: object, settings: Mapping[str, Any]) -> None:
         if name not in IdempotencyOptions.__optional_keys__:
             hint = did_you_mean(name, IdempotencyOptions.__optional_keys__, "settings are")
             raise ConfigurationError(f"there is no setting {name!r}", hint=hint)
+
+
+def _allow_every_replay(_request: Any) -> bool:
+    return True
+
+
+def _check_hooks(reauthorize: object, quota: object) -> None:
+    if reauthorize is not None and not callable(reauthorize):
+        raise ConfigurationError(
+            "reauthorize= must be a function of the request that returns whether the caller may read the response",
+            hint="such as reauthorize=lambda scope: may_read(scope)",
+        )
+    if quota is not None and not isinstance(quota, Quota):
+        raise ConfigurationError(
+            f"quota={quota!r} is not a Quota",
+            hint="from onceward.http.quota import Quota; quota=Quota(keys=1000, bytes=10_000_000)",
+        )
 
 
 def _check_header(name: str, value: str | None, never: str = "") -> None:

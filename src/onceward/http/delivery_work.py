@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from onceward.client.base import BaseClient
+from onceward.engine.conclude import SettledNothing
 from onceward.engine.engine import Engine
 from onceward.engine.job import Job
-from onceward.engine.settle_outcome import SettledNothing
 from onceward.errors import ConfigurationError, InvalidKey
 from onceward.keys.fingerprint import fingerprint, hash_arguments
 from onceward.keys.key import Key
@@ -83,7 +83,8 @@ class Work:
         if payload is None:
             payload_hash, part_hashes = b"", NO_ARGUMENT_HASHES
         else:
-            payload_hash, part_hashes = fingerprint(payload), hash_arguments(payload, key.id)
+            secret = client.fingerprint_key
+            payload_hash, part_hashes = fingerprint(payload, secret), hash_arguments(payload, key.id, secret)
         return Job(key, client.policy, self.codec, payload_hash, part_hashes, call, args, {}, is_async(client))
 
 

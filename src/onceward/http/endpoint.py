@@ -1,6 +1,7 @@
 """Base classes of endpoints: a sync endpoint is a WSGI application, an async one an ASGI application.
 
-Both share one flow from request to response. In a framework that gives you the request, call `respond`.
+Both share one flow from request to response: check method, sender and size before the body is read, read the body,
+handle the request. In a framework that gives you the request, call `respond`.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from typing import Any, ClassVar, Final
 from onceward.errors import OncewardError
 from onceward.runtime.bridge import run
 
+from .buffer_budget import BufferBudget, HeldBytes
 from .delivery_status import is_temporary, temporary_error_response
-from .messages import InboundRequest, Response, problem
+from .messages import InboundRequest, Response, problem, retry_after_header
 
 MAX_BODY_BYTES: Final = 10 * 1024 * 1024
 """Default limit of a body: the largest Pub/Sub message, and far more than any webhook."""
@@ -21,7 +23,7 @@ MAX_BODY_BYTES: Final = 10 * 1024 * 1024
 CHUNK_SIZE: Final = 64 * 1024
 
 MAX_LENGTH_DIGITS: Final = 18
-"""A Content-Length with more digits is rejected without parsing it."""
+"""Digits of a Content-Length that are read. Fewer are already more than any limit."""
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -29,26 +31,48 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 TOO_LARGE: Final = "too_large"
 
+RETRY_AFTER: Final = 1
+"""Seconds after which a request that did not fit into memory should be sent again."""
+
 
 class BaseEndpoint:
-    """What sync and async endpoints share. A subclass implements `handle`, and may allow other `methods` than POST."""
+    """What sync and async endpoints share. A subclass implements `handle`, and may allow other `methods` than POST.
+
+    `limit` is the largest body in bytes. `max_buffered` is how many bytes the bodies of all requests may take together
+    (default: 64 MiB), without the first 64 KiB of each; beyond it, requests get 503 and `Retry-After`.
+    """
 
     methods: ClassVar[tuple[str, ...]] = ("POST",)
 
-    def __init__(self, limit: int = MAX_BODY_BYTES) -> None:
+    def __init__(self, limit: int = MAX_BODY_BYTES, max_buffered: int | None = None) -> None:
         self.limit = limit
+        self._budget = BufferBudget(max_buffered, limit)
+
+    async def check_head(self, request: InboundRequest) -> Response | None:  # noqa: ARG002 (subclasses use it)
+        """Return the refusal of a request, or None. The request has no body yet: it is read only if this allows it."""
+        return None
 
     async def handle(self, request: InboundRequest) -> Response:
-        """Return the response to a request with an allowed method and size."""
+        """Return the response to a request that `check_head` allowed, with an allowed method and size."""
         raise NotImplementedError
 
     async def respond_to(self, request: InboundRequest) -> Response:
         """Check a request, and return the response to it."""
+        refusal = await self.refuse_head(request.without_body(), len(request.body))
+        return await self.respond_to_checked(request) if refusal is None else refusal
+
+    async def refuse_head(self, request: InboundRequest, length: int) -> Response | None:
+        """Return the refusal of a request, or None, from its headers and the announced length of its body."""
         if request.method not in self.methods:
             allowed = ", ".join(self.methods)
             return problem(405, "method_not_allowed", f"only {allowed} is allowed here", [("allow", allowed)])
-        if len(request.body) > self.limit:
+        refusal = await self.check_head(request)
+        if refusal is None and length > self.limit:
             return self.too_large()
+        return refusal
+
+    async def respond_to_checked(self, request: InboundRequest) -> Response:
+        """Return the response to a request that was not refused."""
         try:
             return await self.handle(request)
         except OncewardError as error:
@@ -59,6 +83,11 @@ class BaseEndpoint:
     def too_large(self) -> Response:
         return problem(413, TOO_LARGE, f"the body is larger than the limit of {self.limit} bytes")
 
+    def busy(self) -> Response:
+        return problem(
+            503, "busy", "too many large requests at the same time; send it again", [retry_after_header(RETRY_AFTER)]
+        )
+
 
 class Endpoint(BaseEndpoint):
     """A sync endpoint: a WSGI application."""
@@ -68,27 +97,37 @@ class Endpoint(BaseEndpoint):
         return run(self.respond_to(request))
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        body = self._read_body(environ)
-        response = body if isinstance(body, Response) else self.respond(_wsgi_request(environ, body))
+        response = self._wsgi_response(environ)
         start_response(f"{response.status} {response.reason}", [*response.headers, *_content_length(response)])
         return [response.body] if response.body else []
 
-    def _read_body(self, environ: dict[str, Any]) -> bytes | Response:
-        """Return the body, or the response that refuses it. Without a length, read only if the server marks the end."""
+    def _wsgi_response(self, environ: dict[str, Any]) -> Response:
         length = environ.get("CONTENT_LENGTH") or ""
         if length and not (length.isascii() and length.isdigit()):
             return problem(400, "bad_length", "the content length is not a number")
-        if not length and not environ.get("wsgi.input_terminated"):
+        digits = length.lstrip("0")[:MAX_LENGTH_DIGITS]  # leading zeros are allowed
+        size = int(digits or "0") if length else None
+        refusal = run(self.refuse_head(_wsgi_request(environ, b""), size or 0))
+        if refusal is not None:
+            return refusal
+        with self._budget.hold() as held:
+            body = self._read_body(environ, size, held)
+            return body if isinstance(body, Response) else run(self.respond_to_checked(_wsgi_request(environ, body)))
+
+    def _read_body(self, environ: dict[str, Any], length: int | None, held: HeldBytes) -> bytes | Response:
+        """Return the body, or the response that refuses it. Without a length, read only if the server marks the end."""
+        if length is None and not environ.get("wsgi.input_terminated"):
             return b""
-        digits = length.lstrip("0")  # leading zeros are allowed
-        if len(digits) > MAX_LENGTH_DIGITS or int(digits or "0") > self.limit:
-            return self.too_large()
-        left = int(digits or "0") if length else self.limit + 1
+        left = self.limit + 1 if length is None else length
         body = bytearray()
         while left and (chunk := environ["wsgi.input"].read(min(left, CHUNK_SIZE))):
+            if not held.add(len(chunk)):
+                return self.busy()
             body += chunk
             left -= len(chunk)
-        if length and left:
+        if len(body) > self.limit:
+            return self.too_large()
+        if length is not None and left:
             return problem(400, "incomplete", "the body is shorter than its content length")
         return bytes(body)
 
@@ -107,25 +146,40 @@ class AsyncEndpoint(BaseEndpoint):
         if scope["type"] != "http":  # a websocket: refuse it before it is accepted
             await send({"type": "websocket.close", "code": 1000})
             return
-        body = await self._read_body(receive)
-        if body is None:
+        response = await self._asgi_response(scope, receive)
+        if response is None:
             return
-        response = body if isinstance(body, Response) else await self.respond(_asgi_request(scope, body))
         headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers]
         headers += [(name.lower().encode(), value.encode()) for name, value in _content_length(response)]
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
         await send({"type": "http.response.body", "body": response.body})
 
-    async def _read_body(self, receive: Receive) -> bytes | Response | None:
+    async def _asgi_response(self, scope: Scope, receive: Receive) -> Response | None:
+        """Return the response, or None if the client disconnected."""
+        head = _asgi_request(scope, b"")
+        length = head.header("content-length")[: MAX_LENGTH_DIGITS + 1]
+        refusal = await self.refuse_head(head, int(length) if length.isascii() and length.isdigit() else 0)
+        if refusal is not None:
+            return refusal
+        with self._budget.hold() as held:
+            body = await self._read_body(receive, held)
+            if body is None or isinstance(body, Response):
+                return body
+            return await self.respond_to_checked(_asgi_request(scope, body))
+
+    async def _read_body(self, receive: Receive, held: HeldBytes) -> bytes | Response | None:
         """Return the body, or None if the client disconnected: nothing was started then."""
         body = bytearray()
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return None
-            body += message.get("body", b"")
-            if len(body) > self.limit:
+            chunk = message.get("body", b"")
+            if len(body) + len(chunk) > self.limit:
                 return self.too_large()
+            if not held.add(len(chunk)):
+                return self.busy()
+            body += chunk
             if not message.get("more_body"):
                 return bytes(body)
 

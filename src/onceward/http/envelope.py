@@ -114,7 +114,8 @@ def parse_cloudevent(request: InboundRequest) -> Envelope | str:
         return "batches of CloudEvents are not supported: send one event per request"
     if media == STRUCTURED:
         return _structured_event(request)
-    attributes = {name[3:]: _header_text(value) for name, value in request.headers().items() if name.startswith("ce-")}
+    headers = request.headers().items()
+    attributes = {name[3:]: _header_text(name[3:], value) for name, value in headers if name.startswith("ce-")}
     is_json = media in ("", "application/json", "text/json") or media.endswith("+json")
     return _cloudevent(attributes, request.body, "" if is_json else "the content type of the data is not JSON")
 
@@ -173,6 +174,11 @@ def _attribute_text(raw: msgspec.Raw) -> str:
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _header_text(value: str) -> str:
-    """Decode a header of the binary mode, in which non-ASCII characters are percent-encoded."""
-    return unquote(value.removeprefix('"').removesuffix('"') if value.startswith('"') else value)
+def _header_text(name: str, value: str) -> str:
+    """Decode a header of the binary mode, in which non-ASCII characters are percent-encoded.
+
+    Bytes that are not UTF-8 become lone surrogates in the id and source, which are then rejected: two different ids
+    must not become the same text.
+    """
+    text = value.removeprefix('"').removesuffix('"') if value.startswith('"') else value
+    return unquote(text, errors="surrogateescape" if name in ("id", "source") else "replace")

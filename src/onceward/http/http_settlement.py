@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
-from typing import Any
+from typing import Any, Final
 
-from onceward.engine.attempt import Attempt
-from onceward.engine.settle_outcome import settle_raised, settle_returned
-from onceward.engine.unclaimed import Unclaimed
+from onceward.engine.attempt import SETTLED, UNPROTECTED, Attempt
+from onceward.engine.conclude import settle_raised, settle_returned
+from onceward.engine.settle import release
 from onceward.errors import StoreError
 from onceward.protocol.outcome import Outcome
+from onceward.protocol.unstored import OVER_LIMIT
+from onceward.results.extensions import NotStored
 
 from .semantics import encode_response, frees_key, is_redirect, says_not_started
 
@@ -26,16 +28,11 @@ class NoResponse(Exception):
     """The application returned without a complete response."""
 
 
+INVALID_RESPONSE: Final = "the response has a line break in a header, or a wrong content length"
+
+
 class SettlementFailed(Exception):
     """The application has responded, but its claim could not be settled. The event was emitted already."""
-
-
-class ResponseTooLarge:
-    """Placeholder for a response that is too large to store. No codec can encode it."""
-
-
-class InvalidResponse:
-    """Placeholder for a response that no server would send: a line break in a header, or a wrong content length."""
 
 
 async def settle(
@@ -53,7 +50,7 @@ def record_response(
     attempt: Attempt, status: int, headers: Iterable[Iterable[bytes]], parts: list[bytes] | None
 ) -> Awaitable[Outcome[Any] | None]:
     """Return the awaitable that settles the claim. Pass its result to `outcome_if_unsettled`."""
-    if isinstance(attempt, Unclaimed):  # Onceward is switched off for tests: there is no claim
+    if attempt.state is UNPROTECTED:
         return _settle_nothing()
     if is_redirect(status):
         return _release(attempt)
@@ -65,10 +62,7 @@ def record_response(
 
 def outcome_if_unsettled(attempt: Attempt, outcome: Outcome[Any] | None) -> Outcome[Any] | None:
     """Return the outcome if the claim could not be settled: then the response must not be sent."""
-    if attempt.settled is not None or isinstance(attempt, Unclaimed):
-        return None
-    attempt.unconfirmed = True  # the lease has to expire
-    return outcome
+    return None if attempt.state is SETTLED or attempt.state is UNPROTECTED else outcome
 
 
 async def _settle_nothing() -> None:
@@ -84,14 +78,13 @@ async def _release(attempt: Attempt) -> None:
     """Release the key, so that the client can use it with the new path. No work was started."""
     attempt.end(None)
     try:
-        await attempt.release()
+        await release(attempt)
     except StoreError as error:
-        attempt.abandon()
         attempt.engine.emit("unknown", attempt.key, attempt.record, reason="not given back", error=repr(error))
 
 
 def _result(status: int, headers: Iterable[Iterable[bytes]], parts: list[bytes] | None) -> object:
     if parts is None:
-        return ResponseTooLarge()
+        return NotStored(f"the response is {OVER_LIMIT}")
     data = encode_response(status, headers, parts[0] if len(parts) == 1 else b"".join(parts))
-    return InvalidResponse() if data is None else data
+    return NotStored(INVALID_RESPONSE) if data is None else data

@@ -52,6 +52,10 @@ class InboundRequest:
         """Return all headers, with names in lower case."""
         return dict(self._headers)
 
+    def without_body(self) -> InboundRequest:
+        """Return the same request with an empty body."""
+        return InboundRequest(self.method, self._headers, b"", path=self.path, query=self.query)
+
     def media_type(self) -> str:
         """Return the content type without parameters, in lower case."""
         return self.header("content-type").partition(";")[0].strip().lower()

@@ -23,8 +23,8 @@ import msgspec
 
 from onceward.client.base import BaseClient
 from onceward.engine.error_text import message_of
-from onceward.engine.execute import execute
 from onceward.engine.job import Job
+from onceward.engine.runner import execute
 from onceward.errors import ConfigurationError, OncewardError
 from onceward.keys.fingerprint import fingerprint
 from onceward.keys.small import SMALL_BYTES
@@ -97,10 +97,14 @@ class BasePush(BaseEndpoint):
         *,
         check: Check | None,
         limit: int = MAX_BODY_BYTES,
+        max_buffered: int | None = None,
         **choices: Unpack[Defaults],
     ) -> None:
-        """`name` is the operation, one for each topic. `check` authenticates the sender; None accepts every sender."""
-        super().__init__(limit)
+        """`name` is the operation, one for each topic. `check` authenticates the sender; None accepts every sender.
+
+        `check` runs before the body is read, so it gets a request without a body.
+        """
+        super().__init__(limit, max_buffered)
         check_client(once, wanted_async=self.wanted_async, what=type(self).__name__.removeprefix("Async"))
         if check is not None and not self.wanted_async and inspect.iscoroutinefunction(check):
             raise ConfigurationError(f"{label_of(check)} is async, and a sync endpoint cannot await it")
@@ -159,9 +163,6 @@ class BasePush(BaseEndpoint):
     # ── the flow ──
 
     async def handle(self, request: InboundRequest) -> Response:
-        refusal = await self._check_sender(request)
-        if refusal is not None:
-            return refusal
         runtime = self._once.engine.runtime
         is_small = len(request.body) <= SMALL_BYTES
         found = self._read(request) if is_small else await runtime.compute(self._read, request)
@@ -226,12 +227,12 @@ class BasePush(BaseEndpoint):
     async def _respond_to_outcome(self, outcome: Outcome[Any], envelope: Envelope) -> Response:
         """Return the response. A mismatch is acknowledged without being processed, so record it under its own key."""
         if isinstance(outcome, Mismatch):
-            content = fingerprint(envelope.payload).hex()[:16]
+            content = fingerprint(envelope.payload, self._once.fingerprint_key).hex()[:16]
             job = self._rejections.rejection((envelope.key, "mismatch", content), None, f"mismatch: {content}")
             await execute(self._once.engine, job)
         return response_for(outcome, mismatch_status=ACKNOWLEDGED)
 
-    async def _check_sender(self, request: InboundRequest) -> Response | None:
+    async def check_head(self, request: InboundRequest) -> Response | None:
         """Return None if the sender is allowed, else the refusal. A sync check may block: it never runs on the loop."""
         check = self._check
         if check is None:

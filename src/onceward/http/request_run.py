@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
-from onceward.engine.attempt import NO_RESULT, Attempt, current
-from onceward.engine.interrupted import recover
-from onceward.engine.settle_outcome import settle_raised
+from onceward.engine.abandon import abandon
+from onceward.engine.attempt import NO_RESULT, NOT_BEGUN, OWNED, SETTLED, UNKNOWN, UNPROTECTED, Attempt
+from onceward.engine.conclude import settle_raised
+from onceward.engine.settle import record_result
 from onceward.protocol.outcome import Outcome
-from onceward.runtime.aio import shielded
 
 from .body import Body
 from .config import IdempotencyConfig
@@ -54,15 +54,13 @@ class RequestRun(ResponseBuffer):
         return app_done
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
-        """Handle a task that could not resolve `_app_done`: cancelled at its first step, or interrupted at its last."""
+        """Handle a task that could not resolve `_app_done`: it was cancelled at its first step."""
         _running_tasks.discard(task)
         self._task = None
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
-        attempt, app_done = self._attempt, self._app_done
+        app_done = self._app_done
         if app_done is not None and not app_done.done():
             app_done.set_result(error)
-        elif attempt is not None and not attempt.closed:
-            task.get_loop().create_task(_run_detached(self.finish_app(attempt, error)))
 
     async def _run(self, attempt: Attempt, app_done: asyncio.Future[BaseException | None]) -> None:
         """Run the application. If the server has stopped waiting, also settle the claim."""
@@ -71,7 +69,7 @@ class RequestRun(ResponseBuffer):
         try:
             if self.finished:  # the key was released
                 return
-            attempt.enter_task()
+            attempt.__enter__()  # until the end of this task
             attempt.begin()
             await SuspensionHook(self._app(self._scope, self.receive, self.send), self._on_suspend)
         except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 (`finish_app` settles the claim with it)
@@ -99,7 +97,7 @@ class RequestRun(ResponseBuffer):
         """
         try:
             self._app_done = None
-            if error is not None and not attempt.begun:  # interrupted by a signal or cancelled: release the key
+            if error is not None and attempt.state in NOT_BEGUN:  # interrupted or cancelled: release the key
                 raise error  # noqa: TRY301 (handled below)
             try:
                 if self._final_message is not None and not isinstance(error, GeneratorExit):  # which forbids awaiting
@@ -107,7 +105,7 @@ class RequestRun(ResponseBuffer):
                 if error is None:
                     error = self._response_error(attempt)
             except BaseException as raised:
-                if attempt.settled is None:  # the work is done, but may not be recorded
+                if attempt.state is not SETTLED:  # the work is done, but may not be recorded
                     self._unrecorded = None if isinstance(raised, GeneratorExit) else attempt
                     raise
                 error = raised
@@ -115,36 +113,25 @@ class RequestRun(ResponseBuffer):
                 self._close()
             return None if error is None else await settle_raised(attempt, error)
         except BaseException as interrupt:
-            await recover(attempt.engine, [attempt], interrupt)
+            await abandon([attempt], interrupt)
             raise
         finally:
-            if not attempt.closed:
-                attempt.abandon()
+            attempt.abandon()
 
     def _response_error(self, attempt: Attempt | None) -> Exception | None:
         """Return the error of an application that returned without a complete, settled response."""
         if not self._settled:
             return NoResponse("the application returned without completing its response")
-        if attempt is not None and attempt.unconfirmed:
+        if attempt is not None and attempt.state not in (SETTLED, UNPROTECTED):
             return SettlementFailed("the claim could not be settled")
         return None
 
-    def start(self, work: Coroutine[Any, Any, Outcome[Any]]) -> Awaitable[Outcome[Any]]:
-        """Run work without a claim in its own task. Cancelling the returned awaitable does not cancel the work."""
-        self.started = True
-        task = asyncio.get_running_loop().create_task(work)
-        _running_tasks.add(task)
-        task.add_done_callback(_running_tasks.discard)
-        return shielded(task)
-
-    async def release(self, attempt: Attempt, error: BaseException) -> None:
-        """Release the claim: a signal or a cancellation arrived before the application started, so it never will."""
-        self._close()
-        await recover(attempt.engine, [attempt], error)
-        attempt.abandon()
-
-    def abandon(self) -> None:
+    async def abandon(self, attempt: Attempt, error: BaseException) -> None:
         """Handle a server that stopped waiting. A running application continues, but nothing more is sent."""
+        if attempt.state is OWNED:  # it was not started, and never will be
+            self._close()
+            await abandon([attempt], error)
+            return
         if not self.started:
             self._close()
             return
@@ -165,29 +152,10 @@ class RequestRun(ResponseBuffer):
         if attempt is not None and app_done is not None and app_done.done() and not app_done.cancelled():
             return self.finish_app(attempt, app_done.result())
         attempt = self._unrecorded
-        if attempt is not None and attempt.settled is None and attempt.result is not NO_RESULT:
+        if attempt is not None and attempt.state is UNKNOWN and attempt.result is not NO_RESULT:
             attempt.retry_until = math.inf  # the deadline was for a client that has disconnected
-            return attempt.record_result(attempt.result)
+            return record_result(attempt, attempt.result)
         return None
-
-    async def __call__(self) -> None:
-        """Run without a claim: the store is down and the policy is "run", or Onceward is switched off for tests."""
-        attempt = current()
-        self._attempt = attempt = attempt if attempt is not None and attempt.job is self.job else None
-        try:
-            try:
-                await SuspensionHook(self._app(self._scope, self.receive, self.send), self._on_suspend)
-            except BaseException as error:
-                if self._final_message is not None and not isinstance(error, GeneratorExit):
-                    await self._complete_response()
-                raise
-            if self._final_message is not None:
-                await self._complete_response()
-        finally:
-            self._close()
-        failure = self._response_error(attempt)
-        if failure is not None:
-            raise failure
 
 
 async def _run_detached(work: Coroutine[Any, Any, object]) -> None:

@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from onceward.engine.attempt import Attempt
-from onceward.engine.job import Job
 from onceward.protocol.outcome import Outcome
 from onceward.protocol.runtime import Runtime
 from onceward.runtime.aio import shielded
@@ -41,7 +40,6 @@ class ResponseBuffer:
     finished = False  # the whole response was sent, or the rest will not be
     truncated = False  # the last part is withheld because the claim could not be settled
     send_error: Exception | None = None  # raised by the server's send()
-    job: Job | None = None
     _sending: asyncio.Task[Any] | None = None  # waits until the server has taken a message
     _message: Message | None = None
     _body: Body | None = None
@@ -65,7 +63,7 @@ class ResponseBuffer:
         self._config = config
         self._parts: list[bytes] | None = []
         # Assign everything that a request sets later: instances with the same attributes share their dict keys.
-        self._attempt = self._start_message = self._final_message = self._sending = self.job = None
+        self._attempt = self._start_message = self._final_message = self._sending = None
         self.response_started = self.finished = self._settled = False
         self._size = 0
         if isinstance(body, Body):
@@ -76,7 +74,7 @@ class ResponseBuffer:
 
     def _close(self) -> None:
         """Drop references, so that no cycle delays freeing the response, and close the body."""
-        self.job = self._attempt = None
+        self._attempt = None
         if self._body is not None:
             self._body.close()
         self._finish()
@@ -195,6 +193,8 @@ class ResponseBuffer:
             self._parts.append(bytes(chunk))  # a copy: the application may reuse its buffer
             if self._size > self._config.max_response:
                 self._parts = None
+        if self._attempt is not None:
+            self._config.count_response(self._attempt.key, len(chunk))
 
     def _is_complete(self) -> bool:
         """Return whether the announced content length is reached. Only empty parts may follow."""

@@ -21,6 +21,7 @@ never been claimed.
 from __future__ import annotations
 
 import hashlib
+import hmac
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -86,7 +87,7 @@ def parse_key(value: bytes, *, bare: bool = False) -> str:
 
 # ── the request ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-_DOMAIN: Final = b"onceward/http/1\0"
+_DOMAIN: Final = b"onceward/http/2\0"
 _VERSION: Final = bytes((ENCODER_VERSION,))
 _PART_DIGEST_SIZE: Final = 4  # bytes, as in keys.fingerprint: enough to find a difference, too few to confirm a guess
 _sha256 = hashlib.sha256
@@ -94,10 +95,11 @@ _blake2s = hashlib.blake2s
 
 
 class IdempotentRequest(NamedTuple):
-    """What identifies a request, except its body. `path` and `query` are as received."""
+    """What identifies a request, except its body. `host` is in lower case, `path` and `query` are as received."""
 
     principal: str
     method: str
+    host: bytes
     path: bytes
     query: bytes
     content_type: bytes
@@ -110,20 +112,26 @@ class RequestFingerprint(NamedTuple):
     parts: dict[str, str]
 
 
-def fingerprint_request(request: IdempotentRequest, body: bytes, key_id: bytes) -> RequestFingerprint:
-    """Return the fingerprint of a request. `body` is the SHA-256 of its body.
+def fingerprint_request(
+    request: IdempotentRequest, body: bytes, key_id: bytes, secret: bytes = b""
+) -> RequestFingerprint:
+    """Return the fingerprint of a request. `body` is the SHA-256 of its body. With `secret`, all hashes are keyed.
 
     The hash includes the length of each part, so that parts cannot run into each other. The short hashes are keyed
     with the record's id, so that equal requests under two keys cannot be recognised.
     """
-    principal, method, path, query, content_type = request
+    principal, method, host, path, query, content_type = request
     who, how = principal.encode("utf-8", "surrogatepass"), method.encode("utf-8", "surrogatepass")
     target = b"%d %d %d %b%b%b" % (len(how), len(path), len(query), how, path, query)
-    sizes = b"%d %d %d " % (len(who), len(target), len(content_type))
-    whole = b"".join((_DOMAIN, sizes, who, target, content_type, body))
+    sizes = b"%d %d %d %d " % (len(who), len(host), len(target), len(content_type))
+    whole = b"".join((_DOMAIN, sizes, who, host, target, content_type, body))
+    if secret:
+        key_id = hmac.digest(secret, key_id, "sha256")
+    digest = hmac.digest(secret, whole, "sha256") if secret else _sha256(whole).digest()
     return RequestFingerprint(
-        _VERSION + _sha256(whole).digest()[:FINGERPRINT_BYTES],
+        _VERSION + digest[:FINGERPRINT_BYTES],
         {
+            "host": _blake2s(host, digest_size=_PART_DIGEST_SIZE, key=key_id, person=b"host").hexdigest(),
             "target": _blake2s(target, digest_size=_PART_DIGEST_SIZE, key=key_id, person=b"target").hexdigest(),
             "content_type": _blake2s(
                 content_type, digest_size=_PART_DIGEST_SIZE, key=key_id, person=b"type"
@@ -140,10 +148,21 @@ _NOT_STARTED: Final = frozenset((401, 403, 425, 429))
 _REDIRECTS: Final = frozenset((307, 308))
 SERVER_ERROR: Final = 500
 _NOT_MODIFIED: Final = 304  # states the length of a body that it does not send
-# These belong to one connection (RFC 9110, 7.6.1) or to one client, not to the work.
+# These belong to one connection (RFC 9110, 7.6.1), or they are credentials of one client.
 NOT_STORED: Final = frozenset(
     (
         b"set-cookie",
+        b"set-cookie2",
+        b"authorization",
+        b"authentication-info",
+        b"www-authenticate",
+        b"x-access-token",
+        b"x-amz-security-token",
+        b"x-api-key",
+        b"x-auth-token",
+        b"x-csrf-token",
+        b"x-refresh-token",
+        b"x-xsrf-token",
         b"connection",
         b"keep-alive",
         b"proxy-connection",
@@ -210,8 +229,10 @@ def encode_response(status: int, headers: Iterable[Iterable[bytes]], body: bytes
 
 
 def decode_response(data: bytes) -> RawResponse:
-    """Return the response that `encode_response` encoded."""
-    head, _, body = data.partition(_END)
+    """Return the response that `encode_response` encoded. Raise `ResultCorrupt` if it did not encode this."""
+    head, end, body = data.partition(_END)
+    if not end or _is_valid_head(head) is None:
+        raise errors.ResultCorrupt("the stored response is not valid HTTP")
     status, *lines = head.split(b"\r\n")
     return RawResponse(int(status), [tuple(line.split(b": ", 1)) for line in lines], body)  # type: ignore[misc]  # `encode_response` guarantees two parts each
 
@@ -236,6 +257,15 @@ class Problem(NamedTuple):
 
 NO_PRINCIPAL: Final = Problem(
     401, "no_principal", "Authentication required", "An Idempotency-Key belongs to a user: authenticate first."
+)
+NO_LONGER_ALLOWED: Final = Problem(
+    403,
+    "no_longer_allowed",
+    "You may no longer read this response",
+    "The request was done before. Its stored response is not sent, because your authorisation has changed.",
+)
+OVER_QUOTA: Final = Problem(
+    429, "over_quota", "Too many Idempotency-Keys", "Nothing was done. Send the same request again later."
 )
 BODY_CUT_OFF: Final = Problem(400, "body_cut_off", "The body is incomplete", "Nothing was done.")
 BODY_TOO_LARGE: Final = Problem(413, "body_too_large", "The body is too large", "Nothing was done.")

@@ -27,6 +27,8 @@ T = TypeVar("T")
 TOLERANCE: Final = "5m"
 """As Stripe, Slack and Standard Webhooks recommend: more than clocks differ, but too short for most replay attacks."""
 
+SIGNED_BEFORE: Final = "{timestamp}."
+
 _seconds = re.compile(r"[0-9]{1,12}").fullmatch
 
 
@@ -46,6 +48,7 @@ def _no_handshake(_request: InboundRequest) -> Response | None:
 class Scheme(msgspec.Struct, frozen=True, kw_only=True):
     """How one sender signs. `same_body`: retries have identical bodies, so a different body is a mismatch.
 
+    `read_signature` reads headers only: it is also called before the body is read.
     `handshake` returns the response to a request that only tests the endpoint, or None if the request is an event.
     """
 
@@ -64,16 +67,24 @@ class Scheme(msgspec.Struct, frozen=True, kw_only=True):
     def rejection_reason(self, request: InboundRequest, now: float) -> str | None:
         """Return why the signature is rejected, or None if it is valid. `now` is in seconds since 1970."""
         received = self.read_signature(request)
-        if not received.signatures:
-            return "missing_signature"
+        rejection = self._unsigned_rejection(received, now)
+        if rejection is not None:
+            return rejection
         given = [signature.encode("utf-8", "replace") for signature in received.signatures]
         is_valid = False
         for secret in self.secrets:
             wanted = self.encode(self._mac(secret, received.before, request.body)).encode()
             for signature in given:
                 is_valid |= hmac.compare_digest(wanted, signature)
-        if not is_valid:
-            return "bad_signature"
+        return None if is_valid else "bad_signature"
+
+    def head_rejection(self, request: InboundRequest, now: float) -> str | None:
+        """Return why the headers are rejected, whatever the body is, or None."""
+        return self._unsigned_rejection(self.read_signature(request), now)
+
+    def _unsigned_rejection(self, received: SignatureData, now: float) -> str | None:
+        if not received.signatures:
+            return "missing_signature"
         if self.tolerance is not None and not _is_recent(received.timestamp, now, self.tolerance):
             return "stale_timestamp"
         return None
@@ -204,7 +215,7 @@ def signed(
     encoding: str = "hex",
     digest: str = "sha256",
     timestamp: str = "",
-    before: str = "{timestamp}.",
+    before: str = SIGNED_BEFORE,
     tolerance: Duration = TOLERANCE,
     retry_span: Duration | None = None,
 ) -> Scheme:
@@ -218,6 +229,15 @@ def signed(
         raise ConfigurationError(f"encoding cannot be {encoding!r}", hint="choose one of: hex, base64")
     if digest not in hashlib.algorithms_guaranteed or "shake" in digest:
         raise ConfigurationError(f"there is no digest {digest!r}", hint="such as sha256 or sha512")
+    if timestamp and "{timestamp}" not in before:
+        raise ConfigurationError(
+            f"signed(timestamp={timestamp!r}, before={before!r}) would trust a time that is not signed",
+            hint="write {timestamp} in before, where the sender puts it; if the time is not signed, remove timestamp=",
+        )
+    if not timestamp and before != SIGNED_BEFORE:
+        raise ConfigurationError(
+            f"signed(before={before!r}) has no effect without a timestamp", hint="pass timestamp=, the header"
+        )
 
     def read_signature(request: InboundRequest) -> SignatureData:
         given, at = request.header(header), request.header(timestamp) if timestamp else None

@@ -12,7 +12,9 @@ from onceward.errors import ConfigurationError
 from .messages import InboundRequest
 
 Check = Callable[[InboundRequest], Any]
-"""Return True to accept. Return False or raise ValueError or PermissionError to refuse. Other exceptions mean 503."""
+"""Called before the body is read: `request.body` is empty.
+
+Return True to accept. Return False or raise ValueError or PermissionError to refuse. Other exceptions mean 503."""
 
 
 def bearer_token(*tokens: str) -> Check:

@@ -16,8 +16,8 @@ from typing import Any, Unpack
 import msgspec
 
 from onceward.client.base import BaseClient
-from onceward.engine.execute import execute
 from onceward.engine.job import Job
+from onceward.engine.runner import execute
 from onceward.errors import ConfigurationError, InvalidKey
 from onceward.keys.small import SMALL_BYTES
 from onceward.protocol.duration import format_duration
@@ -76,6 +76,7 @@ class BaseWebhook(BaseEndpoint):
         name: str | None = None,
         event_id: Callable[[InboundRequest], Any] | None = None,
         limit: int = MAX_BODY_BYTES,
+        max_buffered: int | None = None,
         clock: Callable[[], float] = time.time,
         **choices: Unpack[Defaults],
     ) -> None:
@@ -83,7 +84,7 @@ class BaseWebhook(BaseEndpoint):
 
         `clock` measures the age of signatures. It is the only local clock that is used: the rest is the store's.
         """
-        super().__init__(limit)
+        super().__init__(limit, max_buffered)
         check_client(once, wanted_async=self.wanted_async, what=type(self).__name__.removeprefix("Async"))
         if not isinstance(scheme, Scheme):
             raise ConfigurationError(f"{scheme!r} is not a scheme", hint="pass one such as stripe(secret)")
@@ -100,6 +101,16 @@ class BaseWebhook(BaseEndpoint):
         self._work = Work(once, self.name, handler, defaults, choices)
         _check_window(self._work.client.policy.window, scheme.tolerance)
 
+    async def check_head(self, request: InboundRequest) -> Response | None:
+        """Refuse a request whose headers cannot be valid, whatever its body is."""
+        return self._refuse(self._scheme.head_rejection(request, self._clock()))
+
+    def _refuse(self, rejection: str | None) -> Response | None:
+        if rejection is None:
+            return None
+        emit_event(self._work.client, "rejected", self.name, reason=rejection)
+        return problem(403, rejection, "the signature is not valid")
+
     async def handle(self, request: InboundRequest) -> Response:
         engine = self._work.engine
         read = self._read
@@ -110,10 +121,9 @@ class BaseWebhook(BaseEndpoint):
 
     def _read(self, request: InboundRequest) -> Job | Response:
         """Verify and parse the request. Does not use the store."""
-        rejection = self._scheme.rejection_reason(request, self._clock())
-        if rejection is not None:
-            emit_event(self._work.client, "rejected", self.name, reason=rejection)
-            return problem(403, rejection, "the signature is not valid")
+        refusal = self._refuse(self._scheme.rejection_reason(request, self._clock()))
+        if refusal is not None:
+            return refusal
         try:
             handshake = self._scheme.handshake(request)
             if handshake is not None:
@@ -135,13 +145,18 @@ class BaseWebhook(BaseEndpoint):
 
 
 def _check_window(window: Window, tolerance: int | None) -> None:
-    """Raise if a signature outlives the window: an attacker could then replay a recorded request."""
-    if tolerance is not None and window.length and window.length < tolerance:
-        raise ConfigurationError(
-            f"signatures are valid for {format_duration(tolerance)} (tolerance), events are known for {window} only:"
-            " a recorded request could be replayed in between",
-            hint="choose a window at least as long as the tolerance",
-        )
+    """Raise if a signature can outlive the window: an attacker could then replay a recorded request.
+
+    A time may be ahead of our clock by the tolerance, so a signature can be valid for twice the tolerance. A window
+    until midnight may end at any moment.
+    """
+    if tolerance is None or window.kind == "forever" or window.length > 2 * tolerance:
+        return
+    raise ConfigurationError(
+        f"a signature can be valid for {format_duration(2 * tolerance)} (twice the tolerance), but events are only"
+        f" remembered for: {window}. A recorded request could be replayed in between",
+        hint=f'choose a window longer than {format_duration(2 * tolerance)}, such as window="1d"',
+    )
 
 
 class Webhook(BaseWebhook, Endpoint):

@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, Unpack
 
 from onceward.client.sync import Once
-from onceward.engine.execute import lookup_outcome
 from onceward.engine.job import Job
+from onceward.engine.lookup import lookup_outcome
 from onceward.errors import (
-    NOT_DOWN,
     AlreadyDone,
     ClaimError,
     ConfigurationError,
@@ -24,10 +23,11 @@ from onceward.errors import (
     StoreError,
 )
 from onceward.operations.block import ClaimBlock
+from onceward.protocol.outcome import Replayed
 
 from .body import CHUNK_SIZE, MAX_LENGTH_DIGITS, Body, BodyTooLarge
 from .config import IdempotencyConfig, IdempotencyOptions
-from .semantics import BODY_CUT_OFF, BODY_TOO_LARGE, IdempotentRequest, RawResponse
+from .semantics import BODY_CUT_OFF, BODY_TOO_LARGE, NO_LONGER_ALLOWED, IdempotentRequest, RawResponse
 from .wsgi_response import App, Environ, StartResponse, WsgiResponse, send_response
 
 
@@ -57,6 +57,8 @@ class IdempotencyMiddleware:
                 key = environ.get("HTTP_IDEMPOTENCY_KEY")
                 if key is not None or required:
                     return self._handle(environ, start_response, [] if key is None else [key])
+                if self.config.check_principal(self.config.principal(environ)) is None:
+                    return send_response(start_response, self.config.no_principal_response())
         return self.app(environ, start_response)
 
     def _handle(self, environ: Environ, start_response: StartResponse, keys: list[str]) -> Iterable[bytes]:
@@ -77,18 +79,21 @@ class IdempotencyMiddleware:
         request = IdempotentRequest(
             principal,
             environ["REQUEST_METHOD"],
+            _latin1_bytes(environ.get("HTTP_HOST", "")).lower(),
             _latin1_bytes(environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")),
             _latin1_bytes(environ.get("QUERY_STRING", "")),
             _latin1_bytes(environ.get("CONTENT_TYPE", "")),
         )
         job = config.job(key, request, body.end())
+        over_quota = config.quota_response(job)
+        if over_quota is not None:
+            body.close()
+            return send_response(start_response, over_quota)
         environ["wsgi.input"], environ["onceward.key"] = body.stream(), key
         return self._run_once(job, environ, start_response, body)
 
     def _run_once(self, job: Job, environ: Environ, start_response: StartResponse, body: Body) -> Iterable[bytes]:
-        found = self._claim(job)
-        if found is None:
-            return self.app(environ, start_response)
+        found = self._claim(job, environ)
         if isinstance(found, RawResponse):
             body.close()
             return send_response(start_response, found)
@@ -96,24 +101,29 @@ class IdempotencyMiddleware:
         response.begin(self.app, environ)
         return response
 
-    def _claim(self, job: Job) -> ClaimBlock | RawResponse | None:
-        """Return the entered block if we own the key, else the response to send. None: run unprotected."""
+    def _claim(self, job: Job, environ: Environ) -> ClaimBlock | RawResponse:
+        """Return the entered block if the application may run, else the response to send."""
         config = self.config
         try:
             done = lookup_outcome(config.engine, job)
             if done is not None:
-                return config.outcome_response(done)
+                refusal = self._replay_refusal(environ) if isinstance(done, Replayed) else None
+                return refusal or config.outcome_response(done)
             block = ClaimBlock(config.engine, job)
             block.__enter__()
         except AlreadyDone as error:
-            return config.replay_response(error.value)
+            return self._replay_refusal(environ) or config.replay_response(error.value)
         except (NotAcquired, ClaimError, ResultError, StoreError) as error:
-            down = isinstance(error, StoreError) and not isinstance(error, NOT_DOWN)
-            if config.policy.on_store_down != "run" or not down:
-                return config.error_response(error)
-            config.engine.emit("unprotected", job.key, reason=f"store down: {error}")
-            return None
+            return config.error_response(error)
         return block
+
+    def _replay_refusal(self, environ: Environ) -> RawResponse | None:
+        """Return the refusal if `reauthorize=` no longer allows this caller to read the stored response."""
+        try:
+            allowed = self.config.reauthorize(environ)
+        except PermissionError:
+            allowed = False
+        return None if allowed else self.config.problem_response(NO_LONGER_ALLOWED)
 
 
 def read_body(environ: Environ, limit: int) -> Body | None:

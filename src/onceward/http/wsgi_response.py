@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
 from typing import Any
 
-from onceward.engine.attempt import Attempt, current
+from onceward.engine.attempt import SETTLED, UNPROTECTED, Attempt, current
 from onceward.operations.block import ClaimBlock
 from onceward.runtime.bridge import run
 
@@ -172,6 +172,7 @@ class WsgiResponse:
             self._buffered.append(part)
             if self._size > self._config.max_response:
                 self._buffered = None
+        self._config.count_response(self._attempt.key, len(part))
 
     # ── settling the claim ──
 
@@ -179,7 +180,11 @@ class WsgiResponse:
         """Settle the claim and leave the block. Return our own response if the application's must not be sent."""
         refusal = run(settle(self._attempt, self._code, self._raw_headers, self._buffered))
         self._settled = True
-        error = SettlementFailed("the claim could not be settled") if self._attempt.unconfirmed else None
+        error = (
+            SettlementFailed("the claim could not be settled")
+            if self._attempt.state not in (SETTLED, UNPROTECTED)
+            else None
+        )
         self._block.__exit__(type(error) if error else None, error, None)
         return None if refusal is None else self._config.outcome_response(refusal)
 

@@ -35,7 +35,8 @@ class CsvRows:
     ) -> None:
         self._limit = _limit(largest_row)
         self._raw = HashedFile(path)
-        errors = "surrogatepass" if scan.encoding.startswith(("utf-16", "utf-32")) else "surrogateescape"
+        self._is_wide = scan.encoding.startswith(("utf-16", "utf-32"))
+        errors = "surrogatepass" if self._is_wide else "surrogateescape"
         buffered = io.BufferedReader(self._raw, BUFFER)
         self._text = io.TextIOWrapper(buffered, scan.encoding, errors, newline="")
         self._encoding = scan.encoding
@@ -146,7 +147,7 @@ class CsvRows:
         """Skip to the end of a row that is too long, without keeping it in memory."""
         first, pieces = self._line - len(self._record) + 1, self._record
         size, quotes = sum(map(len, pieces)), sum(piece.count(QUOTE) for piece in pieces)
-        last, begin = pieces[-1], truncate(pieces[0].rstrip("\r\n"))
+        last, begin = pieces[-1], self._shown(pieces[0].rstrip("\r\n"))
         while (quotes % 2 or not last.endswith(("\n", "\r"))) and (piece := self._readline_ahead()):
             if last.endswith(("\n", "\r")):
                 self._line += 1
@@ -169,14 +170,19 @@ class CsvRows:
             if "\0" in text:
                 return "holds a NUL character"
             if not text.isascii() and SURROGATE.search(text):
-                shown = " ".join(f"{ord(byte) - 0xDC00:02x}" for byte in ESCAPED.findall(text)[:MAX_SHOWN_BYTES])
+                escaped = [] if self._is_wide else ESCAPED.findall(text)[:MAX_SHOWN_BYTES]
+                shown = " ".join(f"{ord(byte) - 0xDC00:02x}" for byte in escaped)
                 what = f"byte {shown}" if shown else "half of a character"
                 return f"is not {self._encoding}: {what}; if this is true of the whole file, pass its encoding"
         return None
 
     def _bad(self, reason: str, cells: list[str]) -> BadRow:
         line = self._line - len(self._record) + 1
-        return BadRow(line, reason, tuple(truncate(cell) for cell in cells[:MAX_REJECT_CELLS]))
+        return BadRow(line, reason, tuple(self._shown(cell) for cell in cells[:MAX_REJECT_CELLS]))
+
+    def _shown(self, cell: str) -> str:
+        """Return what the reject file keeps of a cell. Half of a character has no bytes in UTF-8."""
+        return truncate(SURROGATE.sub("\ufffd", cell) if self._is_wide else cell)
 
     # ── the file ──
 

@@ -52,8 +52,10 @@ class NdjsonRows:
     def _read(self, line: bytes) -> AnyRow:
         try:
             values = as_text(_decode(line.decode()))
-        except (ValueError, ArithmeticError, RecursionError) as error:
-            return self._bad(f"cannot be read: {_problem(error)}", line)
+        except ArithmeticError:  # of Decimal: its exponents have a limit
+            return self._bad("cannot be read: it has a number with too large an exponent", line)
+        except (ValueError, RecursionError) as error:
+            return self._bad(f"cannot be read: {error}", line)
         if b"\\u" in line and (problem := _text_problem(values)):  # only escapes can produce invalid text
             return self._bad(problem, line)
         return SourceRow(self._line, values)
@@ -75,10 +77,6 @@ class NdjsonRows:
 
     def close(self) -> None:
         self._file.close()
-
-
-def _problem(error: Exception) -> str:
-    return "it has a number that is too large" if isinstance(error, ArithmeticError) else str(error)
 
 
 def _decode(text: str) -> Mapping[str, Any]:

@@ -1,16 +1,18 @@
 """The reject file: each rejected row, with its line and the reason. It is safe to open in a spreadsheet.
 
-What a spreadsheet would run as a formula gets an apostrophe in front, also after a semicolon or a tab inside a cell: in
-some locales these separate cells. It is removed again when the corrected file is imported, so that a phone number keeps
-its plus. The file is readable by its owner only, and a symbolic link in its place is refused.
+A cell that a spreadsheet would run as a formula gets an apostrophe in front. A spreadsheet may split cells at other
+separators than the comma, for example at semicolons where the comma is the decimal sign. So each part of a cell gets
+one. They are removed again when the corrected file is imported, so that a phone number keeps its plus.
 """
 
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import os
 import re
+import stat
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,28 +21,26 @@ from typing import Final
 from onceward.errors import SourceError
 
 COLUMNS: Final = ("rejected_line", "rejected_reason")
-FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""The characters that begin a formula. Some spreadsheets treat the full-width ones the same."""
 ESCAPE: Final = "'"
+_PART: Final = r"(?:\A|(?<=[;|\t\r\n]))"
+"""Where a part of a cell begins, whichever separator the spreadsheet uses."""
+_FORMULA: Final = r"(?=['\" ]*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20])"
+"""What begins a formula, also behind spaces and quotes. Some spreadsheets treat the full-width characters the same."""
+_escape = re.compile(f"{_PART}{_FORMULA}").sub
+_unescape = re.compile(f"{_PART}{ESCAPE}{_FORMULA}").sub
+_unencodable = re.compile("[\ud800-\udc7f\udd00-\udfff]").sub
+"""Halves of characters, except for bytes that were invalid in their source."""
 OTHER_PATH_HINT: Final = "choose another path (rejects=, or --rejects); no row of this batch was imported"
 
 
-_START: Final = "(^|[;,|\t\r\n])"
-_BEFORE_FORMULA: Final = f"(?=['\" ]*[{re.escape(''.join(FORMULA))}])"
-_FORMULAS: Final = re.compile(_START + _BEFORE_FORMULA)
-_ESCAPED: Final = re.compile(_START + ESCAPE + _BEFORE_FORMULA)
-_NO_TEXT: Final = re.compile("[\ud800-\udc7f\udd00-\udfff]")
-"""Halves of characters that no encoding can write. The others stand for bytes, which are written as they were."""
-
-
 def escape_formula(cell: str) -> str:
-    """Escape what a spreadsheet would run as a formula, also if it begins with spaces, quotes or apostrophes."""
-    return _FORMULAS.sub(rf"\1{ESCAPE}", _NO_TEXT.sub("\ufffd", cell))
+    """Escape each part of a cell that a spreadsheet would run as a formula."""
+    return _escape(ESCAPE, cell)
 
 
 def unescape_formulas(cells: Sequence[str]) -> list[str]:
     """Remove the escapes that `escape_formula` added."""
-    return [_ESCAPED.sub(r"\1", cell) for cell in cells]
+    return [_unescape("", cell) for cell in cells]
 
 
 class RejectFile:
@@ -62,7 +62,8 @@ class RejectFile:
         try:
             file = self._open_at(self._path, committed)
             csv.writer(file).writerows(
-                [line, escape_formula(reason), *map(escape_formula, cells)] for line, reason, cells in rejects
+                [line, *(_unencodable("\ufffd", escape_formula(cell)) for cell in (reason, *cells))]
+                for line, reason, cells in rejects
             )
             file.flush()
             os.fsync(file.fileno())
@@ -78,12 +79,8 @@ class RejectFile:
         if self._file is None:
             if not committed:
                 _refuse_other_file(path)
-            mode = "r+" if committed else "w"
-            file = open(  # noqa: SIM115 (kept open; a Path has no opener)
-                path, mode, encoding="utf-8", errors="surrogateescape", newline="", opener=_open_file
-            )
-            assert isinstance(file, io.TextIOWrapper)  # noqa: S101 (a text mode)
-            self._file = file
+            file = os.fdopen(_open_without_links(path), "r+b")
+            self._file = io.TextIOWrapper(file, "utf-8", "surrogateescape", newline="")
         self._file.seek(0)
         self._file.truncate(committed)
         self._file.seek(0, os.SEEK_END)
@@ -104,8 +101,11 @@ class RejectFile:
         """Close the file after the import is complete, and truncate it to the committed length."""
         self.close()
         if committed:
-            with open(self._path, "r+b", opener=_open_file) as file:
-                file.truncate(committed)
+            descriptor = _open_without_links(self._path)
+            try:
+                os.truncate(descriptor, committed)
+            finally:
+                os.close(descriptor)
 
     def close(self) -> None:
         """Close the file without truncating it: the last batch may have been committed. The next run truncates it."""
@@ -115,20 +115,28 @@ class RejectFile:
                 file.close()
 
 
-def _open_file(path: str, flags: int) -> int:
-    """Open the file itself, and not what a symbolic link leads to. Only its owner may read it."""
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o600)
+def _open_without_links(path: Path) -> int:
+    """Open or create the file. A symbolic link could lead to a file that someone else chose."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP or path.is_symlink():
+            raise _no_reject_file(path, "it is a symbolic link") from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _no_reject_file(path, "it is not a regular file")
+    return descriptor
+
+
+def _no_reject_file(path: Path, why: str) -> SourceError:
+    return SourceError(f"rejected rows cannot be written to {path}: {why}", hint=OTHER_PATH_HINT)
 
 
 def _refuse_other_file(path: Path) -> None:
     """Raise if the file exists and is not a reject file. A reject file may be overwritten: usually it is our own."""
     begin = ",".join(COLUMNS).encode()
-    if path.is_symlink():
-        raise SourceError(f"rejected rows cannot be written to {path}: it is a symbolic link", hint=OTHER_PATH_HINT)
     if path.is_file() and path.stat().st_size:
         with path.open("rb") as file:
             if file.read(len(begin)) != begin:
-                raise SourceError(
-                    f"rejected rows cannot be written to {path}: it exists, and is not a reject file",
-                    hint=OTHER_PATH_HINT,
-                )
+                raise _no_reject_file(path, "it exists, and is not a reject file")

@@ -3,14 +3,20 @@
 A fingerprint is one byte of encoder version and the first 16 bytes of the SHA-256 of the arguments: it is compared only
 with that of the same key, and every record stores one. The short hashes per argument exist only to name what differs;
 they are salted, so that equal arguments of two records cannot be recognised.
+
+Someone who can read the store can hash guesses, and so find small secrets, such as a PIN. With a secret key, all of
+these hashes are HMACs, and a guess cannot be tested without the key.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import hmac
 from collections.abc import Mapping
 from typing import Final, NewType
+
+from onceward.errors import ConfigurationError
 
 from .canonical import ENCODER_VERSION, canonical
 
@@ -18,22 +24,39 @@ Fingerprint = NewType("Fingerprint", bytes)
 
 _VERSION: Final = bytes((ENCODER_VERSION,))
 FINGERPRINT_BYTES: Final = 16
+MIN_KEY_BYTES: Final = 16
 _PART: Final = b"onceward/part"
 _PART_BYTES: Final = 4  # enough to distinguish two arguments, too few to confirm a guessed value
 
 
-def fingerprint(arguments: Mapping[str, object]) -> Fingerprint:
-    """Return the hash of all arguments. Their order does not matter, their names do."""
+def fingerprint(arguments: Mapping[str, object], secret: bytes = b"") -> Fingerprint:
+    """Return the hash of all arguments, or with `secret` their HMAC. Their order does not matter, their names do."""
     plain = arguments if type(arguments) is dict else dict(arguments)
-    return Fingerprint(_VERSION + hashlib.sha256(canonical(plain, root="")).digest()[:FINGERPRINT_BYTES])
+    encoded = canonical(plain, root="")
+    digest = hmac.digest(secret, encoded, "sha256") if secret else hashlib.sha256(encoded).digest()
+    return Fingerprint(_VERSION + digest[:FINGERPRINT_BYTES])
+
+
+def checked_fingerprint_key(key: object) -> bytes:
+    """Return the key for keyed fingerprints; b"" for None, which means plain hashes."""
+    if key is None:
+        return b""
+    if not isinstance(key, bytes) or len(key) < MIN_KEY_BYTES:
+        raise ConfigurationError(
+            f"fingerprint_key must be at least {MIN_KEY_BYTES} secret bytes",
+            hint="create one with secrets.token_bytes(32), and keep it where you keep other secrets",
+        )
+    return key
 
 
 FINGERPRINT_OF_KEY: Final = Fingerprint(_VERSION + b"key")
 """The fingerprint of a payload that is entirely part of the key. A larger payload under the key has another one."""
 
 
-def hash_arguments(arguments: Mapping[str, object], salt: bytes) -> dict[str, str]:
+def hash_arguments(arguments: Mapping[str, object], salt: bytes, secret: bytes = b"") -> dict[str, str]:
     """Return a short hash per argument. `salt` is the id of the record's key."""
+    if secret:
+        salt = hmac.digest(secret, salt, "sha256")
     return {name: _part(name, value, salt) for name, value in arguments.items()}
 
 

@@ -25,8 +25,8 @@ NormalForm = Literal["NFC", "NFD", "NFKC", "NFKD"]
 
 _DERIVED_BYTES: Final = 20  # 160 bits: no collisions in practice, and 35 characters, which every remote API accepts
 _SUFFIX: Final = 8  # hex digits of the id after a truncated text
-_separators = re.compile("[%/@]")
-_quoted = re.compile("%(25|2F|40)")
+_separators = re.compile(r"[%/@\\]")
+_quoted = re.compile("%(25|2F|40|5C)")
 _SIZED: Final = (str, bytes, bytearray, memoryview, tuple, list, dict, set, frozenset)
 
 
@@ -43,7 +43,10 @@ class Scope(msgspec.Struct, frozen=True, dict=True):
 
     @functools.cached_property
     def text(self) -> str:
-        """`app/operation` or `app/operation@tenant`; separators inside a part are percent-encoded."""
+        r"""`app/operation` or `app/operation@tenant`; separators and backslashes inside a part are percent-encoded.
+
+        So a control character, which is shown as `\n`, cannot be mistaken for a backslash and a letter.
+        """
         text = f"{_quote(self.app)}/{_quote(self.operation)}"
         if self.tenant is not None:
             text += f"@{_quote(self.tenant)}"

@@ -12,11 +12,11 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from onceward.engine.acquire import emit_no_answer
 from onceward.engine.engine import YIELD_EVERY, Engine
 from onceward.engine.entry import time_of
 from onceward.engine.error_text import message_of
 from onceward.engine.events import Event
-from onceward.engine.interrupted import emit_no_answer
 from onceward.engine.within import finish_transaction, join
 from onceward.errors import ConfigurationError, MissingKey, OutcomeParked, ResultError, StoreError, VersionSkew
 from onceward.keys.canonical import ENCODER_VERSION, canonical, canonical_all
@@ -37,7 +37,6 @@ from onceward.protocol.latest import (
 )
 from onceward.protocol.ordering import CONTENT_BYTES, decode_ordering, position_of
 from onceward.protocol.outcome import Executed, Failed, Mismatch, Outcome, Parked, Replayed, Stale
-from onceward.protocol.signals import came_by_signal
 from onceward.results.codec import Codec
 from onceward.results.result_type import Unstorable
 
@@ -261,18 +260,15 @@ def _encode(definition: StateDefinition, events: Sequence[AnyEvent]) -> EncodedE
     """Encode all events together. If that fails, encode them one by one, so that only the invalid ones fail."""
     try:
         return definition.deliveries(events)
-    except Exception as error:
-        if came_by_signal(error):
-            raise
+    except Exception:  # noqa: BLE001, S110 (the loop below finds the invalid ones)
+        pass
     deliveries: list[EventDelivery] = []
     values: list[Any] = []
     errors: dict[int, Exception] = {}
     for position, event in enumerate(events):
         try:
             one = definition.deliveries([event])
-        except Exception as error:
-            if came_by_signal(error):
-                raise
+        except Exception as error:  # noqa: BLE001 (returned as the outcome of this event)
             errors[position] = error
         else:
             deliveries += one.deliveries

@@ -10,14 +10,13 @@ from onceward.engine.engine import Engine
 from onceward.engine.job import Job
 from onceward.engine.lock_record import LOCK_FINGERPRINT
 from onceward.errors import AlreadyRunning, ClaimError, ConfigurationError
-from onceward.operations.abandoned import DropWatcher, unwatch, watch
 from onceward.protocol.duration import Duration, microseconds
 from onceward.protocol.operation_names import LOCK
 from onceward.protocol.policy import OnLost
 from onceward.results.codec import PLAIN
 from onceward.runtime.bridge import run
 
-from .flow import acquire_lock, held_here, is_closed, leave, leave_interrupted, new_lock_attempt, recover_acquire
+from .flow import acquire_lock, held_here, is_closed, leave
 
 if TYPE_CHECKING:
     from onceward.client.base import BaseClient
@@ -27,7 +26,13 @@ AnyHeldLock = TypeVar("AnyHeldLock", bound="BaseHeldLock")
 
 def lock_job(client: BaseClient, name: Any, lease: Duration | None, wait: Duration | None, on_lost: OnLost) -> Job:
     """Return the job that claims a lock. An expired lock is always taken over: a block has no effect to verify."""
-    settings: dict[str, Any] = {"after_crash": "rerun", "max_attempts": None, "retry_span": None, "on_lost": on_lost}
+    settings: dict[str, Any] = {
+        "after_crash": "rerun",
+        "max_attempts": None,
+        "retry_span": None,
+        "on_lost": on_lost,
+        "on_store_down": "raise",  # without a store, there is no lock
+    }
     if lease is not None:
         settings["lease"] = lease
     if wait is not None:
@@ -39,11 +44,10 @@ def lock_job(client: BaseClient, name: Any, lease: Duration | None, wait: Durati
 class BaseHeldLock:
     """What sync and async held locks share: everything that needs no store."""
 
-    __slots__ = ("_attempt", "_watch")
+    __slots__ = ("_attempt",)
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
-        self._watch: DropWatcher | None = None  # of the block that entered it
 
     @property
     def name(self) -> str:
@@ -93,11 +97,7 @@ class HeldLock(BaseHeldLock):
         return self._raise_if_not_held()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        try:
-            run(leave(self._attempt, error))
-        except BaseException as interrupt:
-            run(leave_interrupted(self._attempt, interrupt))
-            raise
+        run(leave(self._attempt, error))
 
 
 class AsyncHeldLock(BaseHeldLock):
@@ -113,11 +113,7 @@ class AsyncHeldLock(BaseHeldLock):
         return self._raise_if_not_held()
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        try:
-            await leave(self._attempt, error)
-        except BaseException as interrupt:
-            await leave_interrupted(self._attempt, interrupt)
-            raise
+        await leave(self._attempt, error)
 
 
 class BaseLock(Generic[AnyHeldLock]):
@@ -127,11 +123,6 @@ class BaseLock(Generic[AnyHeldLock]):
         self._engine = engine
         self._job = job
         self._entered: list[AnyHeldLock] = []
-
-    def _enter(self, lock: AnyHeldLock) -> None:
-        """Record the ownership. If an interrupt keeps the block from ending it, its lease expires with this object."""
-        self._entered.append(lock)
-        lock._watch = watch(self, lock._attempt.abandon)  # noqa: SLF001 (part of this module)
 
     def _entered_here(self) -> AnyHeldLock:
         """Return the ownership that this `with` began: the innermost one of this thread or task."""
@@ -143,89 +134,49 @@ class BaseLock(Generic[AnyHeldLock]):
             )
         return mine[-1]
 
-    def _remove(self, lock: AnyHeldLock) -> None:
-        if lock in self._entered:
-            self._entered.remove(lock)
-        if lock._watch is not None:  # noqa: SLF001 (part of this module)
-            unwatch(lock._watch)  # noqa: SLF001 (part of this module)
-
 
 class Lock(BaseLock[HeldLock]):
     """`with once.lock("sync", lease="30s") as lock:` one owner at a time, across all processes."""
 
     def acquire(self) -> HeldLock:
-        """Acquire the lock, or raise AlreadyRunning (StillRunning after the wait). The caller must release it."""
-        return self._acquire()
+        """Acquire the lock, or raise AlreadyRunning (StillRunning after the wait). The caller must release it.
 
-    def _acquire(self, *, in_block: bool = False) -> HeldLock:
-        """Acquire the lock. It is recorded first, because a signal handler may raise at the start of any function."""
+        Keep the returned object: if it is dropped, the lock is no longer renewed.
+        """
         job = self._job if isinstance(self._job, Job) else self._job()
-        attempt = new_lock_attempt(self._engine, job)
-        lock = HeldLock(attempt)
-        try:
-            if in_block:
-                self._enter(lock)
-            run(acquire_lock(attempt))
-            return lock
-        except BaseException as error:
-            self._remove(lock)
-            run(recover_acquire(attempt, error))
-            raise
+        return HeldLock(run(acquire_lock(self._engine, job)))
 
     def __enter__(self) -> HeldLock:
-        return self._acquire(in_block=True)
+        lock = self.acquire()
+        self._entered.append(lock)
+        return lock
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        lock = None
-        try:
-            lock = self._entered_here()
-            lock.__exit__(kind, error, trace)
-        except BaseException as interrupt:
-            lock = lock or self._entered_here()
-            run(leave_interrupted(lock._attempt, interrupt))  # noqa: SLF001 (part of this module)
-            raise
-        finally:
-            if lock is not None:
-                self._remove(lock)
+        lock = self._entered_here()
+        self._entered.remove(lock)
+        lock.__exit__(kind, error, trace)
 
 
 class AsyncLock(BaseLock[AsyncHeldLock]):
     """`async with once.lock("sync", lease="30s") as lock:` one owner at a time, across all processes."""
 
     async def acquire(self) -> AsyncHeldLock:
-        """Acquire the lock, or raise AlreadyRunning (StillRunning after the wait). The caller must release it."""
-        return await self._acquire()
+        """Acquire the lock, or raise AlreadyRunning (StillRunning after the wait). The caller must release it.
 
-    async def _acquire(self, *, in_block: bool = False) -> AsyncHeldLock:
-        """Acquire the lock. It is recorded first, because a signal handler may raise at the start of any function."""
+        Keep the returned object: if it is dropped, the lock is no longer renewed.
+        """
         job = self._job if isinstance(self._job, Job) else await self._engine.runtime.compute(self._job)
-        attempt = new_lock_attempt(self._engine, job)
-        lock = AsyncHeldLock(attempt)
-        try:
-            if in_block:
-                self._enter(lock)
-            await acquire_lock(attempt)
-            return lock
-        except BaseException as error:
-            self._remove(lock)
-            await recover_acquire(attempt, error)
-            raise
+        return AsyncHeldLock(await acquire_lock(self._engine, job))
 
     async def __aenter__(self) -> AsyncHeldLock:
-        return await self._acquire(in_block=True)
+        lock = await self.acquire()
+        self._entered.append(lock)
+        return lock
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        lock = None
-        try:
-            lock = self._entered_here()
-            await lock.__aexit__(kind, error, trace)
-        except BaseException as interrupt:
-            lock = lock or self._entered_here()
-            await leave_interrupted(lock._attempt, interrupt)  # noqa: SLF001 (part of this module)
-            raise
-        finally:
-            if lock is not None:
-                self._remove(lock)
+        lock = self._entered_here()
+        self._entered.remove(lock)
+        await lock.__aexit__(kind, error, trace)
 
 
 def try_acquire(lock: Lock) -> HeldLock | None:

@@ -17,6 +17,11 @@ from onceward.errors import OncewardError, StoreBroken, StoreFull, StoreNotSetUp
 from .backend import PIECE, STAGING, StoredObject
 
 _DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+FILE_MODE: Final = 0o600
+FOLDER_MODE: Final = 0o700
+"""Objects and their folders belong to the user that created them."""
+
+_NO_FOLLOW: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV, errno.ENOSYS)
 
 
@@ -28,12 +33,12 @@ class Folder:
         self.name = root.as_uri()
         self._staging = root / STAGING
         with self._translating():
-            self._staging.mkdir(parents=True, exist_ok=True)
+            self._staging.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
 
     def stage(self, pieces: Iterator[bytes]) -> Path:
         path = self._staging / uuid.uuid4().hex
         with self._translating():
-            file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb", buffering=0)
+            file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE), "wb", buffering=0)
         try:
             with file:
                 for piece in pieces:  # exceptions of the source are not ours to translate
@@ -53,6 +58,7 @@ class Folder:
     def create(self, name: str, staged: Path) -> bool:
         path = self.root / name
         with self._translating():
+            self._refuse_links(name)
             self._make_folder(path.parent)
             try:
                 os.link(staged, path)
@@ -76,8 +82,21 @@ class Folder:
             return
         self._make_folder(folder.parent)
         with suppress(FileExistsError):  # another process created it; if it is a file, the link fails below
-            folder.mkdir()
+            folder.mkdir(FOLDER_MODE)
         _sync(folder.parent)
+
+    def _refuse_links(self, name: str) -> None:
+        """Raise if the name or one of its folders is a symbolic link, which may lead outside of the root."""
+        path = self.root
+        for part in name.split("/"):
+            path /= part
+            if path.is_symlink():
+                link = path.relative_to(self.root).as_posix()
+                raise StoreBroken(
+                    f"{self.name}: {link} is a symbolic link, and links are not followed",
+                    key=name,
+                    hint="remove the link, or choose another name",
+                )
 
     def unstage(self, staged: Path) -> None:
         with suppress(OSError):
@@ -85,13 +104,10 @@ class Folder:
 
     def find(self, name: str) -> StoredObject | None:
         with self._translating():
+            self._refuse_links(name)
             try:
-                file = (self.root / name).open("rb", buffering=0)
+                file = os.fdopen(os.open(self.root / name, os.O_RDONLY | _NO_FOLLOW), "rb", buffering=0)
             except (FileNotFoundError, NotADirectoryError):
-                if (self.root / name).is_symlink():
-                    raise StoreBroken(
-                        f"{self.name}: a broken symbolic link", key=name, hint="remove it, or choose another name"
-                    ) from None
                 return None
             status = os.fstat(file.fileno())
         return StoredObject(_version(status), status.st_size, self._pieces(file), file)
@@ -103,20 +119,27 @@ class Folder:
 
     def version(self, name: str) -> str | None:
         with self._translating():
+            self._refuse_links(name)
             try:
-                return _version((self.root / name).stat())
+                return _version((self.root / name).lstat())
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
     def delete(self, name: str) -> None:
         path = self.root / name
         with self._translating():
+            self._refuse_links(name)
             path.unlink(missing_ok=True)
             _sync(path.parent)
 
     def names(self, prefix: str) -> Iterator[str]:
         with self._translating():
-            found = [path.relative_to(self.root).as_posix() for path in self.root.rglob("*") if path.is_file()]
+            files = (
+                Path(folder, name) for folder, _, names in os.walk(self.root) for name in names
+            )  # follows no links
+            found = [
+                file.relative_to(self.root).as_posix() for file in files if file.is_file() and not file.is_symlink()
+            ]
         return iter(sorted(name for name in found if name.startswith(prefix) and not name.startswith(STAGING)))
 
     def purge(self, before: datetime) -> int:

@@ -8,6 +8,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from onceward.errors import ConfigurationError
 from onceward.protocol.duration import Duration, microseconds
+from onceward.protocol.secrets import url_without_secrets
 
 from .folder import Folder
 from .names import checked_name
@@ -34,28 +35,28 @@ def open_objects(url: str, *, endpoint: str | None = None, timeout: Duration = T
         bucket, prefix = _bucket(url)
         seconds = microseconds(timeout, "timeout") / 1_000_000
         return Objects(open_bucket(scheme, bucket, prefix, endpoint=endpoint, timeout=seconds, settings=settings))
-    raise ConfigurationError(f"no object storage is available for {url!r}", hint=EXAMPLES)
+    raise ConfigurationError(f"no object storage is available for {url_without_secrets(url)!r}", hint=EXAMPLES)
 
 
 def _split_url(url: str) -> SplitResult:
     try:
         return urlsplit(url)
-    except ValueError as error:  # a [ without a matching ]
-        raise ConfigurationError(f"the URL cannot be parsed ({error})", hint=EXAMPLES) from error
+    except ValueError:  # a [ without a matching ]; its message quotes the URL
+        raise ConfigurationError("the URL cannot be parsed", hint=EXAMPLES) from None
 
 
 def _folder(url: str) -> Path:
     parts = _split_url(url)
     path = unquote(parts.path)
     if parts.netloc not in ("", "localhost") or path in ("", "/") or "\0" in path or parts.query or parts.fragment:
-        raise ConfigurationError(f"{url!r} names no folder", hint="write file:///absolute/path")
+        raise ConfigurationError(f"{url_without_secrets(url)!r} names no folder", hint="write file:///absolute/path")
     return Path(path)
 
 
 def _bucket(url: str) -> tuple[str, str]:
     parts = _split_url(url)
     prefix = unquote(parts.path).strip("/")
-    if not parts.netloc or "@" in parts.netloc or parts.query or parts.fragment:
+    if not parts.netloc or ":" in parts.netloc or "@" in url or parts.query or parts.fragment:
         raise ConfigurationError(
             f"the {parts.scheme}:// URL does not name a bucket", hint=f"{EXAMPLES}; pass credentials as settings"
         )

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from onceward.engine.engine import Engine
-from onceward.engine.lock_record import is_lock
 from onceward.errors import ConfigurationError
 from onceward.protocol.counters import HOUR, CounterTotals, add_up, oldest_kept_hour, operation_of
 from onceward.protocol.operation_names import ALERT, LOCK
-from onceward.protocol.ports import Filter, Store
+from onceward.protocol.ports import Store
 from onceward.protocol.record import RecordState
 
-from .rules import Broken, Figures, Thresholds, check
-
-SEARCH = 60.0  # seconds; scans many records, for an operator
-PAGE = 200  # records per page: each may have a result of a megabyte
+from .record_figures import SEARCH, record_figures
+from .rules import Broken, Figures, check
+from .thresholds import Thresholds
 
 
 async def stats(engine: Engine, span: int) -> CounterTotals:
@@ -45,26 +41,7 @@ async def read_totals(store: Store, span: int | None = None) -> CounterTotals:
 
 
 async def figures(store: Store, thresholds: Thresholds) -> Figures:
-    return Figures(await read_totals(store), await old_pending(store, thresholds.old_pending_age))
-
-
-async def old_pending(store: Store, age: int, timeout: float = SEARCH) -> dict[str, int]:
-    """Return how many records were claimed longer ago than `age` and are still PENDING, by operation.
-
-    Locks are not counted: they may be held for long on purpose.
-    """
-    found: Counter[str] = Counter()
-    cursor = None
-    while True:
-        page = await store.scan(Filter(states=(RecordState.PENDING,)), cursor=cursor, limit=PAGE, timeout=timeout)
-        found.update(
-            operation_of(record.scope)
-            for record in page.records
-            if record.claimed_at < page.now - age and not is_lock(record)
-        )
-        cursor = page.cursor
-        if cursor is None:
-            return dict(found)
+    return Figures(await read_totals(store), await record_figures(store, thresholds))
 
 
 async def operations_without_counters(store: Store, known: CounterTotals) -> list[str]:

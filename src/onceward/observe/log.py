@@ -14,7 +14,7 @@ raised = logging.getLogger("onceward.raised")
 """Tracebacks of failed work, for debugging. A separate logger, so that it can be disabled."""
 
 
-def log(event: Event) -> None:
+def log(event: Event, more: str = "") -> None:
     level = int(event.level)
     if not logger.isEnabledFor(level):
         return
@@ -30,11 +30,12 @@ def log(event: Event) -> None:
     )
     logger.log(
         level,
-        "%s %s [%s]%s",
+        "%s %s [%s]%s%s",
         event.name,
         event.key,
         event.scope,
         f": {details}" if details else "",
+        more,
         extra={f"onceward_{name}": getattr(event, name) for name in event.__struct_fields__},
     )
 
@@ -42,12 +43,20 @@ def log(event: Event) -> None:
 def log_raised(error: object, key: str) -> None:
     """Log the traceback of failed work that no caller receives: an HTTP sender must not, and a queue has no caller.
 
-    Errors of Onceward are reported as events instead. The message is not logged, because it may quote the payload; it
-    is on the record.
+    Errors of Onceward are reported as events instead. The message may quote the payload, so it is logged only if the
+    level of this logger is DEBUG; it is also on the record. `onceward consume` shows it.
     """
     if isinstance(error, Exception) and not isinstance(error, OncewardError):
         where = "".join(traceback.format_tb(error.__traceback__))
-        raised.warning("%s: the work raised %s in\n%s", escape(key), type(error).__qualname__, where)
+        message = f": {escape(str(error))}" if raised.isEnabledFor(logging.DEBUG) else ""
+        raised.warning(
+            "%s: the work raised %s%s in\n%s",
+            escape(key),
+            type(error).__qualname__,
+            message,
+            where,
+            extra={"onceward_error": error},
+        )
 
 
 def _log_listener_error(event: Event, error: Exception) -> None:
@@ -56,4 +65,8 @@ def _log_listener_error(event: Event, error: Exception) -> None:
 
 def logging_bus() -> Bus:
     """Return an event bus whose default listener is the log."""
-    return Bus(log, logger.isEnabledFor, _log_listener_error)
+    from .outage_log import OutageLog
+
+    outages = OutageLog()
+    outages.bus = Bus(outages, logger.isEnabledFor, _log_listener_error)
+    return outages.bus

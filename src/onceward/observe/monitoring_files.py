@@ -1,4 +1,4 @@
-"""The alert file for Prometheus and the dashboard for Grafana, which are shipped with the package."""
+"""The alert file for Prometheus, the dashboard for Grafana and the runbooks, which are shipped with the package."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from typing import Final
 from onceward.protocol.duration import format_duration
 from onceward.protocol.operation_names import ALERT, SCHEDULE_PREFIX
 
-from .rules import DURATIONS, RULES, RUNBOOKS, Thresholds
+from .rules import RULES, RUNBOOK_COMMAND, todo_text
+from .thresholds import DURATIONS, Thresholds
+
+SCOPE_LABEL: Final = "{{ $labels.scope }}"
+"""How a text of an alert refers to the alert's scope."""
+
+RUNBOOK_SECTION: Final = "## "
 
 _PLACEHOLDER = re.compile(r"@([a-z_.]+)@")
 
@@ -19,14 +25,20 @@ def prometheus_rules(thresholds: Thresholds) -> str:
     values = {name: _number(name, getattr(thresholds, name)) for name in Thresholds.__struct_fields__}
     values["watched"] = _watched(thresholds)
     for rule in RULES:
-        values[f"{rule.name}.todo"] = rule.todo.replace("'", "''")
-        values[f"{rule.name}.runbook"] = f"{RUNBOOKS}#{rule.name.replace('_', '-')}"
+        values[f"{rule.name}.todo"] = todo_text(rule, thresholds, SCOPE_LABEL).replace("'", "''")
+        values[f"{rule.name}.runbook"] = f"{RUNBOOK_COMMAND} {rule.name.replace('_', '-')}"
     return _PLACEHOLDER.sub(lambda found: values[found[1]], _text("alerts.yml"))
 
 
 def grafana_dashboard() -> str:
     """Return the dashboard as JSON to import."""
     return _text("dashboard.json")
+
+
+def runbooks() -> dict[str, str]:
+    """Return the text of each runbook, by its name, in the order of the page."""
+    _, *sections = re.split(f"^{RUNBOOK_SECTION}", _text("runbooks.md"), flags=re.MULTILINE)
+    return {section.partition("\n")[0].strip(): section.partition("\n")[2].strip() for section in sections}
 
 
 def _number(name: str, value: object) -> str:

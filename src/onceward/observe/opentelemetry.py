@@ -11,6 +11,7 @@ gets the attribute `onceward.outcome`, and an event with the attempt.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from onceward._version import __version__
@@ -19,13 +20,14 @@ from onceward.engine.totals import Labels
 from onceward.errors import MissingExtra
 from onceward.protocol.counters import COUNTER_NAMES, OUTCOMES, counter_name
 
+from .gauges import GAUGES, figures_reader
+
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 
-    from .old_pending import ObservedClient
+    from .gauges import ObservedClient
 
 PROCESSED = "onceward.processed"
-OLD_PENDING = "onceward.old_pending"
 
 
 def export(
@@ -56,7 +58,7 @@ def export(
     answered = meter.create_counter(processed, description="calls that returned a result")
     labels = Labels()
     if pending:
-        _observe_pending(meter, once, rules or {})
+        _observe_records(meter, once, rules or {})
 
     def on_event(event: Event) -> None:
         name = counter_name(event.name, state=event.state, reason=event.reason)
@@ -75,16 +77,16 @@ def export(
     return once.subscribe(on_event)
 
 
-def _observe_pending(meter: Any, once: ObservedClient, rules: dict[str, Any]) -> None:
+def _observe_records(meter: Any, once: ObservedClient, rules: dict[str, Any]) -> None:
+    """Observe each gauge. Each reads the store on its own: the library calls them in any order, once a minute."""
     from opentelemetry.metrics import Observation
 
-    from .old_pending import old_pending_reader
+    read = figures_reader(once, rules)
 
-    read = old_pending_reader(once, rules)
-
-    def observe(_: CallbackOptions) -> Iterable[Observation]:
+    def observe(field: str, _: CallbackOptions) -> Iterable[Observation]:
         found = read()
-        figures = {} if found is None else {"": 0, **found}  # "": 0 differs from no answer
+        figures = {} if found is None else {"": 0, **getattr(found, field)}  # "": 0 differs from no answer
         return [Observation(number, {"scope": scope}) for scope, number in figures.items()]
 
-    meter.create_observable_gauge(OLD_PENDING, [observe], description="records that are PENDING for too long")
+    for field, (name, what) in GAUGES.items():
+        meter.create_observable_gauge(f"onceward.{name}", [partial(observe, field)], description=what)

@@ -22,14 +22,15 @@ from onceward.engine.totals import Labels
 from onceward.errors import MissingExtra
 from onceward.protocol.counters import COUNTER_NAMES, counter_name
 
+from .gauges import GAUGES, figures_reader
+
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Counter
     from prometheus_client.core import GaugeMetricFamily
 
-    from .old_pending import ObservedClient, ReadOldPending
+    from .gauges import ObservedClient, ReadFigures
 
 PROCESSED = "onceward.processed"
-OLD_PENDING = "onceward_old_pending"
 
 
 class Metrics:
@@ -46,7 +47,7 @@ class Metrics:
         self._processed: dict[str, Counter] = {}
         self._labels = Labels()
         self._known: set[tuple[str, str]] = set()
-        self._pending = OldPending()
+        self._pending = RecordGauges()
 
     def listener(self, processed: str) -> Callable[[Event], None]:
         """Return a listener for a client. `processed` is the name of the counter with the label `replay`."""
@@ -81,8 +82,8 @@ class Metrics:
             self._processed[processed].labels(scope, replay)
         self._known.add((processed, scope))
 
-    def add_gauge(self, read: ReadOldPending) -> Callable[[], None]:
-        """Read this gauge at every scrape. Return a function that stops it."""
+    def add_gauges(self, read: ReadFigures) -> Callable[[], None]:
+        """Read these figures at every scrape. Return a function that stops it."""
         if not self._pending.readers:
             self._registry.register(self._pending)
         self._pending.readers += (read,)
@@ -96,27 +97,30 @@ class Metrics:
         return stop
 
 
-class OldPending:
+class RecordGauges:
     """Reads the stores at every scrape. Clients of one store report the same figures, so they are not added up."""
 
-    readers: tuple[ReadOldPending, ...] = ()
+    readers: tuple[ReadFigures, ...] = ()
 
     def describe(self) -> list[GaugeMetricFamily]:
-        """Describe the metric without reading a store: a registry calls this when the collector is registered."""
-        return [self._family()]
+        """Describe the metrics without reading a store: a registry calls this when the collector is registered."""
+        return [self._family(field) for field in GAUGES]
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        family = self._family()
         answers = [found for read in self.readers if (found := read()) is not None]
-        scopes = {"", *chain.from_iterable(answers)} if answers else set()  # "": 0 differs from no answer
-        for scope in sorted(scopes):
-            family.add_metric([scope], max(found.get(scope, 0) for found in answers))
-        yield family
+        for field in GAUGES:
+            family = self._family(field)
+            figures = [getattr(found, field) for found in answers]
+            scopes = {"", *chain.from_iterable(figures)} if answers else set()  # "": 0 differs from no answer
+            for scope in sorted(scopes):
+                family.add_metric([scope], max(one.get(scope, 0) for one in figures))
+            yield family
 
-    def _family(self) -> GaugeMetricFamily:
+    def _family(self, field: str) -> GaugeMetricFamily:
         from prometheus_client.core import GaugeMetricFamily
 
-        return GaugeMetricFamily(OLD_PENDING, "Records that are PENDING for too long.", labels=["scope"])
+        name, what = GAUGES[field]
+        return GaugeMetricFamily(f"onceward_{name}", f"{what[0].upper()}{what[1:]}.", labels=["scope"])
 
 
 _metrics: WeakKeyDictionary[Any, Metrics] = WeakKeyDictionary()
@@ -147,9 +151,7 @@ def export(
         metrics = _metrics[registry] = Metrics(registry)
     stops = [once.subscribe(metrics.listener(processed))]
     if pending:
-        from .old_pending import old_pending_reader
-
-        stops.append(metrics.add_gauge(old_pending_reader(once, rules or {})))
+        stops.append(metrics.add_gauges(figures_reader(once, rules or {})))
 
     def stop() -> None:
         for one in stops:

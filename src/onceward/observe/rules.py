@@ -2,130 +2,36 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from shlex import quote
+from typing import Final
 
-import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
-from onceward.errors import ConfigurationError
-from onceward.keys.readable import escape
-from onceward.protocol.counters import HOUR, CounterTotals, replay_rate
-from onceward.protocol.duration import Duration, format_duration, microseconds
+from onceward.protocol.counters import CounterTotals, replay_rate
+from onceward.protocol.duration import format_duration
 from onceward.protocol.operation_names import ALERT, SCHEDULE_PREFIX
-from onceward.protocol.suggest import did_you_mean
 
-DAY: Final = 24
-"""Hours."""
+from .thresholds import DAY, Thresholds
 
-RUNBOOKS: Final = "docs/howto/runbooks.md"
-
-
-class Thresholds(Struct, frozen=True, kw_only=True):
-    """The thresholds of the rules. Each is the last value that is still acceptable."""
-
-    claim_errors: int = 10
-    """Per hour, in all scopes."""
-
-    renewal_failures: int = 5
-    """Per hour, in all scopes."""
-
-    old_pending: int = 3
-    """PENDING records that were claimed longer ago than `old_pending_age`, in all scopes."""
-
-    old_pending_age: int = HOUR // 2
-    """In µs; written as a duration, "30m"."""
-
-    replay_rate: float = 0.05
-    """Share of the calls of a day, by operation."""
-
-    replay_rate_calls: int = 20
-    """... if there were at least this many calls: with fewer, a single replay would be more than 5 %."""
-
-    no_replay_days: int = 14
-    """Days without a single replay, by operation ..."""
-
-    no_replay_executions: int = 1_000
-    """... although there were at least this many executions."""
-
-    stale: int = 20
-    """Stale events per hour, by operation ..."""
-
-    stale_factor: float = 5
-    """... if that is also more than this factor times the hourly mean of the previous day."""
-
-    unprotected: int = 0
-    """Per day, in all scopes."""
-
-    replays_expected: tuple[str, ...] = ()
-    """Operations, "email" or "shop/email", that are expected to be replayed: both replay rules skip them."""
-
-    alert_window: int = DAY * HOUR
-    """In µs; written as a duration, "24h". An alert is not repeated within this time."""
+RUNBOOK_COMMAND: Final = "onceward runbook"
+"""Prints a runbook of the installed package."""
 
 
-NOT_ZERO: Final = {"no_replay_days": "14", "alert_window": "24h"}
-"""Durations that must not be 0, and their defaults."""
+class RecordFigures(Struct, frozen=True):
+    """How many records have each problem, by operation."""
 
-DURATIONS: Final = ("old_pending_age", "alert_window")
-
-
-def parse_thresholds(table: Mapping[str, Any], source: str = "rules") -> Thresholds:
-    """Parse thresholds from a file or a caller. Omitted ones keep their defaults."""
-    given: dict[str, Any] = {}
-    for written, value in table.items():
-        name = written.replace("-", "_")
-        if name not in Thresholds.__struct_fields__:
-            raise ConfigurationError(
-                f"{source}: there is no threshold {written!r}",
-                hint=did_you_mean(name, Thresholds.__struct_fields__, "thresholds are"),
-            )
-        given[name] = _span(value, f"{source}: {written}") if name in DURATIONS else value
-    try:
-        found = msgspec.convert(given, Thresholds)
-    except msgspec.ValidationError as error:
-        raise ConfigurationError(f"{source}: {error}", hint="thresholds are numbers, durations and a list") from error
-    _validate(found, source)
-    return replace(found, replays_expected=tuple(map(escape, found.replays_expected)))  # as scopes are shown
-
-
-def _validate(found: Thresholds, source: str) -> None:
-    for name in Thresholds.__struct_fields__:
-        value = getattr(found, name)
-        if isinstance(value, tuple):
-            continue
-        if not math.isfinite(value):
-            raise ConfigurationError(f"{source}: {name} must be a finite number")
-        if value < 0:
-            raise ConfigurationError(f"{source}: {name} is negative", hint="0 is the strictest")
-        if not value and name in NOT_ZERO:
-            raise ConfigurationError(f"{source}: {name} is 0", hint=f"omit it to use the default, {NOT_ZERO[name]}")
-    if found.replay_rate > 1:
-        raise ConfigurationError(
-            f"{source}: a replay_rate of {found.replay_rate:g} is never reached", hint="0.05 is 5 %"
-        )
-    if found.no_replay_days > MAX_NO_REPLAY_DAYS:
-        raise ConfigurationError(
-            f"{source}: counters are kept for 30 days, so no_replay_days={found.no_replay_days} cannot be checked",
-            hint=f"use at most {MAX_NO_REPLAY_DAYS}",
-        )
-
-
-MAX_NO_REPLAY_DAYS: Final = 28
-"""Less than the retention of counters, 30 days."""
-
-
-def _span(value: Duration, what: str) -> int:
-    return microseconds(value, what)
+    old_pending: Mapping[str, int] = {}
+    parked: Mapping[str, int] = {}
+    failed_final: Mapping[str, int] = {}
+    stuck_schedules: Mapping[str, int] = {}
 
 
 class Figures(Struct, frozen=True):
-    """The input of the rules: all counters, and how many records are PENDING for too long, by scope."""
+    """The input of the rules: all counters, and the problems of records."""
 
     tally: CounterTotals
-    old_pending: Mapping[str, int]
+    records: RecordFigures = RecordFigures()
 
 
 class Broken(Struct, frozen=True):
@@ -140,8 +46,8 @@ class Broken(Struct, frozen=True):
 
     @property
     def runbook(self) -> str:
-        """The section of the runbook."""
-        return f"{RUNBOOKS}#{self.rule.replace('_', '-')}"
+        """The command that prints the runbook."""
+        return f"{RUNBOOK_COMMAND} {self.rule.replace('_', '-')}"
 
     def __str__(self) -> str:
         where = f" in {self.scope}" if self.scope else ""
@@ -153,6 +59,8 @@ class Rule(Struct, frozen=True):
 
     name: str
     todo: str
+    """What to do, with the command to run. It may contain `{scope}` and the names of durations in the thresholds."""
+
     broken: Callable[[Figures, Thresholds], Iterator[tuple[str, float, float, str]]]
     by_counters: bool = True
     """Whether the rule uses counters: it cannot check scopes without counters."""
@@ -160,12 +68,21 @@ class Rule(Struct, frozen=True):
 
 def check(figures: Figures, thresholds: Thresholds) -> list[Broken]:
     """Return the broken rules, in the order of RULES."""
-    by_operation = Figures(figures.tally.by_operation(), figures.old_pending)
+    by_operation = Figures(figures.tally.by_operation(), figures.records)
     return [
-        Broken(rule.name, scope, figure, limit, said, rule.todo)
+        Broken(rule.name, scope, figure, limit, said, todo_text(rule, thresholds, quote(scope)))
         for rule in RULES
         for scope, figure, limit, said in rule.broken(by_operation, thresholds)
     ]
+
+
+def todo_text(rule: Rule, thresholds: Thresholds, scope: str) -> str:
+    """Return what to do, with the scope and the thresholds filled in."""
+    return rule.todo.format(
+        scope=scope,
+        old_pending_age=format_duration(thresholds.old_pending_age),
+        stuck_schedule_age=format_duration(thresholds.stuck_schedule_age),
+    )
 
 
 Findings = Iterator[tuple[str, float, float, str]]
@@ -187,11 +104,51 @@ def _per_hour(name: str, what: str) -> Callable[[Figures, Thresholds], Findings]
 
 
 def _old_pending(figures: Figures, thresholds: Thresholds) -> Findings:
-    number, limit = sum(figures.old_pending.values()), thresholds.old_pending
+    found, limit = figures.records.old_pending, thresholds.old_pending
+    number = sum(found.values())
     if number > limit:
         age = format_duration(thresholds.old_pending_age)
-        where = ", ".join(sorted(figures.old_pending))
-        yield "", number, limit, f"{number} records are PENDING for more than {age}, more than {limit} ({where})"
+        said = f"{number} records are PENDING for more than {age}, more than {limit}"
+        yield "", number, limit, f"{said}{_listed(found)}"
+
+
+def _listed(names: Mapping[str, int]) -> str:
+    """Return the names in parentheses; nothing if there are none."""
+    text = ", ".join(sorted(name for name in names if name))
+    return f" ({text})" if text else ""
+
+
+def _by_operation(name: str, what: str) -> Callable[[Figures, Thresholds], Findings]:
+    """Return a rule about the number of records with a problem, by operation."""
+
+    def broken(figures: Figures, thresholds: Thresholds) -> Findings:
+        limit = getattr(thresholds, name)
+        for scope, number in sorted(getattr(figures.records, name).items()):
+            if number > limit:
+                yield scope, number, limit, f"{number} {what}, more than {limit}"
+
+    return broken
+
+
+def _per_day(rule: str, counter: str, what: str) -> Callable[[Figures, Thresholds], Findings]:
+    """Return a rule about a counter of the last day, by operation."""
+
+    def broken(figures: Figures, thresholds: Thresholds) -> Findings:
+        limit = getattr(thresholds, rule)
+        for scope in figures.tally.scopes:
+            number = _in_a_day(figures.tally, scope, counter)
+            if number > limit:
+                yield scope, number, limit, f"{number} {what} in a day, more than {limit}"
+
+    return broken
+
+
+def _stuck_schedules(figures: Figures, thresholds: Thresholds) -> Findings:
+    found, limit = figures.records.stuck_schedules, thresholds.stuck_schedules
+    number, age = sum(found.values()), format_duration(thresholds.stuck_schedule_age)
+    if number > limit:
+        verb = "schedule is" if number == 1 else "schedules are"
+        yield "", number, limit, f"{number} {verb} overdue by more than {age}{_listed(found)}"
 
 
 def _replay_rate(figures: Figures, thresholds: Thresholds) -> Findings:
@@ -252,40 +209,75 @@ def _watched(tally: CounterTotals, thresholds: Thresholds) -> Iterator[str]:
 
 RULES: Final = (
     Rule(
+        "parked",
+        "Run `onceward ls --state PARKED`, then `onceward explain KEY` for each: it says how to resolve it.",
+        _by_operation("parked", "records are PARKED"),
+        by_counters=False,
+    ),
+    Rule(
+        "failed_final",
+        "Run `onceward ls --state FAILED` and `onceward explain KEY`. After fixing the cause, `onceward retry KEY`.",
+        _by_operation("failed_final", "records failed in a day and are not retried"),
+        by_counters=False,
+    ),
+    Rule(
+        "unknown",
+        "Find the keys in the log (event unknown or lost), run `onceward explain KEY`, and check the effect of each.",
+        _per_day("unknown", "unknown", "unknown outcomes"),
+    ),
+    Rule(
+        "dead_letters",
+        "Fix the cause and send the messages again. `onceward ls --state FAILED` shows why their work failed.",
+        _per_day("dead_letters", "dead_lettered", "dead letters"),
+    ),
+    Rule(
+        "stuck_schedules",
+        "Is a runner alive? Start `onceward schedule MODULE:APP`. If the schedule was removed, free its cursor: see "
+        "`onceward runbook stuck-schedules`.",
+        _stuck_schedules,
+        by_counters=False,
+    ),
+    Rule(
         "claim_errors",
-        "Check that the store is up, reachable and fast (onceward doctor). If so, raise wait= or shorten the work.",
+        "Run `onceward doctor`: is the store up, reachable and fast? If so, raise wait= or shorten the work.",
         _per_hour("claim_errors", "claims without an answer, or with a timed-out wait,"),
     ),
     Rule(
         "renewal_failures",
-        "Workers cannot reach the store while they work. Check its load and the network; a longer lease helps.",
+        "Workers cannot reach the store while they work. Run `onceward doctor` and check the store's load and the "
+        "network; a longer lease helps.",
         _per_hour("renewal_failures", "failed renewals"),
     ),
     Rule(
         "old_pending",
-        "See onceward ls --state PENDING --claimed-before 30m: workers hang, or died without a redelivery.",
+        "Run `onceward ls --state PENDING --claimed-before {old_pending_age}`: workers hang, or died without a "
+        "redelivery.",
         _old_pending,
         by_counters=False,
     ),
     Rule(
         "replay_rate",
-        "The sender redelivers too often: check its timeouts, retries and acknowledgements.",
+        "Run `onceward stats --since 7d --scope {scope}`. The sender redelivers too often: check its timeouts, retries "
+        "and acknowledgements.",
         _replay_rate,
     ),
     Rule(
         "no_replay",
-        "The key is probably wrong: does it contain a time, a random id or a delivery id? See onceward ls.",
+        "The key is probably wrong: does it contain a time, a random id or a delivery id? Run "
+        "`onceward ls --scope {scope} --limit 20`.",
         _no_replay,
     ),
     Rule(
         "stale_spike",
-        "Events arrive late or twice: look for a wrong clock, a replayed topic or a second pipeline.",
+        "Run `onceward stats --since 24h --scope {scope}`. Events arrive late or twice: look for a wrong clock, a "
+        "replayed topic or a second pipeline.",
         _stale_spike,
     ),
     Rule(
         "unprotected",
-        "Each may have run twice: find the keys in the log (event unprotected) and check them.",
+        "Each may have run twice: find the keys in the log (event unprotected), run `onceward explain KEY`, and check "
+        "the effect of each.",
         _unprotected,
     ),
 )
-"""In the order in which they are reported."""
+"""In the order in which they are reported: first what needs an operator."""

@@ -8,14 +8,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, Protocol, overload
 
 from onceward.engine import records
-from onceward.engine.attempt import Attempt
 from onceward.engine.entry import Entry
-from onceward.engine.execute import execute, recover_or_run_unprotected, run_attempt
-from onceward.engine.lookup import lookup_completed
+from onceward.engine.runner import execute
 from onceward.protocol.outcome import Outcome
 from onceward.protocol.policy import Finding, applied
 
-from .decorator import BaseFunction, MethodParams, P, T, replayed_value, value_or_raise
+from .decorator import BaseFunction, MethodParams, P, T, value_or_raise
 from .job_builder import job_of, key_of
 
 
@@ -31,27 +29,10 @@ class AsyncFunction(BaseFunction[P, T]):
             mark_coroutine(self)
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        engine = self.engine
         quick = self.operation.is_quick(args, kwargs)
         job = self.job(args, kwargs) if quick else await job_of(self, args, kwargs)
-        seen = lookup_completed(engine, job)
-        if seen is not None:
-            replayed: T = replayed_value(job, *seen)
-            return replayed
-        attempt = Attempt(engine, job)
-        try:  # a copy of `execute_uncompleted`: one coroutine less per call
-            found = await run_attempt(attempt)
-        except BaseException as error:
-            unclaimed = await recover_or_run_unprotected(attempt, error)
-            if unclaimed is None:
-                raise
-            found = unclaimed
-            del unclaimed
-        try:
-            value: T = found.result if isinstance(found, Attempt) else value_or_raise(found, job.policy)
-            return value
-        finally:
-            del found  # the raised exception's traceback refers to this frame: avoid a reference cycle
+        value: T = value_or_raise(await execute(self.engine, job), job.policy)
+        return value
 
     async def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
         """Call the function and return the `Outcome`: what happened, under which key, in which attempt."""

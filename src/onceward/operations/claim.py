@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from onceward.engine import settle
 from onceward.engine.attempt import Attempt, current
 from onceward.errors import ClaimError, WrongRuntime
 from onceward.protocol.note import user_notes, validate_note
@@ -15,11 +16,10 @@ from onceward.runtime.threads import ThreadRuntime
 class BaseClaim:
     """The part of a claim that needs no store: the same for sync and async."""
 
-    __slots__ = ("_attempt", "_block")
+    __slots__ = ("_attempt",)
 
-    def __init__(self, attempt: Attempt, block: object = None) -> None:
+    def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
-        self._block = block  # a reference: if the block were garbage-collected, the claim would be abandoned
 
     @property
     def key(self) -> str:
@@ -44,7 +44,7 @@ class BaseClaim:
     @property
     def state(self) -> RecordState:
         """PENDING until the claim is settled."""
-        return self._attempt.settled or RecordState.PENDING
+        return self._attempt.settled_as or RecordState.PENDING
 
     def check(self) -> None:
         """Raise LeaseLost (or LeaseOverdue) if the work should stop. It does no I/O: call it between steps."""
@@ -68,15 +68,15 @@ class Claim(BaseClaim):
 
     def complete(self, value: Any = None) -> None:
         """Record the result now. If you don't call it, leaving the block completes the claim with None."""
-        run(self._attempt.complete(value))
+        run(settle.complete(self._attempt, value))
 
     def complete_in(self, connection: Any, value: Any = None) -> None:
         """Record the result inside your own transaction: effect and record commit together, or not at all."""
-        run(self._attempt.complete_in(connection, value))
+        run(settle.complete_in(self._attempt, connection, value))
 
     def annotate(self, **note: str) -> None:
         """Write small metadata to the record now. It survives a takeover by another worker."""
-        run(self._attempt.annotate(self._checked(note)))
+        run(settle.annotate(self._attempt, self._checked(note)))
 
 
 class AsyncClaim(BaseClaim):
@@ -86,15 +86,15 @@ class AsyncClaim(BaseClaim):
 
     async def complete(self, value: Any = None) -> None:
         """Record the result now. If you don't call it, leaving the block completes the claim with None."""
-        await self._attempt.complete(value)
+        await settle.complete(self._attempt, value)
 
     async def complete_in(self, connection: Any, value: Any = None) -> None:
         """Record the result inside your own transaction: effect and record commit together, or not at all."""
-        await self._attempt.complete_in(connection, value)
+        await settle.complete_in(self._attempt, connection, value)
 
     async def annotate(self, **note: str) -> None:
         """Write small metadata to the record now. It survives a takeover by another worker."""
-        await self._attempt.annotate(self._checked(note))
+        await settle.annotate(self._attempt, self._checked(note))
 
 
 def current_claim() -> Claim:

@@ -9,12 +9,10 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
 
 from onceward.engine.engine import Engine
 from onceward.engine.job import Job
-from onceward.engine.lookup import replayed_outcome
 from onceward.errors import ConfigurationError
 from onceward.keys.key import Key
 from onceward.protocol.outcome import Executed, Outcome, Replayed, Running
 from onceward.protocol.policy import Policy
-from onceward.protocol.record import CompletedRecord
 
 from .operation import Operation
 
@@ -111,11 +109,6 @@ def value_or_raise(outcome: Outcome[T], policy: Policy) -> T:
     finally:
         del outcome  # the raised exception's traceback refers to this frame: avoid a reference cycle
     return value
-
-
-def replayed_value(job: Job, done: CompletedRecord, value: Any) -> Any:
-    """Return or raise what a call gives for a completed key. Build an outcome only if the policy needs one."""
-    return value if job.policy.on_done == "replay" else value_or_raise(replayed_outcome(job, done, value), job.policy)
 
 
 def refuse_task(fn: Any) -> None:

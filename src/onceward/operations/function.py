@@ -6,17 +6,15 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Concatenate, Protocol, overload
 
 from onceward.engine import records
-from onceward.engine.attempt import Attempt
 from onceward.engine.engine import Engine
 from onceward.engine.entry import Entry
-from onceward.engine.execute import as_outcome, recover_or_run_unprotected, run_attempt
 from onceward.engine.job import Job
-from onceward.engine.lookup import lookup_completed, replayed_outcome
+from onceward.engine.runner import execute
 from onceward.protocol.outcome import Outcome
 from onceward.protocol.policy import Finding, applied
 from onceward.runtime.bridge import run
 
-from .decorator import BaseFunction, MethodParams, P, T, replayed_value, value_or_raise
+from .decorator import BaseFunction, MethodParams, P, T, value_or_raise
 
 if TYPE_CHECKING:
     from .async_function import AsyncFunction
@@ -24,44 +22,20 @@ if TYPE_CHECKING:
 
 def execute_sync(engine: Engine, job: Job) -> Outcome[Any]:
     """Do the job once and return its outcome: `execute` for sync clients."""
-    seen = lookup_completed(engine, job)
-    if seen is not None:
-        return replayed_outcome(job, *seen)
-    return as_outcome(run_attempt_sync(engine, job))
+    return run(execute(engine, job))
 
 
 def call_sync(engine: Engine, job: Job) -> Any:
     """Do the job once. Return its value, or raise an error that says why there is none."""
-    seen = lookup_completed(engine, job)
-    if seen is not None:
-        return replayed_value(job, *seen)
-    found = run_attempt_sync(engine, job)
-    if isinstance(found, Attempt):
-        return found.result
-    try:
-        return value_or_raise(found, job.policy)
-    finally:
-        del found  # the raised exception's traceback refers to this frame: avoid a reference cycle
-
-
-def run_attempt_sync(engine: Engine, job: Job) -> Attempt | Outcome[Any]:
-    """Claim, run and record a job that is not known to be completed: `execute_uncompleted` for sync clients."""
-    attempt = Attempt(engine, job)
-    try:
-        return run(run_attempt(attempt))
-    except BaseException as error:
-        unclaimed = run(recover_or_run_unprotected(attempt, error))
-        if unclaimed is None:
-            raise
-        return unclaimed
+    return value_or_raise(run(execute(engine, job)), job.policy)
 
 
 class Function(BaseFunction[P, T]):
     """A sync function whose work is done once per key."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        job = self.job  # calling a local name is faster than self.job(…)
-        value: T = call_sync(self.engine, job(args, kwargs))
+        job = self.job(args, kwargs)
+        value: T = value_or_raise(run(execute(self.engine, job)), job.policy)
         return value
 
     def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:

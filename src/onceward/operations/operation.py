@@ -52,6 +52,7 @@ class Operation:
         fixed_tenant: str | None = None,
         cipher: Cipher | None = None,
         accept_plain: bool = False,
+        fingerprint_key: bytes = b"",
         is_async: bool = False,
         explicit_fingerprint: bool = False,
     ) -> None:
@@ -76,6 +77,12 @@ class Operation:
         self._pick = self._picker()
         self.input: InputCodec | None = None
         self._cipher, self._accept_plain = cipher, accept_plain
+        self.fingerprint_key = fingerprint_key
+
+    @property
+    def has_tenants(self) -> bool:
+        """Whether each call may have its own tenant."""
+        return self._tenant is not None
 
     def drop_function(self) -> None:
         """Drop the reference to the function.
@@ -157,7 +164,8 @@ class Operation:
             return job if self.input is None else with_stored_input(self.input, job)
         payload = self.payload(arguments)
         try:
-            payload_hash, hashes = fingerprint(payload), hash_arguments(payload, key.id)
+            secret = self.fingerprint_key
+            payload_hash, hashes = fingerprint(payload, secret), hash_arguments(payload, key.id, secret)
         except InvalidKey as error:
             raise InvalidKey(
                 f"{self.name}: {error}",

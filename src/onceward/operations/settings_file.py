@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -28,13 +30,29 @@ def read_settings(path: Path) -> dict[str, Any] | None:
 
 
 def find_settings(folder: Path) -> tuple[dict[str, Any], str]:
-    """Return the settings of the first file in the folder that has any, and its name; ({}, "") if none has."""
+    """Return the settings of the first file in the folder that has any, and its name; ({}, "") if none has.
+
+    Files that other users can change are ignored: they could redirect the command to a store of theirs.
+    """
     for name in FILES:
-        if (folder / name).is_file():
+        if (folder / name).is_file() and not is_untrusted(folder / name):
             table = read_settings(folder / name)
             if table is not None:
                 return table, name
     return {}, ""
+
+
+def is_untrusted(path: Path) -> bool:
+    """Return whether another user than root owns the file, or everyone may write to it. Always False on Windows."""
+    if not hasattr(os, "getuid"):
+        return False
+    status = path.stat()
+    return status.st_uid not in (0, os.getuid()) or bool(status.st_mode & stat.S_IWOTH)
+
+
+def untrusted_files(folder: Path) -> list[Path]:
+    """Return the settings files of the folder that `find_settings` ignores."""
+    return [path for name in FILES if (path := folder / name).is_file() and is_untrusted(path)]
 
 
 def declared_operations(table: dict[str, Any], file: str) -> dict[str, dict[str, Any]]:
@@ -51,7 +69,10 @@ def declared_store(path: Path) -> str | None:
     """Return the store URL that the file declares, or None."""
     store = (read_settings(path) or {}).get("store")
     if store is not None and (not isinstance(store, str) or not store):
-        raise ConfigurationError(f"{path.name}: store is {store!r}", hint='write store = "sqlite:///onceward.db"')
+        what = type(store).__name__ if store else "empty"  # not the value, which may contain a password
+        raise ConfigurationError(
+            f"{path.name}: store is {what}, not a URL", hint='write store = "sqlite:///onceward.db"'
+        )
     return store
 
 

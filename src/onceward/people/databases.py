@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from onceward.errors import ConfigurationError, MissingExtra
+from onceward.protocol.secrets import url_without_secrets
 
 from .tables import Database
 
@@ -23,5 +24,6 @@ def open_database(url: str) -> Database:
             ) from error
         return on_postgres(url)
     raise ConfigurationError(
-        f"people cannot be stored on {scheme}://", hint="use sqlite:///people.db or postgresql://user@host/database"
+        f"people cannot be stored on {url_without_secrets(url)!r}",
+        hint="use sqlite:///people.db or postgresql://user@host/database",
     )

@@ -22,6 +22,7 @@ from onceward.stores.caller_connection import driver_connection
 from onceward.stores.sqlite import errors as faults
 from onceward.stores.sqlite.connection import MEMORY
 from onceward.stores.sqlite.joined import check_connection
+from onceward.stores.sqlite.private_file import create_private_file
 from onceward.stores.sqlite.url import absolute, checked_synchronous, name_of, parse
 
 from . import schema
@@ -228,6 +229,7 @@ class SQLiteDatabase:
             raise faults.explain(error, self.name, self._path) from error
 
     def _connect(self) -> sqlite3.Connection:
+        create_private_file(self._path)
         connection = sqlite3.connect(
             self._path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False, cached_statements=256
         )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from onceward.errors import ConfigurationError
 
@@ -105,6 +106,11 @@ def _entry(signed: AuditSignature, before: Record, after: Record, now: int) -> A
 def purge_entry(signed: AuditSignature, count: int, now: int) -> AuditEntry:
     """Return the entry for a purge: only the number of deleted records is kept."""
     return AuditEntry(now, signed.verb, signed.who, signed.why, signed.detail, count=count)
+
+
+def redacted(entry: AuditEntry) -> AuditEntry:
+    """Return the entry without what names a key. The reason is free text and may name one, so it is removed, too."""
+    return replace(entry, id=b"", scope="", key="", why="")
 
 
 def matches_filter(entry: AuditEntry, wanted: AuditFilter, now: int) -> bool:

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from msgspec import Struct
 
 from .ports import Filter, Page, SortOrder, Store
-from .record import CompletedRecord
+from .record import CompletedRecord, Record
 from .requests import Answer, AnySettlement, ClaimRequest, Renewal
 from .runtime import Runtime
 
 if TYPE_CHECKING:
+    from .audit import AuditSignature
     from .counters import CounterRow, StoredCounts
+    from .erasure import ErasureFilter, FoundEntity
     from .latest import DedupMark, EntityState, EventDelivery, LatestResult, Retention
 
 
@@ -201,6 +203,36 @@ class Health(Protocol):
         ...
 
 
+class Erasure(Protocol):
+    """Deletes everything that names a key, for good. Each call may take several transactions and may be repeated."""
+
+    async def delete_free(self, records: Sequence[Record], *, timeout: float) -> int:
+        """Delete those of these records that are FREE now, however young their tokens are. Return how many.
+
+        A later claim of the key gets a larger token, because tokens follow the store's clock.
+        """
+        ...
+
+    async def find_entities(self, wanted: ErasureFilter, *, timeout: float) -> list[FoundEntity]:
+        """Return the entities with a latest state that match, also deleted ones whose order is still kept."""
+        ...
+
+    async def delete_entities(self, found: Sequence[FoundEntity], *, timeout: float) -> int:
+        """Delete the states of these entities. Return how many were deleted."""
+        ...
+
+    async def redact_audit(self, wanted: ErasureFilter, *, timeout: float) -> int:
+        """Remove id, scope, key and reason from the audit entries of matching keys. Return how many were changed.
+
+        The command, the time and the person stay.
+        """
+        ...
+
+    async def add_audit(self, signed: AuditSignature, count: int, *, timeout: float) -> None:
+        """Add an audit entry without a key that counts the erased records."""
+        ...
+
+
 CAPABILITIES: Final = (
     "lookup",
     "notifications",
@@ -211,6 +243,7 @@ CAPABILITIES: Final = (
     "latest",
     "counters",
     "health",
+    "erasure",
     "max_result_bytes",
     "batch_splits",
 )
@@ -254,6 +287,10 @@ class Capabilities:
 
     @property
     def health(self) -> Health | None:
+        return None
+
+    @property
+    def erasure(self) -> Erasure | None:
         return None
 
     @property
@@ -307,6 +344,10 @@ class DelegatedCapabilities(Capabilities):
     @property
     def health(self) -> Health | None:
         return self._store.health
+
+    @property
+    def erasure(self) -> Erasure | None:
+        return self._store.erasure
 
     @property
     def max_result_bytes(self) -> int | None:

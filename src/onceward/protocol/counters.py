@@ -38,6 +38,7 @@ PROBLEMS: Final = {
     "renewal_failures": "a lease could not be renewed; the renewal was retried",
     "unprotected": "run without a claim, as configured for a store outage or a missing key",
     "rejected": "a request or message could not be parsed, so nothing was done",
+    "dead_lettered": "a message was moved to the dead letter queue",
 }
 """Problems on the way to an outcome."""
 
@@ -60,6 +61,7 @@ _NAMES: Final = {
     "renewal_failed": "renewal_failures",
     "unprotected": "unprotected",
     "rejected": "rejected",
+    "dead_lettered": "dead_lettered",
 }
 _SKIPPED: Final = {"PENDING": "running", "FAILED": "failed", "PARKED": "parked"}
 
@@ -110,7 +112,7 @@ def encode_counts(counts: Counts) -> bytes:
 def decode_counts(data: bytes | str) -> Counts:
     try:
         return _read(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeError) as error:
         raise StoreBroken(
             f"a counter row has invalid content ({error})", hint="was it edited by hand? delete that row"
         ) from error

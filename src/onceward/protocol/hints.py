@@ -14,3 +14,12 @@ def cli_command(verb: str, key: str, *options: str) -> str:
 def resolve_hint(key: str) -> str:
     """Return the command that resolves a key, with its alternative options."""
     return f"`{cli_command('resolve', key, '--applied')}`, --not-applied or --abandon"
+
+
+def migrate_hint(store: str) -> str:
+    """Return the command that creates or migrates the tables of this store. `store` is its name, without a password."""
+    from shlex import quote
+
+    return f"run `onceward migrate --store {quote(store)}`" + (
+        " (with the password, if it needs one)" if "://" in store and "@" in store else ""
+    )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .capabilities import (
         Commits,
         Counters,
+        Erasure,
         Health,
         LatestStates,
         Lookup,
@@ -40,6 +41,8 @@ class Filter(Struct, frozen=True):
     scope: str | None = None
     key: str | None = None
     updated_before: int | None = None
+    prefix: str | None = None
+    """The start of the displayed key."""
 
 
 class SortOrder(StrEnum):
@@ -106,6 +109,8 @@ class Store(Protocol):
     def counters(self) -> Counters | None: ...
     @property
     def health(self) -> Health | None: ...
+    @property
+    def erasure(self) -> Erasure | None: ...
     @property
     def max_result_bytes(self) -> int | None: ...
     @property

@@ -9,10 +9,12 @@ from .note import UNSTORED
 
 NOT_NAMED: Final = "is not named in the return annotation"
 LIMIT: Final = "and the limit is"
+OVER_LIMIT: Final = "larger than max_response"
 MAX_LENGTH: Final = 300  # characters
 
 _HINTS: Final = {
     NOT_NAMED: "annotate the function with what it returns: -> Receipt",
+    OVER_LIMIT: "raise max_response=, or send a smaller response",
     LIMIT: "raise max_result_bytes, or return a reference to it",
 }
 _DEFAULT_HINT: Final = "return something storable, or declare store_result=False"

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from onceward.client.base import BaseClient
-from onceward.engine.deliver import park_message
 from onceward.errors import ConfigurationError
 from onceward.protocol.outcome import Executed, Outcome
 
+from .claims import park_message
 from .dead_letter import parked_job
 from .flow_runner import FlowRunner
 from .in_flight import InFlight

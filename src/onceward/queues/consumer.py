@@ -208,6 +208,7 @@ class Consumer:
         try:
             if self.queue.dead_letters:
                 await self._broker.dead_letter(delivery, reason)
+                self._engine.bus.count("dead_lettered", self.queue.name)
                 self._emit("dead_lettered", delivery, why.kind)  # without its text, which may quote the body
                 return None
             if why.parked or await self._work.park(delivery.message, why.kind, why.reason):

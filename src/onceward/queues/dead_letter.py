@@ -6,11 +6,11 @@ import hashlib
 
 from onceward.engine.job import Job
 from onceward.keys.key import Scope, make_key
+from onceward.protocol.message_note import BODY, MESSAGE, MESSAGE_SUFFIX, QUEUE
 from onceward.protocol.policy import Policy
 from onceward.results.codec import Codec
 
 from .message import Message
-from .message_note import BODY, MESSAGE, MESSAGE_SUFFIX, QUEUE
 
 MAX_NOTE_LENGTH = 500  # characters
 

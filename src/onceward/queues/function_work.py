@@ -10,29 +10,24 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from onceward.engine import switch
 from onceward.engine.attempt import Attempt
-from onceward.engine.deliver import (
-    ClaimResult,
-    can_batch_result,
-    claim_together,
-    needs_no_claim,
-    park_message,
-    run_delivery,
-)
-from onceward.engine.job import Job
-from onceward.errors import ConfigurationError, MissingKey, StoreError
+from onceward.engine.job import NO_KEY, Job
+from onceward.engine.runner import execute
+from onceward.errors import ConfigurationError, MissingKey
 from onceward.keys.fingerprint import fingerprint, hash_arguments
 from onceward.keys.key import make_key
 from onceward.keys.sources import Payload
 from onceward.operations.decorator import BaseFunction
+from onceward.protocol.message_note import MESSAGE
 from onceward.protocol.outcome import Outcome
 
 from .checked_queue import is_cancelled
+from .claims import ClaimResult, can_batch_result, claim_deliveries, park_message, run_delivery
 from .dead_letter import parked_job, source_note
 from .flow_runner import FlowRunner
 from .in_flight import InFlight
 from .message import Delivery, Message
-from .message_note import MESSAGE
 from .result_batch import UNEXPECTED_CANCELLATION, ResultBatch, Settle
 from .settlement import Unreadable
 
@@ -92,7 +87,7 @@ class FunctionWork:
             job = self.job(delivery.message)
             if isinstance(job, Unreadable):
                 group.create_task(settle(delivery, job))
-            elif needs_no_claim(job):
+            elif switch.off or job.key is NO_KEY:  # each runs without a claim
                 group.create_task(self._process(delivery, job, None, settle))
             else:
                 chains.setdefault(job.key.id, []).append((delivery, job))
@@ -116,7 +111,7 @@ class FunctionWork:
         if not jobs:
             return ()
         try:
-            found = await self._run_flow(claim_together(self.engine, [job for _, job in jobs]))
+            found = await self._run_flow(claim_deliveries(self.engine, [job for _, job in jobs]))
         except Exception as error:  # noqa: BLE001 (nothing was started: all of it can be redelivered)
             return [error for _ in jobs]
         for (delivery, _), one in zip(jobs, found, strict=True):
@@ -136,9 +131,10 @@ class FunctionWork:
 
     async def _process(self, delivery: Delivery, job: Job, found: ClaimResult | None, settle: Settle) -> None:
         outcome: Outcome[Any] | Exception
-        if found is None or isinstance(found, Attempt | StoreError):
+        if found is None or isinstance(found, Attempt):
             try:
-                outcome = await self._run_flow(run_delivery(self.engine, job, found))
+                flow = execute(self.engine, job) if found is None else run_delivery(found)
+                outcome = await self._run_flow(flow)
             except Exception as error:  # noqa: BLE001 (of the store or of this process; what the handler raises is an outcome)
                 outcome = error
             except asyncio.CancelledError:
@@ -166,7 +162,9 @@ class FunctionWork:
             raise MissingKey("the message has no id", hint="declare key= from the event, or set ids when sending")
         key = make_key(job.key.scope, message.id)
         payload = self.operation.payload(self.operation.arguments(job.args, job.kwargs))
-        return replace(job, key=key, fingerprint=fingerprint(payload), arguments=hash_arguments(payload, key.id))
+        secret = self.operation.fingerprint_key
+        hashes = hash_arguments(payload, key.id, secret)
+        return replace(job, key=key, fingerprint=fingerprint(payload, secret), arguments=hashes)
 
     async def park(self, message: Message, kind: str, reason: str) -> bool:
         """Store a PARKED record of a message that cannot be processed. Return False if that is not possible now."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from onceward.engine.deliver import park_message
 from onceward.latest import flow as flows
 from onceward.latest.api import BaseLatestState
 from onceward.protocol.outcome import Outcome
 
+from .claims import park_message
 from .dead_letter import parked_job
 from .flow_runner import FlowRunner
 from .function_work import MAX_BATCH, Decode

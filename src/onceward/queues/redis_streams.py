@@ -11,10 +11,11 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from onceward.errors import ConfigurationError, MissingExtra
+from onceward.protocol.secrets import url_without_secrets
 
 from .message import Delivery, Message
 
@@ -81,7 +82,7 @@ class RedisStreamQueue:
             "max_connections": MAX_CONNECTIONS,
             "timeout": RESPONSE_TIMEOUT,
             **self._options,
-            **parse_url(self._url),
+            **_parsed(parse_url, self._url),
             "protocol": 2,  # replies to XREADGROUP have another shape in protocol 3
         }
         self._client = client.Redis.from_pool(client.BlockingConnectionPool(**options))
@@ -205,3 +206,12 @@ class RedisStreamQueue:
 def _text(value: bytes) -> str:
     """Decode the bytes. Invalid UTF-8 stays distinguishable, because the value may be an id."""
     return value.decode("utf-8", "backslashreplace")
+
+
+def _parsed(parse_url: Callable[[str], Mapping[str, Any]], url: str) -> dict[str, Any]:
+    try:
+        return dict(parse_url(url))
+    except (ValueError, TypeError):  # its message may quote the password
+        raise ConfigurationError(
+            f"{url_without_secrets(url)!r} is not a Redis URL", hint="write redis://user:password@host:6379/0"
+        ) from None

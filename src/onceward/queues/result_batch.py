@@ -6,14 +6,15 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from onceward.engine.abandon import abandon
 from onceward.engine.attempt import Attempt
-from onceward.engine.deliver import Unrecorded, batchable_result, begin_in_task, record_together
+from onceward.engine.conclude import settle_raised, settle_returned
 from onceward.engine.engine import Engine
-from onceward.engine.interrupted import recover
-from onceward.engine.settle_outcome import settle_raised, settle_returned
+from onceward.engine.runner import call_handler
 from onceward.protocol.outcome import Outcome
 
 from .checked_queue import is_cancelled
+from .claims import Unrecorded, batchable_result, record_together
 from .message import Delivery
 from .settlement import DeliveryResult, is_done
 
@@ -34,7 +35,6 @@ class ResultBatch:
         self._settle = settle
         self._acknowledge = acknowledge
         self._ready: list[tuple[Delivery, Unrecorded]] = []
-        self._returned: list[Attempt] = []  # attempts whose work has returned
         self._not_started: set[Attempt] = set()  # claimed, but their task has not started yet
         self._recording = False
 
@@ -46,16 +46,14 @@ class ResultBatch:
         self._not_started.discard(attempt)
 
     async def run(self, delivery: Delivery, attempt: Attempt, group: asyncio.TaskGroup) -> None:
-        """Run the attempt and have its result recorded.
-
-        The handler's coroutine is awaited directly: with a hundred in flight, another coroutine around each one costs
-        measurable time.
-        """
+        """Run the attempt in this task, and have its result recorded."""
         outcome: Unrecorded | Outcome[Any] | Exception
         self._not_started.discard(attempt)
         try:
             try:
-                value = begin_in_task(attempt)
+                attempt.__enter__()  # until the end of this task
+                attempt.begin()
+                value = call_handler(attempt.job)
                 if hasattr(value, "__await__"):
                     value = await value
             except BaseException as error:  # noqa: BLE001 (whatever was raised, the claim must be settled)
@@ -63,13 +61,12 @@ class ResultBatch:
             else:
                 outcome = batchable_result(attempt, value) or await settle_returned(attempt, value)
         except BaseException as error:  # noqa: BLE001 (raised again if it ends this task)
-            await recover(self._engine, [attempt], error)
+            await abandon([attempt], error)
             outcome = _error_as_result(error)
         if not isinstance(outcome, Unrecorded):
             await self._settle(delivery, outcome)
             return
         self._ready.append((delivery, outcome))
-        self._returned.append(attempt)
         if not self._recording:
             self._recording = True
             group.create_task(self._record())
@@ -87,11 +84,14 @@ class ResultBatch:
         self._recording = False
 
     async def recover(self, error: BaseException) -> None:
-        """Settle what is left when the batch ends early: record what has returned, or let its lease expire.
+        """Settle what is left when the batch ends early: record what has returned, and release what was not begun.
 
-        A task that is cancelled before its first step never starts, so its claim is settled here, too.
+        A task that is cancelled before its first step never starts, so its claim is released here.
         """
-        await recover(self._engine, [*self._returned, *self._not_started], error)
+        ready, self._ready = self._ready, []
+        if ready and not isinstance(error, GeneratorExit):
+            await record_together(self._engine, [unrecorded for _, unrecorded in ready])
+        await abandon([*self._not_started, *(unrecorded.attempt for _, unrecorded in ready)], error)
 
 
 def _error_as_result(error: BaseException) -> Exception:

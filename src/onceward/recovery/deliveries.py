@@ -8,8 +8,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from onceward.engine.engine import Engine
-from onceward.engine.execute import execute
 from onceward.engine.job import Job
+from onceward.engine.runner import execute
 from onceward.errors import ConfigurationError
 from onceward.operations.operation import Operation
 from onceward.protocol.outcome import Outcome

@@ -75,6 +75,11 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
     brief: str = ""
 
 
+def _place(record_id: bytes, cycle: int) -> bytes:
+    """Return what an encrypted result is bound to. Without a cycle (latest states, steps of sagas), the id alone."""
+    return b"%b/cycle/%d" % (record_id, cycle) if cycle else record_id
+
+
 class Codec:
     """Encodes and decodes the results of one function. Thread-safe; has no state of a call."""
 
@@ -87,6 +92,7 @@ class Codec:
         "_encoded_none",
         "_max_bytes",
         "_packed_below",
+        "_returns_none",
         "_store",
         "_type",
     )
@@ -112,11 +118,15 @@ class Codec:
         self._cipher = cipher
         self._accept_plain = accept_plain or cipher is None
         self._encoded_none: Encoded | None = None
+        self._returns_none = result_type.allows(None)
         if cipher is None:
             self._encoded_none = self.encode(None, b"")
 
-    def encode(self, value: Any, record_id: bytes) -> Encoded:
-        """Return the result in its envelope. Never raises because of a value: the effect is already done."""
+    def encode(self, value: Any, record_id: bytes, cycle: int = 0) -> Encoded:
+        """Return the result in its envelope. Never raises because of a value: the effect is already done.
+
+        An encrypted result can only be read in this record, and in this cycle of it.
+        """
         if value is None and self._encoded_none is not None:  # the most common result: encoded once
             return self._encoded_none
         if not self._store:
@@ -127,29 +137,38 @@ class Codec:
             if size < self._packed_below:  # within the limit, too small to compress, and not encrypted
                 data = _head(_PLAIN_HEADER, _crc32(plain, _PLAIN_SUM)) + plain
                 return Encoded(data, plain if size < _DIGEST else _blake2b(plain, digest_size=_DIGEST).digest())
-            data, digest = self._wrap(plain, record_id)
+            digest = self._digest(plain, record_id)
+            if size + _BODY > self._max_bytes:
+                return Encoded(None, digest, self._too_large(size + _BODY))
+            data = self._wrap(plain, _place(record_id, cycle))
         except Unstorable as error:
             return Encoded(None, _NO_DIGEST, str(error), error.reason)
         except Exception as error:  # noqa: BLE001 (if the cipher fails, the result must not be stored unencrypted)
             return Encoded(None, _NO_DIGEST, f"encoding it raised {type(error).__name__}")
-        if len(data) > self._max_bytes:
-            return Encoded(None, digest, f"it takes {len(data)} bytes, {LIMIT} {self._max_bytes}")
+        if len(data) > self._max_bytes:  # encryption adds some bytes
+            return Encoded(None, digest, self._too_large(len(data)))
         return Encoded(data, digest)
+
+    def _too_large(self, size: int) -> str:
+        return f"it takes {size} bytes, {LIMIT} {self._max_bytes}"
 
     def pack_all(self, values: list[Any], record_ids: Sequence[bytes]) -> list[bytes]:
         """Return values in their envelopes. Unlike `encode`, raise `Unstorable` if a value cannot be stored."""
         plain = self._type.encode_all(values)
-        if max(map(len, plain), default=0) < self._packed_below:
+        largest = max(map(len, plain), default=0)
+        if largest < self._packed_below:
             return [(_PLAIN_START + _crc32(one, _PLAIN_SUM)).to_bytes(_BODY, "big") + one for one in plain]
-        packed = [self._wrap(one, id)[0] for one, id in zip(plain, record_ids, strict=True)]
+        if largest + _BODY > self._max_bytes:
+            raise Unstorable(self._too_large(largest + _BODY))
+        packed = [self._wrap(one, id) for one, id in zip(plain, record_ids, strict=True)]
         largest = max(map(len, packed), default=0)
         if largest > self._max_bytes:
-            raise Unstorable(f"it takes {largest} bytes, and the limit is {self._max_bytes}")
+            raise Unstorable(self._too_large(largest))
         return packed
 
-    def decode(self, data: bytes, record_id: bytes) -> Any:
+    def decode(self, data: bytes, record_id: bytes, cycle: int = 0) -> Any:
         """Return a fresh copy of the stored result. `ResultCorrupt` and `UnknownCodec` are no reason to run again."""
-        if data == _ENCODED_NONE and self._accept_plain:
+        if data == _ENCODED_NONE and self._accept_plain and self._returns_none:
             return None
         size = len(data)
         if size < _BODY:
@@ -167,7 +186,7 @@ class Codec:
                 "the stored result fails its checksum", hint=f"restore the record from a backup {RUNS_AGAIN}"
             )
         if seed != _PLAIN_SUM or not self._accept_plain:
-            body = self._unwrap(body, data[2], header, record_id)
+            body = self._unwrap(body, data[2], header, _place(record_id, cycle))
         return self._decode(body)
 
     def _digest(self, plain: bytes, record_id: bytes) -> bytes:
@@ -178,8 +197,8 @@ class Codec:
         hasher.update(plain)
         return hasher.digest()
 
-    def _wrap(self, plain: bytes, record_id: bytes) -> tuple[bytes, bytes]:
-        """Return the envelope around an encoded result, and the digest of the result."""
+    def _wrap(self, plain: bytes, record_id: bytes) -> bytes:
+        """Return the envelope around an encoded result."""
         body, size, flags = plain, len(plain), 0
         if self._compress_from <= size <= MAX_UNPACKED:
             packed = size.to_bytes(_SIZE, "big") + zlib.compress(plain)
@@ -189,7 +208,7 @@ class Codec:
             flags |= ENCRYPTED
             body = self._cipher.seal(body, record_id + _HEADERS[flags])
         header = _HEADERS[flags]
-        return _head(header, _crc32(body, _SUMS[header])) + body, self._digest(plain, record_id)
+        return _head(header, _crc32(body, _SUMS[header])) + body
 
     def _unwrap(self, body: bytes | memoryview, flags: int, header: bytes, record_id: bytes) -> bytes | memoryview:
         if flags & ENCRYPTED:

@@ -66,6 +66,13 @@ class Tag(enum.IntEnum):
     OBJECT = 32  # an instance of a declared class
 
 
+class NotStored:
+    """Takes the place of a result that is known not to be storable. `reason` says why; it is logged and noted."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
 class Unstorable(Exception):
     """The value cannot be stored and restored exactly. The message says why, and where in the result."""
 

@@ -18,6 +18,7 @@ from onceward.errors import ResultCorrupt, ResultError, UnknownCodec
 
 from .declared import declared_shapes
 from .extensions import EXACT, Unstorable
+from .outer_types import outer_types
 from .plain import LEAVES, is_plain
 from .reader import RUNS_AGAIN, ResultReader
 from .rebuild import FieldsChanged, Shape
@@ -36,15 +37,19 @@ _unpackb = ormsgpack.unpackb
 class ResultType:
     """The declared return type of a function. Built once per function; `encode` and `decode` are thread-safe."""
 
-    __slots__ = ("_by_class", "_by_name", "_verify")
+    __slots__ = ("_by_class", "_by_name", "_outer", "_verify")
 
-    def __init__(self, annotation: Any = Any, *, verify: bool = True) -> None:
+    def __init__(self, annotation: Any = Any, *, verify: bool = True, classes_only: bool = False) -> None:
+        """`classes_only`: the annotation lists the classes that may occur, but is not the type of the value."""
         self._by_name: Mapping[str, Shape] = declared_shapes(annotation)
         self._by_class = {shape.cls: shape for shape in self._by_name.values()}
+        self._outer = None if classes_only else outer_types(annotation)
         self._verify = verify
 
     def encode(self, value: Any) -> bytes:
         """Return the value as bytes, or raise `Unstorable` with the reason and the path."""
+        if not self.allows(value):
+            raise Unstorable(f"it is {self._contradiction(value)}")
         try:
             data = _packb(value, None, EXACT)
         except TypeError:
@@ -59,7 +64,7 @@ class ResultType:
             packed = [_packb(value, None, EXACT) for value in values]
         except TypeError:
             packed = []
-        if packed and is_plain(values):
+        if packed and is_plain(values) and all(map(self.allows, values)):
             return packed
         return [self.encode(value) for value in values]
 
@@ -83,12 +88,26 @@ class ResultType:
         if Writer(self._by_class).pack(self.decode(data)) != data:
             raise Unstorable("an instance of its class is not equal after decoding")
 
+    def allows(self, value: Any) -> bool:
+        """Return whether the value is of the declared type. Members of containers are not checked."""
+        return self._outer is None or isinstance(value, self._outer)
+
+    def _contradiction(self, value: Any) -> str:
+        declared = " or ".join(one.__name__ for one in self._outer or ())
+        return f"{type(value).__name__}, but the return annotation declares {declared}"
+
     def decode(self, data: bytes | memoryview) -> Any:
-        """Return a fresh copy of the encoded value."""
+        """Return a fresh copy of the encoded value. Raise `ResultCorrupt` if it is not of the declared type."""
         try:
-            return _unpackb(data)  # enough for plain data; raises for extensions
+            value = _unpackb(data)  # enough for plain data; raises for extensions
         except ValueError:
-            return self._rebuild(data)
+            value = self._rebuild(data)
+        if not self.allows(value):
+            raise ResultCorrupt(
+                f"the stored result is {self._contradiction(value)}",
+                hint=f"correct the annotation if older results have another type {RUNS_AGAIN}",
+            )
+        return value
 
     def _rebuild(self, data: bytes | memoryview) -> Any:
         if data[:1] == _FRAMED:

@@ -43,7 +43,7 @@ class InputCodec:
     ) -> None:
         self._max_bytes = max_bytes
         self._codec = Codec(
-            ResultType(parameter_types(fn)),
+            ResultType(parameter_types(fn), classes_only=True),
             max_bytes=max_bytes,
             compress_from=compress_from,
             cipher=cipher,

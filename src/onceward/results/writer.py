@@ -12,7 +12,7 @@ import ormsgpack
 
 from onceward.protocol.unstored import NOT_NAMED
 
-from .extensions import Tag, Unstorable, int_bytes, is_utf8, leaf_of, pack
+from .extensions import NotStored, Tag, Unstorable, int_bytes, is_utf8, leaf_of, pack
 from .rebuild import HiddenState, Shape, class_name, shape_of
 
 # Each level costs a reader two or three of Python's thousand stack frames, and the caller needs some too. Plain lists
@@ -99,6 +99,8 @@ class Writer:
         kind = type(value)
         shape = self._shapes.get(kind)
         if shape is None:
+            if isinstance(value, NotStored):
+                raise Unstorable(value.reason)
             name = class_name(kind)
             if shape_of(kind) is not None:
                 raise Unstorable(f"{name} {NOT_NAMED}")

@@ -23,7 +23,7 @@ from onceward.protocol.fork import call_in_forked_child
 from onceward.protocol.requests import AnyRequest
 from onceward.protocol.runtime import Send
 
-from .batch_queue import MAX_BATCH, MAX_BATCH_BYTES, remaining, size_of
+from .next_batch import MAX_BATCH, next_batch, remaining
 from .pending_request import PendingRequest
 
 MIN_BATCH = 32
@@ -142,34 +142,21 @@ class LoopQueue:
     # ── which requests are sent next ────────────────────────────────────────────────────────────────────────────
 
     def _take(self, done_batch: list[PendingRequest]) -> list[PendingRequest]:
-        """Take the next batch: in order, one request per key, limited in bytes, none past its deadline."""
-        others = [one for batch in self._in_flight.values() if batch is not done_batch for one in batch]
+        """Take the next batch. If several calls may be in flight, leave some requests to the others."""
+        if len(self._in_flight) == 1:
+            others = []
+        else:
+            others = [one for batch in self._in_flight.values() if batch is not done_batch for one in batch]
         total = len(self._waiting) + len(others) + len(done_batch)  # callers with an answer will soon send again
         limit = min(MAX_BATCH, max(MIN_BATCH, -(-total // self._max_in_flight)))
-        ids, size, now = {one.request.id for one in others if not one.is_done()}, 0, monotonic()
-        taken: list[PendingRequest] = []
-        left: list[PendingRequest] = []
-        for position, one in enumerate(self._waiting):
-            if one.deadline <= now:
-                one.leave()
-            if one.is_done():
-                continue
-            if one.request.id in ids or (one.alone and taken):
-                left.append(one)
-                continue
-            size += size_of(one.request)
-            if taken and (taken[0].alone or size > MAX_BATCH_BYTES or len(taken) == limit):
-                left += self._waiting[position:]
-                break
-            ids.add(one.request.id)
-            taken.append(one)
-        self._waiting = left
-        return taken
+        in_flight_ids = {one.request.id for one in others if not one.is_done()} if others else ()
+        batch, self._waiting = next_batch(self._waiting, limit, in_flight_ids)
+        return batch
 
     # ── one call ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _send_batch(self, batch: list[PendingRequest]) -> None:
-        until = min(one.deadline for one in batch)
+        until = min([one.deadline for one in batch])
         try:
             answers = await self._send([one.request for one in batch], max(0.0, until - monotonic()))
             if len(answers) != len(batch):

@@ -15,10 +15,11 @@ import weakref
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 from onceward.engine.events import Bus, Event
 from onceward.engine.lease import Lease
-from onceward.errors import ConfigurationError
+from onceward.errors import Stopping
 from onceward.protocol.fork import call_in_forked_child
 from onceward.protocol.policy import RENEWALS_PER_LEASE, SECOND
 from onceward.protocol.ports import Store
@@ -26,6 +27,7 @@ from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import AnySettlement, Renewal, Verdict
 
 from .bridge import run
+from .native_thread import GreenletProofThread, PlainThread, Wakeup, native_thread
 from .orphans import OrphanReconciler
 from .threads import ThreadRuntime
 
@@ -62,7 +64,10 @@ class DelayedSettlement:
 
 
 class Heartbeat:
-    """Renews held leases. It starts its thread with the first lease and joins it on close."""
+    """Renews held leases. It starts its thread with the first lease and joins it on close.
+
+    It refers to leases weakly. If no live object refers to an attempt, nothing can settle it: its lease expires.
+    """
 
     def __init__(self, store: Store, bus: Bus, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._store = store
@@ -72,16 +77,14 @@ class Heartbeat:
         _heartbeats.add(self)
 
     def _reset(self) -> None:
-        self._holds: dict[bytes, Lease] = {}
+        self._holds: WeakValueDictionary[bytes, Lease] = WeakValueDictionary()
         self._delayed: dict[bytes, DelayedSettlement] = {}
         self._reconciler = OrphanReconciler(self._monotonic)
         self._own_store: Store | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: PlainThread | GreenletProofThread | None = None
         self._running = False
-        self._lock = threading.RLock()  # reentrant: a signal handler may claim while its thread notifies
-        self._wakeup = threading.Condition(
-            self._lock
-        )  # entered through `_lock`, so that no signal handler can raise in the middle of it
+        self._starting = threading.RLock()  # reentrant: a signal handler may claim while its thread starts ours
+        self._wakeup = Wakeup()
         self._next_check = 0.0
         self._closing = False
 
@@ -101,8 +104,7 @@ class Heartbeat:
                 self.drop(hold)
                 raise
         if renew_at < self._next_check:
-            with self._lock:
-                self._wakeup.notify()
+            self._wakeup.wake()
 
     def drop(self, hold: HasNonce) -> None:
         """Stop renewing it. The nonce identifies it, even if an interrupt came before its record was set."""
@@ -111,26 +113,26 @@ class Heartbeat:
     def settle_later(self, hold: Lease, settlement: AnySettlement) -> None:
         """Settle it once the owner's open transaction no longer blocks the store. Otherwise its lease expires."""
         self._delayed[hold.nonce] = DelayedSettlement(hold, settlement, self._monotonic())
-        with self._lock:
-            self._wakeup.notify()
+        self._wakeup.wake()
 
     def reconcile(self, hold: HasNonce, id: bytes, lease: int) -> None:
         """Release this claim if it was granted: its answer never came, and its caller has gone."""
         self._reconciler.add(id, hold.nonce, lease * A_MICROSECOND)
-        with suppress(RuntimeError, ConfigurationError):  # no thread, or closed: then its lease expires
+        with suppress(RuntimeError, Stopping):  # no thread, or closed: then its lease expires
             if not self._running:
                 self._start()
-        with self._lock:
-            self._wakeup.notify()
+        self._wakeup.wake()
 
-    def drain(self, timeout: float, *, own: Collection[Lease] = ()) -> None:
-        """Wait until no lease is held, then report those that still are: they expire by themselves.
+    def drain(
+        self, timeout: float, *, own: Collection[Lease] = (), has_claims_in_flight: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Wait until no claim is in flight and no lease is held. Then report leases that still are: they expire.
 
         `own` are leases of the caller, which it cannot release while it waits here.
         """
         began = time.monotonic()
         reported = timeout <= QUIET_WAIT
-        while self._delayed or any(hold not in own for hold in tuple(self._holds.values())):
+        while has_claims_in_flight() or self._delayed or any(hold not in own for hold in self._held()):
             waited = time.monotonic() - began
             if waited >= timeout:
                 break
@@ -141,46 +143,52 @@ class Heartbeat:
         self._emit_still_held("closed anyway: the key is free when its lease expires")
 
     def _emit_still_held(self, reason: str) -> None:
-        for hold in tuple(self._holds.values()):
+        for hold in self._held():
             self._emit("still_held", hold, reason=reason)
+
+    def _held(self) -> list[Lease]:
+        """Return the leases. Other threads may add some meanwhile."""
+        return [hold for reference in self._holds.valuerefs() if (hold := reference()) is not None]
 
     def shortest_lease(self) -> float | None:
         """Return the shortest lease in seconds; None if no lease is held."""
-        return min((hold.lease for hold in tuple(self._holds.values())), default=0) / SECOND or None
+        return min((hold.lease for hold in self._held()), default=0) / SECOND or None
 
     def due(self) -> list[Lease]:
         """Return the leases whose renewal is due now (also for a transaction that blocks the heartbeat)."""
         now = self._monotonic()
-        return [hold for hold in tuple(self._holds.values()) if hold.renew_at <= now]
+        return [hold for hold in self._held() if hold.renew_at <= now]
 
     def close(self) -> None:
         """Stop renewing and join the thread. Leases that are still held expire by themselves."""
-        thread = self._thread
-        with self._lock:
+        with self._starting:
             self._closing = True
-            self._wakeup.notify()
-        if thread is not None and thread is not threading.current_thread():
+        self._wakeup.wake()
+        thread = self._thread
+        if thread is not None and not thread.is_current():
             thread.join(timeout=10)
         self._thread = None
 
     def _start(self) -> None:
-        with self._lock:
+        with self._starting:
             if self._running:
                 return
             if self._closing:
-                raise ConfigurationError("this client is closed", hint="create a new one")
-            thread = threading.Thread(target=self._run, name="onceward-heartbeat", daemon=True)
-            thread.start()
+                raise Stopping("this client was closed", hint="create a new one")
+            thread = native_thread(self._run, "onceward-heartbeat")
+            self._running = True
+            try:
+                thread.start()
+            except BaseException:
+                self._running = False
+                raise
             self._thread = thread
-            self._running = True  # the thread cannot have ended yet: it first waits for our lock
 
     def _run(self) -> None:
         try:
             while not self._closing:
-                with self._lock:
-                    self._plan_next_check()
-                    if not self._closing:
-                        self._wakeup.wait(max(0.0, self._next_check - self._monotonic()))
+                self._plan_next_check()
+                self._wakeup.wait(max(0.0, self._next_check - self._monotonic()))
                 if not self._closing:
                     self._run_pass()
         finally:
@@ -207,7 +215,7 @@ class Heartbeat:
         """
         self._next_check = math.inf  # a lease that is added meanwhile must notify
         now = self._monotonic()
-        holds = tuple(self._holds.values())
+        holds = self._held()
         shortest = min(map(interval, holds), default=IDLE_INTERVAL)
         all_delayed = tuple(self._delayed.values())
         self._next_check = min(
@@ -282,7 +290,7 @@ class Heartbeat:
 
     def _lost(self, hold: Lease) -> None:
         """Mark the lease as lost, unless its owner is just settling it: then the settlement's answer decides."""
-        if hold.settling:
+        if hold.is_settling:
             hold.renew_at = self._monotonic() + interval(hold)
             return
         if self._holds.pop(hold.nonce, None) is None:
@@ -323,9 +331,8 @@ class Heartbeat:
 
     def after_fork(self) -> None:
         """Reset in a forked child: it owns no lease, thread or connection of its parent."""
-        for hold in self._holds.values():
+        for hold in self._held():
             hold.inherited = hold.lost = True
-            hold.is_simple = False
         _inherited.append(self._own_store)
         self._reset()
 

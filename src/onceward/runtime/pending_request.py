@@ -11,6 +11,8 @@ from msgspec import Struct
 from onceward.errors import StoreUnavailable
 from onceward.protocol.requests import Answer, AnyRequest
 
+from .next_batch import BUSY_TOO_LONG
+
 
 class PendingRequest(Struct, eq=False):
     """A request and the future of its answer.
@@ -31,7 +33,9 @@ class PendingRequest(Struct, eq=False):
         return self.future.done() and not (self.keeps_waiting and self.future.cancelled())
 
     def resolve(self, answer: Answer) -> None:
-        future = self._awaited()
+        future = self.future
+        if future.done():
+            future = self._awaited()
         if not future.done():
             future.set_result(answer)
 
@@ -43,7 +47,7 @@ class PendingRequest(Struct, eq=False):
 
     def leave(self) -> None:
         """Fail the request: its deadline has passed, and it was not sent."""
-        self.fail(StoreUnavailable("other calls of this process kept the store busy for too long"))
+        self.fail(StoreUnavailable(BUSY_TOO_LONG))
 
     def _awaited(self) -> Future[Answer]:
         """Return the future to resolve: a new one, if a caller that keeps waiting was cancelled."""

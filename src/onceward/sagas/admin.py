@@ -52,7 +52,7 @@ async def resolution_request(
     step = journal.open_step
     result = None
     if isinstance(finding, applied) and step is not None:
-        encoded = await engine.encode(codec, finding.value, associated_data(record.id, step.name))
+        encoded = await engine.encode(codec, finding.value, associated_data(record.id, journal.cycle, step.name))
         if encoded.data is None:
             raise ResultNotStored(f"the result of step {step.name} cannot be stored: {encoded.reason}", key=record.key)
         result = encoded.data

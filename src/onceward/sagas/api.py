@@ -84,7 +84,7 @@ class DeclaredSaga:
         self._input_type = input_type
         self.engine: Engine = client.engine
         self.policy: Policy = replace(self.operation.policy, after_crash=AfterCrash.VERIFY, max_attempts=0)
-        self._results = ResultType(annotation_of(self.plan))
+        self._results = ResultType(annotation_of(self.plan), classes_only=True)
         self._codecs = codecs_of(client, self.plan, self.policy)
         self._codec = codec_for(self.policy, self._results, client._cipher, accept_plain=client._accept_plain)  # noqa: SLF001 (the client's own classes call this)
         register(client, self)

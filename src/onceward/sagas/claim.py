@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
-from onceward.engine.acquire import request_claim, start_heartbeat
-from onceward.engine.attempt import Attempt
-from onceward.engine.settle_outcome import settle_returned
-from onceward.engine.unclaimed import Unclaimed
-from onceward.errors import LeaseLost, StoreFull, StoreUnavailable
-from onceward.protocol.outcome import Executed, Failed, Outcome, Parked, Unknown
-from onceward.protocol.policy import SECOND
+from onceward.engine.acquire import send_claims
+from onceward.engine.attempt import OWNED, UNPROTECTED, Attempt
+from onceward.engine.conclude import settle_returned
+from onceward.engine.retry import SettleLimit, ask_again
+from onceward.engine.settle import settle
+from onceward.errors import LeaseLost, StoreError
+from onceward.protocol.outcome import Failed, Outcome, Parked, Unknown
 from onceward.protocol.record import RecordState
-from onceward.protocol.requests import Answer, Fail, Park, Renewal, Verdict
+from onceward.protocol.requests import Fail, Park, Verdict
 from onceward.results.stored_input import INPUT_REMOVED
 
 from .journal import Journal, ParkSaga, journal_from, note_of, without_results
@@ -25,7 +26,6 @@ class SagaClaim:
         self.attempt = attempt
         self.journal = journal_from(attempt.record.note) or Journal(cycle=attempt.record.token)
         self.raised: BaseException | None = None
-        self._unanswered = False
 
     def emit(self, name: str, reason: str, error: str = "") -> None:
         self.attempt.engine.emit(name, self.attempt.key, self.attempt.record, reason=reason, error=error)
@@ -35,19 +35,25 @@ class SagaClaim:
     async def write(self) -> None:
         """Write the current journal, fenced by the token. The saga does nothing before the write is confirmed."""
         attempt = self.attempt
-        if isinstance(attempt, Unclaimed):
+        if attempt.state is UNPROTECTED:
             return
         if attempt.inherited:
             attempt.refuse_inherited()
-        record = attempt.record
-        renewal = Renewal(attempt.key.id, record.token, record.nonce, attempt.job.policy.lease, note_of(self.journal))
-        answer, cancelled = await attempt.engine.shield(self._renew_until_answered(renewal), attempt.hurry)
-        if answer.verdict is not Verdict.OK:
+        engine, timeout = attempt.engine, attempt.job.policy.call_timeout
+        renewal, since = attempt.renewal(attempt.job.policy.lease, note_of(self.journal)), engine.runtime.monotonic()
+        cancelled: BaseException | None
+        unanswered = False
+        try:
+            answers, cancelled = await engine.shield(engine.store.renew([renewal], timeout=timeout), attempt.hurry)
+        except BaseException as error:  # noqa: BLE001 (raised again, unless the store answers)
+            unanswered, limit = True, SettleLimit(attempt, since, "journal")
+            answers, cancelled = await ask_again(lambda: engine.store.renew([renewal], timeout=timeout), error, limit)
+        if answers[0].verdict is not Verdict.OK:
             raise LeaseLost("another worker has taken over the saga; nothing was written", key=attempt.key.text)
-        attempt.record = answer.record or record
+        attempt.record = answers[0].record or attempt.record
         if cancelled is not None:
             raise cancelled
-        if self._unanswered:
+        if unanswered:
             await self._reclaim()
 
     async def _reclaim(self) -> None:
@@ -55,33 +61,18 @@ class SagaClaim:
 
         This is an ordinary takeover, and another worker may win it.
         """
-        attempt, runtime = self.attempt, self.attempt.engine.runtime
-        self._unanswered = False
-        await attempt.expire_lease()
-        since = runtime.monotonic()
-        answer = await request_claim(attempt)
-        if answer.verdict is not Verdict.ACQUIRED:
+        attempt, engine = self.attempt, self.attempt.engine
+        timeout = attempt.job.policy.call_timeout
+        engine.heartbeat.drop(attempt)
+        with suppress(StoreError):
+            await engine.shield(engine.store.renew([attempt.renewal(0)], timeout=timeout))
+        again, since = Attempt(engine, attempt.job), engine.runtime.monotonic()
+        await send_claims(engine, [again])
+        if again.state is not OWNED:
             raise LeaseLost("another worker has taken over the saga", key=attempt.key.text)
-        attempt.closed = False
-        start_heartbeat(attempt, since)
-
-    async def _renew_until_answered(self, renewal: Renewal) -> Answer:
-        """Repeat the write until the store answers, as for a settlement: the same request gets the same answer."""
-        attempt = self.attempt
-        runtime, policy, pause = attempt.engine.runtime, attempt.job.policy, 0.01
-        allowed = policy.lease if policy.settle_timeout is None else policy.settle_timeout
-        ends = runtime.monotonic() + allowed / SECOND
-        while True:
-            try:
-                return (await attempt.engine.store.renew([renewal], timeout=policy.call_timeout))[0]
-            except (StoreUnavailable, StoreFull) as error:
-                left = min(attempt.retry_until, ends) - runtime.monotonic()
-                if left <= 0 or attempt.engine.closed:
-                    raise
-                self._unanswered = True
-                self.emit("settle_retried", "journal", repr(error))
-                await runtime.sleep(min(left, pause * (0.5 + runtime.jitter())))
-                pause = min(pause * 2, 2.0)
+        engine.heartbeat.drop(again)
+        attempt.record, attempt.nonce = again.record, again.nonce
+        engine.heartbeat.take(attempt, since)
 
     # ── settling ──
 
@@ -91,9 +82,7 @@ class SagaClaim:
         The results in the journal and the stored input are therefore dropped.
         """
         attempt = self.attempt
-        if isinstance(attempt, Unclaimed):
-            return Executed(key=attempt.key.text, value=results, reason=attempt.why)
-        attempt.at_end = {**note_of(without_results(self.journal)), **INPUT_REMOVED}
+        attempt.note_at_end = {**note_of(without_results(self.journal)), **INPUT_REMOVED}
         return await settle_returned(attempt, results)
 
     async def fail(self) -> Outcome[Any]:
@@ -114,7 +103,7 @@ class SagaClaim:
             known=True,
             validity=policy.window.validity(record.claimed_at),
         )
-        answer = await attempt.settle(failure, RecordState.FAILED)
+        answer = await settle(attempt, failure, RecordState.FAILED)
         if answer.verdict is not Verdict.OK:
             return self.lost()
         return Failed(
@@ -134,7 +123,7 @@ class SagaClaim:
         attempt.end(None)
         note = note_of(self.journal)  # the error of the last attempt is not written yet
         parking = Park(attempt.key.id, record.token, record.nonce, move.error_type, move.why, note)
-        answer = await attempt.settle(parking, RecordState.PARKED)
+        answer = await settle(attempt, parking, RecordState.PARKED)
         if answer.verdict is not Verdict.OK:
             return self.lost()
         return Parked(

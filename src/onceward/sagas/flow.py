@@ -23,17 +23,16 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from onceward.engine import switch
-from onceward.engine.acquire import acquire
+from onceward.engine.abandon import abandon
 from onceward.engine.attempt import Attempt
+from onceward.engine.conclude import classify
 from onceward.engine.engine import Engine
 from onceward.engine.error_text import format_error, message_of
-from onceward.engine.execute import lookup_outcome
-from onceward.engine.interrupted import recover
 from onceward.engine.job import Job
-from onceward.engine.settle_outcome import classify
-from onceward.engine.unclaimed import Unclaimed
-from onceward.errors import NOT_DOWN, ConfigurationError, LeaseLost, Stopping, StoreError
+from onceward.engine.lookup import lookup_outcome
+from onceward.engine.runner import begin
+from onceward.engine.settle import expire_lease
+from onceward.errors import ConfigurationError, LeaseLost, Stopping, StoreError
 from onceward.protocol.outcome import Outcome
 from onceward.protocol.policy import SECOND, applied, inconclusive, not_applied
 from onceward.results.codec import Codec
@@ -58,35 +57,24 @@ class SagaJob(Struct, frozen=True):
 
 
 async def run_saga(engine: Engine, saga: SagaJob) -> Outcome[Any]:
-    """Start the saga, or continue it where the last worker stopped. Return the outcome, also if it was not run."""
+    """Start the saga, or continue it where the last worker stopped. Return the outcome, also if it was not run.
+
+    An UNPROTECTED saga runs the same steps and compensations, with a journal that exists only in this process.
+    """
     replayed = lookup_outcome(engine, saga.job)
     if replayed is not None:
         return replayed
-    if switch.off:
-        return await run_without_record(engine, saga, "disabled")
     attempt = Attempt(engine, saga.job)
     try:
-        await engine.ready()
-        found = await acquire(attempt)
-        if not isinstance(found, Attempt):
-            return found
+        refused = await begin(attempt)
+        if refused is not None:
+            return refused
         run = SagaRun(attempt, saga)
         with attempt:
             return await run.run()
     except BaseException as error:
-        await recover(engine, [attempt], error)
-        down = isinstance(error, StoreError) and not isinstance(error, NOT_DOWN)
-        if attempt.acquired or not down or saga.job.policy.on_store_down != "run":
-            raise
-        reason = f"store down: {message_of(error)}"
-    engine.emit("unprotected", saga.job.key, reason=reason)
-    return await run_without_record(engine, saga, "unprotected")
-
-
-async def run_without_record(engine: Engine, saga: SagaJob, why: str) -> Outcome[Any]:
-    """Run the same steps and compensations with a journal that exists only in this process."""
-    with Unclaimed(engine, saga.job, why) as unclaimed:
-        return await SagaRun(unclaimed, saga).run()
+        await abandon([attempt], error)
+        raise
 
 
 class SagaRun:
@@ -122,8 +110,8 @@ class SagaRun:
             # An interruption says nothing about the effect of the step: the next worker settles that step first.
             if attempt.engine.runtime.supports_cancellation and isinstance(error, GeneratorExit):
                 attempt.abandon()
-            elif not attempt.closed:
-                await attempt.expire_lease()
+            elif not attempt.is_ended:
+                await expire_lease(attempt)
             raise
 
     async def _run_moves(self) -> Outcome[Any]:
@@ -163,7 +151,7 @@ class SagaRun:
 
     async def _record_done(self, step: PlannedStep, value: Any) -> None:
         engine, claim = self.attempt.engine, self.claim
-        bound_to = associated_data(self.attempt.key.id, step.name)
+        bound_to = associated_data(self.attempt.key.id, claim.journal.cycle, step.name)
         encoded, cancelled = await engine.runtime.shield(engine.encode(self.saga.codecs[step.name], value, bound_to))
         if encoded.data is None:
             claim.emit("result_not_stored", f"{step.name}: {encoded.reason}")

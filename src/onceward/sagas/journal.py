@@ -302,7 +302,7 @@ def journal_from(note: Mapping[str, str]) -> Journal | None:
         return None
     try:
         journal = _decode(text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeError) as error:
         raise ResultCorrupt("the journal of this saga cannot be read", hint="restore the record") from error
     if journal.version > VERSION:
         raise UnknownCodec(f"the journal has version {journal.version}", hint="continue it with a newer Onceward")

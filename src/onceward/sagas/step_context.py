@@ -29,6 +29,7 @@ class StepResults(Mapping[str, Any]):
         self._entries = {entry.name: entry for entry in journal.entries if entry.progress in _HAVE_RESULTS}
         self._codecs = codecs
         self._key_id = key_id
+        self._cycle = journal.cycle
         self._key = key
 
     def __getitem__(self, name: str) -> Any:
@@ -39,7 +40,7 @@ class StepResults(Mapping[str, Any]):
                 key=self._key,
                 hint="return a value that can be stored: a smaller one, or a reference to it",
             )
-        return self._codecs[name].decode(entry.result, associated_data(self._key_id, name))
+        return self._codecs[name].decode(entry.result, associated_data(self._key_id, self._cycle, name))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
@@ -125,6 +126,9 @@ class StepContext(Generic[R_co]):
         return f"<StepContext {self.saga_key}: {self.name}, {self._entry.progress}, attempt {self.attempt}>"
 
 
-def associated_data(key_id: bytes, name: str) -> bytes:
-    """Return what an encrypted step result is bound to: it cannot be decrypted as another step's or record's result."""
-    return key_id + b"/step/" + name.encode()
+def associated_data(key_id: bytes, cycle: int, name: str) -> bytes:
+    """Return what an encrypted step result is bound to.
+
+    It cannot be decrypted as the result of another record, of another step, or of an earlier cycle of the same saga.
+    """
+    return b"%b/cycle/%d/step/%b" % (key_id, cycle, name.encode())

@@ -143,8 +143,8 @@ class SlotClaim(Claim):
 
     __slots__ = ("_run",)
 
-    def __init__(self, attempt: Attempt, run: runs.SlotRun, block: object) -> None:
-        super().__init__(attempt, block)
+    def __init__(self, attempt: Attempt, run: runs.SlotRun) -> None:
+        super().__init__(attempt)
         self._run = run
 
     @property
@@ -158,8 +158,8 @@ class AsyncSlotClaim(AsyncClaim):
 
     __slots__ = ("_run",)
 
-    def __init__(self, attempt: Attempt, run: runs.SlotRun, block: object) -> None:
-        super().__init__(attempt, block)
+    def __init__(self, attempt: Attempt, run: runs.SlotRun) -> None:
+        super().__init__(attempt)
         self._run = run
 
     @property
@@ -195,19 +195,15 @@ class Tick:
     def _job(self, slot: int) -> Job:
         return Job(self._schedule.key(slot), self._schedule.policy, self._codec)
 
-    def _on_claim(self, run: runs.SlotRun, attempt: Attempt) -> None:
-        self._run = run
-        self._entry.set_attempt(attempt)
-
     async def _enter(self) -> tuple[Attempt, runs.SlotRun]:
-        await runs.enter(self._engine, self._schedule, self._slot, self._job, self._on_claim, rerun=self._rerun)
-        return cast("Attempt", self._entry.attempt), cast("runs.SlotRun", self._run)
-
-    async def _abandon_entry(self, error: BaseException) -> None:
-        attempt = self._entry.attempt
-        self._entry.release()
-        if attempt is not None:
-            await runs.abandon_entry(attempt, cast("runs.SlotRun", self._run), error)
+        self._entry.reserve()
+        try:
+            entered = await runs.enter(self._engine, self._schedule, self._slot, self._job, rerun=self._rerun)
+        except BaseException:
+            self._entry.release()
+            raise
+        self._entry.attempt, self._run = entered
+        return entered
 
     async def _end(self, error: BaseException | None) -> None:
         attempt = self._entry.attempt or self._entry.raise_not_entered()
@@ -221,12 +217,7 @@ class TickBlock(Tick):
     """`with once.tick(name, …) as run:` run one slot. Raises NotAcquired if it was run before or is running."""
 
     def __enter__(self) -> SlotClaim:
-        self._entry.reserve()
-        try:
-            return SlotClaim(*run(self._enter()), self)
-        except BaseException as error:
-            run(self._abandon_entry(error))
-            raise
+        return SlotClaim(*run(self._enter()))
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         run(self._end(error))
@@ -236,12 +227,7 @@ class AsyncTickBlock(Tick):
     """`async with once.tick(name, …) as run:` run one slot. Raises NotAcquired as `TickBlock` does."""
 
     async def __aenter__(self) -> AsyncSlotClaim:
-        self._entry.reserve()
-        try:
-            return AsyncSlotClaim(*await self._enter(), self)
-        except BaseException as error:
-            await self._abandon_entry(error)
-            raise
+        return AsyncSlotClaim(*await self._enter())
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         await self._end(error)

@@ -9,14 +9,13 @@ requests are those of any record: a store needs to know nothing about schedules.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from msgspec import Struct
 
-from onceward.engine.acquire import FIRST_PAUSE, TRIES_LEFT
 from onceward.engine.engine import Engine
-from onceward.errors import StoreError
+from onceward.engine.retry import ask
+from onceward.protocol.operation_names import NEXT_SLOT
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Answer, ClaimRequest, Complete, ExpectedRecord, Verdict
 
@@ -68,22 +67,11 @@ async def move(engine: Engine, schedule: Schedule, seen: Cursor | None, consider
             return False
     nonce = engine.runtime.nonce()
     request = ClaimRequest(key.id, key.scope.text, key.text, nonce, LEASE, owner=engine.owner.name)
-    granted = await _call_with_retry(engine, lambda: engine.store.claim([request], timeout=TIMEOUT))
+    [granted] = await ask(engine, lambda: engine.store.claim([request], timeout=TIMEOUT))
     if granted.verdict is not Verdict.ACQUIRED or granted.record is None:
         return False
-    note = {VALUE: str(considered), MISSED: str(missed)}
+    following = schedule.table.next(considered)
+    note = {VALUE: str(considered), MISSED: str(missed), NEXT_SLOT: "" if following is None else str(following)}
     completion = Complete(key.id, granted.record.token, nonce, stored=False, note=note)
-    settled = await _call_with_retry(engine, lambda: engine.store.settle([completion], timeout=TIMEOUT))
+    [settled] = await ask(engine, lambda: engine.store.settle([completion], timeout=TIMEOUT))
     return settled.verdict is Verdict.OK
-
-
-async def _call_with_retry(engine: Engine, call: Callable[[], Coroutine[Any, Any, list[Answer]]]) -> Answer:
-    """Repeat a call whose reply was lost: for the same nonce, the store returns the same answer."""
-    for left in TRIES_LEFT:
-        try:
-            return (await call())[0]
-        except StoreError:
-            if not left:
-                raise
-            await engine.runtime.sleep(FIRST_PAUSE * (1 + engine.runtime.jitter()))
-    raise AssertionError("the last try returns or raises")

@@ -22,9 +22,6 @@ Overlap = Literal["skip", "wait", "allow"]
 CatchUp = Literal["none", "last", "all"]
 
 DAY = 24 * 3600 * 1_000_000
-SKIPPED = "Skipped"
-"""The error type of a slot that was settled without a run, because another run had not ended."""
-
 MISSED_AFTER_GRACES = 2
 """A slot that was not started is missed after this many times the grace. Between the grace and that time, no runner
 starts it or counts it as missed. So two runners never disagree about it."""

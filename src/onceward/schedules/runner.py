@@ -13,7 +13,7 @@ from itertools import islice
 
 from onceward.engine.acquire import FIRST_PAUSE
 from onceward.engine.engine import Engine
-from onceward.engine.error_text import message_of
+from onceward.engine.error_text import format_error, message_of
 from onceward.errors import Stopping, StoreError
 from onceward.protocol.outcome import Replayed, Running
 from onceward.protocol.policy import SECOND
@@ -87,7 +87,7 @@ class ScheduleRunner:
         except Stopping:
             return
         except StoreError as error:
-            self.engine.emit("schedule_delayed", self.schedule.overlap_lock, error=message_of(error))
+            self.engine.emit("schedule_delayed", self.schedule.overlap_lock, error=format_error(error))
             self._check_at = self._monotonic() + int(STORE_RETRY_DELAY * SECOND)
 
     async def _check(self, pool: WorkerPool) -> int:

@@ -12,27 +12,28 @@ The slot is claimed first. A process that held only the lock would block a run t
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace
 
-from onceward.engine import switch
-from onceward.engine.acquire import acquire
-from onceward.engine.attempt import Attempt
-from onceward.engine.block import leave, leave_interrupted, new_attempt, refusal_error
+from onceward.engine import settle
+from onceward.engine.abandon import abandon
+from onceward.engine.attempt import UNPROTECTED, Attempt
+from onceward.engine.block import enter_owned, leave
 from onceward.engine.engine import Engine
-from onceward.engine.execute import perform, run_disabled, verify_first
-from onceward.engine.interrupted import recover
 from onceward.engine.job import Job
 from onceward.engine.lock_record import LOCK_FINGERPRINT, lock_release
-from onceward.engine.unclaimed import Unclaimed
+from onceward.engine.refusal import refusal_error
+from onceward.engine.runner import begin, perform
 from onceward.errors import NotAcquired, StoreError
-from onceward.locks.flow import LockedKey, claim_lock
+from onceward.locks.flow import claim_lock
+from onceward.protocol.operation_names import SKIPPED
 from onceward.protocol.outcome import Failed, Outcome, Running, Stale
 from onceward.protocol.record import AfterCrash, RecordState
 from onceward.protocol.requests import Fail, Resolution, Resolve
 
-from .definition import SKIPPED, Schedule
+from .definition import Schedule
 
 WRONG_TIME_HINTS = {
     "too early": "by the store's clock, its slot is in the future; early= sets how far a clock may be ahead",
@@ -71,44 +72,37 @@ class SlotRun:
         )
         return Job(self.schedule.overlap_lock, policy, self.job.codec, LOCK_FINGERPRINT)
 
-    async def recover(self, engine: Engine, slot: Attempt, error: BaseException) -> None:
-        """Release the slot and the overlap lock after an error."""
-        await recover(engine, [slot] if self.overlap_lock is None else [slot, self.overlap_lock], error)
-        self.overlap_lock = None
-
 
 async def run_slot(engine: Engine, run: SlotRun) -> Outcome[Any]:
     """Run this slot, unless it was run before, or another worker runs it."""
-    if switch.off:
-        return await run_disabled(engine, run.job)
     slot = Attempt(engine, run.job)
     try:
-        found = await _claim_slot(engine, run, slot)
-        outcome = await perform(found) if isinstance(found, Attempt) else found
+        refused = await _claim_slot(engine, run, slot)
+        outcome = await perform(slot) if refused is None else refused
     except BaseException as error:
-        await run.recover(engine, slot, error)
+        await abandon([slot], error)
+        await release_overlap_lock(run)
         raise
     await release_overlap_lock(run)
     return outcome
 
 
-async def _claim_slot(engine: Engine, run: SlotRun, slot: Attempt) -> Attempt | Outcome[Any]:
-    """Claim the slot and acquire the overlap lock. Return the claim, or the outcome that explains why not."""
-    await engine.ready()
-    found = await acquire(slot)
-    if not isinstance(found, Attempt):
-        return _with_skip_reason(found)
-    if run.overlaps:
-        return found
-    run.overlap_lock = LockedKey(engine, run.lock_job())
-    other = await claim_lock(run.overlap_lock)
+async def _claim_slot(engine: Engine, run: SlotRun, slot: Attempt) -> Outcome[Any] | None:
+    """Claim the slot and acquire the overlap lock. Return the outcome that explains why not, or None."""
+    refused = await begin(slot)
+    if refused is not None:
+        return _with_skip_reason(refused)
+    if run.overlaps or slot.state is UNPROTECTED:
+        return None
+    other = await claim_lock(engine, run.lock_job())
     if isinstance(other, Attempt):
-        return found
-    run.overlap_lock = None
+        other.begin()
+        run.overlap_lock = other
+        return None
     if engine.stopping:
-        await found.release()
-        return Running(key=found.key.text, reason="stopping")
-    return await _skip(found, other)
+        await settle.release(slot)
+        return Running(key=slot.key.text, reason="stopping")
+    return await _skip(slot, other)
 
 
 async def _skip(attempt: Attempt, other: Outcome[Any]) -> Outcome[Any]:
@@ -118,7 +112,7 @@ async def _skip(attempt: Attempt, other: Outcome[Any]) -> Outcome[Any]:
     record = attempt.record
     validity = attempt.job.policy.window.validity(record.claimed_at)
     fail = Fail(attempt.key.id, record.token, record.nonce, SKIPPED, why, final=True, known=True, validity=validity)
-    await attempt.settle(fail, RecordState.FAILED)
+    await settle.settle(attempt, fail, RecordState.FAILED)
     return Failed(
         key=attempt.key.text,
         reason="skipped",
@@ -139,13 +133,10 @@ def _with_skip_reason(outcome: Outcome[Any]) -> Outcome[Any]:
 async def release_overlap_lock(run: SlotRun) -> None:
     """Release the overlap lock. If the store does not answer, the next run can begin when the lease expires."""
     lock, run.overlap_lock = run.overlap_lock, None
-    if lock is None or lock.closed:
-        return
-    lock.hurry()
-    try:
-        await lock.settle(lock_release(lock.record), RecordState.FREE)
-    except StoreError:
-        lock.abandon()
+    if lock is not None and not lock.is_ended:
+        lock.hurry()
+        with suppress(StoreError):
+            await settle.settle(lock, lock_release(lock.record), RecordState.FREE)
 
 
 # ── runs that an external scheduler starts ──────────────────────────────────────────────────────────────────
@@ -161,7 +152,15 @@ async def tick(engine: Engine, schedule: Schedule, slot: int | None, job: MakeJo
     if not isinstance(found, int):
         engine.emit("skipped", schedule.overlap_lock if slot is None else schedule.key(slot), reason=found.reason)
         return found
-    return await run_slot(engine, SlotRun(schedule, found, job(found)))
+    return await run_slot(engine, SlotRun(schedule, found, _watching(job(found))))
+
+
+def _watching(job: Job) -> Job:
+    """Return the job of a tick. If another worker runs the slot, it waits, to take over should that worker crash.
+
+    The loop of `run_schedules` checks such a slot again; a tick has no loop.
+    """
+    return replace(job, policy=replace(job.policy, on_running="wait")) if job.policy.wait else job
 
 
 async def slot_for_tick(engine: Engine, schedule: Schedule, slot: int | None, *, rerun: bool) -> int | Outcome[Any]:
@@ -193,54 +192,30 @@ async def allow_rerun(engine: Engine, schedule: Schedule, slot: int) -> None:
 
 
 async def enter(
-    engine: Engine,
-    schedule: Schedule,
-    slot: int | None,
-    job: MakeJob,
-    on_claim: Callable[[SlotRun, Attempt], None],
-    *,
-    rerun: bool,
-) -> None:
-    """Claim the slot for a block that does the work itself; otherwise as `tick`. Raise if the slot is not acquired.
-
-    `on_claim` receives the run and its attempt before the claim is sent. From then on, the block can call
-    `abandon_entry` after any interruption.
-    """
+    engine: Engine, schedule: Schedule, slot: int | None, job: MakeJob, *, rerun: bool
+) -> tuple[Attempt, SlotRun]:
+    """Claim the slot for a block that does the work itself; otherwise as `tick`. Raise if the slot is not acquired."""
     await engine.ready()
     found = await slot_for_tick(engine, schedule, slot, rerun=rerun)
     if not isinstance(found, int):
         raise NotAcquired(f"this tick is {found.reason}", key=found.key, hint=WRONG_TIME_HINTS.get(found.reason))
-    run = SlotRun(schedule, found, job(found))
-    attempt = new_attempt(engine, run.job)
-    on_claim(run, attempt)
-    if isinstance(attempt, Unclaimed):
-        attempt.__enter__()
-        return
-    outcome = await _claim_slot(engine, run, attempt)
-    if not isinstance(outcome, Attempt):
-        raise refusal_error(outcome)
-    attempt.__enter__()
-    settled = await verify_first(attempt) if attempt.record.ask_first else None
-    if settled is not None:
-        raise refusal_error(settled)
-    attempt.begin()
-
-
-async def abandon_entry(attempt: Attempt, run: SlotRun, error: BaseException) -> None:
-    """Clean up after `enter`, or what followed it, raised: the block does not begin."""
-    attempt.begun = False
-    if isinstance(attempt, Unclaimed):
-        attempt.leave()
-    else:
-        await run.recover(attempt.engine, attempt, error)
+    run = SlotRun(schedule, found, _watching(job(found)))
+    attempt = Attempt(engine, run.job)
+    try:
+        refused = await _claim_slot(engine, run, attempt)
+        if refused is not None:
+            raise refusal_error(refused)  # noqa: TRY301 (cleaned up like other errors)
+        await enter_owned(attempt)
+    except BaseException as error:
+        await abandon([attempt], error)
+        await release_overlap_lock(run)
+        raise
+    return attempt, run
 
 
 async def end(attempt: Attempt, run: SlotRun, error: BaseException | None) -> None:
     """Settle the run of a block and release its overlap lock, whatever happened inside."""
     try:
         await leave(attempt, error)
-    except BaseException as interrupt:
-        await leave_interrupted(attempt, error, interrupt)
+    finally:
         await release_overlap_lock(run)
-        raise
-    await release_overlap_lock(run)

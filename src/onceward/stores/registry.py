@@ -9,6 +9,7 @@ from typing import Any
 
 from onceward.errors import ConfigurationError, MissingExtra
 from onceward.protocol.ports import Store
+from onceward.protocol.secrets import url_without_secrets
 
 ENVIRONMENT = "ONCEWARD_STORE_URL"
 DEFAULT = "sqlite:///onceward.db"
@@ -37,7 +38,8 @@ def open_store(url: str | None = None) -> Store:
     scheme = scheme_of(url)
     if not scheme:
         raise ConfigurationError(
-            f"{url!r} is not a store URL", hint="write for example sqlite:///onceward.db or postgresql://user@host/shop"
+            f"{url_without_secrets(url)!r} is not a store URL",
+            hint="write for example sqlite:///onceward.db or postgresql://user@host/shop",
         )
     return _factory(scheme)(url)
 
@@ -48,9 +50,9 @@ def scheme_of(url: str) -> str:
 
     try:
         return urlsplit(url).scheme
-    except ValueError as error:
+    except ValueError:
         raise ConfigurationError(
-            f"the store URL cannot be parsed ({error})", hint="in a password write %5B for [ and %5D for ]"
+            "the store URL cannot be parsed", hint="in a password write %5B for [ and %5D for ], and %XX for non-ASCII"
         ) from None
 
 
@@ -72,14 +74,14 @@ def _factory(scheme: str) -> Callable[[str], Store]:
             raise
         raise MissingExtra(
             f"the store for {scheme}:// cannot find libpq, which psycopg needs",
-            hint="install psycopg[binary] in addition to onceward[postgres]",
+            hint='pip install "psycopg[binary]"',
         ) from error
     return factory
 
 
 def _install_hint(scheme: str) -> str:
     if scheme in _EXTRAS:
-        return f"install onceward[{_EXTRAS[scheme]}]"
+        return f'pip install "onceward[{_EXTRAS[scheme]}]"'
     return f"install the driver, or the extra of the package that provides {scheme}://"
 
 

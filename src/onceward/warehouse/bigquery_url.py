@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from onceward.errors import ConfigurationError
 from onceward.protocol.duration import microseconds
+from onceward.protocol.secrets import url_without_secrets
 
 EXAMPLE: Final = "write bigquery://project/dataset, with ?location=EU if it is not in the US"
 TIMEOUT: Final = "10m"
@@ -38,12 +39,14 @@ class BigQueryAddress(Struct, frozen=True):
 def parse(url: str) -> BigQueryAddress:
     try:
         parts = urlsplit(url)
-    except ValueError as error:  # a [ without a matching ]
-        raise ConfigurationError(f"{url!r} does not name a BigQuery dataset", hint=EXAMPLE) from error
+    except ValueError:  # a [ without a matching ]
+        raise ConfigurationError(
+            f"{url_without_secrets(url)!r} does not name a BigQuery dataset", hint=EXAMPLE
+        ) from None
     dataset = parts.path.strip("/")
     settings = dict(parse_qsl(parts.query, keep_blank_values=True))
-    if not _PROJECT.fullmatch(parts.netloc) or not _DATASET.fullmatch(dataset) or parts.fragment:
-        raise ConfigurationError(f"{url!r} does not name a BigQuery dataset", hint=EXAMPLE)
+    if not _PROJECT.fullmatch(parts.netloc) or not _DATASET.fullmatch(dataset) or parts.fragment or "@" in url:
+        raise ConfigurationError(f"{url_without_secrets(url)!r} does not name a BigQuery dataset", hint=EXAMPLE)
     unknown = sorted(settings.keys() - set(SETTINGS))
     if unknown:
         raise ConfigurationError(

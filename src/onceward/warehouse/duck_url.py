@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, unquote
 from msgspec import Struct
 
 from onceward.errors import ConfigurationError
+from onceward.protocol.secrets import url_without_secrets
 
 EXAMPLE: Final = "write duckdb:///relative.duckdb, duckdb:////absolute/path.duckdb or duckdb://:memory:"
 SETTINGS: Final = ("memory_limit", "threads", "primary_key")
@@ -37,6 +38,8 @@ class DuckAddress(Struct, frozen=True):
 
 def parse(url: str) -> DuckAddress:
     location, _, query = url.partition("://")[2].partition("?")
+    if "@" in query or not location.startswith(("/", ":")):
+        raise ConfigurationError(f"{url_without_secrets(url)!r} does not name a file", hint=EXAMPLE)
     settings = dict(parse_qsl(query, keep_blank_values=True))
     if unknown := sorted(settings.keys() - set(SETTINGS)):
         raise ConfigurationError(
@@ -55,7 +58,7 @@ def _path(url: str, location: str) -> str:
         return MEMORY
     path = unquote(location[1:])
     if not location.startswith("/") or not path or "\0" in path:
-        raise ConfigurationError(f"{url!r} does not name a file", hint=EXAMPLE)
+        raise ConfigurationError(f"{url_without_secrets(url)!r} does not name a file", hint=EXAMPLE)
     return path
 
 

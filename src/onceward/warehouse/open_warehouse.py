@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from onceward.errors import ConfigurationError
+from onceward.protocol.secrets import url_without_secrets
 
 from .port import Warehouse
 
@@ -29,4 +30,4 @@ def open_warehouse(url: str) -> Warehouse:
         from .bigquery import BigQueryWarehouse
 
         return BigQueryWarehouse(url)
-    raise ConfigurationError(f"no warehouse is available for {scheme}://", hint=EXAMPLES)
+    raise ConfigurationError(f"no warehouse is available for {url_without_secrets(url)!r}", hint=EXAMPLES)

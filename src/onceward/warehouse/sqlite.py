@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 from onceward.errors import ConfigurationError, OncewardError, StoreBroken
 from onceward.stores.sqlite import errors as sqlite_errors
 from onceward.stores.sqlite.connection import MEMORY
+from onceward.stores.sqlite.private_file import create_private_file
 from onceward.stores.sqlite.url import absolute, checked_synchronous, name_of, parse
 
 from .batch import RowBatch, Tuple, batch_of
@@ -76,6 +77,7 @@ class SQLiteWarehouse:
         """Connect. When openers race, SQLite fails some steps without waiting: those are retried here."""
         deadline = time.monotonic() + BUSY_TIMEOUT
         while True:
+            create_private_file(self._path)
             connection = sqlite3.connect(
                 self._path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
             )

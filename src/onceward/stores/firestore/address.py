@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from onceward.errors import ConfigurationError
+from onceward.protocol.secrets import url_without_secrets
 from onceward.protocol.suggest import closest_name
 
 from .layout import EXPIRY, SHOWN, SHOWN_OF_MARK, SHOWN_OF_STATE, Layout
@@ -46,11 +47,11 @@ class FirestoreAddress(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not _PROJECT.fullmatch(self.project):
-            raise ConfigurationError(f"{self.project!r} is not a valid project", hint=EXAMPLE)
+            raise ConfigurationError(f"{_shown(self.project)} is not a valid project", hint=EXAMPLE)
         names = (self.collection, self.marks_in, self.states_in, self.audit_in, self.counts_in)
         for name in names:
             if not _COLLECTION.fullmatch(name) or name in {".", ".."} or _RESERVED.fullmatch(name):
-                raise ConfigurationError(f"{name!r} is not a valid collection", hint=EXAMPLE)
+                raise ConfigurationError(f"{_shown(name)} is not a valid collection", hint=EXAMPLE)
         if len(set(names)) < len(names):
             raise ConfigurationError("records, marks and states need separate collections", hint=EXAMPLE)
 
@@ -84,10 +85,12 @@ class FirestoreAddress(Struct, frozen=True):
 def parse(url: str) -> FirestoreAddress:
     """Parse `firestore://project/collection?database=name` and the layout settings."""
     parts = urlsplit(url)
+    if "@" in url:
+        raise ConfigurationError("a Firestore URL has no user and no password", hint=EXAMPLE)
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     given = dict(pairs)
     if len(given) < len(pairs):
-        raise ConfigurationError(f"{url!r} contains a setting twice", hint=EXAMPLE)
+        raise ConfigurationError(f"{url_without_secrets(url)!r} contains a setting twice", hint=EXAMPLE)
     for name in given:
         if name not in SETTINGS:
             raise ConfigurationError(
@@ -96,7 +99,7 @@ def parse(url: str) -> FirestoreAddress:
             )
     collection = unquote(parts.path.removeprefix("/"))
     if parts.scheme != "firestore" or not parts.netloc or not collection or parts.fragment:
-        raise ConfigurationError(f"{url!r} is not a Firestore URL", hint=EXAMPLE)
+        raise ConfigurationError(f"{url_without_secrets(url)!r} is not a Firestore URL", hint=EXAMPLE)
     return FirestoreAddress(
         unquote(parts.netloc),
         collection,
@@ -156,3 +159,8 @@ def _flag_setting(given: Mapping[str, str], name: str, no: str, yes: str) -> boo
     if value not in {no, yes}:
         raise ConfigurationError(f"{name}={value!r} is not allowed", hint=f"use {name}={yes} or {name}={no}")
     return value == yes
+
+
+def _shown(name: str) -> str:
+    """Return the name for messages, unless it looks like a user and a password, which no Firestore URL has."""
+    return "this" if "@" in name or ":" in name else repr(name)

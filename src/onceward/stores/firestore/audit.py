@@ -9,7 +9,7 @@ from typing import Any, Final
 from onceward.protocol.audit import AUDIT_RETENTION, AuditEntry, AuditFilter, matches_filter
 
 from . import values
-from .calls import FirestoreCalls, stable_order, start_after, where
+from .calls import FirestoreCalls, FoundDocument, stable_order, start_after, where
 from .documents import Changes
 from .values import plain
 
@@ -44,7 +44,7 @@ async def find_entries(
         page, read_at = await calls.query(
             calls.address.audit_in, deadline, limit=PAGE, order_by=stable_order(_AT, descending=True), **more
         )
-        entries = [_entry(one.fields) for one in page]
+        entries = [entry_of(one.fields) for one in page]
         found += [entry for entry in entries if matches_filter(entry, wanted, read_at if now is None else now)]
         if len(page) < PAGE:
             break
@@ -63,6 +63,13 @@ async def expire_entries(calls: FirestoreCalls, limit: int, now: int, deadline: 
         )
 
 
-def _entry(fields: Any) -> AuditEntry:
+def redaction(calls: FirestoreCalls, one: FoundDocument) -> Any:
+    """Return the write that removes what names a key from an entry."""
+    changes: Changes = {(name,): values.text("") for name in ("scope", "key", "why")}
+    changes[("id",)] = values.Value(bytes_value=b"")
+    return calls.build_write(calls.address.audit_in, one.name, changes, one.version)
+
+
+def entry_of(fields: Any) -> AuditEntry:
     found = {name: plain(fields[name]) for name in (*_TEXTS, *_NUMBERS, "at", "id") if name in fields}
     return AuditEntry(**found)

@@ -41,7 +41,7 @@ class FirestoreMaintenance:
         self._collection = calls.address.collection
 
     async def scan(self, wanted: Filter, cursor: bytes | None, limit: int, deadline: float) -> Page:
-        """Return records in the order of document ids. Filters by age here, because the server would need an index."""
+        """Return records in the order of document ids. Filters by age and prefix here: that needs no index."""
         found: list[Record] = []
         names: list[str] = []
         start = None if cursor is None else cursor.decode()
@@ -50,7 +50,7 @@ class FirestoreMaintenance:
             page, now = await self._page(conditions, start, min(PAGE, limit + 1), deadline)
             for one in page:
                 record = self.readable(one)
-                if wanted.updated_before is None or record.updated_at < wanted.updated_before:
+                if _matches(record, wanted):
                     found.append(record)
                     names.append(one.name)
             if len(found) > limit:
@@ -201,4 +201,5 @@ def _matches(record: Record, wanted: Filter) -> bool:
         and (wanted.scope is None or record.scope == wanted.scope)
         and (wanted.key is None or record.key == wanted.key)
         and (wanted.updated_before is None or record.updated_at < wanted.updated_before)
+        and (wanted.prefix is None or record.key.startswith(wanted.prefix))
     )

@@ -18,6 +18,7 @@ from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature
 from onceward.protocol.capabilities import (
     Capabilities,
     Counters,
+    Erasure,
     Health,
     HealthFinding,
     LatestStates,
@@ -40,6 +41,7 @@ from .cache import FirestoreCache
 from .calls import FirestoreCalls
 from .counters import FirestoreCounters
 from .documents import Records
+from .erasure import FirestoreErasure
 from .errors import FirestoreError
 from .joined import FirestoreJoined
 from .latest import FirestoreLatest
@@ -161,6 +163,10 @@ class FirestoreStore(Watchers, Capabilities):
     @property
     def health(self) -> Health:
         return self
+
+    @property
+    def erasure(self) -> Erasure:
+        return FirestoreErasure(self._records, self._opened, self._now)
 
     @property
     def max_result_bytes(self) -> int:

@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Iterable
 from itertools import islice
 
-from onceward.protocol.audit import AUDIT_RETENTION, AuditEntry, AuditFilter, matches_filter
+from onceward.protocol.audit import AUDIT_RETENTION, AuditEntry, AuditFilter, matches_filter, redacted
+from onceward.protocol.erasure import ErasureFilter
 
 MAX_ENTRIES = 10_000
 """Beyond this number the oldest entries are dropped, so that the audit trail does not grow without limit."""
@@ -23,6 +24,13 @@ class MemoryAudit:
 
     def find(self, wanted: AuditFilter, limit: int, now: int) -> list[AuditEntry]:
         return list(islice((entry for entry in reversed(self._entries) if matches_filter(entry, wanted, now)), limit))
+
+    def redact(self, wanted: ErasureFilter) -> int:
+        """Remove what names a key from matching entries."""
+        entries = [redacted(one) if one.key and wanted.selects(one.scope, one.key) else one for one in self._entries]
+        changed = sum(new is not old for new, old in zip(entries, self._entries, strict=True))
+        self._entries = deque(entries, maxlen=MAX_ENTRIES)
+        return changed
 
     def purge(self, now: int) -> None:
         kept = [entry for entry in self._entries if entry.at > now - AUDIT_RETENTION]

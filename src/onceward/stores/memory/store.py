@@ -25,22 +25,23 @@ from onceward.protocol.requests import (
     Verdict,
 )
 from onceward.protocol.runtime import Runtime
+from onceward.protocol.secrets import url_without_secrets
 from onceward.stores.clock import SteadyClock
 from onceward.stores.mutex import Mutex
 from onceward.stores.watchers import Watchers
 
 from .audit import MemoryAudit
 from .counters import MemoryCounters
+from .erasure import MemoryErasure
 from .forked import ForkedEntries, ForkedStore
 from .latest import MemoryLatest
-from .records import MemoryRecords
 
 VERBS, CLAIM, SETTLE = transitions.VERBS, transitions.claim, transitions.settle
 replays = transitions.replays
 Change = Callable[[Record | None, int], tuple[Record | None, Verdict]]
 
 
-class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers, Capabilities):
+class MemoryStore(MemoryErasure, MemoryLatest, MemoryCounters, Watchers, Capabilities):
     """Keeps records in a dict: O(1) per call at any size (O(log n) for expiry). `max_records` bounds it.
 
     A full store raises StoreFull and claims nothing: only records that no longer protect their key are evicted.
@@ -268,6 +269,7 @@ def _matches(record: Record, wanted: Filter) -> bool:
         and (wanted.scope is None or record.scope == wanted.scope)
         and (wanted.key is None or record.key == wanted.key)
         and (wanted.updated_before is None or record.updated_at < wanted.updated_before)
+        and (wanted.prefix is None or record.key.startswith(wanted.prefix))
     )
 
 
@@ -279,5 +281,7 @@ def from_url(url: str) -> MemoryStore:
     settings = parse_qs(parts.query, keep_blank_values=True)
     max_records = settings.pop("max_records", [None])[0]
     if settings or parts.netloc or parts.path.strip("/") or (max_records is not None and not max_records.isdecimal()):
-        raise ConfigurationError(f"{url!r} is not a memory URL", hint="write memory:// or memory://?max_records=100000")
+        raise ConfigurationError(
+            f"{url_without_secrets(url)!r} is not a memory URL", hint="write memory:// or memory://?max_records=100000"
+        )
     return MemoryStore(max_records=None if max_records is None else int(max_records))

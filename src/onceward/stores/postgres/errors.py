@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from onceward.errors import StoreBroken, StoreError, StoreFull, StoreNotSetUp, StoreUnavailable
+from onceward.protocol.hints import migrate_hint
 
 Meaning = tuple[type[StoreError], str, str]
 
@@ -16,11 +17,20 @@ UNPREPARED: Final = frozenset({"26000", "42P05"})
 """A prepared statement is missing or already exists: there is a pooler between us and the server."""
 
 FOR_WRITING: Final = "connect to the primary (target_session_attrs=read-write), and begin a read-write transaction"
+MIGRATE: Final = "migrate"
+"""Stands for the command that migrates the store."""
+
+GRANT: Final = (
+    "to create the tables, grant it CREATE on the schema, or let an administrator run the script of "
+    "`onceward migrate --sql`; to use them, grant it SELECT, INSERT, UPDATE and DELETE on the tables onceward_*, "
+    "and USAGE on their schema"
+)
+
 MEANINGS: Final[dict[str, Meaning]] = {
-    "42P01": (StoreNotSetUp, "Onceward's tables do not exist", "run `onceward migrate`"),
-    "42703": (StoreNotSetUp, "Onceward's tables are older than this version of Onceward", "run `onceward migrate`"),
+    "42P01": (StoreNotSetUp, "Onceward's tables do not exist", MIGRATE),
+    "42703": (StoreNotSetUp, "Onceward's tables are older than this version of Onceward", MIGRATE),
     "3F000": (StoreNotSetUp, "the schema does not exist", "create it, or name another one with ?schema="),
-    "42501": (StoreNotSetUp, "this user lacks a privilege", "grant it the privileges on Onceward's tables"),
+    "42501": (StoreNotSetUp, "this user lacks a privilege", GRANT),
     "53100": (StoreFull, "the server's disk is full; nothing was written", "free disk space, or purge"),
     "53300": (StoreUnavailable, "the server has no connection left", "raise max_connections, or use a pooler"),
     "57014": (StoreUnavailable, "the statement was cancelled", "the call may be repeated"),
@@ -34,7 +44,7 @@ FAMILIES: Final[dict[str, Meaning]] = {
     "55": (StoreUnavailable, "another transaction held a lock until this call timed out", "keep transactions short"),
     "57": (StoreUnavailable, "the server is shutting down or starting", "the call may be repeated"),
     "XX": (StoreBroken, "the server found damaged data", "check the server's log; restore from a backup"),
-    "42": (StoreNotSetUp, "Onceward's tables do not have the expected schema", "run `onceward migrate`"),
+    "42": (StoreNotSetUp, "Onceward's tables do not have the expected schema", MIGRATE),
     "23": (StoreBroken, "Onceward's tables do not have the expected schema", "were they edited by hand?"),
 }
 UNEXPECTED: Final[Meaning] = (
@@ -50,7 +60,7 @@ CONNECT_ERRORS: Final[tuple[tuple[str, str, str], ...]] = (
     (
         r'role ".*" does not exist|no such user|authentication failed|no password supplied|not permitted to log in',
         "the user name or password is wrong",
-        CHECK_URL,
+        "correct them in the URL: postgresql://user:password@host/database (in a password, write %40 for @)",
     ),
     (
         r"no pg_hba\.conf entry|permission denied for database",
@@ -77,7 +87,7 @@ class PostgresRefused(Exception):
 def explain(error: PostgresRefused, name: str) -> StoreError:
     """Return the Onceward error for a PostgreSQL error, to be raised `from` it."""
     error_class, message, hint = MEANINGS.get(error.code) or FAMILIES.get(error.code[:2]) or UNEXPECTED
-    return error_class(f"{name}: {message} ({error})", hint=hint)
+    return error_class(f"{name}: {message} ({error})", hint=migrate_hint(name) if hint is MIGRATE else hint)
 
 
 def explain_connect_error(error: StoreUnavailable, name: str) -> StoreError:

@@ -136,6 +136,8 @@ class _Conditions:
             self.add("key = {}::text", wanted.key)
         if wanted.updated_before is not None:
             self.add("updated_at < {}::bigint", wanted.updated_before)
+        if wanted.prefix is not None:
+            self.add("starts_with(key, {}::text)", wanted.prefix)
 
     def __str__(self) -> str:
         return " AND ".join(self._texts) or "TRUE"

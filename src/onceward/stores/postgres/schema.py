@@ -12,6 +12,7 @@ from typing import Final
 
 from onceward.errors import StoreNotSetUp, VersionSkew
 from onceward.protocol.capabilities import Schema
+from onceward.protocol.hints import migrate_hint
 
 from .connection import PostgresConnection
 from .errors import PostgresRefused
@@ -48,7 +49,7 @@ async def prepare(connection: PostgresConnection, statements: Statements, deadli
         state = f"schema version {found.version}" if found.version else "no Onceward tables"
         raise StoreNotSetUp(
             f"{connection.name} has {state}, and this Onceward needs version {found.latest}",
-            hint="run `onceward migrate`, call once.migrate(), or add ?migrate=1 to the URL",
+            hint=f"{migrate_hint(connection.name)}, call once.migrate(), or add ?migrate=1 to the URL",
         )
     if found.min_reader > found.latest:
         raise VersionSkew(

@@ -40,6 +40,7 @@ from onceward.stores.watchers import Watchers
 
 from . import maintenance, schema
 from .counters import PostgresCounters
+from .erasure import PostgresErasure
 from .errors import RETRYABLE, UNPREPARED, PostgresRefused, explain
 from .joined import IDENTIFY, PostgresJoined
 from .latest import PostgresLatest
@@ -60,7 +61,7 @@ STATUS_POLL = 0.02  # seconds between two queries for the status of an open tran
 RETRY_DELAY = 0.005  # seconds before a retryable error is retried
 
 
-class PostgresStore(PostgresLatest, PostgresCounters, GroupCommit, Watchers, Capabilities):
+class PostgresStore(PostgresLatest, PostgresCounters, PostgresErasure, GroupCommit, Watchers, Capabilities):
     """A PostgreSQL database. `clock` replaces the server's clock, for tests."""
 
     inline = False

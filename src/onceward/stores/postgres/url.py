@@ -10,6 +10,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
 from msgspec import Struct
 
 from onceward.errors import ConfigurationError
+from onceward.protocol.secrets import url_without_secrets
 from onceward.protocol.suggest import closest_name
 
 SCHEMES: Final = ("postgresql", "postgres")
@@ -36,6 +37,9 @@ class PostgresSettings(Struct, frozen=True):
     connections: int = CONNECTIONS
     prepare: bool | None = None
     notify: bool = False
+
+    def __repr__(self) -> str:  # never conninfo, which includes the password
+        return f"<PostgresSettings {self.name}>"
 
 
 def parse(url: str) -> PostgresSettings:
@@ -70,10 +74,12 @@ def _split(url: str) -> SplitResult:
         parts = urlsplit(url)
     except ValueError:
         parts, problem = urlsplit(""), "a [ without a matching ]"
-    if "@" in parts.path or not _HOSTS.fullmatch(parts.netloc.rpartition("@")[2]):
+    if parts.netloc.count("@") > 1 or "@" in parts.path or not _HOSTS.fullmatch(parts.netloc.rpartition("@")[2]):
         problem = "after the user there must be host or host:port"
     elif _BAD_ESCAPE.search(parts.netloc + parts.path):
         problem = "a % must be followed by two hexadecimal digits"
+    elif re.search(r"\s", url):
+        problem = "it contains a space"
     elif parts.fragment:
         problem = "it contains a #"
     if problem:
@@ -106,7 +112,7 @@ def hidden(url: str) -> str:
     user, at, host = parts.netloc.rpartition("@")
     pairs = [(name, value) for name, value in parse_qsl(parts.query) if "password" not in name]
     netloc = f"{user.partition(':')[0]}{at}{host}"
-    return _join(parts._replace(netloc=netloc, query=urlencode(pairs, quote_via=quote)))
+    return url_without_secrets(_join(parts._replace(netloc=netloc, query=urlencode(pairs, quote_via=quote))))
 
 
 def checked_schema(name: str) -> str:

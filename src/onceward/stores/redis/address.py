@@ -12,6 +12,7 @@ from msgspec import Struct
 from redis import connection
 
 from onceward.errors import ConfigurationError
+from onceward.protocol.secrets import url_without_secrets
 
 SCHEMES: Final = ("redis", "rediss", "unix")
 EXAMPLES: Final = "use redis://host:6379/0, rediss://user:password@host:6380/0 or unix:///run/redis.sock?db=0"
@@ -37,6 +38,9 @@ class RedisAddress(Struct, frozen=True):
     name: str
     kind: str
     settings: dict[str, Any]
+
+    def __repr__(self) -> str:  # never the settings, which include the password
+        return f"<RedisAddress {self.name}>"
 
     def client(self, seconds: float) -> Any:
         """Return a client of redis-py for one thread. Closing it closes its connections."""
@@ -67,12 +71,13 @@ def parse(url: str) -> tuple[RedisAddress, dict[str, Any]]:
         pairs = parse_qsl(parts.query, keep_blank_values=True)
         driver_query = urlencode([pair for pair in pairs if pair[0] not in OWN_SETTINGS])
         settings = dict(_parse_url(f"{url.partition('?')[0]}?{driver_query}"))
-    except (ValueError, TypeError) as error:
-        raise ConfigurationError(f"{_masked(url)} is not a Redis URL ({error})", hint=EXAMPLES) from error
-    if parts.scheme not in SCHEMES or parts.fragment:
-        raise ConfigurationError(f"{_masked(url)} is not a Redis URL", hint=EXAMPLES)
+    except (ValueError, TypeError):  # its message may quote the password
+        raise ConfigurationError(f"{url_without_secrets(url)!r} is not a Redis URL", hint=EXAMPLES) from None
+    misplaced = parts.scheme == "unix" and ":" in parts.netloc and "@" not in parts.netloc
+    if parts.scheme not in SCHEMES or parts.fragment or misplaced:
+        raise ConfigurationError(f"{url_without_secrets(url)!r} is not a Redis URL", hint=EXAMPLES)
     if parts.scheme != "unix" and not re.fullmatch(r"/?[0-9]*", parts.path):  # redis-py would use database 0
-        raise ConfigurationError(f"{_masked(url)}: the database must be a number", hint=EXAMPLES)
+        raise ConfigurationError(f"{url_without_secrets(url)!r}: the database must be a number", hint=EXAMPLES)
     connection_class = settings.pop("connection_class", redis.Connection)
     return _address(KINDS[connection_class.__name__], settings), _own_settings(
         [pair for pair in pairs if pair[0] in OWN_SETTINGS]
@@ -122,10 +127,3 @@ def _own_settings(pairs: list[tuple[str, str]]) -> dict[str, Any]:
         else:
             settings[name] = True
     return settings
-
-
-def _masked(url: str) -> str:
-    """Return the URL without anything that may be a password: the part before @, and the query."""
-    base, _, _ = url.partition("?")
-    head, at, tail = base.rpartition("@")
-    return repr(f"{head.partition('://')[0]}://…@{tail}" if at else base)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from itertools import chain
-from typing import Any
+from collections.abc import Sequence
 
 import msgspec
 from redis.exceptions import NoScriptError
 
-from onceward.errors import StoreUnavailable
 from onceward.protocol.audit import AuditSignature
 from onceward.protocol.ports import Clock
 from onceward.protocol.requests import Answer, AnyRequest, ClaimRequest, Renewal, Resolve
@@ -20,13 +17,16 @@ from onceward.stores.watchers import Watchers
 
 from . import errors as faults
 from . import records
+from .records import ENCODERS, Forget
 from .scripts import script
-from .transport import RedisTransport, Reply
+from .transport import ClosedTransport, RedisTransport, Reply
 
 MAX_BATCH = 256
 """Requests per script call. The server does nothing else during the call, for a few milliseconds."""
 
 SERVER_TIME = records.TIME.pack(0)
+NOT_RETRYABLE = frozenset({Resolve, Forget})
+"""A repeated request would be refused, because the first one has changed what its sender has seen."""
 
 
 class RedisCalls(GroupCommit, Watchers):
@@ -36,7 +36,7 @@ class RedisCalls(GroupCommit, Watchers):
         super().__init__()
         self.name = name
         self.clock = clock  # public for wrappers that answer instead of a store in tests with a fake clock
-        self._transport: RedisTransport | None = None
+        self._transport: RedisTransport = ClosedTransport(name)
         self._record = base + b"r:"
         self._state = base + b"n:"
         self._mark = base + b"m:"
@@ -61,36 +61,24 @@ class RedisCalls(GroupCommit, Watchers):
         return answers
 
     async def _send_batch(
-        self, requests: Sequence[AnyRequest], timeout: float, signed: AuditSignature | None = None
+        self, requests: Sequence[AnyRequest | Forget], timeout: float, signed: AuditSignature | None = None
     ) -> list[Answer]:
+        """Send requests to the script with the state table."""
         if not requests:
             return []
-        ids = [one.id for one in requests]
-        retryable = signed is None and not any(isinstance(one, Resolve) for one in requests)
-        encoded = [records.encode_request(one) for one in requests]
-        answers = await self._apply(ids, requests, encoded, timeout, retryable=retryable, signed=signed)
-        if self._waiting:
-            self.wake(one.id for one in requests if not isinstance(one, ClaimRequest | Renewal))
-        return answers
-
-    async def _apply(
-        self,
-        ids: Sequence[bytes],
-        requests: Sequence[Any],
-        encoded: Iterable[records.Arguments],
-        timeout: float,
-        *,
-        retryable: bool,
-        signed: AuditSignature | None = None,
-    ) -> list[Answer]:
-        """Send encoded requests to the script with the state table."""
-        keys = [self._audit, *[self._record + id for id in ids]]
-        arguments = [self._time(), encode_signature(signed), *chain.from_iterable(encoded)]
-        name = "apply" if signed is None else "apply_signed"
+        name, retryable = ("apply", True) if signed is None else ("apply_signed", False)
+        keys, arguments = [self._audit], [self._time(), b"" if signed is None else encode_signature(signed)]
+        for one in requests:
+            keys.append(self._record + one.id)
+            arguments += ENCODERS[type(one)](one)
+            if type(one) in NOT_RETRYABLE:
+                retryable = False
         reply = await self.run(name, keys, arguments, timeout, retryable=retryable)
-        answers, error_text = records.decode_answers(ids, requests, reply)
+        answers, error_text = records.decode_answers(requests, reply)
         if error_text:
             raise await self._store_error(error_text)
+        if self._waiting:
+            self.wake(one.id for one in requests if not isinstance(one, ClaimRequest | Renewal))
         return answers
 
     async def run_on_store(
@@ -108,7 +96,7 @@ class RedisCalls(GroupCommit, Watchers):
         """
         target = script(name)
         try:
-            return await self._call(target.call(keys, arguments), timeout, retryable=retryable)
+            return await self._transport.call(target.call(keys, arguments), timeout, retryable=retryable)
         except NoScriptError:
             return await self._command(target.call_with_source(keys, arguments), timeout, retryable=retryable)
         except faults.ERROR_REPLIES as error:
@@ -117,22 +105,13 @@ class RedisCalls(GroupCommit, Watchers):
     async def _command(self, payload: bytes, timeout: float, *, retryable: bool = True) -> Reply:
         """Send an encoded command and return the reply. `retryable` is as in `run`."""
         try:
-            return await self._call(payload, timeout, retryable=retryable)
+            return await self._transport.call(payload, timeout, retryable=retryable)
         except faults.ERROR_REPLIES as error:
             raise await self._store_error(faults.error_text(error)) from error
 
-    async def _call(self, payload: bytes, timeout: float, *, retryable: bool) -> Reply:
-        if self._transport is None:
-            raise StoreUnavailable(
-                f"{self.name} is not open", hint="open the store before the first call and close it after the last"
-            )
-        if timeout <= 0:
-            raise StoreUnavailable(f"{self.name}: the call's timeout expired before it could be sent")
-        return await self._transport.call(payload, timeout, retryable=retryable)
-
     async def _store_error(self, text: str) -> Exception:
         """Return the error to raise for an error reply. If a replica replied, the next calls connect anew."""
-        if faults.is_replica_error(text) and self._transport is not None:
+        if faults.is_replica_error(text):
             await self._transport.drop()
         return faults.error_for(text, self.name)
 
@@ -140,6 +119,6 @@ class RedisCalls(GroupCommit, Watchers):
         return SERVER_TIME if self.clock is None else records.TIME.pack(self.clock.now())
 
 
-def encode_signature(signed: AuditSignature | None) -> bytes:
+def encode_signature(signed: AuditSignature) -> bytes:
     """Encode the signature as the audit trail stores it."""
-    return b"" if signed is None else msgspec.json.encode([signed.verb, signed.who, signed.why, signed.detail])
+    return msgspec.json.encode([signed.verb, signed.who, signed.why, signed.detail])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+import weakref
 from collections import deque
 from typing import Any, Final
 
@@ -24,7 +25,9 @@ from .transport import RedisTransport, Reply, abandon
 MAX_CONNECTIONS: Final = 16
 """Per store. Most calls of threads share a batch; the connections are for everything else."""
 
-TOLERANCE: Final = 0.1  # a call may take this much longer than its timeout
+TOLERANCE: Final = 0.1
+"""If a call's timeout differs less from that of the connection, the connection's is used, because it costs nothing."""
+
 MIN_TIMEOUT: Final = 0.001  # seconds: no time left is a timeout, and not an endless wait
 POLL_INTERVAL: Final = 0.005  # seconds between checks for an idle connection
 
@@ -35,16 +38,36 @@ class RedisConnection:
     def __init__(self, address: RedisAddress, timeout: float) -> None:
         self._name = address.name
         self._connection: Any = address.connection(redis.connection, connect_timeout=timeout, read_timeout=timeout)
-        self._connection.connect()
         self._timeout = timeout
+        self._tolerance = timeout * TOLERANCE
         self._used = False
+
+    def connect(self) -> None:
+        """Connect within the timeout. redis-py would wait that long for each reply to AUTH, SELECT and so on."""
+        connection, timeout = self._connection, self._timeout
+        deadline = time.monotonic() + timeout
+        read_response = connection.read_response
+
+        def read_in_time(**options: Any) -> Any:
+            if not connection.can_read(max(deadline - time.monotonic(), MIN_TIMEOUT)):
+                raise redis.TimeoutError(f"not connected within {timeout:.3g} s")
+            return read_response(**options)
+
+        connection.read_response = read_in_time
+        try:
+            connection.connect()
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            del connection.read_response
 
     def exchange(self, payload: bytes, timeout: float) -> Reply:
         """Send a command and wait for its reply."""
         connection = self._connection
         try:
             connection.send_packed_command([payload], check_health=False)
-            if not self._has_timeout(timeout) and not connection.can_read(timeout):
+            if abs(timeout - self._timeout) > self._tolerance and not connection.can_read(timeout):  # 3 system calls
                 raise faults.timeout_error(self._name, timeout)
             reply = connection.read_response(disable_decoding=True)
         except faults.ERROR_REPLIES:
@@ -55,10 +78,6 @@ class RedisConnection:
             raise ConnectionLost(str(error), stale=self._used) from error
         self._used = True
         return reply
-
-    def _has_timeout(self, timeout: float) -> bool:
-        """Return whether the connection's own timeout is about the same. `can_read` takes three system calls."""
-        return abs(timeout - self._timeout) < self._timeout * TOLERANCE
 
     def close(self) -> None:
         with contextlib.suppress(Exception):  # the connection is no longer used
@@ -74,7 +93,8 @@ class ThreadTransport(RedisTransport):
 
     def _reset(self) -> None:
         self._idle: deque[RedisConnection] = deque()
-        self._room = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self._counted: weakref.WeakSet[RedisConnection] = weakref.WeakSet()  # not those that an interrupt dropped
+        self._lock = threading.RLock()  # reentrant: a signal handler may call while its thread connects
 
     async def _exchange(self, payload: bytes, timeout: float) -> Reply:
         try:
@@ -96,17 +116,18 @@ class ThreadTransport(RedisTransport):
 
     def _new_connection(self, timeout: float) -> RedisConnection:
         deadline = time.monotonic() + timeout
-        while not self._room.acquire(timeout=min(POLL_INTERVAL, timeout)):
+        while (connection := self._count_one(timeout)) is None:
             with contextlib.suppress(IndexError):
                 return self._idle.pop()
             if time.monotonic() > deadline:
                 raise StoreUnavailable(
                     f"{self._address.name}: {MAX_CONNECTIONS} connections were busy for {timeout:.3g} s"
                 )
+            time.sleep(min(POLL_INTERVAL, timeout))
         try:
-            connection = RedisConnection(self._address, timeout)
+            connection.connect()
         except BaseException as error:
-            self._room.release()
+            self._close(connection)
             if isinstance(error, redis.RedisError | OSError):
                 self._log.lost(error)
                 raise faults.connect_error(error, self._address.name, timeout) from error
@@ -114,10 +135,18 @@ class ThreadTransport(RedisTransport):
         self._log.restored()
         return connection
 
+    def _count_one(self, timeout: float) -> RedisConnection | None:
+        """Return a connection that is not yet connected, or None if there are enough."""
+        with self._lock:
+            if len(self._counted) >= MAX_CONNECTIONS:
+                return None
+            connection = RedisConnection(self._address, timeout)
+            self._counted.add(connection)
+            return connection
+
     def _close(self, connection: RedisConnection) -> None:
         connection.close()
-        with contextlib.suppress(ValueError):  # it was acquired before a fork
-            self._room.release()
+        self._counted.discard(connection)
 
     async def drop(self) -> None:
         while True:

@@ -163,6 +163,7 @@ async def _scan_step(
         b"".join(b"%d" % NUMBERS[state] for state in wanted.states),
         *_encode_optional(wanted.scope),
         *_encode_optional(wanted.key),
+        *_encode_optional(wanted.prefix),
         b"%d" % (wanted.updated_before or 0),
         *cursor.returned,
     )
@@ -219,13 +220,13 @@ async def audit(store: ScriptRunner, wanted: AuditFilter, limit: int, timeout: f
     while len(found) < limit:
         position = (b"%d" % before, b"%d" % KEYS_PER_CALL)
         now, before, *entries = await store.run_on_store("read_audit", position, deadline.left())
-        found += [entry for entry in map(_decode_entry, entries) if matches_filter(entry, wanted, now)]
+        found += [entry for entry in map(decode_entry, entries) if matches_filter(entry, wanted, now)]
         if not before:
             break
     return found[:limit]
 
 
-def _decode_entry(data: bytes) -> AuditEntry:
+def decode_entry(data: bytes) -> AuditEntry:
     when, token_before, token_after, count, state_before, state_after, *sizes = ENTRY.unpack_from(data)
     at = ENTRY.size
     texts = []
@@ -238,6 +239,14 @@ def _decode_entry(data: bytes) -> AuditEntry:
         when, verb, who, why, detail, id, scope.decode(), key.decode(), _state(state_before), _state(state_after),
         token_before, token_after, count,
     )  # fmt: skip
+
+
+def redact_entry(data: bytes) -> bytes:
+    """Return a stored entry without its id, scope, key and reason."""
+    *head, size, _, _, _ = ENTRY.unpack_from(data)
+    verb, who, _, detail = msgspec.json.decode(data[ENTRY.size : ENTRY.size + size], type=tuple[str, str, str, str])
+    signed = msgspec.json.encode([verb, who, "", detail])
+    return ENTRY.pack(*head, len(signed), 0, 0, 0) + signed
 
 
 def _state(number: int) -> str:

@@ -10,10 +10,10 @@ from typing import Any, Final
 import msgspec
 
 from onceward.errors import StoreBroken
+from onceward.protocol.cells import KEEP_UNFINISHED, attempts_used_up
 from onceward.protocol.record import READER, AfterCrash, Record, RecordState
 from onceward.protocol.requests import (
     Answer,
-    AnyRequest,
     ClaimRequest,
     Complete,
     ExpectedRecord,
@@ -26,15 +26,21 @@ from onceward.protocol.requests import (
     Validity,
     Verdict,
 )
+from onceward.protocol.transitions import CLOCK_MARGIN
 
 STATES: Final = (RecordState.FREE, RecordState.PENDING, RecordState.COMPLETED, RecordState.FAILED, RecordState.PARKED)
 NUMBERS: Final = {state: number for number, state in enumerate(STATES)}
+PENDING: Final = NUMBERS[RecordState.PENDING]
 VERDICTS: Final = {verdict.name.encode(): verdict for verdict in Verdict}
 ERROR: Final = b"ERROR"
 AFTER_CRASH: Final = (AfterCrash.RERUN, AfterCrash.VERIFY, AfterCrash.PARK)
 RESOLUTIONS: Final = {Resolution.APPLIED: 0, Resolution.NOT_APPLIED: 1, Resolution.ABANDON: 2}
 
-HEAD: Final = Struct("<BQ3HI")
+NEW_FLAGS: Final = (False, False, True, False)  # ask_first, released, stored, final
+NEW_TIMES: Final = (False, False, 0)  # retry_at, valid_until, slide
+NO_RESULT: Final = ("", "", False)  # error_type, error, has_result
+
+HEAD: Final = Struct("<B2Q3HI")
 VERSION_AND_TOKEN: Final = Struct("<BQ")  # in the same place in every later version
 TIME: Final = Struct("<Q")
 
@@ -46,10 +52,45 @@ MAX_ATTEMPTS: Final = 2**32 - 1
 
 _json = msgspec.json.Encoder().encode
 _mapping = msgspec.json.Decoder(dict[str, str]).decode
-_encode_numbers = msgspec.msgpack.Encoder().encode
+_encode = msgspec.msgpack.Encoder().encode
 
 Arguments = Sequence[bytes]
 """One request, as arguments of the script."""
+
+
+class StoredFields(msgspec.Struct, array_like=True, gc=False):
+    """The MessagePack array in a record, in the order of `lua/record.lua`. Times are relative to the token."""
+
+    token: int
+    min_reader: int
+    state: int
+    after_crash: int
+    attempt: int
+    max_attempts: int
+    ask_first: bool
+    released: bool
+    stored: bool
+    final: bool
+    cycle: int
+    created_at: int
+    claimed_at: int
+    updated_at: int
+    renewed_at: int
+    lease_until: int | bool
+    retry_at: int | bool
+    valid_until: int | str | bool
+    slide: int | str
+    nonce: int
+    fingerprint: int
+    digest: int
+    scope: str
+    key: str
+    owner: str
+    arguments: str
+    note: str
+    error_type: str
+    error: str
+    has_result: bool
 
 
 # ── requests ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -71,17 +112,30 @@ def encode_mapping(values: dict[str, str]) -> bytes:
 
 def _claim(one: ClaimRequest) -> Arguments:
     lease = False if one.lease is None else min(one.lease, MAX_EXACT)
-    return (
-        b"claim",
-        _encode_numbers((lease, one.after_crash, min(one.max_attempts, MAX_ATTEMPTS))),
-        one.nonce,
-        one.fingerprint,
-        encode_text(one.scope),
-        encode_text(one.key),
-        encode_text(one.owner),
-        encode_mapping(one.arguments),
-        encode_mapping(one.note),
-    )
+    max_attempts = min(one.max_attempts, MAX_ATTEMPTS)
+    arguments = encode_mapping(one.arguments).decode() if one.arguments else ""
+    note = encode_mapping(one.note).decode() if one.note else ""
+    fields = StoredFields(
+        0, 0, PENDING, one.after_crash, 1, max_attempts, *NEW_FLAGS, 0, 0, 0, 0, 0, lease, *NEW_TIMES,
+        0, 0, 0, one.scope, one.key, one.owner, arguments, note, *NO_RESULT,
+    )  # fmt: skip
+    try:
+        encoded = _encode(fields)
+    except UnicodeEncodeError:
+        fields.scope, fields.key, fields.owner = _as_stored(one.scope), _as_stored(one.key), _as_stored(one.owner)
+        encoded = _encode(fields)
+    return b"claim", one.nonce, one.fingerprint, encoded, _lifetime(one.lease, one.after_crash, max_attempts)
+
+
+@lru_cache(1024)
+def _lifetime(lease: int | None, after_crash: AfterCrash, max_attempts: int) -> bytes:
+    """Return after how many milliseconds the server may delete a new record that stays unfinished. Empty: never.
+
+    The same rule as `deletable_at` in `lua/fields.lua`.
+    """
+    if lease is None or after_crash is not AfterCrash.RERUN or attempts_used_up(1, max_attempts):
+        return b""
+    return b"%d" % ((min(lease, MAX_EXACT) + KEEP_UNFINISHED + CLOCK_MARGIN) // 1000 + 1)
 
 
 def _change(
@@ -111,7 +165,7 @@ def _change(
     )  # fmt: skip
     return (
         verb,
-        _encode_numbers(numbers),
+        _encode(numbers),
         nonce,
         digest,
         encode_mapping(note) if note else b"",
@@ -146,7 +200,7 @@ def _renew(one: Renewal) -> Arguments:
 
 def _complete(one: Complete) -> Arguments:
     numbers = (min(max(one.token, 0), MAX_EXACT), *_window(one.validity), one.stored, one.result is not None)
-    return b"complete", _encode_numbers(numbers), one.nonce, one.digest, encode_mapping(one.note), one.result or b""
+    return b"complete", _encode(numbers), one.nonce, one.digest, encode_mapping(one.note), one.result or b""
 
 
 def _fail(one: Fail) -> Arguments:
@@ -188,6 +242,20 @@ def _resolve(one: Resolve) -> Arguments:
     )
 
 
+class Forget(msgspec.Struct, frozen=True, gc=False):
+    """Ask to free a key, if its record is still the one that was seen."""
+
+    id: bytes
+    seen: ExpectedRecord | None
+    force: bool
+
+
+def _forget(one: Forget) -> Arguments:
+    if one.seen is None:
+        return _change(b"forget", force=one.force)
+    return _change(b"forget", force=one.force, seen=True, token=one.seen.token, state=NUMBERS[one.seen.state])
+
+
 ENCODERS: Final[dict[type, Callable[[Any], Arguments]]] = {
     ClaimRequest: _claim,
     Renewal: _renew,
@@ -196,55 +264,11 @@ ENCODERS: Final[dict[type, Callable[[Any], Arguments]]] = {
     Park: _park,
     Release: _release,
     Resolve: _resolve,
+    Forget: _forget,
 }
 
 
-def encode_request(one: AnyRequest) -> Arguments:
-    return ENCODERS[type(one)](one)
-
-
-def encode_forget(seen: ExpectedRecord | None, *, force: bool) -> Arguments:
-    if seen is None:
-        return _change(b"forget", force=force)
-    return _change(b"forget", force=force, seen=True, token=seen.token, state=NUMBERS[seen.state])
-
-
 # ── answers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class StoredFields(msgspec.Struct, array_like=True, gc=False):
-    """The MessagePack array in a record, in the order of `lua/record.lua`. Times are relative to the token."""
-
-    token: int
-    min_reader: int
-    state: int
-    after_crash: int
-    attempt: int
-    max_attempts: int
-    ask_first: bool
-    released: bool
-    stored: bool
-    final: bool
-    cycle: int
-    created_at: int
-    claimed_at: int
-    updated_at: int
-    renewed_at: int
-    lease_until: int | bool
-    retry_at: int | bool
-    valid_until: int | str | bool
-    slide: int | str
-    nonce: int
-    fingerprint: int
-    digest: int
-    scope: str
-    key: str
-    owner: str
-    arguments: str
-    note: str
-    error_type: str
-    error: str
-    has_result: bool
 
 
 _decode_fields = msgspec.msgpack.Decoder(StoredFields).decode
@@ -255,7 +279,7 @@ def decode_record(id: bytes, data: bytes) -> Record:
     if data[0] > READER:
         return _newer_record(id, data)
     try:
-        min_reader, token, nonce_size, fingerprint_size, digest_size, fields_size = HEAD.unpack_from(data)
+        min_reader, token, _, nonce_size, fingerprint_size, digest_size, fields_size = HEAD.unpack_from(data)
         fingerprint_at = HEAD.size + nonce_size
         digest_at = fingerprint_at + fingerprint_size
         fields_at = digest_at + digest_size
@@ -335,11 +359,11 @@ def _as_stored(value: str) -> str:
     return value if value.isascii() else encode_text(value).decode()
 
 
-def decode_answers(ids: Sequence[bytes], requests: Sequence[Any], reply: list[Any]) -> tuple[list[Answer], str]:
+def decode_answers(requests: Sequence[Any], reply: list[Any]) -> tuple[list[Answer], str]:
     """Decode the reply of `apply`. If requests failed, also return the text of the first error."""
     now, error_text = reply[0], ""
     answers: list[Answer] = []
-    for id, one, verdict, payload in zip(ids, requests, reply[1::2], reply[2::2], strict=True):
+    for one, verdict, payload in zip(requests, reply[1::2], reply[2::2], strict=True):
         if verdict == ERROR:
             error_text = error_text or payload.decode("utf-8", "replace")
         elif payload is None:
@@ -347,5 +371,5 @@ def decode_answers(ids: Sequence[bytes], requests: Sequence[Any], reply: list[An
         elif isinstance(payload, int):
             answers.append(Answer(VERDICTS[verdict], granted_record(one, payload, now), now))
         else:
-            answers.append(Answer(VERDICTS[verdict], decode_record(id, payload), now))
+            answers.append(Answer(VERDICTS[verdict], decode_record(one.id, payload), now))
     return answers, error_text

@@ -16,19 +16,25 @@ from onceward.protocol.cells import KEEP_UNFINISHED
 from onceward.protocol.record import READER
 from onceward.protocol.transitions import CLOCK_MARGIN
 
-SCRIPT_FILES: Final = {
-    "apply": ("record", "cells", "apply"),
-    "apply_signed": ("record", "cells", "audit", "apply"),
+SCRIPT_FILES: Final[dict[str, tuple[str | tuple[str, ...], ...]]] = {
+    "apply": ("record", "claim", ("fields", "cells", "change"), "apply"),
+    "apply_signed": ("record", "claim", ("fields", "cells", "audit", "change"), "apply"),
     "read": ("record", "read"),
     "latest": ("record", "numbers", "latest"),
     "save_counts": ("record", "numbers", "save_counts"),
     "read_counts": ("record", "numbers", "read_counts"),
-    "scan": ("record", "scan"),
-    "purge": ("record", "audit", "purge"),
+    "scan": ("record", "fields", "scan"),
+    "purge": ("record", "fields", "audit", "purge"),
     "read_audit": ("record", "read_audit"),
+    "delete_free": ("record", "delete_free"),
+    "add_audit": ("record", "audit", "add_audit"),
     "trim_audit": ("record", "numbers", "trim_audit"),
 }
-"""The Lua files of each script. The server runs all of them at every call, so a script has no more than it needs."""
+"""The Lua files of each script. The server runs all of them at every call, so a script has no more than it needs.
+
+The files in the inner tuple define `change`. They become the function `define_change`, which runs only if a request
+needs it: claims of new and of completed keys do not.
+"""
 
 CONSTANTS: Final = {
     "READER": READER,
@@ -59,10 +65,10 @@ class Script:
         self.sha = hashlib.sha1(source, usedforsecurity=False).hexdigest().encode()
 
     def call(self, keys: Sequence[bytes], arguments: Sequence[bytes]) -> bytes:
-        return encode_command(b"EVALSHA", self.sha, b"%d" % len(keys), *keys, *arguments)
+        return _pack((b"EVALSHA", self.sha, b"%d" % len(keys), *keys, *arguments))
 
     def call_with_source(self, keys: Sequence[bytes], arguments: Sequence[bytes]) -> bytes:
-        return encode_command(b"EVAL", self.source, b"%d" % len(keys), *keys, *arguments)
+        return _pack((b"EVAL", self.source, b"%d" % len(keys), *keys, *arguments))
 
 
 def read_file(name: str) -> str:
@@ -70,8 +76,18 @@ def read_file(name: str) -> str:
     return files("onceward.stores.redis").joinpath("lua", f"{name}.lua").read_text("utf-8")
 
 
-def assemble(*texts: str) -> Script:
-    return Script(_inline_constants("".join(texts)).encode())
+def script_text(name: str, read: Callable[[str], str] = read_file) -> str:
+    """Return the text of a script. Tests pass another `read`, to change a file."""
+    return "".join(
+        read(part)
+        if isinstance(part, str)
+        else f"local function define_change()\n{''.join(map(read, part))}return change\nend\n"
+        for part in SCRIPT_FILES[name]
+    )
+
+
+def assemble(text: str) -> Script:
+    return Script(_inline_constants(text).encode())
 
 
 def _inline_constants(text: str) -> str:
@@ -89,4 +105,4 @@ def _inline_constants(text: str) -> str:
 
 @cache
 def script(name: str) -> Script:
-    return assemble(*(read_file(part) for part in SCRIPT_FILES[name]))
+    return assemble(script_text(name))

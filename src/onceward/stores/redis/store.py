@@ -31,8 +31,8 @@ from . import maintenance, records, safety
 from .address import RedisAddress, from_client, parse
 from .calls import MAX_BATCH, encode_signature
 from .counters import RedisCounters
-from .latest_listing import RedisLatestListing
-from .transport import RedisTransport, Reply
+from .erasure import RedisErasure
+from .transport import ClosedTransport, RedisTransport, Reply
 
 if TYPE_CHECKING:
     from .notifier import RedisNotifier
@@ -46,7 +46,7 @@ MAX_IN_FLIGHT = 2
 OPEN_TIMEOUT = 5.0  # seconds; the same as that of most calls, which then use this connection with its own timeout
 
 
-class RedisStore(RedisLatestListing, RedisCounters, Capabilities):
+class RedisStore(RedisErasure, RedisCounters, Capabilities):
     """Stores records on one server: `where` is a URL, or your own `redis.Redis` or `redis.asyncio.Redis`.
 
     Opening the store raises if the server evicts keys or keeps nothing through a restart. `unsafe_eviction=True` and
@@ -132,11 +132,11 @@ class RedisStore(RedisLatestListing, RedisCounters, Capabilities):
 
     async def _connect(self, runtime: Runtime) -> None:
         with self._opening:  # several callers may open at the same time; the last runtime wins
-            previous, replaces = self._transport, self._transport is None or runtime is not self._runtime
+            previous, replaces = self._transport, runtime is not self._runtime
             if replaces:
                 self._transport, self._runtime = _transport_for(self._address, runtime), runtime
                 self._batcher = runtime.batcher(self.send, max_in_flight=MAX_IN_FLIGHT)
-        if replaces and previous is not None:
+        if replaces:
             await previous.close()
 
     def _require(self, info: safety.ServerInfo) -> None:
@@ -150,12 +150,12 @@ class RedisStore(RedisLatestListing, RedisCounters, Capabilities):
             self._checked = True
 
     async def close(self) -> None:
-        transport, self._transport, self._batcher = self._transport, None, None
+        transport, self._transport, self._batcher = self._transport, ClosedTransport(self.name), None
+        self._runtime = None
         notifier, self._notifier = self._notifier, None
         if notifier is not None:
             notifier.close()
-        if transport is not None:
-            await transport.close()
+        await transport.close()
 
     def watch(self, id: bytes, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake` when the record is settled: directly by this process, or through the server by others."""
@@ -201,10 +201,8 @@ class RedisStore(RedisLatestListing, RedisCounters, Capabilities):
         signed: AuditSignature | None = None,
     ) -> list[Answer]:
         expected = seen or {}
-        requests = [records.encode_forget(expected.get(id), force=force) for id in ids]
-        answers = await self._apply(ids, ids, requests, timeout, retryable=False, signed=signed) if ids else []
-        self.wake(ids)
-        return answers
+        requests = [records.Forget(id, expected.get(id), force) for id in ids]
+        return await self._send_batch(requests, timeout, signed)
 
     @property
     def record_keys(self) -> bytes:
@@ -221,7 +219,7 @@ class RedisStore(RedisLatestListing, RedisCounters, Capabilities):
 
     async def purge(self, limit: int, *, timeout: float, signed: AuditSignature | None = None) -> int:
         """Trim the audit trail. The server deletes records by itself, unless a test's clock tells the time."""
-        return await maintenance.purge(self, limit, timeout, encode_signature(signed))
+        return await maintenance.purge(self, limit, timeout, b"" if signed is None else encode_signature(signed))
 
     async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
         return await maintenance.audit(self, wanted, limit, timeout)
@@ -235,7 +233,7 @@ class RedisStore(RedisLatestListing, RedisCounters, Capabilities):
 
     async def _server_info(self, timeout: float) -> safety.ServerInfo:
         async def call(payload: bytes) -> Reply:
-            return await self._call(payload, timeout, retryable=True)
+            return await self._transport.call(payload, timeout, retryable=True)
 
         return await safety.read_server_info(call, self.name)
 

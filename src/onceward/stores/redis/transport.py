@@ -8,6 +8,7 @@ import time
 import weakref
 from typing import Any, Protocol
 
+from onceward.errors import StoreUnavailable
 from onceward.protocol.fork import call_in_forked_child
 
 from . import errors as faults
@@ -58,6 +59,8 @@ class RedisTransport:
 
         `retryable`: send it again if an idle connection was closed.
         """
+        if timeout <= 0:
+            raise StoreUnavailable(f"{self._address.name}: the call's timeout expired before it could be sent")
         deadline = time.monotonic() + timeout
         try:
             return await self._exchange(payload, timeout)
@@ -86,6 +89,24 @@ class RedisTransport:
     def after_fork_in_child(self) -> None:
         """Do not use the parent's connections: two processes on one would receive each other's replies."""
         raise NotImplementedError
+
+
+class ClosedTransport(RedisTransport):
+    """The transport of a store that is not open."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    async def call(self, payload: bytes, timeout: float, *, retryable: bool) -> Reply:  # noqa: ARG002
+        raise StoreUnavailable(
+            f"{self._name} is not open", hint="open the store before the first call and close it after the last"
+        )
+
+    async def drop(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
 
 
 class ForkHandler(Protocol):

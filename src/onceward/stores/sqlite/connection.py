@@ -18,6 +18,7 @@ from onceward.protocol.fork import call_around_fork
 
 from . import errors as sqlite_errors
 from . import schema
+from .private_file import create_private_file
 
 T = TypeVar("T")
 Work = Callable[..., T]
@@ -125,6 +126,7 @@ class SQLiteConnection:
         while True:
             database = None
             try:
+                create_private_file(self.path)
                 database = sqlite3.connect(
                     self.path, timeout=RETRY_DELAY, isolation_level=None, check_same_thread=False, cached_statements=256
                 )
@@ -163,7 +165,7 @@ class SQLiteConnection:
     def run(self, time_limit: TimeLimit, work: Work[T], *arguments: Any) -> T:
         """Run `work(cursor, *arguments)` with exclusive use of the connection. SQLite's errors become StoreErrors.
 
-        A signal handler may raise after any call, so only a `with` block can release the lock reliably.
+        A signal handler may raise after any call: only a `with` block makes sure that no lock stays held.
         """
         lock, is_owned = self._lock, self._is_owned
         if is_owned():

@@ -104,6 +104,9 @@ def _conditions(wanted: Filter) -> tuple[list[str], list[Any]]:
     if wanted.updated_before is not None:
         conditions.append("updated_at < ?")
         values.append(wanted.updated_before)
+    if wanted.prefix is not None:
+        conditions.append("substr(key, 1, length(?)) = ?")
+        values += (wanted.prefix, wanted.prefix)
     return conditions, values
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from onceward.errors import StoreBroken, VersionSkew
 from onceward.protocol.capabilities import Schema
+from onceward.protocol.hints import migrate_hint
 
 TABLES = """
 CREATE TABLE onceward_meta (
@@ -160,7 +161,7 @@ def prepare(cursor: Cursor, name: str, *, migrate: bool) -> None:
         if not migrate:
             raise StoreBroken(
                 f"{name} has schema version {version}, and this Onceward needs {LATEST}",
-                hint="run `onceward migrate`, or open it once with migrate=True",
+                hint=f"{migrate_hint(name)}, or open it once with migrate=True",
             )
         _migrate(cursor)
         version = _version(cursor)

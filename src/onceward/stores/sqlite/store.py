@@ -41,6 +41,7 @@ from . import errors as sqlite_errors
 from .cache import RecordCache, StaleCache
 from .connection import MEMORY, Cursor, SQLiteConnection, TimeLimit
 from .counters import SQLiteCounters
+from .erasure import SQLiteErasure
 from .joined import SQLiteJoined, check_connection
 from .latest import SQLiteLatest
 from .rows import SELECT_COMPLETED, completed_row
@@ -61,7 +62,7 @@ from .url import absolute, checked_synchronous, name_of
 T = TypeVar("T")
 
 
-class SQLiteStore(SQLiteLatest, SQLiteCounters, GroupCommit, Watchers, Capabilities):
+class SQLiteStore(SQLiteLatest, SQLiteCounters, SQLiteErasure, GroupCommit, Watchers, Capabilities):
     """A SQLite file in WAL mode. With `synchronous="FULL"`, acknowledged writes survive a power cut.
 
     `":memory:"` is one shared connection for one process. It cannot join transactions.

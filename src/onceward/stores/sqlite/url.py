@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, quote, unquote
 
 from onceward.errors import ConfigurationError
+from onceward.protocol.secrets import url_without_secrets
 
 from .connection import MEMORY
 
@@ -19,17 +20,19 @@ EXAMPLES = "write sqlite:///relative.db, sqlite:////absolute/path.db or sqlite:/
 def parse(url: str) -> tuple[str, dict[str, str]]:
     """Return the path and the settings. A `?` or `#` in the path is written %3F or %23."""
     if not url.lower().startswith(SCHEME):
-        raise ConfigurationError(f"{url!r} is not a SQLite URL", hint=EXAMPLES)
+        raise ConfigurationError(f"{url_without_secrets(url)!r} is not a SQLite URL", hint=EXAMPLES)
     location, _, query = url[len(SCHEME) :].partition("?")
     if "#" in location + query:
-        raise ConfigurationError(f"{url!r} has a fragment", hint="write a # in the path as %23")
+        raise ConfigurationError(f"{url_without_secrets(url)!r} has a fragment", hint="write a # in the path as %23")
     if location == MEMORY:
         return MEMORY, _settings(url, query)
     path = unquote(location[1:])
     if not location.startswith("/") or not path or "\0" in path or not _is_encodable(path):
-        raise ConfigurationError(f"{url!r} names no file", hint=EXAMPLES)
+        raise ConfigurationError(f"{url_without_secrets(url)!r} names no file", hint=EXAMPLES)
     if path == MEMORY:
-        raise ConfigurationError(f"{url!r} is ambiguous", hint=f"write sqlite://:memory: or sqlite:///./{MEMORY}")
+        raise ConfigurationError(
+            f"{url_without_secrets(url)!r} is ambiguous", hint=f"write sqlite://:memory: or sqlite:///./{MEMORY}"
+        )
     return path, _settings(url, query)
 
 
@@ -44,16 +47,17 @@ def _is_encodable(path: str) -> bool:
 def _settings(url: str, query: str) -> dict[str, str]:
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
-    except ValueError as error:
+    except ValueError:  # its message quotes the setting
         raise ConfigurationError(
-            f"{url!r} has settings that cannot be parsed", hint="write ?synchronous=NORMAL"
-        ) from error
+            f"{url_without_secrets(url)!r} has settings that cannot be parsed", hint="write ?synchronous=NORMAL"
+        ) from None
     settings = dict(pairs)
     unknown = sorted(settings.keys() - set(SETTINGS))
     if unknown or len(pairs) > len(settings):
         what = f"unknown settings: {', '.join(unknown)}" if unknown else "a setting twice"
         raise ConfigurationError(
-            f"{url!r} has {what}", hint="the only setting is synchronous, as in ?synchronous=NORMAL"
+            f"{url_without_secrets(url)!r} has {what}",
+            hint="the only setting is synchronous, as in ?synchronous=NORMAL",
         )
     return settings
 

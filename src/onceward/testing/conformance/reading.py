@@ -112,6 +112,9 @@ class ReadingChecks(StoreFactory):
             (Filter(key="key 1"), {"kit/key 1", "other/key 1"}),
             (Filter(scope="kit", key="key 1", states=(RecordState.COMPLETED,)), {"kit/key 1"}),
             (Filter(scope="kit", key="key 1", states=(RecordState.PENDING,)), set()),
+            (Filter(prefix="key"), old | {"other/key 1"}),
+            (Filter(prefix="key 1"), {"kit/key 1", "other/key 1"}),
+            (Filter(scope="kit", prefix="ey"), set()),
             (Filter(updated_before=young.updated_at), old),
             (Filter(updated_before=young.updated_at + 1), old | {"other/key 1"}),
         ]

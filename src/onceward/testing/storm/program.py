@@ -12,9 +12,9 @@ from types import FrameType
 from msgspec import json
 from msgspec.structs import replace
 
-from onceward.cli.settings import mask_secrets
 from onceward.client.sync import Once
 from onceward.errors import ConfigurationError, OncewardError, StoreUnavailable
+from onceward.protocol.secrets import url_without_secrets
 
 from .contract import System
 from .errors import Trouble
@@ -58,7 +58,7 @@ def main(system: str, arguments: Sequence[str] = (), plan: Plan | None = None) -
         print("\ninterrupted: nothing was audited", file=sys.stderr)
         return INTERRUPTED
     if as_json:
-        masked = replace(run, plan=replace(run.plan, store=mask_secrets(run.plan.store)))
+        masked = replace(run, plan=replace(run.plan, store=url_without_secrets(run.plan.store)))
         print(json.encode(masked).decode())
     else:
         board.finish(found.name, run)

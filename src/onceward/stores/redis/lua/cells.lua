@@ -6,14 +6,6 @@
 -- The server runs the whole text of a script at every call, which creates each function anew. So the cells that few calls
 -- need are created by `define_rest`, when a call needs one.
 
-local function next_token(r)
-  return r[TOKEN] < now and now or r[TOKEN] + 1
-end
-
-local function differs(stored, given)
-  return stored ~= '' and given ~= '' and sub(stored, 1, 1) == sub(given, 1, 1) and stored ~= given
-end
-
 -- Merges two notes, which are JSON objects of texts. The newer value wins.
 local function merge_notes(old, new)
   if new == '' then return old end
@@ -30,23 +22,12 @@ local function window_end(q)
   return now + q.validity
 end
 
-local function replay(r)
-  local slide = tonumber(r[SLIDE])
-  if slide > 0 and r[VALID_UNTIL] and now >= tonumber(r[VALID_UNTIL]) - slide + math.floor(slide / 8) then
-    r[VALID_UNTIL], r[UPDATED_AT] = now + slide, now
-    return 'REPLAY', true
-  end
-  return 'REPLAY'
+local function is_owner(r, q)
+  return r[TOKEN] == q.token and r[NONCE] == q.nonce
 end
 
-local function repeat_answer(r, q)
-  if r[STATE] == COMPLETED then return 'REPLAY' end
-  if r[STATE] ~= PENDING or r[RELEASED] then return 'SETTLED' end
-  if q.lease and r[LEASE_UNTIL] and now >= r[LEASE_UNTIL] then
-    r[LEASE_UNTIL], r[RENEWED_AT], r[UPDATED_AT] = now + q.lease, now, now
-    return 'ACQUIRED', true
-  end
-  return 'ACQUIRED'
+local function is_pending(r)
+  return r[STATE] == PENDING and not r[RELEASED]
 end
 
 local function complete_record(r, q)
@@ -57,35 +38,7 @@ local function complete_record(r, q)
   return 'OK', true
 end
 
--- ── the verbs ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-local rest  -- returns the cells that few calls need, see below
 local VERBS = {}
-
--- Checks in this order: newer layout (already checked by the caller), own nonce, end of window, fingerprint, state.
-function VERBS.claim(r, q)
-  if r[NONCE] == q.nonce then return repeat_answer(r, q) end
-  if r[STATE] == FREE or ((r[STATE] == COMPLETED or r[STATE] == FAILED) and is_over(r, now)) then
-    return 'NEW_CYCLE', true
-  end
-  if differs(r[FINGERPRINT], q.fingerprint) then return 'MISMATCH' end
-  if r[STATE] == COMPLETED then return replay(r) end
-  if r[STATE] == PARKED then return 'PARKED' end
-  if r[STATE] == FAILED then
-    if r[FINAL] then return 'FAILED' end
-    return rest().retry_if_due(r, q)
-  end
-  if not r[RELEASED] and (not r[LEASE_UNTIL] or now < r[LEASE_UNTIL]) then return 'RUNNING' end
-  return rest().take_over(r, q)
-end
-
-local function is_owner(r, q)
-  return r[TOKEN] == q.token and r[NONCE] == q.nonce
-end
-
-local function is_pending(r)
-  return r[STATE] == PENDING and not r[RELEASED]
-end
 
 function VERBS.complete(r, q)
   if not is_owner(r, q) then return 'LOST' end
@@ -99,6 +52,29 @@ end
 
 local function define_rest()
   local REST = {}
+
+  local function next_token(r)
+    return r[TOKEN] < now and now or r[TOKEN] + 1
+  end
+
+  local function replay(r)
+    local slide = tonumber(r[SLIDE])
+    if slide > 0 and now >= replay_until(r) then
+      r[VALID_UNTIL], r[UPDATED_AT] = now + slide, now
+      return 'REPLAY', true
+    end
+    return 'REPLAY'
+  end
+
+  local function repeat_answer(r, q)
+    if r[STATE] == COMPLETED then return 'REPLAY' end
+    if r[STATE] ~= PENDING or r[RELEASED] then return 'SETTLED' end
+    if q.lease and r[LEASE_UNTIL] and now >= r[LEASE_UNTIL] then
+      r[LEASE_UNTIL], r[RENEWED_AT], r[UPDATED_AT] = now + q.lease, now, now
+      return 'ACQUIRED', true
+    end
+    return 'ACQUIRED'
+  end
 
   local function free_record(r)
     r[TOKEN] = next_token(r)
@@ -127,7 +103,7 @@ local function define_rest()
     return 'PARKED', true
   end
 
-  function REST.take_over(r, q)
+  local function take_over(r, q)
     local after_crash = math.max(r[AFTER_CRASH], q.after_crash)
     if after_crash == PARK then
       if r[RELEASED] then r[NONCE] = '' end
@@ -141,7 +117,7 @@ local function define_rest()
     return acquire_next_attempt(r, q, after_crash, false)
   end
 
-  function REST.retry_if_due(r, q)
+  local function retry_if_due(r, q)
     if (r[RETRY_AT] and now < r[RETRY_AT]) or attempts_used_up(r[ATTEMPT], q.max_attempts) then return 'FAILED' end
     return acquire_next_attempt(r, q, q.after_crash, false)
   end
@@ -174,6 +150,23 @@ local function define_rest()
       r[FINAL], r[RETRY_AT], r[VALID_UNTIL] = false, now, now + KEEP_UNFINISHED
     end
     return 'OK', true
+  end
+
+  -- Checks in this order: newer layout (already checked by the caller), own nonce, end of window, fingerprint, state.
+  function REST.claim(r, q)
+    if r[NONCE] == q.nonce then return repeat_answer(r, q) end
+    if r[STATE] == FREE or ((r[STATE] == COMPLETED or r[STATE] == FAILED) and is_over(r, now)) then
+      return 'NEW_CYCLE', true
+    end
+    if differs(r[FINGERPRINT], q.fingerprint) then return 'MISMATCH' end
+    if r[STATE] == COMPLETED then return replay(r) end
+    if r[STATE] == PARKED then return 'PARKED' end
+    if r[STATE] == FAILED then
+      if r[FINAL] then return 'FAILED' end
+      return retry_if_due(r, q)
+    end
+    if not r[RELEASED] and (not r[LEASE_UNTIL] or now < r[LEASE_UNTIL]) then return 'RUNNING' end
+    return take_over(r, q)
   end
 
   function REST.renew(r, q)
@@ -241,7 +234,8 @@ end
 
 local defined
 
-function rest()
+-- Returns the cells that few calls need.
+local function rest()
   defined = defined or define_rest()
   return defined
 end

@@ -1,18 +1,20 @@
 -- Reads the records of one step of the server's SCAN. Writes nothing.
 --   KEYS: audit. ARGV: time, the pattern of the keys, the cursor of SCAN, how many keys to visit, how many records to return,
 --   after how many bytes to stop, `full` or `light` (without results), states as digits, `1` and the scope or `0`, the same
---   for the key, updated before (0: any), then the ids that an earlier call returned for this cursor.
+--   for the key and for the start of the key, updated before (0: any), then the ids that an earlier call returned for this cursor.
 -- The reply: the time, the next cursor (`0`: the end; nil: this step has more records), then each id and its record.
 
 local pattern, cursor, max_keys, max_records, max_bytes = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
-local light, states, before = ARGV[7] == 'light', ARGV[8], tonumber(ARGV[13])
+local light, states, before = ARGV[7] == 'light', ARGV[8], tonumber(ARGV[15])
 local scoped, scope, keyed, key_text = ARGV[9] == '1', ARGV[10], ARGV[11] == '1', ARGV[12]
+local begun, start = ARGV[13] == '1', ARGV[14]
 
 local returned = {}
-for i = 14, #ARGV do returned[ARGV[i]] = true end
+for i = 16, #ARGV do returned[ARGV[i]] = true end
 
 local function is_wanted(r)
   if states ~= '' and not string.find(states, string.format('%.0f', r[STATE]), 1, true) then return false end
+  if begun and sub(r[KEY], 1, #start) ~= start then return false end
   if before > 0 and r[UPDATED_AT] >= before then return false end
   return not (scoped and r[SCOPE] ~= scope or keyed and r[KEY] ~= key_text)
 end
@@ -22,7 +24,7 @@ local PREFIX_SIZE = 4096  -- bytes: enough for nearly every record without its r
 -- Returns where the result of a record begins, or nil if the string is not a record.
 local function result_position(s)
   if #s < HEAD_SIZE then return nil end
-  local _, _, nonce_size, fingerprint_size, digest_size, fields_size = unpack_(HEAD, s)
+  local _, _, _, nonce_size, fingerprint_size, digest_size, fields_size = unpack_(HEAD, s)
   return HEAD_SIZE + nonce_size + fingerprint_size + digest_size + fields_size
 end
 

@@ -1,0 +1,78 @@
+"""`onceward erase`: delete everything that names the keys of a tenant, a scope, or with a prefix."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+from msgspec.structs import asdict
+
+from onceward.client.erasure import Erased, erase, erase_signature, erasure_filter
+from onceward.runtime.bridge import run
+
+from . import display
+from .confirm import WHY
+from .exit_codes import Exit
+from .open_store import opened_store
+from .program import common_options, print_error, program, store_url, wants_json
+
+MAX_SCOPES = 10  # scopes in a preview for people; JSON lists all of them
+
+
+@program.command("erase")
+@click.option("--tenant", metavar="TENANT", help="All records of this tenant, in all applications and operations.")
+@click.option("--scope", metavar="SCOPE", help="All records of this scope: app/operation or app/operation@tenant.")
+@click.option("--prefix", metavar="TEXT", help="All records whose displayed key begins with this text.")
+@click.option("--yes", is_flag=True, help="Erase. Without it, only a preview is shown.")
+@WHY
+@common_options
+def erase_records(*, tenant: str | None, scope: str | None, prefix: str | None, yes: bool, why: str) -> int:
+    """Erase records and everything that names their keys, such as for a request under the GDPR.
+
+    Without --yes, nothing is deleted: the output shows counts and a sample. Options may be combined. Records, results,
+    notes, latest states, audit entries and counters by tenant are erased; the audit trail gets one entry without any
+    key. Deliveries of erased keys run as new work.
+
+    Keys that a worker is processing are kept and reported (exit code 1): run it again later. Not erased: marks of
+    processed events, which hold message ids until they expire, log files and backups. The reason (--why) is kept, so
+    do not name the person there.
+
+    \b
+    Examples:
+      onceward erase --tenant acme
+      onceward erase --tenant acme --yes --why "ticket 4711"
+      onceward erase --scope shop/charge --prefix customer:42: --yes
+    """
+    wanted = erasure_filter(tenant, scope, prefix)
+    signed = erase_signature(wanted, why)
+    with opened_store(store_url()) as store:
+        done = run(erase(store, wanted, signed, dry_run=not yes, on_progress=_show_progress))
+    if wants_json():
+        display.print_json(asdict(done))
+    else:
+        _print(done)
+    if done.kept:
+        print_error(f"{done.kept} records were kept: a worker is processing them, or they changed → run it again later")
+        return Exit.ATTENTION
+    return Exit.OK
+
+
+def _show_progress(visited: int, total: int) -> None:
+    """Show progress on a terminal only: a log file needs no hundred lines."""
+    if sys.stderr.isatty():
+        click.echo(f"\r{visited} of {total} records", err=True, nl=visited >= total)
+
+
+def _print(done: Erased) -> None:
+    for scope, number in sorted(done.scopes.items())[:MAX_SCOPES]:
+        click.echo(display.cut(f"{number:>8}  {scope}", display.MAX_LINE_WIDTH))
+    if len(done.scopes) > MAX_SCOPES:
+        click.echo(f"{'':>8}  and {len(done.scopes) - MAX_SCOPES} more scopes")
+    if done.done:
+        counts = f"{done.records} records, {done.entities} latest states, {done.counter_rows} counter rows"
+        click.echo(f"erased: {counts}; removed the keys from {done.audit_entries} audit entries")
+        return
+    for key in done.sample:
+        click.echo(display.cut(f"{'':>8}  such as {key}", display.MAX_LINE_WIDTH))
+    found = f"{done.records} records and {done.entities} latest states would be erased"
+    click.echo(f"{found}. Nothing was deleted → add --yes to erase them.")

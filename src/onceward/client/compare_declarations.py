@@ -1,0 +1,125 @@
+"""Warn if a deployment declares an operation differently than before, and say what that means for existing keys.
+
+Each operation's declaration is stored as the latest state of an entity, so it does not appear among the records. A
+client reads all of them in one call when it opens the store, and writes those that are new or have changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from onceward.errors import OncewardError
+from onceward.keys.key import Key, Scope, make_key
+from onceward.keys.template import Template
+from onceward.operations.operation import Operation
+from onceward.protocol.capabilities import LatestStates
+from onceward.protocol.duration import format_duration
+from onceward.protocol.latest import EventDelivery, Retention
+from onceward.protocol.operation_names import DECLARATION
+from onceward.protocol.ordering import CONTENT_BYTES, position_of
+from onceward.protocol.ports import Filter, Store
+
+READ_TIMEOUT: Final = 2.0  # seconds; the first call of the process waits for it
+WRITE_TIMEOUT: Final = 0.3  # seconds; a caller's own transaction may block writes
+RETENTION: Final = Retention(0, 0)  # these states have no marks and are never deleted
+
+
+class StoredDeclaration(Struct, frozen=True, forbid_unknown_fields=False):
+    """What affects existing keys if it changes."""
+
+    key: str
+    fingerprint: str
+    window: str
+    after_crash: str
+    max_attempts: int
+    lease: str
+
+
+CONSEQUENCES: Final = {
+    "key": "records under the old keys are no longer found, so work that they protect runs again if it is delivered "
+    "→ deploy when no redelivery is expected, or keep the old key until the windows have ended",
+    "fingerprint": "a delivery of an existing key may be refused as a mismatch, because its payload was hashed "
+    "differently → keep the old fingerprint until the windows have ended, or pass version= to start with new keys",
+    "window": "records that are completed keep their old window; only new ones get the new window",
+    "after_crash": "it applies to existing keys from their next attempt; for an attempt that is running now, the "
+    "stricter of both applies",
+    "max_attempts": "it applies to existing keys from their next attempt, and counts the attempts made so far",
+    "lease": "it applies to existing keys from their next attempt",
+}
+"""What the change of each field means for existing keys."""
+
+
+def declaration_of(operation: Operation) -> StoredDeclaration:
+    policy, source = operation.policy, operation.source
+    return StoredDeclaration(
+        key=source.text if isinstance(source, Template) else repr(source),
+        fingerprint=policy.fingerprint if isinstance(policy.fingerprint, str) else ", ".join(policy.fingerprint),
+        window=str(policy.window),
+        after_crash=policy.after_crash.name.lower(),
+        max_attempts=policy.max_attempts,
+        lease=format_duration(policy.lease),
+    )
+
+
+async def compare(store: Store, states: LatestStates, operations: Sequence[Operation]) -> None:
+    """Read all declarations in one call, log changes, and write those that are new or have changed."""
+    keys = [make_key(Scope(one.scope.app, DECLARATION), one.scope.text) for one in operations]
+    found = await states.read_latest([key.id for key in keys], timeout=READ_TIMEOUT)
+    changed: list[EventDelivery] = []
+    for operation, key, state in zip(operations, keys, found, strict=True):
+        now = declaration_of(operation)
+        before = None if state is None or state.value is None else _decode(state.value)
+        if before != now:
+            changed.append(_delivery(key, now))
+            if before is not None and await _has_records(store, operation):
+                _warn(operation, before, now)
+    if changed:
+        await states.apply_events(changed, RETENTION, timeout=WRITE_TIMEOUT)
+
+
+def _decode(value: bytes) -> StoredDeclaration | None:
+    try:
+        return msgspec.json.decode(value, type=StoredDeclaration)
+    except msgspec.DecodeError:  # written by another version, with other fields
+        return None
+
+
+def _delivery(key: Key, declared: StoredDeclaration) -> EventDelivery:
+    value = msgspec.json.encode(declared)
+    order = position_of(datetime.now(UTC)).order(hashlib.sha256(value).digest()[:CONTENT_BYTES])
+    return EventDelivery(key.id, key.scope.text, key.text, order, value)
+
+
+async def _has_records(store: Store, operation: Operation) -> bool:
+    """Return whether the scope has records. With tenants by call, assume so: their scopes are not known here."""
+    if operation.has_tenants:
+        return True
+    try:
+        page = await store.scan(Filter(scope=operation.scope.text), cursor=None, limit=1, timeout=READ_TIMEOUT)
+    except OncewardError:  # there are too many records to look through
+        return True
+    return bool(page.records)
+
+
+def _warn(operation: Operation, before: StoredDeclaration, now: StoredDeclaration) -> None:
+    import logging  # not at the top: it takes 5 % of our import time
+
+    logger = logging.getLogger("onceward")
+    for name, consequence in CONSEQUENCES.items():
+        old, new = getattr(before, name), getattr(now, name)
+        if old != new:
+            logger.warning(
+                "%s was declared with %s=%s and is now declared with %s=%s: %s",
+                operation.scope.text,
+                name,
+                old,
+                name,
+                new,
+                consequence,
+            )

@@ -1,0 +1,43 @@
+"""Which operations a client has declared, to compare them with earlier deployments when it opens the store."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from onceward.engine.engine import Engine
+from onceward.errors import OncewardError
+from onceward.keys.key import Scope
+from onceward.operations.operation import Operation
+from onceward.protocol.ports import Store
+
+
+class DeclaredOperations:
+    """The operations of a client that were not compared yet."""
+
+    def __init__(self) -> None:
+        self._operations: dict[Scope, Operation] = {}
+
+    def add(self, operation: Operation) -> None:
+        self._operations[operation.scope] = operation
+
+    async def compare(self, store: Store) -> None:
+        """Compare with what is stored, once. If the store does not respond in time, do nothing: work comes first."""
+        operations, self._operations = self._operations, {}
+        if not operations or store.inline or store.latest is None:
+            return
+        from .compare_declarations import compare  # imported only if it is used
+
+        with suppress(OncewardError):
+            await compare(store, store.latest, list(operations.values()))
+
+
+class DeclaringEngine(Engine):
+    """An engine that compares the declarations when it opens the store."""
+
+    declared: DeclaredOperations
+
+    async def ready(self) -> None:
+        first = not self.opened
+        await super().ready()
+        if first:
+            await self.declared.compare(self.store)

@@ -1,0 +1,197 @@
+"""Erase everything that names a key of a tenant, a scope, or with a prefix. The default is a preview."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from onceward.errors import ConfigurationError
+from onceward.keys.key import Scope
+from onceward.keys.readable import MAX_TEXT, escape
+from onceward.protocol.audit import AuditSignature, signature
+from onceward.protocol.capabilities import Erasure
+from onceward.protocol.counters import CounterRow, Counts, operation_of
+from onceward.protocol.erasure import ErasureFilter
+from onceward.protocol.ports import Filter, Store
+from onceward.protocol.record import Record
+from onceward.protocol.requests import ExpectedRecord, Verdict
+
+from .audit_identity import user_and_host
+
+TIMEOUT: Final = 60.0
+"""Seconds for each call, which may visit all records."""
+
+PAGE: Final = 200
+SAMPLE: Final = 10
+"""How many keys a preview shows."""
+
+MAX_PREFIX: Final = MAX_TEXT - 9
+"""Longer keys are displayed cut, so a longer prefix would not find them."""
+
+OnProgress = Callable[[int, int], None]
+"""Called with the number of records that were visited, and the number that the preview found."""
+
+
+class Erased(Struct, frozen=True, kw_only=True):
+    """What an erasure deleted, or would delete: `done` says which.
+
+    - `records`: the number of records. `scopes`: the same by scope. `sample`: some of their keys.
+    - `kept`: records that were not deleted, because a worker holds their lease, or because they changed meanwhile.
+    - `entities`: latest states. `audit_entries`: entries without their key now.
+    - `counter_rows`: rows of counters that named a tenant.
+    """
+
+    done: bool
+    records: int
+    scopes: Mapping[str, int]
+    sample: tuple[str, ...]
+    kept: int = 0
+    entities: int = 0
+    audit_entries: int = 0
+    counter_rows: int = 0
+
+
+def erasure_filter(tenant: str | None, scope: str | None, prefix: str | None) -> ErasureFilter:
+    """Return the validated filter. Texts are converted to the form in which scopes and keys are displayed."""
+    if tenant is None and scope is None and prefix is None:
+        raise ConfigurationError(
+            "there is nothing to select what to erase by", hint="pass a tenant, a scope or a key prefix"
+        )
+    for name, value in (("tenant", tenant), ("scope", scope), ("prefix", prefix)):
+        if value is not None and (not isinstance(value, str) or not value):
+            raise ConfigurationError(f"the {name} to erase must be a text, not {value!r}", hint=f'{name}="…"')
+    if scope is not None and "/" not in scope:
+        raise ConfigurationError(f"{scope!r} is not a scope", hint="a scope is app/operation, or app/operation@tenant")
+    if tenant is not None and scope is not None and "@" in scope:
+        raise ConfigurationError(f"the scope {scope!r} already names a tenant", hint="leave the tenant out")
+    if tenant is not None and scope is not None:
+        scope = f"{scope}@{_tenant_text(tenant)}"
+    shown = None if prefix is None else escape(prefix)
+    if shown is not None and len(shown) > MAX_PREFIX:
+        raise ConfigurationError(
+            f"a prefix of {len(shown)} characters is too long", hint=f"use at most {MAX_PREFIX} characters"
+        )
+    return ErasureFilter(None if tenant is None else _tenant_text(tenant), scope, shown)
+
+
+def erase_signature(wanted: ErasureFilter, why: str) -> AuditSignature:
+    """Return the signature of the audit entry. It says what was selected by, not the tenant or the prefix."""
+    by = [name for name in ("tenant", "prefix") if getattr(wanted, name) is not None]
+    if wanted.scope is not None:
+        by.append(f"scope {operation_of(wanted.scope)}")
+    return signature("erase", user_and_host(), why, f"by {' and '.join(by)}")
+
+
+def _tenant_text(tenant: str) -> str:
+    return Scope("a", "o", tenant).text.partition("@")[2]
+
+
+async def erase(
+    store: Store,
+    wanted: ErasureFilter,
+    signed: AuditSignature,
+    *,
+    dry_run: bool = True,
+    on_progress: OnProgress = lambda _done, _total: None,
+) -> Erased:
+    """Erase what matches. The audit entry is written first, so that an erasure never lacks its entry.
+
+    It may be repeated: the next one deletes what an interrupted one left.
+    """
+    erasure = _erasure_of(store)
+    scopes = [scope for scope in await _scopes(store) if wanted.selects_scope(scope)]
+    entities = await erasure.find_entities(wanted, timeout=TIMEOUT)
+    found = await _preview(store, wanted, scopes, len(entities))
+    if dry_run:
+        return found
+    await erasure.add_audit(signed, found.records, timeout=TIMEOUT)
+    visited = kept = 0
+    for scope in scopes:
+        async for page in _pages(store, Filter(scope=scope, prefix=wanted.prefix)):
+            kept += await _erase_records(store, erasure, page)
+            visited += len(page)
+            on_progress(visited, found.records)
+    return replace(
+        found,
+        done=True,
+        records=visited - kept,
+        kept=kept,
+        entities=await erasure.delete_entities(entities, timeout=TIMEOUT),
+        audit_entries=await erasure.redact_audit(wanted, timeout=TIMEOUT),
+        counter_rows=await _erase_counts(store, wanted),
+    )
+
+
+def _erasure_of(store: Store) -> Erasure:
+    if store.erasure is None:
+        raise ConfigurationError(
+            f"{store.name} cannot erase records",
+            hint="its class lacks the capability `erasure`",
+        )
+    return store.erasure
+
+
+async def _scopes(store: Store) -> list[str]:
+    return sorted({scope for scope, _ in await store.counts(timeout=TIMEOUT)})
+
+
+async def _pages(store: Store, wanted: Filter) -> AsyncIterator[list[Record]]:
+    cursor = None
+    while True:
+        page = await store.scan(wanted, cursor=cursor, limit=PAGE, timeout=TIMEOUT)
+        yield page.records
+        cursor = page.cursor
+        if cursor is None:
+            return
+
+
+async def _preview(store: Store, wanted: ErasureFilter, scopes: list[str], entities: int) -> Erased:
+    counted: Counter[str] = Counter()
+    sample: list[str] = []
+    for scope in scopes:
+        async for page in _pages(store, Filter(scope=scope, prefix=wanted.prefix)):
+            counted[scope] += len(page)
+            sample += [record.key for record in page[: SAMPLE - len(sample)]]
+    return Erased(done=False, records=counted.total(), scopes=dict(+counted), sample=tuple(sample), entities=entities)
+
+
+async def _erase_records(store: Store, erasure: Erasure, records: list[Record]) -> int:
+    """Free the records, then delete them. Return how many were kept: their owners are alive, or they have changed."""
+    if not records:
+        return 0
+    seen = {record.id: ExpectedRecord(record.token, record.state) for record in records}
+    answers = await store.forget(list(seen), force=False, timeout=TIMEOUT, seen=seen)
+    freed = [record for record, answer in zip(records, answers, strict=True) if answer.verdict is Verdict.OK]
+    deleted = await erasure.delete_free(freed, timeout=TIMEOUT)
+    return len(records) - deleted
+
+
+async def _erase_counts(store: Store, wanted: ErasureFilter) -> int:
+    """Add the counts of erased tenants to those of their operations. Operations stay: they name nobody."""
+    if store.counters is None:
+        return 0
+    counted = await store.counters.read_counts(0, timeout=TIMEOUT)
+    changed = [
+        CounterRow(row.process, row.hour, row.number + 1, without)
+        for row in counted.counter_rows
+        if (without := _without_tenants(row.counts, wanted)) != row.counts
+    ]
+    if changed:
+        await store.counters.save_counts(changed, timeout=TIMEOUT)
+    return len(changed)
+
+
+def _without_tenants(counts: Counts, wanted: ErasureFilter) -> Counts:
+    if wanted.prefix is not None:
+        return counts
+    result: Counts = {}
+    for scope, numbers in counts.items():
+        name = operation_of(scope) if wanted.selects_scope(scope) else scope
+        cell = result.setdefault(name, {})
+        for counter, number in numbers.items():
+            cell[counter] = cell.get(counter, 0) + number
+    return result

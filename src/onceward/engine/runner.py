@@ -1,0 +1,130 @@
+"""The one flow of all work: claim → run → record, or replay.
+
+    look up the key ── completed ──→ Replayed
+        │ not completed
+    claim the key ── refused ──→ Replayed, Running, Mismatch, Failed, Parked
+        │ owned                                    (or unprotected, as declared: store down, no key, test mode)
+    verify first? ── the effect has happened ──→ Replayed        (only after a crash, with `verify`;
+        │                                                         inconclusive: Parked, no attempts left: Failed)
+        │ no
+    run the handler ── it raised ──→ Failed; with `park` or `verify`, Parked if the effect is unknown
+        │ it returned
+    record the result ── no answer, or taken over ──→ Unknown
+        │
+    Executed
+
+A decorated function, `run` and `map` call `execute`. A `with` block, a lock, an HTTP request, a queue delivery, a saga
+and a slot of a schedule do the same steps themselves, because their work is called in another way: `claim` or `begin`,
+then their work, then `conclude.settle_returned` or `settle_raised`. After any exception they call `abandon`.
+
+The handler's exceptions are passed as values until the client raises them, because a StopIteration raised
+through a coroutine would become a RuntimeError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import CoroutineType
+from typing import Any
+
+from onceward.errors import NOT_DOWN, ConfigurationError, StoreError
+from onceward.protocol.outcome import Outcome
+
+from . import switch
+from .abandon import abandon
+from .acquire import Refusal, acquire, emit_no_answer, reentry_error, wait_for_key
+from .attempt import NEW, REFUSED, WAITING, Attempt
+from .conclude import settle_raised, settle_returned, verify_first
+from .engine import Engine
+from .error_text import message_of
+from .job import NO_KEY, Job
+from .lookup import lookup_outcome
+
+
+async def execute(engine: Engine, job: Job) -> Outcome[Any]:
+    """Do the job once, or return the outcome that explains why it was not done."""
+    replayed = lookup_outcome(engine, job)
+    if replayed is not None:
+        return replayed
+    attempt = Attempt(engine, job)
+    try:
+        refused = await begin(attempt)
+        return await perform(attempt) if refused is None else refused
+    except BaseException as error:
+        await abandon([attempt], error)
+        raise
+
+
+async def begin(attempt: Attempt) -> Outcome[Any] | None:
+    """Claim the key, and wait for it if declared. Return why it was refused. None: it is OWNED, or UNPROTECTED."""
+    [refusal] = await claim(attempt.engine, [attempt])
+    if attempt.state is WAITING:
+        refusal = await wait_for_key(attempt)
+    if isinstance(refusal, Exception):
+        raise refusal
+    return refusal
+
+
+async def claim(engine: Engine, attempts: Sequence[Attempt], *, may_wait: bool = True) -> list[Refusal]:
+    """Claim the keys in one call. An attempt without a refusal is OWNED, WAITING (if it may), or UNPROTECTED.
+
+    This is where it is decided that work runs without a claim. If the store is down and the policy does not say
+    `run`, its error is raised. Either all of the attempts have a key, or none has.
+    """
+    if switch.off or attempts[0].key is NO_KEY:
+        return run_unprotected(attempts, "disabled" if switch.off else "no key")
+    engine.claims_in_flight.add(id(attempts))  # before the check whether this client stops
+    try:
+        if not engine.is_ready():
+            await engine.ready()
+        return await acquire(engine, attempts, may_wait=may_wait)
+    except StoreError as error:
+        error.with_key(attempts[0].key.text)
+        for one in attempts:
+            if one.state is NEW:  # the store could not be opened
+                emit_no_answer(engine, one.key, error)
+        if isinstance(error, NOT_DOWN) or any(one.job.policy.on_store_down != "run" for one in attempts):
+            raise
+        run_unprotected([one for one in attempts if one.state is not REFUSED], f"store down: {message_of(error)}")
+        return [reentry_error(engine, one.job) if one.state is REFUSED else None for one in attempts]
+    finally:
+        engine.claims_in_flight.discard(id(attempts))
+
+
+def run_unprotected(attempts: Sequence[Attempt], reason: str) -> list[Refusal]:
+    """Let the work run without a claim. Emit an ERROR event, because each one needs attention, except in test mode."""
+    for one in attempts:
+        one.unprotect(reason)
+        if reason != "disabled":
+            one.engine.emit("unprotected", one.key, reason=reason)
+    return [None for _ in attempts]
+
+
+async def perform(attempt: Attempt) -> Outcome[Any]:
+    """Run the handler of an attempt that is OWNED or UNPROTECTED, and settle it, whatever happens."""
+    with attempt:
+        if attempt.record.ask_first:
+            settled = await verify_first(attempt)
+            if settled is not None:
+                return settled
+        attempt.begin()
+        try:
+            value = call_handler(attempt.job)
+            if attempt.job.is_async and hasattr(value, "__await__"):
+                value = await value
+        except BaseException as error:  # noqa: BLE001 (settled, then returned as a value or raised again)
+            return await settle_raised(attempt, error)
+        return await settle_returned(attempt, value)
+
+
+def call_handler(job: Job) -> Any:
+    """Call the handler; the caller awaits an async one. Not a coroutine, because StopIteration must get through."""
+    value = job.call(*job.args, **job.kwargs)
+    if type(value) is CoroutineType and not job.is_async:
+        value.close()
+        raise ConfigurationError(
+            "the function returned a coroutine, which a sync call cannot await; it was not started",
+            key=job.key.text,
+            hint="use AsyncOnce, or once.aio",
+        )
+    return value

@@ -1,0 +1,134 @@
+"""Verify the OpenID Connect tokens that Google signs for Pub/Sub push, Cloud Tasks, Cloud Scheduler and Eventarc.
+
+    check = google_oidc("https://shop.example/push", email="push@project.iam.gserviceaccount.com")
+    push = PubSubPush(once, "orders", check=check)
+
+A token is accepted if Google signed it with RS256, if it has not expired, and if it names our audience and the e-mail
+address of the expected service account, which Google has verified. The public keys are cached. A token with an unknown
+key fetches them again, at most once per `refresh_interval`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from onceward.errors import ConfigurationError, MissingExtra
+from onceward.protocol.duration import Duration, microseconds
+from onceward.protocol.policy import SECOND
+
+from .messages import InboundRequest
+from .tokens import Check
+
+if TYPE_CHECKING:
+    import jwt
+
+GOOGLE_ISSUERS: Final = ("https://accounts.google.com", "accounts.google.com")
+GOOGLE_KEYS: Final = "https://www.googleapis.com/oauth2/v3/certs"
+ALGORITHMS: Final = ["RS256"]
+REQUIRED_CLAIMS: Final = ["aud", "iss", "exp", "iat", "email", "email_verified"]
+MAX_TOKEN: Final = 8192
+"""Characters. Google's tokens have less than 2,000."""
+
+FETCH_TIMEOUT: Final = 5.0
+"""Seconds to fetch the public keys."""
+
+
+class KeysUnavailable(Exception):
+    """The public keys cannot be fetched, so that it is unknown whether a token is valid: the endpoint answers 503."""
+
+
+def google_oidc(
+    audience: str | Iterable[str],
+    *,
+    email: str | Iterable[str],
+    issuers: Iterable[str] = GOOGLE_ISSUERS,
+    keys_url: str = GOOGLE_KEYS,
+    max_clock_skew: Duration = "10s",
+    keep_keys: Duration = "1h",
+    refresh_interval: Duration = "30s",
+) -> Check:
+    """Require `Authorization: Bearer …` with a token of Google for this audience and service account.
+
+    `audience` is the audience of the push subscription (default there: the URL of the endpoint). `email` is the address
+    of its service account. Both may be several. `issuers` and `keys_url` are for another provider, or for tests.
+    `max_clock_skew` is how far clocks may differ. `keep_keys` is how long public keys are cached.
+    """
+    audiences, addresses = _texts("audience", audience), _texts("email", email)
+    trusted = _texts("issuers", issuers)
+    leeway = microseconds(max_clock_skew, "max_clock_skew") / SECOND
+    keys = _key_client(keys_url, keep_keys, refresh_interval)
+
+    def check(request: InboundRequest) -> bool:
+        kind, _, token = request.header("authorization").partition(" ")
+        token = token.strip()
+        if kind.lower() != "bearer" or not token or len(token) > MAX_TOKEN:
+            return False
+        claims = _verified(keys, token, audiences, trusted, leeway)
+        return claims is not None and claims["email_verified"] is True and claims["email"] in addresses
+
+    return check
+
+
+def _verified(
+    keys: jwt.PyJWKClient, token: str, audiences: list[str], issuers: list[str], leeway: float
+) -> dict[str, Any] | None:
+    """Return the claims of a token with a valid signature, audience, issuer and time; else None."""
+    import jwt
+
+    try:
+        kid = jwt.get_unverified_header(token).get("kid")
+    except jwt.PyJWTError:
+        return None
+    if not isinstance(kid, str):
+        return None
+    try:
+        keys.get_jwk_set()  # fetched here, so that unusable keys are not taken for an unknown key below
+    except (jwt.PyJWTError, ValueError) as error:
+        raise KeysUnavailable("the public keys cannot be fetched") from error
+    try:
+        key = keys.get_signing_key(kid)
+    except jwt.PyJWKClientConnectionError as error:
+        raise KeysUnavailable("the public keys cannot be fetched again") from error
+    except jwt.PyJWKClientError:
+        return None
+    try:
+        claims: dict[str, Any] = jwt.decode(
+            token,
+            key,
+            algorithms=ALGORITHMS,
+            audience=audiences,
+            issuer=issuers,
+            leeway=leeway,
+            options={"require": REQUIRED_CLAIMS},
+        )
+    except (jwt.PyJWTError, ValueError, TypeError):
+        return None
+    return claims
+
+
+def _key_client(url: str, keep: Duration, refresh: Duration) -> jwt.PyJWKClient:
+    try:
+        from jwt import PyJWKClient
+    except ImportError:
+        raise MissingExtra("google_oidc needs PyJWT", hint="pip install 'onceward[oidc]'") from None
+    parts = urlsplit(url)
+    if parts.scheme != "https" and parts.hostname not in ("localhost", "127.0.0.1", "::1"):
+        raise ConfigurationError(
+            f"keys_url={url!r} is not encrypted: whoever answers it could sign tokens", hint="use an https:// URL"
+        )
+    lifespan = microseconds(keep, "keep_keys") / SECOND
+    if not lifespan:
+        raise ConfigurationError("keep_keys=0 would fetch the keys for every request", hint='pass "1h"')
+    cooldown = microseconds(refresh, "refresh_interval") / SECOND
+    return PyJWKClient(url, lifespan=lifespan, timeout=FETCH_TIMEOUT, cooldown_duration=cooldown)
+
+
+def _texts(name: str, given: str | Iterable[str]) -> list[str]:
+    texts = [given] if isinstance(given, str) else list(given)
+    if not texts or not all(isinstance(text, str) and text for text in texts):
+        raise ConfigurationError(
+            f"google_oidc needs a non-empty {name}", hint="without it, tokens made for others would be accepted"
+        )
+    return texts

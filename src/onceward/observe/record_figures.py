@@ -1,0 +1,118 @@
+"""Read from the store how many records need attention: pending for too long, parked, failed, or of stuck schedules."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+from onceward.engine.lock_record import is_lock
+from onceward.errors import StoreUnavailable
+from onceward.protocol.cells import attempts_used_up
+from onceward.protocol.counters import HOUR, operation_of
+from onceward.protocol.operation_names import NEXT_SLOT, SCHEDULE_PREFIX, SKIPPED
+from onceward.protocol.ports import Filter, Store
+from onceward.protocol.record import Record, RecordState
+from onceward.protocol.transitions import Row, row_of
+
+from .rules import RecordFigures
+from .thresholds import DAY, Thresholds
+
+SEARCH = 60.0  # seconds; scans many records, for an operator
+PAGE = 200  # records per page: each may have a result of a megabyte
+UNFINISHED = (RecordState.PENDING, RecordState.PARKED, RecordState.FAILED)
+
+
+async def record_figures(
+    store: Store, thresholds: Thresholds, timeout: float = SEARCH, cursors: Sequence[bytes] | None = None
+) -> RecordFigures:
+    """Return the figures by operation. `cursors` are the ids of the cursors of schedules; None means all in the store.
+
+    Locks are not counted: they may be held for long on purpose.
+    """
+    old_pending: Counter[str] = Counter()
+    parked: Counter[str] = Counter()
+    failed_final: Counter[str] = Counter()
+    running: set[str] = set()
+    async for record, now in _scan(store, Filter(states=UNFINISHED), timeout):
+        if is_lock(record):
+            continue
+        operation = operation_of(record.scope)
+        if record.state is RecordState.PARKED:
+            parked[operation] += 1
+        elif record.state is RecordState.FAILED:
+            failed_final[operation] += _failed_today(record, now)
+        else:
+            old_pending[operation] += record.claimed_at < now - thresholds.old_pending_age
+            if row_of(record, now) is Row.PENDING_LIVE:
+                running.add(record.scope)
+    found = await _all_cursors(store, timeout) if cursors is None else await _read(store, cursors, timeout)
+    stuck = stuck_schedules(found, running, thresholds.stuck_schedule_age)
+    return RecordFigures(+old_pending, parked, +failed_final, stuck)
+
+
+def is_final_failure(record: Record, now: int) -> bool:
+    """Return whether the record has failed and is not retried. A slot that was skipped on purpose is not a failure."""
+    row = row_of(record, now)
+    if record.error_type == SKIPPED and _is_schedule(record.scope):
+        return False
+    return row is Row.FAILED_FINAL or (
+        row is Row.FAILED_RETRYABLE and attempts_used_up(record.attempt, record.max_attempts)
+    )
+
+
+def _failed_today(record: Record, now: int) -> bool:
+    return record.updated_at > now - DAY * HOUR and is_final_failure(record, now)
+
+
+def _is_schedule(scope: str) -> bool:
+    return operation_of(scope).partition("/")[2].startswith(SCHEDULE_PREFIX)
+
+
+def stuck_schedules(cursors: Iterable[tuple[Record, int]], running: set[str], age: int) -> dict[str, int]:
+    """Return the schedules whose next slot is overdue by more than `age` while no slot is running.
+
+    Each pattern has its own cursor. Only the one that moved last counts: the others are of earlier patterns.
+    """
+    latest: dict[str, tuple[Record, int]] = {}
+    for record, now in cursors:
+        if record.note.get(NEXT_SLOT) and record.updated_at >= _updated_at(latest.get(record.scope)):
+            latest[record.scope] = record, now
+    stuck: Counter[str] = Counter()
+    for scope, (record, now) in latest.items():
+        if scope not in running and int(record.note[NEXT_SLOT]) + age < now:
+            stuck[operation_of(scope)] += 1
+    return stuck
+
+
+def _updated_at(known: tuple[Record, int] | None) -> int:
+    return -1 if known is None else known[0].updated_at
+
+
+async def _all_cursors(store: Store, timeout: float) -> list[tuple[Record, int]]:
+    try:
+        counts = await store.counts(timeout=timeout)
+    except StoreUnavailable:  # too many records to scan in time: the other figures still count
+        return []
+    scopes = sorted({scope for scope, state in counts if state is RecordState.COMPLETED and _is_schedule(scope)})
+    wanted = [Filter(states=(RecordState.COMPLETED,), scope=scope) for scope in scopes]
+    return [one for one_scope in wanted async for one in _scan(store, one_scope, timeout) if NEXT_SLOT in one[0].note]
+
+
+async def _read(store: Store, ids: Sequence[bytes], timeout: float) -> list[tuple[Record, int]]:
+    answers = await store.read(ids, timeout=timeout) if ids else []
+    return [
+        (answer.record, answer.now)
+        for answer in answers
+        if answer.record is not None and answer.record.state is RecordState.COMPLETED
+    ]
+
+
+async def _scan(store: Store, wanted: Filter, timeout: float) -> AsyncIterator[tuple[Record, int]]:
+    cursor = None
+    while True:
+        page = await store.scan(wanted, cursor=cursor, limit=PAGE, timeout=timeout)
+        for record in page.records:
+            yield record, page.now
+        cursor = page.cursor
+        if cursor is None:
+            return

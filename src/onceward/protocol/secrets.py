@@ -1,0 +1,51 @@
+"""Remove passwords from URLs and messages before people or logs see them.
+
+A URL that is wrong is shown to help its author. It may be wrong in the password itself, so everything that may be part
+of a password is hidden, even if other text is hidden with it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+HIDDEN: Final = "***"
+
+_FILES: Final = ("sqlite:///", "duckdb:///", "file:///", "unix:///")
+
+_HIDDEN_NAME: Final = r"[\w.-]*(?:pass|secret|token|key|pwd|credential)[\w.-]*"
+_hide_settings = re.compile(rf"(\b{_HIDDEN_NAME}=)[^&\s'\"]+", re.IGNORECASE).sub
+_hide_in_text = re.compile(rf"([?&]{_HIDDEN_NAME}=|\b\w*password=)[^&\s'\"]+", re.IGNORECASE).sub
+_hide_passwords = re.compile(r"(://[^:/?#@\s]*:)\S*@").sub
+_user = re.compile(r"[\w.%+-]*(?=:|\Z)").match
+
+
+def url_without_secrets(url: str) -> str:
+    """Return a URL for messages, without password and secret settings. It may be malformed in any way."""
+    if url.lower().startswith(_FILES):  # a path, without a user and a host
+        return _hide_settings(rf"\1{HIDDEN}", url)
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        scheme, rest = "", url
+    before, at, after = rest.rpartition("@")
+    if at:
+        user = _user(before) if separator else None
+        if user is None:
+            before = HIDDEN
+        elif user.end() < len(before):
+            before = f"{user[0]}:{HIDDEN}"
+        rest = f"{before}@{after}"
+    elif separator and ":" in rest and not _ends_in_port(rest):
+        rest = f"{rest.partition(':')[0]}:{HIDDEN}"  # the host is missing: this may be a password
+    return _hide_settings(rf"\1{HIDDEN}", f"{scheme}{separator}{rest}")
+
+
+def text_without_secrets(text: str) -> str:
+    """Return a message without the passwords of the URLs in it. A password may contain an @, so it ends at the last."""
+    return _hide_in_text(rf"\1{HIDDEN}", _hide_passwords(rf"\1{HIDDEN}@", text))
+
+
+def _ends_in_port(rest: str) -> bool:
+    """Return whether the part after `scheme://` is host, or host:port, or a path."""
+    host = re.split("[/?#]", rest, maxsplit=1)[0]
+    return re.fullmatch(r"(\[[0-9A-Fa-f:.%]+\]|[^:\[\]]*)(:[0-9]*)?|:memory:", host) is not None

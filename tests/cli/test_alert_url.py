@@ -1,0 +1,127 @@
+"""`onceward check --alert-url`: alerts as JSON, without the URL in any message."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceward import Once
+from onceward.cli.exit_codes import Exit
+from tests.cli.calls import call, line
+
+STORE = "sqlite:///onceward.db"
+
+
+class Hook:
+    """A server that keeps the alerts it gets."""
+
+    def __init__(self) -> None:
+        self.alerts: list[dict[str, Any]] = []
+        self.status = 200
+        hook = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                hook.alerts.append(json.loads(body))
+                self.send_response(hook.status)
+                self.send_header("Location", "http://example.com/")
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/services/secret-token"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+@pytest.fixture
+def hook() -> Iterator[Hook]:
+    hook = Hook()
+    yield hook
+    hook.server.shutdown()
+    hook.server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def broken_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store with a failure that is not retried."""
+
+    def fail() -> None:
+        raise ValueError("no such card")
+
+    monkeypatch.chdir(tmp_path)
+    with Once(STORE, app="shop", max_attempts=1, counters=True) as once:
+        once.outcome("charge:42", fail)
+
+
+@pytest.mark.finding("N23")
+def test_an_alert_is_posted_once_and_says_what_to_run(hook: Hook) -> None:
+    for _ in range(2):
+        assert call("check", "--alert-url", hook.url).exit_code == Exit.ATTENTION
+    [alert] = hook.alerts
+    assert (alert["rule"], alert["scope"], alert["figure"]) == ("failed_final", "shop/shared", 1)
+    assert "`onceward ls --state FAILED`" in alert["text"]
+    assert "onceward runbook failed-final" in alert["text"]
+
+
+@pytest.mark.finding("N23")
+def test_the_url_may_come_from_the_environment(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONCEWARD_ALERT_URL", hook.url)
+    assert call("check").exit_code == Exit.ATTENTION
+    assert len(hook.alerts) == 1
+
+
+@pytest.mark.finding("N23")
+def test_a_command_and_a_url_remember_separately_what_was_sent(hook: Hook) -> None:
+    assert call("check", "--alert", "false", "--alert-url", hook.url).exit_code == Exit.ATTENTION
+    assert call("check", "--alert", "true", "--alert-url", hook.url).exit_code == Exit.ATTENTION
+    assert len(hook.alerts) == 1
+
+
+@pytest.mark.finding("N23")
+@pytest.mark.parametrize("status", [302, 404, 500])
+def test_a_refused_alert_is_retried_and_the_secret_of_the_url_is_not_printed(hook: Hook, status: int) -> None:
+    hook.status = status
+    result = call("check", "--alert-url", hook.url)
+    assert f"was not sent (127.0.0.1 answered with status {status}); the next check retries it" in line(result)
+    assert "secret" not in result.output
+    assert "secret" not in call("ls", "--scope", "default/alert:rule").output
+    hook.status = 200
+    assert call("check", "--alert-url", hook.url).exit_code == Exit.ATTENTION
+    assert len(hook.alerts) == 2
+
+
+@pytest.mark.finding("N23")
+def test_a_host_that_does_not_respond_is_reported_without_the_url(hook: Hook) -> None:
+    hook.server.shutdown()
+    hook.server.server_close()
+    said = line(call("check", "--alert-url", hook.url))
+    assert "127.0.0.1 could not be reached: ConnectionRefusedError" in said
+    assert "secret" not in said
+
+
+@pytest.mark.finding("N23")
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("http://hooks.example.com/secret", "would send alerts to hooks.example.com unencrypted"),
+        ("ftp://hooks.example.com/secret", "is not an http URL"),
+        ("https://user:secret@hooks.example.com/", "contains a user name"),
+        ("https://[secret", "is not a URL"),
+        ("secret", "is not an http URL"),
+    ],
+)
+def test_a_url_that_is_not_safe_is_refused(url: str, said: str) -> None:
+    result = call("check", "--alert-url", url)
+    assert result.exit_code == Exit.USAGE
+    assert said in line(result)
+    assert "secret" not in line(result)

@@ -1,0 +1,243 @@
+"""Google's signed tokens: only the right audience, issuer, address, signature and time pass; keys rotate."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import hashes, hmac, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from onceward import Once
+from onceward.errors import ConfigurationError
+from onceward.http.messages import InboundRequest
+from onceward.http.oidc import google_oidc
+from onceward.http.push import PubSubPush
+from tests.endpoints.helpers import push
+
+AUDIENCE = "https://shop.example/push"
+EMAIL = "push@project.iam.gserviceaccount.com"
+KEYS = {name: rsa.generate_private_key(public_exponent=65537, key_size=2048) for name in ("old", "new", "evil")}
+
+
+class KeyServer:
+    """Serves public keys, as Google does."""
+
+    def __init__(self) -> None:
+        self.published = ["old"]
+        self.raw: bytes | None = None
+        self.fetches = 0
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                server.fetches += 1
+                body = server.body()
+                self.send_response(200)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *args: Any) -> None:
+                pass
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._http.server_port}/certs"
+        self._thread = threading.Thread(target=self._http.serve_forever, daemon=True)
+        self._thread.start()
+
+    def body(self) -> bytes:
+        if self.raw is not None:
+            return self.raw
+        keys = [
+            {
+                **jwt.algorithms.RSAAlgorithm.to_jwk(KEYS[name].public_key(), as_dict=True),
+                "kid": name,
+                "use": "sig",
+                "alg": "RS256",
+            }
+            for name in self.published
+        ]
+        return json.dumps({"keys": keys}).encode()
+
+    def stop(self) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def server() -> Iterator[KeyServer]:
+    server = KeyServer()
+    yield server
+    server.stop()
+
+
+def token(key: str = "old", kid: str | None = None, *, algorithm: str = "RS256", **changed: Any) -> str:
+    now = int(time.time())
+    claims = {
+        "aud": AUDIENCE,
+        "iss": "https://accounts.google.com",
+        "iat": now,
+        "exp": now + 3600,
+        "email": EMAIL,
+        "email_verified": True,
+        "sub": "1234",
+        **changed,
+    }
+    present = {name: value for name, value in claims.items() if value is not None}
+    return jwt.encode(present, KEYS[key], algorithm=algorithm, headers={"kid": kid or key})
+
+
+def asked(value: str) -> InboundRequest:
+    return InboundRequest("POST", {"authorization": value}, b"")
+
+
+def checked(server: KeyServer, **choices: Any) -> Any:
+    return google_oidc(AUDIENCE, email=EMAIL, keys_url=server.url, **choices)
+
+
+@pytest.mark.finding("N46")
+def test_a_push_with_a_token_of_google_is_processed_and_any_other_is_not(server: KeyServer) -> None:
+    with Once("memory://") as once:
+        endpoint = PubSubPush(once, "orders", check=checked(server))
+        seen: list[Any] = []
+        endpoint.on()(seen.append)
+        good = push({"n": 1}, headers={"authorization": f"Bearer {token()}"})
+        assert endpoint.respond(good).status == 200
+        assert endpoint.respond(push({"n": 2}, "m2")).status == 401
+        bad = push({"n": 3}, "m3", headers={"authorization": f"Bearer {token(email='evil@example.com')}"})
+        assert endpoint.respond(bad).status == 401
+        assert len(seen) == 1
+
+
+def forged_with_hmac() -> str:
+    """The public key as the secret of an HMAC: libraries that let the token choose its algorithm accept it."""
+    public = (
+        KEYS["old"]
+        .public_key()
+        .public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    )
+    head = base64.urlsafe_b64encode(json.dumps({"alg": "HS256", "kid": "old", "typ": "JWT"}).encode()).rstrip(b"=")
+    body = token().split(".")[1].encode()
+    mac = hmac.HMAC(public, hashes.SHA256())
+    mac.update(head + b"." + body)
+    return b".".join((head, body, base64.urlsafe_b64encode(mac.finalize()).rstrip(b"="))).decode()
+
+
+def unsigned() -> str:
+    head = base64.urlsafe_b64encode(json.dumps({"alg": "none", "kid": "old"}).encode()).rstrip(b"=").decode()
+    return f"{head}.{token().split('.')[1]}."
+
+
+@pytest.mark.finding("N46")
+@pytest.mark.parametrize(
+    "forged",
+    [
+        lambda: "",
+        lambda: "not a token",
+        lambda: "a.b.c",
+        lambda: "x" * 100_000,
+        lambda: token("evil", "old"),
+        lambda: token("evil"),
+        lambda: token(algorithm="RS512"),
+        lambda: token(algorithm="PS256"),
+        forged_with_hmac,
+        unsigned,
+        lambda: token()[:-4],
+        lambda: token(aud="https://other.example/push"),
+        lambda: token(aud=None),
+        lambda: token(aud=[]),
+        lambda: token(iss="https://evil.example"),
+        lambda: token(iss=None),
+        lambda: token(exp=int(time.time()) - 60),
+        lambda: token(exp=None),
+        lambda: token(exp="soon"),
+        lambda: token(iat=int(time.time()) + 600),
+        lambda: token(nbf=int(time.time()) + 600),
+        lambda: token(email="other@project.iam.gserviceaccount.com"),
+        lambda: token(email=[EMAIL]),
+        lambda: token(email=None),
+        lambda: token(email_verified=False),
+        lambda: token(email_verified="true"),
+        lambda: token(email_verified=None),
+    ],
+)
+def test_a_token_that_is_wrong_in_any_part_is_refused(server: KeyServer, forged: Any) -> None:
+    check = checked(server)
+    assert not check(asked(f"Bearer {forged()}"))
+    assert check(asked(f"Bearer {token()}"))
+
+
+def test_only_the_scheme_bearer_is_accepted(server: KeyServer) -> None:
+    check = checked(server)
+    assert check(asked(f"bearer  {token()} "))
+    assert not check(asked(f"Basic {token()}"))
+    assert not check(asked(token()))
+
+
+@pytest.mark.finding("N46")
+def test_keys_are_cached_and_a_new_key_is_fetched(server: KeyServer) -> None:
+    check = checked(server, refresh_interval=0)
+    for _ in range(5):
+        assert check(asked(f"Bearer {token()}"))
+    assert server.fetches == 1
+    server.published = ["old", "new"]
+    assert check(asked(f"Bearer {token('new')}"))
+    assert server.fetches == 2
+    server.published = ["new"]
+    assert check(asked(f"Bearer {token('old')}")), "known until the cache expires"
+    assert server.fetches == 2
+
+
+@pytest.mark.finding("N46")
+def test_unknown_keys_do_not_make_us_fetch_without_end(server: KeyServer) -> None:
+    check = checked(server)
+    assert check(asked(f"Bearer {token()}"))
+    for n in range(20):
+        assert not check(asked(f"Bearer {token('evil', f'kid{n}')}"))
+    assert server.fetches == 1
+
+
+@pytest.mark.finding("N46")
+@pytest.mark.parametrize("raw", [b"<html>", b"[]", b'{"keys": 5}', b'{"keys": []}', b"\xff"])
+def test_if_the_keys_cannot_be_read_the_answer_is_503_and_nothing_runs(server: KeyServer, raw: bytes) -> None:
+    server.raw = raw
+    with Once("memory://") as once:
+        endpoint = PubSubPush(once, "orders", check=checked(server))
+        endpoint.on()(_never)
+        request = push({"n": 1}, headers={"authorization": f"Bearer {token()}"})
+        assert endpoint.respond(request).status == 503
+        server.raw = None
+        endpoint = PubSubPush(once, "orders", check=google_oidc(AUDIENCE, email=EMAIL, keys_url="http://127.0.0.1:9/"))
+        assert endpoint.respond(request).status == 503
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {"audience": ""},
+        {"audience": []},
+        {"email": ""},
+        {"email": [EMAIL, ""]},
+        {"issuers": []},
+        {"keys_url": "http://keys.example/certs"},
+        {"keys_url": "file:///etc/keys"},
+        {"keep_keys": 0},
+    ],
+)
+def test_settings_that_would_accept_tokens_of_others_are_refused(choices: dict[str, Any]) -> None:
+    settings: dict[str, Any] = {"audience": AUDIENCE, "email": EMAIL, **choices}
+    with pytest.raises(ConfigurationError):
+        google_oidc(settings.pop("audience"), **settings)
+
+
+def _never(message: Any) -> None:
+    raise AssertionError(message)

@@ -1,0 +1,49 @@
+"""A few hundred random inputs for each parser, with a fixed seed, and inputs that once broke one. More: `make fuzz`."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+
+from tests.fuzz.fuzz import Broken, fuzz, try_input
+from tests.fuzz.targets import TARGETS, Target
+
+INPUTS = 150
+
+ONCE_BROKE = (
+    ("stored_response", b"201\r\na: b\r\nc:(d\r"),
+    ("journal", b'{"cycle":1,"lines":[{"name":\xc1"a"}]}'),
+    ("counters", b'{"\xf3hop/charge":{"exebuted":1}}'),
+    ("ndjson", b'{"n":1e99999999999999999999}'),
+    ("csv", "\ufeffemail\na\ud800\n".encode("utf-16-le", "surrogatepass")),
+    ("cloudevent", b"ce-id: %FF\nce-source: /s\nce-type: t\nce-specversion: 1.0\n\n{}"),
+    ("reject_cell", b"a;=1+1"),
+    ("scope", rb"a\n/b"),
+)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_no_input_breaks_a_parser(name: str) -> None:
+    deque(fuzz(name, seed=1, count=INPUTS), maxlen=0)
+
+
+@pytest.mark.parametrize(("name", "data"), ONCE_BROKE)
+def test_inputs_that_once_broke_a_parser_do_so_no_longer(name: str, data: bytes) -> None:
+    try_input(name, data, "an earlier input")
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_every_target_accepts_its_valid_inputs(name: str) -> None:
+    for data in TARGETS[name].seeds:
+        try_input(name, data, "a valid input")
+
+
+def test_an_undeclared_error_is_found_and_the_message_repeats_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fragile(data: bytes) -> None:
+        if b"\x00" in data:
+            raise IndexError
+
+    monkeypatch.setitem(TARGETS, "fragile", Target(fragile, (), (b"valid",)))
+    with pytest.raises(Broken, match="fragile, seed 5, input"):
+        deque(fuzz("fragile", seed=5, count=10_000), maxlen=0)

@@ -1,0 +1,111 @@
+"""A deployment that declares an operation differently: the log says what happens to existing keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceward import AsyncOnce, Once
+from onceward.stores import MemoryStore
+
+
+def deployed(store: Any, *, call: bool = True, **settings: Any) -> None:
+    """Run one process that declares the operation like this."""
+    with Once(store, app="shop") as once:
+
+        @once(name="charge", **{"key": "charge:{n}", **settings})  # type: ignore[untyped-decorator]
+        def charge(n: int, note: str = "") -> None: ...
+
+        if call:
+            charge(1)
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if "is now declared with" in one.getMessage()]
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/once.db"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"key": "order:{n}"}, "key=charge:{n} and is now declared with key=order:{n}: records under the old keys"),
+        ({"window": "7d"}, "window=lasting 1w: records that are completed keep their old window"),
+        (
+            {"fingerprint": "none"},
+            "fingerprint=all and is now declared with fingerprint=none: a delivery of an existing",
+        ),
+        ({"after_crash": "park"}, "after_crash=park: it applies to existing keys from their next attempt"),
+    ],
+)
+def test_a_changed_declaration_is_logged_once_with_its_consequence(
+    url: str, settings: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    deployed(url)
+    deployed(url)
+    assert warnings(caplog) == []
+    deployed(url, **settings)
+    [line] = warnings(caplog)
+    assert line.startswith("shop/charge was declared with")
+    assert said in line
+    deployed(url, **settings)
+    assert len(warnings(caplog)) == 1, "the next process finds the new declaration"
+
+
+def test_an_operation_without_records_may_change(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    with Once(url, app="shop") as once:
+
+        @once(name="charge", key="charge:{n}")
+        def charge(n: int) -> None: ...
+
+        charge(1)
+        charge.forget(1)
+        once.erase(scope="shop/charge", dry_run=False)
+    deployed(url, key="order:{n}")
+    assert warnings(caplog) == []
+
+
+async def test_an_async_client_compares_too(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    for key in ("charge:{n}", "order:{n}"):
+        async with AsyncOnce(url, app="shop") as once:
+
+            @once(name="charge", key=key)
+            async def charge(n: int) -> None: ...
+
+            await charge(1)
+    assert len(warnings(caplog)) == 1
+
+
+def test_declarations_are_not_listed_among_the_records(url: str) -> None:
+    deployed(url)
+    with Once(url) as once:
+        once.read("any")
+        assert [scope for scope, _ in _counts(once)] == ["shop/charge"]
+
+
+def _counts(once: Once) -> Any:
+    from onceward.runtime.bridge import run
+
+    return run(once.store.counts(timeout=5))
+
+
+def test_a_memory_store_keeps_no_declarations(caplog: pytest.LogCaptureFixture) -> None:
+    store = MemoryStore()
+    deployed(store)
+    assert store._entity_states == {}
+
+
+def test_a_store_that_cannot_compare_does_not_hold_up_the_work(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from onceward.errors import StoreUnavailable
+    from onceward.stores.sqlite import SQLiteStore
+
+    async def fails(*_: object, **__: object) -> None:
+        raise StoreUnavailable("too slow")
+
+    monkeypatch.setattr(SQLiteStore, "read_latest", fails)
+    deployed(url)
