@@ -109,10 +109,10 @@ GIVEN_NAME: Final = FieldKind(
     "given name",
     normalise.name,
     (
-        MatchLevel("equal", 0.85, 0.012, 0.006, evidence=0),
+        MatchLevel("equal", 0.87, 0.012, 0.006, evidence=0),
         MatchLevel("close", 0.07, 0.01, 0.006, evidence=PERSONAL),
         MatchLevel("other form", 0.04, 0.02, 0.013, evidence=PERSONAL),
-        MatchLevel("different", 0.04, 0.958, 0.975, evidence=NEVER),
+        MatchLevel("different", 0.02, 0.958, 0.975, evidence=NEVER),
     ),
     distance.given_name,
     role="name",
