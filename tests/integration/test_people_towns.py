@@ -51,7 +51,8 @@ def test_people_who_share_name_and_city_are_asked_about(people: People) -> None:
         ({"given_name": "Jan"}, {"given_name": "Jana"}),
         ({"given_name": "Martin"}, {"given_name": "Martina"}),
         ({"given_name": "Tom"}, {"given_name": "Tim"}),
-        ({"given_name": "Anna", "surname": "Schmidt"}, {"given_name": "Anna", "surname": "Huber"}),
+        ({"given_name": "Anna"}, {"given_name": "Anna", "surname": "Huber", "street": "Ring 1", "phone": ""}),
+        ({"given_name": "Anna"}, {"given_name": "Anna", "surname": "Huber", "date_of_birth": ""}),
         ({"given_name": "Hans", "date_of_birth": "1950-03-01"}, {"given_name": "Hans", "date_of_birth": "1980-11-23"}),
         ({"given_name": "Lea", "national_id": "11223344"}, {"given_name": "Mia", "national_id": "11223345"}),
     ],
@@ -71,6 +72,7 @@ def test_twins_and_households_stay_apart(people: People, one: dict[str, Any], ot
         {"given_name": "Kathi"},
         {"given_name": "Schmidt", "surname": "Katharina"},
         {"surname": "Schmitd"},
+        {"surname": "Huber"},  # married: given name, birth date and home are the same
         {"date_of_birth": "2004-06-05", "national_id": "8574930"},
         {"surname": "Huber", "national_id": "8574930"},
     ],
