@@ -108,7 +108,7 @@ def die_in_a_write(path: str) -> None:
         cursor.execute("UPDATE onceward_records SET state = NULL")
         os.kill(os.getpid(), signal.SIGKILL)
 
-    store._connection.run(link.TimeLimit.of(5), lambda cursor: store._connection.write(cursor, killed))
+    store._connection.run(time.monotonic() + 5, lambda cursor: store._connection.write(cursor, killed))
 
 
 def late_owner(path: str, lease: str) -> None:
@@ -204,7 +204,7 @@ def fork_during_a_call(path: str) -> None:
         inside.set()
         leave.wait(5)
 
-    thread = threading.Thread(target=store._connection.run, args=(link.TimeLimit.of(5), hold))
+    thread = threading.Thread(target=store._connection.run, args=(time.monotonic() + 5, hold))
     thread.start()
     inside.wait(5)
     result = in_a_child(lambda: claim(store, "child") is not None)

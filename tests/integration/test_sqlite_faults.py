@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def pages(store: SQLiteStore, most: int | None = None) -> int:
             cursor.execute(f"PRAGMA max_page_count = {most}").fetchall()
         return int(cursor.execute("PRAGMA page_count").fetchall()[0][0])
 
-    return store._connection.run(link.TimeLimit.of(5), limit)
+    return store._connection.run(time.monotonic() + 5, limit)
 
 
 # ── busy ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -204,7 +205,7 @@ def test_a_read_only_file_or_directory_is_broken_and_the_hint_says_what_to_allow
 
 
 def test_a_connection_that_turns_read_only_is_broken(store: SQLiteStore) -> None:
-    store._connection.run(link.TimeLimit.of(5), lambda cursor: cursor.execute("PRAGMA query_only = 1").fetchall())
+    store._connection.run(time.monotonic() + 5, lambda cursor: cursor.execute("PRAGMA query_only = 1").fetchall())
     with pytest.raises(StoreBroken, match="read-only"):
         claim(store, "a")
 
