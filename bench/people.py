@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from bench import people_peers
 from bench.people_company import Directory
-from bench.people_data import FEBRL, HOW, Known, Maker, febrl
+from bench.people_data import FEBRL, HOW, Known, Maker, fake_1000, febrl
 from onceward.people import Decision, People, SourceRecord
 from onceward.people.matching import SIMILARITY
 
@@ -67,6 +67,7 @@ def sets(*, quick: bool) -> list[tuple[str, list[Known]]]:
     """Return the febrl sets, if installed, and generated ones: registers, and lists of organisations."""
     names = ["febrl1"] if quick else list(FEBRL)
     found = [(name, records) for name in names if (records := febrl(name)) is not None]
+    found.append(("fake_1000", fake_1000()))
     size = 300 if quick else 3_000
     found.append(("generated", Maker(1).records(size)))
     found.append(("organisations", Directory(7).records(size)))

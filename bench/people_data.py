@@ -55,6 +55,29 @@ def _of_file(path: Path) -> Iterator[Known]:
             yield Known(SourceRecord(path.stem, fields, row["rec_id"]), number)
 
 
+def fake_1000() -> list[Known]:
+    """Return the set of 1,000 records that Splink's demonstrations use. It is in `tests/people_data`."""
+    path = Path(__file__).parent.parent / "tests" / "people_data" / "fake_1000.csv"
+    with path.open(encoding="utf-8", newline="") as file:
+        return [
+            Known(
+                SourceRecord(
+                    "fake_1000",
+                    {
+                        "given_name": row["first_name"],
+                        "surname": row["surname"],
+                        "date_of_birth": row["dob"],
+                        "city": row["city"],
+                        "email": row["email"],
+                    },
+                    row["unique_id"],
+                ),
+                row["cluster"],
+            )
+            for row in csv.DictReader(file)
+        ]
+
+
 # ── generated ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 GIVEN = """

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from onceward.people import Decision, People, SourceRecord
+from onceward.people import Decision, MergeRule, People, SourceRecord
 from tests.servers.postgres import URL, execute
 
 BOTH = ("sqlite", "postgres")
+PROSPECTS = [MergeRule(("name", "city", "country"), 0.95)]
+"""The rule of a list of prospects (C5): the same name, city and country are one person."""
 
 
 def people_url(kind: str, folder: Path, request: pytest.FixtureRequest) -> str:
@@ -41,5 +43,5 @@ def everything(people: People) -> list[Any]:
     """Return every column of every table."""
     with people.transaction() as tx:
         prefix = "" if people.url.startswith("sqlite") else f"people_{os.getpid()}."
-        tables = ("people", "person_keys", "contributions", "blocking", "reviews", "people_meta")
+        tables = ("people", "person_keys", "contributions", "blocking", "reviews", "people_meta", "links")
         return [sorted(map(repr, tx.execute(f"SELECT * FROM {prefix}onceward_{table}"))) for table in tables]

@@ -19,7 +19,7 @@ from onceward.errors import StoreError
 from onceward.http.client_keys import IdempotencyKeys
 from onceward.imports import Summary, import_file
 from onceward.operations import Operations
-from onceward.people import People, Person, SourceRecord, normalise
+from onceward.people import MergeRule, People, Person, SourceRecord, normalise
 from onceward.people.people import JoinedPeople
 from onceward.protocol.ports import Clock, Store
 from onceward.stores.clock import WallClock
@@ -33,6 +33,9 @@ CRON: Final = f"cron:{PATTERN}"
 MAX_MAILS_PER_RUN: Final = 50  # that one run of cron sends
 VERIFY_DELAY_PARTS: Final = 5  # wait a fifth of the lease (a minute) before verifying: the mail may still be in transit
 TEXT: Final = "May we show you what we make?"
+SAME_PROSPECT: Final = MergeRule(("name", "city", "country"), 0.95)
+"""Prospects are organisations and their contacts: with the same name, city and country, they are one (C5)."""
+
 Result = dict[str, Any]
 
 CRON_LEASE = "600s"  # a run that crashed is free again after that, as the document asks
@@ -54,7 +57,7 @@ class Outreach:
     ) -> None:
         self.clock = clock or WallClock()
         self.once = once = Once(store or database, app="outreach", operations=load_operations(lease), wait=wait)
-        self.people = People(database, clock=self.clock)
+        self.people = People(database, clock=self.clock, rules=[SAME_PROSPECT])
         self._api = httpx.Client(base_url=api, auth=IdempotencyKeys(), timeout=TIMEOUT)
         self._mails = MailServer(smtp, self._api)
         self._create_tables()

@@ -62,14 +62,25 @@ def test_a_dry_run_and_a_repeated_import_report_rejected_rows_like_the_run_itsel
     assert "the file no longer exists" in call(*words).stdout
 
 
-@pytest.mark.parametrize(("words", "people"), [((), 2), (("--accept", "0.6"), 1), (("--no-similarity",), 3)])
-def test_the_threshold_and_the_similarity_match_are_options(folder: Path, words: tuple[str, ...], people: int) -> None:
+@pytest.mark.finding("N65")
+@pytest.mark.parametrize(
+    ("words", "people", "to_review"),
+    [
+        ((), 3, 2),
+        (("--rule", "name,city,country"), 2, 1),
+        (("--rule", "name,city,country", "--merge-at", "0.99"), 3, 2),
+        (("--ask-at", "0.99", "--merge-at", "0.99"), 3, 0),
+        (("--no-similarity",), 3, 0),
+    ],
+)
+def test_the_thresholds_and_rules_are_options(
+    folder: Path, words: tuple[str, ...], people: int, to_review: int
+) -> None:
     rows = 'Name,City,Country\nAnna Schmidt,Berlin,DE\nAna Schmidt,Berlin,DE\n"Schmidt, Anna",berlin,Germany\n'
     (folder / "users.csv").write_text(rows)
     summary = as_json("import", "users.csv", "--people", "sqlite:///people.db", *words)
-    assert summary["counts"]["to_review"] == (0 if words else 1)
-    assert count(folder) == people
-    assert call("import", "users.csv", "--accept", "0", "--people", "sqlite:///people.db").exit_code == Exit.USAGE
+    assert (count(folder), summary["counts"]["to_review"]) == (people, to_review)
+    assert call("import", "users.csv", "--merge-at", "0", "--people", "sqlite:///people.db").exit_code == Exit.USAGE
 
 
 def test_rejected_rows_are_reported_and_the_exit_code_is_one(folder: Path) -> None:

@@ -27,7 +27,7 @@ def test_pairs_are_shown_side_by_side_with_what_each_field_is_worth(url: str) ->
     listed = call("review", "--people", url, "-o", "table")
     shown = listed.stdout
     assert listed.stderr.startswith("To answer: onceward review p")
-    assert "p1 and p2: 67% likely the same person" in shown
+    assert "p1 and p2: 62% likely the same person" in shown
     assert "Anna Schmidt" in shown
     assert "Ana Schmi" in shown
     assert "close" in shown

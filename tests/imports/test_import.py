@@ -12,6 +12,7 @@ from onceward.errors import SourceError
 from onceward.imports import Counts, import_file
 from onceward.people import People, SourceRecord
 from tests.imports.files import dump, person, rejected, users, word, write
+from tests.people_backends import PROSPECTS
 
 
 @pytest.mark.mission("C5", "D2")
@@ -26,8 +27,9 @@ def test_rows_become_people_and_unmapped_columns_are_kept(file: Path, people: Pe
 
 
 @pytest.mark.mission("C5")
-def test_the_same_e_mail_is_updated_and_so_is_the_same_name_city_and_country(file: Path, people: People) -> None:
+def test_the_same_e_mail_is_updated_and_so_is_the_same_name_city_and_country(file: Path) -> None:
     known = {"email": "anna@example.com", "name": "Annemarie Oberhofer", "city": "Zürich", "country": "CH"}
+    people = People("sqlite://:memory:", rules=PROSPECTS)
     people.add(SourceRecord("crm", known, id="1"))
     header = ("Email", "Name", "City", "Country")
     rows = [

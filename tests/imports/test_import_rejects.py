@@ -35,7 +35,7 @@ def test_good_rows_go_in_bad_rows_land_in_the_reject_file_and_nothing_is_lost(fi
 
 
 def test_the_reject_file_is_safe_to_open_and_can_be_corrected_and_imported(file: Path, people: People) -> None:
-    header = ("Email", "Phone", "=cmd")
+    header = ("Email", "Call", "=cmd")
     write(file, [("broken", "+49 30 123456", "=1+1"), ("@SUM(A1)", "-1", "'=x")], header)
     summary = import_file(file, people, ignore=[])
     assert summary.rejects is not None
@@ -47,7 +47,7 @@ def test_the_reject_file_is_safe_to_open_and_can_be_corrected_and_imported(file:
     corrected.write_text(text.replace("broken", "anna@example.com").replace("'@SUM(A1)", "bo@example.com"))
     assert import_file(corrected, people).counts == Counts(created=2)
     assert person(people, "anna@example.com").of("csv") == [
-        {"email": "anna@example.com", "phone": "+49 30 123456", "=cmd": "=1+1"}
+        {"email": "anna@example.com", "Call": "+49 30 123456", "=cmd": "=1+1"}
     ]
     assert person(people, "bo@example.com").of("csv")[0]["=cmd"] == "'=x"
 

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from onceward.people import People, SourceRecord
+from tests.people_backends import PROSPECTS
 
 GIVEN = ("Anna", "Bernd", "Clara", "David", "Emil", "Frida", "Georg", "Hanna", "Ivan", "Jutta")
 SURNAMES = ("Schmidt", "Weber", "Okafor", "Nakamura", "Rossi")
@@ -27,7 +28,7 @@ def rows(source: str) -> list[SourceRecord]:
 def main(url: str, name: str, seed: str, batch_size: str, folder: str) -> None:
     mine = rows(name)
     random.Random(int(seed)).shuffle(mine)
-    with People(url) as people:
+    with People(url, rules=PROSPECTS) as people:
         (Path(folder) / f"{name} is ready").touch()
         while not (Path(folder) / "go").exists():
             time.sleep(0.001)

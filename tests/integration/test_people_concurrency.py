@@ -17,7 +17,7 @@ import pytest
 from onceward.people import Decision, People
 from onceward.people.on_postgres import PostgresTables
 from tests.integration.people_importer import SIZE
-from tests.people_backends import BOTH, people_url, record
+from tests.people_backends import BOTH, PROSPECTS, people_url, record
 from tests.servers.postgres import execute
 
 PATIENCE = 60.0  # seconds to wait for a condition
@@ -39,7 +39,7 @@ def test_processes_that_import_the_same_people_create_each_once(
     kind: str, batch_size: int, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     url = people_url(kind, tmp_path, request)
-    People(url).close()
+    People(url, rules=PROSPECTS).close()
     command = [sys.executable, "-m", "tests.integration.people_importer", url]
     names = [f"importer{n}" for n in range(IMPORTERS)]
     pool = [
@@ -56,7 +56,7 @@ def test_processes_that_import_the_same_people_create_each_once(
         for process in pool:
             process.kill()
             process.communicate()
-    with People(url) as people:
+    with People(url, rules=PROSPECTS) as people:
         everybody = list(people)
     assert len(everybody) == SIZE
     assert {person.sources for person in everybody if set(person.sources) != set(names)} == set()
@@ -72,7 +72,7 @@ def test_threads_that_open_a_new_file_concurrently_all_succeed(tmp_path: Path) -
 
         def opens(url: str = url, start: threading.Barrier = start, results: list[object] = results) -> None:
             try:
-                with People(url) as people:
+                with People(url, rules=PROSPECTS) as people:
                     start.wait(PATIENCE)
                     results.append(people.add(record("csv", email="a@example.com")).action)
             except Exception as error:
@@ -91,7 +91,7 @@ class Second(threading.Thread):
 
     def __init__(self, url: str, **fields: Any) -> None:
         super().__init__(daemon=True)
-        self._people = People(url)
+        self._people = People(url, rules=PROSPECTS)
         self._fields = fields
         self.decision: Decision | None = None
 
@@ -109,7 +109,7 @@ def test_the_second_importer_waits_for_the_first_and_finds_its_person(
     tmp_path: Path, request: pytest.FixtureRequest, fields: dict[str, str]
 ) -> None:
     url = people_url("postgres", tmp_path, request)
-    with People(url) as people:
+    with People(url, rules=PROSPECTS) as people:
         people.add(record("warm", "1", email="warm@example.com"))
         with people.transaction() as tx:
             [first] = tx.add_many([record("first", "1", **fields)])
@@ -128,7 +128,7 @@ def test_without_claims_the_same_person_would_be_created_twice(
     """Show that the test above would detect the error."""
     url = people_url("postgres", tmp_path, request)
     monkeypatch.setattr(PostgresTables, "lock_keys", lambda *_: None)
-    with People(url) as people:
+    with People(url, rules=PROSPECTS) as people:
         people.add(record("warm", "1", email="warm@example.com"))
         with people.transaction() as tx:
             tx.add_many([record("first", "1", **ANNA)])
@@ -143,7 +143,7 @@ def test_a_record_for_a_person_being_merged_goes_to_the_remaining_person(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     url = people_url("postgres", tmp_path, request)
-    with People(url) as people:
+    with People(url, rules=PROSPECTS) as people:
         web = people.add(record("web", "1", email="a@example.com")).person
         people.add(record("shop", "1", external_id="C-1", email="bert@example.com"))
         with people.transaction() as tx:
@@ -161,7 +161,7 @@ def test_a_record_for_a_person_being_merged_goes_to_the_remaining_person(
 
 @pytest.mark.parametrize("kind", BOTH)
 def test_threads_may_share_one_people_object(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    with People(people_url(kind, tmp_path, request)) as people:
+    with People(people_url(kind, tmp_path, request), rules=PROSPECTS) as people:
         people.add(record("warm", "0", email="0@example.com"))
         pool = [
             threading.Thread(
@@ -181,7 +181,7 @@ def test_a_child_after_a_fork_opens_a_connection_of_its_own(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """What the child has committed stays, although the parent closes the connection it opened before the fork."""
-    with People(people_url(kind, tmp_path, request)) as people:
+    with People(people_url(kind, tmp_path, request), rules=PROSPECTS) as people:
         people.add(record("parent", "1", email="a@example.com"))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # Python warns about forking a process that has threads

@@ -9,7 +9,7 @@ import pytest
 from bench.people import measured
 from bench.people_company import Directory
 from onceward.people import People
-from tests.people_backends import actions, record
+from tests.people_backends import PROSPECTS, actions, record
 
 PEOPLE = 400
 BERLIN = {"city": "Berlin", "country": "DE"}
@@ -17,7 +17,7 @@ BERLIN = {"city": "Berlin", "country": "DE"}
 
 @pytest.fixture
 def people() -> Iterator[People]:
-    with People("sqlite://:memory:") as opened:
+    with People("sqlite://:memory:", rules=PROSPECTS) as opened:
         yield opened
 
 
@@ -77,10 +77,9 @@ def test_a_person_with_a_merely_similar_name_is_not_a_namesake(people: People) -
 def test_accepted_matches_in_generated_organisations_are_correct(seed: int) -> None:
     """Directories, households, common names, short names, typos: precision first, the rest is reviewed or left."""
     found = measured("organisations", Directory(seed).records(300))
-    assert found.precision > 0.99
-    assert found.recall > 0.9
-    assert found.accepted > 20
-    assert found.right / found.accepted >= 0.9
+    assert found.precision == 1
+    assert found.recall > 0.8
+    assert found.accepted > 10
 
 
 def test_the_same_seed_makes_the_same_organisations() -> None:

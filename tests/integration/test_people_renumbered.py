@@ -9,7 +9,7 @@ import pytest
 
 from onceward.errors import ConfigurationError
 from onceward.people import People
-from tests.people_backends import BOTH, actions, people_url, record
+from tests.people_backends import BOTH, PROSPECTS, actions, people_url, record
 
 ANNA = {"name": "Anna Schmidt", "city": "Berlin", "country": "DE"}
 BERND = {"name": "Bernd Krause", "city": "Hamburg", "country": "DE"}
@@ -17,7 +17,7 @@ BERND = {"name": "Bernd Krause", "city": "Hamburg", "country": "DE"}
 
 @pytest.fixture(params=BOTH)
 def people(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[People]:
-    with People(people_url(request.param, tmp_path, request)) as opened:
+    with People(people_url(request.param, tmp_path, request), rules=PROSPECTS) as opened:
         yield opened
 
 

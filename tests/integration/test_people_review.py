@@ -11,7 +11,7 @@ from onceward.errors import ConfigurationError
 from onceward.people import People, Person
 from onceward.people import queries as reading
 from onceward.people.tables import Tables
-from tests.people_backends import BOTH, people_url, record
+from tests.people_backends import BOTH, PROSPECTS, people_url, record
 
 ANNA = {"name": "Anna Schmidt", "city": "Berlin", "country": "DE"}
 ANA = ANNA | {"name": "Ana Schmidt"}
@@ -24,7 +24,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def people(url: str) -> Iterator[People]:
-    with People(url) as opened:
+    with People(url, rules=PROSPECTS) as opened:
         yield opened
 
 
@@ -81,7 +81,7 @@ def test_a_record_that_matches_both_people_of_a_rejected_pair_is_attached_to_nei
     people.reject(first, second)
     doubt = people.add(record("b", "1", **ANNA))
     assert (doubt.action, doubt.candidate) == ("created", first)
-    assert doubt.confidence == pytest.approx(0.5, abs=0.05)
+    assert 1 - doubt.confidence == pytest.approx(0.5, abs=0.05)
 
 
 def test_a_rejection_outlives_a_merge_of_one_of_the_two(people: People) -> None:

@@ -10,14 +10,14 @@ import pytest
 from onceward.errors import ConfigurationError
 from onceward.people import People, Person
 from onceward.people.aio import AsyncPeople
-from tests.people_backends import BOTH, everything, partition, people_url, record
+from tests.people_backends import BOTH, PROSPECTS, everything, partition, people_url, record
 
 ANNA = {"name": "Anna Schmidt", "city": "Berlin", "country": "DE"}
 
 
 @pytest.fixture(params=BOTH)
 def people(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[People]:
-    with People(people_url(request.param, tmp_path, request)) as opened:
+    with People(people_url(request.param, tmp_path, request), rules=PROSPECTS) as opened:
         yield opened
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 FORMATS: Final = ("csv", "ndjson", "parquet")
 BATCH: Final = 1_000
 ACCEPT, ASK = 0.9, 0.5
+ORDERS: Final = ("dmy", "mdy", "ymd")
 """Repeated from the library, so that only an actual import loads the optional dependencies."""
 
 REDRAW_INTERVAL: Final = 0.1
@@ -67,11 +68,21 @@ Exit code 1: rows were rejected, in this run, in a dry run, or when the file was
 @click.option("--format", "kind", type=click.Choice(FORMATS), help="File format, if the file extension is not enough.")
 @click.option("--encoding", help="Encoding of a CSV file.  [default: detected]")
 @click.option("--delimiter", help="Delimiter of a CSV file, or: tab.  [default: detected]")
+@click.option("--dates", type=click.Choice(ORDERS), help="Order of day, month and year.  [default: detected]")
+@click.option("--country", help="Country of phone numbers without a country code, such as US.")
 @click.option("--largest-row", type=click.IntRange(1), metavar="SIZE", help="Reject longer rows.")
 @click.option("--rejects", type=click.Path(path_type=Path), help="The reject file.  [default: next to FILE]")
 @click.option("--batch", type=click.IntRange(1), default=BATCH, show_default=True, help="Rows per transaction.")
-@click.option("--accept", type=click.FloatRange(0, 1, min_open=True), default=ACCEPT, show_default=True,
-              help="Minimum confidence to match a row to a person; below it, a pair for review.")  # fmt: skip
+@click.option("--merge-at", type=click.FloatRange(0, 1, min_open=True), default=ACCEPT, show_default=True,
+              help="Minimum confidence to match a row to a person.")  # fmt: skip
+@click.option("--ask-at", type=click.FloatRange(0, 1, min_open=True), default=ASK, show_default=True,
+              help="Minimum confidence for a pair to review.")  # fmt: skip
+@click.option("--rule", "rules", multiple=True, metavar="FIELD,FIELD",
+              help="Rows that are equal in these fields are one person. May be repeated.")  # fmt: skip
+@click.option("--untrusted", is_flag=True,
+              help="Rows of this source identify no one by key, connect no people and replace no values.")  # fmt: skip
+@click.option("--field", "fields", multiple=True, metavar="NAME=KIND",
+              help="Declare a field, such as badge=number or staff_no=key. May be repeated.")  # fmt: skip
 @click.option("--no-similarity", "by_keys", is_flag=True, help="Match people by e-mail and external id only.")
 @click.option(
     "--dry-run", is_flag=True, help="Change nothing: only report what would happen, and write the reject file."
@@ -91,20 +102,36 @@ def import_command(
     kind: str | None,
     encoding: str | None,
     delimiter: str | None,
+    dates: str | None,
+    country: str | None,
     largest_row: int | None,
     rejects: Path | None,
     batch: int,
-    accept: float,
+    merge_at: float,
+    ask_at: float,
+    rules: tuple[str, ...],
+    untrusted: bool,
+    fields: tuple[str, ...],
     by_keys: bool,
     dry_run: bool,
     restart: bool,
     again: bool,
 ) -> int:
     from onceward.imports import import_file
-    from onceward.people import People
+    from onceward.people import MergeRule
+    from onceward.people.stored_declaration import open_people
 
     progress_bar = ProgressBar() if sys.stderr.isatty() else None
-    people = People(url, accept=accept, ask=min(accept, ASK), similarity=not by_keys)
+    declared = [MergeRule(tuple(name.strip() for name in rule.split(","))) for rule in rules]
+    people = open_people(
+        url,
+        accept=merge_at,
+        ask=min(merge_at, ask_at),
+        similarity=not by_keys,
+        rules=declared or None,
+        untrusted=[source] if untrusted else [],
+        more_fields=[_parse_field(one) for one in fields],
+    )
     try:
         summary = import_file(
             file,
@@ -117,6 +144,8 @@ def import_command(
             format=kind,
             encoding=encoding,
             delimiter=delimiter,
+            dates=dates,
+            country=country,
             largest_row=largest_row,
             rejects=rejects,
             batch=batch,
@@ -150,6 +179,13 @@ def _parse_mapping(written: str) -> tuple[str, str]:
     return column, field
 
 
+def _parse_field(written: str) -> tuple[str, str]:
+    name, equals, kind = written.partition("=")
+    if not (name and equals and kind):
+        raise CommandError(f"--field {written!r} is not NAME=KIND → such as badge=number", Exit.USAGE)
+    return name, kind
+
+
 def _print_summary(summary: Summary) -> None:
     if wants_json():
         display.print_json(asdict(summary) | {"counts": asdict(summary.counts)})
@@ -158,6 +194,8 @@ def _print_summary(summary: Summary) -> None:
         click.echo(f"read as {summary.encoding} (detected): use --encoding if names look wrong")
     for column, field in summary.overlooked.items():
         click.echo(safe(f'{column} was stored under its own name: use --map "{column}={field}" to match people by it'))
+    for line in _remarks(summary):
+        click.echo(safe(line))
     if summary.resumed_at:
         click.echo(f"resumed after row {summary.resumed_at:,}")
     if summary.replayed:
@@ -166,6 +204,27 @@ def _print_summary(summary: Summary) -> None:
     if summary.rejects is not None:
         gone = "" if Path(summary.rejects).exists() else "  (the file no longer exists; --again writes it again)"
         click.echo(f"rejected rows, with line numbers and reasons: {safe(summary.rejects)}{gone}")
+
+
+def _remarks(summary: Summary) -> list[str]:
+    """Return what the user should know about how the file was read."""
+    lines = []
+    if summary.dates_detected:
+        lines.append(f"dates were read as {summary.dates} (detected): use --dates if they look wrong")
+    if summary.dates_ambiguous:
+        lines.append("dates may be day first or month first, and day first was assumed: use --dates dmy or --dates mdy")
+    for field, count in summary.ignored.items():
+        hint = " (use --country for numbers without a country code)" if field == "phone" else ""
+        lines.append(f"{count:,} values of {field} could not be read, so they match no one{hint}")
+    if summary.earlier_edition is not None and not summary.replayed:
+        from onceward.imports.editions import suggested_name
+
+        earlier, name = summary.earlier_edition.partition("/")[2], suggested_name(summary.name)
+        lines.append(
+            f"this looks like the next edition of {earlier}: use --name {name} for every edition, so that rows replace"
+            " earlier ones"
+        )
+    return lines
 
 
 class ProgressBar:

@@ -229,6 +229,7 @@ def load_commands() -> None:
         inspect,
         migrate,
         operations,
+        people,
         recover,
         review,
         run,

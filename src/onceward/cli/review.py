@@ -70,11 +70,11 @@ def review(
             _split(people, ids[0], numbers, yes=yes)
         elif answer is not None:
             if answer == "same":
-                preview = [line for id in ids for line in _person_lines(people, id)]
+                preview = [line for id in ids for line in person_lines(people, id)]
                 ask("Merge these two", preview, yes=yes)
             click.echo(_apply_answer(people, ids[0], ids[1], answer), err=True)
         elif ids:
-            _print_person(_get_person(people, ids[0]))
+            _print_person(get_person(people, ids[0]))
         elif asks:
             _ask_about_pairs(people, limit)
         else:
@@ -94,7 +94,7 @@ def _check_arguments(ids: tuple[str, ...], answer: str | None, numbers: tuple[in
         )
 
 
-def _get_person(people: People, id: str) -> Person:
+def get_person(people: People, id: str) -> Person:
     person = people.get(id)
     if person is None:
         raise ConfigurationError(f"there is no person {id!r}", hint="`onceward review` lists the pairs")
@@ -102,15 +102,15 @@ def _get_person(people: People, id: str) -> Person:
 
 
 def _split(people: People, id: str, numbers: tuple[int, ...], *, yes: bool) -> None:
-    ask("Split this person", _person_lines(people, id), yes=yes)
+    ask("Split this person", person_lines(people, id), yes=yes)
     found = people.split(id, numbers)
     parts = [f"{one.id} ({', '.join(str(part.number) for part in one.contributions)})" for one in found]
     click.echo(f"{found[0].id} was split, by records: {', '.join(parts)}; they will not be merged again.", err=True)
 
 
-def _person_lines(people: People, id: str) -> list[str]:
+def person_lines(people: People, id: str) -> list[str]:
     """Return a few lines about a person, as a preview."""
-    person = _get_person(people, id)
+    person = get_person(people, id)
     fields = ", ".join(f"{name} {_field_text(person, name)}" for name in sorted(person.fields))
     more = len(person.contributions) - MAX_RECORDS_SHOWN
     return [
@@ -130,7 +130,9 @@ def _fields_text(part: Contribution) -> str:
 
 def _print_person(person: Person) -> None:
     if wants_json():
-        display.print_json(_person(person) | {"records": [_contribution(part) for part in person.contributions]})
+        display.print_json(
+            person_json(person) | {"records": [contribution_json(part) for part in person.contributions]}
+        )
         return
     click.echo(f"{person.id}: {len(person.contributions)} records")
     rows = [
@@ -140,7 +142,7 @@ def _print_person(person: Person) -> None:
     display.print_table(("RECORD", "SOURCE", "BY", "SURE", "SAYS"), rows, elastic=(1, 4))
 
 
-def _contribution(part: Contribution) -> dict[str, Any]:
+def contribution_json(part: Contribution) -> dict[str, Any]:
     plain = {name: getattr(part, name) for name in ("number", "source", "record", "rule", "confidence")}
     return {**plain, "at": part.at.isoformat(), "fields": dict(part.fields)}
 
@@ -217,8 +219,8 @@ def _field_text(person: Person, name: str) -> str:
 
 def as_json(one: Review) -> dict[str, Any]:
     return {
-        "one": _person(one.one),
-        "other": _person(one.other),
+        "one": person_json(one.one),
+        "other": person_json(one.other),
         "confidence": one.confidence,
         "evidence": [
             {name: getattr(each, name) for name in ("field", "level", "here", "there", "weight")}
@@ -230,5 +232,5 @@ def as_json(one: Review) -> dict[str, Any]:
     }
 
 
-def _person(person: Person) -> dict[str, Any]:
+def person_json(person: Person) -> dict[str, Any]:
     return {"id": person.id, "fields": dict(person.fields), "sources": list(person.sources), "keys": list(person.keys)}

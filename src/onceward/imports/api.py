@@ -13,6 +13,7 @@ from onceward.errors import ConfigurationError
 from onceward.people.people import People
 
 from .columns import ColumnChoices
+from .locale import sample
 from .open_rows import format_of, open_rows
 from .people import target_of
 from .runner import BATCH, Import, ImportPlan, OnProgress
@@ -33,6 +34,8 @@ def import_file(
     encoding: str | None = None,
     delimiter: str | None = None,
     largest_row: int | None = None,
+    dates: str | None = None,
+    country: str | None = None,
     rejects: str | os.PathLike[str] | None = None,
     batch: int = BATCH,
     dry_run: bool = False,
@@ -44,7 +47,8 @@ def import_file(
 
     `map` maps columns to fields. A row is identified by the columns in `id` (default: its external id or e-mail) and by
     `name` (default: the file's name). A row that is imported again replaces its earlier version. `format` is `csv`,
-    `ndjson` or `parquet`; by default the file's extension decides.
+    `ndjson` or `parquet`; by default the file's extension decides. `dates` is the order of day, month and year (`dmy`,
+    `mdy` or `ymd`; by default it is detected). `country` is that of phone numbers without a country code.
 
     After an interruption, the same call continues where it stopped. If the file was edited in between, it raises
     `SourceEdited`, unless you pass `restart=True`. `again=True` imports a content that was imported before.
@@ -68,10 +72,14 @@ def import_file(
         again=again,
         dry_run=dry_run,
         on_progress=on_progress,
+        dates=dates,
+        country=country,
     )
+    with closing(open_rows(file, scanned, kind, delimiter=delimiter, largest_row=largest_row)) as first_rows:
+        sampled = sample(first_rows) if dates is None else []
     with closing(open_rows(file, scanned, kind, delimiter=delimiter, largest_row=largest_row)) as reader:
         with target_of(into, dry_run=dry_run) as target:
-            job = Import(plan, reader, target)
+            job = Import(plan, reader, target, sampled)
             summary = job.run()
         return replace(
             summary,
@@ -80,6 +88,11 @@ def import_file(
             guessed=scanned.guessed,
             delimiter=getattr(reader, "delimiter", ""),
             overlooked=job.overlooked,
+            ignored=dict(job.ignored),
+            dates=job.locale.dates or "",
+            dates_detected=job.locale.detected,
+            dates_ambiguous=job.locale.ambiguous,
+            earlier_edition=job.earlier_edition,
         )
 
 

@@ -15,6 +15,7 @@ from . import ledger
 from .columns import ColumnMapping
 from .known_rows import KeyRows, fingerprint, record_id
 from .ledger import LedgerEntry
+from .locale import Locale
 from .rows import AnyRow, BadRow, SourceRow
 from .summary import Counts
 from .target import TargetTransaction
@@ -50,11 +51,16 @@ class Change(NamedTuple):
 class ImportBatch:
     """The rows of one transaction."""
 
-    def __init__(self, mapping: ColumnMapping, columns: Sequence[str], source: str, *, again: bool) -> None:
+    def __init__(
+        self, mapping: ColumnMapping, columns: Sequence[str], source: str, *, again: bool, locale: Locale
+    ) -> None:
         self._mapping = mapping
         self._columns = columns
         self._source = source
         self._again = again
+        self._locale = locale
+        self.ignored: Counter[str] = Counter()
+        """Values that could not be read, by field."""
 
     def apply(self, tx: TargetTransaction, entry: LedgerEntry, rows: Sequence[AnyRow]) -> BatchResult:
         rejects: list[Reject] = [(row.line, row.reason, row.cells) for row in rows if isinstance(row, BadRow)]
@@ -62,6 +68,7 @@ class ImportBatch:
         changes, touched = self._changes(ledger.known_rows(tx, entry, [one.key for one in keyed]), keyed)
         decisions = tx.add([self._record(entry, change) for change in changes]) if changes else []
         for change, decision in zip(changes, decisions, strict=True):
+            self.ignored.update(problem.partition(":")[0] for problem in decision.ignored)
             if decision.action == "rejected":
                 touched[change.key].clear(change.row_index)
                 refused += [(row.line, decision.reason, self._cells(row)) for row in change.rows]
@@ -94,7 +101,7 @@ class ImportBatch:
         refused: list[Reject] = []
         for row in rows:
             try:
-                fields = self._mapping.fields(row)
+                fields = self._locale.apply(self._mapping.fields(row))
             except ValueError as error:
                 refused.append((row.line, str(error), self._cells(row)))
             else:

@@ -70,7 +70,7 @@ class ColumnMapping:
                 raise SourceError(f"there is no column {column!r}", hint=did_you_mean(column, columns, "columns are"))
         self._chosen = chosen
         mapped = set(chosen.fields.values())
-        _refuse_typos(chosen, [name for name in known if name not in mapped])
+        _refuse_typos(chosen, known, [name for name in known if name not in mapped])
         self._known_by_normalized = {_normalized(name): name for name in known if name not in mapped}
         self._fields: dict[str, str] = {}
         imported = [column for column in columns if column not in chosen.ignore]
@@ -133,13 +133,13 @@ class ColumnMapping:
         return None
 
 
-def _refuse_typos(chosen: ColumnChoices, free: Sequence[str]) -> None:
+def _refuse_typos(chosen: ColumnChoices, known: Collection[str], free: Sequence[str]) -> None:
     """Raise if a mapped field is nearly a known field: as a custom field, it would not identify anyone, silently."""
     from difflib import get_close_matches  # imported here: most imports do not need it
 
     for column, field in chosen.fields.items():
         meant = [name for name in (FIELD_ALIASES.get(_normalized(field)),) if name in free]
-        near = [] if field in free else meant or get_close_matches(field, free, n=1, cutoff=SIMILARITY_CUTOFF)
+        near = [] if field in known else meant or get_close_matches(field, free, n=1, cutoff=SIMILARITY_CUTOFF)
         if near:
             raise SourceError(
                 f"{column!r} is mapped to {field!r}, which is {'' if meant else 'nearly '}{near[0]!r}",

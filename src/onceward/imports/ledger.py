@@ -113,6 +113,11 @@ def find(tx: ImportTransaction, name: str) -> LedgerEntry | None:
     return _entry(tx.rows(SELECT_ENTRY, name))
 
 
+def names(tx: ImportTransaction) -> list[str]:
+    """Return the names of all imports."""
+    return [name for (name,) in tx.rows("SELECT name FROM {t}onceward_imports ORDER BY name")]
+
+
 def same_content(tx: ImportTransaction, wanted: ImportClaim) -> LedgerEntry | None:
     """Return a completed import of the same content under another name: the file was renamed."""
     return _entry(tx.rows(SELECT_SAME_CONTENT, wanted.content, wanted.columns))

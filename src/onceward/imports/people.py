@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from onceward.errors import ConfigurationError
-from onceward.people.people import JoinedPeople, People
+from onceward.people.people import TABLE_EXISTS, JoinedPeople, People
 from onceward.people.source import Decision, SourceRecord
 from onceward.stores.sqlite.connection import MEMORY
 from onceward.stores.sqlite.url import name_of, parse
@@ -24,11 +24,6 @@ from .target import Target, TargetTransaction
 
 TABLES_LOCK = 0x696D706F727473
 """The key of the lock under which the ledger's tables are created, so that only one process creates them at a time."""
-
-TABLE_EXISTS = {
-    "sqlite": "SELECT 1 FROM sqlite_master WHERE name = 'onceward_import_rows'",
-    "postgresql": "SELECT 1 WHERE to_regclass('{t}onceward_import_rows') IS NOT NULL",
-}
 
 
 @contextmanager
@@ -86,6 +81,7 @@ class DirectTarget:
 
     def __init__(self, people: People) -> None:
         self._people = people
+        self.preset = people.preset
         self.fields: Collection[str] = tuple(people.preset.fields)
 
     def prepare(self) -> None:
@@ -107,6 +103,7 @@ class DryRunTarget:
     def __init__(self, people: People, within: JoinedPeople) -> None:
         self._people = people
         self._transaction_of_all = PeopleTransaction(within)
+        self.preset = people.preset
         self.fields: Collection[str] = tuple(people.preset.fields)
 
     def prepare(self) -> None:
@@ -146,5 +143,7 @@ def _temporary_copy(people: People, path: Path) -> Iterator[People]:
             accept=preset.accept,
             ask=preset.ask,
             similarity=preset.use_similarity,
+            rules=preset.rules,
+            trust=preset.trust,
         ) as trial_people:
             yield trial_people

@@ -9,7 +9,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -22,10 +23,12 @@ from onceward.errors import AlreadyRunning, RetryTransaction, SourceEdited
 from . import ledger
 from .batch import ImportBatch
 from .columns import ColumnChoices, ColumnMapping
+from .editions import earlier_edition
 from .ledger import COMPLETED, ImportClaim, LedgerEntry
+from .locale import locale_of
 from .progress import Progress
 from .reject_file import RejectFile
-from .rows import AnyRow, RowReader
+from .rows import AnyRow, RowReader, SourceRow
 from .scan import FileScan
 from .summary import Summary
 from .target import Target, TargetTransaction
@@ -61,28 +64,40 @@ class ImportPlan(Struct, frozen=True, kw_only=True):
     again: bool = False
     dry_run: bool = False
     on_progress: OnProgress | None = None
+    dates: str | None = None
+    country: str | None = None
 
 
 class Import:
     """One run of an import."""
 
-    def __init__(self, plan: ImportPlan, reader: RowReader, target: Target) -> None:
+    def __init__(self, plan: ImportPlan, reader: RowReader, target: Target, sampled: Sequence[SourceRow] = ()) -> None:
         self.plan = plan
         self.reader = reader
         self.target = target
-        self._claim = ImportClaim(plan.name, plan.scan.sha256, self._options_digest())
         self._mapping = ColumnMapping(plan.columns, reader.columns, target.fields)
         self.overlooked = self._mapping.overlooked
+        self.locale = locale_of(target.preset, self._mapped(sampled), plan.dates, plan.country)
+        self._claim = ImportClaim(plan.name, plan.scan.sha256, self._options_digest())
+        self.ignored: Mapping[str, int] = {}
+        self.earlier_edition: str | None = None
+
+    def _mapped(self, rows: Iterable[SourceRow]) -> Iterator[dict[str, str]]:
+        for row in rows:
+            with suppress(ValueError):  # the row is rejected when it is imported
+                yield self._mapping.fields(row)
 
     def _options_digest(self) -> str:
         """Return a digest of the source and of how the file is read, whether given or detected."""
         plan, delimiter = self.plan, getattr(self.reader, "delimiter", None)
         encoding = plan.scan.encoding.removesuffix("-sig")
-        return plan.columns.digest(plan.source, plan.format, encoding, delimiter, plan.largest_row)
+        more = [one for one in (self.locale.dates, self.locale.country) if one is not None]
+        return plan.columns.digest(plan.source, plan.format, encoding, delimiter, plan.largest_row, *more)
 
     def run(self) -> Summary:
         self.target.prepare()
         with self.target.transaction() as tx:
+            self.earlier_edition = earlier_edition(self.plan.name, ledger.names(tx))
             entry = self._find_or_claim(tx)
         if entry.state == COMPLETED:
             return _summary(entry, replayed=True)
@@ -125,7 +140,10 @@ class Import:
             entry = replace(entry, rejects=str(self.plan.rejects))  # the caller may have chosen another path since
         rejects = RejectFile(Path(entry.rejects), self.reader.columns or NDJSON_COLUMNS)
         rejects.check(entry.rejects_size)
-        batch = ImportBatch(self._mapping, self.reader.columns, self.plan.source, again=self.plan.again)
+        batch = ImportBatch(
+            self._mapping, self.reader.columns, self.plan.source, again=self.plan.again, locale=self.locale
+        )
+        self.ignored = batch.ignored
         rows = iter(self.reader)
         for _ in islice(rows, entry.done):
             pass  # an earlier run has imported these

@@ -50,6 +50,19 @@ class Summary(Struct, frozen=True):
     overlooked: dict[str, str] = {}
     """Columns that kept their own names, and the fields that they probably mean. Pass `map` to map them."""
 
+    ignored: dict[str, int] = {}
+    """How many values of each field could not be read in this run, such as malformed addresses. The rows went in."""
+
+    dates: str = ""
+    """How dates were read: `dmy`, `mdy` or `ymd`, or empty if no column has dates in such an order."""
+
+    dates_detected: bool = False
+    dates_ambiguous: bool = False
+    """True if the file shows only dates like 03/04/1980, or both orders: day first was assumed."""
+
+    earlier_edition: str | None = None
+    """An earlier import whose name differs only by a date. Pass `name` if this file is its next edition."""
+
     def __str__(self) -> str:
         counts = self.counts
         return (

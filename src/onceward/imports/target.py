@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from onceward.people.fields import Preset
 from onceward.people.source import Decision, SourceRecord
 
 from .ledger import ImportTransaction
@@ -24,6 +25,8 @@ class Target(Protocol):
 
     fields: Collection[str]
     """The known fields of a person."""
+
+    preset: Preset
 
     def prepare(self) -> None:
         """Create the ledger's tables if they do not exist."""

@@ -6,12 +6,13 @@ Read `people.py` first (the API), then `ingest.py` (one batch) and `matching.py`
 
 from __future__ import annotations
 
-from .fields import PERSON, Field
+from .fields import PERSON, Field, MergeRule
 from .kinds import FieldKind, MatchLevel
 from .people import JoinedPeople, People
 from .person import Contribution, Person
 from .policy import FIRST, LONGEST, NEWEST, UNION, MergePolicy, prefer
 from .source import Action, Decision, Evidence, SourceRecord
+from .trust import UNTRUSTED, Trust
 
 __all__ = [
     "FIRST",
@@ -19,6 +20,7 @@ __all__ = [
     "NEWEST",
     "PERSON",
     "UNION",
+    "UNTRUSTED",
     "Action",
     "Contribution",
     "Decision",
@@ -28,9 +30,11 @@ __all__ = [
     "JoinedPeople",
     "MatchLevel",
     "MergePolicy",
+    "MergeRule",
     "People",
     "Person",
     "SourceRecord",
+    "Trust",
     "kinds",
     "normalise",
     "prefer",

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
 
-from .blocking import best_candidates
+from .blocking import candidates_of
 from .preparation import EncodedRecord, NormalForm, PreparedRecord
-from .tables import CONTRIBUTIONS, FORMS, FORMS_OF, KEYS, REVIEWS_OF, Tables
+from .tables import CANDIDATES, CONTRIBUTIONS, KEYS, LINKS_OF, RECORDS_OF, REVIEWS_OF, Tables
 
-MAX_PER_BLOCK = 32
-"""Contributions that are read per block. Larger blocks are weak evidence, and every record is in several blocks."""
+MAX_PER_COMPLETE_BLOCK = 400
+MAX_PER_PARTIAL_BLOCK = 32
+"""Records that are read per block. See `blocking`: a larger block has narrower ones beside it."""
 
 _form = msgspec.json.Decoder(tuple[str, ...]).decode
 
@@ -23,7 +24,7 @@ class StoredContribution(Struct):
     """A contribution as the tables have it."""
 
     number: int
-    person: str
+    unit: str
     fingerprint: bytes
     at: int | None
     """None if the source gave no time."""
@@ -34,11 +35,22 @@ class StoredContribution(Struct):
 
 
 class Candidate(NamedTuple):
-    """A contribution that shares blocks with a record."""
+    """A record that shares blocks with another one."""
 
     number: int
     person: str
     form: NormalForm
+
+
+class Node(NamedTuple):
+    """A record, and the unit it belongs to."""
+
+    number: int
+    unit: str
+    source: str
+    record: str
+    form: NormalForm
+    has_keys: bool
 
 
 class BatchState:
@@ -47,47 +59,109 @@ class BatchState:
     def __init__(self) -> None:
         self.contributions: dict[tuple[str, str], StoredContribution] = {}
         self.keys: dict[str, str] = {}
+        """The unit that has each key."""
+
         self.candidates: dict[tuple[str, str], list[Candidate]] = {}
+        self.nodes: dict[int, Node] = {}
+        self.members: dict[str, set[int]] = {}
+        self.links: dict[int, dict[int, float]] = {}
+        self.person: dict[str, str] = {}
+        """The person that each unit belongs to."""
+
+        self.stored_person: dict[str, str] = {}
+        """The same, as it was read."""
+
         self.merged: dict[str, str] = {}
-        self._forms: dict[str, dict[int, NormalForm]] = {}
+        """Units that were merged into another one."""
+
+        self._units: dict[str, set[str]] = {}
+        self._loaded: set[str] = set()
         self._distinct: dict[str, set[str]] = {}
 
-    def current(self, person: str) -> str:
-        """Return the id that this person has after the merges of this batch."""
-        while person in self.merged:
-            person = self.merged[person]
-        return person
+    def current(self, unit: str) -> str:
+        """Return the unit that this one is part of after the merges of this batch."""
+        while unit in self.merged:
+            unit = self.merged[unit]
+        return unit
+
+    def person_of(self, unit: str) -> str:
+        return self.person[self.current(unit)]
+
+    def person_of_candidate(self, one: Candidate) -> str:
+        node = self.nodes.get(one.number)
+        return one.person if node is None else self.person[node.unit]
 
     def are_distinct(self, one: str, other: str) -> bool:
-        """Return whether an operator said that these are two different people."""
+        """Return whether an operator said that these units are different people."""
         return other in self._distinct.get(one, ())
 
-    def forms(self, person: str) -> Sequence[NormalForm]:
-        """Return the normal forms of all records of a person."""
-        return list(self._forms[person].values())
+    def forms(self, unit: str) -> list[NormalForm]:
+        """Return the normal forms of a unit's records, each once."""
+        return list(dict.fromkeys(self.nodes[number].form for number in sorted(self.members[unit])))
 
-    def first_number(self, person: str) -> int:
-        """Return the number of the person's first record: the older person has the lower one."""
-        return min(self._forms[person])
+    def units_of(self, people: Iterable[str]) -> set[str]:
+        """Return the units of these people that have records."""
+        return {unit for person in people for unit in self._units.get(person, ()) if self.members.get(unit)}
 
-    def add_form(self, person: str, number: int, form: NormalForm) -> None:
-        self._forms.setdefault(person, {})[number] = form
+    # ── changing ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def drop_form(self, person: str, number: int) -> None:
-        """Remove a record from a person, except the last one: a person without records keeps the last known fields."""
-        forms = self._forms.get(person, {})
-        if len(forms) > 1:
-            forms.pop(number, None)
+    def add_unit(self, unit: str, person: str) -> None:
+        self.members.setdefault(unit, set())
+        self.set_person(unit, person)
+
+    def set_person(self, unit: str, person: str) -> None:
+        before = self.person.get(unit)
+        if before is not None:
+            self._units[before].discard(unit)
+        self.person[unit] = person
+        self._units.setdefault(person, set()).add(unit)
+
+    def add_node(self, node: Node) -> None:
+        self.nodes[node.number] = node
+        self.members.setdefault(node.unit, set()).add(node.number)
+
+    def drop_node(self, number: int) -> None:
+        node = self.nodes.pop(number, None)
+        if node is not None:
+            self.members[node.unit].discard(number)
+        for other in self.links.pop(number, {}):
+            self.links[other].pop(number, None)
+
+    def link(self, one: int, other: int, confidence: float) -> None:
+        self.links.setdefault(one, {})[other] = confidence
+        self.links.setdefault(other, {})[one] = confidence
 
     def mark_distinct(self, one: str, other: str) -> None:
         self._distinct.setdefault(one, set()).add(other)
         self._distinct.setdefault(other, set()).add(one)
 
-    def merge(self, loser: str, survivor: str) -> None:
+    def merge(self, one: str, other: str) -> str:
+        """Merge two units into the older one, and return it."""
+        survivor, loser = sorted((one, other), key=age)
         self.merged[loser] = survivor
-        self._forms.setdefault(survivor, {}).update(self._forms.pop(loser, {}))
-        for other in self._distinct.pop(loser, ()):
-            self.mark_distinct(survivor, other)
+        for number in self.members.pop(loser, set()):
+            self.add_node(self.nodes[number]._replace(unit=survivor))
+        self._units[self.person.pop(loser)].discard(loser)
+        for far in self._distinct.pop(loser, ()):
+            self._distinct[far].discard(loser)
+            self.mark_distinct(survivor, far)
+        return survivor
+
+    def connected(self, units: Iterable[str]) -> list[str]:
+        """Return these units and all that links lead to, directly or not, ordered by the names of their records."""
+        found = {unit for unit in units if self.members.get(unit)}
+        queue = list(found)
+        while queue:
+            for number in self.members[queue.pop()]:
+                for other in self.links.get(number, ()):
+                    unit = self.nodes[other].unit
+                    if unit not in found:
+                        found.add(unit)
+                        queue.append(unit)
+        return sorted(found, key=self._name)
+
+    def _name(self, unit: str) -> tuple[str, str]:
+        return min((self.nodes[number].source, self.nodes[number].record) for number in self.members[unit])
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -96,37 +170,68 @@ class BatchState:
         for one in batch:
             by_source.setdefault(one.source, []).append(one.record)
         for source, records in by_source.items():
-            for record, number, person, *version, form, rule in tables.run(CONTRIBUTIONS, records, source):
+            for record, number, person, unit, *version, form, rule in tables.run(CONTRIBUTIONS, records, source):
                 fingerprint, at, dated = version
                 self.contributions[source, record] = StoredContribution(
-                    number, person, bytes(fingerprint), at if dated else None, _form(form), rule
+                    number, unit, bytes(fingerprint), at if dated else None, _form(form), rule
                 )
+                self._read_unit(unit, person)
 
     def read_keys(self, tables: Tables, batch: Iterable[PreparedRecord]) -> None:
-        wanted = list({key for one in batch for key in one.keys})
-        if wanted:
-            self.keys.update(tables.run(KEYS, wanted))
+        wanted = list({key for one in batch for key in (*one.keys, *one.claims)})
+        for key, person, unit in tables.run(KEYS, wanted) if wanted else ():
+            self.keys[key] = unit
+            self._read_unit(unit, person)
 
     def read_candidates(self, tables: Tables, batch: Sequence[PreparedRecord]) -> None:
-        wanted = list({block for one in batch for block in chain(*one.blocks)})
         members: dict[int, list[int]] = {}
-        for block, number in tables.candidates(wanted, MAX_PER_BLOCK) if wanted else ():
-            members.setdefault(block, []).append(number)
-        best = [best_candidates(one.blocks, members) for one in batch]
-        numbers = [str(number) for number in {number for several in best for number in several}]
-        rows = tables.run(FORMS, numbers) if numbers else []
+        for most, wanted in (
+            (MAX_PER_COMPLETE_BLOCK, list({block for one in batch for block in one.blocks.complete})),
+            (MAX_PER_PARTIAL_BLOCK, list({block for one in batch for block in one.blocks.partial})),
+        ):
+            for block, number in tables.candidates(wanted, most) if wanted else ():
+                members.setdefault(block, []).append(number)
+        best = [candidates_of(one.blocks, members) for one in batch]
+        numbers = [str(number) for number in set(chain.from_iterable(best))]
+        rows = tables.run(CANDIDATES, numbers) if numbers else []
         found = {number: Candidate(number, person, _form(form)) for number, person, form in rows}
         for one, several in zip(batch, best, strict=True):
             self.candidates[one.source, one.record] = [found[number] for number in several]
 
-    def read_forms(self, tables: Tables, people: Iterable[str]) -> None:
-        wanted = list(people)
-        for number, person, form in tables.run(FORMS_OF, wanted) if wanted else ():
-            self.add_form(person, number, _form(form))
+    def load_people(self, tables: Tables, people: Iterable[str]) -> None:
+        """Read all records of these people, and of everyone that links lead to."""
+        pending = set(people) - self._loaded
+        while pending:
+            self._loaded |= pending
+            numbers = []
+            for number, person, unit, source, record, form, has_keys in tables.run(RECORDS_OF, sorted(pending)):
+                self._read_unit(unit, person)
+                self.add_node(Node(number, unit, source, record, _form(form), bool(has_keys)))
+                numbers.append(str(number))
+            pending = set()
+            for number, other, confidence, person in tables.run(LINKS_OF, numbers) if numbers else ():
+                self.links.setdefault(number, {})[other] = confidence
+                self.links.setdefault(other, {})[number] = confidence
+                if person not in self._loaded:
+                    pending.add(person)
 
-    def read_distinct(self, tables: Tables, candidates: set[str]) -> None:
-        """Read the answers about people whom this batch may merge or confuse: owners of its keys, and candidates."""
-        wanted = list(candidates.union(self.keys.values()))
+    def read_distinct(self, tables: Tables) -> None:
+        """Read the answers of operators about the units that this batch may join."""
+        wanted = sorted(self.person)
         for one, other, answer in tables.run(REVIEWS_OF, wanted, wanted) if wanted else ():
             if answer == "different":
                 self.mark_distinct(one, other)
+
+    def _read_unit(self, unit: str, person: str) -> None:
+        if unit not in self.person:
+            self.stored_person[unit] = person
+            self.add_unit(unit, person)
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the units."""
+        return iter(self.person)
+
+
+def age(unit: str) -> int:
+    """Return the number in the id of a unit or person: older ones have lower numbers."""
+    return int(unit[1:])

@@ -1,6 +1,10 @@
 """Blocking keys: only records that share one are compared.
 
-A key combines two weak facts, and a record has several keys, so that a match is found even if one fact is wrong.
+A key combines a part of the name with another fact, and a record has several independent keys, so that a match is found
+even if one fact is wrong. Every pair that may be merged shares a *complete* key, unless both names are misspelt: all
+records with it are read. Pairs that can only become a question share a *partial* key, of which the newest records are
+read. To keep blocks small, common facts are combined with further facts. If a block is large nevertheless (thousands of
+people with one name and year of birth), the narrower blocks still find the pair: name, birth date and place, or all.
 """
 
 from __future__ import annotations
@@ -19,71 +23,113 @@ _VOWELS: Final = frozenset("aeiou")
 _SKELETON_LENGTH: Final = (
     4  # letters: with more, typos would separate records of one person; with fewer, strangers would share keys
 )
-_SELECTIVE_KINDS: Final = ("birth date", "number", "phone", "email")
-"""Kinds whose values are rare enough to be a blocking key alone. Strong keys have their own index."""
+_NAMED_KINDS: Final = ("phone", "email")
+"""Kinds whose values are shared by a household or an office."""
 
-MAX_CANDIDATES: Final = 12
-"""A record is compared with at most this many others, those that share the most blocks. So no name is too common."""
+_OTHER_KINDS: Final = ("given name", "surname", "company", "street", "postcode", "city", "region", "country")
+"""Kinds that have keys of their own below, or that are too common for one."""
 
-MIN_SHARED: Final = 2
-"""Common blocks that two records must share to be compared. One rare block is enough."""
+MIN_HALF: Final = 3
+"""Characters that half of a number needs to be a part of a key."""
+
+MAX_PARTIAL: Final = 12
+"""Candidates that are compared because of partial keys only: those that share the most."""
 
 
 class Blocks(NamedTuple):
     """Blocking keys as 63-bit integers, which databases index well."""
 
-    rare: tuple[int, ...]
-    common: tuple[int, ...]
+    complete: tuple[int, ...]
+    partial: tuple[int, ...]
 
 
 NO_BLOCKS: Final = Blocks((), ())
 
 
+class _Facts(NamedTuple):
+    """What keys are made of."""
+
+    parts: tuple[str, ...]
+    """How given name and surname sound."""
+
+    name: str
+    """Both, in alphabetical order, because they may be interchanged; empty if one is missing."""
+
+    initials: tuple[str, ...]
+    places: tuple[str, ...]
+    values: tuple[tuple[str, str, str], ...]
+    """Kind, field and value."""
+
+    def of(self, *kinds: str) -> Iterator[str]:
+        return (value for kind, _, value in self.values if kind in kinds)
+
+
 def blocks_of(preset: Preset, form: tuple[str, ...]) -> Blocks:
     if not any(form):
         return NO_BLOCKS
-    given, surname = skeleton(form[GIVEN].partition(" ")[0]), skeleton(form[SURNAME].replace(" ", ""))
-    filled = [
+    facts = _facts(preset, form)
+    complete = {_block_number(block) for block in _complete(facts)}
+    complete.add(_block_number("\0".join(("equal", *form))))
+    for rule in preset.rules:
+        values = [form[preset.places[slot]] for slot in rule.slots]
+        if all(values):
+            complete.add(_block_number("&".join(("rule", *rule.fields, *values))))
+    partial = {_block_number(block) for block in _partial(facts)}
+    return Blocks(tuple(complete), tuple(partial - complete))
+
+
+def _facts(preset: Preset, form: tuple[str, ...]) -> _Facts:
+    given, surname = form[GIVEN].partition(" ")[0], form[SURNAME].replace(" ", "")
+    parts = tuple(sorted({skeleton(given), skeleton(surname)} - {""}))
+    values = tuple(
         (one.kind.name, one.name, key) for one, key in zip(preset.slots, form, strict=True) if key and not one.strong
-    ]
-    places = list(_places(filled))
-    rare = {_block_number(block) for block in _rare(filled, surname, places)}
-    common = {_block_number(f"{name}@{place}") for place in places for name in {given, surname} - {""}}
-    if given and surname:
-        whole = "&".join(("name", *sorted((given, surname))))  # sorted: the two may be swapped
-        common.add(_block_number(whole))
-        rare |= {
-            _block_number(f"{whole}@{place}") for place in places
-        }  # finds a match even if many records share one part
-    return Blocks(tuple(rare), tuple(common - rare))
+    )
+    places = tuple(f"{name}={key}" for kind, name, key in values if kind in ("postcode", "city"))
+    name = "&".join(sorted((skeleton(given), skeleton(surname)))) if given and surname else ""
+    return _Facts(parts, name, tuple(sorted({given[:1], surname[:1]} - {""})), places, values)
 
 
-def _rare(filled: list[tuple[str, str, str]], surname: str, places: list[str]) -> Iterator[str]:
-    yield from (f"{name}={key}" for kind, name, key in filled if kind in _SELECTIVE_KINDS)
-    if surname:
-        yield from (f"company={key}&{surname}" for kind, _, key in filled if kind == "company")
-    street = next((key for kind, _, key in filled if kind == "street"), "")
-    if street:
-        yield from (f"{_house_key(street)}@{place}" for place in places)
+def _complete(facts: _Facts) -> Iterator[str]:
+    for birth in facts.of("birth date"):
+        year, _, day = birth.partition("-")
+        yield from (f"born {birth}&{part}" for part in facts.parts)
+        if facts.name:
+            yield f"year {year}&{facts.name}"
+            yield f"day {'-'.join(sorted(day.split('-')))}&{facts.name}"  # sorted: day and month may be interchanged
+            yield from (f"born {birth}&{facts.name}@{place}" for place in facts.places)
+    for street in facts.of("street"):
+        house, word = _house_key(street), _street_word(street)
+        yield from (f"house {house}@{place}&{part}" for place in facts.places for part in facts.parts)
+        yield from (f"house {house}&{birth}" for birth in facts.of("birth date"))
+        if facts.name:
+            yield from (f"street {word}@{place}&{facts.name}" for place in facts.places)
+    for kind, field, value in facts.values:
+        if kind in _NAMED_KINDS:
+            yield from (f"{field} {value}&{part}" for part in facts.parts)
+        elif kind not in _OTHER_KINDS and kind != "birth date":
+            yield from (f"{field} {value}&{letter}" for letter in facts.initials or ("",))
+            half = len(value) // 2
+            if half >= MIN_HALF:  # a typo leaves one half as it was
+                others = (*facts.parts, *(birth[:4] for birth in facts.of("birth date")))
+                yield from (f"{field} {value[:half]}…&{other}" for other in others)
+                yield from (f"{field} …{value[half:]}&{other}" for other in others)
 
 
-def best_candidates(blocks: Blocks, members: Mapping[int, Sequence[int]]) -> list[int]:
-    """Return the numbers that share the most of these blocks. `members` has the numbers in each block."""
+def _partial(facts: _Facts) -> Iterator[str]:
+    if facts.name:
+        yield from (f"{facts.name}@{place}" for place in facts.places)
+        yield from (f"company {company}&{facts.name}" for company in facts.of("company"))
+    yield from (f"phone {phone}" for phone in facts.of("phone"))
+
+
+def candidates_of(blocks: Blocks, members: Mapping[int, Sequence[int]]) -> list[int]:
+    """Return the numbers that share a complete key, and the best of those that share partial keys only."""
+    complete = {number for block in blocks.complete for number in members.get(block, ())}
     shared: Counter[int] = Counter()
-    for block in blocks.common:
-        shared.update(members.get(block, ()))
-    for block in blocks.rare:
-        for number in members.get(block, ()):
-            shared[number] += MIN_SHARED
-    found = [(count, number) for number, count in shared.items() if count >= MIN_SHARED]
-    if len(found) > MAX_CANDIDATES:
-        found = nlargest(MAX_CANDIDATES, found)
-    return [number for _, number in found]
-
-
-def _places(filled: list[tuple[str, str, str]]) -> Iterator[str]:
-    yield from (key for kind, _, key in filled if kind == "postcode")
-    yield from (skeleton(key.replace(" ", "")) for kind, _, key in filled if kind == "city")
+    for block in blocks.partial:
+        shared.update(number for number in members.get(block, ()) if number not in complete)
+    best = nlargest(MAX_PARTIAL, shared.items(), key=lambda item: (item[1], item[0])) if shared else []
+    return [*sorted(complete), *(number for number, _ in best)]
 
 
 def _house_key(street: str) -> str:
@@ -92,6 +138,12 @@ def _house_key(street: str) -> str:
     digits = [word for word in words if word[0].isdigit()]
     letters = [word for word in words if not word[0].isdigit()]
     return "/".join(digits[:1] + [skeleton(word) for word in letters[:1]])
+
+
+def _street_word(street: str) -> str:
+    """Return how the longest word of the street sounds."""
+    words = [word for word in street.split() if not word[0].isdigit()]
+    return skeleton(max(words, key=len, default=""))
 
 
 @lru_cache(maxsize=65_536)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from onceward.errors import MissingExtra
 
+from .known_names import are_forms, are_known, are_two_names, sound
+
 try:
     from rapidfuzz.distance import OSA, JaroWinkler
     from rapidfuzz.fuzz import ratio, token_set_ratio, token_sort_ratio
@@ -14,7 +16,10 @@ except ImportError as missing:
     raise MissingExtra("onceward.people needs the module 'rapidfuzz'", hint="install onceward[people]") from missing
 
 LONG_WORD = 8  # letters: from this length, two typos are as likely as one in a shorter word
+HALF = 0.5  # of the letters
+LONG_PLACE = 4  # letters: in a longer name of a place, two typos are tolerated
 SIMILAR, CONTAINED = 80, 95  # percent
+CONSECUTIVE = 20  # numbers: so many members of a family or a team get their numbers one after the other
 SHORT_WORD = 3  # letters: up to this length, one typo makes another word
 
 
@@ -27,12 +32,35 @@ def is_typo(here: str, there: str) -> bool:
     return bool(OSA.distance(here, there, score_cutoff=allowed) <= allowed)
 
 
+def are_alike(here: str, there: str) -> bool:
+    """Return whether half of the letters are equal, in the same order: one may be the other with several typos."""
+    return bool(OSA.normalized_similarity(here, there) >= HALF)
+
+
 def given_name(here: str, there: str) -> int:
-    """Levels: a typo; one begins or ends with the other (`j`, `jo anne`); different."""
+    """Levels: a typo; a short or other form (`j`, `bob` and `robert`); different. Two common names are no typo."""
+    shorter, longer = sorted((here, there), key=len)
+    if _is_part(shorter, longer):
+        return 2
+    if sound(here) == sound(there):
+        return 1
+    if are_two_names(here, there):
+        return 3
+    if are_forms(here, there):
+        return 2
+    if are_known(here, there):
+        return 3
     if is_typo(here, there):
         return 1
-    shorter, longer = sorted((here, there), key=len)
-    return 2 if longer.startswith(shorter) or longer.endswith(" " + shorter) else 3
+    return 2 if len(shorter) >= SHORT_WORD and longer.startswith(shorter) else 3
+
+
+def _is_part(shorter: str, longer: str) -> bool:
+    """Return whether the shorter is an initial of the longer, or one or several of its words."""
+    if len(shorter) == 1:
+        return longer.startswith(shorter)
+    words = longer.split()
+    return len(words) > 1 and set(shorter.split()) <= {*words, *(word[0] for word in words)}
 
 
 def surname(here: str, there: str) -> int:
@@ -56,6 +84,14 @@ def birth_date(here: str, there: str) -> int:
 def number(here: str, there: str) -> int:
     """Levels: a typo; different."""
     return 1 if len(here) > SHORT_WORD and OSA.distance(here, there, score_cutoff=1) <= 1 else 2
+
+
+def assigned_number(here: str, there: str) -> int:
+    """Levels: a typo; a typo that may be the next number; different."""
+    if number(here, there) != 1:
+        return 3
+    are_numbers = here.isdecimal() and there.isdecimal()
+    return 2 if are_numbers and abs(int(here) - int(there)) < CONSECUTIVE else 1
 
 
 def address(here: str, there: str) -> int:
@@ -94,9 +130,21 @@ def words(here: str, there: str) -> int:
     return 1 if ratio(here.replace(" ", ""), there.replace(" ", "")) >= SIMILAR else 2
 
 
+def street(here: str, there: str) -> int:
+    """Levels: the same words in another order or with typos, and the same house number up to a typo; different."""
+    numbers, others = (_digits(text) for text in (here, there))
+    if numbers and others and OSA.distance(numbers, others, score_cutoff=1) > 1:
+        return 2
+    return words(here, there)
+
+
 def place(here: str, there: str) -> int:
-    """Levels: similar; different."""
-    return 1 if is_typo(here, there) or JaroWinkler.similarity(here, there) >= 0.93 else 2  # noqa: PLR2004 (of 1)
+    """Levels: similar, also with letters in another order; different."""
+    typos = 2 if max(len(here), len(there)) > LONG_PLACE else 1
+    for one, other in ((here, there), ("".join(sorted(here)), "".join(sorted(there)))):
+        if OSA.distance(one, other, score_cutoff=typos) <= typos:
+            return 1
+    return 1 if JaroWinkler.similarity(here, there) >= 0.93 else 2  # noqa: PLR2004 (of 1)
 
 
 def code(here: str, there: str) -> int:

@@ -14,9 +14,11 @@ from onceward.errors import ConfigurationError
 from . import kinds, normalise
 from .kinds import FieldKind
 from .policy import NEWEST, MergePolicy
+from .trust import Trust, check_trust
 
 ACCEPTED: Final = 0.9
 REVIEWED: Final = 0.5
+NAME_SLOTS: Final = ("given_name", "surname")
 
 
 class Field(Struct, frozen=True):
@@ -54,6 +56,22 @@ PERSON: Final[Mapping[str, Field]] = {
 """The default fields. Other fields of a record are stored and merged, but not compared."""
 
 
+class MergeRule(Struct, frozen=True):
+    """A rule of your own: records that are equal in all these fields are one person, with at least this confidence.
+
+    It applies unless another name, birth date or strong key contradicts it. For example, in a list of prospects,
+    `MergeRule(("name", "city", "country"), 0.95)`. Without such a rule, a name and a town never merge people.
+    """
+
+    fields: tuple[str, ...]
+    confidence: float = 0.95
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """The names of the slots that must be equal. A full name has two."""
+        return tuple(slot for field in self.fields for slot in (NAME_SLOTS if field == "name" else (field,)))
+
+
 class FieldSlot(Struct, frozen=True):
     """One position in the normal form of a record."""
 
@@ -80,6 +98,10 @@ class Preset(Struct, frozen=True):
     default_policy: MergePolicy
     accept: float
     ask: float
+    rules: tuple[MergeRule, ...]
+    trust: Mapping[str, Trust]
+    """What each source is trusted with. Sources that are missing here are trusted with everything."""
+
     use_similarity: bool
     """Whether records are also matched by similarity, and not only by strong keys."""
 
@@ -99,6 +121,8 @@ def preset(
     accept: float = ACCEPTED,
     ask: float = REVIEWED,
     similarity: bool = True,
+    rules: Sequence[MergeRule] = (),
+    trust: Mapping[str, Trust] | None = None,
 ) -> Preset:
     """Check the settings and compute the slots of the normal form."""
     if not 0 < ask <= accept <= 1:
@@ -116,22 +140,43 @@ def preset(
     slots += [
         FieldSlot(name, one.kind, one.strong) for name, one in fields.items() if one.kind.role in ("person", "place")
     ]
+    places = {slot.name: place for place, slot in enumerate(slots)}
+    _check_rules(rules, places)
+    check_trust(trust or {}, [name for name, field in fields.items() if field.strong])
     return Preset(
         fields=dict(fields),
         order={name: place for place, name in enumerate(fields)},
         slots=tuple(slots),
-        places={slot.name: place for place, slot in enumerate(slots)},
+        places=places,
         empty_form=("",) * len(slots),
         policies={name: field.policy for name, field in fields.items()} | dict(policies or {}),
         default_policy=default_policy,
         accept=accept,
         ask=ask,
+        rules=tuple(rules),
+        trust=dict(trust or {}),
         use_similarity=similarity,
-        digest=_digest(fields, slots),
+        digest=_digest(fields, slots, rules),
     )
 
 
-def _digest(fields: Mapping[str, Field], slots: Sequence[FieldSlot]) -> str:
+def _check_rules(rules: Sequence[MergeRule], places: Mapping[str, int]) -> None:
+    for rule in rules:
+        unknown = [slot for slot in rule.slots if slot not in places]
+        if unknown or not rule.fields:
+            raise ConfigurationError(
+                f"the rule {rule.fields} has {unknown[0]!r}, which is not compared"
+                if unknown
+                else "a rule has no field",
+                hint=f"use some of: name, {', '.join(places)}",
+            )
+        if not 0 < rule.confidence <= 1:
+            raise ConfigurationError(
+                f"the rule {rule.fields} has the confidence {rule.confidence}", hint="choose 0 < confidence <= 1"
+            )
+
+
+def _digest(fields: Mapping[str, Field], slots: Sequence[FieldSlot], rules: Sequence[MergeRule]) -> str:
     parts: list[object] = [
         normalise.VERSION,
         [[name, field.kind.name, field.kind.normalise.__qualname__, field.strong] for name, field in fields.items()],
@@ -140,6 +185,8 @@ def _digest(fields: Mapping[str, Field], slots: Sequence[FieldSlot]) -> str:
     implied = [[name, sorted(field.implies)] for name, field in fields.items() if field.implies]
     if implied:
         parts.append(implied)
+    if rules:
+        parts.append([rule.fields for rule in rules])
     return blake2b(msgspec.json.encode(parts), digest_size=8).hexdigest()
 
 
@@ -149,8 +196,11 @@ class FieldDeclaration(Struct, frozen=True):
     fields: dict[str, tuple[str, bool]]
     policies: dict[str, MergePolicy]
     default_policy: MergePolicy
+    rules: tuple[MergeRule, ...] = ()
+    trust: dict[str, Trust] = {}
 
 
 def declaration(preset: Preset) -> str:
     fields = {name: (field.kind.name, field.strong) for name, field in preset.fields.items()}
-    return msgspec.json.encode(FieldDeclaration(fields, dict(preset.policies), preset.default_policy)).decode()
+    declared = FieldDeclaration(fields, dict(preset.policies), preset.default_policy, preset.rules, dict(preset.trust))
+    return msgspec.json.encode(declared).decode()

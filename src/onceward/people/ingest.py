@@ -13,7 +13,8 @@ from . import tables as sql
 from .batch_state import BatchState
 from .blocking import blocks_of
 from .fields import Preset
-from .matching import Assignment, Matcher, skip_unchanged
+from .match_types import Assignment
+from .matching import Matcher, skip_unchanged
 from .merge import MergedPerson, Part, merge_parts
 from .preparation import EncodedRecord, InvalidRecord, PreparedRecord, encode_record, prepare_record
 from .similarity import Similarity
@@ -42,6 +43,25 @@ def ingest(
     return [decisions[position] for position in sorted(decisions)]
 
 
+def relink_batch(
+    tables: Tables, preset: Preset, similarity: Similarity, records: Sequence[PreparedRecord], now: int
+) -> None:
+    """Link stored records again and divide the people they belong to. Units and contents stay as they are."""
+    matcher = Matcher(preset, similarity, BatchState())
+    batch = dict(enumerate(records))
+    matcher.state.read_contributions(tables, batch.values())
+    _read(tables, matcher, batch)
+    before = [matcher.relink(record) for record in records]
+    state = matcher.state
+    tables.lock_people(sorted(_changed_people(matcher, ())))
+    pairs = [(one, other, sure) for one in before for other, sure in state.links.get(one, {}).items()]
+    tables.run_many(sql.ADD_LINK, pairs)
+    tables.run_many(sql.ADD_LINK, [(other, number, sure) for number, other, sure in pairs])
+    _move_units(tables, matcher, now)
+    _refresh_people(tables, preset, matcher, (), now)
+    _write_reviews(tables, matcher, now)
+
+
 def _records_to_decide(
     tables: Tables, matcher: Matcher, records: Sequence[SourceRecord], decisions: dict[int, Decision]
 ) -> dict[int, PreparedRecord]:
@@ -60,7 +80,7 @@ def _records_to_decide(
         name = encoded.source, encoded.record
         stored = state.contributions.get(name)
         if stored is not None and stored.fingerprint == encoded.fingerprint and occurrences[name] == 1:
-            decisions[position] = skip_unchanged(stored.person)
+            decisions[position] = skip_unchanged(state.person_of(stored.unit))
             continue
         try:
             batch[position] = prepare_record(matcher.preset, encoded, records[position].fields)
@@ -78,17 +98,19 @@ def _read(tables: Tables, matcher: Matcher, batch: dict[int, PreparedRecord]) ->
     state = matcher.state
     if tables.lock_keys(chain.from_iterable(_lock_keys(one) for one in batch.values())):
         state.read_contributions(tables, batch.values())  # another writer may have changed them before we had the locks
-    changed = batch.values()
-    state.read_keys(tables, changed)
-    by_similarity = matcher.preset.use_similarity
-    unknown = [one for one in changed if by_similarity and not any(key in state.keys for key in one.keys)]
-    state.read_candidates(tables, unknown)
-    candidates = {one.person for record in unknown for one in matcher.shortlist(record)}
-    if any(any(one.blocks) for one in unknown):
-        state.read_forms(
-            tables, candidates.union(state.keys.values())
-        )  # owners too: other records of the batch may be similar
-    state.read_distinct(tables, candidates)
+    state.read_keys(tables, batch.values())
+    people = {state.person_of(state.contributions[name].unit) for one in batch.values()
+              if (name := (one.source, one.record)) in state.contributions}  # fmt: skip
+    for one in batch.values():
+        if matcher.needs_people(one):
+            keys = (*one.keys, *one.claims)
+            people |= {state.person_of(state.keys[key]) for key in keys if key in state.keys}
+    if matcher.preset.use_similarity:
+        compared = [one for one in batch.values() if any(one.blocks)]
+        state.read_candidates(tables, compared)
+        people |= {found.person for one in compared for found in matcher.shortlist(one)}
+    state.load_people(tables, people)
+    state.read_distinct(tables)
 
 
 def _lock_keys(one: PreparedRecord) -> Iterator[int]:
@@ -97,9 +119,9 @@ def _lock_keys(one: PreparedRecord) -> Iterator[int]:
     The numbers are the same in every process.
     """
     yield crc32(f"{one.source}\0{one.record}".encode())
-    yield from (crc32(key.encode()) for key in one.keys)
-    yield from one.blocks.rare
-    yield from one.blocks.common
+    yield from (crc32(key.encode()) for key in (*one.keys, *one.claims))
+    yield from one.blocks.complete
+    yield from one.blocks.partial
 
 
 # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -108,32 +130,61 @@ def _lock_keys(one: PreparedRecord) -> Iterator[int]:
 def _write(tables: Tables, preset: Preset, matcher: Matcher, now: int) -> None:
     state = matcher.state
     assignments = list(matcher.assignments.values())
-    tables.lock_people(_affected_people(matcher, assignments))
+    tables.lock_people(sorted(_changed_people(matcher, assignments)))
     _write_contributions(tables, preset, matcher, assignments, now)
-    tables.run_many(sql.ADD_KEY, [(key, state.current(person)) for key, person in sorted(matcher.new_keys.items())])
     _create_people(tables, preset, matcher, assignments, now)
-    for loser, survivor in state.merged.items():
-        redirect(tables, loser, state.current(survivor), now)
+    for unit, survivor in state.merged.items():
+        merge_units(
+            tables, (state.stored_person.get(unit), unit), (state.person_of(unit), state.current(survivor)), now
+        )
+    _move_units(tables, matcher, now)
+    new_keys = [(key, state.person_of(unit), state.current(unit)) for key, unit in sorted(matcher.new_keys.items())]
+    tables.run_many(sql.ADD_KEY, new_keys)
     _refresh_people(tables, preset, matcher, assignments, now)
-    reviews = []
+    _write_reviews(tables, matcher, now)
+
+
+def merge_units(tables: Tables, loser: tuple[str | None, str], survivor: tuple[str, str], now: int) -> None:
+    """Move keys, contributions, redirects and reviews from one unit to another. Each is given with its person.
+
+    The loser's person is None if no other transaction has seen it.
+    """
+    old_person, unit = loser
+    person, new_unit = survivor
+    if old_person is not None:
+        tables.run(sql.MOVE_UNIT_KEYS, person, new_unit, old_person, unit)
+        tables.run(sql.MOVE_UNIT, person, new_unit, old_person, unit)
+    tables.run(sql.SET_REDIRECT, new_unit, now, unit)
+    tables.run(sql.REDIRECT_OTHERS, new_unit, unit)
+    tables.run(sql.COPY_REVIEWS, *[new_unit] * 4, *[unit] * 3, new_unit)
+    tables.run(sql.DELETE_REVIEWS, unit, unit)
+
+
+def _move_units(tables: Tables, matcher: Matcher, now: int) -> None:
+    """Write which person each unit belongs to."""
+    state = matcher.state
+    for unit, person in state.person.items():
+        before = state.stored_person.get(unit)
+        if before is None:
+            if person != unit:
+                tables.run(sql.SET_REDIRECT, person, now, unit)
+        elif before != person or before in state.merged:
+            tables.run(sql.MOVE_UNIT_KEYS, person, unit, before, unit)
+            tables.run(sql.MOVE_UNIT, person, unit, before, unit)
+            tables.run(sql.SET_REDIRECT, None if person == unit else person, now, unit)
+
+
+def _write_reviews(tables: Tables, matcher: Matcher, now: int) -> None:
+    state = matcher.state
+    reviews: dict[tuple[str, str], Row] = {}
     for request in matcher.review_requests:
-        one, other = sorted((state.current(request.new), state.current(request.candidate)))
-        if one != other and not state.are_distinct(one, other):
+        one, other = sorted((state.current(request.one), state.current(request.other)))
+        if one != other and state.person[one] != state.person[other] and not state.are_distinct(one, other):
             evidence = _encode(request.evidence).decode()
-            reviews.append(
-                (one, other, request.prepared.source, request.prepared.record, request.confidence, evidence, now)
+            reviews.setdefault(
+                (one, other), (one, other, request.source, request.record, request.confidence, evidence, now)
             )
-    tables.run_many(sql.ADD_REVIEW, reviews)
-
-
-def redirect(tables: Tables, loser: str, survivor: str, now: int) -> None:
-    """Move keys, contributions, redirects and reviews from `loser` to `survivor`."""
-    tables.run(sql.MOVE_KEYS, survivor, loser)
-    tables.run(sql.MOVE_CONTRIBUTIONS, survivor, loser)
-    tables.run(sql.REDIRECT, survivor, now, loser)
-    tables.run(sql.REDIRECT_OTHERS, survivor, loser)
-    tables.run(sql.COPY_REVIEWS, *[survivor] * 4, *[loser] * 3, survivor)
-    tables.run(sql.DELETE_REVIEWS, loser, loser)
+    tables.run_many(sql.ADD_REVIEW, list(reviews.values()))
 
 
 def _write_contributions(
@@ -145,7 +196,8 @@ def _write_contributions(
         record, decision = one.prepared, one.decision
         at = now if record.at is None else record.at
         values = (
-            matcher.state.current(one.person),
+            matcher.state.person_of(one.unit),
+            matcher.state.current(one.unit),
             record.fields.decode(),
             record.fingerprint,
             at,
@@ -154,6 +206,7 @@ def _write_contributions(
             decision.confidence,
             _encode(decision.evidence).decode() if decision.evidence else None,
             _encode(record.form).decode(),
+            int(bool(record.keys)),
         )
         if one.before is None:
             added.append((one.number, record.source, record.record, *values))
@@ -174,6 +227,12 @@ def _write_contributions(
     tables.run_many(
         sql.ADD_BLOCK, [(block, one.number) for one in assignments for block in chain(*one.prepared.blocks)]
     )
+    tables.run_many(sql.DROP_LINKS_TO, [(one.number, one.number) for one in replaced])
+    tables.run_many(sql.DROP_LINKS, [(one.number,) for one in replaced])
+    links = matcher.state.links
+    pairs = [(one.number, other, sure) for one in assignments for other, sure in links.get(one.number, {}).items()]
+    tables.run_many(sql.ADD_LINK, pairs)
+    tables.run_many(sql.ADD_LINK, [(other, number, sure) for number, other, sure in pairs])
 
 
 def _create_people(
@@ -183,7 +242,7 @@ def _create_people(
     state = matcher.state
     parts: dict[str, list[Part]] = {person: [] for person in matcher.created}
     for one in assignments:
-        person = state.current(one.person)
+        person = state.person_of(one.unit)
         if person in parts:
             record = one.prepared
             at = now if record.at is None else record.at
@@ -200,17 +259,24 @@ def _refresh_people(
 ) -> None:
     """Merge affected people again. Those created in this batch need it only if a merge gave them contributions."""
     state = matcher.state
-    touched = {state.current(one) for one in _affected_people(matcher, assignments)}
-    touched |= {state.current(one) for one in state.merged}
-    if touched:
-        refresh(tables, preset, sorted(touched), now)
+    stored = state.stored_person
+    touched = _changed_people(matcher, assignments) | {state.person_of(one.unit) for one in assignments}
+    touched |= {person for unit, before in stored.items() if (person := state.person_of(unit)) != before}
+    created = set(matcher.created)
+    fresh = {person for person in touched & created if all(unit in created for unit in state.units_of([person]))}
+    if touched - fresh:
+        refresh(tables, preset, sorted(touched - fresh), now)
 
 
-def _affected_people(matcher: Matcher, assignments: Sequence[Assignment]) -> list[str]:
+def _changed_people(matcher: Matcher, assignments: Sequence[Assignment]) -> set[str]:
     """Return the people who existed before this batch and are changed by it."""
-    touched = {one.person for one in assignments} | {one.before.person for one in assignments if one.before is not None}
-    touched |= matcher.state.merged.keys() | set(matcher.state.merged.values())
-    return sorted(touched - set(matcher.created))
+    state = matcher.state
+    stored = state.stored_person
+    units = {one.unit for one in assignments} | {one.before.unit for one in assignments if one.before is not None}
+    units |= {unit for unit in stored if state.person_of(unit) != stored[unit]}
+    touched = {stored[unit] for unit in units if unit in stored}
+    touched |= {state.person_of(unit) for unit in units}
+    return {one for one in touched.difference(matcher.created) if stored.get(one, one) == one}
 
 
 def refresh(tables: Tables, preset: Preset, people: list[str], now: int) -> None:

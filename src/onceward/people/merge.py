@@ -48,11 +48,19 @@ def merge_parts(preset: Preset, parts: Sequence[Part]) -> MergedPerson:
                 shown = _display_value(preset, name, value)
                 values.setdefault(name, []).append(FieldValue(shown, part.source, (part.at, part.number)))
     fields = {
-        name: choose_value(preset.policies.get(name, preset.default_policy), several)
+        name: choose_value(preset.policies.get(name, preset.default_policy), _trusted(preset, name, several))
         for name, several in values.items()
     }
     sources = list(dict.fromkeys(part.source for part in sorted(parts, key=lambda part: part.number)))
     return MergedPerson(_encode(fields).decode(), _encode(sources).decode(), ordered[0].at, ordered[-1].at)
+
+
+def _trusted(preset: Preset, name: str, values: list[FieldValue]) -> list[FieldValue]:
+    """Return the values of the sources that are trusted with this field, or all if there are none."""
+    if not preset.trust:
+        return values
+    trusted = [one for one in values if (trust := preset.trust.get(one.source)) is None or name in trust.fields]
+    return trusted or values
 
 
 def _merge_single(preset: Preset, part: Part) -> MergedPerson:

@@ -50,6 +50,7 @@ SELECT id, merged_into IS NOT NULL FROM {t}onceward_people WHERE id = ANY(%s::te
 """
 """Waits for a transaction that is changing one of these rows, and then reads what that transaction committed."""
 
+VERSION: Final = "SELECT value FROM {t}onceward_people_meta WHERE name = 'version'"
 UNIQUE_VIOLATION: Final = "23505"  # SQLSTATE: a writer without the locks was faster
 
 
@@ -252,7 +253,19 @@ class PostgresDatabase:
                     tables.execute(statement, ())
                 tables.run(schema.ADD_META, "version", schema.VERSION)
             tables.execute("COMMIT", ())
-        [(version,)] = tables.run("SELECT value FROM {t}onceward_people_meta WHERE name = 'version'")
+        [(version,)] = tables.run(VERSION)
+        if version in schema.UPGRADES:
+            if not self._migrate:
+                raise StoreBroken(
+                    f"{self.name} has people of version {version}", hint="add ?migrate=1 to the URL once to upgrade it"
+                )
+            tables.execute("BEGIN", ())
+            tables.execute("SELECT pg_advisory_xact_lock(?, 0)", (_lock_namespace(self._prefix) ^ 1,))
+            [(version,)] = tables.run(VERSION)  # another process may have been faster
+            for statement in schema.upgrade(version, schema.POSTGRES | {"t": self._prefix}):
+                tables.execute(statement, ())
+            tables.execute("COMMIT", ())
+            [(version,)] = tables.run(VERSION)
         if version != schema.VERSION:
             raise StoreBroken(f"{self.name} has people of version {version}", hint="upgrade Onceward in this process")
 

@@ -256,7 +256,14 @@ class SQLiteDatabase:
                 connection.execute(_complete_sql(schema.ADD_META), ("numbers", "0"))
                 connection.execute(_complete_sql(schema.ADD_META), ("version", schema.VERSION))
             connection.execute("COMMIT")
-        [(version,)] = connection.execute("SELECT value FROM onceward_people_meta WHERE name = 'version'").fetchall()
+        version = _version(connection)
+        if version in schema.UPGRADES:
+            connection.execute("BEGIN IMMEDIATE")
+            version = _version(connection)  # another process may have been faster
+            for statement in schema.upgrade(version, schema.SQLITE):
+                connection.execute(statement)
+            connection.execute("COMMIT")
+            version = _version(connection)
         if version != schema.VERSION:
             raise StoreBroken(f"{self.name} has people of version {version}", hint="upgrade Onceward in this process")
 
@@ -283,6 +290,11 @@ def _after_fork_in_child() -> None:
 
 
 call_around_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+
+
+def _version(connection: sqlite3.Connection) -> str:
+    [(version,)] = connection.execute("SELECT value FROM onceward_people_meta WHERE name = 'version'").fetchall()
+    return str(version)
 
 
 def _is_open(connection: sqlite3.Connection) -> bool:

@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Self, TypeVar
+
+import msgspec
 
 from onceward.client.audit_identity import user_and_host
 from onceward.errors import ConfigurationError, RetryTransaction
 from onceward.protocol.ports import Clock
 from onceward.stores.clock import WallClock
 
-from . import queries, review, split
+from . import queries, review, search, split, training
 from . import tables as sql
 from .databases import open_database
-from .fields import ACCEPTED, PERSON, REVIEWED, Field, declaration, preset
+from .erase import erase
+from .fields import ACCEPTED, PERSON, REVIEWED, Field, MergeRule, declaration, preset
 from .ingest import ingest
+from .model import DEFAULT_MODEL, Model
 from .person import Person
 from .policy import NEWEST, MergePolicy
-from .reindex import reindex
+from .reindex import reindex, relink
 from .review import Review
+from .search import RecordLink
 from .similarity import Similarity
 from .source import Decision, SourceRecord
 from .tables import Row, Tables
+from .trust import Trust
 
 T = TypeVar("T")
+
+TABLE_EXISTS: Final = {
+    "sqlite": "SELECT 1 FROM sqlite_master WHERE name = 'onceward_import_rows'",
+    "postgresql": "SELECT 1 WHERE to_regclass('{t}onceward_import_rows') IS NOT NULL",
+}
+"""Whether imports have a ledger in this database."""
 
 DEFAULT: Final = "sqlite:///people.db"
 ATTEMPTS: Final = 10
@@ -59,7 +71,8 @@ class People:
 
     Safe for concurrent threads and processes. `policies` choose between the values of several records, by field;
     `default_policy` is for fields without one. A record joins the person that is similar enough (`accept`, a confidence
-    from 0 to 1). Between `ask` and `accept`, it becomes a new person and a question for `onceward review`.
+    from 0 to 1). Between `ask` and `accept`, it becomes a new person and a question for `onceward review`. `rules`
+    are your own: fields that identify a person together. `trust` limits what a source may do, by its name.
     """
 
     def __init__(
@@ -72,11 +85,23 @@ class People:
         accept: float = ACCEPTED,
         ask: float = REVIEWED,
         similarity: bool = True,
+        rules: Sequence[MergeRule] = (),
+        trust: Mapping[str, Trust] | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.preset = preset(
-            fields, policies=policies, default_policy=default_policy, accept=accept, ask=ask, similarity=similarity
+            fields,
+            policies=policies,
+            default_policy=default_policy,
+            accept=accept,
+            ask=ask,
+            similarity=similarity,
+            rules=rules,
+            trust=trust,
         )
+        self.model = DEFAULT_MODEL
+        """How likely each degree of agreement is. `train` replaces it."""
+
         self._similarity = Similarity(self.preset)
         self._database = open_database(url or DEFAULT)
         self._clock = clock or WallClock()
@@ -140,7 +165,10 @@ class People:
         return ingest(tables, self.preset, self._similarity, records, self._clock.now())
 
     def _check(self, tables: Tables) -> None:
-        """Refuse an index that was built with other fields: it would find no one and create every person again."""
+        """Refuse an index that was built with other fields: it would find no one and create every person again.
+
+        Load the trained model, if there is one.
+        """
         if self._is_checked:
             return
         stored = tables.run(sql.GET_META, "preset")
@@ -149,11 +177,68 @@ class People:
                 f"the index of {self.url} was built with other fields or by an older Onceward",
                 hint="declare the fields as before, or call people.reindex()",
             )
+        self._load_model(tables)
         if not stored:
             tables.run(sql.SET_META, "preset", self.preset.digest)
             tables.run(sql.SET_META, "declared", declaration(self.preset))
         else:
             self._is_checked = True  # not set above: that write is not committed yet
+
+    def declare(self) -> None:
+        """Store the settings of this object as those of the database, for commands that know only the URL.
+
+        If the fields have changed, the index is rebuilt.
+        """
+
+        def work(tables: Tables) -> bool:
+            stored = tables.run(sql.GET_META, "preset")
+            if stored and stored[0][0] != self.preset.digest:
+                return True
+            tables.run(sql.SET_META, "preset", self.preset.digest)
+            tables.run(sql.SET_META, "declared", declaration(self.preset))
+            return False
+
+        if self._run_with_retries(work):
+            self.reindex()
+
+    def _load_model(self, tables: Tables) -> None:
+        """Use the model that was trained, if there is one."""
+        trained = tables.run(sql.GET_META, "model")
+        if trained:
+            self._use_model(msgspec.json.decode(trained[0][0], type=Model))
+
+    def _use_model(self, model: Model) -> None:
+        if model != self.model:
+            self.model = model
+            self._similarity = Similarity(self.preset, model)
+
+    def train(self) -> Model:
+        """Estimate a model from the stored records and the answers of operators, and use it from now on.
+
+        It replaces the general estimates of how often fields agree, and of how frequent names are. Stored people stay
+        as they are; call `relink` to divide them again. The new model is used by everyone who opens this database.
+        """
+
+        def work(tables: Tables) -> Model:
+            self._check(tables)
+            model = training.train(tables, self.preset)
+            tables.run(sql.SET_META, "model", msgspec.json.encode(model).decode())
+            return model
+
+        self._use_model(self._run_with_retries(work))
+        return self.model
+
+    def relink(self) -> int:
+        """Compare all records again and divide them into people, in one transaction. Return the number of records.
+
+        Keys and answers of operators still decide first.
+        """
+
+        def work(tables: Tables) -> int:
+            self._check(tables)
+            return relink(tables, self.preset, self._similarity, self._clock.now())
+
+        return self._run_with_retries(work)
 
     def reindex(self) -> int:
         """Rebuild the index for the fields declared here, in one transaction. Return the number of records."""
@@ -229,6 +314,36 @@ class People:
             raise ConfigurationError(f"find_many takes a list of {name}", hint=f"to find one, call find({name}=…)")
         with self._database.reading() as tables:
             return queries.by_keys(tables, self.preset, name, values)
+
+    def search(self, limit: int = 100, **fields: Any) -> list[Person]:
+        """Return people whose merged fields contain these texts: `people.search(name="schmidt", city="berlin")`.
+
+        Case, accents and punctuation do not matter. A single strong key is looked up in the index; otherwise all people
+        are read.
+        """
+        if not fields:
+            raise ConfigurationError("pass at least one field to search for", hint='for example name="schmidt"')
+        with self._database.reading() as tables:
+            return search.search(tables, self.preset, fields, limit)
+
+    def links(self, person: str) -> list[RecordLink]:
+        """Return which records of a person similarity has joined, with the evidence for each pair."""
+        with self._database.reading() as tables:
+            self._load_model(tables)
+            found = next(queries.people(tables, [person]), None)
+            return [] if found is None else search.links_of(tables, self._similarity, found)
+
+    def delete(self, person: str) -> int:
+        """Erase a person: records, keys, ids, questions, and the import's memory of the rows. Return the record count.
+
+        If a source still has the person, its next import adds the person again.
+        """
+
+        def work(tables: Tables) -> int:
+            statement = TABLE_EXISTS["sqlite" if self.url.startswith("sqlite:") else "postgresql"]
+            return erase(tables, person, has_ledger=bool(tables.run(statement)))
+
+        return self._run_with_retries(work)
 
     def without_records(self, limit: int = 100) -> list[Person]:
         """Return people whose records all belong to other people now. They keep the last known fields."""

@@ -8,6 +8,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from .source import Evidence
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -22,6 +24,9 @@ class Contribution(Struct, frozen=True):
     confidence: float
     number: int = 0
     """Id of this contribution in this database. `people.split(person, [number])` moves it out of the person."""
+
+    evidence: tuple[Evidence, ...] = ()
+    """If similarity assigned it: how its fields compare with those of the most similar record."""
 
 
 class Person(Struct, frozen=True):

@@ -17,6 +17,7 @@ from .fields import GIVEN, SURNAME, Field, Preset
 from .person import instant
 from .policy import is_missing
 from .source import SourceRecord
+from .trust import claimed_key
 
 NormalForm = tuple[str, ...]
 """The normalised values of a record in the order of the preset's slots. An empty string is a missing value."""
@@ -25,6 +26,7 @@ MAX_KEY_LENGTH: Final = 200
 """Characters. Longer keys are hashed because databases limit the size of index entries."""
 
 ALPHA_2: Final = 2
+NAMES: Final = 2  # slots
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -50,6 +52,11 @@ class PreparedRecord(Struct, frozen=True):
     keys: tuple[str, ...]
     form: NormalForm
     blocks: Blocks
+    ignored: tuple[str, ...] = ()
+    """Why values could not be read: they are stored, but not compared."""
+
+    claims: tuple[str, ...] = ()
+    """Keys of other units that this record is linked to, because one of the two sources is not trusted."""
 
 
 class InvalidRecord(ValueError):
@@ -86,8 +93,15 @@ def _instant(record: SourceRecord) -> int:
 
 
 def prepare_record(preset: Preset, encoded: EncodedRecord, fields: Mapping[str, Any]) -> PreparedRecord:
-    """Normalise a record. Raise `InvalidRecord` for an invalid strong key: it would find no person, or a wrong one."""
-    keys, form, has_weak_values = _read(preset, fields)
+    """Normalise a record. An invalid strong key is ignored: it would find no person, or a wrong one.
+
+    Raise `InvalidRecord` if nothing else identifies a person: a name alone does not.
+    """
+    ignored: list[str] = []
+    keys, form, has_weak_values = _read(preset, fields, ignored)
+    keys, claims = _divide_keys(preset, encoded.source, keys)
+    if ignored and not keys and not any(form[NAMES:]):
+        raise InvalidRecord("; ".join(ignored))
     if not keys and not has_weak_values:
         raise InvalidRecord("it has no value in any of the fields that identify a person: " + ", ".join(preset.fields))
     return PreparedRecord(
@@ -99,10 +113,25 @@ def prepare_record(preset: Preset, encoded: EncodedRecord, fields: Mapping[str, 
         keys,
         form,
         blocks_of(preset, form) if has_weak_values else NO_BLOCKS,
+        tuple(ignored),
+        claims,
     )
 
 
-def _read(preset: Preset, values: Mapping[str, Any]) -> tuple[tuple[str, ...], NormalForm, bool]:
+def _divide_keys(preset: Preset, source: str, keys: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the keys that this source may use, and the keys that it is linked to only."""
+    if not preset.trust:
+        return keys, ()
+    trust = preset.trust.get(source)
+    if trust is None:
+        return keys, tuple(claimed_key(other, key) for other in preset.trust for key in keys)
+    trusted = tuple(key for key in keys if key.partition(":")[0] in trust.identifiers)
+    others = tuple(key for key in keys if key not in trusted)
+    claims = tuple(claimed_key(other, key) for other in preset.trust if other != source for key in keys)
+    return (*trusted, *(claimed_key(source, key) for key in others)), (*others, *claims)
+
+
+def _read(preset: Preset, values: Mapping[str, Any], ignored: list[str]) -> tuple[tuple[str, ...], NormalForm, bool]:
     """Return strong keys, normal form, and whether the form has values that are not strong keys."""
     declared, order = preset.fields, preset.order
     keys: list[str] = []
@@ -122,7 +151,7 @@ def _read(preset: Preset, values: Mapping[str, Any]) -> tuple[tuple[str, ...], N
             form[GIVEN], form[SURNAME] = parts[0] or form[GIVEN], parts[1] or form[SURNAME]
             has_weak_values = has_weak_values or any(parts)
             continue
-        found = _keys(name, field, value, _country(preset, values) if kind.by_country else None)
+        found = _keys(name, field, value, _country(preset, values) if kind.by_country else None, ignored)
         if field.strong:
             keys += [f"{name}:{index_text(one)}" for one in found]
             for other, implied in field.implies.items():
@@ -142,7 +171,7 @@ def _country(preset: Preset, values: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _keys(name: str, field: Field, value: Any, country: str | None) -> list[str]:
+def _keys(name: str, field: Field, value: Any, country: str | None, ignored: list[str]) -> list[str]:
     found = []
     normalised = field.kind.normalise
     for one in value if isinstance(value, list | tuple) else (value,):
@@ -151,9 +180,8 @@ def _keys(name: str, field: Field, value: Any, country: str | None) -> list[str]
         try:
             key = normalised(_text(one), country) if field.kind.by_country else normalised(_text(one))
         except ValueError as error:
-            if field.strong:
-                raise InvalidRecord(f"{name}: {error}") from error
-            continue  # an unreadable weak value counts as missing
+            ignored.append(f"{name}: {error}")
+            continue  # an unreadable value counts as missing
         if key:
             found.append(key)
     return found

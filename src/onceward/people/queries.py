@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -15,9 +15,11 @@ from .fields import Preset
 from .merge import as_mapping
 from .person import Contribution, Person, moment
 from .preparation import index_text
+from .source import Evidence
 from .tables import Tables
 
 BATCH_SIZE: Final = 500
+_evidence = msgspec.json.Decoder(tuple[Evidence, ...]).decode
 AFTER: Final = "SELECT id FROM {t}onceward_people WHERE id > ? AND merged_into IS NULL ORDER BY id LIMIT ?"
 WITHOUT_RECORDS: Final = """
 SELECT p.id FROM {t}onceward_people AS p WHERE p.merged_into IS NULL
@@ -33,15 +35,18 @@ def people(tables: Tables, ids: Sequence[str]) -> Iterator[Person]:
         return
     rows = {row[0]: row for row in tables.run(sql.PEOPLE, wanted)}
     redirects = {row[0]: row[-1] for row in rows.values() if row[-1] is not None}
-    if redirects:
-        rows |= {row[0]: row for row in tables.run(sql.PEOPLE, list(set(redirects.values())))}
-    found = list(dict.fromkeys(redirects.get(one, one) for one in wanted if one in rows))
+    while missing := set(redirects.values()) - rows.keys():
+        more = {row[0]: row for row in tables.run(sql.PEOPLE, list(missing))}
+        rows |= more
+        redirects |= {row[0]: row[-1] for row in more.values() if row[-1] is not None}
+    found = list(dict.fromkeys(_follow(redirects, one) for one in wanted if one in rows))
     keys: dict[str, list[str]] = {}
     for person, key in tables.run(sql.KEYS_OF, found):
         keys.setdefault(person, []).append(key)
     parts: dict[str, list[Contribution]] = {}
-    for person, number, source, record, fields, at, rule, confidence in tables.run(sql.CONTRIBUTIONS_OF, found):
-        part = Contribution(source, record, as_mapping(fields), moment(at), rule, confidence, number)
+    for person, number, source, record, fields, at, rule, confidence, why in tables.run(sql.CONTRIBUTIONS_OF, found):
+        evidence = _evidence(why) if why else ()
+        part = Contribution(source, record, as_mapping(fields), moment(at), rule, confidence, number, evidence)
         parts.setdefault(person, []).append(part)
     for one in found:
         _, fields, sources, *times, _ = rows[one]
@@ -55,6 +60,12 @@ def people(tables: Tables, ids: Sequence[str]) -> Iterator[Person]:
         )
 
 
+def _follow(redirects: Mapping[str, str], person: str) -> str:
+    while person in redirects:
+        person = redirects[person]
+    return person
+
+
 def by_keys(tables: Tables, preset: Preset, name: str, values: Iterable[Any]) -> dict[Any, Person]:
     """Return the people with these strong keys, by the key as the caller passed it. Invalid keys find no one."""
     strong = [known for known, field in preset.fields.items() if field.strong]
@@ -66,7 +77,7 @@ def by_keys(tables: Tables, preset: Preset, name: str, values: Iterable[Any]) ->
             wanted[value] = f"{name}:{index_text(preset.fields[name].kind.normalise(str(value)))}"
     if not wanted:
         return {}
-    owners: dict[str, str] = dict(tables.run(sql.KEYS, sorted(set(wanted.values()))))
+    owners = {key: person for key, person, _ in tables.run(sql.KEYS, sorted(set(wanted.values())))}
     found = {person.id: person for person in people(tables, list(dict.fromkeys(owners.values())))}
     return {value: found[owners[key]] for value, key in wanted.items() if key in owners}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import chain
 from typing import Final
 
@@ -9,17 +10,21 @@ import msgspec
 
 from . import tables as sql
 from .fields import Preset, declaration
+from .ingest import relink_batch
 from .merge import as_mapping
 from .preparation import InvalidRecord, encode_record, prepare_record
+from .similarity import Similarity
 from .source import SourceRecord
 from .tables import Row, Tables
 
 BATCH_SIZE: Final = 1000
+DELETE_LINKS: Final = "DELETE FROM {t}onceward_links"
 DELETE_BLOCKS: Final = "DELETE FROM {t}onceward_blocking"
 NEXT_CONTRIBUTIONS: Final = """
-SELECT number, person, source, record, fields FROM {t}onceward_contributions WHERE number > ? ORDER BY number LIMIT ?
+SELECT number, unit, person, source, record, fields FROM {t}onceward_contributions
+WHERE number > ? ORDER BY number LIMIT ?
 """
-SET_FORM: Final = "UPDATE {t}onceward_contributions SET form = ? WHERE number = ?"
+SET_FORM: Final = "UPDATE {t}onceward_contributions SET form = ?, has_keys = ? WHERE number = ?"
 
 _encode = msgspec.json.Encoder().encode
 
@@ -41,26 +46,43 @@ def reindex(tables: Tables, preset: Preset, now: int) -> int:
     return count
 
 
+def relink(tables: Tables, preset: Preset, similarity: Similarity, now: int) -> int:
+    """Delete the links, compare all records again, and divide them into people. Return the number of records."""
+    tables.lock_all()
+    tables.run(DELETE_LINKS)
+    count = last = 0
+    while rows := tables.run(NEXT_CONTRIBUTIONS, last, BATCH_SIZE):
+        records = []
+        for _, _, _, source, record, fields in rows:
+            values = as_mapping(fields)
+            with suppress(InvalidRecord):
+                records.append(prepare_record(preset, encode_record(SourceRecord(source, values, record)), values))
+        relink_batch(tables, preset, similarity, records, now)
+        last = rows[-1][0]
+        count += len(rows)
+    return count
+
+
 def _index_rows(tables: Tables, preset: Preset, rows: list[Row], now: int) -> None:
     forms: list[Row] = []
     blocks: list[Row] = []
-    keys: list[tuple[str, str, str, str]] = []
-    for number, person, source, record, fields in rows:
+    keys: list[tuple[str, tuple[str, str], str, str]] = []
+    for number, unit, person, source, record, fields in rows:
         values = as_mapping(fields)
         try:
             one = prepare_record(preset, encode_record(SourceRecord(source, values, record)), values)
         except InvalidRecord:  # no usable value under the new rules: it stays with its person, and matches nothing
-            forms.append((_encode(preset.empty_form).decode(), number))
+            forms.append((_encode(preset.empty_form).decode(), 0, number))
             continue
-        forms.append((_encode(one.form).decode(), number))
+        forms.append((_encode(one.form).decode(), int(bool(one.keys)), number))
         blocks += [(block, number) for block in chain(*one.blocks)]
-        keys += [(key, person, source, record) for key in one.keys]
+        keys += [(key, (person, unit), source, record) for key in one.keys]
     tables.run_many(SET_FORM, forms)
     tables.run_many(sql.ADD_BLOCK, blocks)
-    owners: dict[str, str] = dict(tables.run(sql.KEYS, list({key for key, *_ in keys}))) if keys else {}
-    for key, person, source, record in keys:
-        owner = owners.setdefault(key, person)
-        if owner != person:
-            tables.run_many(sql.ADD_REVIEW, [(*sorted((owner, person)), source, record, 1.0, "[]", now)])
-    known: dict[str, str] = dict(tables.run(sql.KEYS, list(owners))) if owners else {}
-    tables.run_many(sql.ADD_KEY, [(key, person) for key, person in sorted(owners.items()) if key not in known])
+    owners = {key: (person, unit) for key, person, unit in tables.run(sql.KEYS, list({key for key, *_ in keys}))}
+    known = set(owners)
+    for key, place, source, record in keys:
+        owner = owners.setdefault(key, place)
+        if owner[0] != place[0]:
+            tables.run_many(sql.ADD_REVIEW, [(*sorted((owner[1], place[1])), source, record, 1.0, "[]", now)])
+    tables.run_many(sql.ADD_KEY, [(key, *owner) for key, owner in sorted(owners.items()) if key not in known])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
+from typing import Final
 
 import msgspec
 from msgspec import Struct
@@ -11,11 +13,14 @@ from onceward.errors import ConfigurationError
 
 from . import queries
 from . import tables as sql
+from .batch_state import age
 from .fields import Preset
-from .ingest import redirect, refresh
+from .ingest import merge_units, refresh
 from .person import Person, moment
 from .source import Evidence
 from .tables import Tables
+
+PAGE: Final = 100
 
 _evidence = msgspec.json.Decoder(tuple[Evidence, ...]).decode
 
@@ -33,14 +38,20 @@ class Review(Struct, frozen=True):
 
 
 def questions(tables: Tables, limit: int) -> list[Review]:
-    """Return the unanswered pairs, the likeliest first."""
-    rows = tables.run(sql.OPEN_REVIEWS, limit)
-    wanted = sorted({person for row in rows for person in row[:2]})
-    found = {person.id: person for person in queries.people(tables, wanted)}
-    return [
-        Review(found[one], found[other], confidence, _evidence(evidence), source, record, moment(asked_at))
-        for one, other, source, record, confidence, evidence, asked_at in rows
-    ]
+    """Return the unanswered pairs, the likeliest first. Pairs that are one person by now are left out."""
+    found: dict[tuple[str, str], Review] = {}
+    start = 0
+    while len(found) < limit and (rows := tables.run(sql.OPEN_REVIEWS, PAGE, start)):
+        start += len(rows)
+        for one, other, source, record, confidence, evidence, asked_at in rows:
+            pair = [next(queries.people(tables, [id]), None) for id in (one, other)]
+            if pair[0] is None or pair[1] is None or pair[0].id == pair[1].id or len(found) == limit:
+                continue
+            key = (min(pair[0].id, pair[1].id), max(pair[0].id, pair[1].id))
+            found.setdefault(
+                key, Review(pair[0], pair[1], confidence, _evidence(evidence), source, record, moment(asked_at))
+            )
+    return list(found.values())
 
 
 def same(tables: Tables, preset: Preset, pair: tuple[str, str], who: str, now: int) -> str:
@@ -49,15 +60,19 @@ def same(tables: Tables, preset: Preset, pair: tuple[str, str], who: str, now: i
     one, other = _pair(tables, pair)
     if one.id == other.id:
         return one.id
-    survivor, loser = sorted((one, other), key=lambda person: (person.created_at, len(person.id), person.id))
+    survivor, loser = sorted((one.id, other.id), key=age)
     _store_answer(tables, (one.id, other.id), "same", who, now)
-    redirect(tables, loser.id, survivor.id, now)
-    refresh(tables, preset, [survivor.id], now)
-    return survivor.id
+    for person, units in units_of(tables, (one.id, other.id)).items():
+        for unit in units:
+            if unit != survivor:
+                merge_units(tables, (person, unit), (survivor, survivor), now)
+    tables.run(sql.SET_REDIRECT, survivor, now, loser)  # also if it has no records any more
+    refresh(tables, preset, [survivor], now)
+    return survivor
 
 
 def different(tables: Tables, pair: tuple[str, str], who: str, now: int) -> None:
-    """Record that the pair are two different people."""
+    """Record that the pair are two different people, and so are all their units."""
     tables.lock_all()
     one, other = _pair(tables, pair)
     if one.id == other.id:
@@ -65,7 +80,19 @@ def different(tables: Tables, pair: tuple[str, str], who: str, now: int) -> None
             f"{pair[0]} and {pair[1]} are already one person",
             hint="an operator merged them, or a record with keys of both; `onceward review ID --split` undoes a merge",
         )
-    _store_answer(tables, (one.id, other.id), "different", who, now)
+    units = units_of(tables, (one.id, other.id))
+    for here in units[one.id]:
+        for there in units[other.id]:
+            _store_answer(tables, (here, there), "different", who, now)
+
+
+def units_of(tables: Tables, people: Sequence[str]) -> dict[str, list[str]]:
+    """Return the units of each person, the person's own first."""
+    found: dict[str, list[str]] = {person: [person] for person in people}
+    for _, person, unit, *_ in tables.run(sql.RECORDS_OF, list(people)):
+        if unit not in found[person]:
+            found[person].append(unit)
+    return found
 
 
 def _pair(tables: Tables, pair: tuple[str, str]) -> tuple[Person, Person]:

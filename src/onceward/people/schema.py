@@ -25,7 +25,8 @@ CREATE INDEX onceward_people_merged ON {t}onceward_people (merged_into) WHERE me
 ;
 CREATE TABLE {t}onceward_person_keys (
     key    TEXT NOT NULL PRIMARY KEY,
-    person TEXT NOT NULL
+    person TEXT NOT NULL,
+    unit   TEXT NOT NULL
 ){narrow}
 ;
 CREATE INDEX onceward_person_keys_person ON {t}onceward_person_keys (person)
@@ -35,6 +36,7 @@ CREATE TABLE {t}onceward_contributions (
     source      TEXT   NOT NULL,
     record      TEXT   NOT NULL,
     person      TEXT   NOT NULL,
+    unit        TEXT   NOT NULL,
     fields      TEXT   NOT NULL,
     fingerprint {bytes} NOT NULL,
     at          {big}  NOT NULL,
@@ -43,6 +45,7 @@ CREATE TABLE {t}onceward_contributions (
     confidence  {real} NOT NULL,
     evidence    TEXT,
     form        TEXT   NOT NULL,
+    has_keys    {small} NOT NULL,
     UNIQUE (source, record)
 )
 ;
@@ -52,6 +55,13 @@ CREATE TABLE {t}onceward_blocking (
     block  {big} NOT NULL,
     number {big} NOT NULL,
     PRIMARY KEY (block, number)
+){narrow}
+;
+CREATE TABLE {t}onceward_links (
+    number     {big}  NOT NULL,
+    other      {big}  NOT NULL,
+    confidence {real} NOT NULL,
+    PRIMARY KEY (number, other)
 ){narrow}
 ;
 CREATE TABLE {t}onceward_reviews (
@@ -74,11 +84,37 @@ CREATE INDEX onceward_reviews_other ON {t}onceward_reviews (other)
 """Primary keys guarantee that each strong key and each source record belongs to one person, whichever process writes.
 
 `merged_into` is the person that a merged person redirects to. `dated` is 1 if the source gave the time `at`, and 0 if
-`at` is the time of arrival. `onceward_blocking` holds the blocking keys of contributions. `onceward_reviews.answer` is
-`same`, `different`, or empty if there is no answer yet.
+`at` is the time of arrival. A unit holds the records that a strong key, an operator or the source's own id keeps
+together; a person consists of one or several units, which similarity joins. Both are named after the first record.
+`onceward_links` has every pair of similar records twice, once for each of them. `onceward_blocking` holds the blocking
+keys of contributions. `onceward_reviews.answer` is `same`, `different`, or empty if there is no answer yet.
 """
 
-VERSION: Final = "1"
+VERSION: Final = "2"
+UPGRADES: Final = {
+    "1": """
+ALTER TABLE {t}onceward_person_keys ADD COLUMN unit TEXT NOT NULL DEFAULT ''
+;
+UPDATE {t}onceward_person_keys SET unit = person
+;
+ALTER TABLE {t}onceward_contributions ADD COLUMN unit TEXT NOT NULL DEFAULT ''
+;
+ALTER TABLE {t}onceward_contributions ADD COLUMN has_keys {small} NOT NULL DEFAULT 1
+;
+UPDATE {t}onceward_contributions SET unit = person
+;
+CREATE TABLE {t}onceward_links (
+    number     {big}  NOT NULL,
+    other      {big}  NOT NULL,
+    confidence {real} NOT NULL,
+    PRIMARY KEY (number, other)
+){narrow}
+;
+UPDATE {t}onceward_people_meta SET value = '2' WHERE name = 'version'
+"""
+}
+"""The statements that upgrade the tables from each version. People of version 1 stay as they are: each is one unit."""
+
 ADD_META: Final = "INSERT INTO {t}onceward_people_meta (name, value) VALUES (?, ?)"
 
 SQLITE: Final = {
@@ -104,4 +140,13 @@ POSTGRES: Final = {
 
 def statements(placeholders: dict[str, str]) -> list[str]:
     """Return the statements that create the tables, to be executed in one transaction."""
-    return [one.strip() for one in TABLES.format(**placeholders).split("\n;\n")]
+    return split_statements(TABLES, placeholders)
+
+
+def upgrade(version: str, placeholders: dict[str, str]) -> list[str]:
+    """Return the statements that upgrade tables of this version, to be executed in one transaction."""
+    return split_statements(UPGRADES[version], placeholders) if version in UPGRADES else []
+
+
+def split_statements(script: str, placeholders: dict[str, str]) -> list[str]:
+    return [one.strip() for one in script.format(**placeholders).split("\n;\n")]

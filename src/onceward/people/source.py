@@ -53,3 +53,6 @@ class Decision(Struct, frozen=True):
     evidence: tuple[Evidence, ...] = ()
     merged: tuple[str, ...] = ()
     """People merged into this one: their ids redirect here from now on."""
+
+    ignored: tuple[str, ...] = ()
+    """Values that could not be read, such as a malformed address, and why. They are stored, but not compared."""

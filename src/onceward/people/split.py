@@ -47,10 +47,12 @@ def split(tables: Tables, preset: Preset, wanted: str, leaving: frozenset[int], 
             hint=f"name the records to move out: onceward review {person.id} --split --record NUMBER",
         )
     who, now = audit
-    ids = [person.id, *(_person_id_for(tables, person.id, group, now) for group in groups[1:])]
+    ids = [person.id, *(_person_id_for(tables, group, now) for group in groups[1:])]
+    tables.run(sql.SET_UNIT, person.id, person.id)  # each result is one unit
+    tables.run(sql.SET_UNIT_OF_KEYS, person.id, person.id)
     for new, group in zip(ids[1:], groups[1:], strict=True):
-        tables.run_many(sql.SPLIT_CONTRIBUTION, [(new, SPLIT, number) for number in sorted(group.numbers)])
-        tables.run_many(sql.SPLIT_KEY, [(new, key, person.id) for key in sorted(group.keys - groups[0].keys)])
+        tables.run_many(sql.SPLIT_CONTRIBUTION, [(new, new, SPLIT, number) for number in sorted(group.numbers)])
+        tables.run_many(sql.SPLIT_KEY, [(new, new, key, person.id) for key in sorted(group.keys - groups[0].keys)])
     refresh(tables, preset, sorted(ids), now)
     pairs = combinations(sorted(ids), 2)
     tables.run_many(sql.SET_ANSWER, [(one, other, "different", now, now, who) for one, other in pairs])
@@ -100,13 +102,13 @@ def _keys(preset: Preset, one: Contribution) -> set[str]:
         return set()
 
 
-def _person_id_for(tables: Tables, person: str, group: Group, now: int) -> str:
+def _person_id_for(tables: Tables, group: Group, now: int) -> str:
     """Return the id that these records had before they were merged, or a new one."""
     names = list(map(own_id, group.numbers))
     redirects = {row[0]: row[-1] for row in tables.run(sql.PEOPLE, names)}
     for name in names:
-        if redirects.get(name) == person:
-            tables.run(sql.CLEAR_REDIRECT, now, name)
+        if redirects.get(name) is not None:
+            tables.run(sql.SET_REDIRECT, None, now, name)
             return name
     own = names[0] if names[0] not in redirects else own_id(tables.allocate_numbers(1)[0])  # that id is already used
     tables.run_many(sql.ADD_PERSON, [(own, "{}", "[]", 0, 0, now, now)])

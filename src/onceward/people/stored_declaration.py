@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from onceward.errors import StoreBroken
+from onceward.errors import ConfigurationError, StoreBroken
 
 from . import kinds
 from . import tables as sql
@@ -14,11 +16,12 @@ from .databases import open_database
 from .fields import Field, FieldDeclaration
 from .kinds import FieldKind
 from .people import People
+from .trust import UNTRUSTED
 
 _KINDS = {kind.name: kind for kind in vars(kinds).values() if isinstance(kind, FieldKind)}
 
 
-def open_declared_people(url: str) -> People:
+def open_declared_people(url: str, **settings: Any) -> People:
     """Open people with the stored fields. Fields of a custom kind are omitted, because their code is not available."""
     _must_exist(url)
     database = open_database(url)
@@ -28,17 +31,66 @@ def open_declared_people(url: str) -> People:
     finally:
         database.close()
     if not found:
-        return People(url)
+        return People(url, **settings)
     declared = msgspec.json.decode(found[0][0], type=FieldDeclaration)
     fields = {name: Field(_KINDS[kind], strong) for name, (kind, strong) in declared.fields.items() if kind in _KINDS}
-    return People(url, fields=fields, policies=declared.policies, default_policy=declared.default_policy)
+    settings = {"rules": declared.rules, "trust": declared.trust} | settings
+    return People(url, fields=fields, policies=declared.policies, default_policy=declared.default_policy, **settings)
+
+
+def open_people(
+    url: str, *, untrusted: Iterable[str] = (), more_fields: Iterable[tuple[str, str]] = (), **settings: Any
+) -> People:
+    """Open people with the stored settings, or with the defaults if there are none. None: as stored.
+
+    `untrusted` sources and `more_fields` (names and kinds) are declared and stored, too.
+    """
+    given = {name: value for name, value in settings.items() if value is not None}
+    people = open_declared_people(url, **given) if _exists(url) else People(url, **given)
+    trust = {source: UNTRUSTED for source in untrusted if source not in people.preset.trust}
+    fields = {name: _field(name, kind) for name, kind in more_fields if name not in people.preset.fields}
+    if not trust and not fields:
+        return people
+    preset = people.preset
+    people.close()
+    changed = People(
+        url,
+        fields={**preset.fields, **fields},
+        policies=preset.policies,
+        default_policy=preset.default_policy,
+        accept=preset.accept,
+        ask=preset.ask,
+        similarity=preset.use_similarity,
+        rules=preset.rules,
+        trust={**preset.trust, **trust},
+    )
+    changed.declare()
+    return changed
+
+
+def _field(name: str, kind: str) -> Field:
+    """Return a field of this kind. `key` is an identifier that belongs to one person."""
+    if kind == "key":
+        return Field(kinds.EXTERNAL_ID, strong=True)
+    if kind not in _KINDS:
+        raise ConfigurationError(
+            f"{name!r} cannot be a field of kind {kind!r}", hint=f"kinds are: key, {', '.join(sorted(_KINDS))}"
+        )
+    return Field(_KINDS[kind])
 
 
 def _must_exist(url: str) -> None:
     """Raise if the SQLite file does not exist: opening it would create it."""
-    if url.lower().startswith("sqlite://"):
+    if not _exists(url):
         from onceward.stores.sqlite.url import parse
 
-        path, _ = parse(url)
-        if not Path(path).is_file():
-            raise StoreBroken(f"the file {path} does not exist", hint="pass the people's database with --people")
+        raise StoreBroken(f"the file {parse(url)[0]} does not exist", hint="pass the people's database with --people")
+
+
+def _exists(url: str) -> bool:
+    """Return whether the database exists. A server's always does."""
+    if not url.lower().startswith("sqlite://"):
+        return True
+    from onceward.stores.sqlite.url import parse
+
+    return Path(parse(url)[0]).is_file()

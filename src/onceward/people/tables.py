@@ -12,11 +12,11 @@ from typing import Any, Final, Protocol
 Row = tuple[Any, ...]
 
 CONTRIBUTIONS: Final = """
-SELECT c.record, c.number, c.person, c.fingerprint, c.at, c.dated, c.form, c.rule
+SELECT c.record, c.number, c.person, c.unit, c.fingerprint, c.at, c.dated, c.form, c.rule
 FROM {texts} CROSS JOIN {t}onceward_contributions AS c WHERE c.source = ? AND c.record = wanted.value
 """
 KEYS: Final = """
-SELECT k.key, k.person FROM {texts} CROSS JOIN {t}onceward_person_keys AS k WHERE k.key = wanted.value
+SELECT k.key, k.person, k.unit FROM {texts} CROSS JOIN {t}onceward_person_keys AS k WHERE k.key = wanted.value
 """
 KEYS_OF: Final = """
 SELECT k.person, k.key FROM {texts} CROSS JOIN {t}onceward_person_keys AS k WHERE k.person = wanted.value ORDER BY k.key
@@ -26,16 +26,29 @@ SELECT p.id, p.fields, p.sources, p.first_seen, p.last_seen, p.created_at, p.upd
 FROM {texts} CROSS JOIN {t}onceward_people AS p WHERE p.id = wanted.value
 """
 CONTRIBUTIONS_OF: Final = """
-SELECT c.person, c.number, c.source, c.record, c.fields, c.at, c.rule, c.confidence
+SELECT c.person, c.number, c.source, c.record, c.fields, c.at, c.rule, c.confidence, c.evidence
 FROM {texts} CROSS JOIN {t}onceward_contributions AS c WHERE c.person = wanted.value ORDER BY c.number
 """
-FORMS: Final = """
+CANDIDATES: Final = """
 SELECT c.number, c.person, c.form
 FROM {texts} CROSS JOIN {t}onceward_contributions AS c WHERE c.number = CAST(wanted.value AS {big})
 """
-FORMS_OF: Final = """
-SELECT c.number, c.person, c.form
+RECORDS_OF: Final = """
+SELECT c.number, c.person, c.unit, c.source, c.record, c.form, c.has_keys
 FROM {texts} CROSS JOIN {t}onceward_contributions AS c WHERE c.person = wanted.value
+"""
+LINKS_OF: Final = """
+SELECT l.number, l.other, l.confidence, c.person FROM {texts} CROSS JOIN {t}onceward_links AS l
+CROSS JOIN {t}onceward_contributions AS c WHERE l.number = CAST(wanted.value AS {big}) AND c.number = l.other
+"""
+ADD_LINK: Final = """
+INSERT INTO {t}onceward_links (number, other, confidence) VALUES (?, ?, ?)
+ON CONFLICT (number, other) DO UPDATE SET confidence = excluded.confidence
+"""
+DROP_LINKS: Final = "DELETE FROM {t}onceward_links WHERE number = ?"
+DROP_LINKS_TO: Final = """
+DELETE FROM {t}onceward_links
+WHERE number IN (SELECT l.other FROM {t}onceward_links AS l WHERE l.number = ?) AND other = ?
 """
 REVIEWS_OF: Final = """
 SELECT r.one, r.other, r.answer FROM {texts} CROSS JOIN {t}onceward_reviews AS r WHERE r.one = wanted.value
@@ -43,7 +56,7 @@ UNION SELECT r.one, r.other, r.answer FROM {texts} CROSS JOIN {t}onceward_review
 """
 OPEN_REVIEWS: Final = """
 SELECT one, other, source, record, confidence, evidence, asked_at
-FROM {t}onceward_reviews WHERE answer = '' ORDER BY confidence DESC, one, other LIMIT ?
+FROM {t}onceward_reviews WHERE answer = '' ORDER BY confidence DESC, one, other LIMIT ? OFFSET ?
 """
 SET_ANSWER: Final = """
 INSERT INTO {t}onceward_reviews
@@ -58,26 +71,28 @@ VALUES (?, ?, ?, ?, ?, ?, ?)
 CHANGE_PERSON: Final = """
 UPDATE {t}onceward_people SET fields = ?, sources = ?, first_seen = ?, last_seen = ?, updated_at = ? WHERE id = ?
 """
-REDIRECT: Final = "UPDATE {t}onceward_people SET merged_into = ?, updated_at = ? WHERE id = ?"
 REDIRECT_OTHERS: Final = "UPDATE {t}onceward_people SET merged_into = ? WHERE merged_into = ?"
-ADD_KEY: Final = "INSERT INTO {t}onceward_person_keys (key, person) VALUES (?, ?)"
-MOVE_KEYS: Final = "UPDATE {t}onceward_person_keys SET person = ? WHERE person = ?"
+SET_REDIRECT: Final = "UPDATE {t}onceward_people SET merged_into = ?, updated_at = ? WHERE id = ?"
+ADD_KEY: Final = "INSERT INTO {t}onceward_person_keys (key, person, unit) VALUES (?, ?, ?)"
+MOVE_UNIT_KEYS: Final = "UPDATE {t}onceward_person_keys SET person = ?, unit = ? WHERE person = ? AND unit = ?"
+MOVE_UNIT: Final = "UPDATE {t}onceward_contributions SET person = ?, unit = ? WHERE person = ? AND unit = ?"
 ADD_CONTRIBUTION: Final = """
 INSERT INTO {t}onceward_contributions
-(number, source, record, person, fields, fingerprint, at, dated, rule, confidence, evidence, form)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+(number, source, record, person, unit, fields, fingerprint, at, dated, rule, confidence, evidence, form, has_keys)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 CHANGE_CONTRIBUTION: Final = """
 UPDATE {t}onceward_contributions
-SET person = ?, fields = ?, fingerprint = ?, at = ?, dated = ?, rule = ?, confidence = ?, evidence = ?, form = ?
+SET person = ?, unit = ?, fields = ?, fingerprint = ?, at = ?, dated = ?, rule = ?, confidence = ?, evidence = ?,
+form = ?, has_keys = ?
 WHERE number = ?
 """
 SPLIT_CONTRIBUTION: Final = """
-UPDATE {t}onceward_contributions SET person = ?, rule = ?, confidence = 1, evidence = NULL WHERE number = ?
+UPDATE {t}onceward_contributions SET person = ?, unit = ?, rule = ?, confidence = 1, evidence = NULL WHERE number = ?
 """
-SPLIT_KEY: Final = "UPDATE {t}onceward_person_keys SET person = ? WHERE key = ? AND person = ?"
-CLEAR_REDIRECT: Final = "UPDATE {t}onceward_people SET merged_into = NULL, updated_at = ? WHERE id = ?"
-MOVE_CONTRIBUTIONS: Final = "UPDATE {t}onceward_contributions SET person = ? WHERE person = ?"
+SET_UNIT: Final = "UPDATE {t}onceward_contributions SET unit = ? WHERE person = ?"
+SET_UNIT_OF_KEYS: Final = "UPDATE {t}onceward_person_keys SET unit = ? WHERE person = ?"
+SPLIT_KEY: Final = "UPDATE {t}onceward_person_keys SET person = ?, unit = ? WHERE key = ? AND person = ?"
 ADD_BLOCK: Final = "INSERT INTO {t}onceward_blocking (block, number) VALUES (?, ?)"
 DROP_BLOCK: Final = "DELETE FROM {t}onceward_blocking WHERE block = ? AND number = ?"
 ADD_REVIEW: Final = """
@@ -119,7 +134,7 @@ class Tables(Protocol):
         ...
 
     def candidates(self, blocks: Sequence[int], most: int) -> Iterable[tuple[int, int]]:
-        """Return block and number of the newest contributions in each block, at most `most` in each."""
+        """Return block and number of the newest records in each block, at most `most` in each."""
         ...
 
     def allocate_numbers(self, count: int) -> Sequence[int]:

@@ -18,8 +18,11 @@ from .phones import phone
 from .places import city, postcode, street
 from .text import fold, trimmed
 
-VERSION: Final = 1
-"""Incremented when a normaliser returns another key for the same text. Indexes must then be rebuilt."""
+VERSION: Final = 2
+"""Incremented when a normaliser returns another key for the same text, or blocking keys change.
+
+Indexes must then be rebuilt.
+"""
 
 __all__ = [
     "VERSION",

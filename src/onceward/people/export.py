@@ -1,0 +1,149 @@
+"""Export people: golden records, the crosswalk from source records to people, and the evidence of every decision."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+from onceward.errors import ConfigurationError, MissingExtra
+
+from .people import People
+from .person import Person
+
+What = Literal["golden", "crosswalk", "evidence"]
+Format = Literal["csv", "ndjson", "parquet"]
+KINDS: Final[tuple[str, ...]] = get_args(What)
+FORMATS: Final[tuple[str, ...]] = get_args(Format)
+
+Row = Mapping[str, Any]
+
+
+def export(people: People, path: Path, what: str = "golden", format: str | None = None) -> int:  # noqa: A002 (as on the command line)
+    """Write the file and return the number of rows. The format is that of the file's extension by default."""
+    kind = format or path.suffix.lower().lstrip(".").replace("jsonl", "ndjson")
+    if what not in KINDS or kind not in FORMATS:
+        raise ConfigurationError(
+            f"cannot export {what!r} as {kind!r}", hint=f"choose from {', '.join(KINDS)}, and {', '.join(FORMATS)}"
+        )
+    make = _ROWS[what]
+    columns = list(make(None)) if what != "golden" else _golden_columns(people)
+
+    def rows() -> Iterator[Row]:
+        for person in people:
+            yield from make(person)
+
+    if kind == "ndjson":
+        return _write_ndjson(path, rows())
+    if kind == "csv":
+        return _write_csv(path, columns, rows())
+    return _write_parquet(path, columns, rows())
+
+
+def _golden(person: Person | None) -> Iterator[Any]:
+    if person is not None:
+        yield {
+            "person": person.id,
+            **{f"field.{name}" if name in _OWN else name: value for name, value in sorted(person.fields.items())},
+            "sources": list(person.sources),
+            "records": len(person.contributions),
+            "first_seen": person.first_seen.isoformat(),
+            "last_seen": person.last_seen.isoformat(),
+        }
+
+
+_OWN: Final = ("person", "sources", "records", "first_seen", "last_seen")
+
+
+def _golden_columns(people: People) -> list[str]:
+    names = {name for person in people for row in _golden(person) for name in row}
+    return ["person", *sorted(names.difference(_OWN)), *_OWN[1:]]
+
+
+def _crosswalk(person: Person | None) -> Iterator[Any]:
+    if person is None:
+        yield from ("person", "source", "record", "at")
+        return
+    for part in person.contributions:
+        yield {"person": person.id, "source": part.source, "record": part.record, "at": part.at.isoformat()}
+
+
+def _evidence(person: Person | None) -> Iterator[Any]:
+    if person is None:
+        yield from ("person", "source", "record", "rule", "confidence", "field", "level", "here", "there", "weight")
+        return
+    for part in person.contributions:
+        base = {
+            "person": person.id,
+            "source": part.source,
+            "record": part.record,
+            "rule": part.rule,
+            "confidence": part.confidence,
+        }
+        if not part.evidence:
+            yield base
+        for one in part.evidence:
+            yield base | {
+                "field": one.field,
+                "level": one.level,
+                "here": one.here,
+                "there": one.there,
+                "weight": one.weight,
+            }
+
+
+_ROWS: Final[Mapping[str, Callable[[Person | None], Iterator[Any]]]] = {
+    "golden": _golden,
+    "crosswalk": _crosswalk,
+    "evidence": _evidence,
+}
+
+
+def _write_ndjson(path: Path, rows: Iterator[Row]) -> int:
+    count = 0
+    with path.open("w", encoding="utf-8") as file:
+        for row in rows:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            count += 1
+    return count
+
+
+def _write_csv(path: Path, columns: Sequence[str], rows: Iterator[Row]) -> int:
+    count = 0
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        for row in rows:
+            writer.writerow({name: _text(value) for name, value in row.items()})
+            count += 1
+    return count
+
+
+def _write_parquet(path: Path, columns: Sequence[str], rows: Iterator[Row]) -> int:
+    """Write all values as text, through a temporary CSV file that DuckDB converts."""
+    try:
+        import duckdb
+    except ImportError as error:
+        raise MissingExtra("Parquet files need the module 'duckdb'", hint="install onceward[warehouse]") from error
+    temporary = path.with_name(f"{path.name}.csv")
+    try:
+        count = _write_csv(temporary, columns, rows)
+        connection = duckdb.connect()
+        source = "read_csv(?, all_varchar = true, header = true, quote = '\"', delim = ',')"
+        connection.execute(f"COPY (SELECT * FROM {source}) TO '{_quoted(path)}' (FORMAT parquet)", [str(temporary)])  # noqa: S608 (quoted)
+        connection.close()
+    finally:
+        temporary.unlink(missing_ok=True)
+    return count
+
+
+def _quoted(path: Path) -> str:
+    return str(path).replace("'", "''")
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
