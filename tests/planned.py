@@ -45,7 +45,7 @@ class Runner:
     def __init__(self, client: SyncClient, fn: Callable[..., Any], pattern: str, **choices: Any) -> None:
         self.client = client
         freeze_time(client)
-        self.planned: Any = client.once.schedule(pattern, **choices)(client._work(fn))
+        self.planned: Any = client.once.schedule(pattern, **choices)(client.work(fn))
         self.reports: list[Ran | Missed] = []
         self.pool = ManualPool()
         self.runner: ScheduleRunner = self.planned.runner(self.reports.append)

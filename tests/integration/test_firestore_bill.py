@@ -112,7 +112,7 @@ def test_the_two_tiers_of_the_fleet_are_three_reads_and_three_writes_in_one_comm
 
     def applied(minute: int, message: str, event: str) -> str:
         ordering = Ordering(f"2026-03-01T08:{minute:02}:00Z", None, None, message)
-        return str(client._wait(services.apply("prod__api", ordering, {"minute": minute}, event_id=event)).reason)
+        return str(client.wait(services.apply("prod__api", ordering, {"minute": minute}, event_id=event)).reason)
 
     with tap.billed() as bill:
         assert applied(5, "m1", "e1") == "applied"

@@ -71,7 +71,7 @@ class Bank:
                 self.firestore_client.transaction(max_attempts=TRIES)
             )
 
-        return self.client._wait(whole())
+        return self.client.wait(whole())
 
     def _counted(self, body: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def counted(tx: Any) -> Any:

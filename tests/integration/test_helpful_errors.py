@@ -115,7 +115,7 @@ def test_a_parked_record_is_resolved_by_its_function_and_arguments(client: SyncC
     wire = parked(client)
     with pytest.raises(OutcomeParked, match=r"fn\.resolve"):
         wire(1)
-    client._wait(wire.fn.resolve(applied("sent"), 1))
+    client.wait(wire.fn.resolve(applied("sent"), 1))
     assert wire(1) == "sent"
 
 
@@ -123,7 +123,7 @@ def test_a_parked_record_is_resolved_by_its_function_and_arguments(client: SyncC
 def test_an_unknown_finding_is_an_error_and_not_taken_for_abandon(client: SyncClient, finding: Any) -> None:
     wire = parked(client)
     with pytest.raises(ConfigurationError, match="pass applied"):
-        client._wait(wire.fn.resolve(finding, 1))
+        client.wait(wire.fn.resolve(finding, 1))
     with pytest.raises(ConfigurationError, match="pass applied"):
         client.resolve("wire:1", finding, name="wire")
     assert client.read("wire:1", name="wire").state is RecordState.PARKED

@@ -44,11 +44,11 @@ def test_a_block_releases_its_lock_however_it_ends(client: SyncClient) -> None:
 
 def test_what_try_lock_gives_is_a_block_too(client: SyncClient) -> None:
     other = client.another()
-    taken = client._wait(client.once.try_lock("sync"))
+    taken = client.wait(client.once.try_lock("sync"))
     context = contextvars.copy_context()
-    client._enter(taken, context)
+    client.enter(taken, context)
     assert try_lock(other) is None
-    client._leave(taken, context, None)
+    client.leave(taken, context, None)
     assert try_lock(other) is not None
 
 
@@ -134,7 +134,7 @@ def test_a_lock_that_was_released_is_not_checked_and_not_entered(client: SyncCli
     with pytest.raises(ClaimError, match="was released"):
         lock.check()
     with pytest.raises(ClaimError, match="no longer held"):
-        client._enter(lock._lock, contextvars.copy_context())
+        client.enter(lock._lock, contextvars.copy_context())
 
 
 # ── wait ──

@@ -187,10 +187,10 @@ def test_a_decorated_method_keeps_its_receiver(client: SyncClient) -> None:
             self.taken.append(order)
             return order
 
-        once = client.once(key="t:{order}")(client._work(take))
+        once = client.once(key="t:{order}")(client.work(take))
 
     till = Till()
-    assert [one.value for one in client._wait(client.once.map(till.once, [1, 2, 1]))] == [1, 2, 1]
+    assert [one.value for one in client.wait(client.once.map(till.once, [1, 2, 1]))] == [1, 2, 1]
     assert till.taken == [1, 2]
 
 

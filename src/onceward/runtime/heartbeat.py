@@ -132,7 +132,7 @@ class Heartbeat:
         """
         began = time.monotonic()
         reported = timeout <= QUIET_WAIT
-        while has_claims_in_flight() or self._delayed or any(hold not in own for hold in self._held()):
+        while has_claims_in_flight() or self._delayed or any(hold not in own for hold in self.held()):
             waited = time.monotonic() - began
             if waited >= timeout:
                 break
@@ -143,21 +143,21 @@ class Heartbeat:
         self._emit_still_held("closed anyway: the key is free when its lease expires")
 
     def _emit_still_held(self, reason: str) -> None:
-        for hold in self._held():
+        for hold in self.held():
             self._emit("still_held", hold, reason=reason)
 
-    def _held(self) -> list[Lease]:
-        """Return the leases. Other threads may add some meanwhile."""
+    def held(self) -> list[Lease]:
+        """Return the leases that it renews. Other threads may add some meanwhile."""
         return [hold for reference in self._holds.valuerefs() if (hold := reference()) is not None]
 
     def shortest_lease(self) -> float | None:
         """Return the shortest lease in seconds; None if no lease is held."""
-        return min((hold.lease for hold in self._held()), default=0) / SECOND or None
+        return min((hold.lease for hold in self.held()), default=0) / SECOND or None
 
     def due(self) -> list[Lease]:
         """Return the leases whose renewal is due now (also for a transaction that blocks the heartbeat)."""
         now = self._monotonic()
-        return [hold for hold in self._held() if hold.renew_at <= now]
+        return [hold for hold in self.held() if hold.renew_at <= now]
 
     def close(self) -> None:
         """Stop renewing and join the thread. Leases that are still held expire by themselves."""
@@ -215,7 +215,7 @@ class Heartbeat:
         """
         self._next_check = math.inf  # a lease that is added meanwhile must notify
         now = self._monotonic()
-        holds = self._held()
+        holds = self.held()
         shortest = min(map(interval, holds), default=IDLE_INTERVAL)
         all_delayed = tuple(self._delayed.values())
         self._next_check = min(
@@ -331,7 +331,7 @@ class Heartbeat:
 
     def after_fork(self) -> None:
         """Reset in a forked child: it owns no lease, thread or connection of its parent."""
-        for hold in self._held():
+        for hold in self.held():
             hold.inherited = hold.lost = True
         _inherited.append(self._own_store)
         self._reset()
