@@ -28,11 +28,13 @@ from onceward import AsyncOnce, Once, StoreUnavailable
 from onceward.observe import AuditEntry, Event
 from onceward.protocol.ports import Store
 from onceward.runtime.bridge import run
+from onceward.runtime.heartbeat import Heartbeat
 from onceward.stores import MemoryStore
 from onceward.stores.postgres import PostgresStore
 from onceward.stores.redis import RedisStore
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.clock import FakeClock
+from tests.heartbeats import IdleHeartbeat, use_heartbeat
 from tests.moved_time import TOO_LONG, LoopThread, MovedLoop, MovedThreads, RealClock, in_thread
 from tests.servers.postgres import URL, schema_of
 from tests.servers.redis import shared
@@ -135,10 +137,9 @@ class SyncClient:
         self.backend = backend
         self.clock = backend.clock
         self.once: Any = self._once_client(backend.open(), defaults)
-        self.heartbeat = self.once.heartbeat
-        self.heartbeat._monotonic = self.once.engine.runtime.monotonic
-        if not isinstance(self.clock, RealClock):
-            self.heartbeat._run = self._sit
+        kind = Heartbeat if isinstance(self.clock, RealClock) else IdleHeartbeat
+        use_heartbeat(self.once, kind, self.once.engine.runtime.monotonic)
+        self.heartbeat: Heartbeat = self.once.heartbeat
         self.events: list[Event] = []
         self.once.subscribe(self.events.append)
         self._others: list[SyncClient] = []
@@ -177,14 +178,6 @@ class SyncClient:
 
     def _stop(self) -> None:
         """Clean up after the client was closed."""
-
-    def _sit(self) -> None:
-        """Run the heartbeat thread in fake time: it renews nothing by itself, or it would race against the test."""
-        heartbeat = self.heartbeat
-        while not heartbeat._closing:
-            heartbeat._wakeup.wait(60)
-        if heartbeat._own_store is not None and heartbeat._own_store is not heartbeat._store:
-            run(heartbeat._own_store.close())
 
     # ── the verbs ──
 

@@ -22,7 +22,7 @@ def start_at(clock: FakeClock, at: datetime) -> None:
 
 def freeze_time(client: SyncClient) -> None:
     """Let time move only with the test's clock, so that a runner wakes up exactly at a slot."""
-    client.once.engine.runtime.monotonic = client.heartbeat._monotonic = lambda: client.clock.elapsed / 1_000_000
+    client.once.engine.runtime.monotonic = client.heartbeat.monotonic = lambda: client.clock.elapsed / 1_000_000
 
 
 class ManualPool:

@@ -154,7 +154,7 @@ def test_a_caller_whose_own_clock_is_hours_off_neither_steals_nor_loses_anything
     first_claim = elsewhere(right.claim("order 7").__enter__)
     wrong = Once(backend.open(), on_running="raise", lease="10m")
     monkeypatch.setattr(wrong.engine.runtime, "monotonic", lambda: time.monotonic() + hours * 3600)
-    wrong.heartbeat._monotonic = wrong.engine.runtime.monotonic
+    wrong.heartbeat.monotonic = wrong.engine.runtime.monotonic
     with pytest.raises(AlreadyRunning) as refused:
         wrong.claim("order 7").__enter__()
     assert refused.value.retry_after == pytest.approx(600, abs=1)

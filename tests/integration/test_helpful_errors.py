@@ -69,9 +69,9 @@ def test_a_transaction_that_outlives_its_claim_and_is_committed_counts(shop: tup
     with pytest.raises(ConfigurationError, match="in this order"), once.claim("order:8") as claim:
         connection.execute("INSERT INTO charges VALUES (500)")
         claim.complete_in(connection, "receipt")
-    assert once.heartbeat._delayed, "it waits for the end of the transaction"
+    assert once.heartbeat.delayed(), "it waits for the end of the transaction"
     connection.commit()
-    until(lambda: not once.heartbeat._delayed)
+    until(lambda: not once.heartbeat.delayed())
     assert state_of(once, "order:8") is RecordState.COMPLETED
     assert once.counts.get("failed") is None
 

@@ -99,7 +99,7 @@ def test_crashed_work_is_parked_or_verified_as_declared(client: SyncClient) -> N
     assert parked.ran == []
 
     looked_up = client.another()
-    sought = Work(looked_up, after_crash=verify(looked_up._work(lambda n: applied("found"))))
+    sought = Work(looked_up, after_crash=verify(looked_up.work(lambda n: applied("found"))))
     sought.die(2)
     client.clock.advance("11m")
     assert recover(looked_up).done == 1
