@@ -17,6 +17,7 @@ from onceward.stores.sqlite import SQLiteStore
 from tests.clients import Backend, SyncClient
 from tests.faulty import FaultyNetwork, FaultyStore
 from tests.integration.faulty_clients import Effect, faulty, network
+from tests.raw_sqlite import connection_of
 
 __all__ = ["faulty", "network"]  # fixtures, listed here so that pytest finds them
 
@@ -123,7 +124,7 @@ def test_two_hundred_threads_that_wait_for_one_key_all_get_the_one_result(
         assert network.calls["claim"] <= callers * 16, "waiters poll with growing pauses, not in a busy loop"
         assert not getattr(inner, "_waiting", {}), "no waiter is left in the list of callers to wake"
     if isinstance(inner, SQLiteStore):
-        assert not inner._connection.is_open, "opened by many threads concurrently, and still closed by one"
+        assert not connection_of(inner).is_open, "opened by many threads concurrently, and still closed by one"
 
 
 @pytest.mark.fault("F69")
@@ -148,7 +149,7 @@ async def test_a_thousand_tasks_that_wait_for_one_key_all_get_the_one_result(
         assert network.calls["claim"] <= callers * 16
         assert not getattr(inner, "_waiting", {})
     if isinstance(inner, SQLiteStore):
-        assert not inner._connection.is_open
+        assert not connection_of(inner).is_open
 
 
 @pytest.mark.fault("F69")

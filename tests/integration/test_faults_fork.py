@@ -31,6 +31,8 @@ def test_a_forked_child_owns_nothing_of_its_parent(backend: Backend) -> None:
                 claim.check()
             with pytest.raises(LeaseLost, match="parent"):
                 claim.complete("stolen")
+            if backend.kind == "memory":  # a child cannot share it
+                return
             with once.claim("order 8"):
                 assert len(heartbeat_threads()) == 1, "it renews its own leases in its own thread"
 

@@ -24,6 +24,7 @@ from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.clock import FakeClock
 from tests.faulty import FaultyNetwork, FaultyStore
 from tests.heartbeats import THREAD_NAME, heartbeat_threads
+from tests.raw_sqlite import busy, connection_of
 from tests.unit.heartbeat_harness import Harness, harness
 
 __all__ = ["harness"]  # fixtures, imported here so that pytest finds them
@@ -73,15 +74,21 @@ def test_a_short_lease_is_renewed_in_time_although_the_heartbeat_had_planned_a_l
 
 def test_the_heartbeat_has_a_connection_of_its_own(tmp_path: Path) -> None:
     """A connection that the work keeps busy does not keep the renewals out."""
-    store = SQLiteStore(tmp_path / "once.db")
+    clones: list[SQLiteStore] = []
+
+    class Cloned(SQLiteStore):
+        def clone(self) -> SQLiteStore:
+            clones.append(super().clone())
+            return clones[-1]
+
+    store = Cloned(tmp_path / "once.db")
     with Once(store, lease="300ms") as once, once.claim("work") as claim:
-        with store._connection._lock:
+        with busy(store):
             time.sleep(0.5)
         claim.check()
-        clone = once.heartbeat._own_store
-        assert isinstance(clone, SQLiteStore)
-        assert clone is not store
-    assert not clone._connection.is_open, "the heartbeat closes what it has opened"
+        [clone] = clones
+        assert connection_of(clone).is_open
+    assert not connection_of(clone).is_open, "the heartbeat closes what it has opened"
 
 
 def test_an_unexpected_error_in_the_store_does_not_end_the_thread(harness: Harness) -> None:
@@ -227,6 +234,7 @@ def test_a_listener_that_wants_to_exit_does_not_end_the_thread() -> None:
 
 
 @pytest.mark.mission("B3")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_thread_that_died_all_the_same_is_replaced_with_the_next_hold() -> None:
     once = Once(MemoryStore(), lease="50ms")
     before = heartbeat_threads()

@@ -17,9 +17,9 @@ from onceward.protocol.requests import Complete, Park, Release, Validity, Verdic
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.sqlite import SQLiteStore
-from onceward.stores.sqlite import connection as sqlite_connection
 from onceward.stores.sqlite import maintenance as upkeep
 from onceward.testing.clock import FakeClock
+from tests.raw_sqlite import run_on, traced
 from tests.unit.sqlite_calls import (
     DAY,
     HOUR,
@@ -181,12 +181,8 @@ def test_scan_filters_and_turns_pages_by_id(store: SQLiteStore, clock: FakeClock
 
 
 def test_a_search_for_parked_records_uses_an_index(store: SQLiteStore, path: Path) -> None:
-    seen: list[str] = []
-    connection = store._connection._database
-    assert connection is not None
-    connection.set_trace_callback(seen.append)
-    run(store.scan(Filter(states=(RecordState.PARKED,)), cursor=None, limit=5, timeout=5))
-    connection.set_trace_callback(None)
+    with traced(store) as seen:
+        run(store.scan(Filter(states=(RecordState.PARKED,)), cursor=None, limit=5, timeout=5))
     plan = look(path, f"EXPLAIN QUERY PLAN {next(line for line in seen if line.startswith('SELECT'))}")
     assert "onceward_unfinished" in plan[0][3]
 
@@ -198,5 +194,5 @@ def test_a_long_read_ends_when_its_time_is_over(store: SQLiteStore) -> None:
             cursor.execute("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n")
 
     with pytest.raises(StoreUnavailable, match="exceeded its timeout"):
-        store._connection.run(sqlite_connection.TimeLimit.of(5), endless)
+        run_on(store, endless)
     assert run(store.counts(timeout=5)) == {}
