@@ -89,19 +89,19 @@ class BlockingClaim:
 
     def __init__(self, client: SyncClient, claim: Any) -> None:
         self._client = client
-        self._claim = claim
+        self.claim = claim
 
     def complete(self, value: Any = None) -> None:
-        self._client.wait(self._claim.complete(value))
+        self._client.wait(self.claim.complete(value))
 
     def complete_in(self, connection: Any, value: Any = None) -> None:
-        self._client.wait(self._claim.complete_in(connection, value))
+        self._client.wait(self.claim.complete_in(connection, value))
 
     def annotate(self, **note: str) -> None:
-        self._client.wait(self._claim.annotate(**note))
+        self._client.wait(self.claim.annotate(**note))
 
     def __getattr__(self, name: str) -> Any:  # token, attempt, key, note, state, check, derived_key: never awaited
-        return getattr(self._claim, name)
+        return getattr(self.claim, name)
 
 
 class GuardedFunction:
@@ -139,7 +139,7 @@ class SyncClient:
         self.once: Any = self._once_client(backend.open(), defaults)
         kind = Heartbeat if isinstance(self.clock, RealClock) else IdleHeartbeat
         use_heartbeat(self.once, kind, self.once.engine.runtime.monotonic)
-        self.heartbeat: Heartbeat = self.once.heartbeat
+        self.heartbeat = self.once.heartbeat
         self.events: list[Event] = []
         self.once.subscribe(self.events.append)
         self._others: list[SyncClient] = []

@@ -17,13 +17,13 @@ class BlockingLock:
 
     def __init__(self, client: SyncClient, lock: Any) -> None:
         self._client = client
-        self._lock = lock
+        self.lock = lock
 
     def release(self) -> None:
-        self._client.wait(self._lock.release())
+        self._client.wait(self.lock.release())
 
     def __getattr__(self, name: str) -> Any:  # token, taken_over, held, name, check: never awaited
-        return getattr(self._lock, name)
+        return getattr(self.lock, name)
 
 
 def acquire(client: SyncClient, name: Any = "sync", **settings: Any) -> BlockingLock:

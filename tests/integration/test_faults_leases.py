@@ -9,7 +9,6 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from onceward import AlreadyRunning, AsyncOnce, ConfigurationError, LeaseLost, Once, RecordState, Running, Unknown
 from onceward.protocol.ports import Store
@@ -18,6 +17,7 @@ from tests.clients import Backend, SyncClient
 from tests.faulty import FaultyNetwork
 from tests.integration.faulty_clients import network, store
 from tests.integration.processes import elsewhere
+from tests.raw_memory import overwrite
 
 __all__ = ["network", "store"]  # fixtures, listed here so that pytest finds them
 
@@ -128,8 +128,7 @@ def test_a_record_without_a_lease_stays_pending_forever(client: SyncClient) -> N
     client.silent_owner("order 7")
     id = client.read("order 7").record.id
     if client.backend.kind == "memory":
-        records = client.backend._memory._records
-        records[id] = replace(records[id], lease_until=None)
+        overwrite(client.backend.open(), id, lease_until=None)
     elif client.backend.kind != "sqlite":
         pytest.skip("the conformance kit asks for a claim without a lease instead")
     else:

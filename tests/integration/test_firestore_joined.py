@@ -259,7 +259,7 @@ def test_a_leased_claim_is_completed_in_the_transaction_of_its_effect(bank: Bank
 
         def body(tx: Any) -> Any:
             pays(bank)(tx)
-            return claim._claim.complete_in(tx, 100)
+            return claim.claim.complete_in(tx, 100)
 
         bank.transact(body)
     entry = bank.client.read("payment 1")
@@ -280,7 +280,7 @@ def test_a_replaced_owner_cannot_complete_in_a_transaction(bank: Bank) -> None:
 
     def body(tx: Any) -> Any:
         pays(bank)(tx)
-        return late._claim.complete_in(tx, 100)
+        return late.claim.complete_in(tx, 100)
 
     with pytest.raises(LeaseLost):
         bank.transact(body)

@@ -13,6 +13,7 @@ from onceward.errors import ClaimError, StillRunning
 from onceward.protocol.ports import Filter
 from tests.clients import SyncClient
 from tests.integration.lock_calls import acquire, locked, record_of, try_lock
+from tests.raw_memory import expiry_entries_of
 
 pytestmark = pytest.mark.mission("C2")
 
@@ -75,7 +76,7 @@ def test_many_acquisitions_leave_one_record_and_a_token_that_strictly_grows(clie
     assert len(record.note) == len(record.arguments) == 0
     assert record.result is None
     if client.backend.kind == "memory":
-        assert len(client.backend._memory._expiry_heap) <= 2 + 64  # the expiry heap is bounded
+        assert expiry_entries_of(client.backend.open()) <= 2 + 64  # the expiry heap is bounded
     client.clock.advance("2h")
     assert client.purge() == 1
 
@@ -134,7 +135,7 @@ def test_a_lock_that_was_released_is_not_checked_and_not_entered(client: SyncCli
     with pytest.raises(ClaimError, match="was released"):
         lock.check()
     with pytest.raises(ClaimError, match="no longer held"):
-        client.enter(lock._lock, contextvars.copy_context())
+        client.enter(lock.lock, contextvars.copy_context())
 
 
 # ── wait ──

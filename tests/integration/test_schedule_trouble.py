@@ -42,7 +42,7 @@ def test_lost_replies_neither_double_a_run_nor_a_count(client: SyncClient, ran: 
             runner.run_due()
     runner.sleep_until(utc(2026, 1, 1, 7, 30))
     assert ran == [utc(2026, 1, 1, hour) for hour in (5, 6, 7)]
-    cursor = runner.runner._cursor
+    cursor = runner.runner.cursor
     assert cursor is not None
     assert cursor.missed == sum(one.count for one in runner.missed()) == 4
 
@@ -109,7 +109,7 @@ def test_the_runner_of_a_slot_moves_the_cursor_past_it_immediately(client: SyncC
     assert runner.runner.is_due()  # a run has ended, so there may be something to do
     runner.look()
     runner.look()
-    cursor = runner.runner._cursor
+    cursor = runner.runner.cursor
     assert cursor is not None
     assert cursor.considered == instant_of(utc(2026, 1, 1, 1))
     assert not runner.runner.is_due()

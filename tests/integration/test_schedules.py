@@ -134,7 +134,7 @@ def test_missed_runs_are_counted_on_the_cursor_permanently(client: SyncClient, r
     again.runner.schedule = runner.planned.schedule
     again.run_due()
     again.look()
-    cursor = again.runner._cursor
+    cursor = again.runner.cursor
     assert cursor is not None
     assert cursor.missed > 24 + 399 * 24
 

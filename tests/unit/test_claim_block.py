@@ -368,6 +368,6 @@ def test_a_claim_of_the_other_client_kind_names_the_right_function() -> None:
 
 def test_a_claim_shows_itself_in_a_line(client: SyncClient) -> None:
     with client.claim("k\nfake log line") as claim:
-        text = repr(claim._claim)
+        text = repr(claim.claim)
     assert "attempt 1" in text
     assert "\n" not in text
