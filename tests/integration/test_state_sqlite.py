@@ -332,7 +332,7 @@ def test_a_duplicate_writes_nothing_and_waits_for_no_lock(counted: Counted, tmp_
 
 
 def test_what_expires_is_found_by_an_index(counted: Counted) -> None:
-    for statement in (latest._EXPIRE_MARKS, latest._EXPIRE_DELETED):
+    for statement in (latest.EXPIRE_MARKS, latest.EXPIRE_DELETED):
         plan = [row[-1] for row in counted.database.execute(f"EXPLAIN QUERY PLAN {statement}", (0, 10))]
         assert not [step for step in plan if step.startswith("SCAN")], plan
 

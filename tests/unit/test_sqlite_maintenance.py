@@ -93,9 +93,9 @@ def test_abandoned_attempts_are_found_among_those_that_still_run(store: SQLiteSt
 @pytest.mark.parametrize(
     ("statement", "values", "index"),
     [
-        (upkeep._SELECT_EXPIRED, (1, 1, 1), "onceward_purgeable"),
-        (upkeep._SELECT_FREE, (1, 1, 1), "onceward_unfinished"),
-        (upkeep._SELECT_ABANDONED, (1, 1, 1, 1, 1), "onceward_unfinished"),
+        (upkeep.SELECT_EXPIRED, (1, 1, 1), "onceward_purgeable"),
+        (upkeep.SELECT_FREE, (1, 1, 1), "onceward_unfinished"),
+        (upkeep.SELECT_ABANDONED, (1, 1, 1, 1, 1), "onceward_unfinished"),
     ],
 )
 def test_purge_finds_its_records_by_index_not_by_reading_a_million(
