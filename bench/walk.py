@@ -1,16 +1,18 @@
 """How far one call travels: `python -m bench.walk` prints calls, files and depth inside `onceward`.
 
-A call is one that Python's profiler reports (`sys.setprofile`), in a file of the package. Each time a coroutine
-continues counts as a call. Use `--list` to see them.
+A call is one that Python's profiler reports (`sys.setprofile`), in a file of the package. A coroutine that continues
+after a wait is not called again, and does not count again. Use `--list` to see the calls.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import dis
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +22,7 @@ from typing import Any, NamedTuple
 import onceward
 from onceward import AsyncOnce, Once
 
+RESUME = dis.opmap["RESUME"]
 PACKAGE = str(Path(onceward.__file__).parent) + os.sep
 
 
@@ -49,6 +52,8 @@ class Recorder:
         if event == "call":
             self._depth += 1
             self._deepest = max(self._deepest, self._depth)
+            if continues(frame):
+                return
             path = code.co_filename.removeprefix(PACKAGE)
             self.files.add(path)
             self.lines.append(f"{'  ' * self._depth}{path}:{code.co_firstlineno} {code.co_qualname}")
@@ -57,6 +62,15 @@ class Recorder:
 
     def walk(self) -> Walk:
         return Walk(len(self.lines), len(self.files), self._deepest)
+
+
+def continues(frame: FrameType) -> bool:
+    """Return whether this frame is a coroutine or generator that continues after a wait.
+
+    It is then at a RESUME instruction whose argument is not 0: 0 is the start of a function.
+    """
+    code = frame.f_code.co_code
+    return code[frame.f_lasti] == RESUME and code[frame.f_lasti + 1] & 3 != 0
 
 
 @contextmanager
@@ -69,12 +83,13 @@ def recording() -> Iterator[Recorder]:
         sys.setprofile(None)
 
 
+APP = f"walk {os.getpid()} {time.time()}"  # a store may have the keys of an earlier run
 WARM_UP = 5  # calls before the recorded one: they open the store and fill caches
 
 
 def walk_sync(url: str) -> dict[str, Recorder]:
     """Walk a first call and a replay of a decorated function."""
-    with Once(url, app="walk") as once:
+    with Once(url, app=APP) as once:
 
         @once(key="{order}")
         def charge(order: int) -> dict[str, int]:
@@ -91,7 +106,7 @@ def walk_sync(url: str) -> dict[str, Recorder]:
 
 
 async def _walk_async(url: str) -> dict[str, Recorder]:
-    once = AsyncOnce(url, app="walk")
+    once = AsyncOnce(url, app=APP)
 
     @once(key="{order}")
     async def charge(order: int) -> dict[str, int]:
@@ -120,7 +135,7 @@ async def _walk_http() -> dict[str, Recorder]:
         await send({"type": "http.response.start", "status": 201, "headers": [(b"content-type", b"text/plain")]})
         await send({"type": "http.response.body", "body": b"done"})
 
-    once = AsyncOnce("memory://", app="walk")
+    once = AsyncOnce("memory://", app=APP)
     served = IdempotencyMiddleware(app, once, principal=lambda _scope: "somebody", required=["/payments"])
 
     async def request(key: int) -> None:

@@ -42,7 +42,7 @@ def kept(client: SyncClient, fn: Any, *args: Any) -> str:
 
 
 def test_the_arguments_are_gone_when_a_person_says_that_it_was_done(client: SyncClient) -> None:
-    def charge(number: int, card: str) -> None:
+    def charge(number: int, card: str) -> str:
         raise TimeoutError
 
     work = client(key="charge:{number}", store_input=True, after_crash="park")(charge)

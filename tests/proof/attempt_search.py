@@ -14,7 +14,6 @@ from .system import SHIPPED, Broken, Rules
 
 NOT_MODELLED = {
     (AttemptState.NEW, AttemptState.REFUSED): "a call around this one holds the key: both are one client of the model",
-    (AttemptState.WAITING, AttemptState.REFUSED): "the engine claims once more before it stops waiting",
 }
 """Moves of the table that no history of the model makes, and why."""
 

@@ -48,9 +48,6 @@ def test_what_has_not_begun_has_not_ended_and_does_not_run() -> None:
     assert not NOT_BEGUN & (ENDED | {AttemptState.RUNNING, AttemptState.SETTLING, UNPROTECTED})
 
 
-@pytest.mark.xfail(
-    strict=True, reason="conclude._verify_error leaves the attempt VERIFYING, so abandon releases its key"
-)
 async def test_closing_a_call_while_it_verifies_does_not_release_work_that_has_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

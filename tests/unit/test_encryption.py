@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import sqlite3
 import sys
 import zlib
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onceward import Once
 from onceward.errors import ConfigurationError, MissingExtra, ResultCorrupt, ResultError
 from onceward.results.cipher import Cipher
 from onceward.results.codec import COMPRESSED, ENCRYPTED, PLAIN, Codec
 from onceward.results.encryption import AesGcm
 from onceward.results.result_type import ResultType
+from onceward.stores.sqlite import SQLiteStore
+from onceward.testing import FakeClock
 from tests.clients import SyncClient
 
 RECORD = hashlib.sha256(b"one record").digest()
@@ -188,3 +194,25 @@ def test_a_client_may_read_what_was_stored_before_it_had_a_cipher(client: SyncCl
 def test_accepting_plain_results_without_a_cipher_is_a_mistake(client: SyncClient) -> None:
     with pytest.raises(ConfigurationError, match="cipher"):
         client.another(accept_plain=True)
+
+
+@pytest.mark.finding("N42")
+def test_a_result_of_an_earlier_cycle_that_is_put_back_is_detected(tmp_path: Path) -> None:
+    clock, path = FakeClock(), tmp_path / "once.db"
+    results = iter(["first", "second"])
+    with Once(SQLiteStore(path, clock=clock), cipher=AesGcm(NEW), window="1h") as once:
+
+        def result_bytes(new: bytes | None = None) -> bytes:
+            with contextlib.closing(sqlite3.connect(path)) as database, database:
+                if new is not None:
+                    database.execute("UPDATE onceward_records SET result = ?", (new,))
+                [found] = database.execute("SELECT result FROM onceward_records").fetchone()
+                return bytes(found)
+
+        assert once.run("order 7", lambda: next(results)) == "first"
+        earlier = result_bytes()
+        clock.advance("2h")
+        assert once.run("order 7", lambda: next(results)) == "second"
+        assert result_bytes(earlier) == earlier
+        with pytest.raises(ResultCorrupt):
+            once.run("order 7", lambda: next(results))

@@ -8,7 +8,16 @@ from typing import Any, ClassVar
 
 import pytest
 
-from onceward import AsyncOnce, ConfigurationError, InvalidKey, MissingKey, Once, PayloadMismatch, RecordState
+from onceward import (
+    AsyncOnce,
+    ConfigurationError,
+    InvalidKey,
+    MissingKey,
+    Once,
+    PayloadMismatch,
+    RecordState,
+    StoreUnavailable,
+)
 from onceward.errors import Reentrant, VersionSkew
 from onceward.protocol.ports import Filter
 from onceward.protocol.record import READER
@@ -33,7 +42,7 @@ class Handler:
         self.done: list[Any] = []
         self.refuse = refuse
 
-    def __call__(self, item: Any) -> str:
+    def __call__(self, item: Any) -> str | None:  # None is what another worker's block leaves
         self.done.append(item)
         if str(item) in self.refuse:
             raise self.refuse[str(item)]
@@ -41,7 +50,7 @@ class Handler:
 
 
 def mapped(client: SyncClient, handler: Handler, items: Any, **settings: Any) -> list[Any]:
-    def work(item: Any) -> str:
+    def work(item: Any) -> str | None:
         return handler(item)
 
     return client.map(work, items, **settings)
@@ -294,3 +303,27 @@ def test_a_lambda_needs_a_name(client: SyncClient) -> None:
     with pytest.raises(ConfigurationError, match="name="):
         client.map(lambda item: item, [1])
     assert client.map(lambda item: item, [1], name="n")[0].value == 1
+
+
+def test_a_key_that_an_outer_call_holds_fails_alone_although_the_store_is_down() -> None:
+    class Down(MemoryStore):
+        """Answers no claim while `down` is set."""
+
+        down = False
+
+        async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
+            if self.down:
+                raise StoreUnavailable("down, as the test wants it")
+            return await super().claim(requests, timeout=timeout)
+
+    store = Down()
+    once = Once(store)
+
+    @once(key="{number}", on_store_down="run")
+    def work(number: int) -> list[str]:
+        if number > 1:
+            return []
+        store.down = True
+        return [one.kind for one in once.map(work, [1, 2])]
+
+    assert work(1) == ["failed", "executed"]

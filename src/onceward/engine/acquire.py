@@ -63,13 +63,22 @@ async def acquire(engine: Engine, attempts: Sequence[Attempt], *, may_wait: bool
             refusals.append(None)
         elif answer.verdict is SETTLED:  # an earlier try with our nonce was granted, and settled since
             one.move(WAITING)
-            refusals += await acquire(engine, [one], may_wait=may_wait)
+            refusals.append(await _acquire_again(engine, one, may_wait=may_wait))
         elif answer.verdict is RUNNING and may_wait and one.job.policy.on_running == "wait":
             one.move(WAITING)
             refusals.append(None)
         else:
             refusals.append(await refuse(one, answer))
     return refusals
+
+
+async def _acquire_again(engine: Engine, attempt: Attempt, *, may_wait: bool) -> Refusal:
+    """Claim one key of a batch again. If the store fails, that concerns only this key."""
+    try:
+        [refusal] = await acquire(engine, [attempt], may_wait=may_wait)
+    except StoreError as error:
+        return error
+    return refusal
 
 
 async def send_claims(engine: Engine, attempts: Sequence[Attempt]) -> Sequence[Answer]:
@@ -187,14 +196,14 @@ def _refuse_reentrant(engine: Engine, attempts: Sequence[Attempt]) -> list[Reent
     """Refuse attempts whose key a call around this one holds: waiting for it would never end."""
     if current() is None and current_job.get() is None:
         return []
-    blocked = [_reentry_error(engine, one.job) for one in attempts]
+    blocked = [reentry_error(engine, one.job) for one in attempts]
     for one, error in zip(attempts, blocked, strict=True):
         if error is not None:
             one.move(REFUSED)
     return blocked
 
 
-def _reentry_error(engine: Engine, job: Job) -> Reentrant | None:
+def reentry_error(engine: Engine, job: Job) -> Reentrant | None:
     """Return an error if a call around this one holds the key: waiting for it would never end."""
     attempt = current()
     if (attempt is not None and attempt.covers(engine, job.key.id)) or is_in_joined_job(engine, job.key.id):
@@ -207,6 +216,6 @@ def _reentry_error(engine: Engine, job: Job) -> Reentrant | None:
 
 
 def refuse_reentry(engine: Engine, job: Job) -> None:
-    error = _reentry_error(engine, job)
+    error = reentry_error(engine, job)
     if error is not None:
         raise error

@@ -65,7 +65,7 @@ NEW, CLAIMING, WAITING, REFUSED, OWNED, VERIFYING, RUNNING, SETTLING, SETTLED, L
 MOVES: Final[dict[AttemptState, frozenset[AttemptState]]] = {
     NEW: frozenset({CLAIMING, REFUSED, ABANDONED, UNPROTECTED}),  # refused: a call around this one holds the key
     CLAIMING: frozenset({WAITING, REFUSED, OWNED, UNKNOWN, ABANDONED}),
-    WAITING: frozenset({CLAIMING, REFUSED, ABANDONED}),
+    WAITING: frozenset({CLAIMING, ABANDONED}),
     REFUSED: frozenset(),
     OWNED: frozenset({VERIFYING, RUNNING, SETTLING, ABANDONED}),
     VERIFYING: frozenset({RUNNING, SETTLING, ABANDONED}),

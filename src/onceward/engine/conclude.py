@@ -260,7 +260,9 @@ async def _verify_error(attempt: Attempt, error: BaseException, policy: Policy) 
     try:
         finding = await _call_find(attempt)
     except BaseException as interrupt:
-        if not (attempt.engine.runtime.supports_cancellation and isinstance(interrupt, GeneratorExit)):
+        if attempt.engine.runtime.supports_cancellation and isinstance(interrupt, GeneratorExit):
+            attempt.abandon()  # a coroutine that is being closed cannot wait for the store: the lease expires
+        else:
             await settle.expire_lease(attempt)  # the effect may have happened: the next claim calls `find` again
         raise
     if isinstance(finding, applied):

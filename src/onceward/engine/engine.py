@@ -103,17 +103,17 @@ class Engine:
             await self.store.open(self.runtime)
             self.opened = True
 
-    async def encode(self, codec: Codec, value: Any, id: bytes) -> Encoded:
+    async def encode(self, codec: Codec, value: Any, id: bytes, cycle: int = 0) -> Encoded:
         """Encode the result. A large one is encoded in a worker thread, so that it does not block the event loop."""
         if is_small(value):
-            return codec.encode(value, id)
-        return await self.runtime.compute(codec.encode, value, id)
+            return codec.encode(value, id, cycle)
+        return await self.runtime.compute(codec.encode, value, id, cycle)
 
-    async def decode(self, codec: Codec, data: bytes, id: bytes) -> Any:
+    async def decode(self, codec: Codec, data: bytes, id: bytes, cycle: int = 0) -> Any:
         """Decode a stored result."""
         if unpacked_size(data) <= SMALL_BYTES:
-            return codec.decode(data, id)
-        return await self.runtime.compute(codec.decode, data, id)
+            return codec.decode(data, id, cycle)
+        return await self.runtime.compute(codec.decode, data, id, cycle)
 
     def emit(
         self, name: str, key: Key, record: Record | CompletedRecord | None = None, *, reason: str = "", error: str = ""

@@ -60,7 +60,8 @@ class Entry:
     @property
     def value(self) -> Any:
         """The stored result, decoded on each access; None if none was stored (see `stored`)."""
-        return None if self.record.result is None else self._codec.decode(self.record.result, self.record.id)
+        record = self.record
+        return None if record.result is None else self._codec.decode(record.result, record.id, record.cycle)
 
     @property
     def stored(self) -> bool:

@@ -35,7 +35,7 @@ def lookup_outcome(engine: Engine, job: Job) -> Replayed[Any] | None:
         return None
     else:
         try:
-            value = job.codec.decode(data, key.id)
+            value = job.codec.decode(data, key.id, done.cycle)
         except ResultError as error:
             raise error.with_key(key.text) from error.__cause__
     if engine.wants("skipped"):

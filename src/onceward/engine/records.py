@@ -165,7 +165,7 @@ async def resolve_fetched(
         raise nothing_to_resolve(record, key)
     validity = policy.window.validity(answer.now)
     if isinstance(finding, applied):
-        encoded = await engine.encode(codec, finding.value, record.id)
+        encoded = await engine.encode(codec, finding.value, record.id, record.cycle)
         request = Resolve(
             record.id,
             record.token,

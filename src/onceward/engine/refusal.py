@@ -45,7 +45,7 @@ async def _outcome(engine: Engine, job: Job, answer: Answer, *, waited: bool) ->
             value = None
             if record.result is not None and job.policy.store_result:
                 try:
-                    value = await engine.decode(job.codec, record.result, record.id)
+                    value = await engine.decode(job.codec, record.result, record.id, record.cycle)
                 except ResultError as error:
                     raise error.with_key(text) from error.__cause__
             outcome = replayed_outcome(job, record, value)

@@ -32,8 +32,8 @@ from onceward.protocol.outcome import Outcome
 
 from . import switch
 from .abandon import abandon
-from .acquire import Refusal, acquire, emit_no_answer, wait_for_key
-from .attempt import NEW, WAITING, Attempt
+from .acquire import Refusal, acquire, emit_no_answer, reentry_error, wait_for_key
+from .attempt import NEW, REFUSED, WAITING, Attempt
 from .conclude import settle_raised, settle_returned, verify_first
 from .engine import Engine
 from .error_text import message_of
@@ -85,7 +85,8 @@ async def claim(engine: Engine, attempts: Sequence[Attempt], *, may_wait: bool =
                 emit_no_answer(engine, one.key, error)
         if isinstance(error, NOT_DOWN) or any(one.job.policy.on_store_down != "run" for one in attempts):
             raise
-        return run_unprotected(attempts, f"store down: {message_of(error)}")
+        run_unprotected([one for one in attempts if one.state is not REFUSED], f"store down: {message_of(error)}")
+        return [reentry_error(engine, one.job) if one.state is REFUSED else None for one in attempts]
     finally:
         engine.claims_in_flight.discard(id(attempts))
 

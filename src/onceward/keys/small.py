@@ -32,7 +32,7 @@ def is_small(value: Any) -> bool:
         elif kind is int:
             room -= one.bit_length() // 8
         elif kind not in _SCALARS:
-            members = _members(kind, one)
+            members = one if kind in _CONTAINERS else _attributes(kind, one)
             if members is None or len(members) * _PER_VALUE > room:
                 return False
             pending += members
@@ -42,10 +42,8 @@ def is_small(value: Any) -> bool:
     return True
 
 
-def _members(kind: type, value: Any) -> Collection[Any] | None:
-    """Return the members of a container, or the attributes of an instance. None: their number is not known."""
-    if kind in _CONTAINERS:
-        return value  # type: ignore[no-any-return]  # a tuple, list or set
+def _attributes(kind: type, value: Any) -> Collection[Any] | None:
+    """Return the items of a dict, or the attributes of an instance. None: their number is not known."""
     if kind is not dict:
         try:
             value = getattr(value, "__dict__", None)

@@ -75,6 +75,11 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
     brief: str = ""
 
 
+def _place(record_id: bytes, cycle: int) -> bytes:
+    """Return what an encrypted result is bound to. Without a cycle (latest states, steps of sagas), the id alone."""
+    return b"%b/cycle/%d" % (record_id, cycle) if cycle else record_id
+
+
 class Codec:
     """Encodes and decodes the results of one function. Thread-safe; has no state of a call."""
 
@@ -117,8 +122,11 @@ class Codec:
         if cipher is None:
             self._encoded_none = self.encode(None, b"")
 
-    def encode(self, value: Any, record_id: bytes) -> Encoded:
-        """Return the result in its envelope. Never raises because of a value: the effect is already done."""
+    def encode(self, value: Any, record_id: bytes, cycle: int = 0) -> Encoded:
+        """Return the result in its envelope. Never raises because of a value: the effect is already done.
+
+        An encrypted result can only be read in this record, and in this cycle of it.
+        """
         if value is None and self._encoded_none is not None:  # the most common result: encoded once
             return self._encoded_none
         if not self._store:
@@ -132,7 +140,7 @@ class Codec:
             digest = self._digest(plain, record_id)
             if size + _BODY > self._max_bytes:
                 return Encoded(None, digest, self._too_large(size + _BODY))
-            data = self._wrap(plain, record_id)
+            data = self._wrap(plain, _place(record_id, cycle))
         except Unstorable as error:
             return Encoded(None, _NO_DIGEST, str(error), error.reason)
         except Exception as error:  # noqa: BLE001 (if the cipher fails, the result must not be stored unencrypted)
@@ -158,7 +166,7 @@ class Codec:
             raise Unstorable(self._too_large(largest))
         return packed
 
-    def decode(self, data: bytes, record_id: bytes) -> Any:
+    def decode(self, data: bytes, record_id: bytes, cycle: int = 0) -> Any:
         """Return a fresh copy of the stored result. `ResultCorrupt` and `UnknownCodec` are no reason to run again."""
         if data == _ENCODED_NONE and self._accept_plain and self._returns_none:
             return None
@@ -178,7 +186,7 @@ class Codec:
                 "the stored result fails its checksum", hint=f"restore the record from a backup {RUNS_AGAIN}"
             )
         if seed != _PLAIN_SUM or not self._accept_plain:
-            body = self._unwrap(body, data[2], header, record_id)
+            body = self._unwrap(body, data[2], header, _place(record_id, cycle))
         return self._decode(body)
 
     def _digest(self, plain: bytes, record_id: bytes) -> bytes:

@@ -150,17 +150,20 @@ class LoopQueue:
 
     def _take(self, done_batch: list[PendingRequest]) -> list[PendingRequest]:
         """Take the next batch. If several calls may be in flight, leave some requests to the others."""
-        others = [one for batch in self._in_flight.values() if batch is not done_batch for one in batch]
+        if len(self._in_flight) == 1:
+            others = []
+        else:
+            others = [one for batch in self._in_flight.values() if batch is not done_batch for one in batch]
         total = len(self._waiting) + len(others) + len(done_batch)  # callers with an answer will soon send again
         limit = min(MAX_BATCH, max(MIN_BATCH, -(-total // self._max_in_flight)))
-        in_flight_ids = {one.request.id for one in others if not one.is_done()}
+        in_flight_ids = {one.request.id for one in others if not one.is_done()} if others else ()
         batch, self._waiting = next_batch(self._waiting, limit, in_flight_ids)
         return batch
 
     # ── one call ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _send_batch(self, batch: list[PendingRequest]) -> None:
-        until = min(one.deadline for one in batch)
+        until = min([one.deadline for one in batch])
         try:
             answers = await self._send([one.request for one in batch], max(0.0, until - monotonic()))
             if len(answers) != len(batch):

@@ -33,7 +33,9 @@ class PendingRequest(Struct, eq=False):
         return self.future.done() and not (self.keeps_waiting and self.future.cancelled())
 
     def resolve(self, answer: Answer) -> None:
-        future = self._awaited()
+        future = self.future
+        if future.done():
+            future = self._awaited()
         if not future.done():
             future.set_result(answer)
 

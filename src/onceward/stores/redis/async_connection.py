@@ -68,28 +68,22 @@ class LoopConnections:
     async def exchange(self, payload: bytes, timeout: float) -> Reply:
         try:
             async with asyncio.timeout(timeout), self._room:
-                return await self._exchange(payload, timeout)
+                connection = self._idle.pop() if self._idle else await self._new_connection(timeout)
+                is_usable = False
+                try:
+                    reply = await connection.exchange(payload)
+                    is_usable = not self._closed
+                except redis.ResponseError:  # the reply was read
+                    is_usable = not self._closed
+                    raise
+                finally:
+                    if is_usable:
+                        self._idle.append(connection)
+                    else:  # also after a cancellation: its reply is still to come
+                        await connection.close()
+                return reply
         except TimeoutError as error:
             raise faults.timeout_error(self._address.name, timeout) from error
-
-    async def _exchange(self, payload: bytes, timeout: float) -> Reply:
-        connection = self._idle.pop() if self._idle else await self._new_connection(timeout)
-        try:
-            reply = await connection.exchange(payload)
-        except redis.ResponseError:  # the reply was read
-            await self._keep(connection)
-            raise
-        except BaseException:  # also a cancellation, or one raised by a signal handler
-            await connection.close()
-            raise
-        await self._keep(connection)
-        return reply
-
-    async def _keep(self, connection: AsyncRedisConnection) -> None:
-        if self._closed:
-            await connection.close()
-        else:
-            self._idle.append(connection)
 
     async def _new_connection(self, timeout: float) -> AsyncRedisConnection:
         connection = AsyncRedisConnection(self._address, timeout)

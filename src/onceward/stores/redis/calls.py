@@ -67,7 +67,7 @@ class RedisCalls(GroupCommit, Watchers):
         if not requests:
             return []
         name, retryable = ("apply", True) if signed is None else ("apply_signed", False)
-        keys, arguments = [self._audit], [self._time(), encode_signature(signed)]
+        keys, arguments = [self._audit], [self._time(), b"" if signed is None else encode_signature(signed)]
         for one in requests:
             keys.append(self._record + one.id)
             arguments += ENCODERS[type(one)](one)
@@ -119,6 +119,6 @@ class RedisCalls(GroupCommit, Watchers):
         return SERVER_TIME if self.clock is None else records.TIME.pack(self.clock.now())
 
 
-def encode_signature(signed: AuditSignature | None) -> bytes:
+def encode_signature(signed: AuditSignature) -> bytes:
     """Encode the signature as the audit trail stores it."""
-    return b"" if signed is None else msgspec.json.encode([signed.verb, signed.who, signed.why, signed.detail])
+    return msgspec.json.encode([signed.verb, signed.who, signed.why, signed.detail])

@@ -219,7 +219,7 @@ class RedisStore(RedisErasure, RedisCounters, Capabilities):
 
     async def purge(self, limit: int, *, timeout: float, signed: AuditSignature | None = None) -> int:
         """Trim the audit trail. The server deletes records by itself, unless a test's clock tells the time."""
-        return await maintenance.purge(self, limit, timeout, encode_signature(signed))
+        return await maintenance.purge(self, limit, timeout, b"" if signed is None else encode_signature(signed))
 
     async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
         return await maintenance.audit(self, wanted, limit, timeout)

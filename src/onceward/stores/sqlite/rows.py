@@ -29,6 +29,7 @@ class CompletedRow(msgspec.Struct, frozen=True, gc=False):
     """The columns of a COMPLETED row that a replay needs."""
 
     token: int
+    cycle: int
     attempt: int
     fingerprint: bytes
     result: bytes | None
@@ -45,11 +46,12 @@ SELECT_COMPLETED: Final = f"SELECT {', '.join(CompletedRow.__struct_fields__)} F
 
 def completed_row(row: Row) -> CompletedRow | None:
     """Return what a replay needs, with the values that NULL stands for (see `stores/sql.py`)."""
-    token, attempt, fingerprint, result, stored, valid_until, slide, owner, min_reader, state = row
+    token, cycle, attempt, fingerprint, result, stored, valid_until, slide, owner, min_reader, state = row
     if state is not None:
         return None
     return CompletedRow(
         token,
+        token if cycle is None else cycle,
         1 if attempt is None else attempt,
         fingerprint or b"",
         result,
